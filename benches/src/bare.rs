@@ -1,9 +1,8 @@
 //! A client that costs the generator as little as possible. It sends a prepared request, and reads
 //! the status, the length and the id of the answer.
 //!
-//! For loads where the generator must be able to ask for far more than weir can serve, with one
-//! processor for itself and the upstream. [`Client`](crate::client::Client) is the one that looks
-//! at everything.
+//! It is for loads beyond weir's capacity, with one processor for the generator and the upstream.
+//! [`Client`](crate::client::Client) is the one that checks all parts of an answer.
 
 use crate::client::Site;
 use crate::load::message;
@@ -15,9 +14,9 @@ use std::fmt::Write as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Ids have ten digits, so that each takes the place of the one before.
+/// The first id. Ids have ten digits, so that each takes the place of the one before.
 const FIRST_ID: u64 = 1_000_000_000;
-/// More than the head and the body of any answer here.
+/// The most bytes of an answer: more than the head and the body of any answer here.
 const LONGEST: usize = 64 << 10;
 
 /// One kept connection to an echo tool of a modern endpoint.
@@ -26,29 +25,28 @@ pub(crate) struct Bare {
     site: Site,
     stream: TcpStream,
     request: Vec<u8>,
-    /// Where the id stands in the request.
+    /// The position of the id in the request.
     id: std::ops::Range<usize>,
-    /// What the answer must hold.
+    /// The message that the answer must contain.
     message: String,
     sent: u64,
     received: Vec<u8>,
 }
 
-/// What became of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Called {
-    /// It came back as it must.
+    /// The answer was right.
     Made,
-    /// There was no room for it, at weir (503) or at the upstream.
+    /// The call was refused for lack of capacity, by weir (503) or by the upstream.
     Refused,
 }
 
 impl Bare {
-    /// Connects, and writes the request that is sent ever after; `number` tells its message from
-    /// that of others.
+    /// Connects, and prepares the request that all calls send; `number` makes its message distinct.
     ///
     /// # Errors
-    /// No connection, or a site that makes no request.
+    /// No connection, or a target that makes no valid request.
     pub(crate) async fn connect(site: &Site, number: usize, payload: usize) -> Result<Self> {
         let message = message(number, 0, payload);
         let (request, id) = request(site, &message)?;
@@ -64,7 +62,7 @@ impl Bare {
         })
     }
 
-    /// Calls once. A connection that the server closed with its last answer is made anew.
+    /// Calls once. A connection that the server closed with its last answer is reopened.
     ///
     /// # Errors
     /// No answer, or any other than the right one and 503.
@@ -118,7 +116,7 @@ async fn connect(site: &Site) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A whole request, and where its id is.
+/// Returns a whole request, and the position of its id.
 fn request(site: &Site, message: &str) -> Result<(Vec<u8>, std::ops::Range<usize>)> {
     let id = FIRST_ID.to_string();
     let body = protocol::call(
@@ -148,19 +146,19 @@ fn request(site: &Site, message: &str) -> Result<(Vec<u8>, std::ops::Range<usize
     Ok((text.into_bytes(), at..at + id.len()))
 }
 
-/// What of an answer's head matters here.
+/// The fields of an answer's head that the client needs.
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
     status: StatusCode,
-    /// Where the body begins.
+    /// The offset of the body.
     end: usize,
-    /// Bytes of the body.
+    /// The length of the body in bytes.
     length: usize,
     is_last: bool,
 }
 
 impl Head {
-    /// `None` where it is not there yet.
+    /// Parses a head; no value until it is complete.
     fn of(received: &[u8]) -> Result<Option<Self>> {
         let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") else {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! One client of the load generator: one HTTP/1.1 connection, kept alive, in either era.
 //!
-//! It checks every answer: its id, that it is a result, and its content. It never retries; what
-//! goes wrong is counted by the caller.
+//! It checks every answer: its id, that it is a result, and its content. It never retries; the
+//! caller counts errors.
 
 use crate::protocol::{self, Era, SESSION};
 use crate::sse::Events;
@@ -20,13 +20,13 @@ use std::net::SocketAddr;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Where a tool is found.
+/// The address of a tool.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) addr: SocketAddr,
     pub(crate) path: Uri,
     pub(crate) tool: String,
-    /// What its callers show: the value of `Authorization`.
+    /// The value of `Authorization` in its clients' requests.
     pub(crate) credential: Option<HeaderValue>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Client {
     last_id: u64,
 }
 
-/// An HTTP answer, whole.
+/// A complete HTTP answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -108,7 +108,7 @@ impl Client {
         Self::connect_as(None, addr, path, era).await
     }
 
-    /// The same with a credential on every request.
+    /// Connects with a credential on every request.
     ///
     /// # Errors
     /// As [`Client::connect`].
@@ -192,7 +192,7 @@ impl Client {
         Ok(())
     }
 
-    /// Makes its next request in the session that was not used for longest.
+    /// Makes its next request in the least recently used session.
     pub(crate) fn turn_session(&mut self) {
         if let Some(next) = self.waiting.pop_front() {
             self.waiting.extend(self.session.replace(next));
@@ -229,8 +229,8 @@ impl Client {
         check_called(result(&text, id)?, self.era, expected)
     }
 
-    /// Asks for one page of tools and gives the raw answer to [`Client::page`], so that the caller
-    /// can time the one without the other.
+    /// Asks for one page of tools and returns the raw answer for [`Client::page`], so that the
+    /// caller can time the request without the parsing.
     ///
     /// # Errors
     /// No answer.
@@ -250,7 +250,7 @@ impl Client {
     /// Reads the page out of the answer to the last [`Client::list`].
     ///
     /// # Errors
-    /// It is not one.
+    /// It is not a page.
     pub(crate) fn page(&self, answer: &Answer) -> Result<Page> {
         let text = answer.message(self.last_id)?;
         let listed: Listed = serde_json::from_str(result(&text, self.last_id)?)?;
@@ -260,10 +260,10 @@ impl Client {
         })
     }
 
-    /// All names, over all pages.
+    /// Lists all names, over all pages.
     ///
     /// # Errors
-    /// A page that is none, or more than a thousand of them.
+    /// An invalid page, or more than a thousand of them.
     pub(crate) async fn names(&mut self) -> Result<Vec<String>> {
         let (mut names, mut cursor) = (Vec::new(), None::<String>);
         for _ in 0..1000 {
@@ -295,7 +295,7 @@ impl Client {
         Ok(())
     }
 
-    /// Gives up HTTP and hands out the connection and the session's id.
+    /// Ends the use of HTTP and returns the connection and the session's id.
     ///
     /// # Errors
     /// The connection broke.
@@ -350,7 +350,7 @@ impl Client {
 }
 
 impl Answer {
-    /// The JSON-RPC message with this id, whether it came as JSON or as an event.
+    /// The JSON-RPC message with this id, from a JSON body or an event.
     fn message(&self, id: u64) -> Result<Cow<'_, str>> {
         let kind = self
             .headers

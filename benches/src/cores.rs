@@ -1,9 +1,8 @@
-//! Which processor this thread, and every process that it starts meanwhile, runs on.
+//! The processors that this thread, and every process that it starts, runs on.
 
 use anyhow::Result;
 
-/// The thread is kept on one processor until this is dropped; then it may run where it might
-/// before.
+/// The guard that keeps the thread on one processor. Dropping it restores the former set.
 #[derive(Debug)]
 pub(crate) struct Pinned(platform::Allowed);
 
@@ -17,7 +16,7 @@ pub(crate) fn pin(core: usize) -> Result<Pinned> {
     Ok(Pinned(before))
 }
 
-/// The processors that this thread may run on; none where the system does not say.
+/// The processors that this thread may run on; empty if the system does not report them.
 pub(crate) fn allowed() -> Vec<usize> {
     platform::read().map_or_else(|_| Vec::new(), |allowed| platform::cores(&allowed))
 }

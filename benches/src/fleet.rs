@@ -1,5 +1,5 @@
-//! Thousands of listening clients in a process of their own, since a process may open only so many
-//! files.
+//! Thousands of listening clients in a process of their own, because a process may open only so
+//! many files.
 //!
 //! It takes commands by lines (`open N`, `arm`, `wait MILLIS`) and answers each with one line of
 //! JSON. Times are microseconds since 1970, the clock it shares with the run that started it.
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How many streams are being opened at a time.
+/// The count of streams that are opened at a time.
 const OPENING: usize = 128;
 
-/// Whom to listen to.
+/// The server to listen to.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Target {
     /// Address to connect to.
@@ -30,29 +30,29 @@ pub(crate) struct Target {
     /// Path of the MCP endpoint.
     #[arg(long)]
     pub(crate) path: Uri,
-    /// modern or legacy.
+    /// Era: modern or legacy.
     #[arg(long)]
     pub(crate) era: String,
 }
 
-/// What the fleet knows.
+/// The report of the fleet.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Told {
     /// Streams open now.
     pub(crate) open: usize,
-    /// Streams that did not open, ended, or said something wrong.
+    /// Streams that did not open, ended, or sent a wrong message.
     pub(crate) broken: usize,
-    /// Streams that were told of a change since `arm`.
+    /// Streams that were notified of a change since `arm`.
     pub(crate) told: usize,
     /// Notifications beyond one a stream since `arm`.
     pub(crate) extra: usize,
-    /// When half of them were told.
+    /// The time at which half of them were notified.
     pub(crate) p50_at: u64,
-    /// When 99 of 100 were.
+    /// The time at which 99 of 100 were notified.
     pub(crate) p99_at: u64,
-    /// When the last was.
+    /// The time at which the last one was notified.
     pub(crate) last_at: u64,
-    /// The first thing that went wrong.
+    /// The first error.
     pub(crate) error: Option<String>,
 }
 
@@ -65,16 +65,16 @@ struct Log {
 #[derive(Default)]
 struct Inner {
     now: Told,
-    /// Per stream: whether it was told since `arm`.
+    /// Per stream: true if it was notified since `arm`.
     heard: Vec<bool>,
-    /// When each was told, in order of arrival.
+    /// The time of each stream's notification, in order of arrival.
     arrivals: Vec<u64>,
 }
 
 /// Serves commands until standard input ends.
 ///
 /// # Errors
-/// A command it does not know.
+/// An unknown command.
 pub(crate) async fn serve(target: Target) -> Result<()> {
     let era = Era::from_word(&target.era).context("era is modern or legacy")?;
     let log = Arc::new(Log::default());
@@ -91,7 +91,7 @@ pub(crate) async fn serve(target: Target) -> Result<()> {
     Ok(())
 }
 
-/// Opens `count` more streams and leaves a task reading each.
+/// Opens `count` more streams and starts a task that reads each.
 async fn open(log: &Arc<Log>, target: &Target, era: Era, count: usize) {
     let first = log.lock().heard.len();
     log.lock().heard.resize(first + count, false);
@@ -107,7 +107,7 @@ async fn open(log: &Arc<Log>, target: &Target, era: Era, count: usize) {
         match opened {
             Ok(listener) => {
                 log.lock().now.open += 1;
-                // Owned by this process, which does nothing else and ends with its standard input.
+                // Owned by this process, which has no other work and ends with its standard input.
                 tokio::spawn(follow(Arc::clone(log), listener, index));
             }
             Err(error) => log.broken(&error),
@@ -160,7 +160,7 @@ impl Log {
         self.progress.notify_one();
     }
 
-    /// Waits until every open stream was told, at most `limit`.
+    /// Waits until every open stream was notified, at most `limit`.
     async fn all_told(&self, limit: Duration) {
         let all = async {
             while {
@@ -170,7 +170,7 @@ impl Log {
                 self.progress.notified().await;
             }
         };
-        // Who was not told shows in the report.
+        // The report shows streams without a notification.
         let _ = timeout(limit, all).await;
     }
 

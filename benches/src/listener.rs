@@ -1,9 +1,8 @@
-//! One listening client of a fan-out run, as lean as one can be: a bare socket, chunked decoding,
+//! One listening client of a fan-out run, as lean as possible: a bare socket, chunked decoding,
 //! events.
 //!
-//! 19,000 of these must read one event each without taking the machine from what is measured, so
-//! there is no HTTP library between the socket and the event. The handshake before the stream does
-//! use one.
+//! 19,000 of these must read one event each without slowing the measured process, so there is no
+//! HTTP library between the socket and the event. The handshake before the stream does use one.
 
 use crate::client::Client;
 use crate::protocol::{self, Era, SESSION, TOOLS_CHANGED};
@@ -21,8 +20,8 @@ use tokio::net::TcpStream;
 const MAX_HEAD: usize = 16 << 10;
 
 thread_local! {
-    /// What a read fills; shared by all listeners of a thread, since nothing is kept in it across
-    /// an await.
+    /// The read buffer, shared by all listeners of a thread, because it keeps no bytes across an
+    /// await.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 << 10]);
 }
 
@@ -119,11 +118,11 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Waits for bytes and says how many changes were in them; 0 for a comment or part of an event.
-    /// Dropping it loses nothing.
+    /// Waits for bytes and returns the count of changes in them; 0 for a comment or part of an
+    /// event. Dropping the future is safe: no bytes are lost.
     ///
     /// # Errors
-    /// The stream ended or broke, or an event was not what it must be.
+    /// The stream ended or broke, or an event was invalid.
     pub(crate) async fn read(&mut self) -> Result<usize> {
         loop {
             self.stream.readable().await?;
@@ -178,7 +177,7 @@ enum Told {
     Changed,
 }
 
-/// What an event says, if it is one a listener waits for. A modern one must carry the id of its
+/// Reads an event, if it is one that a listener waits for. A modern one must carry the id of its
 /// listen request.
 fn told(data: &[u8], era: Era, id: u64) -> Result<Option<Told>> {
     let note: Note<'_> = serde_json::from_slice(data).context("an event that is no message")?;
@@ -240,7 +239,7 @@ impl Decoder {
 }
 
 impl Phase {
-    /// Takes one byte of what surrounds the data.
+    /// Takes one byte of the framing around the data.
     fn step(&mut self, byte: u8) -> Result<()> {
         match self {
             Self::Head(head) => {

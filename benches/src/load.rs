@@ -1,7 +1,7 @@
-//! A crew of clients that call as fast as they are answered, for the length of a round.
+//! A group of clients that call as fast as they are answered, for the length of a round.
 //!
-//! Closed loop: each client has one call in flight. What a round reports is therefore throughput at
-//! a concurrency, and latency under exactly that load.
+//! Closed loop: each client has one call in flight. A round therefore reports throughput at a
+//! concurrency, and latency under exactly that load.
 
 use crate::client::{Client, Site};
 use crate::process::Process;
@@ -14,46 +14,47 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long after its round a client may still wait for an answer.
+/// The most time after its round that a client may wait for an answer.
 const OVERTIME: Duration = Duration::from_secs(20);
-/// Errors after which a client sits out the rest of a round.
+/// The count of errors after which a client stops for the rest of a round.
 const PATIENCE: u64 = 5;
-/// Calls after which a client ends its round early: a bound, far above what a round can hold.
+/// The count of calls after which a client ends its round early: far above the count that a round
+/// can hold.
 const MOST: u64 = 10_000_000;
 
-/// What is called, by whom.
+/// The work of a group: the called tools and their clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
-    /// Called in turn; each client starts at another one.
+    /// The tools, called in turn; each client starts at another one.
     pub(crate) sites: Arc<[Site]>,
     pub(crate) era: Era,
-    /// Legacy sessions of each client, in which it calls in turn.
+    /// Legacy sessions of each client, used in turn.
     pub(crate) sessions: usize,
     /// Bytes of the message that is echoed.
     pub(crate) payload: usize,
 }
 
-/// Clients that are connected.
+/// The connected clients.
 #[derive(Debug)]
 pub(crate) struct Crew {
     work: Work,
     workers: Vec<Worker>,
 }
 
-/// A round and the first thing that went wrong in it.
+/// A round and its first error.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) round: Round,
     pub(crate) error: Option<String>,
 }
 
-/// One of those who are called in turns, and what was measured of it.
+/// One target of calls in turns, and its measured rounds.
 #[derive(Debug)]
 pub(crate) struct Lane<'a> {
     crew: Crew,
     process: &'a Process,
     pub(crate) rounds: Vec<Round>,
-    /// The first thing that went wrong, while warming up or later.
+    /// The first error, during the warm-up or later.
     pub(crate) error: Option<String>,
 }
 
@@ -71,7 +72,7 @@ impl Crew {
     /// Connects `size` clients, legacy ones with a session each.
     ///
     /// # Errors
-    /// One that does not connect.
+    /// A client that does not connect.
     pub(crate) async fn open(work: Work, size: usize) -> Result<Self> {
         let mut workers = Vec::with_capacity(size);
         for number in 0..size {
@@ -88,10 +89,10 @@ impl Crew {
         Ok(Self { work, workers })
     }
 
-    /// Calls for `length`; `process` is the one whose CPU time is counted.
+    /// Calls for `length`; CPU time is counted for `process`.
     ///
     /// # Errors
-    /// The process has ended. A wrong or missing answer is no error here but counted.
+    /// The process has ended. A wrong or missing answer is counted and no error here.
     pub(crate) async fn round(&mut self, length: Duration, process: &Process) -> Result<Outcome> {
         let latencies = Latencies::new();
         let cpu = process.cpu_nanos()?;
@@ -124,7 +125,7 @@ impl Crew {
     /// Calls once in each session of every client.
     ///
     /// # Errors
-    /// A call that is not answered as it must be.
+    /// A wrong or missing answer.
     pub(crate) async fn call_in_each_session(&mut self) -> Result<()> {
         let mut working = JoinSet::new();
         for mut worker in self.workers.drain(..) {
@@ -144,10 +145,10 @@ impl Crew {
         Ok(())
     }
 
-    /// Ends the session that each client used last, and closes the connections.
+    /// Ends the last used session of each client, and closes the connections.
     ///
     /// # Errors
-    /// One that does not end.
+    /// A session that does not end.
     pub(crate) async fn close(self) -> Result<()> {
         for client in self.workers.into_iter().filter_map(|worker| worker.client) {
             timeout(OVERTIME, client.close())
@@ -159,7 +160,7 @@ impl Crew {
 }
 
 impl<'a> Lane<'a> {
-    /// A connected crew; `process` is the one whose CPU time is counted.
+    /// A lane of connected clients; CPU time is counted for `process`.
     pub(crate) fn new(crew: Crew, process: &'a Process) -> Self {
         Self {
             crew,
@@ -169,15 +170,15 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// The medians of its rounds. What went wrong only while warming up is an error too.
+    /// The medians of its rounds. An error of the warm-up counts as an error too.
     pub(crate) fn medians(&self) -> Round {
         let mut medians = Round::medians(&self.rounds);
         medians.errors = medians.errors.max(u64::from(self.error.is_some()));
         medians
     }
 
-    /// The median of what `compare` says of this lane and another in the same round; `None` where
-    /// there is none to compare.
+    /// The median of `compare` over this lane and another in the same round; no value without
+    /// comparable rounds.
     pub(crate) fn against(&self, other: &Self, compare: fn(&Round, &Round) -> f64) -> Option<f64> {
         let both = self
             .rounds
@@ -191,7 +192,7 @@ impl<'a> Lane<'a> {
     /// Ends its sessions.
     ///
     /// # Errors
-    /// One that does not end.
+    /// A session that does not end.
     pub(crate) async fn close(self) -> Result<()> {
         self.crew.close().await
     }
@@ -203,7 +204,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Calls all lanes in turns, as often and as long as the settings say.
+/// Calls all lanes in turns, with the count and length of rounds from the settings.
 ///
 /// # Errors
 /// A process has ended.
@@ -217,7 +218,7 @@ pub(crate) async fn in_turns(lanes: &mut [Lane<'_>], settings: &Settings) -> Res
     for round in 0..settings.rounds {
         let count = lanes.len();
         for turn in 0..count {
-            // Another one begins each round, so that none always follows the same.
+            // Each round begins with another lane, so that no lane always follows the same one.
             let lane = &mut lanes[(turn + round) % count];
             let measured = lane.round(length).await?;
             lane.rounds.push(measured);
@@ -247,8 +248,8 @@ impl Worker {
     }
 
     async fn one_call(&mut self, work: &Work) -> Result<Duration> {
-        // Out of its place while it is used: a call that is dropped or fails must not leave a
-        // half-used connection.
+        // Taken out while it is used: a call that is dropped or fails must not leave a half-used
+        // connection.
         let mut client = match self.client.take() {
             Some(client) => client,
             None => connect(work).await?,
@@ -283,7 +284,7 @@ async fn connect(work: &Work) -> Result<Client> {
     Ok(client)
 }
 
-/// A message no other call has, filled up to `size` bytes.
+/// Returns a unique message, filled up to `size` bytes.
 pub(crate) fn message(worker: usize, number: u64, size: usize) -> String {
     let mut message = format!("{worker}-{number}-");
     let missing = size.saturating_sub(message.len());

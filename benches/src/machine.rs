@@ -1,4 +1,4 @@
-//! What a result must say about where it was measured.
+//! The machine and build of a measurement.
 
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// File descriptors a process keeps for itself: its standard streams, listeners, upstream
+/// File descriptors that a process keeps for itself: its standard streams, listeners, upstream
 /// connections, logs.
 const RESERVED_FILES: usize = 600;
 
@@ -17,31 +17,32 @@ const RESERVED_FILES: usize = 600;
 pub(crate) struct Machine {
     /// Logical processors this process may use.
     pub(crate) cores: usize,
-    /// The processor's name, where `/proc/cpuinfo` tells it.
+    /// The processor's name, from `/proc/cpuinfo` if it has one.
     pub(crate) cpu: String,
     /// The kernel's release.
     pub(crate) kernel: String,
     /// Open files one process may have.
     pub(crate) open_files: usize,
-    /// The commit of the source tree this runs in, with `+` where it has changes; `unknown` outside
-    /// one.
+    /// The commit of the source tree this runs in, with `+` if it has changes; `unknown` outside a
+    /// tree.
     pub(crate) commit: String,
     /// The folder of the executable, which cargo names after the profile.
     pub(crate) build: String,
-    /// Whether the load generator itself was built without optimisation: such numbers mean nothing.
+    /// True if the load generator itself was built without optimisation: such numbers have no
+    /// meaning.
     pub(crate) debug_build: bool,
     /// The kernel's setting of transparent huge pages, which resident memory depends on.
     pub(crate) huge_pages: String,
     /// Variables that change how the processes of the run allocate and how many threads they have.
     pub(crate) environment: BTreeMap<String, String>,
-    /// The load average of the minute before the run: what else the machine was doing.
+    /// The load average of the minute before the run: other work of the machine.
     pub(crate) load_before: f64,
     /// Seconds since 1970.
     pub(crate) at: u64,
 }
 
 impl Machine {
-    /// Reads it all from `/proc` and `git`; `commit` overrides what git says.
+    /// Reads the facts from `/proc` and `git`; `commit` overrides the commit from git.
     pub(crate) fn read(commit: Option<String>) -> Self {
         Self {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -58,13 +59,13 @@ impl Machine {
         }
     }
 
-    /// How many connections one process can hold beside what it needs itself.
+    /// The count of connections that one process can hold beside its own files.
     pub(crate) const fn connections(&self) -> usize {
         self.open_files.saturating_sub(RESERVED_FILES)
     }
 }
 
-/// Microseconds since 1970. The one clock that all processes of a run share.
+/// Microseconds since 1970: the clock that all processes of a run share.
 pub(crate) fn unix_micros() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -72,7 +73,7 @@ pub(crate) fn unix_micros() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The soft limit of open files, as `prlimit` shows it; 1024 where it cannot be read.
+/// The soft limit of open files, as `prlimit` shows it; 1024 if it cannot be read.
 fn open_files() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     limits
@@ -119,7 +120,7 @@ fn huge_pages() -> String {
 
 fn environment() -> BTreeMap<String, String> {
     let matters = |name: &String| name.starts_with("MIMALLOC_") || name == "TOKIO_WORKER_THREADS";
-    // A name or value that is no text is none of these.
+    // A name or value that is not text is none of these.
     let text = |(name, value): (OsString, OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
     };

@@ -1,9 +1,8 @@
 //! weir's load generator, the upstream it calls, and the raw pipe that weir is measured against.
 //!
 //! One run measures weir, the pipe and the upstream itself in turns on the same machine, checks the
-//! content of every answer, and writes a table and a JSON file. It shares no code with weir. It is
-//! not a test of behaviour: what weir must do stands in the tests; here stands how fast and in how
-//! much memory.
+//! content of every answer, and writes a table and a JSON file. It shares no code with weir. It
+//! tests no behaviour, which is the work of the tests; it measures speed and memory.
 
 mod bare;
 mod client;
@@ -31,7 +30,7 @@ use settings::{Flags, Settings};
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
-// The pipe stands for the cost of the stack without weir, so it has weir's allocator too.
+// The pipe has weir's allocator too, because it measures the cost of the stack without weir.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -50,7 +49,7 @@ struct Cli {
 enum Command {
     /// Measure; takes some minutes.
     Run(Flags),
-    /// All parts with tiny numbers, to see that everything works.
+    /// All parts with tiny numbers, to see that all of it works.
     Smoke(Flags),
     /// The upstream (started by a run).
     Upstream(upstream::Shape),
@@ -75,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True where there was no error to count.
+/// Runs a command; true without counted errors.
 fn command(command: Command) -> Result<bool> {
     match command {
         Command::Run(flags) => measure(flags, false),
@@ -109,8 +108,8 @@ fn measure(flags: Flags, smoke: bool) -> Result<bool> {
     finished.context("the run ended early")
 }
 
-/// The generator and the upstream are lean, and each on one thread leaves the machine to what is
-/// measured.
+/// Builds a runtime of one thread. The generator and the upstream are lean, and leave the other
+/// processors to the measured process.
 fn one_thread() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().build()?)
 }

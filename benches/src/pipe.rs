@@ -2,7 +2,7 @@
 //! measured against.
 //!
 //! hyper's HTTP/1.1 server in front, hyper-util's pooled client behind, bodies streamed both ways.
-//! It knows no MCP, has no limits and must not be used for anything else.
+//! It knows no MCP, has no limits and must not be used for any other purpose.
 
 use crate::process::parent_gone;
 use anyhow::Result;
@@ -34,7 +34,7 @@ struct Pipe {
     to: Authority,
 }
 
-/// Forwards everything to `to` from a free loopback port, which it prints, until standard input
+/// Forwards all requests to `to` from a free loopback port, which it prints, until standard input
 /// ends.
 ///
 /// # Errors
@@ -73,7 +73,7 @@ async fn connection(stream: TcpStream, pipe: Pipe) {
         let pipe = pipe.clone();
         async move { Ok::<_, Infallible>(pipe.forward(request).await) }
     });
-    // A connection that breaks is the client's matter, and the client counts it.
+    // An error of a connection shows at the client, and the client counts it.
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
         .await;

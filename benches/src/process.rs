@@ -1,7 +1,8 @@
-//! A child process of the run: started, spoken to by lines, measured through `/proc`, and killed
+//! A child process of the run: started, controlled by lines, measured through `/proc`, and killed
 //! when dropped.
 //!
-//! Our own children also end when their standard input closes, so that none outlives a killed run.
+//! The bench's own children also end when their standard input closes, so that none outlives a
+//! killed run.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::ffi::OsStr;
@@ -14,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// How long a child may take for one line of answer, unless the command itself says otherwise.
+/// The most time for one line of answer.
 const LINE: Duration = Duration::from_secs(60);
 
 /// A running child.
@@ -70,10 +71,10 @@ impl Process {
         Self::spawn(name, &std::env::current_exe()?, args, log)
     }
 
-    /// The next line of its standard output.
+    /// Reads the next line of its standard output.
     ///
     /// # Errors
-    /// It ended, or said nothing for a minute.
+    /// It ended, or printed no line for a minute.
     pub(crate) async fn line(&mut self) -> Result<String> {
         let line = timeout(LINE, self.lines.next_line()).await;
         let line = line.map_err(|_| anyhow!("{} says nothing", self.name))??;
@@ -130,7 +131,7 @@ impl Process {
         self.kib("smaps_rollup", "Rss:")
     }
 
-    /// Descriptors that it has open.
+    /// The count of its open descriptors.
     ///
     /// # Errors
     /// The process has ended.
@@ -147,7 +148,7 @@ impl Process {
         self.kib("status", "VmHWM:")
     }
 
-    /// Lets the high water start again from what is resident now.
+    /// Resets the high water to the resident memory of now.
     ///
     /// # Errors
     /// The process has ended, or the kernel has no such control.
@@ -157,7 +158,7 @@ impl Process {
 
     /// Kills it and waits until it is gone.
     pub(crate) async fn stop(mut self) {
-        // Nothing is left to do where it was gone already.
+        // An error means that it had ended already.
         let _ = self.child.kill().await;
     }
 
@@ -174,11 +175,11 @@ impl Process {
     }
 }
 
-/// The lines of standard input; the channel closes when it ends, since then the run that started
-/// this process is gone.
+/// Returns the lines of standard input. The channel closes when it ends, because then the run that
+/// started this process is gone.
 ///
-/// Read on a thread of its own: a blocking read inside the runtime would keep it from shutting
-/// down.
+/// Lines are read on a thread of their own: a blocking read inside the runtime would keep it from
+/// shutting down.
 pub(crate) fn commands() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {

@@ -1,8 +1,7 @@
 //! The few MCP messages a load run needs, in both eras.
 //!
-//! Written by hand and not with weir's own types: a measuring stick that shares code with what it
-//! measures would share its mistakes. It is not a client library; `client` is the part that sends
-//! these.
+//! Written by hand and not with weir's own types: code shared with weir would share its mistakes.
+//! It is not a client library; `client` is the part that sends these messages.
 
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -16,20 +15,20 @@ pub(crate) const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-ver
 pub(crate) const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Modern: the tool's name, mirrored from the body of a `tools/call`.
 pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
-/// The one notification a fan-out run waits for.
+/// The notification that a fan-out run waits for.
 pub(crate) const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 
 /// The path segment of servers that speak both eras on one URL.
 pub(crate) const BOTH: &str = "both";
 
-/// What a modern request carries in `params._meta`.
+/// The `_meta` of a modern request.
 const META: &str = concat!(
     r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","#,
     r#""io.modelcontextprotocol/clientCapabilities":{},"#,
     r#""io.modelcontextprotocol/clientInfo":{"name":"weir-bench","version":"1"}}"#
 );
 
-/// Which of the two protocols a peer speaks. `Legacy` is 2025-11-25, the newest of its kind.
+/// The era that a peer speaks. `Legacy` is 2025-11-25, the newest of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Era {
@@ -54,7 +53,7 @@ impl Era {
         }
     }
 
-    /// `word` read back.
+    /// Parses such a word.
     pub(crate) fn from_word(word: &str) -> Option<Self> {
         [Self::Modern, Self::Legacy]
             .into_iter()
@@ -99,7 +98,7 @@ pub(crate) fn initialize(id: u64) -> String {
     )
 }
 
-/// What a legacy client says once `initialize` is answered.
+/// The notification of a legacy client after the answer to `initialize`.
 pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// A modern request for the stream of tool list changes.
@@ -115,7 +114,7 @@ pub(crate) fn listen(id: u64) -> String {
 /// The headers every request of this era needs; `method` and `tool` are mirrored for a modern peer.
 ///
 /// # Errors
-/// A tool name or host that is no header value.
+/// A tool name or host that is not a valid header value.
 pub(crate) fn headers(
     era: Era,
     host: &str,

@@ -1,4 +1,4 @@
-//! What a run found: tables for people, one JSON file for machines.
+//! The result of a run: tables for people, one JSON file for machines.
 
 use crate::machine::Machine;
 use crate::settings::Settings;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// A run: where, with what, and what came of it.
+/// A run: machine, settings and results.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
@@ -27,7 +27,7 @@ pub(crate) struct Table {
     #[serde(skip)]
     columns: &'static [(&'static str, &'static str)],
     rows: Vec<Map<String, Value>>,
-    /// What a reader must know: scaled down, skipped, aimed at.
+    /// Notes for the reader: scaled down, skipped, aims.
     notes: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl Report {
         self.tables.push(table);
     }
 
-    /// Writes the JSON file, with its folder where there is none.
+    /// Writes the JSON file, and creates its folder if it is missing.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -79,11 +79,11 @@ impl Table {
         }
     }
 
-    /// Adds a row: anything that serialises as an object, with `errors` and `error` where it can
+    /// Adds a row: any value that serialises as an object, with `errors` and `error` if it can
     /// fail.
     ///
     /// # Errors
-    /// It is no object.
+    /// It is not an object.
     pub(crate) fn row(&mut self, row: &impl Serialize) -> Result<()> {
         match serde_json::to_value(row)? {
             Value::Object(row) => {
@@ -149,7 +149,7 @@ impl Table {
     }
 }
 
-/// Three significant digits are enough for anything that is measured.
+/// Renders a cell with three significant digits, which are enough for a measurement.
 fn cell(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "-".to_owned(),

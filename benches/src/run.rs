@@ -1,4 +1,4 @@
-//! The order of a run, and what becomes of a part that cannot run.
+//! The order of a run, and the handling of a part that cannot run.
 
 use crate::report::{Report, Table};
 use crate::scenario::{
@@ -9,7 +9,7 @@ use anyhow::Result;
 use serde_json::json;
 
 /// Runs the parts that `settings` names, one after the other, prints their tables and writes the
-/// result file. True where every answer was right and every part ran.
+/// result file. Returns true if every answer was right and every part ran.
 ///
 /// # Errors
 /// The result file cannot be written.

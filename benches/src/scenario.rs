@@ -1,4 +1,4 @@
-//! The parts of a run. Each sets up its own stage, measures, and gives a table.
+//! The parts of a run. Each starts its own processes, measures, and returns a table.
 
 pub(crate) mod body;
 pub(crate) mod calls;
@@ -15,8 +15,8 @@ pub(crate) mod telemetry;
 use crate::settings::Settings;
 use std::time::Duration;
 
-/// Leaves memory time to settle before it is read: allocators give back late, sockets close late. A
-/// measurement is the one place where only real time will do.
+/// Lets memory settle before it is read: allocators free late, sockets close late. A measurement is
+/// the one case that needs real time.
 async fn settle(settings: &Settings) {
     tokio::time::sleep(Duration::from_millis(settings.settle_ms)).await;
 }

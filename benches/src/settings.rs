@@ -1,5 +1,5 @@
-//! What a run does: the defaults of a full run and of a smoke run, and the flags that override
-//! either.
+//! The settings of a run: the defaults of a full run and of a smoke run, and the flags that
+//! override either.
 
 use crate::protocol::Era;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What is measured.
+/// A target of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Pipe,
     /// The upstream itself.
     Direct,
-    /// Another build of weir, in front of the upstream: what it was before a change.
+    /// Another build of weir, in front of the upstream: weir before a change.
     Before,
 }
 
@@ -35,19 +35,19 @@ pub(crate) enum Part {
     Sessions,
     /// tools/call in thousands of legacy sessions, on a server that speaks both eras.
     Dual,
-    /// tools/call with tokens, rules, limits, schema checks and audit, against none of them.
+    /// tools/call with tokens, rules, limits, schema checks and audit, against a weir without them.
     Gates,
-    /// tools/call with metrics, traces and OTLP, against none of them.
+    /// tools/call with metrics, traces and OTLP, against a weir without them.
     Telemetry,
     /// Calls to healthy upstreams while another hangs.
     Hang,
     /// Peak memory against the size of a request.
     Body,
-    /// What is still served when twice as much is asked for as weir can do.
+    /// Goodput when the offered load is twice weir's peak.
     Overload,
 }
 
-/// Which of weir's endpoints is called.
+/// The endpoint of weir that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Endpoint {
@@ -57,7 +57,7 @@ pub(crate) enum Endpoint {
     Transparent,
 }
 
-/// Flags of `run` and `smoke`; what is not given has the default of that command.
+/// Flags of `run` and `smoke`; a missing flag has the default of that command.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Flags {
     /// The weir binary [default: beside this one]
@@ -66,7 +66,7 @@ pub(crate) struct Flags {
     /// Another weir binary, which `calls` measures as the target `before` in the same rounds
     #[arg(long)]
     before: Option<PathBuf>,
-    /// What to measure [default: weir,pipe,direct, and before where there is one]
+    /// Targets to measure [default: weir,pipe,direct, and before if its binary is named]
     #[arg(long, value_delimiter = ',')]
     target: Vec<Kind>,
     /// Parts to run [default: all]
@@ -78,13 +78,13 @@ pub(crate) struct Flags {
     /// YAML appended to weir's config, for limits that the run needs raised
     #[arg(long)]
     weir_config_extra: Option<PathBuf>,
-    /// Which endpoint of weir is called [default: aggregate]
+    /// Endpoint of weir that is called [default: aggregate]
     #[arg(long)]
     endpoint: Option<Endpoint>,
-    /// Commit to name in the result [default: what git says]
+    /// Commit to name in the result [default: the one git reports]
     #[arg(long)]
     commit: Option<String>,
-    /// Rounds of each measurement, of which the median counts
+    /// Rounds of each measurement; the result is their median
     #[arg(long)]
     rounds: Option<usize>,
     /// Milliseconds of one round
@@ -128,13 +128,13 @@ pub(crate) struct Flags {
     bodies: Vec<usize>,
 }
 
-/// A run, settled. It is part of the result file.
+/// The settings of a run. They are part of the result file.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Settings {
     pub(crate) smoke: bool,
     pub(crate) weir: PathBuf,
     pub(crate) before: Option<PathBuf>,
-    /// The processor that weir is kept on; anywhere where it is `None`.
+    /// The processor that weir is pinned to; absent to leave it free.
     #[serde(skip)]
     pub(crate) weir_core: Option<usize>,
     pub(crate) targets: Vec<Kind>,
@@ -158,7 +158,7 @@ pub(crate) struct Settings {
     pub(crate) change_gap_ms: u64,
     pub(crate) sessions: usize,
     pub(crate) dual_sessions: usize,
-    /// How long memory is left alone before it is read.
+    /// The time for memory to settle before it is read, in milliseconds.
     pub(crate) settle_ms: u64,
     pub(crate) hang_upstreams: usize,
     pub(crate) bodies: Vec<usize>,
@@ -168,7 +168,7 @@ impl Settings {
     /// Settles `flags` over the defaults of a full or a smoke run.
     ///
     /// # Errors
-    /// A flag that makes no sense, weir's binary or the extra config missing.
+    /// An invalid flag, or weir's binary or the extra config missing.
     pub(crate) fn settle(flags: Flags, smoke: bool) -> Result<Self> {
         // (full, smoke): a full run takes minutes and its medians are worth quoting, a smoke run
         // shows that all works.
@@ -222,7 +222,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether this target is measured.
+    /// Reports if this target is measured.
     pub(crate) fn has(&self, kind: Kind) -> bool {
         self.targets.contains(&kind)
     }

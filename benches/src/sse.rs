@@ -1,7 +1,7 @@
 //! Events of an SSE body, fed in any chunks.
 //!
-//! Only what an MCP stream uses: `data` lines joined until a blank line. Names, ids and retry times
-//! are skipped.
+//! It has only the parts that an MCP stream uses: `data` lines joined until a blank line. Names,
+//! ids and retry times are skipped.
 
 /// The longest event this tool takes; a longer one is an error of the peer.
 const MAX_EVENT: usize = 64 << 20;

@@ -1,6 +1,6 @@
 //! The processes of one measurement: the upstream, and in front of it the raw pipe and weir.
 //!
-//! Every part of a run sets up a fresh stage, so that no part inherits the memory or the sessions
+//! Every part of a run starts fresh processes, so that no part inherits the memory or the sessions
 //! of another. Dropping a stage kills its processes and removes its files.
 
 use crate::client::{Client, Site};
@@ -23,35 +23,35 @@ use std::time::Duration;
 use std::{fs, io};
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long weir may take until its list is complete.
+/// The most time for weir until its list is complete.
 const READY: Duration = Duration::from_secs(60);
-/// How often that is looked at.
+/// The interval of checks of the list.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// One upstream server, as weir's config names it.
 #[derive(Clone, Debug)]
 pub(crate) struct Upstream {
     pub(crate) id: String,
-    /// What it speaks, or is called in where it speaks both eras.
+    /// The era it speaks, or is called in if it speaks both.
     pub(crate) era: Era,
-    /// Speaks both eras on one URL.
+    /// True if it speaks both eras on one URL.
     pub(crate) both: bool,
     pub(crate) index: usize,
 }
 
-/// Running processes.
+/// The running processes of one measurement.
 pub(crate) struct Stage {
     upstream: (Process, SocketAddr),
     pipe: Option<(Process, SocketAddr)>,
     weir: Option<(Process, SocketAddr)>,
-    /// What weir was before a change.
+    /// The weir from before a change.
     before: Option<(Process, SocketAddr)>,
-    /// Where the operators of weir are served.
+    /// The address of weir's admin listener.
     operators: Option<SocketAddr>,
     endpoint: Endpoint,
-    /// What weir's callers show.
+    /// The credential of weir's clients.
     credential: Option<HeaderValue>,
-    // Last, so that the processes are told to end before their folder goes.
+    // The last field, so that the processes end before their folder is removed.
     folder: Folder,
 }
 
@@ -105,7 +105,7 @@ impl Stage {
         Self::start_for(None, settings, kinds, shape, upstreams).await
     }
 
-    /// The same, with a weir that wants this credential.
+    /// Starts them with a weir that requires this credential.
     ///
     /// # Errors
     /// As [`Stage::start`].
@@ -192,7 +192,7 @@ impl Stage {
         self.target(kind).map(|target| &target.0)
     }
 
-    /// Where a tool of an upstream is called on a target.
+    /// The address of an upstream's tool on a target.
     ///
     /// # Errors
     /// The target does not run.
@@ -219,7 +219,7 @@ impl Stage {
         })
     }
 
-    /// Where everything is listed on a target: weir's aggregate, or the one upstream.
+    /// The address of a target's whole list: weir's aggregate, or the one upstream.
     ///
     /// # Errors
     /// The target does not run.
@@ -232,10 +232,10 @@ impl Stage {
         Ok((self.target(kind)?.1, path.try_into()?))
     }
 
-    /// Makes an upstream `change`, `hang` or `wake`; answers with the microsecond at which it did.
+    /// Makes an upstream `change`, `hang` or `wake`; returns the microsecond of the change.
     ///
     /// # Errors
-    /// The upstream does not obey.
+    /// The upstream refuses the command.
     pub(crate) async fn control(&self, verb: &str, index: usize) -> Result<u64> {
         let uri = format!("http://{}/control/{verb}/{index}", self.upstream.1);
         Ok(read(Request::post(uri).body(Empty::new())?)
@@ -243,11 +243,11 @@ impl Stage {
             .parse()?)
     }
 
-    /// Requests of an MCP method that weir has answered, and the seconds they took it, as its own
-    /// metrics say.
+    /// The requests of an MCP method that weir has answered, and their seconds, from its own
+    /// metrics.
     ///
     /// # Errors
-    /// weir does not run, or says nothing of the method.
+    /// weir does not run, or has no metrics of the method.
     pub(crate) async fn served(&self, method: &str) -> Result<Served> {
         let operators = self.operators.context("weir does not run")?;
         let metrics =
@@ -260,10 +260,10 @@ impl Stage {
         self.folder.file(name)
     }
 
-    /// Fails where a process has ended, saying why.
+    /// Fails if a process has ended, with the reason.
     ///
     /// # Errors
-    /// One has.
+    /// A process has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         self.upstream.0.check()?;
         if let Some((pipe, _)) = &mut self.pipe {
@@ -326,7 +326,7 @@ impl Stage {
             ),
             _ => (&mut self.weir, settings.weir.as_path()),
         };
-        // A process runs where the thread ran that started it.
+        // A process inherits the processors of the thread that started it.
         let pinned = settings.weir_core.map(cores::pin).transpose()?;
         let process = Process::spawn("weir", binary, args, &self.folder.file(&log_name(kind)))?;
         drop(pinned);
@@ -357,7 +357,7 @@ impl Stage {
     }
 }
 
-/// The file that this weir logs to.
+/// The name of this weir's log file.
 fn log_name(kind: Kind) -> String {
     format!("{kind:?}.log")
 }
@@ -378,7 +378,7 @@ async fn tools_listed(credential: Option<HeaderValue>, addr: SocketAddr) -> Resu
     Ok(client.names().await?.len())
 }
 
-/// weir's config: these upstreams, everything else by default.
+/// The config of weir: these upstreams, all other keys by default.
 fn weir_config(
     listen: SocketAddr,
     admin: SocketAddr,
@@ -398,14 +398,14 @@ fn weir_config(
     text
 }
 
-/// Requests, and the seconds they took.
+/// A count of requests, and their seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Served {
     pub(crate) requests: f64,
     pub(crate) seconds: f64,
 }
 
-/// The sums over all series of the method; `None` where there is none.
+/// Sums all series of the method; no value without a series.
 fn served(metrics: &str, method: &str) -> Option<Served> {
     let label = format!("mcp_method_name=\"{method}\"");
     let sum = |name: &str| {
@@ -424,7 +424,7 @@ fn served(metrics: &str, method: &str) -> Option<Served> {
     })
 }
 
-/// The text of an answer.
+/// Reads the text of an answer.
 async fn read(request: Request<Empty<Bytes>>) -> Result<String> {
     let client = HttpClient::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let uri = request.uri().clone();
@@ -444,14 +444,14 @@ async fn listening(mut process: Process) -> Result<(Process, SocketAddr)> {
     Ok((process, addr))
 }
 
-/// Two ports that were free a moment ago; held at the same time, so that they differ.
+/// Finds two ports that were free a moment ago; held at the same time, so that they differ.
 fn free_ports() -> io::Result<[SocketAddr; 2]> {
     let bind = || std::net::TcpListener::bind(("127.0.0.1", 0));
     let listeners = [bind()?, bind()?];
     Ok([listeners[0].local_addr()?, listeners[1].local_addr()?])
 }
 
-/// A folder of its own under the system's, removed at the end.
+/// A temporary folder, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -474,7 +474,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A left-over folder of small files in the temporary folder harms nobody.
+        // A left-over folder of small files in the temporary folder does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,6 +1,6 @@
 //! Latencies of one round, and the median over rounds.
 //!
-//! Everything is in nanoseconds inside and in microseconds where it leaves for a table.
+//! Values are in nanoseconds inside and in microseconds in tables.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -29,7 +29,8 @@ pub(crate) struct Round {
 }
 
 impl Latencies {
-    /// Three significant digits, up to two minutes; a longer one counts as two minutes.
+    /// An empty histogram with three significant digits, up to two minutes; a longer latency counts
+    /// as two minutes.
     pub(crate) fn new() -> Self {
         #[expect(
             clippy::unwrap_used,
@@ -45,12 +46,12 @@ impl Latencies {
         self.lock().saturating_record(nanos);
     }
 
-    /// How many were counted.
+    /// The count of latencies.
     pub(crate) fn count(&self) -> u64 {
         self.lock().len()
     }
 
-    /// The quantile in microseconds; 0 where nothing was counted.
+    /// The quantile in microseconds; 0 without latencies.
     pub(crate) fn quantile_us(&self, quantile: f64) -> f64 {
         micros(self.lock().value_at_quantile(quantile))
     }
@@ -89,7 +90,7 @@ impl Round {
     }
 }
 
-/// The middle value, the mean of the two middle ones for an even count, 0 for none.
+/// The middle value, the mean of the two middle ones for an even count, 0 for an empty list.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

@@ -1,7 +1,7 @@
 //! The upstream of a run: many lean MCP servers in one process, both eras, one path each.
 //!
 //! `/modern/u/N` and `/legacy/u/N` are servers of one era, `/both/u/N` of both; `/control/...`
-//! makes them change, hang and come back. It checks nothing that a load run does not need: it is a
+//! makes them change, hang and come back. It checks only the parts that a load run needs: it is a
 //! load target, no reference server.
 
 mod answers;
@@ -25,7 +25,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 
-/// How the servers of this process look.
+/// The shape of the servers in this process.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Shape {
     /// Servers of each kind: /modern/u/0 to /modern/u/N-1, and likewise /legacy/u/... and
@@ -73,14 +73,14 @@ async fn connection(stream: TcpStream, state: Arc<State>) {
         let state = Arc::clone(&state);
         async move { Ok::<_, Infallible>(answer(request, &state).await) }
     });
-    // A connection that breaks is the client's matter, and the client counts it.
+    // An error of a connection shows at the client, and the client counts it.
     let _ = http1::Builder::new()
         .max_buf_size(64 << 10)
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
 
-/// Where a request goes.
+/// The target of a request's path.
 enum Place {
     /// A server; one without an era speaks that of the request.
     Server(Option<Era>, usize),
@@ -121,7 +121,8 @@ fn place(path: &str, state: &State) -> Place {
     }
 }
 
-/// A modern request says its revision; a legacy one says another or none.
+/// Returns the era of a request. A modern request has its revision in a header; a legacy one has
+/// another or none.
 fn asked_in(headers: &HeaderMap) -> Era {
     let modern = headers
         .get(VERSION)
@@ -148,8 +149,8 @@ async fn serve_server(
     }
 }
 
-/// `change/N` adds a tool to server N and tells its listeners; `hang/N` and `wake/N` stop and
-/// resume it. Answers with the microsecond at which it did so.
+/// Handles a control command. `change/N` adds a tool to server N and notifies its listeners;
+/// `hang/N` and `wake/N` stop and resume it. Answers with the microsecond of the change.
 fn control(command: &str, state: &State) -> Response<Body> {
     let (verb, index) = command.split_once('/').unwrap_or((command, ""));
     let Some(index) = index.parse().ok().filter(|index| *index < state.servers()) else {

@@ -1,9 +1,9 @@
-//! Careless and hostile clients. Whatever they send, the answer is the one that the protocol
-//! demands, everybody else is served as before, and no upstream hears of it.
+//! Careless and hostile clients. weir answers each of them as the protocol demands, serves all
+//! other clients as before, and sends no upstream a request for them.
 //!
 //! Every test looks at the binary from outside, over a socket. A refusal is checked by its status,
-//! its code and its id; after each, [`Stage::is_well`] makes a good call and looks at what reached
-//! the upstream in the meantime.
+//! its code and its id. After each refusal [`Stage::is_well`] makes a good call and checks the
+//! requests that reached the upstream in the meantime.
 
 mod answers;
 mod batches;

@@ -1,4 +1,4 @@
-//! Who gets in: the weir binary with an identity provider beside it, that behaves and misbehaves.
+//! Authentication: the weir binary with an identity provider beside it that behaves and misbehaves.
 
 mod certificates;
 mod clock;
@@ -30,14 +30,14 @@ impl Guarded {
         Self::with(json!({})).await
     }
 
-    /// With further keys under `auth`.
+    /// Starts it with further keys under `auth`.
     pub async fn with(more: Value) -> Self {
         let idp = Idp::start().await;
         let issuer = json!({ "issuer": idp.issuer() });
         Self::over(idp, issuer, more).await
     }
 
-    /// With this issuer.
+    /// Starts it with this issuer.
     pub async fn over(idp: Idp, issuer: Value, more: Value) -> Self {
         let upstream = Mockup::dual().tools(1).start().await;
         let mut auth = json!({ "mode": "oauth", "issuers": [issuer] });
@@ -53,17 +53,17 @@ impl Guarded {
         }
     }
 
-    /// A good token for the endpoint `/mcp`.
+    /// Returns a good token for the endpoint `/mcp`.
     pub fn token(&self) -> String {
         self.idp.token("ada", &self.weir.url("/mcp"))
     }
 
-    /// A client that shows this.
+    /// Returns a client that sends this token.
     pub fn client(&self, token: &str) -> RawClient {
         bearer(&self.weir.url("/mcp"), token).modern()
     }
 
-    /// Whether a call with this token gets through, and with which status it ends.
+    /// Returns the status with which a call with this token ends.
     pub async fn status(&self, token: &str) -> u16 {
         self.client(token)
             .call("one__tool_0000", json!({ "n": 1 }))
@@ -73,7 +73,7 @@ impl Guarded {
             .as_u16()
     }
 
-    /// The challenge that a refused client of `/mcp` gets.
+    /// Returns the challenge that a refused client of `/mcp` gets.
     pub fn challenge(&self, error: Option<&str>) -> String {
         let error = error
             .map(|error| format!(", error=\"{error}\""))
@@ -87,7 +87,7 @@ pub fn bearer(url: &str, token: &str) -> RawClient {
     RawClient::new(url).with_header("authorization", &format!("Bearer {token}"))
 }
 
-/// A plain GET.
+/// Sends a plain GET.
 pub async fn get(url: &str) -> Answer {
     RawClient::new(url)
         .send(Method::GET, HeaderMap::new(), "")

@@ -1,6 +1,6 @@
-//! The cause of an upstream that is down is one sentence with advice, the same in the JSON log, the
-//! admin API, the status page, `weir admin`, `weir explain` and `weir doctor`. A client gets a
-//! sentence of a small set, without paths, addresses and output of programs.
+//! The cause of an upstream that is down is one sentence with advice. It is the same in the JSON
+//! log, the admin API, the status page, `weir admin`, `weir explain` and `weir doctor`. A client
+//! gets a sentence of a small set, without paths, addresses and output of programs.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -19,12 +19,13 @@ use crate::harness::{Server, Weir, fresh_path, needs_peers, until, until_it};
 /// A value of a child's environment, which the child prints.
 const SECRET: &str = "sk-live-0123456789abcdef";
 
-/// A server that gives every request on every connection the same answer, until the test ends.
+/// Starts a server that gives every request on every connection the same answer, until the test
+/// ends; returns its port.
 fn answering(answer: &'static str, tls: Option<Arc<ServerConfig>>) -> u16 {
     answering_each(move || answer.to_owned(), tls)
 }
 
-/// The same with an answer that is made for each connection.
+/// Starts a server as `answering` does, with an answer that is made for each connection.
 pub fn answering_each(
     answer: impl Fn() -> String + Send + 'static,
     tls: Option<Arc<ServerConfig>>,
@@ -56,7 +57,7 @@ pub fn answering_each(
     port
 }
 
-/// A self-signed certificate as OpenSSL makes it by default, marked as an authority.
+/// Returns a self-signed certificate as OpenSSL makes it by default, marked as an authority.
 fn self_signed() -> Arc<ServerConfig> {
     let (key, certificate) = (fresh_path("key.pem"), fresh_path("cert.pem"));
     let words = [

@@ -1,8 +1,8 @@
-//! What stands under `deploy/`, and the Dockerfile: judged by the programs they are for (Helm,
-//! Kustomize, hadolint, systemd, Prometheus), and by weir, whose ports, paths, configs and metrics
-//! they name.
+//! The files under `deploy/`, and the Dockerfile. They are checked by the programs that read them
+//! (Helm, Kustomize, hadolint, systemd, Prometheus), and by weir, because they name its ports,
+//! paths, configs and metrics.
 //!
-//! What these cannot show: that a container engine or a cluster runs it. None does here.
+//! These tests run no container engine and no cluster.
 
 mod boards;
 mod compose;
@@ -22,10 +22,10 @@ use serde_json::Value;
 
 use crate::harness::{binary, fresh_path};
 
-/// What a config's `${WEIR_KEY}` stands for here.
+/// The value of a config's `${WEIR_KEY}` in these tests.
 const KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA";
 
-/// The root of the work tree.
+/// Returns the root of the work tree.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
@@ -37,7 +37,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// A folder that is gone with the value.
+/// A folder that is removed when the value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -54,7 +54,7 @@ impl Drop for Folder {
     }
 }
 
-/// A program of what judges `deploy/`.
+/// Returns a program of the environment that checks `deploy/`.
 fn judge(program: &str) -> Command {
     Command::new(
         crate::harness::peers()
@@ -63,7 +63,7 @@ fn judge(program: &str) -> Command {
     )
 }
 
-/// Runs a command that has to succeed, and gives what it printed.
+/// Runs a command that must succeed; returns its output.
 fn printed(command: &mut Command) -> String {
     let output = command
         .output()
@@ -72,7 +72,7 @@ fn printed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Everything a command said.
+/// Returns the whole output of a command.
 fn told(output: &Output) -> String {
     format!(
         "{}{}",
@@ -81,7 +81,7 @@ fn told(output: &Output) -> String {
     )
 }
 
-/// Holds a config against `weir check`: no error, and nothing to warn of.
+/// Runs `weir check` on a config: no error and no warning.
 fn check(name: &str, config: &str) {
     let folder = Folder::new("check");
     let file = folder.0.join("weir.yaml");
@@ -99,7 +99,7 @@ fn check(name: &str, config: &str) {
     );
 }
 
-/// The port in a config's `listen`.
+/// Returns the port in a config's `listen`.
 fn port(address: &Value) -> u64 {
     address
         .as_str()
@@ -107,7 +107,7 @@ fn port(address: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{address}"))
 }
 
-/// The entries of a list.
+/// Returns the entries of a list.
 fn entries(list: &Value) -> &[Value] {
     list.as_array().map(Vec::as_slice).unwrap_or_default()
 }

@@ -1,5 +1,6 @@
-//! One process after another at the same sockets, by SIGUSR2 and by a service manager that holds
-//! them; and one config after another in the same process. Nothing is lost meanwhile.
+//! Graceful restarts: one process after another at the same sockets, by SIGUSR2 and by a service
+//! manager that holds them; and reloads of the config in the same process. No call is lost
+//! meanwhile.
 
 mod clients;
 mod load;
@@ -18,7 +19,7 @@ use crate::harness::{Weir, signal, until, until_it};
 
 use load::{Load, Watchers};
 
-/// The ids of the processes that took over, in turn.
+/// Returns the ids of the processes that took over, in turn.
 fn successors(weir: &Weir) -> Vec<u32> {
     let said = weir.process.said();
     let ids = said
@@ -39,7 +40,8 @@ fn successors(weir: &Weir) -> Vec<u32> {
 }
 
 fn is_gone(id: u32) -> bool {
-    // A zombie is gone too: its parent is the test's own child, and may have ended without asking.
+    // A zombie is gone too: its parent is the test's own child, and may have ended without reaping
+    // it.
     let status = std::fs::read_to_string(format!("/proc/{id}/stat"));
     status.map_or(true, |stat| {
         stat.rsplit(')')
@@ -48,7 +50,7 @@ fn is_gone(id: u32) -> bool {
     })
 }
 
-/// So many hand-overs under load: nothing is lost, nothing runs twice.
+/// Runs this many hand-overs under load: no call is lost and none runs twice.
 async fn hand_over(times: usize) {
     let gate = Gate::new();
     let held = Tool::new("held").does(Behaviour::gated(&gate));
@@ -104,7 +106,7 @@ async fn hand_over(times: usize) {
     upstream.notify_list_changed();
     let ends = watchers.finish().await;
 
-    // What the first process sealed opens in the last one.
+    // State that the first process sealed opens in the last one.
     let fresh = RawClient::new(&weir.url("/mcp")).modern();
     let page = fresh
         .ask("tools/list", json!({ "cursor": cursor }))
@@ -147,7 +149,8 @@ fn is_ok(answer: &weir_testkit::Answer) -> bool {
     answer.last()["result"]["content"].is_array()
 }
 
-/// The two chains go through the files of all processes, and are whole; gives what is said of them.
+/// Asserts that the two chains go through the files of all processes, and are whole; returns the
+/// output of `verify`.
 fn verified(files: &[PathBuf]) -> String {
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let (code, said) = verify(&["--from-start"], &files);
@@ -187,7 +190,7 @@ async fn g06_a_new_process_that_cannot_start_changes_nothing() {
         weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"],
         r#"{"n":1}"#
     );
-    // Once the config is in order, it goes.
+    // With a good config the hand-over succeeds.
     weir.rewrite(config);
     weir.process.signal("USR2");
     let id = until("the next process", || successors(&weir).first().copied());
@@ -363,7 +366,7 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
     );
     let is_of_calls = |file: &PathBuf| !file.to_string_lossy().contains(".refusals");
     let files: Vec<_> = files.into_iter().filter(is_of_calls).collect();
-    // The end of the old one's records cannot be cut off.
+    // The end of the old process's records cannot be cut off unnoticed.
     let old = files.iter().find(|file| **file != folder.file()).unwrap();
     let text = std::fs::read_to_string(old).unwrap();
     let (kept, _) = text.trim_end().rsplit_once('\n').unwrap();
@@ -402,7 +405,7 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
     })
     .await;
     refuse(3).await;
-    // What runs keeps the old one from ending, so that its branch is open meanwhile.
+    // A running call keeps the old process alive, so that its branch is open meanwhile.
     let slow = tokio::spawn(async move { known.call("one__held", json!({})).await });
     until_it("the long call", async || {
         (upstream.executions("held") == 1).then_some(())
@@ -454,7 +457,7 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
         let (code, said) = verify(&["--expect", expected, "--from-start"], &both);
         assert_eq!(code, 0, "{expected}: {said}");
     }
-    // A record of the branch that is not there, or is another one, shows; so does the chain without
+    // A record of the branch that is missing, or is another one, is found; so is the chain without
     // the branch.
     let (number, _) = of_branch
         .trim_start_matches("refusals:")
@@ -474,7 +477,7 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
             .map(|record| record["count"].as_u64().unwrap())
             .sum()
     };
-    // The first connections after the word of the new process may still be the old one's.
+    // The first connections after the new process is ready may still reach the old one.
     let (old, new) = (count(branch), count(&own));
     assert!(
         old >= 3 && new > 0 && old + new == 8,
@@ -482,8 +485,8 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
     );
 }
 
-/// Does what a service manager does: listens at the config's addresses, and starts the program with
-/// the sockets.
+/// Plays a service manager: listens at the config's addresses, and starts the program with the
+/// sockets.
 const MANAGER: &str = r#"
 import json, os, socket, sys
 config = json.load(open(sys.argv[sys.argv.index("--config") + 1]))
@@ -511,7 +514,7 @@ async fn sockets_of_a_service_manager_are_taken_by_their_names() {
     let weir = Weir::within(&["python3", "-c", MANAGER], config);
     weir.until_listed("/mcp", &["one__echo"]);
     assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"));
-    // Handed over once more, by weir itself this time.
+    // A second hand-over, by weir itself this time.
     weir.process.signal("USR2");
     let id = until("the next process", || successors(&weir).first().copied());
     assert_eq!(
@@ -522,8 +525,8 @@ async fn sockets_of_a_service_manager_are_taken_by_their_names() {
     until("its end", || is_gone(id).then_some(()));
 }
 
-/// Reloads under load: every other one is refused, every good one changes something, and no call
-/// notices.
+/// Reloads under load: every other one is refused, every good one changes the config, and no call
+/// fails.
 async fn reload(times: usize) {
     let upstream = Mockup::modern()
         .tool("echo", Behaviour::echo())
@@ -553,7 +556,7 @@ async fn reload(times: usize) {
             r#"result="error""#
         };
         let counted = || weir.metric("weir_config_reloads_total", &[label]);
-        // Both the signal and the watch may lead to it: the last one of this kind is long over.
+        // Both the signal and the watch may cause it: the last one of this kind is long over.
         let before = counted();
         match at.is_multiple_of(2) {
             true => weir.rewrite(config(at)),

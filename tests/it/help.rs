@@ -1,5 +1,5 @@
-//! The page that a person sees who opens an endpoint in a browser: another body, and the same
-//! status and headers.
+//! The page for a person that opens an endpoint in a browser: another body, with the same status
+//! and headers.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use weir_testkit::mockup::Tool;
 
 use crate::harness::{Weir, browse, needs_peers};
 
-/// What a browser asks for.
+/// The `Accept` header of a browser.
 const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 const SECRET_NAMES: [&str; 2] = ["hidden-upstream", "hidden_tool"];
 
@@ -24,7 +24,7 @@ struct Page {
     body: String,
 }
 
-/// Asks for a path with these header lines; `Host` is the listener's unless they have one.
+/// Gets a path with these header lines; `Host` is the listener's unless they have one.
 fn get(weir: &Weir, target: &str, lines: &[&str]) -> Page {
     let authority = weir.url("").replace("http://", "");
     let mut stream = TcpStream::connect(&authority).unwrap();
@@ -85,8 +85,7 @@ fn config(server: &Mockup, more: &Value) -> Value {
     config
 }
 
-/// Asserts that it is the page about this URL, safe to show, with nothing that a stranger must not
-/// know.
+/// Asserts that it is the page about this URL, safe to show, without secrets.
 fn assert_page(page: &Page, url: &str) {
     assert_eq!(
         page.headers["content-type"], "text/html; charset=utf-8",
@@ -182,7 +181,7 @@ async fn a_browser_gets_a_page_and_everybody_else_the_same_refusal() {
         (406, true),
         "{page:?}"
     );
-    // What is no endpoint has no page.
+    // A path that is not an endpoint has no page.
     let none = get(&weir, "/mcp/other", &[&accept(BROWSER)]);
     assert_eq!((none.status, none.body.as_str()), (404, "no such endpoint"));
 }

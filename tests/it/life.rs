@@ -139,7 +139,7 @@ fn g06_sigterm_ends_it_with_code_0() {
     assert_eq!(weir.process.ended(), Some(0), "{}", weir.process.said());
 }
 
-/// `weir quickstart` on any free port.
+/// Starts `weir quickstart` on any free port.
 fn quickstart() -> Process {
     let mut command = Command::new(binary());
     command.args(["quickstart", "--listen", "127.0.0.1:0"]);
@@ -171,7 +171,7 @@ fn r004_the_quickstart_lists_calls_and_shows_a_tool_come_and_go() {
     let told = |line: &str| until(line, || watching.said().contains(line).then_some(()));
     told("+ desk__coin_flip");
     told("- desk__coin_flip");
-    // Who begins to watch later sees a change as well.
+    // A client that begins to watch later sees a change as well.
     let mut later = Command::new(binary());
     later.args(["tools", &url, "--watch"]);
     let later = Process::start(later);
@@ -216,8 +216,7 @@ fn readyz_healthz_and_metrics_answer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f10_when_memory_is_short_calls_wait_outside_and_streams_and_operators_go_on() {
-    // Lists that weigh something, so that what is measured is not what an idle process happens to
-    // have.
+    // Lists large enough to stand out from the memory of an idle process.
     let long = "x".repeat(20_000);
     let tools =
         (0..1000).map(|n| Tool::new(&format!("tool_{n:04}")).with("description", json!(long)));
@@ -251,7 +250,8 @@ async fn f10_when_memory_is_short_calls_wait_outside_and_streams_and_operators_g
         stream.next_message().await.unwrap().unwrap()["method"],
         "notifications/subscriptions/acknowledged"
     );
-    // Far less than it has: what an allocator gives back in the meantime does not end the shortage.
+    // Far less than it uses: memory that the allocator gives back in the meantime does not end the
+    // shortage.
     weir.rewrite(config(Some(weir.memory() / 2)));
     until("the shortage", || {
         (weir.metric("weir_memory_shortage", &[]) == 2.0).then_some(())

@@ -1,5 +1,5 @@
-//! weir as its users meet it: the binary, with clients and servers around it that we did not write,
-//! and fakes of every era where a fault has to be made.
+//! weir as its users meet it: the binary, with clients and servers of other projects around it, and
+//! mock servers of every era for the faults that only a mock can cause.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! What takes long or measures time: left out by default, run by `cargo xtask prove` on a release
-//! build, one at a time. Two things are compared within one run; no absolute time is asserted but
+//! Long tests and measurements: left out by default, run by `cargo xtask prove` on a release build,
+//! one at a time. Two values are compared within one run; absolute times are asserted only against
 //! bounds far above any noise.
 
 use std::sync::Arc;
@@ -20,10 +20,10 @@ async fn weir_over_one() -> (Mockup, Weir) {
     (upstream, weir)
 }
 
-/// Slow heads at once.
+/// The number of slow heads at once.
 const SLOW: usize = 5_000;
 
-/// Connections that send a head one byte at a time cost their own patience and nobody else's.
+/// Connections that send a head one byte at a time delay only themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn a01_a02_slow_heads_do_not_slow_others() {
@@ -57,7 +57,7 @@ async fn a01_a02_slow_heads_do_not_slow_others() {
         beside < alone * 10 + Duration::from_millis(50),
         "{beside:?} against {alone:?}"
     );
-    // Each is closed once its time is over.
+    // Each is closed once its timeout is over.
     for mut stream in slow {
         let mut rest = Vec::new();
         let closed = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
@@ -68,8 +68,8 @@ async fn a01_a02_slow_heads_do_not_slow_others() {
     }
 }
 
-/// An upstream that comes and goes is asked now and then, however often it is called, and costs its
-/// neighbour nothing.
+/// An upstream that comes and goes is probed now and then, even under many calls, and costs its
+/// neighbour no time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
@@ -131,7 +131,7 @@ async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
         first.min(second) < alone * 10 + Duration::from_millis(50),
         "{first:?}, {second:?} against {alone:?}"
     );
-    // Once it stays it is served again, without a restart of anything.
+    // Once it stays up it is used again, without a restart.
     soon("it serves again", async {
         while client
             .call("flaps__tool_0000", json!({}))
@@ -146,7 +146,7 @@ async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
     .await;
 }
 
-/// Sessions that are opened and ended leave nothing behind.
+/// Sessions that are opened and ended leave no memory behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
 async fn d08_sessions_that_come_and_go_leave_no_memory() {
@@ -178,13 +178,14 @@ async fn d08_sessions_that_come_and_go_leave_no_memory() {
     );
 }
 
-/// Sessions that nobody ends.
+/// The number of sessions that are never ended.
 const ABANDONED: usize = 1_000_000;
-/// Of so many one has a session of its own at the upstream, and a GET stream that its client drops.
+/// One in this many has a session of its own at the upstream, and a GET stream that its client
+/// drops.
 const HOLDING: usize = 100;
 
-/// Clients that leave without a word: their sessions expire, tens of thousands in one sweep, and
-/// all that hung on them goes.
+/// Clients that leave silently: their sessions expire, tens of thousands in one sweep, with
+/// everything that they held.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes"]
 async fn d08_a_million_abandoned_sessions_leave_nothing() {
@@ -236,7 +237,7 @@ async fn d08_a_million_abandoned_sessions_leave_nothing() {
         until("every session to expire", || {
             (weir.metric("weir_sessions", &[]) == 0.0).then_some(())
         });
-        // Those of the watch stay.
+        // The sessions of the listen streams stay.
         until("sessions of the upstream to end", || {
             (weir.metric("weir_upstream_sessions", &[]) <= 2.0).then_some(())
         });
@@ -293,7 +294,7 @@ async fn t5b_a_hanging_upstream_costs_a_list_nothing() {
     );
 }
 
-/// What so many clients got in a while, each calling as soon as it has its answer.
+/// The times of many clients during a period, each of which calls as soon as it has its answer.
 struct Load {
     made: Vec<Duration>,
     refused: Vec<Duration>,
@@ -339,7 +340,7 @@ impl Load {
         all
     }
 
-    /// The 99th percentile.
+    /// Returns the 99th percentile.
     fn slow(times: &[Duration]) -> Duration {
         times
             .get(times.len() * 99 / 100)
@@ -348,19 +349,19 @@ impl Load {
     }
 }
 
-/// Places for requests, where load is to be shed.
+/// The permits for requests, for the test of load shedding.
 const PLACES: usize = 16;
 
-/// Four times as many clients as places: who is refused hears it at once, none of their calls
-/// reaches the upstream, and afterwards all is as before. How much is served meanwhile only clients
-/// on a processor of their own can say: that is the part `overload` of the benchmarks.
+/// Four times as many clients as permits: some calls are refused, no refused call reaches the
+/// upstream, and afterwards the throughput recovers. The throughput during the overload needs
+/// clients on a processor of their own: the part `overload` of the benchmarks measures it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn f11_overload_is_shed_early_and_goes_by() {
     let upstream = Mockup::modern().tools(1).start().await;
     let weir = Weir::with(json!({
         "upstreams": { "one": { "url": upstream.url() } },
-        // With the usual wait each of these clients would get its turn in time.
+        // With the default wait each of these clients would get its turn in time.
         "limits": { "in_flight": PLACES, "in_flight_wait": "0ms" },
     }));
     let client = RawClient::new(&weir.url("/mcp")).modern();

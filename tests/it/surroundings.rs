@@ -1,5 +1,4 @@
-//! Machines that are not as they should be: nothing can be written, the year is far away, the
-//! language another.
+//! Unusual machines: without a writable disk, with a far-off year, or with another language.
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -12,7 +11,8 @@ use crate::harness::{Checked, Weir};
 
 const HUGE: usize = 3_000_000;
 
-/// Both eras, each by its newest revision, list, call and get what does not fit into any buffer.
+/// Checks that clients of both eras, each by its newest revision, list, call and get a result
+/// larger than any buffer.
 async fn serves(weir: &Weir) {
     for revision in [Revision::NEWEST_LEGACY, Revision::MODERN] {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
@@ -37,8 +37,8 @@ async fn upstream() -> Mockup {
 async fn g11_where_nothing_can_be_written_weir_serves_reloads_and_ends() {
     let one = upstream().await;
     let config = |upstreams: Value| json!({ "upstreams": upstreams, "audit": { "file": { "path": "/dev/full" } } });
-    // Whatever is written to a file is an error, as on a disk that is full or mounted to be read;
-    // and there is no place for temporary files.
+    // Every write to a file fails, as on a full or read-only disk; and there is no folder for
+    // temporary files.
     let bare =
         "trap '' XFSZ; ulimit -f 0; cd /; TMPDIR=/nonexistent HOME=/nonexistent exec \"$0\" \"$@\"";
     let mut weir = Weir::within(

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the load generator and weir, both built as they are measured.
+//! `cargo xtask bench`: the load generator and weir, both built with the measured profile.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,13 +12,13 @@ use crate::{
     run::{build_weir, build_with_tests, cargo, checked, target_dir},
 };
 
-/// Arguments of the load generator, handed on untouched.
+/// Arguments of the load generator, passed on unchanged.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Measure nothing: draw the curves in docs/benchmarks from this result, or from the newest one
+    /// Measure no load: draw the curves in docs/benchmarks from this result, or from the newest one
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pictures: Option<Option<PathBuf>>,
-    /// What to measure and how, `run` if nothing is said; `-- --help` shows it
+    /// Arguments of the load generator, `run` if there are none; `-- --help` shows them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
@@ -34,7 +34,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     generate(&options.args)
 }
 
-/// The whole measurement with the defaults of the load generator.
+/// Runs the whole measurement with the defaults of the load generator.
 pub(crate) fn measure() -> anyhow::Result<()> {
     generate(&["run".to_owned()])
 }

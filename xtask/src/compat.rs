@@ -1,6 +1,6 @@
-//! `cargo xtask compat`: which client revision reaches what of which server revision, from the
-//! results of the pairing matrix. Nobody writes a cell by hand: the tables in README.md and
-//! docs/compatibility.md are what the tests found.
+//! `cargo xtask compat`: the features that work between each client revision and each server
+//! revision, from the results of the pairing matrix. No cell is written by hand: the tables in
+//! README.md and docs/compatibility.md are the results of the tests.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs};
 
@@ -18,7 +18,7 @@ const REVISIONS: [&str; 5] = [
     "2026-07-28",
 ];
 
-/// What a server speaks, in the order of the columns: a revision, or both eras beside each other.
+/// The revision of a server, in the order of the columns; or both eras beside each other.
 const SERVERS: [&str; 6] = [
     "2024-11-05",
     "2025-03-26",
@@ -104,7 +104,7 @@ const FEATURES: [Feature; 20] = [
     Feature("resuming", "resuming", "resumption"),
 ];
 
-/// The end of the document: what is not a pairing of revisions.
+/// The end of the document: tests beside the pairings of revisions.
 const SDKS: &str = "
 ## The official SDKs on both ends
 
@@ -123,7 +123,7 @@ const README: &str = "README.md";
 const BEGIN: &str = "<!-- begin: cargo xtask compat -->\n";
 const END: &str = "<!-- end: cargo xtask compat -->\n";
 
-/// What to do.
+/// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Take the results of the last run of the tests instead of running the matrix
@@ -134,7 +134,7 @@ pub(crate) struct Options {
 /// Runs the matrix and writes the tables.
 ///
 /// # Errors
-/// When a scenario of the matrix fails; the tables then say so all the same.
+/// A scenario of the matrix fails; the tables are written and show it all the same.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let outcome = if options.last {
         Ok(())
@@ -151,7 +151,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     outcome
 }
 
-/// Fails where the tables are not what the last run of the tests found.
+/// Fails if the tables differ from the results of the last run of the tests.
 ///
 /// # Errors
 /// The tables differ, or there are no results.
@@ -192,12 +192,12 @@ enum Found {
     Carried,
     Refused,
     NotInRevision,
-    /// A test that is about it fails.
+    /// A test of it fails.
     Fails,
 }
 
 impl Found {
-    /// As the tests write it.
+    /// Parses the state as the tests write it.
     fn parse(word: &str) -> Option<Self> {
         match word {
             "Carried" => Some(Self::Carried),
@@ -218,13 +218,13 @@ impl Found {
     }
 }
 
-/// What the matrix found of each feature in each pairing that was run.
+/// The results of the matrix: each feature in each pairing that was run.
 #[derive(Debug, PartialEq, Eq)]
 struct Results(BTreeMap<(Pairing, &'static str), Found>);
 
 impl Results {
     fn read() -> anyhow::Result<Self> {
-        // Its own folder stands below the tree, wherever build output goes.
+        // The report's folder is below the tree, for any folder of build output.
         let file = root()?.join("target/nextest/default/junit.xml");
         let text = fs::read_to_string(&file).with_context(|| {
             format!(
@@ -235,8 +235,8 @@ impl Results {
         Self::parse(&text)
     }
 
-    /// Reads the test runner's report: it writes one `testcase` a test, with a `failure` or `error`
-    /// in it where it failed, and else with what the test printed.
+    /// Reads the test runner's report. It has one `testcase` a test, with a `failure` or `error` in
+    /// it if the test failed, and else with the test's output.
     fn parse(report: &str) -> anyhow::Result<Self> {
         let mut found = BTreeMap::new();
         for case in report.split("<testcase ").skip(1) {
@@ -291,7 +291,7 @@ impl Results {
             .copied()
     }
 
-    /// How many of the features that both sides of a pairing have work.
+    /// Renders the count of working features out of those that both sides of a pairing have.
     fn pairing(&self, client: &str, server: &str, transport: &str) -> String {
         let found = FEATURES
             .iter()
@@ -347,7 +347,7 @@ impl Results {
     }
 }
 
-/// Clients down, servers across.
+/// Renders a table with clients down and servers across.
 fn grid(servers: &[&str], cell: impl Fn(&str, &str) -> String) -> String {
     let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     let head = std::iter::once("client \\ server")
@@ -369,7 +369,7 @@ fn capital(text: &str) -> String {
     })
 }
 
-/// The test and the pairing of
+/// Parses the test and the pairing of a name such as
 /// `matrix::upstream_2024_11_05_http::client_2025_06_18::r119_r148_lists`.
 fn pairing(test: &str) -> Option<(String, Pairing)> {
     let mut parts = test.strip_prefix("matrix::upstream_")?.split("::");
@@ -399,7 +399,7 @@ fn pairing(test: &str) -> Option<(String, Pairing)> {
     ))
 }
 
-/// The features in what a test printed: `compat FEATURE STATE`, wherever on a line that stands.
+/// Parses the features in a test's output: `compat FEATURE STATE`, at any position of a line.
 fn told<'a>(output: &'a str, test: &str) -> anyhow::Result<BTreeMap<&'a str, Found>> {
     let lines = output.split("compat ").skip(1).map(|rest| {
         let mut words = rest.split_whitespace();

@@ -1,6 +1,6 @@
-//! `cargo xtask bench --pictures`: the curves in `docs/benchmarks`, from the file that a run of the
-//! load generator left. It draws what was measured and nothing else: a part that is not in the file
-//! has no picture, and says so.
+//! `cargo xtask bench --pictures`: the curves in `docs/benchmarks`, from the result file of the
+//! load generator. It draws only measured values: a part that is not in the file has no picture,
+//! and a message reports it.
 
 use std::{
     collections::BTreeMap,
@@ -16,19 +16,19 @@ use crate::{
     run::root,
 };
 
-/// A curve: which rows of which part, what is across and what upward, and which rows are one line.
+/// A curve: the rows of a part, the members on its axes, and the members that tell its lines apart.
 struct Curve {
     file: &'static str,
     title: &'static str,
     part: &'static str,
     across: &'static str,
-    /// How the number across is counted.
+    /// The unit of the numbers across.
     counted: &'static str,
     upward: &'static str,
     unit: Unit,
-    /// What the number in the file is multiplied with to be in the unit.
+    /// The factor from the number in the file to the unit.
     times: f64,
-    /// Rows with other values are left out.
+    /// The values that a row must have to be drawn.
     only: &'static [(&'static str, &'static str)],
     lines: &'static [&'static str],
 }
@@ -96,7 +96,7 @@ const CURVES: [Curve; 5] = [
     },
 ];
 
-/// Draws every curve that `file` has the numbers for, the newest result where none is named.
+/// Draws every curve that `file` has the numbers for; the newest result if no file is named.
 pub(crate) fn draw(file: Option<&Path>) -> anyhow::Result<()> {
     let file = file.map_or_else(newest, |file| Ok(file.to_owned()))?;
     let result: Value = serde_json::from_str(
@@ -131,7 +131,7 @@ fn newest() -> anyhow::Result<PathBuf> {
     let entries = fs::read_dir(&folder)
         .with_context(|| format!("{}: run `cargo xtask bench` first", folder.display()))?;
     let files = entries.filter_map(Result::ok).map(|entry| entry.path());
-    // Their names are the times at which they began.
+    // The file names are the times at which the runs began.
     files
         .filter(|file| file.extension().is_some_and(|kind| kind == "json"))
         .max()
@@ -179,7 +179,7 @@ impl Curve {
         Some(picture.finish())
     }
 
-    /// The rows, as lines.
+    /// Groups the rows into lines.
     fn lines(&self, result: &Value) -> Vec<Line> {
         let tables = result["tables"]
             .as_array()

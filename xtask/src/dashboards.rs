@@ -1,7 +1,7 @@
 //! `cargo xtask dashboards`: the pictures in `docs/dashboards`. The scene of the tests runs once
-//! more, longer; a real Prometheus watches it, and what it answers to every panel's query is drawn
-//! here. Not by Grafana, which no registry has: the layout, queries, units and legends are the
-//! dashboards' own, the strokes are ours.
+//! more, longer. A real Prometheus scrapes it, and its answers to every panel's query are drawn
+//! here. Grafana itself is in no package registry: the layout, queries, units and legends are the
+//! dashboards' own, the drawing is not.
 
 use std::{collections::BTreeMap, env, fs};
 
@@ -14,15 +14,15 @@ use crate::{
     test,
 };
 
-/// The dashboards, in the order in which one looks at them.
+/// The dashboards, in the order of their use.
 const BOARDS: [&str; 4] = ["overview", "upstream", "tool", "client"];
-/// A picture is as wide as Grafana's 24 columns.
+/// The width of a column: a picture has Grafana's 24 columns.
 const COLUMN: f64 = 60.0;
 const ROW: f64 = 34.0;
 const HEAD: f64 = 62.0;
 const GAP: f64 = 6.0;
 
-/// Runs the scene, asks Prometheus for every panel, and draws them.
+/// Runs the scene, queries Prometheus for every panel, and draws the answers.
 pub(crate) fn run() -> anyhow::Result<()> {
     let data = target_dir()?.join("dashboards.json");
     if env::var_os("WEIR_DASHBOARDS_AGAIN").is_none() {
@@ -45,7 +45,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What Prometheus answered for one dashboard.
+/// The answers of Prometheus for one dashboard.
 struct Scene<'a> {
     panels: BTreeMap<u64, &'a [Value]>,
     begin: f64,
@@ -217,7 +217,7 @@ fn points(series: &Value) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// A legend with the labels filled in; those that a series does not have are empty.
+/// Fills the labels into a legend; those that a series does not have are empty.
 fn named(legend: &str, labels: &Value) -> String {
     let mut parts = legend.split("{{");
     let mut name = parts.next().unwrap_or_default().to_owned();
@@ -228,7 +228,7 @@ fn named(legend: &str, labels: &Value) -> String {
     name.replace("()", "").trim().to_owned()
 }
 
-/// The last values of a table's targets, a row for each set of labels.
+/// A table of the targets' last values, a row for each set of labels.
 fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
     let mut rows: BTreeMap<Vec<(String, String)>, Vec<f64>> = BTreeMap::new();
     for (number, target) in targets.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Pictures for the docs: charts, figures and tables as SVG, drawn from numbers that a run gave.
-//! Not a plotting library: it has what the dashboards and the benchmarks need.
+//! Pictures for the docs: charts, figures and tables as SVG, drawn from the numbers of a run. Not a
+//! plotting library: it has the parts that the dashboards and the benchmarks need.
 
 pub(crate) mod axis;
 pub(crate) mod chart;
@@ -13,15 +13,15 @@ pub(crate) use figure::{Figure, Table};
 pub(crate) use svg::{Anchor, Area, Picture};
 pub(crate) use unit::Unit;
 
-/// Colours that are told apart on white, in the order in which lines take them.
+/// Colours that are distinct on white, in the order of their use by lines.
 pub(crate) const PALETTE: [&str; 10] = [
     "#3274d9", "#e0a30b", "#2c9c46", "#d44a3a", "#8f3bb8", "#0b9aa5", "#e26b0a", "#6b7380",
     "#b5485d", "#6f8f00",
 ];
 
-/// What is read first.
+/// The colour of the main text.
 pub(crate) const INK: &str = "#1f2430";
-/// What is read second.
+/// The colour of secondary text.
 pub(crate) const PALE: &str = "#68707c";
-/// What is not read.
+/// The colour of grids and borders.
 pub(crate) const GRID: &str = "#e6e9ee";

@@ -1,5 +1,5 @@
-//! `cargo xtask hostile`: clients, upstreams and files that were written to do harm, against weir
-//! as it is released.
+//! `cargo xtask hostile`: clients, upstreams and files that were written to do harm, against the
+//! release build of weir.
 
 use std::{collections::BTreeMap, fmt::Write as _, fs};
 
@@ -13,12 +13,12 @@ use crate::{
     test::environment,
 };
 
-/// Every attack, wherever it stands: those over the binary, and those that need one of its crates
-/// alone (frames and window of HTTP/2, interim answers).
+/// The filter of every attack: those over the binary, and those that need one of its crates alone
+/// (frames and window of HTTP/2, interim answers).
 const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|abuse|limits::flood)::|^pain::large::d09_/) \
      | package(weir-front) & test(/^http2::(a1[0-2]|d09)_/) | package(weir-upstream) & test(/endless_interim|bounded::/)";
 const PACKAGES: [&str; 3] = ["weir-tests", "weir-front", "weir-upstream"];
-/// The same by parts of names, for the runner that knows no expressions.
+/// The same filter by parts of names, for the runner without expressions.
 const NAMES: [&str; 9] = [
     "hostile::",
     "abuse::",
@@ -31,16 +31,16 @@ const NAMES: [&str; 9] = [
     "bounded::",
 ];
 
-/// Which attacks to run.
+/// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Only tests whose name contains one of these
     names: Vec<String>,
 }
 
-/// Builds weir as it is released, runs every attack, the ignored ones included, one at a time (each
-/// watches the memory, the descriptors or the processor time of the one that it attacks), and
-/// prints what the attacks cost.
+/// Builds the release binary of weir and runs every attack, the ignored ones included, and prints
+/// their cost. They run one at a time, because each watches the memory, the descriptors or the
+/// processor time of its target.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers = peers::install()?;
     let weir = build_weir(&["--release"])?;
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     ran
 }
 
-/// What one attack cost the others, as a test writes it.
+/// The cost of one attack for other clients, as a test writes it.
 #[derive(Deserialize)]
 struct Figures {
     attack: String,
@@ -121,7 +121,7 @@ struct Figures {
     processor: f64,
 }
 
-/// The figures of all attacks, one JSON object a line, as a table in Markdown, by name.
+/// Renders the figures of all attacks, one JSON object a line, as a table in Markdown, by name.
 fn table(lines: &str) -> anyhow::Result<String> {
     let mut rows = BTreeMap::new();
     for line in lines.lines() {

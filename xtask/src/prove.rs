@@ -1,6 +1,6 @@
-//! `cargo xtask prove`: what takes minutes or measures time: the tests that are ignored by default,
-//! then the benchmarks. Each prints its figures and compares two things within its own run, so that
-//! it means the same on any machine.
+//! `cargo xtask prove`: the tests that are ignored by default because they take minutes or measure
+//! time, then the benchmarks. Each prints its figures and compares two measurements within its own
+//! run, so that the result means the same on any machine.
 
 use clap::Args;
 
@@ -17,7 +17,7 @@ const PACKAGES: [&str; 4] = ["weir-core", "weir-policy", "weir-upstream", "weir-
 
 const SCOPE: [&str; 5] = ["--locked", "--release", "--lib", "--test", "it"];
 
-/// What to prove.
+/// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Filters and further arguments of the test runner; the benchmarks are then left out
@@ -25,11 +25,11 @@ pub(crate) struct Options {
     args: Vec<String>,
 }
 
-/// Builds weir as it is released, runs every ignored test against it, and measures it.
+/// Builds the release binary of weir, runs every ignored test against it, and measures it.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers: Peers = peers::install()?;
     peers::install_clients()?;
-    // A timing of an unoptimized build proves nothing.
+    // A timing of an unoptimized build has no meaning.
     let weir = build_weir(&["--release"])?;
     let mut prove = cargo()?;
     if has_cargo_command("nextest")? {
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use crate::run::root;
 
-    /// Files below `folder` that hold an ignored test.
+    /// Finds the files below `folder` that hold an ignored test.
     fn ignoring(folder: &Path, found: &mut Vec<String>) {
         for entry in folder.read_dir().unwrap().map(Result::unwrap) {
             let path = entry.path();

@@ -1,4 +1,4 @@
-//! Starting programs: where the work tree is, and commands that must succeed.
+//! Starting programs: the root of the work tree, and commands that must succeed.
 
 use std::{
     env, fs,
@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 /// The root of the work tree.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
-    // Cargo says at run time where xtask is, so that a binary built in another tree never works on
-    // that one.
+    // Cargo reports the folder of xtask at run time, so that a binary built in another tree never
+    // works on that one.
     let own = env::var_os("CARGO_MANIFEST_DIR").context("start this with `cargo xtask`")?;
     let parent = Path::new(&own)
         .parent()
@@ -26,7 +26,7 @@ pub(crate) fn target_dir() -> anyhow::Result<PathBuf> {
     Ok(env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir)))
 }
 
-/// A folder below the build output, without what an earlier run left in it.
+/// Returns a folder below the build output, emptied of an earlier run's files.
 pub(crate) fn empty_folder(name: &str) -> anyhow::Result<PathBuf> {
     let folder = target_dir()?.join(name);
     if folder.exists() {
@@ -37,7 +37,7 @@ pub(crate) fn empty_folder(name: &str) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Cargo, working in the root of the tree.
+/// Returns the command of Cargo, working in the root of the tree.
 pub(crate) fn cargo() -> anyhow::Result<Command> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()?);
@@ -58,7 +58,7 @@ pub(crate) fn checked(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `command` prints, or `None` where the program is missing or fails.
+/// Returns the output of `command`, or no text if the program is missing or fails.
 pub(crate) fn output_of(command: &mut Command) -> Option<String> {
     let output = command
         .stdin(Stdio::null())
@@ -71,12 +71,12 @@ pub(crate) fn output_of(command: &mut Command) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Whether `cargo NAME` exists on this machine.
+/// Reports if `cargo NAME` exists on this machine.
 pub(crate) fn has_cargo_command(name: &str) -> anyhow::Result<bool> {
     Ok(output_of(cargo()?.args([name, "--version"])).is_some())
 }
 
-/// Builds the binary `weir` alone, as it is shipped, and says where it is. `flags` choose the
+/// Builds the binary `weir` alone, as it is shipped, and returns its path. `flags` choose the
 /// profile.
 pub(crate) fn build_weir(flags: &[&str]) -> anyhow::Result<PathBuf> {
     let mut build = cargo()?;
@@ -93,13 +93,13 @@ pub(crate) fn build_weir(flags: &[&str]) -> anyhow::Result<PathBuf> {
     built(&mut build, "weir")
 }
 
-/// Builds a program of the workspace as the tests build it, and says where it is.
+/// Builds a program of the workspace with the features of the tests, and returns its path.
 ///
-/// Built for its package alone, with the features that only this package asks for, much of what is
-/// beneath it would be compiled once more.
+/// Built for its package alone, with the features that only this package asks for, many of its
+/// dependencies would be compiled once more.
 pub(crate) fn build_with_tests(program: &str) -> anyhow::Result<PathBuf> {
     let mut build = cargo()?;
-    // A test among the targets is what makes cargo choose the features of the tests.
+    // A test among the targets makes cargo choose the features of the tests.
     build.args([
         "build",
         "--workspace",
@@ -112,7 +112,7 @@ pub(crate) fn build_with_tests(program: &str) -> anyhow::Result<PathBuf> {
     built(&mut build, program)
 }
 
-/// Runs a command of cargo's that builds, and says where `binary` is.
+/// Runs a command of cargo's that builds, and returns the path of `binary`.
 fn built(build: &mut Command, binary: &str) -> anyhow::Result<PathBuf> {
     build.arg("--message-format=json-render-diagnostics");
     eprintln!("$ {}", shown(build));

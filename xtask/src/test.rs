@@ -1,5 +1,5 @@
-//! `cargo xtask test`: the tests of the workspace with everything they need around them, the
-//! examples in the docs, a smoke run of the benchmarks, and the conformance suite.
+//! `cargo xtask test`: the tests of the workspace with their environment, the examples in the docs,
+//! a smoke run of the benchmarks, and the conformance suite.
 
 use std::{
     env,
@@ -17,13 +17,13 @@ use crate::{
     run::{build_weir, cargo, checked, empty_folder, has_cargo_command, root},
 };
 
-/// What `--quick` runs: the crates' own tests, and the pairings of each era's newest revision. The
-/// rest of the integration tests wait for peers and deadlines, which takes longer than anybody
-/// waits while writing.
+/// The filter of `--quick`: the crates' own tests, and the pairings of each era's newest revision.
+/// The rest of the integration tests wait for peers and deadlines, which is too slow while writing
+/// code.
 const QUICK: &str = "not package(weir-tests) or \
      test(/^matrix::upstream_(2025_11_25|2026_07_28)_http::client_(2025_11_25|2026_07_28)::/)";
 
-/// What to test.
+/// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Only the crates' own tests and the newest pairings: no npm, no Python, under a minute once
@@ -36,7 +36,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The tests whose name contains `filter`, with all peers.
+    /// Selects the tests with names that contain `filter`, with all peers.
     pub(crate) fn only(filter: &str) -> Self {
         Self {
             quick: false,
@@ -45,9 +45,9 @@ impl Options {
     }
 }
 
-/// Installs the peers unless `--quick`, builds weir and runs everything.
+/// Installs the peers unless `--quick`, builds weir and runs all checks.
 ///
-/// The rest also runs after a failed test, so that one run tells everything.
+/// The rest also runs after a failed test, so that one run shows all failures.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let peers = if options.quick {
         None
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let examples = examples();
     let smoke = bench::smoke(&weir);
     let suite = conformance::through(&weir, &peers);
-    // Only a whole run has every pairing in it, and only this runner reports.
+    // Only a whole run has every pairing in it, and only this runner writes a report.
     let tables = if has_cargo_command("nextest")? && tests.is_ok() {
         compat::check()
     } else {
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         .and(tables)
 }
 
-/// Runs one test for what it leaves in a file, whose place it is told by `variable`.
+/// Runs one test for the file that it writes; `variable` gives the test its path.
 pub(crate) fn scene(test: &str, variable: &str, file: &Path) -> anyhow::Result<()> {
     let (peers, weir) = (peers::install()?, build_weir(&[])?);
     let mut scene = cargo()?;
@@ -104,7 +104,7 @@ fn tests(
     let mut tests = cargo()?;
     if has_cargo_command("nextest")? {
         tests.args(["nextest", "run", "--workspace", "--locked"]);
-        // A flag among the further arguments, or the caller's own variable, goes before it.
+        // A flag among the further arguments, or the caller's own variable, takes precedence.
         if env::var_os(AT_A_TIME).is_none() {
             tests.env(AT_A_TIME, at_a_time().to_string());
         }
@@ -122,23 +122,23 @@ fn tests(
     checked(&mut tests)
 }
 
-/// The variable from which nextest takes how many tests run at a time.
+/// The variable of nextest for the count of tests at a time.
 const AT_A_TIME: &str = "NEXTEST_TEST_THREADS";
 
-/// Tests that run at a time. Half of them wait for a process or a clock.
+/// The count of tests at a time. Half of them wait for a process or a clock.
 fn at_a_time() -> usize {
     2 * available_parallelism().map_or(1, NonZero::get)
 }
 
-/// What weir says while the tests run, held against the types of the official Python SDK and, for
-/// tasks of the extension, of npm's `@modelcontextprotocol/ext-tasks`.
+/// The messages of weir while the tests run, checked against the types of the official Python SDK
+/// and, for tasks of the extension, of npm's `@modelcontextprotocol/ext-tasks`.
 struct Emitted<'a> {
     peers: &'a Peers,
     folder: PathBuf,
 }
 
 impl<'a> Emitted<'a> {
-    /// Forgets what an earlier run left.
+    /// Empties the folder of an earlier run.
     fn empty(peers: &'a Peers) -> anyhow::Result<Self> {
         Ok(Self {
             peers,
@@ -146,8 +146,8 @@ impl<'a> Emitted<'a> {
         })
     }
 
-    /// Fails where a message breaks the types of its revision; after a run of all tests also where
-    /// hardly any was kept.
+    /// Fails if a message breaks the types of its revision; after a run of all tests also if too
+    /// few were kept.
     fn check(self, whole: bool) -> anyhow::Result<()> {
         let (python, node) = (self.peers.dir.join("python"), self.peers.dir.join("node"));
         let mut check = Command::new(python.join(".venv2/bin/python"));
@@ -159,7 +159,7 @@ impl<'a> Emitted<'a> {
     }
 }
 
-/// The examples in the docs, which nextest leaves out.
+/// Runs the examples in the docs, which nextest leaves out.
 fn examples() -> anyhow::Result<()> {
     if has_cargo_command("nextest")? {
         checked(cargo()?.args(["test", "--workspace", "--locked", "--doc"]))
@@ -168,8 +168,8 @@ fn examples() -> anyhow::Result<()> {
     }
 }
 
-/// Tells the tests where things are: `WEIR_BIN`; `WEIR_PEERS` and `WEIR_NODE22`, or else
-/// `WEIR_QUICK`; `MCP_SCHEMAS`.
+/// Sets the tests' environment: `WEIR_BIN`; `WEIR_PEERS` and `WEIR_NODE22`, or else `WEIR_QUICK`;
+/// `MCP_SCHEMAS`.
 pub(crate) fn environment(
     tests: &mut Command,
     weir: &Path,
@@ -190,7 +190,7 @@ pub(crate) fn environment(
                 .env_remove("WEIR_NODE22");
         }
     }
-    // Tests run in the folder of their package, so a relative path would mean another place there.
+    // Tests run in the folder of their package, so a relative path would mean another folder there.
     if let Some(schemas) = env::var_os("MCP_SCHEMAS") {
         tests.env("MCP_SCHEMAS", root()?.join(schemas));
     }

@@ -1,7 +1,7 @@
 //! Peak memory against the size of a request body, one request at a time on a fresh process.
 //!
-//! The answer is small (a length and a sum), so that what is measured is the request alone. A body
-//! that the target refuses is measured all the same: refusing must not cost more than serving.
+//! The answer is small (a length and a sum), so that only the request is measured. A refused body
+//! is measured all the same: refusing must not cost more than serving.
 
 use super::settle;
 use crate::client::Client;
@@ -32,13 +32,13 @@ const COLUMNS: &[(&str, &str)] = &[
     ("errors", "errors"),
 ];
 
-/// What the arguments are made of.
+/// The content of the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Filling {
     /// One long string.
     Text,
-    /// An array of zeros: what a parser into values suffers most from.
+    /// An array of zeros: the worst case of a parser into values.
     Array,
 }
 
@@ -53,7 +53,7 @@ struct Row {
     outcome: &'static str,
     errors: u64,
     error: Option<String>,
-    /// What a refusal said.
+    /// The text of a refusal.
     refusal: Option<String>,
 }
 
@@ -138,7 +138,7 @@ async fn one(
 }
 
 impl Filling {
-    /// A JSON object of about `size` bytes, never more.
+    /// Returns a JSON object of about `size` bytes, never more.
     fn arguments(self, size: usize) -> String {
         match self {
             Self::Text => format!(r#"{{"text":"{}"}}"#, "x".repeat(size.saturating_sub(11))),

@@ -1,7 +1,7 @@
 //! Throughput and latency of `tools/call`: weir, the raw pipe and the upstream in turns.
 //!
-//! Where client and upstream differ in era, the pipe and the upstream are called in the upstream's
-//! era: that is what a client who needs no weir would do.
+//! If client and upstream differ in era, the pipe and the upstream are called in the upstream's
+//! era, as by a client that needs no weir.
 
 use crate::load::{Crew, Lane, Work, in_turns};
 use crate::protocol::Era;
@@ -39,9 +39,9 @@ struct Row {
     target: Kind,
     #[serde(flatten)]
     medians: Round,
-    /// Throughput over that of the weir of before in the same round, the median of these.
+    /// Throughput over that of the earlier weir in the same round, the median of these.
     of_before: Option<f64>,
-    /// CPU time for one call over that of the weir of before, likewise.
+    /// CPU time for one call over that of the earlier weir, likewise.
     cpu_of_before: Option<f64>,
     /// Throughput over that of the pipe in the same round, the median of these.
     of_pipe: Option<f64>,

@@ -1,8 +1,8 @@
 //! Calls in thousands of legacy sessions on a server that speaks both eras.
 //!
-//! Such a server is spoken to in the era of its caller, so a legacy session has a session of its
-//! own on the server. Here stands what that costs: the first call of each session, calls after
-//! that, descriptors and memory.
+//! weir speaks to such a server in the era of its client, so a legacy session has a session of its
+//! own on the server. This part measures its cost: the first call of each session, later calls,
+//! descriptors and memory.
 
 use super::settle;
 use crate::load::{Crew, Lane, Work, in_turns};
@@ -41,19 +41,19 @@ struct Row {
     opening: Opening,
     #[serde(flatten)]
     medians: Round,
-    /// Throughput over that of the weir of before in the same round, the median of these.
+    /// Throughput over that of the earlier weir in the same round, the median of these.
     of_before: Option<f64>,
     /// Descriptors of the target, after the last round.
     descriptors: usize,
     error: Option<String>,
 }
 
-/// What it took until each session had made a call.
+/// The cost until each session had made a call.
 #[derive(Serialize)]
 struct Opening {
     sessions: usize,
     opened_per_second: f64,
-    /// Calls of which each was the first in its session.
+    /// The rate of first calls of sessions.
     first_per_second: f64,
     /// Resident memory of the target for a session that made a call.
     session_kib: f64,

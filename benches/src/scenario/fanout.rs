@@ -1,8 +1,8 @@
-//! From a change of an upstream to the last of thousands of listening clients, and what an open
-//! stream costs.
+//! The time from a change of an upstream to the last of thousands of listening clients, and the
+//! cost of an open stream.
 //!
-//! Measured on weir and on the upstream itself, which tells its own listeners without any catalog:
-//! the floor.
+//! It is measured on weir and on the upstream itself. The upstream notifies its own listeners
+//! without any catalog: the lower bound.
 
 use super::settle;
 use crate::client::Client;
@@ -22,12 +22,12 @@ use tokio::time::sleep;
 
 /// Streams opened before memory is first read, so that pools and tables have grown.
 const WARM: usize = 100;
-/// How long the last listener may take to be told.
+/// The most time until the last listener is notified.
 const WAIT: Duration = Duration::from_secs(20);
 
 /// Connections that weir allows by default.
 const ALLOWED: usize = 18_000;
-/// Connections beside those of the listeners: who looks, who changes, who lists.
+/// Connections beside those of the listeners: for metrics, changes and lists.
 const BESIDE: usize = 500;
 
 const COLUMNS: &[(&str, &str)] = &[
@@ -61,7 +61,7 @@ struct Row {
     worst_ms: f64,
     /// Notifications beyond one a change and stream.
     extra: usize,
-    /// Listeners that were not told of a change.
+    /// Listeners that were not notified of a change.
     missing: usize,
     errors: usize,
     error: Option<String>,
@@ -109,8 +109,8 @@ pub(crate) async fn run(given: &Settings, machine: &Machine) -> Result<Table> {
     Ok(table)
 }
 
-/// The settings, with weir's limit of connections raised where the listeners need it and the run
-/// did not set limits itself.
+/// Returns the settings, with weir's limit of connections raised if the listeners need it and the
+/// run did not set limits itself.
 fn roomy(given: &Settings, listeners: usize) -> Settings {
     let mut settings = given.clone();
     if listeners + BESIDE > ALLOWED && !settings.weir_config_extra.contains("limits:") {
@@ -168,7 +168,7 @@ async fn one(settings: &Settings, kind: Kind, era: Era, listeners: usize) -> Res
     Ok(row)
 }
 
-/// Opens streams by the thousand, since one answer of the fleet may take only so long.
+/// Opens streams by the thousand, because one answer of the fleet may take only so long.
 async fn open(fleet: &mut Process, mut count: usize) -> Result<Duration> {
     let start = Instant::now();
     while count > 0 {
@@ -191,7 +191,7 @@ async fn changes(
         ask(fleet, "arm").await?;
         let at = stage.control("change", 0).await?;
         ask(fleet, &format!("wait {}", WAIT.as_millis())).await?;
-        // Whoever is told twice is told so within the gap.
+        // A second notification arrives within the gap.
         sleep(Duration::from_millis(settings.change_gap_ms / 2)).await;
         let now = ask(fleet, "wait 0").await?;
         row.extra += now.extra;
@@ -217,7 +217,7 @@ async fn changes(
     Ok(())
 }
 
-/// Who was told must find the new tool.
+/// Checks that the new tool is listed after the notification.
 async fn check_listed(
     stage: &Stage,
     kind: Kind,

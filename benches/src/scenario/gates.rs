@@ -1,8 +1,8 @@
-//! What the gates cost: one weir that asks nothing of anybody, and one with OAuth tokens, 1,000
-//! rules, limits, schema checks and an audit file, called in turns.
+//! The cost of the access checks. One weir has none; the other has OAuth tokens, 1,000 rules,
+//! limits, schema checks and an audit file. They are called in turns.
 //!
-//! The tokens are signed here by a provider on loopback, and looked at by weir once: what is
-//! measured is the call, as it is after the first.
+//! The tokens are signed by a provider on loopback, and weir verifies each once: the measurement is
+//! of calls after the first.
 
 use super::pair::{Half, Measured, Pair};
 use crate::report::Table;
@@ -16,7 +16,7 @@ use weir_testkit::Idp;
 
 /// Rules of the policy.
 const RULES: usize = 1_000;
-/// What tokens are for. The port in an endpoint's own URL is not known beforehand.
+/// The audience of the tokens. The port in an endpoint's own URL is not known beforehand.
 const AUDIENCE: &str = "https://weir.example/mcp";
 
 const COLUMNS: &[(&str, &str)] = &[
@@ -37,7 +37,7 @@ struct Row {
     gates: &'static str,
     #[serde(flatten)]
     measured: Measured,
-    /// Throughput over that without gates in the same round, the median of these.
+    /// Throughput over that without checks in the same round, the median of these.
     of_open: Option<f64>,
 }
 
@@ -91,10 +91,10 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-/// Everybody may, and nothing is looked at.
+/// The config without authentication and validation.
 const OPEN: &str = "validation: { input: off, output: off }\n";
 
-/// Everything is looked at. The limits are so high that no call of a run meets them.
+/// The config with all checks. The limits are so high that no call of a run reaches them.
 fn guarded(idp: &Idp) -> String {
     let mut rules = String::new();
     for team in 0..RULES - 2 {

@@ -1,7 +1,8 @@
-//! Calls to healthy upstreams while one of them hangs, against the same while none does.
+//! Calls to healthy upstreams while one of them hangs, against the same calls without a hanging
+//! one.
 //!
 //! A steady trickle of calls goes to upstream 0 in both halves, each on its own connection and
-//! given up after a while, so that the halves differ in one thing only: whether upstream 0 answers.
+//! given up after a while. So the halves differ only in the answers of upstream 0.
 
 use crate::client::{Client, Site};
 use crate::load::{Crew, Work, message};
@@ -20,9 +21,9 @@ use tokio::time::{interval, timeout};
 /// Clients that call the healthy upstreams: few, so that latency is the server's and not that of a
 /// queue for the CPU.
 const CLIENTS: usize = 4;
-/// How often a call to upstream 0 begins.
+/// The interval between calls to upstream 0.
 const EVERY: Duration = Duration::from_millis(10);
-/// How long such a call waits until its client goes away.
+/// The time after which the client of such a call goes away.
 const GIVE_UP: Duration = Duration::from_secs(1);
 
 const COLUMNS: &[(&str, &str)] = &[
@@ -45,8 +46,7 @@ struct Row {
     upstreams: usize,
     #[serde(flatten)]
     medians: Round,
-    /// p99 above that of the round without a hanging upstream that went before, the median of
-    /// these.
+    /// The p99 above that of the preceding round without a hanging upstream, the median of these.
     added_p99_us: Option<f64>,
     /// Calls to upstream 0 that were not answered in time.
     given_up: u64,
@@ -62,7 +62,7 @@ struct Half {
     error: Option<String>,
 }
 
-/// What became of the calls to upstream 0.
+/// The outcomes of the calls to upstream 0.
 #[derive(Default)]
 struct Trickle {
     given_up: u64,
@@ -179,7 +179,7 @@ impl Half {
     }
 }
 
-/// Calls upstream 0 at a steady pace for `length`, and waits for what it began.
+/// Calls upstream 0 at a steady pace for `length`, and waits for the calls to end.
 async fn trickle(site: &Site, length: Duration) -> Trickle {
     let mut calls = JoinSet::new();
     let begin = async {

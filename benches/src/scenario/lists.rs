@@ -1,5 +1,5 @@
-//! `tools/list` over one and over many upstreams: what a page costs, and that every tool is on
-//! exactly one.
+//! `tools/list` over one and over many upstreams: the cost of a page, and the check that every tool
+//! is on exactly one.
 
 use crate::client::Client;
 use crate::protocol::Era;
@@ -41,14 +41,14 @@ struct Row {
     target: Kind,
     pages: usize,
     page_kib: f64,
-    /// Of one page, by weir's own metrics.
+    /// The server time of one page, by weir's own metrics.
     server_us: Option<f64>,
     #[serde(flatten)]
     measured: Round,
     error: Option<String>,
 }
 
-/// One target: its client and what was read through it.
+/// One target: its client and the pages read through it.
 struct Lane {
     kind: Kind,
     client: Client,
@@ -78,7 +78,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     );
     let mut table = Table::new("lists", title, COLUMNS);
     for count in &settings.upstreams {
-        // Only weir lists many upstreams; the others are the floor under its first row.
+        // Only weir lists many upstreams; the others are the lower bound under its first row.
         let kinds: &[Kind] = if *count == 1 {
             &[Kind::Weir, Kind::Pipe, Kind::Direct]
         } else {
@@ -126,8 +126,8 @@ async fn walks(
         .into_iter()
         .filter(|kind| kinds.contains(kind))
     {
-        // The upstream of this part is modern only, so the floor of a legacy client is a legacy
-        // server.
+        // The upstream of this part is modern only, so the lower bound of a legacy client is a
+        // legacy server.
         let upstream = Upstream {
             era: client,
             ..upstreams[0].clone()
@@ -164,7 +164,7 @@ fn expected(stage: &Stage, kind: Kind, upstreams: &[Upstream]) -> Result<BTreeSe
                 1 => "measure".to_owned(),
                 _ => format!("tool_{tool:04}"),
             };
-            // The aggregate is listed whichever endpoint is called elsewhere.
+            // The aggregate is listed for any `endpoint` setting.
             let prefixed = || format!("{}__{tool}", upstream.id);
             names.insert(if kind == Kind::Weir {
                 prefixed()
@@ -216,7 +216,7 @@ impl Lane {
         Ok(())
     }
 
-    /// What weir has listed until now, and how long it took.
+    /// The lists that weir has answered until now, and their time.
     async fn served(&self, stage: &Stage) -> Result<Served> {
         if self.kind == Kind::Weir {
             stage.served("tools/list").await

@@ -2,10 +2,10 @@
 //! itself, the generator and the upstream have another, so that refused calls and their retries
 //! take no time of weir's.
 //!
-//! The peak is what as many clients as weir has places get, each calling as soon as it has its
-//! answer. The overload is open-loop: calls arrive at twice that rate, whether earlier calls have
-//! ended or not, and a call waits for a connection if none is free. Latencies are from the moment a
-//! call was due.
+//! The peak is the throughput of as many clients as weir has permits, each calling as soon as it
+//! has its answer. The overload is open-loop: calls arrive at twice that rate, without waiting for
+//! earlier calls, and a call waits for a connection if none is free. Latencies start at the moment
+//! a call was due.
 
 use crate::bare::{Bare, Called};
 use crate::cores;
@@ -32,7 +32,7 @@ const CONNECTIONS: usize = 1_000;
 const OVERLOAD: f64 = 2.0;
 /// The part of the peak that must be left.
 const AIM: f64 = 0.85;
-/// How often arrivals are counted out.
+/// The interval of arrivals.
 const TICK: Duration = Duration::from_millis(1);
 
 const COLUMNS: &[(&str, &str)] = &[
@@ -82,7 +82,7 @@ struct Load {
     error: Option<String>,
 }
 
-/// Measures weir with as many places as clients have at the peak, and as it is by default.
+/// Measures weir with as many permits as clients at the peak, and with its defaults.
 ///
 /// # Errors
 /// A process or a connection that does not start, or ends.
@@ -113,7 +113,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         let left = median(of_peak);
         table.row(&row(name, "as many clients as places", peak, None))?;
         let mut row = row(name, "twice the peak", over, Some(left));
-        // A smoke run is too short to say anything.
+        // A smoke run is too short for a comparison.
         if left < AIM && !settings.smoke {
             row.errors += 1;
             row.error.get_or_insert_with(|| {
@@ -178,7 +178,7 @@ fn row(
     }
 }
 
-/// Each calls as soon as it has its answer.
+/// Measures the peak: each client calls as soon as it has its answer.
 async fn peak(connections: &mut Vec<Bare>, length: Duration, weir: &Process) -> Result<Load> {
     let tally = Arc::new(Tally::default());
     let (begun, cpu) = (Instant::now(), weir.cpu_nanos()?);
@@ -201,8 +201,8 @@ async fn peak(connections: &mut Vec<Bare>, length: Duration, weir: &Process) -> 
     })
 }
 
-/// Calls arrive `rate` times a second; each takes whichever connection is free, and waits where
-/// none is.
+/// Measures the overload: calls arrive `rate` times a second; each takes a free connection, or
+/// waits for one.
 async fn overload(
     connections: &mut Vec<Bare>,
     rate: f64,
@@ -241,8 +241,7 @@ async fn overload(
         due.arrive(by_now - arrived);
         arrived = by_now;
     }
-    // What is answered from now on is answered without the load, and what still waits for a
-    // connection never began.
+    // Later answers come without the load, and calls that still wait for a connection never began.
     let load = tally.load(begun.elapsed(), weir.cpu_nanos()?.saturating_sub(cpu));
     due.waiting.close();
     while let Some(connection) = calling.join_next().await {
@@ -270,7 +269,7 @@ impl Arrivals {
         self.waiting.add_permits(count);
     }
 
-    /// When the next one was due; `None` once no more is begun.
+    /// The time that the next one was due; no value once the round is over.
     async fn next(&self) -> Option<Instant> {
         self.waiting.acquire().await.ok()?.forget();
         self.since
@@ -280,7 +279,7 @@ impl Arrivals {
     }
 }
 
-/// What came of the calls of one load.
+/// The outcomes of the calls of one load.
 struct Tally {
     made: Latencies,
     refused: Latencies,
@@ -298,7 +297,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Makes a call that was due at `since`; false where the connection is of no more use.
+    /// Makes a call that was due at `since`; false if the connection cannot be used any more.
     async fn call(&self, connection: &mut Bare, since: Instant) -> bool {
         match connection.call().await {
             Ok(Called::Made) => self.made.record(since.elapsed()),

@@ -1,4 +1,4 @@
-//! Two weirs that differ in one thing, called in turns: what that thing costs.
+//! Two weirs that differ in one feature, called in turns: the cost of that feature.
 //!
 //! Each weir has an upstream of its own, so that neither has a neighbour's connections.
 
@@ -12,10 +12,10 @@ use anyhow::Result;
 use http::HeaderValue;
 use serde::Serialize;
 
-/// The weir without, and the one with.
+/// The weir without the feature, and the one with it.
 pub(crate) struct Pair([Stage; 2]);
 
-/// What calls of one era at one concurrency gave at one of the two.
+/// The measurement of one weir in one era at one concurrency.
 #[derive(Serialize)]
 pub(crate) struct Measured {
     era: Era,
@@ -26,10 +26,10 @@ pub(crate) struct Measured {
     rounds: Vec<Round>,
 }
 
-/// One weir of a pair is started with this.
+/// The start options of one weir of a pair.
 pub(crate) struct Half<'a> {
     pub(crate) credential: Option<HeaderValue>,
-    /// What its config has beside what both have.
+    /// The config beside the common part.
     pub(crate) config: &'a str,
 }
 
@@ -46,17 +46,17 @@ impl Pair {
         ]))
     }
 
-    /// The weir with it.
+    /// The weir with the feature.
     pub(crate) fn with(&self) -> &Stage {
         &self.0[1]
     }
 
-    /// Calls both in turns, in both eras at every concurrency; `row` is told what came of each
-    /// cell: what was measured without and with it, and the throughput with it over that without in
-    /// the same round, the median of these.
+    /// Calls both in turns, in both eras at every concurrency. `row` gets the results of each cell:
+    /// the measurements without and with the feature, and the ratio of their throughput in the same
+    /// round, the median of these.
     ///
     /// # Errors
-    /// A connection that does not open, a process that ended, or what `row` says.
+    /// A connection that does not open, a process that ended, or an error of `row`.
     pub(crate) async fn measure(
         &mut self,
         settings: &Settings,
@@ -118,7 +118,7 @@ impl Pair {
         Ok((measured, ratio))
     }
 
-    /// Stops both, the one without first.
+    /// Stops both, the one without the feature first.
     pub(crate) async fn stop(self) {
         for stage in self.0 {
             stage.stop().await;

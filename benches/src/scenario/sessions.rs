@@ -1,4 +1,4 @@
-//! What a legacy session costs that was opened and then left alone.
+//! The cost of an idle legacy session.
 
 use super::settle;
 use crate::client::Client;

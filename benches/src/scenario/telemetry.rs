@@ -1,5 +1,5 @@
-//! What telemetry costs: one weir that measures nothing, and one that measures everything, tells of
-//! one request in a hundred and pushes both to a collector on loopback, called in turns.
+//! The cost of telemetry. One weir has none; the other has all metrics, traces one request in a
+//! hundred, and pushes both to a collector on loopback. They are called in turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,10 +41,10 @@ struct Row {
     of_silent: Option<f64>,
 }
 
-/// How long the first push may take: several times its interval.
+/// The most time until the first push: several times its interval.
 const FIRST_PUSH: Duration = Duration::from_secs(10);
 
-/// Nothing is measured and nothing told.
+/// The config without metrics and traces.
 const SILENT: &str = "telemetry: { metrics: { enabled: false } }\n";
 
 /// Measures both eras at every concurrency.
@@ -91,7 +91,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    // What there is, is said below.
+    // The requests are counted and checked below.
     let _ = tokio::time::timeout(FIRST_PUSH, first).await;
     // The last metrics and spans are sent at the end.
     weirs.stop().await;
@@ -103,7 +103,7 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-/// A collector that takes everything and looks at nothing.
+/// A collector that accepts all data and parses none.
 struct Sink {
     url: String,
     requests: Arc<AtomicU64>,
@@ -115,7 +115,7 @@ impl Sink {
         let url = format!("http://{}", listener.local_addr()?);
         let requests = Arc::<AtomicU64>::default();
         let count = requests.clone();
-        // It ends with the process.
+        // The task ends with the process.
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let count = count.clone();

@@ -1,7 +1,7 @@
-//! What a server of the upstream process answers to a POST.
+//! The answers to POST requests by a server of the upstream process.
 //!
-//! The envelope is read once with borrowed payloads and the arguments are echoed as raw text, so
-//! that the upstream costs as little as it can of the machine it shares with what is measured.
+//! The envelope is read once with borrowed payloads and the arguments are echoed as raw text. So
+//! the upstream takes as little as it can of the machine it shares with the measured process.
 
 use super::streams::{self, Body, State};
 use super::{Shape, status};
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Session ids count up: nobody attacks a load run.
+/// The next session id. Ids count up, because a load run has no attacker.
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Deserialize)]
@@ -59,7 +59,7 @@ pub(super) fn post(state: &State, era: Era, index: usize, body: &[u8]) -> Respon
         ("initialize", Era::Legacy) => initialize(id, index),
         ("ping", Era::Legacy) => result(id, "{}"),
         (_, Era::Modern) => failure(StatusCode::NOT_FOUND, id, -32601, "no such method"),
-        // What a legacy server says to a modern probe: no session, no modern code.
+        // A legacy server's answer to a modern probe: no session, no modern code.
         ("server/discover" | "subscriptions/listen", Era::Legacy) => {
             failure(StatusCode::BAD_REQUEST, id, -32000, "no session")
         }
@@ -67,7 +67,8 @@ pub(super) fn post(state: &State, era: Era, index: usize, body: &[u8]) -> Respon
     }
 }
 
-/// `echo` answers with its message, `measure` with the length and the byte sum of its arguments.
+/// Calls a tool: `echo` answers with its message, `measure` with the length and the byte sum of its
+/// arguments.
 fn call(id: &str, era: Era, params: &str) -> Response<Body> {
     let Ok(call) = serde_json::from_str::<Call<'_>>(params) else {
         return failure(StatusCode::OK, id, -32602, "no tool named");
@@ -88,7 +89,7 @@ fn call(id: &str, era: Era, params: &str) -> Response<Body> {
     )
 }
 
-/// What `measure` says about these bytes of arguments.
+/// The answer of `measure` for these bytes of arguments.
 pub(crate) fn measure(arguments: &str) -> String {
     let sum: u64 = arguments.bytes().map(u64::from).sum();
     format!("{} bytes, sum {sum}", arguments.len())
@@ -101,7 +102,7 @@ fn list(id: &str, era: Era, params: &str, shape: Shape, changes: u64) -> Respons
     let Ok(from) = cursor.unwrap_or("0").parse::<usize>() else {
         return failure(StatusCode::OK, id, -32602, "no such cursor");
     };
-    // A server that changed has one tool more, whose name tells how often.
+    // A server that changed has one tool more, named after the count of changes.
     let total = shape.tools + usize::from(changes > 0);
     let to = from.saturating_add(shape.page).min(total);
     let mut text = format!("{{{}\"tools\":[", complete(era));
@@ -121,7 +122,7 @@ fn list(id: &str, era: Era, params: &str, shape: Shape, changes: u64) -> Respons
     result(id, &text)
 }
 
-/// One tool of about the size real ones have.
+/// Renders one tool of about the size of real ones.
 fn tool(index: usize, tools: usize, changes: u64) -> String {
     let name = match index {
         0 => "echo".to_owned(),

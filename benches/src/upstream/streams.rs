@@ -1,4 +1,4 @@
-//! What the servers of an upstream process share, and the streams on which they announce a change.
+//! The state that the servers of an upstream process share, and the streams that announce a change.
 
 use super::Shape;
 use crate::protocol::TOOLS_CHANGED;
@@ -21,7 +21,7 @@ pub(super) struct State {
     servers: Vec<Server>,
 }
 
-/// One server: how often its list changed, and whether it answers.
+/// One server: the count of changes of its list, and a switch that makes it hang.
 struct Server {
     changes: watch::Sender<u64>,
     hanging: watch::Sender<bool>,
@@ -40,17 +40,17 @@ impl State {
         }
     }
 
-    /// How many servers there are.
+    /// The count of servers.
     pub(super) const fn servers(&self) -> usize {
         self.servers.len()
     }
 
-    /// How the servers look.
+    /// The shape of the servers.
     pub(super) const fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// How often the list of this server changed.
+    /// The count of changes of this server's list.
     pub(super) fn changes(&self, index: usize) -> u64 {
         *self.servers[index].changes.borrow()
     }
@@ -67,7 +67,7 @@ impl State {
         self.servers[index].hanging.send_replace(hanging);
     }
 
-    /// Waits while the server hangs. Dropping it is how a caller gives up.
+    /// Waits while the server hangs. A client that gives up drops the future.
     pub(super) async fn until_not_hanging(&self, index: usize) {
         let mut hanging = self.servers[index].hanging.subscribe();
         // The sender lives in `self`, so this cannot fail while it is borrowed.
@@ -79,7 +79,7 @@ impl State {
     }
 }
 
-/// The stream of a legacy client's GET: nothing until the list changes.
+/// The stream of a legacy client's GET: silent until the list changes.
 pub(super) fn legacy(state: &State, index: usize) -> Response<Body> {
     let note = format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"{TOOLS_CHANGED}\"}}\n\n");
     events(
@@ -130,7 +130,7 @@ fn events(first: Bytes, note: Bytes, changes: watch::Receiver<u64>) -> Response<
     response
 }
 
-/// A body that is all there.
+/// A complete body.
 pub(super) fn full(bytes: Bytes) -> Body {
     Either::Left(Full::new(bytes))
 }

@@ -1,5 +1,5 @@
-//! The form of modern answers, and what is on their streams (R037 to R044, R207, R215, R216, B21,
-//! E21).
+//! The form of modern responses, and the content of their streams (R037 to R044, R207, R215, R216,
+//! B21, E21).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::Stage;
 use super::letter::refused;
 use super::stage::{in_time, usual_tools};
 
-/// Every message obeys the official schema, where this run has it.
+/// Checks every message against the official schema, if this run has it.
 pub fn obeys(answered: &str, messages: &[Value]) {
     let Some(schemas) = Schemas::from_environment() else {
         return;
@@ -46,7 +46,7 @@ async fn r037_r038_r041_r042_an_answer_is_one_object_or_a_stream_that_ends_with_
         .unwrap();
     assert!(exchange.is_stream() && exchange.status == 200);
     assert_eq!(exchange.headers.get("x-accel-buffering").unwrap(), "no");
-    // It ends by itself, at the answer.
+    // It ends by itself, at the response.
     let streamed = in_time("the end of the stream", exchange.finish())
         .await
         .unwrap();
@@ -147,7 +147,8 @@ async fn r040_e21_a_legacy_upstreams_request_is_declined_and_never_on_a_modern_s
     );
 }
 
-/// Two calls at once, with the same token: each stream tells of its own call alone.
+/// Two calls at once, with the same progress token: each stream has the notifications of its own
+/// call alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn r043_b21_r207_what_is_on_a_stream_is_about_its_request_alone() {
     let gate = Gate::new();
@@ -216,7 +217,7 @@ async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
     let missing = json!({ "code": -32021, "message": "needs sampling", "data": { "requiredCapabilities": { "sampling": {} } } });
     let unknown = json!({ "code": -32602, "message": "no" });
     let at_once = |error: &Value| Behaviour::steps([Step::Error(error.clone())]);
-    // A head and a comment come first, as from a server that means to stream.
+    // A response head and a comment come first, as from a server that is about to stream.
     let late = |error: &Value| {
         Behaviour::steps([
             Step::Comment,
@@ -279,7 +280,7 @@ async fn every_answer_names_its_request() {
             .unwrap();
         ids.insert(answer.header("x-request-id").unwrap().to_owned());
         let mut letter = stage.call();
-        // A client's own id is not weir's.
+        // A client's own `x-request-id` is replaced by weir's.
         letter.set("x-request-id", "mine");
         letter.rename("roots/list");
         let answer = letter.post(&stage).await;

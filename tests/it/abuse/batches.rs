@@ -1,4 +1,4 @@
-//! Batches, which 2025-03-26 alone has (B05, R099 to R102).
+//! Batches, a feature of 2025-03-26 alone (B05, R099 to R102).
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Gate;
@@ -32,7 +32,7 @@ fn note() -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" })
 }
 
-/// The answer to this id. There is exactly one.
+/// Returns the response with this id, of which there is exactly one.
 fn to<'a>(answer: &'a Answer, id: &Value) -> &'a Value {
     let all: Vec<_> = answer
         .messages
@@ -108,7 +108,7 @@ async fn r101_initialize_in_a_batch_is_32600_and_opens_nothing() {
         json!({ "jsonrpc": "2.0", "id": "init", "method": "initialize", "params": params });
     for items in [vec![initialize.clone()], vec![ping(1), initialize.clone()]] {
         let answer = send(&stage, &client, &items).await;
-        // The whole batch, or this item of it.
+        // The error is of the whole batch, or of this member of it.
         let codes: Vec<_> = answer
             .messages
             .iter()
@@ -125,7 +125,7 @@ async fn r101_initialize_in_a_batch_is_32600_and_opens_nothing() {
         );
         assert_eq!(answer.header("mcp-session-id"), None);
     }
-    // Without a session it does not open one either.
+    // Without a session, it does not open one either.
     let answer = stage.post(&[], json!([initialize]).to_string()).await;
     assert_eq!(
         (answer.status.as_u16(), answer.header("mcp-session-id")),
@@ -218,7 +218,7 @@ async fn b05_items_run_beside_each_other() {
     let items: Vec<_> = (0..10).map(|id| call(id, "gated")).collect();
     let sending = send(&stage, &client, &items);
     let watching = async {
-        // All ten are under way before one has ended.
+        // All ten are in flight before one has ended.
         stage
             .up
             .until("ten calls at once", |up| up.executions("gated") == 10)

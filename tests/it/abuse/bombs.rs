@@ -10,11 +10,11 @@ use super::raw::{Line, exchange, good, head};
 use super::stage::usual_tools;
 use super::{Letter, Stage};
 
-/// What weir may grow by for a body that it refuses. Its own limit is 1 MiB; the rest is what
-/// allocators and thread stacks take for themselves.
+/// The growth of weir's memory that is allowed for a body that it refuses, in bytes. weir's own
+/// limit is 1 MiB; the rest is for allocators and thread stacks.
 const ROOM: u64 = 24 << 20;
 
-/// The most memory that weir ever had, in bytes.
+/// Returns the peak memory of weir, in bytes.
 fn peak(stage: &Stage) -> u64 {
     let status =
         std::fs::read_to_string(format!("/proc/{}/status", stage.weir.process.id())).unwrap();
@@ -62,7 +62,7 @@ async fn a05_a_body_over_the_limit_is_413_whatever_its_framing() {
         );
         stage.is_well(name).await;
     }
-    // Under the limit it is a good call.
+    // Just under the limit the call succeeds.
     let letter = over((64 << 10) - 100);
     assert_eq!(letter.post(&stage).await.status, 200);
     assert_eq!(stage.heard().len(), 1);
@@ -86,7 +86,7 @@ async fn a05_an_endless_body_is_cut_off_and_not_kept() {
         while sent < 64 << 20 && line.say(chunk.as_bytes()).await.is_ok() {
             sent += chunk.len();
         }
-        // What was on the way fills socket buffers at most; nobody read 64 MiB.
+        // Bytes already sent fill socket buffers at most: weir did not read 64 MiB.
         assert!(sent < 64 << 20, "{framing}: weir went on reading");
         let replies = line.replies().await;
         assert!(
@@ -125,7 +125,7 @@ async fn a05_a_declared_length_over_the_limit_is_413_before_any_of_it_came() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a06_a_compressed_body_is_415_and_never_inflated() {
     let mut stage = Stage::new().await;
-    // A gzip head; nobody gets as far as its content.
+    // A gzip header alone: weir must not get as far as the content.
     let gzip = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03".to_vec();
     for encoding in [
         "gzip",
@@ -197,7 +197,7 @@ async fn r046_an_oversized_head_is_431() {
         "{replies:?}"
     );
     stage.is_well("a long path").await;
-    // Below the limits all is well.
+    // Below the limits the request is served.
     let padding = format!(
         "X-Padding: {}\r\nConnection: close\r\n",
         "x".repeat(8 << 10)
@@ -214,7 +214,7 @@ async fn r046_an_oversized_head_is_431() {
     );
 }
 
-/// A call of `tool` with arguments that make the whole message this deep.
+/// Returns a call of `tool` with arguments that make the whole message this deep.
 fn nested(stage: &Stage, tool: &str, depth: usize) -> (http::HeaderMap, String) {
     let letter = stage.letter(
         "tools/call",

@@ -1,4 +1,4 @@
-//! Calls of tools that are not there, or with arguments that no tool takes (B15, B24).
+//! Calls of unknown tools, and calls with arguments that do not match the tool's schema (B15, B24).
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Tool;
@@ -9,7 +9,8 @@ use super::Stage;
 use super::letter::is_error;
 use super::stage::usual_tools;
 
-/// What a client could tell two refusals apart by, but for the name that it sent itself.
+/// Returns all parts of an answer by which a client could tell two refusals apart, except the name
+/// that it sent itself.
 fn told(answer: &Answer, name: &str) -> (u16, Vec<String>, String) {
     let mut headers: Vec<_> = answer.headers.keys().map(ToString::to_string).collect();
     headers.sort();
@@ -61,7 +62,7 @@ async fn b15_r111_names_are_told_apart_by_the_configured_id_and_ambiguous_ones_a
             .any(|name| name.contains("same name") || name == "echo"),
         "{names:?}"
     );
-    // Bare, where exactly one has it.
+    // Unprefixed, if exactly one upstream has it.
     assert_eq!(
         both.call("only_one", json!({})).await.unwrap().text(),
         "from one"
@@ -92,7 +93,8 @@ async fn b15_r111_names_are_told_apart_by_the_configured_id_and_ambiguous_ones_a
         is_error(name, &answer, -32602, &id);
         seen.push(told(&answer, name));
     }
-    // Nothing says whether a name is wrong, ambiguous or somebody else's.
+    // The answer does not reveal if a name is wrong, ambiguous or of a tool that this caller may
+    // not see.
     assert!(seen.iter().all(|one| *one == seen[0]), "{seen:?}");
     assert_eq!(
         (

@@ -1,5 +1,5 @@
-//! Condition to status and code, in both eras, and the codes that nobody may ever see (R049, R050,
-//! R123, R147, R217, B14, B16).
+//! The status and the code for each condition, in both eras, and the codes that clients must never
+//! see (R049, R050, R123, R147, R217, B14, B16).
 
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Behaviour, Mockup};
@@ -9,7 +9,7 @@ use super::Stage;
 use super::letter::{is_error, refused};
 use super::stage::usual_tools;
 
-/// A condition that both eras know: method, params, and the code.
+/// Conditions that both eras know: name, method, params and the code.
 fn application_faults() -> Vec<(&'static str, &'static str, Value, i64)> {
     vec![
         (
@@ -125,7 +125,7 @@ async fn params_of_the_wrong_type_are_32602() {
             letter.set("mcp-name", "echo");
         }
         let answer = letter.post(&stage).await;
-        // A name that is no text disagrees with its header, too.
+        // A name that is not a string disagrees with its header, too.
         let code = answer.code();
         assert!(
             code == -32602 || (method == "tools/call" && code == -32020),
@@ -223,7 +223,7 @@ async fn r217_a_level_that_is_none_is_32602() {
     }
 }
 
-/// The code that a client sees of a call: of the JSON-RPC error, or of the error that stands in a
+/// Returns the code that a client sees of a call: of the JSON-RPC error, or of the error inside a
 /// result.
 fn seen(answer: &Answer) -> i64 {
     match answer.last().get("error") {
@@ -315,7 +315,7 @@ async fn r049_r050_whatever_code_an_upstream_sends_clients_see_only_those_that_t
                     "{era} {code} became {seen}: it belongs to one hop"
                 );
             }
-            // A code that is the application's own stays what it is, and its words with it.
+            // A code of the application stays unchanged, and so do its message and data.
             if code > -32000 || [-32602, -32603].contains(&code) {
                 let error = modern.error();
                 assert_eq!(error["code"], code);

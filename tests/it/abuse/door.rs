@@ -1,4 +1,4 @@
-//! Which era a request belongs to, and what becomes of it: every row of the classifier, and every
+//! The classification of a request by era and its outcome: every row of the classifier, and every
 //! revision against every kind of message (R063 to R067, B08, B12).
 
 use http::{HeaderMap, Method};
@@ -9,7 +9,7 @@ use weir_wire::Revision;
 use super::letter::{is_error, refused};
 use super::{Letter, Stage};
 
-/// A request without `_meta`.
+/// Returns a request without `_meta`.
 fn plain(method: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": "plain", "method": method, "params": { "name": "smuggled", "arguments": {} } })
 }
@@ -63,7 +63,7 @@ async fn row_1_r032_an_array_is_for_sessions_of_2025_03_26() {
         -32600,
         &Value::Null,
     );
-    // Without a session there is nothing to run it on.
+    // Without a session a batch cannot be run.
     let answer = stage.post(&[], batch).await;
     assert_eq!(answer.status, 400, "{:?}", answer.body);
     stage.is_well("arrays").await;
@@ -123,7 +123,7 @@ async fn row_3_r063_modern_meta_makes_it_modern_whatever_else_it_carries() {
         assert_eq!(answer.header("mcp-session-id"), None, "r007");
         assert_eq!(stage.heard().len(), 1);
     }
-    // The session is what it was, and says nothing modern.
+    // The session is unchanged and answers without any modern member.
     let listed = client.ask("tools/list", json!({})).await.unwrap();
     assert_eq!(listed.result().get("resultType"), None);
     stage.is_well("a modern request with a session").await;
@@ -189,7 +189,7 @@ async fn row_6_r065_r066_a_session_and_its_version_header() {
         };
         let mut echo = plain("tools/call");
         echo["params"]["name"] = json!("echo");
-        // Absent, it is the session's own (R066).
+        // If the header is absent, the session's own version counts (R066).
         for version in [None, Some(revision.as_str())] {
             let answer = post(&stage, &call(version), &echo).await;
             assert_eq!(
@@ -280,7 +280,7 @@ async fn rows_9_and_10_r033_a_notification_is_202_and_empty_or_refused_and_never
     let mut stage = Stage::new().await;
     let unknown =
         r#"{"jsonrpc":"2.0","method":"notifications/no/such","params":{"name":"smuggled"}}"#;
-    // A call that forgot its id is a notification too.
+    // A call without an id is a notification too.
     let call =
         r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"smuggled","arguments":{}}}"#;
     for body in [NOTE, unknown, call] {
@@ -360,11 +360,11 @@ async fn r006_get_and_delete_are_for_live_sessions() {
     }
 }
 
-/// A status, and a code where one is demanded.
+/// A status, and a code if one is demanded.
 type Outcome = (u16, Option<i64>);
 
-/// What a message without a session gets, with the version header of each revision: legacy ones,
-/// and the modern one.
+/// A message without a session, sent with the version header of each revision: the outcomes for the
+/// legacy ones and for the modern one.
 #[tokio::test(flavor = "multi_thread")]
 async fn b12_every_revision_against_every_kind_of_message() {
     let mut stage = Stage::new().await;
@@ -448,7 +448,7 @@ async fn b12_every_revision_against_every_kind_of_message() {
                 "{revision:?} {name}: {:?}",
                 answer.body
             );
-            // What answers a response has no request to be about; a code is not demanded there.
+            // The answer to a response has no request to be about, so no code is demanded.
             if code.is_some() {
                 assert_eq!(
                     answer.last()["error"]["code"].as_i64(),

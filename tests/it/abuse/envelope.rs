@@ -1,4 +1,4 @@
-//! Messages with members twice, missing, or of no sense, and ids (B03, B04, B07, R034, R035).
+//! Messages with duplicate, missing or senseless members, and ids (B03, B04, B07, R034, R035).
 
 use http::Method;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::json::text;
 use super::letter::{is_error, refused};
 use super::{Letter, Stage};
 
-/// The same key twice: a policy would see one, the upstream perhaps the other.
+/// A duplicate key: a policy would read one, the upstream perhaps the other.
 #[tokio::test(flavor = "multi_thread")]
 async fn b03_duplicate_keys_are_400_32600() {
     let mut stage = Stage::new().await;
@@ -114,7 +114,8 @@ async fn b03_duplicate_keys_are_400_32600() {
 async fn b04_keys_that_only_look_like_others_mean_nothing_and_go_no_further() {
     let mut stage = Stage::new().await;
     let (headers, good) = text(&stage);
-    // Beside the real ones they are unknown members of the envelope, which weir writes anew.
+    // Beside the real members they are unknown members of the envelope. weir writes the envelope
+    // anew.
     for member in [
         r#""method ":"x""#,
         r#""ｍethod":"x""#,
@@ -142,7 +143,7 @@ async fn b04_keys_that_only_look_like_others_mean_nothing_and_go_no_further() {
         members.sort();
         assert_eq!(members, ["id", "jsonrpc", "method", "params"], "{member}");
     }
-    // Instead of the real ones they leave a gap.
+    // Instead of the real members they leave a gap.
     for (from, to) in [
         ("\"method\"", "\"method \""),
         ("\"jsonrpc\"", "\"j\u{455}onrpc\""),

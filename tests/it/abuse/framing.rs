@@ -1,21 +1,23 @@
-//! Requests whose end two readers could place differently, and what hides behind them (A07).
+//! Requests whose end two readers could place differently, and the bytes that hide behind them
+//! (A07).
 
 use super::Stage;
 use super::raw::{Reply, exchange, good, head, modern};
 
-/// The lines of a good call of `tool` without its length, and its body.
+/// Returns the header lines of a good call of `tool` without its length, and its body.
 pub fn parts(tool: &str) -> (String, String) {
     let (lines, body) = modern("tools/call", Some(tool), "outer");
     (lines.join("\r\n"), body)
 }
 
-/// A request of these lines, then a smuggled one that a laxer reader would find.
+/// Returns a request with these header lines, followed by a smuggled one that a laxer reader would
+/// find.
 fn with_tail(stage: &Stage, lines: &[&str], body: &str) -> Vec<u8> {
     let tail = good(stage, "tools/call", Some("smuggled"), true);
     (head(stage, "POST /mcp HTTP/1.1", lines) + body + &tail).into_bytes()
 }
 
-/// One 400, then the end.
+/// Asserts one 400, then the end of the connection.
 fn refused_and_closed(name: &str, replies: &[Reply]) {
     let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
     assert_eq!(statuses, [400], "{name}: {replies:?}");
@@ -25,7 +27,7 @@ fn refused_and_closed(name: &str, replies: &[Reply]) {
     );
 }
 
-/// Header lines that make the length of a body doubtful, or that are no header lines.
+/// Header lines that make the length of a body doubtful, or that are not header lines.
 const DOUBTFUL: [&str; 54] = [
     "Content-Length: +5",
     "Content-Length: -5",
@@ -89,7 +91,7 @@ async fn a07_doubtful_header_lines_are_400_and_nothing_behind_them_is_read() {
     let (lines, body) = parts("echo");
     let length = format!("Content-Length: {}", body.len());
     for line in DOUBTFUL {
-        // Before, between and after good lines: the place of a bad one must not matter.
+        // Before, between and after good lines: the position of a bad one must not matter.
         let framed = line.contains("ontent-Length") || line.contains("ransfer-Encoding");
         let orders: &[&[&str]] = if framed {
             &[&[line, &lines], &[&lines, line]]
@@ -136,7 +138,7 @@ async fn a07_bad_request_lines_are_refused_and_nothing_behind_them_is_read() {
         bytes.extend_from_slice(body.as_bytes());
         bytes.extend_from_slice(good(&stage, "tools/call", Some("smuggled"), true).as_bytes());
         let replies = exchange(&stage, &bytes).await;
-        // Some are so far from HTTP that there is nothing to answer.
+        // Some are so far from HTTP that weir closes without an answer.
         assert!(replies.len() <= 1, "{first:?}: {replies:?}");
         assert!(
             replies
@@ -209,7 +211,8 @@ async fn a07_chunks_are_not_for_http_1_0() {
     stage.is_well("HTTP/1.0 in chunks").await;
 }
 
-/// RFC 9112, 6.3, allows to drop the length. A proxy in front of weir may drop the chunks.
+/// RFC 9112, section 6.3, allows a server to drop the length. A proxy in front of weir may drop the
+/// chunks instead.
 #[tokio::test(flavor = "multi_thread")]
 async fn a07_two_words_about_the_length_of_a_body_are_400_and_nothing_behind_them_is_read() {
     let mut stage = Stage::new().await;

@@ -1,5 +1,5 @@
-//! The headers of a modern request repeat what its body says; where they do not, neither is
-//! believed (R009 to R020, R026, R027, R045, B09 to B11, B13).
+//! The headers of a modern request repeat values of its body. If they disagree, neither is believed
+//! (R009 to R020, R026, R027, R045, B09 to B11, B13).
 
 use serde_json::{Value, json};
 use weir_testkit::{Mockup, mockup::Tool};
@@ -10,7 +10,7 @@ use super::raw::exchange;
 use super::stage::usual_tools;
 use super::{Letter, Row, Stage};
 
-/// Names the tool in the body alone.
+/// Sets the tool's name in the body alone.
 fn body_name(letter: &mut Letter, name: &str) {
     letter.params().insert("name".to_owned(), json!(name));
 }
@@ -96,8 +96,8 @@ async fn r054_an_unsupported_version_is_told_the_supported_ones() {
             .insert(meta::PROTOCOL_VERSION.to_owned(), json!(version));
         let answer = letter.post(&stage).await;
         assert_eq!(answer.status, 400, "{version:?}: {:?}", answer.body);
-        // Spaces around a header's value do not count, so there the header and the body differ; nor
-        // is an empty header one.
+        // Spaces around a header's value do not count, so the header and the body differ here; an
+        // empty header is no header either.
         if version.ends_with(' ') || version.is_empty() {
             assert!(
                 [-32020, -32022].contains(&answer.code()),
@@ -227,7 +227,7 @@ async fn b10_r019_broken_base64_is_400_32020() {
         row("another name in base64", 400, -32020, |letter| {
             letter.set("mcp-name", "=?base64?c211Z2dsZWQ=?=")
         }),
-        // Decoded once: what comes out is text, whatever it looks like.
+        // Decoded once: the result is text, even if it looks like base64.
         row("base64 in base64", 400, -32020, |letter| {
             letter.set("mcp-name", "=?base64?PT9iYXNlNjQ/WldOb2J3PT0/PQ==?=")
         }),
@@ -279,7 +279,7 @@ async fn r018_r020_base64_is_decoded_and_what_only_looks_like_it_is_literal() {
         body_name(&mut letter, literal);
         let id = letter.body["id"].clone();
         let answer = letter.post(&stage).await;
-        // Header and body agree; there is just no such tool.
+        // Header and body agree; the tool is unknown.
         assert_eq!(answer.status, 200, "r020: {literal}: {:?}", answer.body);
         is_error(literal, &answer, -32602, &id);
         stage.is_well(literal).await;
@@ -335,8 +335,8 @@ async fn b11_control_characters_in_mirrored_headers_are_400() {
         );
         stage.is_well(bad).await;
     }
-    // A line break ends the value; what follows is a header of its own, and an unknown one means
-    // nothing (R025).
+    // A line break ends the value. The rest is a header of its own, and an unknown header is
+    // ignored (R025).
     let text = super::raw::post(
         &stage,
         &[
@@ -419,7 +419,7 @@ async fn r027_client_info_may_be_missing() {
     assert_eq!(stage.heard().len(), 1);
 }
 
-/// Mirrored headers mean nothing where the version does not demand that they agree.
+/// Mirrored headers are ignored unless the version demands that they agree with the body.
 #[tokio::test(flavor = "multi_thread")]
 async fn r045_a_legacy_request_is_routed_by_its_body_alone() {
     let mut stage = Stage::new().await;

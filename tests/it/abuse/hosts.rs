@@ -1,12 +1,13 @@
-//! `Host` (A17, R003): who is not asked by one of its own names is not asked. Loopback names
-//! protect a listener on loopback from pages that rebind their own name to it.
+//! `Host` (A17, R003): weir refuses a request that does not name it by one of its own names. Names
+//! of loopback protect a listener on loopback from web pages that rebind their own name to it.
 
 use serde_json::json;
 
 use super::Stage;
 use super::raw::{exchange, modern};
 
-/// A good call of `echo` with these lines instead of the usual `Host`, and this request target.
+/// Returns a good call of `echo` with these `Host` lines instead of the usual one, and this request
+/// target.
 fn call(target: &str, hosts: &[String]) -> String {
     let (mut lines, body) = modern("tools/call", Some("echo"), "by-host");
     lines.extend(hosts.iter().map(|host| format!("Host: {host}")));
@@ -207,8 +208,8 @@ async fn a17_an_authority_of_http_2_must_agree_with_host() {
     }
 }
 
-/// Nothing is built from `Host`: whatever allowed name is used, the upstream is the configured one
-/// and hears its own.
+/// No URL is built from `Host`: with every allowed name the upstream is the configured one and
+/// receives its own name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a17_the_upstream_hears_its_own_name() {
     let (mut stage, _) = stage().await;

@@ -1,4 +1,4 @@
-//! Session ids are guessed by nobody (D01, R081, R082).
+//! Session ids cannot be guessed (D01, R081, R082).
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use weir_wire::Revision;
 use super::Stage;
 
 const COUNT: usize = 1_000;
-/// Entropy that a session id must have.
+/// The entropy that a session id must have, in bits.
 const BITS: usize = 128;
 
 /// The alphabet of base64url.
@@ -58,8 +58,8 @@ async fn d01_r081_r082_a_thousand_session_ids_are_unique_long_and_random() {
         COUNT,
         "each is unique"
     );
-    // Neither a counter nor a clock: no two begin or end alike for long. Among 1,000 random ids two
-    // share 8 characters (48 bits) at either end with a probability below one in 10^8.
+    // Neither a counter nor a clock: no two share a long beginning or end. Among 1,000 random ids
+    // two share 8 characters (48 bits) at either end with a probability below one in 10^8.
     for (name, part) in [("begin", 0..8), ("end", ids[0].len() - 8..ids[0].len())] {
         let parts: HashSet<_> = ids.iter().map(|id| &id[part.clone()]).collect();
         assert_eq!(parts.len(), COUNT, "some {name} alike");
@@ -72,7 +72,7 @@ async fn d01_r081_r082_a_thousand_session_ids_are_unique_long_and_random() {
         .filter(|bit| (380..=620).contains(&set(*bit)))
         .count();
     assert!(random >= BITS, "only {random} bits are random");
-    // Nor does one follow from the one before it.
+    // Each bit changes in about half of the steps from one id to the next.
     let changes = |bit: usize| {
         all.windows(2)
             .filter(|pair| pair[0][bit] != pair[1][bit])

@@ -1,4 +1,4 @@
-//! JSON that is none, and JSON that is odd and must not change on its way (B06, R036).
+//! Malformed JSON, and odd JSON that must pass unchanged (B06, R036).
 
 use http::Method;
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ use super::Stage;
 use super::letter::refused;
 use super::stage::usual_tools;
 
-/// A good modern call as text, with `"id":"the id"` in it, and its headers.
+/// Returns a good modern call as text, with `"id":"the id"` in it, and its headers.
 pub fn text(stage: &Stage) -> (http::HeaderMap, String) {
     let mut letter = stage.call();
     letter.body["id"] = json!("the id");
     (letter.headers, letter.body.to_string())
 }
 
-/// What is sent instead of the good text of a call; each is no JSON.
+/// Returns texts to send instead of the good text of a call. Each is malformed JSON.
 fn no_json(good: &str) -> Vec<(&'static str, Vec<u8>)> {
     let with = |from: &str, to: &[u8]| {
         let at = good

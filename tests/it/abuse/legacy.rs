@@ -1,5 +1,5 @@
-//! Legacy handshakes and pings (R059 to R061, R098, R104), and what a legacy session may be told
-//! (R131).
+//! Legacy handshakes and pings (R059 to R061, R098, R104), and the members that a legacy session
+//! may receive (R131).
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -62,8 +62,8 @@ async fn r060_r061_any_other_version_is_countered_by_the_newest_legacy_one() {
     }
 }
 
-/// A careless `initialize` is no reason to fail, or it fails as an application does: never by a
-/// status that a client takes for another protocol.
+/// A careless `initialize` is accepted, or it fails as an application error: never by a status that
+/// a client takes for another protocol.
 #[tokio::test(flavor = "multi_thread")]
 async fn initialize_with_careless_params_is_answered_on_the_spot() {
     let mut stage = Stage::new().await;
@@ -104,7 +104,7 @@ async fn r104_ping_is_answered_by_weir_itself_before_and_in_a_session() {
         "before initialize"
     );
     for revision in Revision::LEGACY {
-        // Between initialize and `initialized`, too.
+        // Also between `initialize` and `notifications/initialized`.
         let client = stage.bare().legacy(revision);
         let opened = client
             .ask("initialize", hello(&json!(revision.as_str())))
@@ -133,7 +133,7 @@ async fn r104_ping_is_answered_by_weir_itself_before_and_in_a_session() {
     }
 }
 
-/// From `initialize` on, everything weir sends to the client is collected, until a change after
+/// From `initialize` on, collects every message that weir sends to the client, until a change after
 /// `initialized` arrived.
 #[tokio::test(flavor = "multi_thread")]
 async fn r098_weir_asks_nothing_before_initialized() {

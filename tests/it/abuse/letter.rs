@@ -1,4 +1,4 @@
-//! A request that a test spoils, and how a refusal is judged.
+//! A request that a test spoils, and the checks of a refusal.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ pub struct Letter {
     pub body: Value,
 }
 
-/// One way to spoil a good request, and the answer it must get.
+/// A change that spoils a good request, and the answer that it must get.
 pub struct Row {
     pub name: &'static str,
     pub spoil: fn(&mut Letter),
@@ -20,7 +20,7 @@ pub struct Row {
     pub code: i64,
 }
 
-/// Short for a row of a table.
+/// Returns a [`Row`]; short for a table.
 pub const fn row(name: &'static str, status: u16, code: i64, spoil: fn(&mut Letter)) -> Row {
     Row {
         name,
@@ -31,13 +31,13 @@ pub const fn row(name: &'static str, status: u16, code: i64, spoil: fn(&mut Lett
 }
 
 impl Letter {
-    /// What this client would send.
+    /// Returns the request that this client would send.
     pub fn of(client: &RawClient, method: &str, params: Value) -> Self {
         let (headers, body) = client.envelope(method, params);
         Self { headers, body }
     }
 
-    /// Gives a header this value, whatever it had.
+    /// Replaces a header's value.
     pub fn set(&mut self, name: &str, value: &str) {
         let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
         self.headers
@@ -57,24 +57,24 @@ impl Letter {
             .unwrap_or_else(|| panic!("there is no {name}"));
     }
 
-    /// The params.
+    /// Returns the params.
     pub fn params(&mut self) -> &mut Map<String, Value> {
         self.body["params"].as_object_mut().unwrap()
     }
 
-    /// The `_meta` of the params.
+    /// Returns the `_meta` of the params.
     pub fn meta(&mut self) -> &mut Map<String, Value> {
         self.body["params"]["_meta"].as_object_mut().unwrap()
     }
 
-    /// Claims this version in the header and in `_meta`.
+    /// Sets this version in the header and in `_meta`.
     pub fn claim(&mut self, version: &str) {
         self.set("mcp-protocol-version", version);
         self.meta()
             .insert(weir_wire::meta::PROTOCOL_VERSION.to_owned(), json!(version));
     }
 
-    /// Calls this method in the header and in the body.
+    /// Sets this method in the header and in the body.
     pub fn rename(&mut self, method: &str) {
         self.set("mcp-method", method);
         self.body["method"] = json!(method);
@@ -87,7 +87,8 @@ impl Letter {
     }
 }
 
-/// The answer is this JSON-RPC error with this status, in one JSON object, for this request.
+/// Asserts that the answer is this JSON-RPC error with this status, in one JSON object, for this
+/// request.
 ///
 /// `id` null stands for a request whose id cannot be read: the member is null or absent then.
 pub fn refused(name: &str, answer: &Answer, status: u16, code: i64, id: &Value) {
@@ -95,7 +96,7 @@ pub fn refused(name: &str, answer: &Answer, status: u16, code: i64, id: &Value) 
     is_error(name, answer, code, id);
 }
 
-/// The answer is this JSON-RPC error, whatever its status.
+/// Asserts that the answer is this JSON-RPC error, with any status.
 pub fn is_error(name: &str, answer: &Answer, code: i64, id: &Value) {
     let kind = answer.header("content-type").unwrap_or_default();
     assert!(
@@ -119,7 +120,7 @@ pub fn is_error(name: &str, answer: &Answer, code: i64, id: &Value) {
     carries_request_id(name, answer);
 }
 
-/// The request was turned away before it was read: a status and no JSON-RPC.
+/// Asserts that the request was refused before it was read: a status without JSON-RPC.
 pub fn turned_away(name: &str, answer: &Answer, status: StatusCode) {
     assert_eq!(answer.status, status, "{name}: {:?}", answer.body);
     assert!(
@@ -130,7 +131,7 @@ pub fn turned_away(name: &str, answer: &Answer, status: StatusCode) {
     carries_request_id(name, answer);
 }
 
-/// An operator can find the request in the log.
+/// Asserts that an operator can find the request in the log.
 fn carries_request_id(name: &str, answer: &Answer) {
     assert!(
         answer

@@ -1,4 +1,4 @@
-//! What the modern revision has, and what it does not know any more (R005 to R008, R028 to R030,
+//! Features of the modern revision, and features that it has dropped (R005 to R008, R028 to R030,
 //! R051 to R056, B14).
 
 use serde_json::json;
@@ -143,7 +143,7 @@ async fn b14_r028_r029_methods_that_are_not_there_are_404_32601() {
         letter.set("mcp-method", &weir_wire::header::encode(method));
         let answer = letter.post(&stage).await;
         if method.is_empty() || method.starts_with(' ') || !method.is_ascii() {
-            // Mcp-Method cannot say these: what it says is another method, or none.
+            // `Mcp-Method` cannot carry these: the header has another method, or is absent.
             assert!(
                 [400, 404].contains(&answer.status.as_u16()),
                 "{method:?}: {:?}",
@@ -159,7 +159,7 @@ async fn b14_r028_r029_methods_that_are_not_there_are_404_32601() {
         }
         stage.is_well(method).await;
     }
-    // On a path with one server, what no revision knows is for that server to refuse.
+    // On a path with one server, that server refuses methods that no revision knows.
     for method in [
         "unknown/method",
         "tools/call/x",

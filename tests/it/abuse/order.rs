@@ -1,6 +1,6 @@
-//! Where a request is wrong in two ways, which one is told: the order is fixed, so that a client
-//! that puts one thing right after another gets there, and a proxy that looks at the code can rely
-//! on it.
+//! A request that is wrong in two ways is refused for one of them in a fixed order. So a client
+//! that mends one fault after another gets through, and a proxy that looks at the code can rely on
+//! it.
 
 use serde_json::{Value, json};
 use weir_wire::meta;

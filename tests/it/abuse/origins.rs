@@ -1,5 +1,5 @@
-//! `Origin` and CORS (A18, R001, R002): pages of other sites may not speak to weir, unless the
-//! config lists them.
+//! `Origin` and CORS (A18, R001, R002): pages of other sites may not send requests to weir, unless
+//! the config lists them.
 
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Bytes as no HTTP library would send them, and a plain reader of what comes back.
+//! Bytes that no HTTP library would send, and a plain reader of the answers.
 
 use std::io;
 
@@ -8,16 +8,16 @@ use tokio::net::TcpStream;
 use super::Stage;
 use super::stage::in_time;
 
-/// More than any answer here has.
+/// More bytes than any answer here has.
 const MOST: usize = 4 << 20;
 
-/// One connection to weir.
+/// A connection to weir.
 pub struct Line {
     pub stream: TcpStream,
     read: Vec<u8>,
 }
 
-/// One HTTP/1.1 answer.
+/// An HTTP/1.1 response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     pub status: u16,
@@ -26,7 +26,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// An answer that has no body, whatever its head says.
+    /// Returns a response without a body, even if its head declares one.
     pub fn of_head(text: &str) -> Self {
         let head = text
             .strip_suffix("\r\n\r\n")
@@ -43,7 +43,7 @@ impl Reply {
         }
     }
 
-    /// A header's value, with the name in lower case.
+    /// Returns a header's value; the case of the name is ignored.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (own, value) = line.split_once(':')?;
@@ -62,16 +62,16 @@ impl Line {
         }
     }
 
-    /// Writes what can be written. The other side may close at any time: that is what the tests are
-    /// about.
+    /// Writes bytes. weir may close the connection at any time, which these tests are about.
     pub async fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes).await
     }
 
-    /// The next answer; `None` when the connection ends before one.
+    /// Returns the next response; no value if the connection ends before one.
     ///
     /// # Panics
-    /// When it ends inside one, or never answers.
+    ///
+    /// If it ends inside a response, or weir never answers.
     pub async fn reply(&mut self) -> Option<Reply> {
         in_time("an answer", async {
             loop {
@@ -91,10 +91,11 @@ impl Line {
         .await
     }
 
-    /// Every answer until weir closes the connection.
+    /// Returns every response until weir closes the connection.
     ///
     /// # Panics
-    /// When it does not close it.
+    ///
+    /// If weir does not close it.
     pub async fn replies(mut self) -> Vec<Reply> {
         in_time("the connection to be closed", async {
             while self.more().await {}
@@ -113,23 +114,23 @@ impl Line {
         replies
     }
 
-    /// Reads on; false at the end, however it came.
+    /// Reads on; false at the end of the connection, orderly or not.
     async fn more(&mut self) -> bool {
         assert!(self.read.len() < MOST, "an endless answer");
         matches!(self.stream.read_buf(&mut self.read).await, Ok(read) if read > 0)
     }
 }
 
-/// Sends all of it on a connection of its own and gives every answer until weir closes it.
+/// Sends all bytes on a connection of its own and returns every response until weir closes it.
 pub async fn exchange(stage: &Stage, bytes: &[u8]) -> Vec<Reply> {
     let mut line = Line::to(stage).await;
-    // Being cut off in the middle is an answer too.
+    // A connection that is cut off in the middle is an answer too.
     let _ = line.say(bytes).await;
     line.replies().await
 }
 
-/// A POST to the endpoint: these lines after the usual ones, each ended by CRLF, and this body with
-/// its length.
+/// Returns a POST to the endpoint: these lines after the usual ones, each ended by CRLF, and this
+/// body with its length.
 pub fn post(stage: &Stage, lines: &[&str], body: &str) -> String {
     let length = format!("Content-Length: {}", body.len());
     head(
@@ -139,7 +140,7 @@ pub fn post(stage: &Stage, lines: &[&str], body: &str) -> String {
     ) + body
 }
 
-/// A request head for JSON with `Host`, and these lines.
+/// Returns a request head for JSON with `Host`, and these lines.
 pub fn head(stage: &Stage, first: &str, lines: &[&str]) -> String {
     let mut text = format!(
         "{first}\r\nHost: {}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n",
@@ -152,8 +153,8 @@ pub fn head(stage: &Stage, first: &str, lines: &[&str]) -> String {
     text + "\r\n"
 }
 
-/// The lines of a modern request of this method, and its body: a call of `tool`, or a request
-/// without params of its own.
+/// Returns the header lines of a modern request of this method, and its body: a call of `tool`, or
+/// a request without params of its own.
 pub fn modern(method: &str, tool: Option<&str>, id: &str) -> (Vec<String>, String) {
     let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
     let mut lines = vec![
@@ -170,7 +171,7 @@ pub fn modern(method: &str, tool: Option<&str>, id: &str) -> (Vec<String>, Strin
     )
 }
 
-/// A whole good request, as text; `close` asks weir to close the connection after it.
+/// Returns a whole good request as text; `close` asks weir to close the connection after it.
 pub fn good(stage: &Stage, method: &str, tool: Option<&str>, close: bool) -> String {
     let (mut lines, body) = modern(method, tool, "raw");
     if close {
@@ -214,7 +215,7 @@ fn parse(bytes: &[u8], ended: bool) -> Option<(Reply, usize)> {
     Some((reply, end + length))
 }
 
-/// A chunked body and the bytes it took; `None` when it is not whole.
+/// Returns a chunked body and its length on the wire; no value if it is incomplete.
 fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut body, mut at) = (Vec::new(), 0);
     loop {

@@ -9,7 +9,7 @@ use super::raw::{Reply, exchange, good, head, modern};
 use super::{Letter, Stage};
 
 impl Stage {
-    /// The one answer to a request without a body, on a connection that ends with it.
+    /// Returns the one response to a request without a body, on a connection that ends with it.
     pub async fn weir_answers(&self, first: &str, lines: &[&str]) -> Reply {
         let mut replies = exchange(self, head(self, first, lines).as_bytes()).await;
         assert_eq!(replies.len(), 1, "{first}: {replies:?}");
@@ -136,7 +136,7 @@ async fn a20_only_the_path_itself_is_the_endpoint() {
         assert!(!replies[0].body.contains("jsonrpc"), "{path}: {replies:?}");
         stage.is_well(path).await;
     }
-    // A query is no part of the path.
+    // A query is not part of the path.
     let text =
         good(&stage, "tools/call", Some("echo"), true).replacen("/mcp", "/mcp?x=%2e%2e/y", 1);
     assert_eq!(exchange(&stage, text.as_bytes()).await[0].status, 200);
@@ -171,7 +171,7 @@ async fn a21_r006_other_methods_are_405_and_say_what_is_allowed() {
     for method in [
         "GET", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS", "PROPFIND", "post", "BREW",
     ] {
-        // GET and DELETE are for sessions, and there is none.
+        // GET and DELETE are for sessions, and this request names no session.
         for lines in [
             vec!["Connection: close"],
             vec!["Connection: close", "MCP-Protocol-Version: 2026-07-28"],
@@ -203,7 +203,7 @@ async fn a21_r006_other_methods_are_405_and_say_what_is_allowed() {
     }
 }
 
-/// The answer to HEAD: it may have a length, and has no body.
+/// Reads the response to HEAD: it may declare a length, and has no body.
 async fn headless(line: super::raw::Line) -> Reply {
     use tokio::io::AsyncReadExt as _;
     let (mut stream, mut text) = (line.stream, String::new());

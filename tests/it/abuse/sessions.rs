@@ -1,4 +1,4 @@
-//! Legacy sessions end when they should, and are not found by guessing (R082 to R085, R087).
+//! Legacy sessions end when they should, and cannot be guessed (R082 to R085, R087).
 
 use http::Method;
 use serde_json::json;
@@ -8,7 +8,7 @@ use weir_wire::Revision;
 use super::{Letter, Stage};
 use crate::harness::until;
 
-/// Everything of an answer that a client could tell it apart by.
+/// Returns every part of an answer by which a client could tell it apart.
 fn shape(answer: &Answer) -> (u16, Vec<String>, Vec<serde_json::Value>) {
     let mut names: Vec<_> = answer.headers.keys().map(ToString::to_string).collect();
     names.sort();
@@ -82,7 +82,7 @@ async fn r085_a_session_that_ended_and_one_that_never_was_look_the_same() {
     let client = stage.legacy(Revision::V2025_11_25).await;
     let ended = client.session().unwrap().to_owned();
     client.delete().await.unwrap();
-    // The same alphabet and length, never handed out.
+    // The same alphabet and length, but never issued.
     let never: String = ended
         .bytes()
         .map(|byte| if byte == b'A' { 'B' } else { 'A' })
@@ -141,7 +141,7 @@ async fn r109_a_session_that_is_not_used_expires() {
     let mut stage = Stage::limited(json!({ "session_idle": "1s" })).await;
     let client = stage.legacy(Revision::V2025_11_25).await;
     let idle = client.session().unwrap().to_owned();
-    // Asking would keep it alive, so another sign is waited for: the count of sessions.
+    // A request would keep it alive, so the test waits for the count of sessions.
     until("the session to expire", || {
         let metrics = stage.weir.admin("/metrics");
         let count = metrics
@@ -161,7 +161,7 @@ async fn r109_a_session_that_is_not_used_expires() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d07_sessions_beyond_the_cap_are_refused_and_live_ones_stay() {
-    // A network without credentials has at most half of them.
+    // A network without credentials has at most half of the sessions.
     let mut stage = Stage::limited(json!({ "sessions": 10 })).await;
     let mut live = Vec::new();
     for _ in 0..5 {
@@ -174,7 +174,7 @@ async fn d07_sessions_beyond_the_cap_are_refused_and_live_ones_stay() {
             .ask("initialize", params.clone())
             .await
             .unwrap();
-        // By status alone: a JSON-RPC error here would be read as another protocol.
+        // By status alone: a client would read a JSON-RPC error here as another protocol.
         assert!(
             [429, 503].contains(&answer.status.as_u16()),
             "{}: {:?}",

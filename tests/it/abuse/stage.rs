@@ -1,5 +1,4 @@
-//! What every case plays on: weir in front of one mock server that remembers everything it was
-//! asked.
+//! The setup of every case: weir in front of one mock server that records all of its requests.
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use super::letter::refused;
 use super::{Letter, Row};
 use crate::harness::Weir;
 
-/// What weir asks a server on its own account, for its catalog and for a session.
+/// Methods that weir calls at a server on its own account, for its catalog and for a session.
 const OWN: [&str; 10] = [
     "server/discover",
     "tools/list",
@@ -25,32 +24,32 @@ const OWN: [&str; 10] = [
     "ping",
 ];
 
-/// weir and its upstream `up`, alone and unchanged on `/mcp`.
+/// weir and its upstream `up`, the only one of `/mcp`, with its names unchanged.
 pub struct Stage {
     pub weir: Weir,
     pub up: Mockup,
-    /// Requests of clients that were looked at already.
+    /// The number of client requests that were checked already.
     seen: usize,
     good: usize,
 }
 
 impl Stage {
-    /// The usual tools behind the usual limits.
+    /// Starts weir with the default config in front of the usual tools.
     pub async fn new() -> Self {
         Self::with(json!({})).await
     }
 
-    /// The usual tools behind these limits.
+    /// Starts weir with these limits in front of the usual tools.
     pub async fn limited(limits: Value) -> Self {
         Self::with(json!({ "limits": limits })).await
     }
 
-    /// The usual tools behind this config; upstreams and endpoints are added.
+    /// Starts weir with this config in front of the usual tools; upstreams and endpoints are added.
     pub async fn with(config: Value) -> Self {
         Self::over(usual_tools(Mockup::modern()), config).await
     }
 
-    /// This upstream behind this config. It must have the tool `echo`.
+    /// Starts weir with this config in front of this upstream, which must have the tool `echo`.
     pub async fn over(upstream: Builder, mut config: Value) -> Self {
         let up = upstream.start().await;
         config["upstreams"] = json!({ "up": { "url": up.url() } });
@@ -58,7 +57,8 @@ impl Stage {
         Self::around(up, config).await
     }
 
-    /// A running upstream, and a whole config that has it on `/mcp` with its names unchanged.
+    /// Starts weir with `config`, which must serve the running upstream `up` on `/mcp` with its
+    /// names unchanged.
     pub async fn around(up: Mockup, config: Value) -> Self {
         let weir = tokio::task::block_in_place(|| Weir::with(config));
         let mut stage = Self {
@@ -71,17 +71,17 @@ impl Stage {
         stage
     }
 
-    /// The endpoint.
+    /// Returns the URL of the endpoint.
     pub fn url(&self) -> String {
         self.weir.url("/mcp")
     }
 
-    /// `127.0.0.1:port`.
+    /// Returns the address as `127.0.0.1:port`.
     pub fn authority(&self) -> String {
         self.weir.url("").trim_start_matches("http://").to_owned()
     }
 
-    /// A client that adds nothing.
+    /// Returns a client without session or revision that adds no headers.
     pub fn bare(&self) -> RawClient {
         RawClient::new(&self.url())
     }
@@ -90,7 +90,7 @@ impl Stage {
         self.bare().with_canaries().modern()
     }
 
-    /// A legacy client with a session.
+    /// Returns a legacy client with a session.
     pub async fn legacy(&self, revision: Revision) -> RawClient {
         self.bare()
             .with_canaries()
@@ -100,12 +100,12 @@ impl Stage {
             .unwrap()
     }
 
-    /// A good modern request, for a test to spoil.
+    /// Returns a good modern request, for a test to spoil.
     pub fn letter(&self, method: &str, params: Value) -> Letter {
         Letter::of(&self.modern(), method, params)
     }
 
-    /// A good modern call of `echo`, for a test to spoil.
+    /// Returns a good modern call of `echo`, for a test to spoil.
     pub fn call(&self) -> Letter {
         self.letter(
             "tools/call",
@@ -113,8 +113,7 @@ impl Stage {
         )
     }
 
-    /// POSTs any body with the headers of a client that has neither session nor revision, and
-    /// `extra` ones.
+    /// POSTs any body with the headers of a client without session and revision, and `extra` ones.
     pub async fn post(&self, extra: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Answer {
         self.post_as(&self.bare(), extra, body).await
     }
@@ -133,7 +132,7 @@ impl Stage {
         self.send(Method::POST, letter.headers, body).await
     }
 
-    /// Any request, read to the end of its answer.
+    /// Sends any request and reads its response to the end.
     pub async fn send(
         &self,
         method: Method,
@@ -150,7 +149,8 @@ impl Stage {
         in_time("an answer", answered).await.unwrap()
     }
 
-    /// The requests of clients that reached the upstream since this was last asked.
+    /// Returns the requests of clients that reached the upstream since the last call of this
+    /// function.
     pub fn heard(&mut self) -> Vec<Recorded> {
         let own = |request: &Recorded| {
             if request.verb == Method::POST {
@@ -170,7 +170,8 @@ impl Stage {
         new
     }
 
-    /// weir answers a good call, nothing but that call reached the upstream, and nothing panicked.
+    /// Asserts that weir answers a good call, that only this call reached the upstream, and that
+    /// weir did not panic.
     pub async fn is_well(&mut self, after: &str) {
         self.good += 1;
         let mark = format!("call {} after {after}", self.good);
@@ -199,7 +200,7 @@ impl Stage {
         );
     }
 
-    /// Sends each row's spoilt call of `echo`, and looks at the answer and at what came of it.
+    /// Sends each row's spoilt call of `echo`, and checks the answer and its effects.
     pub async fn refuses(&mut self, rows: &[Row]) {
         self.refuses_in(
             "tools/call",
@@ -209,7 +210,7 @@ impl Stage {
         .await;
     }
 
-    /// The same with another good request to spoil.
+    /// Does the same as `refuses` with another good request to spoil.
     pub async fn refuses_in(&mut self, method: &str, params: &Value, rows: &[Row]) {
         for row in rows {
             let mut letter = self.letter(method, params.clone());
@@ -223,17 +224,18 @@ impl Stage {
     }
 }
 
-/// `echo`, and `smuggled`, which no test calls in earnest.
+/// Adds `echo`, and `smuggled`, a tool that no test calls on purpose.
 pub fn usual_tools(builder: Builder) -> Builder {
     builder
         .with(Tool::new("echo"))
         .tool("smuggled", Behaviour::text("smuggled"))
 }
 
-/// The outcome of something that must end.
+/// Returns the outcome of a future that must end.
 ///
 /// # Panics
-/// When it does not.
+///
+/// If it does not end in time.
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let ended = tokio::time::timeout(crate::harness::PATIENCE, future).await;
     ended.unwrap_or_else(|_| panic!("waited in vain for {what}"))

@@ -1,4 +1,4 @@
-//! Streams of legacy sessions: what is on them, and on how many (D04, D20, R088 to R092).
+//! The streams of legacy sessions: their messages, and their number (D04, D20, R088 to R092).
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Gate, Step, Tool};
@@ -12,7 +12,7 @@ async fn next(stream: &mut Exchange) -> Option<Value> {
     in_time("a message", stream.next_message()).await.unwrap()
 }
 
-/// A change of the list, which every stream for changes hears of.
+/// Changes the list and notifies every stream for changes.
 fn change(stage: &Stage, name: &str) {
     stage.up.set_tools([Tool::new("echo"), Tool::new(name)]);
     stage.up.notify_list_changed();
@@ -29,7 +29,7 @@ async fn r088_r089_r092_get_is_a_stream_of_changes_and_of_nothing_else() {
             "{revision:?}: {}",
             listening.status
         );
-        // Answers to calls travel on the calls' own streams.
+        // Responses to calls travel on the calls' own streams.
         for number in 0..5 {
             let answer = client
                 .call("echo", json!({ "number": number }))
@@ -67,7 +67,7 @@ async fn r088_r089_r092_get_is_a_stream_of_changes_and_of_nothing_else() {
     }
 }
 
-/// The newest GET stream has the messages; the older one ends as a stream should.
+/// The newest GET stream has the messages; the older one ends in an orderly way.
 #[tokio::test(flavor = "multi_thread")]
 async fn d04_r090_each_message_is_on_one_stream() {
     let mut stage = Stage::with(json!({ "change_window": "20ms" })).await;
@@ -115,7 +115,7 @@ async fn r091_a_client_that_drops_its_stream_does_not_cancel_its_call() {
             "notifications/progress"
         );
         drop(calling);
-        // Another call goes all the way meanwhile.
+        // Another call completes meanwhile.
         stage.heard();
         stage.is_well("a dropped stream").await;
         assert_eq!(stage.up.counts("gated").abandoned, 0);
@@ -131,7 +131,7 @@ async fn r091_a_client_that_drops_its_stream_does_not_cancel_its_call() {
     }
 }
 
-/// Events whose data would be more than one event, were it not re-encoded.
+/// Events whose data would be more than one event if weir did not re-encode it.
 #[tokio::test(flavor = "multi_thread")]
 async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
     let forged = "a\n\nevent: message\nid: 7\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"forged\":true}}\n\n";
@@ -150,7 +150,7 @@ async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
             note.to_string().replace("\"TOKEN\"", "\"$token\""),
         ));
     }
-    // Fields of its own, a split over several data lines, comments between: all legal.
+    // Fields of the upstream's own, data split over several lines, comments between: all legal.
     steps.push(Step::Raw(
         [
             "event: message",
@@ -185,7 +185,7 @@ async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
             .notes("notifications/progress")
             .map(|note| note["params"]["message"].as_str().unwrap())
             .collect();
-        // Control characters that only a terminal reads are removed.
+        // Control characters that only a terminal interprets are removed.
         let shown: Vec<_> = forged
             .iter()
             .map(|text| text.replace(['\u{85}', '\0'], ""))

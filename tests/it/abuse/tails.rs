@@ -1,5 +1,5 @@
-//! What comes behind a request on the same connection: raw bytes, a body that nobody read, more
-//! requests (A08, A09, A25).
+//! The bytes behind a request on the same connection: raw bytes, an unread body, more requests
+//! (A08, A09, A25).
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ async fn a08_an_upgrade_is_never_made() {
     let length = format!("Content-Length: {}", body.len());
     for protocol in ["foo", "websocket", "h2c", "TLS/1.0"] {
         let upgrade = format!("Connection: Upgrade\r\nUpgrade: {protocol}");
-        // Raw bytes follow, as if the connection were the other protocol's already.
+        // Raw bytes follow, as if the connection had already switched to the other protocol.
         let bytes = head(&stage, "POST /mcp HTTP/1.1", &[&lines, &length, &upgrade])
             + &body
             + "\0\u{1}raw bytes\r\n\r\n";
@@ -45,7 +45,7 @@ async fn a08_connect_and_trace_are_405() {
         format!("CONNECT {authority} HTTP/1.1"),
         "TRACE /mcp HTTP/1.1".to_owned(),
     ] {
-        // What follows would go through the tunnel.
+        // The next request would go through the tunnel.
         let bytes = head(&stage, &first, &["Connection: close"])
             + &good(&stage, "tools/call", Some("smuggled"), true);
         let replies = exchange(&stage, bytes.as_bytes()).await;
@@ -59,7 +59,7 @@ async fn a08_connect_and_trace_are_405() {
     }
 }
 
-/// The answer is there before the body is; the body is another request.
+/// The answer comes before the body; the body is another request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_the_body_of_a_refused_request_never_becomes_the_next_request() {
     let mut stage = Stage::limited(json!({ "body_bytes": "4KiB" })).await;
@@ -82,7 +82,7 @@ async fn a09_the_body_of_a_refused_request_never_becomes_the_next_request() {
             .unwrap();
         let first = line.reply().await;
         assert_eq!(first.map(|reply| reply.status), Some(status), "{name}");
-        // It may be closed by now: then none of this is read.
+        // The connection may be closed by now: then weir reads none of this.
         let _ = line.say(body.as_bytes()).await;
         let _ = line
             .say(good(&stage, "server/discover", None, true).as_bytes())
@@ -99,15 +99,15 @@ async fn a09_the_body_of_a_refused_request_never_becomes_the_next_request() {
     }
 }
 
-/// Waits until weir has read a head and waits for what follows it.
+/// Waits until weir has read a head and is waiting for the rest.
 fn being_answered(stage: &Stage) {
     until("a head to be read", || {
         (stage.weir.metric("http_server_active_requests", &[]) > 0.0).then_some(())
     });
 }
 
-/// Many clients write a head and its body one after the other, so the refusal is made while the
-/// body is on its way.
+/// Many clients write a head and its body in two steps, so the refusal is made while the body is
+/// under way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
     let mut stage = Stage::new().await;
@@ -204,7 +204,7 @@ async fn a09_a_refusal_before_a_body_that_does_not_come_says_that_it_closes() {
         )
         .await
         .unwrap();
-        // What weir still reads of it takes nobody's place.
+        // The unread rest of the body holds no permit.
         if waits {
             being_answered(&stage);
         }

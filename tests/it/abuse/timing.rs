@@ -1,5 +1,5 @@
-//! Clients that take their time: heads and bodies that do not come, or come by the byte (A01 to
-//! A04). The limits are set small; what is waited for is the close itself.
+//! Slow clients: heads and bodies that do not come, or come by the byte (A01 to A04). The limits
+//! are set small; the tests wait for the close itself.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::Stage;
 use super::raw::{Line, Reply, good, head};
 use super::stage::in_time;
 
-/// The time between two bytes of a slow client: there is no event to wait on, slowness is what is
-/// tested.
+/// The time between two bytes of a slow client. Slowness itself is tested, so there is no event to
+/// wait on.
 const PACE: Duration = Duration::from_millis(20);
 
-/// Closed without a word, or told why.
+/// Asserts a close, with a 408 or without an answer.
 fn closed_for_lateness(name: &str, replies: &[Reply]) {
     assert!(replies.len() <= 1, "{name}: {replies:?}");
     assert!(
@@ -43,7 +43,7 @@ async fn a01_a_head_that_comes_by_the_byte_is_closed_and_others_are_served() {
     for _ in 0..100 {
         let mut line = Line::to(&stage).await;
         dripping.spawn(async move {
-            // Nothing of a head is ever complete: the name of a header goes on for ever.
+            // The head is never complete: the name of a header goes on for ever.
             drip(&mut line, b"x").await;
             line.replies().await
         });
@@ -145,12 +145,13 @@ async fn a04_a_length_that_is_never_reached_is_closed_and_costs_nothing_after() 
     let short = whole.replace("Content-Length: ", "Content-Length: 1");
     assert_ne!(whole, short);
     for _ in 0..8 {
-        // A declared length beyond what is sent; the sent part alone would be a good request.
+        // A declared length beyond the bytes that are sent; the sent part alone would be a good
+        // request.
         let mut line = Line::to(&stage).await;
         line.say(short.as_bytes()).await.unwrap();
         closed_for_lateness("a short body", &line.replies().await);
     }
-    // Had one of them kept its permit, there would be none left.
+    // If one of them had kept its permit, no permit would be left.
     stage.is_well("bodies shorter than their length").await;
 }
 
@@ -161,7 +162,7 @@ async fn a04_a_chunk_that_is_never_finished_is_closed() {
     lines.push("Transfer-Encoding: chunked".to_owned());
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     let mut line = Line::to(&stage).await;
-    // The message is whole, the body is not: its last chunk never comes.
+    // The message is complete, the body is not: its last chunk never comes.
     let sent =
         head(&stage, "POST /mcp HTTP/1.1", &lines) + &format!("{:x}\r\n{body}\r\n", body.len());
     line.say(sent.as_bytes()).await.unwrap();

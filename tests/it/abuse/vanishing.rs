@@ -1,4 +1,4 @@
-//! Clients that go: with a FIN, with a reset, or without a word (A22 to A24), and weir that goes
+//! Clients that leave: with a FIN, with a reset, or silently (A22 to A24), and weir that leaves
 //! first (A26).
 
 use serde_json::json;
@@ -11,8 +11,8 @@ use super::raw::{Line, good, post};
 use super::stage::usual_tools;
 use crate::harness::until;
 
-/// A stage whose upstream takes one call at a time, so that a call that is not given up blocks the
-/// next one.
+/// Starts a stage whose upstream takes one call at a time, so that a call that is not cancelled
+/// blocks the next one.
 async fn narrow(hang: Behaviour) -> Stage {
     let upstream = usual_tools(Mockup::modern())
         .with(Tool::new("hang").does(hang))
@@ -25,7 +25,7 @@ async fn narrow(hang: Behaviour) -> Stage {
     Stage::around(upstream, config).await
 }
 
-/// What a test may never find in the log after a client's doing.
+/// Asserts that the log has no error after a client left.
 fn logs_no_error(stage: &Stage) {
     let said = stage.weir.process.said();
     let blamed = said
@@ -61,9 +61,8 @@ async fn a24_a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
     }
 }
 
-/// A client that closes its side is read as one that left: in the modern revision closing is the
-/// cancel signal, and a half-closed connection looks like a closed one until something is written
-/// to it.
+/// A client that closes its sending side counts as one that left. In the modern revision a close is
+/// the cancel signal, and a half-closed connection looks like a closed one until weir writes to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a22_a_fin_in_a_modern_call_counts_as_leaving() {
     let mut stage = narrow(Behaviour::hang()).await;
@@ -115,7 +114,7 @@ async fn a22_r091_a_fin_in_a_legacy_call_does_not_cancel_it() {
         .await
         .unwrap();
     drop(line);
-    // weir has noticed once its connection count says so; the call is still there.
+    // weir has noticed once its connection count is zero; the call is still running.
     until("weir to see the connection go", || {
         open_connections(&stage).filter(|open| *open == 0)
     });
@@ -145,9 +144,9 @@ fn open_connections(stage: &Stage) -> Option<i64> {
         .map(|open| open as i64)
 }
 
-/// Nothing on loopback vanishes without a word, so this looks at what would notice: the kernel's
-/// keep-alive timer on weir's end of an idle stream (`timer:(keepalive,..)` of ss; timer 2 in
-/// /proc/net/tcp).
+/// On loopback no peer vanishes silently, so this checks the mechanism that would notice: the
+/// kernel's keep-alive timer on weir's end of an idle stream (`timer:(keepalive,..)` of ss; timer 2
+/// in /proc/net/tcp).
 #[tokio::test(flavor = "multi_thread")]
 async fn a23_an_idle_stream_is_watched_by_tcp_keep_alive() {
     let mut stage = Stage::limited(json!({ "keep_alive": "1h" })).await;
@@ -170,7 +169,7 @@ async fn a23_an_idle_stream_is_watched_by_tcp_keep_alive() {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let watched = table.lines().filter_map(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();
-            // local address, state 01 (established), timer
+            // The local address, the state 01 (established), the timer.
             (fields[1] == own && fields[3] == "01").then(|| fields[5].starts_with("02:"))
         });
         let watched: Vec<_> = watched.collect();
@@ -214,8 +213,8 @@ async fn a23_streams_of_clients_that_left_are_freed() {
     stage.is_well("streams that were left").await;
 }
 
-/// A request that is on its way while weir drains is answered, and its answer says that the
-/// connection ends.
+/// A request that is in flight while weir drains is answered, and its response announces the close
+/// of the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a26_a_request_on_a_kept_connection_is_not_lost_to_a_drain() {
     let gate = Gate::new();
@@ -233,7 +232,8 @@ async fn a26_a_request_on_a_kept_connection_is_not_lost_to_a_drain() {
     let mut kept = Line::to(&stage).await;
     kept.say(whole.as_bytes()).await.unwrap();
     assert_eq!(kept.reply().await.unwrap().status, 200);
-    // One call is running, so that weir cannot be gone before the other connection asks again.
+    // One call is running, so that weir cannot have stopped before the other connection sends its
+    // next request.
     let mut running = Line::to(&stage).await;
     running
         .say(good(&stage, "tools/call", Some("gated"), false).as_bytes())

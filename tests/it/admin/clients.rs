@@ -8,7 +8,7 @@ use weir_wire::Revision;
 use super::{Operator, body, over, token};
 use crate::harness::{Checked, Weir, soon, until_it};
 
-/// A config that knows Ada and Bob by their keys, and Ada's and Bob's headers.
+/// Returns a config that knows Ada and Bob by their API keys, and their two headers.
 pub fn with_two(upstreams: &[(&str, &Mockup)]) -> (Value, [String; 2]) {
     let mut config = over(upstreams);
     let made = ["ada", "bob"].map(token);

@@ -1,4 +1,5 @@
-//! Who may look and change: nobody by chance, and no page in a browser.
+//! Access to the operators' listener: by default refused beyond loopback, and never for a page in a
+//! browser.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ use crate::harness::{Weir, fresh_path, until};
 
 const TOKEN: &str = "weir_0123456789_of-the-operators";
 
-/// What `weir serve` says to a config, and its exit code.
+/// Runs `weir serve` with a config; returns its exit code and its output.
 fn served(config: &Value) -> (Option<i32>, String) {
     let file = fresh_path("admin.json");
     std::fs::write(&file, config.to_string()).unwrap();
@@ -26,7 +27,8 @@ fn served(config: &Value) -> (Option<i32>, String) {
     (output.status.code(), said)
 }
 
-/// What the operators' listener says to the head of a change, until it closes the connection.
+/// Returns the answer of the operators' listener to the head of a change, until it closes the
+/// connection.
 fn head_alone(weir: &Weir, path: &str) -> String {
     let place = weir.admin_url().replace("http://", "");
     let mut line = TcpStream::connect(&place).unwrap();
@@ -156,7 +158,7 @@ async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() 
         by_browser.status, 401,
         "a browser sends it by itself, so it changes nothing"
     );
-    // The answer is there before the body is, and the connection ends with it.
+    // The answer comes before the body, and the connection ends with it.
     let unread = head_alone(&weir, refresh);
     assert!(
         unread.starts_with("HTTP/1.1 401") && unread.contains("\r\nconnection: close\r\n"),

@@ -1,4 +1,5 @@
-//! What operators see and change, over a real weir: each change shows in what a real client gets.
+//! The views and changes of operators, over a real weir: each change shows in the answers to a real
+//! client.
 
 mod clients;
 mod doors;
@@ -22,12 +23,12 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Without a token.
+    /// Returns a client without a token.
     pub fn of(weir: &Weir) -> Self {
         Self::at(&weir.admin_url())
     }
 
-    /// At another listener.
+    /// Returns a client of another listener.
     pub fn at(url: &str) -> Self {
         Self {
             url: url.to_owned(),
@@ -35,7 +36,7 @@ impl Operator {
         }
     }
 
-    /// The same with one more header.
+    /// Adds a header.
     pub fn with(mut self, name: &'static str, value: &str) -> Self {
         self.headers
             .insert(name, HeaderValue::from_str(value).unwrap());
@@ -53,19 +54,19 @@ impl Operator {
         soon(path, exchange.finish()).await.unwrap()
     }
 
-    /// What is there, whatever the status.
+    /// Gets a path and returns the answer, with any status.
     pub async fn look(&self, path: &str) -> Answer {
         self.send(Method::GET, path, "").await
     }
 
-    /// What is there, as JSON.
+    /// Gets a path as JSON; the status must be 200.
     pub async fn see(&self, path: &str) -> Value {
         let answer = self.look(path).await;
         assert_eq!(answer.status, 200, "{path}: {}", body(&answer));
         serde_json::from_slice(&answer.body).unwrap()
     }
 
-    /// A change, whatever comes of it.
+    /// Posts a change and returns the answer, with any status.
     pub async fn attempt(&self, path: &str, wish: &Value) -> Answer {
         let mut headers = self.headers.clone();
         headers
@@ -79,7 +80,7 @@ impl Operator {
         .await
     }
 
-    /// A change that is made.
+    /// Posts a change that must succeed.
     pub async fn change(&self, path: &str, wish: Value) -> Value {
         let answer = self.attempt(path, &wish).await;
         assert_eq!(answer.status, 200, "{path}: {}", body(&answer));
@@ -87,7 +88,7 @@ impl Operator {
     }
 }
 
-/// A token that `weir apikey` prints, and its digest.
+/// Returns a token that `weir apikey` prints, and its digest.
 pub fn token(name: &str) -> (String, String) {
     let printed = String::from_utf8(Weir::cli(&["apikey", name]).stdout).unwrap();
     let after = |start: &str, end: char| {
@@ -97,12 +98,12 @@ pub fn token(name: &str) -> (String, String) {
     (after("WEIR_API_KEY=", '\n'), after("sha256: \"", '"'))
 }
 
-/// The body of an answer as a text.
+/// Returns the body of an answer as text.
 pub fn body(answer: &Answer) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
 
-/// A config over these upstreams.
+/// Returns a config over these upstreams.
 pub fn over(upstreams: &[(&str, &weir_testkit::Mockup)]) -> Value {
     let upstreams: serde_json::Map<String, Value> = upstreams
         .iter()

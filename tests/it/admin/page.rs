@@ -1,5 +1,5 @@
-//! The status page in a real browser, in front of an upstream that would like to be markup; and the
-//! API before a prober.
+//! The status page in a real browser, in front of an upstream that sends markup; and the admin API
+//! under a property-based tester.
 
 use std::process::Command;
 
@@ -149,9 +149,9 @@ async fn the_status_page_says_who_disabled_an_upstream_and_why() {
     ] {
         assert!(front.contains(part), "{part}: {front}");
     }
-    // Once where it needs a look, and once beside the upstream.
+    // Once in the list of upstreams that need a look, and once beside the upstream.
     assert_eq!(front.matches(words).count(), 2, "{front}");
-    // Every time is in words, and has the exact one in a title.
+    // Every time is in words, with the exact time in a title.
     for time in front.split("<time ").skip(1) {
         let (tag, rest) = time.split_once('>').unwrap();
         let shown = rest.split_once('<').unwrap().0;
@@ -208,7 +208,7 @@ async fn the_status_page_counts_refused_credentials() {
     );
 }
 
-/// The id in an API key.
+/// Returns the id in an API key.
 fn key_id(key: &str) -> String {
     key.split('_').nth(1).unwrap().to_owned()
 }
@@ -240,7 +240,7 @@ async fn the_status_page_connects_clients_to_every_endpoint() {
             "{page}"
         );
     }
-    // A path that is none is not repeated.
+    // An unknown path is not repeated.
     let other = body(&ops.look("/?endpoint=/canary%3Cb%3E").await);
     assert!(
         other.contains("Connect a client to /mcp</h2>") && !other.contains("canary"),

@@ -1,4 +1,4 @@
-//! Calls that wait for an answer of their clients, as operators see and end them.
+//! Parked calls (those that wait for input of their clients), as operators see and end them.
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -7,14 +7,14 @@ use weir_wire::Revision;
 use super::{Operator, body, over};
 use crate::harness::{Checked, Weir, until};
 
-/// Makes the call, which ends with its question: what its client needs to make it again.
+/// Makes the call, up to its question; returns the request state for the retry.
 async fn ask(client: &Checked) -> Value {
     let asked = client.call("one__ask", json!({})).await.last()["result"].clone();
     assert_eq!(asked["resultType"], "input_required", "{asked}");
     asked["requestState"].clone()
 }
 
-/// Comes back with an answer.
+/// Retries the call with an answer.
 async fn again(client: &Checked, state: &Value) -> Value {
     let answers = json!({ "input-1": { "action": "accept", "content": { "name": "Ada" } } });
     let params = json!({ "name": "one__ask", "arguments": {}, "requestState": state, "inputResponses": answers });
@@ -42,7 +42,7 @@ async fn r183_a_call_that_waits_for_its_client_is_shown_and_ended() {
     let able = json!({ "elicitation": { "form": {} } });
     let client = Checked::with_capabilities(&weir.url("/mcp"), Revision::MODERN, able).await;
 
-    // Shown, and none the worse for it.
+    // It is shown, and not affected by it.
     let state = ask(&client).await;
     let seen = ops.see("/admin/calls").await;
     let parked = &seen["parked"][0];
@@ -86,7 +86,8 @@ async fn r183_a_call_that_waits_for_its_client_is_shown_and_ended() {
     assert_eq!(ended["result"]["resultType"], "complete", "{ended}");
     assert_eq!(ops.see("/admin/calls").await["total_parked"], 0);
 
-    // Cancelled, disabled under its feet: either way nobody finds it again, and its server stops.
+    // Cancelled, or its upstream disabled: in both cases a retry does not find the call, and its
+    // server stops.
     let told = || one.requests_of("notifications/cancelled").len();
     let ended = async |path: &str| {
         let (state, cancelled) = (ask(&client).await, told());

@@ -78,7 +78,7 @@ async fn g01_a_reload_that_is_asked_for_says_how_it_went() {
         page.contains("in the files now was refused") && page.contains("upstreems"),
         "{page}"
     );
-    // The runbook's way out: the file as it was. Then nothing is wrong any more, by itself.
+    // The runbook's remedy: restore the old file. Then the failure clears by itself.
     weir.rewrite(over(&[("one", &one)]));
     let newer = || {
         let at = |result: &str| {
@@ -102,7 +102,7 @@ async fn g01_a_reload_that_is_asked_for_says_how_it_went() {
     assert_ne!(before["digest"], after["digest"]);
 }
 
-/// `weir admin`.
+/// Runs `weir admin`.
 fn admin(weir: &Weir, words: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command

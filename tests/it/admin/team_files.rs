@@ -1,5 +1,5 @@
-//! A team's file with errors: operators meet it everywhere they look, its clients get a reason, and
-//! all other teams are served.
+//! A team's file with errors: operators see it in the log, the metrics, the admin API and the
+//! status page. Its clients get a reason, and all other teams are served.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,8 @@ use weir_testkit::{Mockup, RawClient};
 use super::{Operator, body};
 use crate::harness::{Weir, fresh_path, until};
 
-/// The folder of `include` with the files of the teams `red` and `blue`, gone with the value.
+/// The folder of `include` with the files of the teams `red` and `blue`. It is removed when the
+/// value is dropped.
 struct Teams(PathBuf);
 
 impl Teams {
@@ -24,7 +25,7 @@ impl Teams {
         std::fs::write(self.0.join(format!("{team}.yaml")), text).unwrap();
     }
 
-    /// A main file that grants both teams what they need.
+    /// Returns a main file that grants both teams the hosts and paths that they need.
     fn config(&self, server: &Mockup) -> Value {
         let granted = |path: &str| json!({ "hosts": [server.address().to_string()], "paths": [path, format!("{path}/*")] });
         json!({
@@ -47,7 +48,7 @@ fn good(team: &str, server: &Mockup) -> String {
 
 const BROKEN: &str = "upstreams:\n  red: { url: 5 }\n";
 
-/// Status and text of a request to a path.
+/// Returns status and text of a request to a path.
 async fn asked(weir: &Weir, path: &str) -> (u16, String) {
     let exchange = RawClient::new(&weir.url(path))
         .modern()
@@ -74,7 +75,7 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     teams.write("blue", &good("blue", &server));
     let weir = Weir::with(teams.config(&server));
 
-    // The others are served; its own paths say why they are not.
+    // The other teams are served; its own paths give the reason.
     weir.until_listed("/mcp/blue", &["tool_0000"]);
     let (status, why) = asked(&weir, "/mcp/red").await;
     assert_eq!(status, 503);
@@ -84,7 +85,7 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     );
     assert_eq!(asked(&weir, "/mcp/green").await.0, 404);
 
-    // Log, probe, metric, admin API and page say it.
+    // The log, the probe, the metric, the admin API and the status page report it.
     until("the log to name it", || {
         weir.process
             .said()
@@ -142,7 +143,8 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
         weir.admin("/")
     );
 
-    // A file that nobody can parse names no paths: all that its team may have are answered so.
+    // A file that cannot be parsed names no paths, so every path that its team may have gets this
+    // answer.
     teams.write("red", "upstreams: [");
     until("the change to be read", || {
         weir.process
@@ -158,7 +160,7 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     });
     assert_eq!(asked(&weir, "/mcp/red/any").await.0, 503);
 
-    // Mended, it is served.
+    // The mended file is served.
     teams.write("red", &good("red", &server));
     until("the gauge to fall", || {
         (gauge(&weir, "red", "nothing") == 0.0).then_some(())
@@ -166,7 +168,7 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     weir.until_listed("/mcp/red", &["tool_0000"]);
     assert!(weir.admin("/readyz").ends_with("ready\n"));
 
-    // Broken again, its last good version stays, and no new process takes the place of the one that
+    // Broken again, its last good version stays, and no new process takes over from the one that
     // has it.
     teams.write("red", BROKEN);
     until("the gauge to rise", || {
@@ -187,7 +189,7 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     });
     weir.until_listed("/mcp/red", &["tool_0000"]);
 
-    // A file that is gone is no fault any more.
+    // A removed file is no longer a fault.
     std::fs::remove_file(teams.0.join("red.yaml")).unwrap();
     until("the gauge to fall", || {
         (gauge(&weir, "red", "last_good") == 0.0).then_some(())

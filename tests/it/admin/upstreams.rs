@@ -1,4 +1,4 @@
-//! Upstreams that operators look at, disable, drain, refresh and enable.
+//! Upstreams that operators inspect, disable, drain, refresh and enable.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Gate, Tool};
@@ -145,7 +145,8 @@ async fn a_change_outlives_reloads_and_ends_when_its_time_is_over() {
     assert!(done["expires"].is_string());
     let mut both = over(&[("one", &one), ("two", &two)]);
     both["audit"] = json!({ "file": { "path": folder.file() } });
-    // Its settings change too: what follows it is another object then.
+    // The settings of the upstream change too: the change of the operator must hold for its
+    // successor.
     both["upstreams"]["one"]["headers"] = json!({ "x-new": "1" });
     weir.rewrite(both);
     weir.until_listed("/mcp", &["two__tool_0000"]);
@@ -176,7 +177,7 @@ async fn a_change_outlives_reloads_and_ends_when_its_time_is_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refresh_walks_the_lists_now_and_a_call_can_be_cancelled() {
-    // It tells of no changes, and would be asked again in a minute.
+    // It announces no changes, and would be polled again after a minute.
     let one = Mockup::modern()
         .without_list_changed()
         .tool("hang", Behaviour::hang())

@@ -1,5 +1,4 @@
-//! A disk that is full, a pipe that nobody reads, a collector that does not answer: requests do not
-//! wait for them.
+//! A full disk, an unread pipe, a collector that does not answer: requests do not wait for them.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,8 +9,8 @@ use weir_testkit::{Behaviour, Mockup};
 use super::{Folder, call, client, config, of_kind, records, verify, whole};
 use crate::harness::{Weir, until, until_it};
 
-/// From now on no file of the process may be longer than this: the system says EFBIG, as it says
-/// ENOSPC.
+/// Limits the length of every file of the process from now on. The system reports EFBIG then, as it
+/// reports ENOSPC.
 fn limit_files(weir: &Weir, bytes: &str) {
     let limit = format!("--fsize={bytes}:unlimited");
     let set = Command::new("prlimit")
@@ -26,7 +25,7 @@ async fn f13_a_full_disk_refuses_calls_until_there_is_room_again() {
     let folder = Folder::new("full");
     let upstream = Mockup::modern().tools(1).start().await;
     let audit = json!({ "file": { "path": folder.file() }, "on_failure": "closed", "queue": 64 });
-    // A write beyond the limit is an error then, and no signal.
+    // A write beyond the limit then fails with an error instead of a signal.
     let weir = Weir::within(
         &["sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\""],
         config(&upstream, audit),
@@ -37,7 +36,7 @@ async fn f13_a_full_disk_refuses_calls_until_there_is_room_again() {
     until("the record of it", || {
         (of_kind(&folder.file(), "call").len() == 1).then_some(())
     });
-    // In the middle of the next record.
+    // The limit lies in the middle of the next record.
     let length = std::fs::metadata(folder.file()).unwrap().len();
     limit_files(&weir, &(length + 100).to_string());
     until_it("calls to be refused", async || {
@@ -156,7 +155,7 @@ async fn f13_f18_copies_go_to_standard_output_and_to_a_collector() {
     let folder = Folder::new("copies");
     let upstream = Mockup::modern().tools(1).start().await;
     let collector = Mockup::modern().start().await;
-    // Taken; then away for one attempt, and the batch comes again.
+    // Accepted; then the collector fails one attempt, and the batch is sent again.
     collector.on("POST", 1, Behaviour::status(503, "text/plain", "later"));
     collector.on(
         "POST",
@@ -244,7 +243,7 @@ async fn f14_r283_what_clients_send_stays_in_its_line_and_out_of_the_record() {
     weir.process.signal("TERM");
     assert_eq!(weir.process.ended(), Some(0));
     let text = std::fs::read_to_string(folder.file()).unwrap();
-    // What an upstream gets as its own, and nobody else, and what the client's headers hold.
+    // The credentials that one upstream alone gets, and the values of the client's headers.
     assert!(
         !text.contains("SECRET") && !text.contains("CANARY"),
         "{text}"
@@ -304,7 +303,7 @@ async fn f18_reloads_are_on_record_and_move_it() {
     weir.process.signal("TERM");
     assert_eq!(weir.process.ended(), Some(0));
     whole(&[&second, &first]);
-    // The reload itself may stand at the end of the one file or at the begin of the other.
+    // The record of the reload may be at the end of the one file or at the beginning of the other.
     let taken = [of_kind(&first, "admin"), of_kind(&second, "admin")];
     assert!(
         taken

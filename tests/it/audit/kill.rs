@@ -1,4 +1,4 @@
-//! What is left on the disk when weir is killed in the middle of its work.
+//! The records on disk after weir is killed in the middle of its work.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use weir_testkit::Mockup;
 use super::{Folder, call, client, config, of_kind, whole};
 use crate::harness::{Weir, until};
 
-/// Makes calls until weir is killed under them; gives how many were answered.
+/// Makes calls until weir is killed under them; returns the number of answered ones.
 async fn answered(weir: &Weir, calls: usize) -> usize {
     let clients = (0..8).map(|_| client(weir)).collect::<Vec<_>>();
     let each = calls / clients.len();
@@ -45,7 +45,7 @@ async fn killed_again_and_again(rounds: usize, calls: usize) {
         until("the records", || {
             (of_kind(&file, "call").len() >= made).then_some(())
         });
-        // And now in the middle of further ones.
+        // weir is killed in the middle of further calls.
         let clients = [client(&weir), client(&weir)];
         let busy = clients.map(|client| {
             tokio::spawn(async move {
@@ -64,7 +64,8 @@ async fn killed_again_and_again(rounds: usize, calls: usize) {
         for task in busy {
             made += task.await.unwrap();
         }
-        // At most what was in the queue or in the kernel's hands when it was killed is missing.
+        // At most the records are missing that were in the queue or in the kernel's buffers when it
+        // was killed.
         let kept = of_kind(&file, "call").len();
         println!("round {round}: {made} calls answered, {kept} on record");
         assert!(kept + 500 > made, "{kept} of {made}");

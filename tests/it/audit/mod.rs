@@ -1,4 +1,4 @@
-//! The audit of a real weir: killed, starved of its disk, read by nobody, lied to, and verified.
+//! The audit of a real weir: killed, without disk space, unread, tampered with, and verified.
 
 mod disk;
 mod kill;
@@ -12,7 +12,7 @@ use weir_testkit::{Mockup, RawClient};
 
 use crate::harness::{Weir, binary};
 
-/// A fresh folder, gone with the value.
+/// A fresh folder that is removed when the value is dropped.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -35,7 +35,7 @@ impl Drop for Folder {
     }
 }
 
-/// A config with one upstream called `one`.
+/// Returns a config with one upstream, `one`.
 pub fn config(upstream: &Mockup, audit: Value) -> Value {
     json!({ "upstreams": { "one": { "url": upstream.url() } }, "audit": audit })
 }
@@ -44,7 +44,7 @@ pub fn client(weir: &Weir) -> RawClient {
     RawClient::new(&weir.url("/mcp")).modern()
 }
 
-/// Makes a call; whether it was answered well.
+/// Makes a call; returns if it succeeded.
 pub async fn call(client: &RawClient, arguments: Value) -> bool {
     let answer = client.call("one__tool_0000", arguments).await;
     answer.is_ok_and(|answer| {
@@ -54,7 +54,7 @@ pub async fn call(client: &RawClient, arguments: Value) -> bool {
     })
 }
 
-/// The records of a file; what is no JSON is left out.
+/// Returns the records of a file; lines that are not JSON are left out.
 pub fn records(file: &Path) -> Vec<Value> {
     let bytes = std::fs::read(file).unwrap();
     bytes
@@ -70,7 +70,7 @@ pub fn of_kind(file: &Path, kind: &str) -> Vec<Value> {
         .collect()
 }
 
-/// `weir audit verify`: its exit code, and what it printed.
+/// Runs `weir audit verify`; returns its exit code and its output.
 pub fn verify(arguments: &[&str], files: &[&Path]) -> (i32, String) {
     let output = Command::new(binary())
         .args(["audit", "verify"])
@@ -85,7 +85,7 @@ pub fn verify(arguments: &[&str], files: &[&Path]) -> (i32, String) {
     )
 }
 
-/// The chain of these files is whole; gives what `verify` says.
+/// Asserts that the chain of these files is whole; returns the output of `verify`.
 pub fn whole(files: &[&Path]) -> String {
     let (code, text) = verify(&[], files);
     assert_eq!(code, 0, "{text}");

@@ -1,4 +1,4 @@
-//! `weir audit verify` over files that somebody was at, and its exit codes.
+//! `weir audit verify` over files that were tampered with, and its exit codes.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::harness::Weir;
 
 const SECRET: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
 
-/// A file of a real weir, with so many calls in it.
+/// Returns the lines of a file that a real weir wrote over this many calls.
 async fn file(folder: &Folder, calls: usize, audit: serde_json::Value) -> Vec<String> {
     let upstream = Mockup::modern().tools(1).start().await;
     let mut weir = Weir::with(config(&upstream, audit));
@@ -70,14 +70,14 @@ async fn f18_verify_finds_what_was_done_to_a_file() {
     broken(&|lines| lines.insert(5, lines[4].clone()), 6);
     broken(&|lines| lines[5].truncate(100), 6);
     broken(&|lines| lines[0] = lines[0].replace("0.", "1."), 1);
-    // The end cut off: visible to who kept the last line.
+    // The end cut off: visible to a reader that kept the last line.
     write(&path, &lines[..lines.len() - 1]);
     assert_eq!(verify(&[], &[&path]).0, 0);
     let (code, text) = verify(&["--expect", &last], &[&path]);
     assert!(code == 1 && text.contains("cut off"), "{text}");
     write(&path, &lines);
     assert_eq!(verify(&["--expect", &last, "--from-start"], &[&path]).0, 0);
-    // Parts of it, in any order.
+    // Its parts, in any order.
     let parts = ["a", "b", "c"].map(|name| folder.0.join(name));
     write(&parts[2], &lines[..3]);
     write(&parts[0], &lines[3..7]);

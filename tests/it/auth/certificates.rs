@@ -1,5 +1,5 @@
-//! Client certificates, through the binary: whose is taken, as whom, and that no header speaks for
-//! one.
+//! Client certificates, through the binary: the ones that are accepted, the principals that they
+//! become, and that no header replaces one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use weir_wire::Revision;
 use crate::audit::{Folder, of_kind};
 use crate::harness::Weir;
 
-/// Somebody who issues certificates.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub own: Certificate,
@@ -52,14 +52,14 @@ impl Authority {
         self.sign(params)
     }
 
-    /// Any certificate at all.
+    /// Signs any certificate.
     pub fn sign(&self, params: CertificateParams) -> Certified {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         Certified { certificate, key }
     }
 
-    /// A certificate of a machine with this URI.
+    /// Issues the certificate of a machine with this URI.
     pub fn machine(&self, uri: &str) -> Certified {
         self.issue(
             SanType::URI(uri.try_into().unwrap()),
@@ -75,7 +75,8 @@ pub fn pem(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// A port where plain HTTP goes to weir over TLS, with this certificate. It ends with the value.
+/// A port that forwards plain HTTP to weir over TLS, with this certificate. It closes when the
+/// value is dropped.
 pub struct Tunnel {
     url: String,
     _tasks: JoinSet<()>,
@@ -169,7 +170,7 @@ async fn c01_c22_a_certificate_of_the_operators_authority_is_a_principal_and_not
         .unwrap();
     assert_eq!(call(&legacy).await.unwrap().text(), r#"{"n":1}"#);
     let before = upstream.total_executions();
-    // Without a certificate, whatever headers say of one.
+    // Without a certificate, even if headers claim one.
     let nobody = Tunnel::open(address, &servers, None).await;
     for (header, value) in [
         ("x-own", "none"),
@@ -185,8 +186,8 @@ async fn c01_c22_a_certificate_of_the_operators_authority_is_a_principal_and_not
             .unwrap();
         assert_eq!(answer.status, 401, "{header}");
     }
-    // One of another authority, and one of the right authority that is no client's: the connection
-    // never stands.
+    // One of another authority, and one of the right authority that is not a client certificate:
+    // the connection is never established.
     let server = machines.issue(
         SanType::URI("spiffe://example.com/build".try_into().unwrap()),
         ExtendedKeyUsagePurpose::ServerAuth,
@@ -195,14 +196,14 @@ async fn c01_c22_a_certificate_of_the_operators_authority_is_a_principal_and_not
         let tunnel = Tunnel::open(address, &servers, Some(wrong)).await;
         assert!(call(&tunnel.client().modern()).await.is_err());
     }
-    // One without a URI names nobody.
+    // A certificate without a URI is no principal.
     let nameless = machines.issue(
         SanType::DnsName("build.example.com".try_into().unwrap()),
         ExtendedKeyUsagePurpose::ClientAuth,
     );
     let nameless = Tunnel::open(address, &servers, Some(nameless)).await;
     assert_eq!(call(&nameless.client().modern()).await.unwrap().status, 401);
-    // Another machine finds no session of this one.
+    // Another machine cannot use a session of this one.
     let other = Tunnel::open(
         address,
         &servers,

@@ -1,5 +1,5 @@
-//! A clock that jumps, as when a machine without one meets its time server: played by libfaketime,
-//! which is preloaded into weir.
+//! A clock that jumps, as on a machine without a battery clock that reaches its time server.
+//! libfaketime, preloaded into weir, plays it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,14 @@ use weir_wire::Revision;
 use super::{api_key, bearer};
 use crate::harness::{Checked, Weir};
 
-/// Where Debian has it.
+/// The paths of the library on Debian.
 const LIBRARIES: [&str; 2] = [
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
 ];
 
-/// The library, if this machine has it; else a line that says what was left out.
+/// Returns the path of the library if this machine has it; else prints a line about the tests that
+/// are left out.
 pub fn library() -> Option<&'static str> {
     let found = LIBRARIES.into_iter().find(|path| Path::new(path).exists());
     if found.is_none() {
@@ -36,9 +37,9 @@ impl Clock {
         Self(file)
     }
 
-    /// So many seconds from the true time, from now on.
+    /// Sets the clock this many seconds off the true time.
     fn jump(&self, seconds: i64) {
-        // One look never finds half of it.
+        // The file is replaced at once, so that a reader never finds half of it.
         let next = self.0.with_extension("next");
         std::fs::write(&next, format!("{seconds:+}")).unwrap();
         std::fs::rename(&next, &self.0).unwrap();

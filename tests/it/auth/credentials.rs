@@ -1,5 +1,5 @@
-//! Credentials that are no JWT: keys of machines, opaque tokens, and a reload that changes them
-//! all.
+//! Credentials that are not JWTs: API keys of machines, opaque tokens, and a reload that changes
+//! them all.
 
 use serde_json::{Value, json};
 use weir_testkit::idp::now;
@@ -8,7 +8,7 @@ use weir_testkit::{Idp, RawClient};
 use super::{Guarded, bearer};
 use crate::harness::{Weir, until_it};
 
-/// A key and its entry, as `weir apikey` prints them.
+/// Returns a key and its config entry, as `weir apikey` prints them.
 pub fn api_key(subject: &str) -> (String, Value) {
     let output = Weir::cli(&["apikey", subject]);
     let text = String::from_utf8(output.stdout).unwrap();
@@ -114,7 +114,7 @@ async fn r240_opaque_tokens_are_asked_about_once_a_minute() {
         before,
         "what is over is not asked about again at once"
     );
-    // What is no yes is no yes; and nobody can tell.
+    // An unclear answer is not a yes: weir does not know, so it answers 503.
     stage.idp.knows("odd", said(json!({ "active": "true" })));
     assert_eq!(stage.status("odd").await, 503);
     assert_eq!(stage.status("unknown").await, 401);

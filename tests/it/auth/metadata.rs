@@ -1,4 +1,4 @@
-//! Where clients are told to get tokens (RFC 9728), for everybody and without credentials.
+//! Protected resource metadata (RFC 9728), served to every client without credentials.
 
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ async fn r237_r247_every_endpoint_has_its_metadata_and_nothing_else_is_open() {
         assert_eq!(document["bearer_methods_supported"], json!(["header"]));
         assert!(!String::from_utf8_lossy(&answer.body).contains("offline_access"));
     }
-    // Two endpoints: a document without a path would be about neither.
+    // Two endpoints: a document without a path would belong to neither.
     assert_eq!(
         get(&stage.weir.url("/.well-known/oauth-protected-resource"))
             .await
@@ -72,9 +72,9 @@ async fn c26_c23_weir_issues_nothing_and_every_other_path_is_404() {
     }
 }
 
-/// Who stands between a client and an authorization server owes a consent page to each client, with
-/// all that makes one safe. weir stands nowhere there: clients are told the issuer's own name, and
-/// no page of weir's asks, redirects or remembers anybody.
+/// A deputy between a client and an authorization server owes each client a consent page, with all
+/// of its protections. weir is not one: it names the issuer itself to clients, and no page of weir
+/// asks for consent, redirects or stores a login.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r274_r275_weir_is_nobodys_deputy_no_page_consents_redirects_or_sets_a_cookie() {
     let stage = Guarded::start().await;
@@ -96,7 +96,7 @@ async fn r274_r275_weir_is_nobodys_deputy_no_page_consents_redirects_or_sets_a_c
     for path in pages.into_iter().chain(documents) {
         for method in [Method::GET, Method::POST] {
             let client = RawClient::new(&stage.weir.url(&format!("{path}{query}")));
-            // A consent of yesterday: there is none to be found.
+            // An old consent cookie has no effect: weir stores no consent.
             let client = client
                 .with_header("cookie", "__Host-consent=new-one; session=1")
                 .with_header("origin", "https://evil.example");
@@ -108,8 +108,8 @@ async fn r274_r275_weir_is_nobodys_deputy_no_page_consents_redirects_or_sets_a_c
                 .await
                 .unwrap();
             let (status, leads) = (answer.status.as_u16(), answer.header("location"));
-            // Documents of the issuer are the issuer's, and nothing of the request goes with the
-            // client that is sent there.
+            // Documents of the issuer are served by the issuer. The redirect to them carries no
+            // part of the request.
             let sent_on = path == documents[0] && method == Method::GET;
             let there = format!("{}{path}", stage.idp.issuer());
             assert_eq!(leads, sent_on.then_some(&*there), "{method} {path}");
@@ -137,8 +137,8 @@ async fn r274_r275_weir_is_nobodys_deputy_no_page_consents_redirects_or_sets_a_c
     assert_eq!(metadata.header("set-cookie"), None);
 }
 
-/// Commands, URLs and rules come from the config alone: nothing that listens takes any. What
-/// operators change by the admin API names what is there already.
+/// Commands, URLs and rules come from the config alone: no listener accepts any. Changes by the
+/// admin API name objects that exist already.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c24_r280_no_page_takes_servers_or_rules() {
     let stage = Guarded::start().await;

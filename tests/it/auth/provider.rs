@@ -1,4 +1,5 @@
-//! The identity provider: down, back, rotating, stormed, and misbehaving.
+//! The identity provider: down, back, rotating its keys, flooded with unknown keys, and
+//! misbehaving.
 
 use std::time::Instant;
 
@@ -32,7 +33,7 @@ async fn c15_unknown_keys_cause_one_fetch() {
         );
         assert_eq!(stage.status(&token).await, 401);
     }
-    // One at the start, and one for each thirty seconds that this took.
+    // One at the start, and one for each thirty seconds that have passed.
     let most = 2 + usize::try_from(begun.elapsed().as_secs()).unwrap() / 30;
     assert!(
         stage.idp.asked("/keys") <= most,
@@ -113,7 +114,7 @@ async fn c17_weir_starts_without_its_provider_and_is_ready_once_it_is_there() {
             .status,
         200
     );
-    // Down again, it goes on with the keys that it has.
+    // If the provider is down again, weir goes on with the keys that it has.
     idp.stop();
     assert_eq!(
         client

@@ -1,4 +1,4 @@
-//! Ids are names, not keys: what one principal holds is of no use to another.
+//! Session ids are names, not credentials: one principal's ids are of no use to another.
 
 use serde_json::{Value, json};
 use weir_testkit::idp::now;
@@ -13,7 +13,7 @@ fn legacy(stage: &Guarded, subject: &str) -> RawClient {
     bearer(&url, &stage.idp.token(subject, &url)).legacy(Revision::NEWEST_LEGACY)
 }
 
-/// A refusal without the request's own id and name.
+/// Returns a refusal without the request's own id and name.
 fn told(answer: &Answer) -> String {
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     match serde_json::from_str::<Value>(&text) {
@@ -79,7 +79,7 @@ async fn r276_r281_d02_nothing_that_another_sends_reaches_a_session_or_tells_tha
     let mut stream = soon("the stream", ada.get_stream()).await.unwrap();
     assert_eq!(stream.status, 200);
     let real = ada.session().unwrap().to_owned();
-    // The same form, and nobody's.
+    // The same form, but never issued.
     let unknown: String = real.chars().rev().collect();
     let eve = |session: &str| legacy(&stage, "eve").with_header("mcp-session-id", session);
     for (theirs, nobodys) in [
@@ -125,7 +125,7 @@ async fn r276_r281_d02_nothing_that_another_sends_reaches_a_session_or_tells_tha
         );
     }
     assert_eq!(stage.upstream.total_executions(), 0);
-    // Its owner goes on, and its stream has heard of nothing.
+    // Its owner goes on, and its stream has received no message.
     assert_eq!(
         ada.call("one__tool_0000", json!({ "n": 2 }))
             .await

@@ -1,5 +1,5 @@
-//! Tokens at the door of the binary: every method asks for one, and each wrong one gets the one
-//! answer.
+//! Tokens at the listener of the binary: every method demands one, and every wrong token gets the
+//! same answer.
 
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::json;
@@ -137,8 +137,8 @@ async fn r240_r241_r242_c09_wrong_tokens_are_401_and_nothing_is_forwarded() {
         );
     }
     assert_eq!(stage.upstream.executions("tool_0000"), 0);
-    // Operators see how many were refused: all nine. Those without an algorithm of the issuer's,
-    // and that of another one, are nobody's.
+    // Operators see the number of refused tokens: all nine. Those without an algorithm of the
+    // issuer, and that of another issuer, are counted for no issuer.
     let seen = stage.weir.admin("/admin/config");
     let seen: serde_json::Value =
         serde_json::from_str(seen.split_once("\r\n\r\n").unwrap().1).unwrap();
@@ -211,8 +211,8 @@ async fn d02_sessions_are_of_their_principal() {
     assert_eq!(ada.ask("tools/list", json!({})).await.unwrap().status, 200);
 }
 
-/// R252: the stream ends by itself once its token is over (with the leeway that requests have), and
-/// not long after.
+/// R252: the stream ends by itself soon after its token expires, with the leeway that requests
+/// have.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r252_c12_a_stream_ends_when_its_token_does() {
     let stage = Guarded::with(json!({ "leeway": "0s" })).await;

@@ -1,4 +1,4 @@
-//! Arguments of calls, and what becomes of results.
+//! The arguments of calls, and the output of results.
 
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
@@ -20,7 +20,7 @@ fn tool() -> Tool {
         .with("description", json!("Says something.\n\nSlowly."))
 }
 
-/// What the tool was called with: it answers with its arguments.
+/// Calls the tool, an echo of its arguments; returns its answer.
 fn called(words: &[&str], input: &str) -> Value {
     let said = weir_with_input(words, input);
     assert_eq!(said.code, Some(0), "{said:?}");
@@ -72,7 +72,7 @@ async fn arguments_are_typed_by_the_schema_and_come_from_files_and_pipes() {
     );
 }
 
-/// A tool that wants an argument as a header as well could not be called.
+/// A tool that wants an argument also as a header could not be called.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arguments_are_repeated_as_headers_where_the_tool_asks_for_it() {
     let schema = json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });

@@ -15,7 +15,8 @@ use crate::harness::fresh_path;
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// A self-signed certificate for 127.0.0.1 that is good for these days from now, negative ones ago.
+/// A self-signed certificate for 127.0.0.1, with its validity in days from now; negative days are
+/// in the past.
 struct Made {
     certificate: rcgen::Certificate,
     key: KeyPair,
@@ -37,7 +38,7 @@ fn made(begin: i64, end: i64) -> Made {
     }
 }
 
-/// A folder for the files of one test, gone with the value.
+/// A folder for the files of one test. It is removed when the value is dropped.
 struct Files(PathBuf);
 
 impl Files {
@@ -53,7 +54,7 @@ impl Files {
         path
     }
 
-    /// What the doctor says of the machine with this config: the grade and the text of each
+    /// Runs the doctor with this config; returns its output and the grade and the text of each
     /// finding.
     fn examined(&self, mut config: Value) -> (Said, Vec<(String, String)>) {
         (config["listen"], config["admin"]) =
@@ -78,7 +79,7 @@ impl Drop for Files {
     }
 }
 
-/// The grade of the one finding that has all of these words.
+/// Returns the grade of the one finding that has all of these words.
 fn grade<'a>(found: &'a [(String, String)], words: &[&str]) -> &'a str {
     let fitting: Vec<_> = found
         .iter()
@@ -88,7 +89,8 @@ fn grade<'a>(found: &'a [(String, String)], words: &[&str]) -> &'a str {
     &fitting[0].0
 }
 
-/// A server whose clock differs from this machine's by so many seconds, with or without TLS.
+/// Starts a server whose clock differs from this machine's by this many seconds, with or without
+/// TLS; returns its port.
 fn server(behind: u64, tls: Option<&Made>) -> u16 {
     let tls = tls.map(|made| {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.key.serialize_der()));
@@ -217,7 +219,7 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
     );
 }
 
-/// Takes the file's rights from everybody else.
+/// Makes the file readable for its owner alone.
 fn private(path: &Path) {
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
 }

@@ -1,5 +1,5 @@
-//! `weir tools`, `weir prompts` and `weir resources`: what is listed, what is missing, and waiting
-//! for it.
+//! `weir tools`, `weir prompts` and `weir resources`: the items, the missing upstreams, and waiting
+//! for them.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use weir_testkit::{ClosedPort, Mockup};
 use super::{command, weir};
 use crate::harness::{Process, Server, Weir, until};
 
-/// A list that lacks tools looked whole, and a script could not tell.
+/// A list that lacked tools looked complete, and a script could not tell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_names_the_upstreams_that_it_lacks_and_exits_with_4() {
     let (good, closed) = (Mockup::modern().tools(2).start().await, ClosedPort::new());
@@ -66,7 +66,7 @@ async fn a_list_names_the_upstreams_that_it_lacks_and_exits_with_4() {
             "{said:?}"
         );
     }
-    // An endpoint of one upstream that is there lacks nothing.
+    // An endpoint of one healthy upstream lacks no items.
     assert_eq!(weir(&["tools", &weir_.url("/mcp/good")]).code, Some(0));
 }
 
@@ -95,7 +95,7 @@ async fn waiting_ends_when_every_upstream_is_there() {
     );
 }
 
-/// A server that is not there yet, as in a script that has just started it.
+/// A server that has not started yet, as in a script that has just started it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_waits_for_the_server_itself() {
     let mut server = Mockup::dual().tools(1).start().await;
@@ -131,7 +131,7 @@ async fn items_are_chosen_by_a_text_in_their_name_or_description() {
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""), "{said:?}");
 }
 
-/// What a pipe gets is whole; a terminal gets lines that fit.
+/// A pipe gets the whole text; a terminal gets lines that fit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn columns_use_the_width_of_the_terminal() {
     let long = "word ".repeat(40);
@@ -166,7 +166,7 @@ async fn a_watch_ends_with_its_reader() {
     assert!(first.contains("tool_0000"), "{first}");
     drop(reader);
     let ended = until("the watch to end", || {
-        // It hears that nobody reads when there is something to say.
+        // The command notices that its reader has left only when it writes a line.
         server.set_tools(Tool::numbered(2 + server.requests_of("tools/list").len()));
         server.notify_list_changed();
         watching.try_wait().unwrap()
@@ -239,7 +239,7 @@ async fn prompts_and_resources_are_listed_filled_in_and_read() {
     }
 }
 
-/// A server that we did not write.
+/// A public server that is not part of this project.
 #[test]
 fn the_everything_server_is_used_by_hand() {
     if !crate::harness::needs_peers() {

@@ -1,4 +1,4 @@
-//! What goes wrong, and the sentence with the next step that a person gets.
+//! Mistakes and failures, and the sentence with the next step that a person gets.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -11,11 +11,12 @@ use weir_testkit::mockup::{Behaviour, Tool};
 use super::{Said, command, weir};
 use crate::harness::{Server, Weir, fresh_path};
 
-/// A port that answers every connection with these bytes, after the first of a request, or at once.
+/// Starts a port that answers every connection with these bytes, after the first bytes of a request
+/// or at once.
 fn port_saying(text: &'static str, at_once: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Ends with the test's process.
+    // The thread ends with the test's process.
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
@@ -39,8 +40,7 @@ fn page(status: &str, kind: &str, body: &str) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
 
-/// `weir tools` said of a 403 only that one has to log in, and of a 404 that its JSON was
-/// malformed.
+/// For a 403 `weir tools` only advised to log in, and for a 404 it reported malformed JSON.
 #[test]
 fn an_answer_that_is_no_mcp_has_a_next_step() {
     let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"only for the \u001b[2Jfinance team"}}"#;
@@ -238,7 +238,8 @@ async fn ports_and_paths_of_weir_that_are_mixed_up_are_told_apart() {
         said.code == Some(1) && said.err.contains("did you mean `info`?"),
         "{said:?}"
     );
-    // The config says where: the same for every command that asks operators' questions.
+    // The config gives the address, in the same way for every command that talks to the operators'
+    // listener.
     let config = weir_.config_with_addresses().display().to_string();
     for words in [
         vec!["admin", "upstreams"],
@@ -253,7 +254,7 @@ async fn ports_and_paths_of_weir_that_are_mixed_up_are_told_apart() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_unknown_tool_is_answered_with_the_names_that_were_meant() {
-    // Servers say it in three ways: by an error, by another one, and by a result.
+    // Servers report it in three ways: by an error, by another one, and by a result.
     let result =
         json!({ "content": [{ "type": "text", "text": "Tool ecoh not found" }], "isError": true });
     let server = Mockup::dual()
@@ -282,7 +283,7 @@ async fn an_unknown_tool_is_answered_with_the_names_that_were_meant() {
         let said = weir(&["call", &weir_.url("/mcp"), tool]);
         assert!(said.code == Some(3) && said.err.contains(meant), "{said:?}");
     }
-    // A tool's own failure stays its own, whatever its words.
+    // A tool's own failure is passed on unchanged, even if its words are the same.
     server.on(
         "tools/call",
         1,
@@ -298,7 +299,7 @@ async fn an_unknown_tool_is_answered_with_the_names_that_were_meant() {
     );
 }
 
-/// Each SDK has words of its own for a tool that it does not have.
+/// Each SDK has its own words for an unknown tool.
 #[test]
 fn unknown_tools_of_real_servers_are_recognized() {
     if !crate::harness::needs_peers() {

@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::harness::binary;
 
-/// What a command printed, and its exit code.
+/// The output of a command, and its exit code.
 #[derive(Debug)]
 struct Said {
     code: Option<i32>,
@@ -33,7 +33,7 @@ impl Said {
     }
 }
 
-/// Runs a command with nothing of this machine's environment that it looks at.
+/// Runs a command without the environment variables of this machine that it reads.
 fn weir(arguments: &[&str]) -> Said {
     Said::of(&command(arguments).output().unwrap())
 }
@@ -50,7 +50,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command with this on its standard input.
+/// Runs a command with this text on its standard input.
 fn weir_with_input(arguments: &[&str], input: &str) -> Said {
     let mut child = command(arguments)
         .stdin(Stdio::piped())
@@ -67,8 +67,8 @@ fn weir_with_input(arguments: &[&str], input: &str) -> Said {
     Said::of(&child.wait_with_output().unwrap())
 }
 
-/// Runs a command at a terminal at which somebody types this: all that the terminal shows, and the
-/// exit code. The terminal is that of `script` (util-linux).
+/// Runs a command at a terminal with this typed input; returns the exit code and all that the
+/// terminal shows. `script` (util-linux) provides the terminal.
 fn at_terminal(setup: &str, arguments: &[&str], typed: &str) -> (Option<i32>, String) {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
     let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();

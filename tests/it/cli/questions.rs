@@ -1,4 +1,4 @@
-//! What servers ask in the middle of a call, answered by a person at the terminal.
+//! Elicitation and sampling in the middle of a call, answered by a person at the terminal.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ fn sampling() -> Value {
     json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "A word?" } }], "maxTokens": 10 })
 }
 
-/// A server that asks by a request in the middle of the call.
+/// Starts a server that asks by a request in the middle of the call.
 async fn legacy() -> Mockup {
     let ask =
         |method, params| Behaviour::steps([Step::Ask { method, params }, Step::Result(done())]);
@@ -38,7 +38,7 @@ async fn legacy() -> Mockup {
         .await
 }
 
-/// A server that ends its answer with the question, and is called again with the answer.
+/// Starts a server that ends its answer with the question, and is called again with the answer.
 async fn modern() -> Mockup {
     let asks = |method: &str, params: Value| {
         let question = json!({ "first": { "method": method, "params": params } });
@@ -58,7 +58,8 @@ fn done() -> Value {
     json!({ "content": [{ "type": "text", "text": "done" }] })
 }
 
-/// What the server was answered: by a response of its client, or by the retry of the call.
+/// Returns the answer that the server got: by a response of its client, or by the retry of the
+/// call.
 fn answer(server: &Mockup) -> Value {
     let retried = server
         .requests_of("tools/call")
@@ -124,14 +125,15 @@ async fn a_text_for_a_model_is_typed_or_refused() {
         -1,
         "{shown}"
     );
-    // The newest revision has no form for a refusal: the call ends here.
+    // The newest revision has no form for a refusal, so the call ends here.
     let server = modern().await;
     let (code, shown) = at_terminal("", &["call", &server.url(), "sample"], "\n");
     assert_eq!(code, Some(3), "{shown}");
     assert!(shown.contains("did not answer for a model"), "{shown}");
 }
 
-/// Where nobody sits nothing is declared, and a server that asks all the same is told so.
+/// Without a terminal the command declares no capabilities. A server that asks all the same gets an
+/// error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_terminal_nothing_is_declared_and_nothing_answered() {
     for server in [legacy().await, modern().await] {
@@ -153,7 +155,7 @@ async fn without_a_terminal_nothing_is_declared_and_nothing_answered() {
     }
 }
 
-/// A person who leaves is not waited for, and the server gets no answer.
+/// The command does not wait for a person that left, and the server gets no answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupt_ends_a_question() {
     let server = legacy().await;
@@ -178,7 +180,7 @@ async fn an_interrupt_ends_a_question() {
     assert!(server.answers().is_empty());
 }
 
-/// A page is opened by its reader alone, who sees its address first.
+/// The reader opens a page by hand, after seeing its address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_is_shown_and_never_opened() {
     let page = json!({ "mode": "url", "message": "Log in", "url": "https://sso.example/x", "elicitationId": "e1" });
@@ -204,7 +206,7 @@ async fn a_page_is_shown_and_never_opened() {
     }
 }
 
-/// Servers of the SDKs, each era's, with weir between.
+/// Servers of the SDKs of each era, also with weir between.
 #[test]
 fn questions_of_real_servers_are_answered() {
     if !needs_peers() {

@@ -9,7 +9,7 @@ use weir_testkit::{ClosedPort, Mockup};
 use super::{at_terminal, command};
 use crate::harness::{Process, fresh_path, until};
 
-/// A config in a folder of its own, gone with the value.
+/// A config in a folder of its own. The folder is removed when the value is dropped.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -31,7 +31,7 @@ impl Drop for Folder {
     }
 }
 
-/// The operators' port was taken, and the children of all upstreams had been started.
+/// The operators' port was taken, yet the children of all upstreams had been started.
 #[test]
 fn both_ports_are_bound_before_a_child_is_started() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -85,7 +85,7 @@ async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
         "{}",
         serving.said()
     );
-    // What a start there would refuse is refused.
+    // An address that a start would refuse is refused on the command line too.
     let open = command(&["serve", &folder.config(), "--listen", "0.0.0.0:0"])
         .output()
         .unwrap();
@@ -96,7 +96,7 @@ async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
     );
 }
 
-/// What programs read is JSON, line by line, and nothing else.
+/// Programs read JSON, line by line, without any other output.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pipe_gets_json_alone() {
     let server = Mockup::dual().tools(1).start().await;
@@ -122,7 +122,7 @@ async fn a_pipe_gets_json_alone() {
     }
 }
 
-/// What a person sees who starts weir in a terminal and ends it after a while.
+/// Returns the screen of a person that starts weir in a terminal and ends it after a while.
 fn seen(setup: &str, folder: &Folder, seconds: u32) -> String {
     let (code, shown) = at_terminal(
         &format!("{setup} timeout -s INT {seconds}"),
@@ -168,7 +168,7 @@ async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
     assert!(line("gone down: ").len() > 20, "{shown}");
     line("slow starting for 5 s already");
     assert!(!shown.contains('\u{1b}'), "NO_COLOR: {shown}");
-    // The time is that of the zone: five hours east of UTC.
+    // The time is in the local time zone: five hours east of UTC.
     let utc = Command::new("date")
         .args(["-u", "-d", "+5 hours", "+%H"])
         .stdout(Stdio::piped())

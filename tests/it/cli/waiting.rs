@@ -1,4 +1,4 @@
-//! Waits that say what for, and files that are named in one way.
+//! Waits that name their reason, and config files that every command takes in the same ways.
 
 use std::net::TcpListener;
 

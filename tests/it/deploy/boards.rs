@@ -1,5 +1,5 @@
-//! The dashboards: that they are of one house (units, legends, links, variables), and ask only for
-//! metrics that there are.
+//! The dashboards: one style (units, legends, links, variables), and queries of existing metrics
+//! only.
 
 use std::collections::BTreeSet;
 
@@ -10,21 +10,21 @@ use super::{entries, read};
 /// The dashboards, by their file's name.
 pub const BOARDS: [&str; 4] = ["overview", "upstream", "tool", "client"];
 
-/// A dashboard.
+/// Returns a dashboard.
 pub fn board(name: &str) -> Value {
     serde_json::from_str(&read(&format!("deploy/grafana/{name}.json")))
         .unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// What a dashboard shows, without the headings.
+/// Returns the panels of a dashboard, without the headings.
 pub fn panels(board: &Value) -> impl Iterator<Item = &Value> {
     entries(&board["panels"])
         .iter()
         .filter(|panel| panel["type"] != "row")
 }
 
-/// The queries of a panel as Grafana would send them with everything chosen: the query, and its
-/// legend.
+/// Returns the queries of a panel as Grafana would send them with every variable at "all": the
+/// query, and its legend.
 pub fn queries(panel: &Value) -> Vec<(String, String)> {
     let filled = |text: &str| {
         let mut text = text.replace("$__rate_interval", "10s");
@@ -44,7 +44,7 @@ pub fn queries(panel: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The Prometheus names in `docs/metrics.md`.
+/// Returns the Prometheus names in `docs/metrics.md`.
 fn metrics() -> BTreeSet<String> {
     let page = read("docs/metrics.md");
     let rows = page.lines().filter(|line| line.starts_with("| `"));
@@ -58,7 +58,8 @@ fn metrics() -> BTreeSet<String> {
         .collect()
 }
 
-/// The names in a query that can only be metrics of weir's: its own, and those of the conventions.
+/// Returns the names in a query that can only be metrics of weir: its own, and those of the
+/// conventions.
 fn asked(query: &str) -> BTreeSet<String> {
     let words = query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == ':'));
     let ours = |word: &&str| {
@@ -186,7 +187,7 @@ fn of_one_house(board: &str, panel: &Value, variables: &[&str]) {
             "{title}: no legend"
         );
     }
-    // What is divided by time has a unit that says so, and a time is in seconds.
+    // A rate has a unit that shows it, and a time is in seconds.
     let first = panel["targets"][0]["expr"].as_str().unwrap();
     if panel["type"] != "table"
         && (first.starts_with("histogram_quantile") || first.starts_with("time()"))

@@ -1,6 +1,5 @@
-//! `docker-compose.yml`: what it mounts is there, what it names agrees, and weir takes its configs.
-//! That it is a compose file at all is judged beside the manifests, by a parser of the
-//! specification.
+//! `docker-compose.yml`: its mounts exist, its names agree, and weir accepts its configs. A parser
+//! of the compose specification checks its syntax, beside the manifests.
 
 use std::path::Path;
 
@@ -16,7 +15,7 @@ fn services(compose: &Value) -> &serde_json::Map<String, Value> {
     compose["services"].as_object().unwrap()
 }
 
-/// The services that one waits for.
+/// Returns the services that a service waits for.
 fn dependencies(service: &Value) -> Vec<&str> {
     let listed = entries(&service["depends_on"])
         .iter()
@@ -32,7 +31,7 @@ fn dependencies(service: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The volume at a path of a service.
+/// Returns the volume at a path of a service.
 fn mounted<'a>(service: &'a Value, path: &str) -> Option<&'a str> {
     let mounts = entries(&service["volumes"])
         .iter()
@@ -131,7 +130,8 @@ fn it_starts_from_a_bare_clone_without_anything_set() {
         compose.get("secrets").is_none() && compose.get("configs").is_none(),
         "they would name files"
     );
-    // `$$` is a dollar of a command's own. All else that Compose fills in has a default.
+    // `$$` is a dollar of a command's own. All other variables that Compose fills in have a
+    // default.
     let text: String = read("docker-compose.yml")
         .lines()
         .filter(|line| !line.trim().starts_with('#'))
@@ -242,7 +242,7 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
             );
         }
     }
-    // The script makes what the configs name, and makes it once.
+    // The script makes the files that the configs name, and makes them once.
     let folder = Folder::new("made");
     let own = std::fs::metadata(&folder.0).unwrap();
     let own = std::os::unix::fs::MetadataExt::uid(&own);

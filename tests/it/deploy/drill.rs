@@ -1,6 +1,5 @@
-//! The operator's drill: seven faults, one after another. For each, whoever looks at the status
-//! page in a browser, at a panel of a dashboard, or at the alert that fires, reads the culprit's
-//! name.
+//! The operator's drill: seven faults, one after another. For each the culprit's name is on the
+//! status page in a browser, in a panel of a dashboard, and in the alert that fires.
 
 use std::time::Duration;
 
@@ -10,17 +9,17 @@ use super::scene::{LIMITED, Scene};
 use super::watched::{instance, look};
 use crate::harness::{browse, needs_peers};
 
-/// How often a page is looked at until it says all.
+/// The limit of looks at a page until it shows the whole cause.
 const MOST_LOOKS: usize = 5;
 
-/// What has to be seen of a fault.
+/// The signs of a fault.
 struct Signs {
     alert: &'static str,
     /// The panel of the overview, and the label that names the culprit there and in the alert.
     panel: &'static str,
     label: &'static str,
     culprit: String,
-    /// What the status page says.
+    /// The words on the status page.
     page: Vec<String>,
 }
 
@@ -41,8 +40,8 @@ impl Signs {
         }
     }
 
-    /// Waits until all three say it, while the day goes on and clients do `trouble`. What was found
-    /// before may go on.
+    /// Waits until all three show it, while time goes on and clients do `trouble`. Earlier faults
+    /// may go on.
     async fn seen(self, drill: &mut Drill<'_>, scene: &Scene, trouble: impl Future<Output = ()>) {
         let (prometheus, begun) = (drill.prometheus, std::time::Instant::now());
         let signs = async {
@@ -51,8 +50,8 @@ impl Signs {
                 self.shows(prometheus, &drill.found)
             })
             .await;
-            // While clients go on: a limit that refused is open again in a moment, and a page may
-            // be of such a moment.
+            // While clients go on: a limit that refused opens again in a moment, and a page may be
+            // of such a moment.
             let mut page = String::new();
             for _ in 0..MOST_LOOKS {
                 let admin = scene.weir.admin_url();
@@ -83,7 +82,8 @@ impl Signs {
         drill.found.push(self.culprit);
     }
 
-    /// Whether the page's list of what needs a look names it; if not, what is missing.
+    /// Checks that the page's list of upstreams that need a look names it; returns the missing text
+    /// if not.
     fn says(&self, page: &str) -> Result<(), &str> {
         let head = "Needs a look";
         let (_, trouble) = page.split_once(head).ok_or(head)?;
@@ -109,7 +109,7 @@ impl Signs {
         }
     }
 
-    /// Of those that are not known yet the culprit has the panel's highest value.
+    /// Checks that the culprit has the panel's highest value, apart from earlier culprits.
     fn shows(&self, prometheus: &Prometheus, found: &[String]) -> Result<(), String> {
         let overview = board("overview");
         let panel =
@@ -135,7 +135,7 @@ impl Signs {
     }
 }
 
-/// As far as it is.
+/// The progress of the drill.
 struct Drill<'p> {
     prometheus: &'p Prometheus,
     /// Culprits of earlier faults.

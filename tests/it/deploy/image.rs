@@ -1,10 +1,10 @@
-//! The Dockerfile, without an engine: its steps, run in order in a clean folder that has what git
-//! has.
+//! The Dockerfile, without an engine: its steps, run in order in a clean folder that has the
+//! tracked files.
 //!
-//! What stands for the engine is small: `COPY . .` copies the tracked files that `.dockerignore`
-//! does not name, `RUN` runs with the absolute folders of the build (`/src`, `/out`) put under the
-//! clean one, and `apt-get` is left to the machine. Base images, users and layers are what it
-//! cannot show.
+//! A small stand-in takes the engine's place. `COPY . .` copies the tracked files that
+//! `.dockerignore` does not name. `RUN` runs with the absolute folders of the build (`/src`,
+//! `/out`) put under the clean one. `apt-get` is left to the machine. Base images, users and layers
+//! are not tested.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{Folder, KEY, printed, read, root};
 
-/// The instructions of the file: the word, and the rest on one line.
+/// Returns the instructions of the file: the word, and the rest on one line.
 fn instructions() -> Vec<(String, String)> {
     let text = read("Dockerfile");
     let lines = text
@@ -35,7 +35,7 @@ fn instructions() -> Vec<(String, String)> {
         .collect()
 }
 
-/// What git has and `.dockerignore` does not name.
+/// Returns the tracked files that `.dockerignore` does not name.
 fn context() -> Vec<String> {
     let tracked = printed(Command::new("git").args(["ls-files"]).current_dir(root()));
     let ignored = read(".dockerignore");
@@ -58,7 +58,7 @@ fn context() -> Vec<String> {
         .collect()
 }
 
-/// The engine's place: `/src` and `/out` of the build are folders in it.
+/// The stand-in of the engine: `/src` and `/out` of the build are folders in it.
 struct Build {
     folder: Folder,
     work: PathBuf,
@@ -71,7 +71,7 @@ impl Build {
         Self { folder, work }
     }
 
-    /// A path of the image, here.
+    /// Returns the place of a path of the image on this machine.
     fn place(&self, path: &str) -> PathBuf {
         self.folder.0.join(path.trim_start_matches('/'))
     }
@@ -88,7 +88,7 @@ impl Build {
     }
 
     fn run(&self, command: &str) {
-        // BuildKit's own words, before the command's.
+        // Flags of BuildKit, before the command itself.
         let words: Vec<&str> = command
             .split(' ')
             .skip_while(|word| word.starts_with("--mount="))
@@ -120,7 +120,7 @@ impl Build {
     }
 }
 
-/// The libraries that the last image has: Debian's libc6 and libgcc-s1.
+/// The libraries of the last image: Debian's libc6 and libgcc-s1.
 const LIBRARIES: [&str; 7] = [
     "linux-vdso.so.1",
     "libgcc_s.so.1",

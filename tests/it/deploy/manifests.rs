@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{check, entries, judge, port, printed, root};
 use crate::harness::{needs_peers, peers};
 
-/// What one rendering gave.
+/// The result of one rendering.
 struct Rendered<'a> {
     name: &'a str,
     objects: &'a [Value],
@@ -19,7 +19,7 @@ impl<'a> Rendered<'a> {
             .filter(move |object| object["kind"] == kind)
     }
 
-    /// weir's own object of a kind, not an upstream's.
+    /// Returns weir's own object of a kind, not an upstream's.
     fn weirs(&self, kind: &str) -> &'a Value {
         let mut own = self
             .all(kind)
@@ -68,7 +68,7 @@ fn the_config_is_weirs(rendered: &Rendered<'_>) {
         "{}",
         rendered.name
     );
-    // The operators' service is a name that weir answers to.
+    // The host name of the operators' service is one that weir accepts.
     let service = rendered
         .all("Service")
         .find(|service| service["spec"]["ports"][0]["name"] == "admin")
@@ -103,7 +103,7 @@ fn the_config_is_weirs(rendered: &Rendered<'_>) {
         "{}: killed after {grace} s, in the middle of its draining",
         rendered.name
     );
-    // What the config takes from the environment comes from a secret.
+    // Environment variables in the config come from a secret.
     let secret = &container(rendered)["envFrom"][0]["secretRef"];
     let named = ["${WEIR_KEY}", "${WEIR_ADMIN_TOKEN}"].map(|variable| text.contains(variable));
     assert_eq!(
@@ -123,10 +123,10 @@ fn the_config_is_weirs(rendered: &Rendered<'_>) {
     }
 }
 
-/// The rendering in which people and operators log in.
+/// The rendering with logins of people and operators.
 const OAUTH: &str = "helm oauth";
 
-/// Helm merges maps. What somebody writes stands alone all the same.
+/// Helm merges maps. A key that a user writes replaces the default entirely all the same.
 fn no_default_stands_beside_what_is_written(rendered: &Rendered<'_>) {
     let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
         .as_str()

@@ -1,5 +1,4 @@
-//! A real Prometheus on a free port: what it is told to scrape, with the rules of
-//! `deploy/prometheus`, and how it is asked.
+//! A real Prometheus on a free port: its targets, the rules of `deploy/prometheus`, and queries.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -13,14 +12,14 @@ use serde_json::{Value, json};
 use super::{Folder, read};
 use crate::harness::{Process, until};
 
-/// A running Prometheus that looks every second.
+/// A running Prometheus that scrapes every second.
 pub struct Prometheus {
     process: Process,
     port: u16,
     folder: Folder,
 }
 
-/// A value and what it is of.
+/// A value and its labels.
 #[derive(Clone, Debug)]
 pub struct Sample {
     pub labels: Value,
@@ -29,7 +28,7 @@ pub struct Sample {
 
 impl Prometheus {
     /// Starts it over these addresses, with a past in which all tools were fast. Its alerts are
-    /// those of the house, but for how long a fault has to last before one fires.
+    /// those of `deploy/prometheus`, but with shorter times before one fires.
     pub fn over(targets: &[String]) -> Self {
         let folder = Folder::new("prometheus");
         let hasty: String = read("deploy/prometheus/alerts.yml")
@@ -98,10 +97,11 @@ impl Prometheus {
         std::fs::rename(next, self.folder.0.join("targets.json")).unwrap();
     }
 
-    /// What a query gives now.
+    /// Returns the current result of a query.
     ///
     /// # Panics
-    /// Where Prometheus does not take it.
+    ///
+    /// If Prometheus does not accept it.
     pub fn query(&self, query: &str) -> Vec<Sample> {
         let answer = self.api("query", &format!("query={}", encoded(query)));
         assert_eq!(answer["status"], "success", "{query}: {answer}");
@@ -120,24 +120,26 @@ impl Prometheus {
             .collect()
     }
 
-    /// What a query gave over a time, each second: series with `values` of `[time, text]`.
+    /// Returns the results of a query over a time, each second: series with `values` of
+    /// `[time, text]`.
     pub fn range(&self, query: &str, begin: f64, end: f64) -> Value {
         let form = format!("query={}&start={begin}&end={end}&step=1", encoded(query));
         self.api("query_range", &form)["data"]["result"].clone()
     }
 
-    /// The exemplars that series have had, a list: of each series `seriesLabels` and `exemplars`.
+    /// Returns the exemplars of the series as a list: of each series `seriesLabels` and
+    /// `exemplars`.
     pub fn exemplars(&self, query: &str) -> Value {
         let form = format!("query={}&start=0&end=9999999999", encoded(query));
         self.api("query_exemplars", &form)["data"].clone()
     }
 
-    /// The names of the alerts that fire, with their labels.
+    /// Returns the names of the alerts that fire, with their labels.
     pub fn firing(&self) -> Vec<Sample> {
         self.query(r#"ALERTS{alertstate="firing"}"#)
     }
 
-    /// The rules as Prometheus has them: each group's, with `health` and `lastError`.
+    /// Returns the rules as Prometheus has them: each group's, with `health` and `lastError`.
     pub fn rules(&self) -> Value {
         let text = self.asked("GET", "/api/v1/rules", "").unwrap();
         serde_json::from_str::<Value>(body(&text)).unwrap()["data"]["groups"].clone()
@@ -150,7 +152,7 @@ impl Prometheus {
         serde_json::from_str(body(&text)).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
-    /// HTTP/1.0: the answer ends with the connection, in one piece.
+    /// Sends a request as HTTP/1.0: the answer ends with the connection, in one piece.
     fn asked(&self, method: &str, path: &str, form: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         let length = form.len();
@@ -189,8 +191,8 @@ fn encoded(text: &str) -> String {
     form
 }
 
-/// Nine days up to yesterday of what the recording rules say of two tools, at the times that the
-/// rules of a week look at.
+/// Returns nine days up to yesterday of the recorded series of two tools, at the times that the
+/// rules of a week read.
 fn past() -> String {
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
@@ -212,7 +214,7 @@ fn past() -> String {
     text + "# EOF\n"
 }
 
-/// Runs promtool, which comes with Prometheus; it has to succeed.
+/// Runs promtool, which comes with Prometheus; it must succeed.
 pub fn promtool(arguments: &[&str], files: &[&Path]) {
     let output = Command::new("promtool")
         .args(arguments)

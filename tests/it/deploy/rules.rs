@@ -1,5 +1,4 @@
-//! The rules: taken by promtool, proven by its unit tests, and each alert with its page for whoever
-//! it wakes.
+//! The rules: accepted by promtool, proven by its unit tests, and each alert with its runbook page.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +7,10 @@ use serde_json::Value;
 use super::prometheus::promtool;
 use super::{entries, read, root};
 
-/// The folder of the pages in the public repository.
+/// The folder of the runbooks in the public repository.
 const RUNBOOKS: &str = "https://github.com/weir-mcp/weir/blob/main/docs/runbooks";
 
-/// The rules of a file.
+/// Returns the rules of a file.
 pub fn rules(file: &str) -> Vec<Value> {
     let parsed: Value =
         serde_saphyr::from_str(&read(&format!("deploy/prometheus/{file}.yml"))).unwrap();
@@ -21,7 +20,7 @@ pub fn rules(file: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The names of all alerts.
+/// Returns the names of all alerts.
 pub fn alerts() -> BTreeSet<String> {
     rules("alerts")
         .iter()
@@ -96,7 +95,7 @@ fn each_alert_says_who_what_and_where_to_read_on() {
             annotations["description"].as_str().unwrap().ends_with('.'),
             "{name}"
         );
-        // The page of this repository, or the same one below the place that Prometheus has as an
+        // The page of this repository, or the same one below the base URL that Prometheus has as an
         // external label.
         let url = format!(
             "{{{{ with $externalLabels.weir_runbooks }}}}{{{{ . }}}}{{{{ else }}}}{RUNBOOKS}{{{{ end }}}}/{name}.md"

@@ -1,5 +1,5 @@
-//! A small house with weir at its door, an ordinary day in it, and what can go wrong, each fault at
-//! a culprit of its own.
+//! A small company behind weir, an ordinary day in it, and its possible faults, each with a culprit
+//! of its own.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use super::Folder;
 use crate::auth::{api_key, bearer};
 use crate::harness::{Weir, until};
 
-/// The tool that may not be called often, as the config names it.
+/// The tool with a low rate limit, by its name in the config.
 pub const LIMITED: &str = "files/search";
 
-/// What stands behind weir.
+/// weir and the servers and the issuer behind it.
 pub struct Scene {
     pub weir: Weir,
-    /// Well, always.
+    /// Always healthy.
     pub files: Mockup,
     notes: Mockup,
     search: Mockup,
@@ -28,7 +28,7 @@ pub struct Scene {
     batch: Mockup,
     mirror: Mockup,
     pub idp: Idp,
-    /// Never opened: who calls through it stays.
+    /// Never opened: calls that wait for it never end.
     _gate: Gate,
     key: String,
     entry: Value,
@@ -36,7 +36,7 @@ pub struct Scene {
     teams: Folder,
 }
 
-/// A tool as an operator knows them.
+/// Returns a tool with this description.
 fn tool(name: &str, about: &str) -> Tool {
     Tool::new(name).with("description", json!(about))
 }
@@ -48,7 +48,7 @@ fn failing(name: &str) -> Tool {
 }
 
 impl Scene {
-    /// Everything is well.
+    /// Starts the scene, with every upstream healthy.
     pub async fn start() -> Self {
         let gate = Gate::new();
         let files = [
@@ -119,12 +119,12 @@ impl Scene {
         }
     }
 
-    /// A client with good credentials.
+    /// Returns a client with good credentials.
     pub fn client(&self, path: &str) -> RawClient {
         bearer(&self.weir.url(path), &self.key).modern()
     }
 
-    /// An ordinary day: goes on for ever.
+    /// Runs an ordinary day, without end.
     pub async fn day(&self) {
         let modern = self.client("/mcp");
         let legacy = bearer(&self.weir.url("/mcp"), &self.key)
@@ -132,13 +132,13 @@ impl Scene {
             .initialize()
             .await
             .unwrap();
-        // One that can be asked has a process of its own, where there is room for one.
+        // A client that declares elicitation has a process of its own, up to the process limit.
         let asked = bearer(&self.weir.url("/mcp"), &self.key).legacy(Revision::NEWEST_LEGACY);
         let (asked, _) = asked
             .initialize_with(json!({ "elicitation": {} }))
             .await
             .unwrap();
-        // Whoever listens, as clients do.
+        // Clients with open streams for changes.
         let _open = (
             legacy.get_stream().await.unwrap(),
             modern
@@ -179,7 +179,7 @@ impl Scene {
         }
     }
 
-    /// Faults that need nobody to go on: they are there now.
+    /// Causes the faults that need no further calls.
     pub async fn break_things(&mut self) {
         self.slow_down();
         self.put_out_of_order();
@@ -187,7 +187,7 @@ impl Scene {
         self.change_a_tool();
         self.stop_the_issuer();
         // A good change of the config, with a server whose list never ends and one that has a
-        // process for one caller, and then a bad one.
+        // process for each caller, and then a bad one.
         let mut with_mirror = self.config();
         with_mirror["upstreams"]["mirror"] = json!({ "url": self.mirror.url() });
         let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
@@ -202,7 +202,7 @@ impl Scene {
         self.write_a_bad_config();
     }
 
-    /// `search` takes seconds for a call.
+    /// Makes `search` take seconds for a call.
     pub fn slow_down(&self) {
         self.search.on(
             "tools/call",
@@ -211,7 +211,7 @@ impl Scene {
         );
     }
 
-    /// `tickets` answers with errors.
+    /// Makes `tickets` answer with errors.
     pub fn put_out_of_order(&self) {
         self.tickets.on(
             "tools/call",
@@ -220,12 +220,12 @@ impl Scene {
         );
     }
 
-    /// `wiki` is gone.
+    /// Stops `wiki`.
     pub async fn stop_one(&mut self) {
         self.wiki.stop().await;
     }
 
-    /// A tool of `deploys` is another one now.
+    /// Changes the definition of a tool of `deploys`.
     pub fn change_a_tool(&self) {
         self.deploys.set_tools([tool(
             "status",
@@ -234,12 +234,12 @@ impl Scene {
         self.deploys.notify_list_changed();
     }
 
-    /// The issuer of tokens is gone.
+    /// Stops the issuer of tokens.
     pub fn stop_the_issuer(&mut self) {
         self.idp.stop();
     }
 
-    /// The file of one team breaks, and another comes that never was good.
+    /// Breaks the file of one team, and adds one that never was good.
     fn break_team_files(&self) {
         for team in ["blue", "red"] {
             write_team(&self.teams, team, &json!({ "upstreem": {} }));
@@ -249,7 +249,7 @@ impl Scene {
         });
     }
 
-    /// The config has a key that nobody knows.
+    /// Writes a config with an unknown key.
     pub fn write_a_bad_config(&self) {
         let mut bad = self.config();
         bad["upstreem"] = json!({});
@@ -275,7 +275,7 @@ impl Scene {
         config
     }
 
-    /// What clients do about it, and what some do that is not right: goes on for ever.
+    /// Runs the clients of the faulty upstreams and some clients that misbehave, without end.
     pub async fn trouble(&self) {
         tokio::join!(
             self.slow(),
@@ -302,7 +302,7 @@ impl Scene {
         }
     }
 
-    /// Somebody who comes a hundred times as often as the limit allows.
+    /// Calls a hundred times as often as the limit allows.
     pub async fn flood(&self) {
         let client = self.client("/mcp/files");
         loop {
@@ -311,7 +311,7 @@ impl Scene {
         }
     }
 
-    /// Tokens that nobody signed who is trusted, some with keys that nobody knows.
+    /// Sends tokens that no trusted issuer signed, some with unknown keys.
     pub async fn forgery(&self) {
         let url = self.weir.url("/mcp");
         let claims = self.idp.claims("eve", &url);
@@ -332,7 +332,7 @@ impl Scene {
         }
     }
 
-    /// More calls than their server takes at the same time.
+    /// Makes more calls than their server accepts at the same time.
     async fn queue(&self) {
         let client = self.client("/mcp/batch");
         loop {
@@ -373,7 +373,7 @@ fn config(upstreams: &[(&str, &Mockup)], idp: &Idp, key: &Value) -> Value {
     })
 }
 
-/// All of them, at the same time.
+/// Runs all futures at the same time.
 async fn futures_of<T>(calls: impl Iterator<Item = impl Future<Output = T>>) {
     let mut calls: Vec<_> = calls.map(Box::pin).collect();
     std::future::poll_fn(|context| {
@@ -387,7 +387,7 @@ async fn futures_of<T>(calls: impl Iterator<Item = impl Future<Output = T>>) {
     .await;
 }
 
-/// A weir that starts while its issuer is away.
+/// Starts a weir whose issuer is down.
 pub fn waiting(scene: &Scene) -> Weir {
     Weir::unready(json!({
         "upstreams": { "later": { "url": scene.files.url() } },
@@ -395,12 +395,12 @@ pub fn waiting(scene: &Scene) -> Weir {
     }))
 }
 
-/// A second weir, whose audit file is on a full disk.
+/// Starts a second weir, whose audit file is on a full disk.
 pub fn sick(upstream: &Mockup) -> Weir {
     Weir::logging(sick_config(upstream, json!({})), "error")
 }
 
-/// Its config, with these limits.
+/// Returns its config, with these limits.
 pub fn sick_config(upstream: &Mockup, limits: Value) -> Value {
     json!({
         "upstreams": { "beside": { "url": upstream.url() } },

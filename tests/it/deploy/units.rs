@@ -1,15 +1,15 @@
-//! The systemd units, by systemd's own judgement, and the shell completions, by the shell's.
+//! The systemd units, checked by systemd, and the shell completions, run by the shell.
 
 use std::process::Command;
 
 use super::{Folder, judge, printed, read, told};
 use crate::harness::{binary, needs_peers};
 
-/// systemd's judgement of the service ("exposure", 0.0 to 10.0) may be at most this. What is left
-/// is the network, and what weir's child processes need.
+/// The highest score that systemd may give the service ("exposure", 0.0 to 10.0). The rest is the
+/// network, and the needs of weir's child processes.
 const EXPOSURE: f64 = 1.5;
 
-/// The units as they are, but for where the binary is: `verify` looks for it.
+/// Writes the units unchanged except for the path of the binary, because `verify` looks for it.
 fn units() -> Folder {
     let folder = Folder::new("units");
     for unit in ["weir.service", "weir.socket"] {
@@ -91,7 +91,7 @@ fn completions_name_every_command_and_bash_completes_with_them() {
         }
         std::fs::write(folder.0.join(shell), script).unwrap();
     }
-    // What the shell does when somebody types `weir he` and a tab.
+    // The shell's steps when a user types `weir he` and a tab.
     let asked = "source \"$1\"; COMP_WORDS=(weir he); COMP_CWORD=1; _weir weir he weir; echo \"${COMPREPLY[*]}\"";
     let completed = printed(
         Command::new("bash")
@@ -127,8 +127,8 @@ fn r286_health_says_alive_ready_and_gone() {
         let said = ask(more);
         assert_eq!((said.status.code(), told(&said).trim()), (Some(0), word));
     }
-    // By its config, as in a container: wherever it listens it is asked on this machine, whatever
-    // else the file says.
+    // By its config, as in a container: for every listen address the command asks on this machine,
+    // even if the rest of the file has errors.
     let address = admin.trim_start_matches("http://127.0.0.1");
     for text in [
         format!("admin: {{ listen: \"0.0.0.0{address}\" }}\n{upstream}\n"),

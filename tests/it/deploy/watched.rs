@@ -1,6 +1,5 @@
-//! A real Prometheus watches a real weir: on an ordinary day every panel and rule has something to
-//! show and no alert fires; then things go wrong, and for each of them the alert that is for it
-//! names the culprit.
+//! A real Prometheus watches a real weir. On an ordinary day every panel and rule has data and no
+//! alert fires. Then faults are caused, and for each of them its alert names the culprit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
@@ -13,13 +12,13 @@ use super::rules::{alerts, rules};
 use super::scene::{LIMITED, Scene, sick, sick_config, waiting};
 use crate::harness::{PATIENCE, Weir};
 
-/// The one fault that cannot be made from outside: weir has no known bug to ask for.
+/// The one fault that cannot be caused from outside: weir has no known bug to trigger.
 const UNMADE: [&str; 1] = ["WeirPanics"];
 
-/// Upstreams that nothing happens to. No alert may name them.
+/// Upstreams without a fault. No alert may name them.
 const WELL: [&str; 2] = ["files", "notes"];
 
-/// What fires for what: the alert, the label that names the culprit, and the culprit.
+/// Returns the expected alerts: the alert, the label that names the culprit, and the culprit.
 fn expected(
     scene: &Scene,
     [sick, waiting]: [&Weir; 2],
@@ -58,7 +57,8 @@ pub fn instance(weir: &Weir) -> String {
     weir.admin_url().trim_start_matches("http://").to_owned()
 }
 
-/// Where the pictures' data goes, and how long each part of the scene lasts for them.
+/// Returns the file for the data of the pictures, and the time that each part of the scene lasts
+/// for them.
 fn pictures() -> Option<(String, Duration)> {
     std::env::var("WEIR_DASHBOARDS")
         .ok()
@@ -72,7 +72,7 @@ fn now() -> f64 {
         .as_secs_f64()
 }
 
-/// Looks until `done` says so, and at least for so long.
+/// Polls until `done` succeeds, and at least for this time.
 pub async fn look(what: &str, least: Duration, mut done: impl FnMut() -> Result<(), String>) {
     let begun = Instant::now();
     loop {
@@ -132,8 +132,8 @@ async fn r286_every_panel_shows_something_and_each_fault_has_an_alert_that_names
                 .enumerate()
                 .any(|(at, one)| one.0 == name && seen.contains(&at))
         };
-        // One illness of the second weir after the other: what cannot take calls loses no records
-        // of them.
+        // The faults of the second weir come one after another: a weir that cannot accept calls
+        // loses no audit records of them.
         if let Some(weir) = sick
             .as_ref()
             .filter(|_| has("WeirAuditLosing") && has("WeirAuditFailing"))
@@ -165,8 +165,8 @@ async fn r286_every_panel_shows_something_and_each_fault_has_an_alert_that_names
         .collect();
     assert_eq!(fired, alerts(), "an alert that nothing was done about here");
     everything_is_answered(&prometheus);
-    // What is gone stays gone, however often it is asked: an alert that has to wait two minutes
-    // would never fire for what flickers.
+    // A stopped upstream stays down, however often it is called: an alert that has to wait two
+    // minutes would never fire for an upstream that flickers.
     let flickers = prometheus.query(r#"changes(weir_upstream_up{upstream="wiki"}[5m])"#);
     assert_eq!(
         flickers.iter().map(|count| count.value).collect::<Vec<_>>(),
@@ -182,7 +182,7 @@ fn names(alert: &Sample, name: &str, label: &str, culprit: &str) -> bool {
     alert.labels["alertname"] == name && alert.labels[label] == *culprit
 }
 
-/// The rules have seen calls at every upstream, and nothing fires.
+/// Checks that the rules have seen calls at every upstream; asserts that no alert fires.
 fn ordinary(prometheus: &Prometheus) -> Result<(), String> {
     let firing = prometheus.firing();
     assert!(firing.is_empty(), "on an ordinary day: {firing:?}");
@@ -198,7 +198,7 @@ fn ordinary(prometheus: &Prometheus) -> Result<(), String> {
     }
 }
 
-/// Every query of every panel and rule gives something, and no rule has an error.
+/// Asserts that every query of every panel and rule gives data, and no rule has an error.
 fn everything_is_answered(prometheus: &Prometheus) {
     let mut silent = Vec::new();
     for name in BOARDS {
@@ -228,7 +228,7 @@ fn everything_is_answered(prometheus: &Prometheus) {
     }
 }
 
-/// What each panel showed over the whole time: for whoever draws it.
+/// Returns the data of each panel over the whole time, for drawing.
 fn drawn(prometheus: &Prometheus, [begin, broken, end]: [f64; 3]) -> Value {
     let shown = |name: &str| {
         let board = board(name);

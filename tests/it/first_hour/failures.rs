@@ -1,13 +1,12 @@
-//! What goes wrong in a first hour, each thing once: a command says it in the words that the pages
-//! have.
+//! The failures of a first hour, once each: a command reports it in the words of the docs.
 
 use super::machine::{Machine, printed};
 use super::pages::is_as_shown;
 use super::{Running, page};
 use crate::harness::needs_peers;
 
-/// The example below `weir doctor` in docs/cli.md; times, versions and addresses of its reader's
-/// machine may be others.
+/// Returns the example below `weir doctor` in docs/cli.md; times, versions and addresses of its
+/// reader's machine may differ.
 fn shown_by_the_page() -> Vec<String> {
     let page = page("docs/cli.md");
     let block = page
@@ -48,7 +47,7 @@ upstreams:
     );
 }
 
-/// A command, the exit code that docs/cli.md has for its mistake, and what it says.
+/// A command, the exit code that docs/cli.md has for its mistake, and its output.
 struct Mistake {
     command: &'static str,
     code: i32,

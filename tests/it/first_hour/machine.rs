@@ -1,6 +1,6 @@
-//! The machine of somebody new: a folder to work in, and `weir`, `npx` and `uvx` on the `PATH`. The
-//! latter two start the packages that the tests have installed, by the names that their registries
-//! know them by, and fetch nothing.
+//! The machine of a new user: a folder to work in, and `weir`, `npx` and `uvx` on the `PATH`. The
+//! latter two start the packages that the tests have installed, by the names of their registries,
+//! and fetch no packages.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ exec PYTHON -m "$module" "$@"
 "#;
 
 pub struct Machine {
-    /// The folder that commands run in.
+    /// The working folder of the commands.
     pub folder: PathBuf,
     path: String,
 }
@@ -50,7 +50,7 @@ impl Machine {
         Self { folder, path }
     }
 
-    /// A command of a shell, not started yet.
+    /// Returns a shell command that is not started yet.
     pub fn shell(&self, command: &str) -> Command {
         let mut shell = Command::new("sh");
         shell
@@ -64,7 +64,7 @@ impl Machine {
         shell
     }
 
-    /// Runs a command that has to succeed, and gives what it printed.
+    /// Runs a command that must succeed; returns its output.
     pub fn run(&self, command: &str) -> String {
         let output = self.shell(command).output().unwrap();
         assert!(output.status.success(), "{command}: {}", printed(&output));
@@ -78,7 +78,7 @@ impl Drop for Machine {
     }
 }
 
-/// Both streams of a command, as a terminal shows them.
+/// Returns both streams of a command, as a terminal shows them.
 pub fn printed(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     text(&output.stdout) + &text(&output.stderr)

@@ -1,9 +1,9 @@
-//! The first hour of somebody new: each command of README.md and docs/quickstart.md as it stands
-//! there, and the servers that people really have, of npm and PyPI, behind one weir.
+//! The first hour of a new user: each command of README.md and docs/quickstart.md unchanged, and
+//! the servers that people really have, of npm and PyPI, behind one weir.
 //!
-//! What is replaced in a command: the ports of the two listeners and of a server by free ones, and
-//! folders of a reader's by folders of the test, and weir's version by its own. What may differ in
-//! the output: see [`pages::is_as_shown`].
+//! A command is run with replacements: free ports for the two listeners and for a server, folders
+//! of the test for folders of a reader, and weir's own version. [`pages::is_as_shown`] defines the
+//! differences that the output may have.
 
 mod failures;
 mod machine;
@@ -17,7 +17,7 @@ use crate::harness::{Process, Server, needs_peers, peers, until};
 use machine::{Machine, printed};
 use pages::{PageCommand, commands, file, is_as_shown};
 
-/// A weir that runs, and where.
+/// A running weir, and its URLs for clients and operators.
 struct Running {
     process: Process,
     clients: String,
@@ -41,7 +41,7 @@ impl Running {
         }
     }
 
-    /// `weir quickstart`, which says its addresses to a person.
+    /// Starts `weir quickstart`, which prints its addresses for a person.
     fn quickstart(machine: &Machine) -> Self {
         let mut process =
             Process::start(machine.shell("exec weir quickstart --listen 127.0.0.1:0"));
@@ -62,14 +62,14 @@ impl Running {
         }
     }
 
-    /// A text of a page with the addresses of this weir.
+    /// Returns a text of a page with the addresses of this weir.
     fn here(&self, text: &str) -> String {
         text.replace("http://127.0.0.1:8080", &self.clients)
             .replace("http://127.0.0.1:8081", &self.operators)
     }
 
-    /// Runs a command of a page until it prints what the page shows: a list follows a change in a
-    /// moment.
+    /// Runs a command of a page until it prints the output that the page shows: a list follows a
+    /// change after a moment.
     fn follow(&self, machine: &Machine, command: &PageCommand) {
         let (text, shows) = (self.here(&command.text), &command.shows);
         let version = format!("weir {}", env!("CARGO_PKG_VERSION"));
@@ -85,7 +85,7 @@ impl Running {
                 .output()
                 .unwrap();
             last = printed(&output);
-            // A page that shows no output shows a command that succeeds.
+            // A command that a page shows without output must succeed.
             (is_as_shown(&shows, &last) && (!shows.is_empty() || output.status.success()))
                 .then_some(())
         };
@@ -100,7 +100,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(format!("{}/../{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// Runs what stands in docs/quickstart.md; below each command is what it prints.
+/// Runs the commands of docs/quickstart.md; below each command is its output.
 #[test]
 fn r004_the_quickstart_page_does_what_it_says() {
     let (page, machine) = (page("docs/quickstart.md"), Machine::new());
@@ -116,7 +116,7 @@ fn r004_the_quickstart_page_does_what_it_says() {
     assert!(all.len() > 9, "{} commands", all.len());
 }
 
-/// Commands of README.md that are for whoever changes weir, and run elsewhere.
+/// Commands of README.md for developers of weir, which are run elsewhere.
 const OF_DEVELOPERS: [&str; 1] = ["cargo xtask test"];
 
 #[test]
@@ -169,7 +169,7 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
     }
     quickstart.process.signal("TERM");
 
-    // What the page says of the names, and of the operators' listener.
+    // The statements of the page about the names, and about the operators' listener.
     let weir = served.expect("the page serves its config");
     let shown = |url: &str, tool: &str| PageCommand {
         text: format!("weir tools {url} --wait"),
@@ -199,8 +199,8 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
     }
 }
 
-/// What somebody adds one after the other, as the pages of these servers say, and a call of each:
-/// its arguments, and a part of the answer.
+/// Returns the servers that a user adds one after another, as their own pages instruct, and a call
+/// of each: its arguments, and a part of the answer.
 fn real_servers(machine: &Machine) -> Vec<(String, String, &'static str)> {
     let folder = machine.folder.join("repository");
     std::fs::create_dir(&folder).unwrap();
@@ -292,8 +292,8 @@ fn the_servers_that_people_have_are_added_tried_listed_and_called() {
         let call = call.replace("URL", &url);
         let tool = call.split(' ').nth(3).unwrap();
         assert!(listed.contains(tool), "{tool} in {listed}");
-        // `fetch` refuses a page of this machine that has no rules for robots, and says so: an
-        // answer of the server's own.
+        // `fetch` refuses a page of this machine that has no robots.txt; the error is an answer of
+        // the server's own.
         let output = machine.shell(&call).output().unwrap();
         assert_eq!(
             output.status.code(),

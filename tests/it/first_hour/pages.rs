@@ -1,4 +1,4 @@
-//! Commands of a page of the docs, with what the page shows of their output.
+//! Commands of a page of the docs, with the output that the page shows.
 
 /// A command that a reader types.
 #[derive(Debug)]
@@ -8,9 +8,9 @@ pub struct PageCommand {
     pub shows: Vec<String>,
 }
 
-/// The commands of the fenced blocks of a page, in their order. In a block with prompts (`$ `) the
-/// lines between them are output; in one without, each line is a command. Blocks of another
-/// language than a shell's are files.
+/// Returns the commands of the fenced blocks of a page, in their order. In a block with prompts
+/// (`$ `) the lines between them are output; in one without, each line is a command. Blocks of
+/// another language than a shell's are files.
 pub fn commands(page: &str) -> Vec<PageCommand> {
     let mut all = Vec::new();
     for block in page.split("\n```").skip(1).step_by(2) {
@@ -41,7 +41,7 @@ pub fn commands(page: &str) -> Vec<PageCommand> {
     all
 }
 
-/// The first file of a language that a page shows.
+/// Returns the first file of a language that a page shows.
 pub fn file<'a>(page: &'a str, language: &str) -> &'a str {
     page.split_once(&format!("\n```{language}\n"))
         .unwrap()
@@ -51,7 +51,7 @@ pub fn file<'a>(page: &'a str, language: &str) -> &'a str {
         .0
 }
 
-/// A command without the remark behind it.
+/// Returns a command without its trailing remark.
 fn bare(line: &str) -> String {
     line.split("  # ")
         .next()
@@ -63,9 +63,9 @@ fn bare(line: &str) -> String {
         .to_owned()
 }
 
-/// Whether a command printed what its page shows: each line that is shown is a line that was
-/// printed, in the same order. `...` stands for any text: times and what counts up stand there. A
-/// page may leave lines out.
+/// Reports if a command printed the output that its page shows: each shown line is a printed line,
+/// in the same order. `...` stands for any text, such as times and counters. A page may leave lines
+/// out.
 pub fn is_as_shown(shows: &[String], printed: &str) -> bool {
     let mut printed = printed.lines();
     shows

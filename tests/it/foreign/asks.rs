@@ -1,14 +1,14 @@
-//! Servers of the SDKs that ask, and clients of the SDKs that answer, with weir between: each pair
-//! speaks what it speaks.
+//! Servers of the SDKs that ask, and clients of the SDKs that answer, with weir between. Each peer
+//! speaks its own revision.
 
 use serde_json::{Value, json};
 
 use crate::harness::{Client, Process, Server, Weir, needs_peers};
 
-/// A tool that asks, what it asks for, and what its answer then says.
+/// A tool that asks, its arguments, the method that it asks by, and the text of its result.
 pub(super) type Try = (&'static str, Value, &'static str, &'static str);
 
-/// Runs all tools with one client, each of which asks.
+/// Runs all tools with one client; each tool asks.
 pub(super) fn asked(client: Client, url: &str, tries: &[Try]) {
     for one in tries {
         let methods = tried(client, url, one);
@@ -20,7 +20,7 @@ pub(super) fn asked(client: Client, url: &str, tries: &[Try]) {
     }
 }
 
-/// Runs a tool, and gives the methods by which its client was asked meanwhile.
+/// Runs a tool; returns the methods of the requests to its client meanwhile.
 fn tried(client: Client, url: &str, (tool, arguments, _, says): &Try) -> Vec<String> {
     let seen = client.run(url, &["call", tool, &arguments.to_string(), "--asks"]);
     let result = &seen.one("result")["result"];
@@ -40,7 +40,7 @@ pub(super) fn over(server: Server) -> (Process, Weir) {
     (process, Weir::over(json!({ "peer": { "url": url } })))
 }
 
-/// server-everything has tools that ask only for clients that can be asked.
+/// server-everything lists tools that ask only for clients that can answer.
 fn everything(client: Client) {
     if !needs_peers() {
         return;
@@ -67,7 +67,7 @@ fn everything(client: Client) {
             "file:///srv/driver",
         ),
     ];
-    // It asks for roots some time after a session began, in whichever call runs then, and keeps
+    // It asks for roots some time after a session began, in any call that runs then, and stores
     // them.
     let mut methods = Vec::new();
     for one in &tries {
@@ -80,7 +80,7 @@ fn everything(client: Client) {
     }
 }
 
-/// Modern servers of two SDKs, which end their calls with their questions.
+/// Modern servers of two SDKs: their calls end with their questions.
 fn modern(client: Client) {
     if !needs_peers() {
         return;
@@ -129,8 +129,8 @@ fn modern(client: Client) {
     asked(client, &weir.url("/mcp/peer"), &tries);
 }
 
-/// A server of both eras, each caller in its own: the tool asks by a request while it runs, for
-/// which the SDK needs a legacy client.
+/// A server of both eras, each caller in its own: the tool asks by a request while it runs. For
+/// that the SDK needs a legacy client.
 #[test]
 fn r182_a_server_of_both_eras_asks_a_legacy_client_while_its_call_runs() {
     if needs_peers() {
@@ -177,7 +177,7 @@ fn both_eras(weir: &Weir) {
     );
 }
 
-/// An example of the SDK's own, as it is: it asks for a form on its standing stream.
+/// An example of the SDK's own, unchanged: it asks for a form on its GET stream.
 #[test]
 fn r182_an_example_server_asks_beside_its_call() {
     if !needs_peers() {
@@ -196,7 +196,7 @@ fn r182_an_example_server_asks_beside_its_call() {
     }
 }
 
-/// Another one, a child that asks a model to summarize.
+/// Another example: a child that asks a model to summarize.
 #[test]
 fn r182_an_example_server_over_stdio_has_the_client_sample() {
     if !needs_peers() {

@@ -1,5 +1,5 @@
 //! Real clients in front of weir. Each lists all pages, calls, gets progress, gets a
-//! `list_changed`, and sees an unknown tool refused, whatever era the server behind speaks.
+//! `list_changed`, and sees an unknown tool refused, for upstreams of every era.
 
 use serde_json::{Value, json};
 
@@ -91,8 +91,8 @@ fn hears_progress(client: Client, url: &str) {
             .map(|note| note["progress"].as_f64().unwrap())
             .collect();
         if matches!(client, Client::Rmcp(_)) {
-            // It gives each notification to a task of its own, and they run as they like: none may
-            // come twice.
+            // The client runs each notification in a task of its own, in any order: none may come
+            // twice.
             steps.sort_unstable_by(f64::total_cmp);
         }
         assert!(
@@ -133,7 +133,7 @@ tours! {
     r062_r201_rust_sdk_probing: Client::Rmcp("auto");
 }
 
-/// `callTool`'s own check of `outputSchema` passes a good result and rejects a bad one, under
+/// The check of `outputSchema` in `callTool` passes a good result and rejects a bad one, under
 /// prefixed names.
 #[test]
 fn r128_structured_output_is_checked_by_the_clients_themselves() {

@@ -1,7 +1,7 @@
 //! Servers of three SDKs that speak both eras on one URL, with the clients of the official SDKs in
-//! front, through one weir: each client is asked the way its era has. A legacy one is asked by a
-//! request while its call runs, a modern one by the end of its call. Each client lists, gets, reads
-//! and completes what each server has, under the names of the endpoint.
+//! front, through one weir. Each client is asked in the way of its era: a legacy one by a request
+//! while its call runs, a modern one by the end of its call. Each client lists, gets, reads and
+//! completes the items of each server, under the names of the endpoint.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const MODERN: [Client; 4] = [
     Client::Python2As("auto"),
 ];
 
-/// Both eras in turns, so that neither finds weir prepared for itself. Legacy clients call the
+/// Runs both eras in turns, so that neither finds weir prepared for itself. Legacy clients call the
 /// tools that ask while the call runs, modern ones those that end the call with the question.
 fn asks(server: Server, pushed: &[Try], ended: &[Try]) {
     if !needs_peers() {
@@ -38,7 +38,7 @@ fn asks(server: Server, pushed: &[Try], ended: &[Try]) {
     asked(Client::Rmcp("modern"), &url, ended);
 }
 
-/// A form, and a text of the client's model.
+/// Asks for a form, and for a text of the client's model.
 fn asks_once(server: Server) {
     let pushed = [
         (
@@ -71,8 +71,8 @@ fn asks_once(server: Server) {
     asks(server, &pushed, &ended);
 }
 
-/// Sampling with tools: the first answer of the client's model is the use of a tool, and the second
-/// a text about its result.
+/// Runs sampling with tools: the first answer of the client's model is the use of a tool, and the
+/// second a text about its result.
 fn samples_with_tools(server: Server) {
     let says = "21 degrees in Riga";
     let pushed = [(
@@ -120,7 +120,8 @@ fn r182_fastmcps_server_has_every_sdk_sample_with_tools() {
     samples_with_tools(Server::DualFastMcp);
 }
 
-/// Prompts, resources, templates, completion and instructions of one server, for all clients.
+/// Checks prompts, resources, templates, completion and instructions of one server, for all
+/// clients.
 fn library(server: Server) {
     if !needs_peers() {
         return;
@@ -185,7 +186,7 @@ fn reads(client: Client, url: &str) {
         json!(["paris", "park", "party"]),
         "{client:?}"
     );
-    // In this mode the Python SDK asks no server what it is.
+    // In this mode the Python SDK does not ask a server for its instructions.
     if client != Client::Python2As("modern") {
         let told = &seen.one("connected")["instructions"];
         assert_eq!(

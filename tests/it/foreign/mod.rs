@@ -1,4 +1,4 @@
-//! Peers that we did not write: reference servers, servers as people write them, and the clients of
+//! Peers of other projects: reference servers, servers as people write them, and the clients of
 //! four SDKs.
 
 mod asks;

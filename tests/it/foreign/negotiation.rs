@@ -1,4 +1,4 @@
-//! The revision that each SDK's client settles on by itself, as it stands in what it sends.
+//! The revision that each SDK's client settles on by itself, read from its own messages.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use weir_wire::Revision;
 
 use crate::harness::{Client, Server, Weir, needs_peers};
 
-/// A proxy in front of weir that keeps what clients send.
+/// A proxy in front of weir that records the bytes of clients.
 struct Recording {
     url: String,
     sent: Arc<Mutex<Vec<u8>>>,
@@ -22,7 +22,7 @@ impl Recording {
         let sent = Arc::<Mutex<Vec<u8>>>::default();
         let server = weir.url("").trim_start_matches("http://").to_owned();
         let kept = sent.clone();
-        // It ends with the test's runtime.
+        // The task ends with the test's runtime.
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 tokio::spawn(relay(client, server.clone(), kept.clone()));
@@ -31,8 +31,7 @@ impl Recording {
         Self { url, sent }
     }
 
-    /// The values that stand after a text in what was sent since the last look, up to the next one
-    /// of these ends.
+    /// Returns the values that stand after `after` in a text, each up to the first of `ends`.
     fn values(text: &str, after: &str, ends: &[char]) -> Vec<String> {
         let values = text.split(after).skip(1).map(|rest| {
             rest.split(ends)
@@ -111,7 +110,7 @@ async fn r063_no_sdk_takes_an_older_revision_and_sends_what_the_modern_one_has()
             "{client:?}: {meta:?}"
         );
         assert_eq!(!meta.is_empty(), is_modern, "{client:?}: {sent}");
-        // Those of a modern client are all the modern revision's, those of an older one never.
+        // A modern client always sends the modern revision, a legacy one never does.
         assert!(
             headers
                 .iter()

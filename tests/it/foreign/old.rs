@@ -1,11 +1,11 @@
-//! HTTP+SSE, the transport of 2024-11-05, spoken by those who made it: the SDKs' own clients and
-//! servers. And what servers over stdio tell of their resources.
+//! HTTP+SSE, the transport of 2024-11-05, with the clients and servers of the SDKs; and resource
+//! updates of servers over stdio.
 
 use serde_json::json;
 
 use crate::harness::{Client, Process, Server, Weir, needs_peers};
 
-/// A client that speaks HTTP+SSE to weir, in front of servers of both eras.
+/// Runs a client that speaks HTTP+SSE to weir, in front of servers of both eras.
 fn client(client: Client) {
     if !needs_peers() {
         return;
@@ -35,8 +35,8 @@ fn client(client: Client) {
         &url,
         &["call-progress", "fast__process_files", arguments, "--sse"],
     );
-    // The TypeScript client forgets a call's progress that it reads together with the answer, as
-    // this tool's is.
+    // The TypeScript client drops progress that it reads together with the response, as in this
+    // tool's case.
     assert!(
         matches!(client, Client::TypeScript1) || !called.all("progress").is_empty(),
         "{called:?}"
@@ -55,7 +55,7 @@ fn r107_the_python_client_of_http_sse() {
     client(Client::Python1);
 }
 
-/// A server of HTTP+SSE alone behind weir, found by the probe, for clients of each era.
+/// Runs a server of HTTP+SSE alone behind weir, found by the probe, for clients of each era.
 fn server((_running, url): (Process, String), (tool, arguments, says): (&str, &str, &str)) {
     let weir = Weir::over(json!({ "old": { "url": url } }));
     weir.until_listed("/mcp/old", &[tool]);
@@ -90,8 +90,8 @@ fn r078_fastmcp_over_http_sse() {
     }
 }
 
-/// server-everything over stdio: whoever subscribes hears of updates, on a line apart from the
-/// calls.
+/// server-everything over stdio: a subscribed client gets updates, on a stream of its own beside
+/// the calls.
 #[test]
 fn r205_updates_of_a_child_reach_clients_of_both_eras() {
     if !needs_peers() {
@@ -104,7 +104,7 @@ fn r205_updates_of_a_child_reach_clients_of_both_eras() {
         (Client::TypeScript1, "/mcp/peer", uri.to_owned()),
         (Client::TypeScript2("modern"), "/mcp", format!("peer+{uri}")),
     ] {
-        // The tool turns the updates on and off again; on, the first comes at once.
+        // The tool turns the updates on and off again; once on, the first update comes at once.
         let tool = if endpoint == "/mcp" {
             "peer__toggle-subscriber-updates"
         } else {

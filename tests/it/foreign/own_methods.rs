@@ -1,5 +1,5 @@
-//! A server's own method, which no revision knows: servers on the TypeScript SDK answer it through
-//! weir as they answer it directly.
+//! A server's own method, unknown to every revision: servers on the TypeScript SDK answer it
+//! through weir as they answer it directly.
 
 use serde_json::{Value, json};
 use weir_testkit::RawClient;
@@ -17,7 +17,7 @@ async fn client(url: &str, revision: Revision) -> RawClient {
     }
 }
 
-/// What a client gets for these requests, without what belongs to one hop.
+/// Returns a client's answers to these requests, without the members of one hop.
 async fn answers(url: &str, revision: Revision) -> Vec<Value> {
     let client = client(url, revision).await;
     let asked = [
@@ -86,7 +86,7 @@ async fn the_typescript_sdks_server_of_both_eras_answers_a_method_of_its_own_thr
     .await;
 }
 
-/// A client of the other era than the server, which it could not ask directly.
+/// A client of another era than the server, so that it could not send the request directly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_modern_client_asks_a_legacy_server_for_a_method_of_its_own() {
     if !needs_peers() {

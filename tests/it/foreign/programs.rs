@@ -12,15 +12,16 @@ use weir_testkit::Mockup;
 
 use crate::harness::{PATIENCE, Process, Weir, binary, fresh_path, needs_peers, peers};
 
-/// The tool's result as JSON has it inside of a text.
+/// The tool's result, as JSON escapes it inside of a text.
 const RESULT: &str = r#"\"n\":7"#;
 
-/// The Node that the programs need.
+/// Returns the path of the Node that the programs need.
 fn node() -> PathBuf {
     std::env::var_os("WEIR_NODE22").map_or_else(|| "node".into(), PathBuf::from)
 }
 
-/// weir in front of a server with one tool, `one__tool_0000`, which answers with its arguments.
+/// Starts weir in front of a server with one tool, `one__tool_0000`, which answers with its
+/// arguments.
 async fn weir() -> (Mockup, Weir) {
     let server = Mockup::dual().tools(1).start().await;
     let weir = Weir::over(json!({ "one": { "url": server.url() } }));
@@ -28,7 +29,7 @@ async fn weir() -> (Mockup, Weir) {
     (server, weir)
 }
 
-/// A home folder, gone with the value.
+/// A home folder. It is removed when the value is dropped.
 struct Home(PathBuf);
 
 impl Home {
@@ -39,7 +40,7 @@ impl Home {
         Self(home)
     }
 
-    /// A program that has this home and no way to other machines: what it sends elsewhere goes to a
+    /// Returns a command with this home and no way to other machines: its other requests go to a
     /// closed port.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
@@ -61,7 +62,7 @@ impl Home {
         command
     }
 
-    /// Has `weir connect` write the entry into the client's own file.
+    /// Runs `weir connect`, which writes the entry into the client's own file.
     fn connect(&self, client: &str, url: &str) {
         let output = self
             .command(&binary())
@@ -99,7 +100,7 @@ impl Bridge {
         let mut child = piped.spawn().unwrap();
         let (sender, lines) = channel();
         let output = BufReader::new(child.stdout.take().unwrap());
-        // Ends with the stream, which ends with the child.
+        // The thread ends with the stream, which ends with the child.
         std::thread::spawn(move || {
             output
                 .lines()
@@ -117,7 +118,7 @@ impl Bridge {
         writeln!(self.input, "{message}").unwrap();
     }
 
-    /// The result of a request.
+    /// Sends a request; returns its result.
     fn request(&mut self, id: u32, method: &str, params: &Value) -> Value {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         loop {
@@ -166,8 +167,8 @@ async fn mcp_remote_lists_and_calls_a_tool() {
     assert_eq!(called["content"][0]["text"], r#"{"n":7}"#, "{called}");
 }
 
-/// A language model on loopback that calls the tool, by the client's name for it, and repeats its
-/// result; and its URL.
+/// Starts a language model on loopback that calls the tool, by the client's name for it, and
+/// repeats its result; returns its process and URL.
 fn model(tool: &str) -> (Process, String) {
     let mut command = Command::new(node());
     command
@@ -178,8 +179,8 @@ fn model(tool: &str) -> (Process, String) {
     (process, url)
 }
 
-/// Asserts that the model was shown weir's tool under the client's name for it, and the client
-/// printed the tool's result.
+/// Asserts that the model got weir's tool under the client's name for it, and the client printed
+/// the tool's result.
 fn assert_used(output: &Output, model: &Process, tool: &str) {
     let printed = said(output);
     assert!(output.status.success(), "{printed}\n{}", model.said());
@@ -241,7 +242,7 @@ async fn claude_code_connects_lists_and_calls_a_tool() {
     let asked = claude(&["-p", "use the tool", "--allowedTools", tool])
         .env("ANTHROPIC_BASE_URL", model_url)
         .env("ANTHROPIC_API_KEY", "none")
-        // The model is shown all tools at once, and has to look for none.
+        // The model gets all tools at once and need not search for them.
         .env("ENABLE_TOOL_SEARCH", "false")
         .output()
         .unwrap();
@@ -262,7 +263,7 @@ async fn gemini_cli_connects_lists_and_calls_a_tool() {
         command
             .arg(peers().join("clients/node_modules/@google/gemini-cli/bundle/gemini.js"))
             .args(arguments);
-        // Servers of a user are off in a folder that nobody has called trusted.
+        // Gemini CLI ignores a user's servers in a folder that is not trusted.
         command
             .env("GEMINI_TELEMETRY_ENABLED", "false")
             .env("GEMINI_CLI_TRUST_WORKSPACE", "true");

@@ -1,4 +1,4 @@
-//! Real servers behind weir: each is listed and called, prefixed on `/mcp` and bare on its
+//! Real servers behind weir: each is listed and called, prefixed on `/mcp` and unprefixed on its
 //! transparent endpoint.
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::harness::{Checked, Client, Server, Weir, fresh_path, needs_peers, unt
 struct Try {
     tool: &'static str,
     arguments: Value,
-    /// What the answer's text must have in it.
+    /// A part of the answer's text.
     says: &'static str,
 }
 
@@ -86,7 +86,7 @@ servers! {
     r075_typescript_2_legacy_over_http: Server::Fixture("legacy"), http, [("test_simple_text", {}, "")];
 }
 
-/// A server that has another resource every few seconds, and says so on its standing stream.
+/// A server that changes its resources every few seconds, and notifies on its GET stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r201_typescript_example_that_tells_of_resources_beside_its_calls() {
     if !needs_peers() {
@@ -174,8 +174,8 @@ fn r128_a_tools_own_failure_stays_an_is_error_result() {
     }
 }
 
-/// The reference server reads a real file. It declares what its result looks like, and clients of
-/// the SDKs hold the result against that themselves.
+/// The reference server reads a real file. It declares an output schema, and clients of the SDKs
+/// validate the result against it themselves.
 #[test]
 fn r075_r128_server_filesystem_reads_a_file_as_its_output_schema_says() {
     if !needs_peers() {
@@ -236,7 +236,7 @@ fn r075_r128_server_filesystem_reads_a_file_as_its_output_schema_says() {
     assert_eq!(outside["isError"], true, "{outside}");
 }
 
-/// The definition of a tool as a client sees it still says what its result looks like.
+/// The definition of a tool as a client sees it still has the output schema.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r119_server_filesystem_shows_its_output_schemas() {
     if !needs_peers() {
@@ -264,7 +264,7 @@ async fn r119_server_filesystem_shows_its_output_schemas() {
     }
 }
 
-/// The page that a test serves, and what its host lets programs fetch.
+/// Starts the web site of a test, with a page and a `robots.txt`.
 async fn site() -> ScriptedServer {
     ScriptedServer::start(|request| {
         let (kind, body) = if request.head.starts_with("GET /robots.txt ") {
@@ -283,8 +283,8 @@ async fn site() -> ScriptedServer {
     .await
 }
 
-/// The reference server fetches a page of this test's. It refuses addresses that are not public
-/// unless it is started otherwise, and asks a host for its `robots.txt` first.
+/// The reference server fetches a page of this test. It refuses addresses that are not public
+/// unless a flag allows them, and asks a host for its `robots.txt` first.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r075_mcp_server_fetch_fetches_a_page() {
     if !needs_peers() {

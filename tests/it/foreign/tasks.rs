@@ -1,19 +1,19 @@
-//! Tasks of servers that we did not write: the reference server's research and an SDK's example,
-//! whose calls are tasks and ask in between. And the SDKs' own clients of tasks, of both forms, in
-//! front of servers of both forms.
+//! Tasks of servers of other projects: the reference server's research and an SDK's example, whose
+//! calls are tasks and ask in between. And the SDKs' own clients of tasks, of both forms, in front
+//! of servers of both forms.
 
 use serde_json::{Value, json};
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Client, Server, Weir, needs_peers};
 
-/// A tool whose calls are tasks that ask for something.
+/// A tool that makes its calls tasks and asks for input in them.
 struct Try {
     tool: &'static str,
     arguments: Value,
-    /// What it is answered.
+    /// The answer to its question.
     content: Value,
-    /// What its result then says.
+    /// A part of its result.
     says: &'static str,
 }
 
@@ -66,7 +66,7 @@ impl Try {
     }
 }
 
-/// Is told of the task until it is over, and answers what it asks.
+/// Follows the notifications of the task until it is over, and answers its question.
 async fn modern(weir: &Weir, asked: &Try) {
     let able = json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
     let client = Checked::with_capabilities(&weir.url("/mcp/peer"), Revision::MODERN, able).await;
@@ -93,14 +93,14 @@ async fn modern(weir: &Weir, asked: &Try) {
                     )
                     .await;
             }
-            // It runs, or this is the acknowledgment.
+            // A task that runs, or the acknowledgement of the subscription.
             Some("working") | None => {}
             _ => panic!("{state}"),
         }
     }
 }
 
-/// Waits for the result, and is asked on the way.
+/// Waits for the result, and answers the question meanwhile.
 async fn legacy(weir: &Weir, asked: &Try) {
     let able = json!({ "elicitation": {} });
     let client =
@@ -152,10 +152,9 @@ async fn r230_r232_tasks_of_an_example_server() {
     }
 }
 
-/// The official clients that can have a call become a task, and in which form: that of 2025-11-25
-/// in the SDKs 1.x of TypeScript and Python, the extension in the Rust SDK, both in npm's
-/// `ext-tasks` on the TypeScript SDK 2.x. The Python SDK 2.x has no tasks, and the Rust SDK none of
-/// 2025-11-25.
+/// The official clients that can make a call a task, and their forms: that of 2025-11-25 in the
+/// SDKs 1.x of TypeScript and Python, the extension in the Rust SDK, both in npm's `ext-tasks` on
+/// the TypeScript SDK 2.x. The Python SDK 2.x has no tasks, and the Rust SDK none of 2025-11-25.
 const CLIENTS: [Client; 5] = [
     Client::TypeScript1,
     Client::TypeScript2("legacy"),
@@ -164,7 +163,7 @@ const CLIENTS: [Client; 5] = [
     Client::Rmcp("modern"),
 ];
 
-/// A task that asks, where its client can be asked.
+/// Runs a task that asks, if its client can answer.
 fn by_sdks(server: Server, clients: &[Client]) {
     if !needs_peers() {
         return;
@@ -174,7 +173,7 @@ fn by_sdks(server: Server, clients: &[Client]) {
     weir.until_listed("/mcp/peer", &["confirm_delete", "slow_compute"]);
     let url = weir.url("/mcp");
     for client in clients {
-        // `ext-tasks` wants the result of a task of 2025-11-25 only when it is over, so that such a
+        // `ext-tasks` reads the result of a task of 2025-11-25 only after its end, so that such a
         // task cannot ask it.
         let (tool, arguments, says) = match client {
             Client::TypeScript2("legacy") => (

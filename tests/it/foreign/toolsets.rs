@@ -1,5 +1,5 @@
 //! A server of the TypeScript SDK whose tools add tools and resources to the lists of their own
-//! session: who sees and calls these, and who does not.
+//! session: the sessions that see and call these, and the ones that do not.
 
 use serde_json::{Value, json};
 use weir_wire::Revision;
@@ -9,7 +9,8 @@ use crate::harness::{Checked, Client, Process, Server, Stream, Weir, needs_peers
 
 const LEGACY: [Revision; 2] = [Revision::V2025_06_18, Revision::NEWEST_LEGACY];
 
-/// The server over HTTP behind weir: alone on `/mcp/peer`, under prefixed names on `/mcp`.
+/// Starts the server over HTTP behind weir: transparent on `/mcp/peer`, under prefixed names on
+/// `/mcp`.
 fn over_http(server: Server, more: &Value) -> (Process, Weir) {
     let (running, url) = server.over_http();
     let mut upstream = json!({ "url": url });
@@ -38,7 +39,8 @@ async fn text(client: &Checked, tool: &str) -> String {
         .to_owned()
 }
 
-/// The next messages of a client's stream are these notifications, in any order and each once.
+/// Asserts that the next messages of a client's stream are these notifications, in any order and
+/// each once.
 async fn hears(stream: &mut Stream, mut wanted: Vec<&str>) {
     while !wanted.is_empty() {
         let message = stream.next().await.unwrap();
@@ -129,7 +131,7 @@ async fn r202_what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_a
 }
 
 /// A server that asks a client for its roots when the client listens, and then changes the list of
-/// that session: before any call.
+/// that session before any call.
 #[test]
 fn r202_a_list_that_depends_on_the_clients_roots_is_heard_and_seen_before_the_first_call() {
     if !needs_peers() {
@@ -151,8 +153,8 @@ fn r202_a_list_that_depends_on_the_clients_roots_is_heard_and_seen_before_the_fi
     }
 }
 
-/// Without a stream on which the server could tell of it, a change is seen when the client lists,
-/// or calls what was added.
+/// Without a stream on which the server could announce it, a change is seen when the client lists,
+/// or calls the added tool.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r202_a_change_that_cannot_be_heard_is_seen_at_the_next_list_and_call() {
     if !needs_peers() {
@@ -180,7 +182,7 @@ async fn r202_a_change_that_cannot_be_heard_is_seen_at_the_next_list_and_call() 
     }
 }
 
-/// A cursor into a session's own list opens in that session, and the rest of the list is its own
+/// A cursor into a session's own list is valid in that session, and the rest of the list is its own
 /// too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r115_a_cursor_into_the_list_of_a_session_opens_there_alone() {
@@ -232,7 +234,8 @@ async fn r115_a_cursor_into_the_list_of_a_session_opens_there_alone() {
     assert_eq!(one.names().await.len(), 5);
 }
 
-/// What an endpoint does not select, and what a rule hides, stays so in a session's own list.
+/// Items that an endpoint does not select, or that a rule hides, stay hidden in a session's own
+/// list.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_endpoint_or_a_rule_hides_is_hidden_in_a_session_too() {
     if !needs_peers() {
@@ -269,8 +272,8 @@ async fn what_an_endpoint_or_a_rule_hides_is_hidden_in_a_session_too() {
     }
 }
 
-/// A child has one list, and belongs to one principal: all of that principal's sessions see it,
-/// nobody else.
+/// A child has one list, and belongs to one principal: all sessions of that principal see it, and
+/// no others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r202_over_stdio_what_a_call_adds_is_its_principals_alone() {
     if !needs_peers() {

@@ -1,5 +1,5 @@
-//! The programs that hold what weir said in a run against the official packages' types
-//! (`python/emitted.py`, and `node/emitted.mjs` for tasks of the extension) find what is wrong.
+//! The programs that check weir's messages of a run against the official packages' types
+//! (`python/emitted.py`, and `node/emitted.mjs` for tasks of the extension) find violations.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn said(sender: &str, revision: &str, answered: &str, message: Value) -> Value {
     json!({"sender": sender, "revision": revision, "answered": answered, "message": message})
 }
 
-/// How a program ends over these messages, and what it prints.
+/// Runs a program over these messages; returns if it succeeded, and its output.
 fn judged(lines: &[Value]) -> (bool, String) {
     judged_by(python_command("emitted.py"), lines)
 }
@@ -156,7 +156,7 @@ fn what_breaks_a_type_of_the_tasks_extension_fails_the_run() {
             request("tasks/cancel", json!({ "taskId": "t" })),
         ),
     ];
-    // What is not about tasks of the extension is the other program's.
+    // Messages that are not about tasks of the extension belong to the other program.
     let others = [
         modern("server", "tools/call", result(json!({}))),
         said("server", "2025-11-25", "tasks/get", json!({})),

@@ -1,4 +1,4 @@
-//! Clients of the official SDKs, which go on over hand-overs as if nothing were.
+//! Clients of the official SDKs, which go on over hand-overs without an error.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ const WITH_SESSIONS: [Client; 4] = [
     Client::Python2As("legacy"),
 ];
 
-/// Without. Their subscriptions end by a result, and open again where the program that uses the SDK
-/// wants that.
+/// Clients without sessions. Their subscriptions end by a result, and open again if the program
+/// that uses the SDK wants that.
 const WITHOUT: [Client; 2] = [Client::TypeScript2("modern"), Client::Python2As("modern")];
 
-/// Longer than all hand-overs take, in milliseconds.
+/// More milliseconds than all hand-overs take.
 const ALL_OF_IT: &str = "300000";
 
-/// The lines of a driver that are events of this name.
+/// Returns the lines of a driver that are events of this name.
 fn events(client: &Process, name: &str) -> Vec<Value> {
     let said = client.said();
     let lines = said
@@ -30,7 +30,7 @@ fn events(client: &Process, name: &str) -> Vec<Value> {
     lines.filter(|event| event["event"] == name).collect()
 }
 
-/// So many hand-overs while each SDK's client calls without rest, and another one waits for
+/// Runs this many hand-overs while each SDK's client calls without rest, and another one waits for
 /// changes.
 fn hand_over(times: usize, pause: Duration) {
     if !needs_peers() {
@@ -85,7 +85,7 @@ fn hand_over(times: usize, pause: Duration) {
         processes.push(until("the next process", || {
             successors(&weir).get(at).copied()
         }));
-        // So that clients call in this process, too.
+        // A pause, so that clients also call in this process.
         std::thread::sleep(pause);
     }
     let mut count = 0;
@@ -97,7 +97,7 @@ fn hand_over(times: usize, pause: Duration) {
         println!("{client:?}: {calls} calls");
         count += calls;
     }
-    // The list changes: each watcher hears it on the stream that it has opened again.
+    // The list changes: each watcher gets the notification on the stream that it has opened again.
     weir.call("/mcp", "zoo__add_tool", &json!({ "name": "late" }));
     for (client, mut watcher) in watchers {
         let code = until(&format!("{client:?} to hear of a change"), || {

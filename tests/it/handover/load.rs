@@ -16,7 +16,7 @@ pub(super) struct Load {
     callers: Vec<tokio::task::JoinHandle<usize>>,
 }
 
-/// One kind of caller.
+/// A kind of caller.
 #[derive(Clone, Copy, Debug)]
 enum CallerKind {
     /// Modern, with a new HTTP/1.1 connection for each call.
@@ -27,7 +27,7 @@ enum CallerKind {
     Http2,
     /// With a session, which moves from process to process, and a kept HTTP/1.1 connection.
     LegacyHttp1,
-    /// The same over HTTP/2.
+    /// With a session, over a kept HTTP/2 connection.
     LegacyHttp2,
 }
 
@@ -40,7 +40,7 @@ impl CallerKind {
         Self::LegacyHttp2,
     ];
 
-    /// A client of this kind; a legacy one without its session yet.
+    /// Returns a client of this kind; a legacy one has no session yet.
     fn client(self, url: &str) -> RawClient {
         let client = RawClient::new(url);
         match self {
@@ -64,7 +64,7 @@ impl CallerKind {
     }
 }
 
-/// A caller and, where it is legacy, its session.
+/// A caller and, if it is legacy, its session.
 struct Caller {
     kind: CallerKind,
     client: RawClient,
@@ -81,14 +81,14 @@ impl Caller {
         Self { kind, client }
     }
 
-    /// Makes one call, which has to be answered rightly.
+    /// Makes one call, which must be answered correctly.
     async fn call(&mut self, number: usize) {
         loop {
             let answer = match self.client.call("one__echo", json!({ "n": number })).await {
                 Ok(answer) => answer,
-                // The server did not take it before its GOAWAY, so a client sends it again (RFC
-                // 9113, 6.8). hyper's leaves that to its caller. A call that ran all the same would
-                // be counted twice.
+                // The server did not accept it before its GOAWAY, so a client sends it again (RFC
+                // 9113, section 6.8). hyper leaves that to its caller. A call that ran all the same
+                // would be counted twice.
                 Err(error)
                     if self.kind.is_http2()
                         && format!("{error:?}").contains("GoAway(b\"\", NO_ERROR, Remote)") =>
@@ -108,7 +108,7 @@ impl Caller {
     }
 }
 
-/// The client with a session of its own.
+/// Returns the client with a session of its own.
 async fn greeted(client: &RawClient) -> RawClient {
     client
         .clone()
@@ -118,7 +118,7 @@ async fn greeted(client: &RawClient) -> RawClient {
 }
 
 impl Load {
-    /// One caller of each kind, twice.
+    /// Starts one caller of each kind, twice.
     pub(super) fn start(url: &str) -> Self {
         let (stop, next) = (
             Arc::new(AtomicBool::new(false)),
@@ -148,7 +148,7 @@ impl Load {
         }
     }
 
-    /// Waits until so many more calls have begun.
+    /// Waits until this many more calls have begun.
     pub(super) async fn goes_on(&self, calls: usize) {
         let wanted = self.next.load(Ordering::Relaxed) + calls;
         until_it("more calls", async || {
@@ -157,7 +157,7 @@ impl Load {
         .await;
     }
 
-    /// Ends it: how many calls were answered.
+    /// Stops the callers; returns the number of answered calls.
     pub(super) async fn stop(self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         let mut calls = 0;
@@ -168,7 +168,7 @@ impl Load {
     }
 }
 
-/// The tool that the upstream gets when everything else is over.
+/// The tool that the upstream gets after all hand-overs.
 const LATE_TOOL: &str = "one__late";
 
 /// Clients that hold a stream for changes of the list: one of each era over HTTP/1.1, and one of
@@ -194,7 +194,8 @@ impl Watchers {
         watchers
     }
 
-    /// Waits until each has heard of [`LATE_TOOL`]: how often their streams had ended.
+    /// Waits until each has been notified of [`LATE_TOOL`]; returns the number of streams that
+    /// ended.
     pub(super) async fn finish(self) -> usize {
         let mut ends = 0;
         for watcher in self.0 {
@@ -207,8 +208,8 @@ impl Watchers {
     }
 }
 
-/// Holds a stream, and opens it again whenever it ends, until the list has [`LATE_TOOL`]: how often
-/// it ended. A stream ends as its protocol has it, or the test fails.
+/// Holds a stream, and opens it again whenever it ends, until the list has [`LATE_TOOL`]; returns
+/// how often it ended. The test fails if a stream ends in another way than its protocol demands.
 async fn watch(kind: CallerKind, url: String, watching: Arc<AtomicUsize>) -> usize {
     let mut ends = 0;
     loop {
@@ -219,7 +220,7 @@ async fn watch(kind: CallerKind, url: String, watching: Arc<AtomicUsize>) -> usi
         };
         let mut stream = opened.unwrap_or_else(|error| panic!("no stream for {kind:?}: {error:?}"));
         if stream.status == 404 {
-            // The session ended between its greeting and its stream.
+            // The session ended between its handshake and its stream.
             continue;
         }
         assert_eq!(stream.status, 200, "{kind:?}");
@@ -227,7 +228,8 @@ async fn watch(kind: CallerKind, url: String, watching: Arc<AtomicUsize>) -> usi
         // A change may have come before the stream.
         let mut has_changed = true;
         while has_changed {
-            // A list that a draining process refuses is asked for again of its successor.
+            // The client sends a list request again to the successor if a draining process refuses
+            // it.
             if client
                 .list_tools()
                 .await

@@ -1,5 +1,4 @@
-//! Sessions of older revisions that move to the next process: their clients notice nothing but a
-//! stream that ends.
+//! Legacy sessions that move to the next process: their clients notice only a stream that ends.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Builder, Gate, Tool};
@@ -39,7 +38,7 @@ impl Bench {
         }
     }
 
-    /// Has the next process take over.
+    /// Makes the next process take over.
     fn hand_over(&mut self) {
         let before = self.processes.len() - 1;
         signal(self.processes[before], "USR2");
@@ -81,7 +80,7 @@ fn form() -> Value {
     json!({ "message": "Who are you?", "requestedSchema": schema })
 }
 
-/// The sessions in which a tool was called at the server.
+/// Returns the sessions in which a tool was called at the server.
 fn called_in(mockup: &Mockup, tool: &str) -> Vec<String> {
     let calls = mockup
         .requests_of("tools/call")
@@ -146,7 +145,8 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
                 "only what is as severe as the level of before: {logs:?}"
             );
             stream = client.get_stream().await.unwrap();
-            // Once for what may have happened in between, and then for what happens.
+            // One notification for changes that may have happened in between, and then one for each
+            // change.
             next_of(&mut stream, "notifications/resources/updated").await;
             bench.mockup.update("memo:1");
             next_of(&mut stream, "notifications/resources/updated").await;
@@ -334,7 +334,7 @@ async fn g06_child_processes_move_and_calls_that_run_in_them_end_in_the_process_
     let first = client.call("pids", json!({})).await.unwrap().last()["result"].clone();
     assert!(first["structuredContent"].is_object(), "{first}");
     for round in 0..3 {
-        // One that asks, one that runs for a while, and one that is taken back.
+        // One call that asks, one that runs for a while, and one that is cancelled.
         let asks = json!({ "ask": "elicitation/create", "params": form() });
         let mut asking = client
             .request("tools/call", json!({ "name": "ask", "arguments": asks }))
@@ -374,7 +374,7 @@ async fn g06_child_processes_move_and_calls_that_run_in_them_end_in_the_process_
             end.last()
         );
         if round == 1 {
-            // Two processes before at once would wait for one another.
+            // Two earlier processes at once would wait for each other.
             until("a process before to end", || {
                 is_gone(processes[round]).then_some(())
             });

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use super::fresh_path;
 
-/// What Chromium makes of a page: its whole document after it was loaded.
+/// Returns the whole document of a page after Chromium loaded it.
 pub fn browse(url: &str) -> String {
     let profile = fresh_path("chromium");
     let mut command = Command::new("chromium");

@@ -1,5 +1,5 @@
-//! A client of one revision that takes nothing on trust: every message it sees is held against the
-//! official schema of its revision, and every answer against what weir promises of all answers.
+//! A client of one revision that checks every message it sees against the official schema of its
+//! revision, and every answer against the guarantees that weir gives for all answers.
 
 use std::sync::OnceLock;
 
@@ -19,23 +19,23 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// A client without capabilities, with its session open where its revision has one.
+    /// Opens a client without capabilities, with a session if its revision has one.
     pub async fn open(url: &str, revision: Revision) -> Self {
         Self::with_capabilities(url, revision, json!({})).await
     }
 
-    /// The same with these capabilities.
+    /// Opens a client with these capabilities.
     pub async fn with_capabilities(url: &str, revision: Revision, capabilities: Value) -> Self {
         Self::opened(RawClient::new(url).with_canaries(), revision, capabilities).await
     }
 
-    /// A client without capabilities that shows this header from its first request on, such as its
-    /// credentials.
+    /// Opens a client without capabilities that sends this header from its first request on, such
+    /// as its credentials.
     pub async fn open_with_header(url: &str, revision: Revision, header: (&str, &str)) -> Self {
         Self::able_with_header(url, revision, json!({}), header).await
     }
 
-    /// The same with these capabilities.
+    /// Opens a client with these capabilities that sends this header from its first request on.
     pub async fn able_with_header(
         url: &str,
         revision: Revision,
@@ -80,7 +80,7 @@ impl Checked {
         }
     }
 
-    /// The same client, which wants log messages from `level` up.
+    /// Returns the same client, which wants log messages from `level` up.
     pub async fn wanting_logs(mut self, level: LogLevel) -> Self {
         if self.revision.is_modern() {
             self.modern.log_level = Some(level.as_str().to_owned());
@@ -94,13 +94,13 @@ impl Checked {
         self
     }
 
-    /// The same client with one more header on every request.
+    /// Returns the same client with one more header on every request.
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
         self.raw = self.raw.with_header(name, value);
         self
     }
 
-    /// What lies beneath, for what no honest client does.
+    /// Returns the raw client beneath, for requests that no correct client makes.
     pub fn raw(&self) -> &RawClient {
         &self.raw
     }
@@ -119,7 +119,7 @@ impl Checked {
         answer
     }
 
-    /// `tools/call`, to its end.
+    /// Runs `tools/call` to its end.
     pub async fn call(&self, tool: &str, arguments: Value) -> Answer {
         self.ask(
             "tools/call",
@@ -128,7 +128,7 @@ impl Checked {
         .await
     }
 
-    /// `tools/call` with a progress token, to its end.
+    /// Runs `tools/call` with a progress token to its end.
     pub async fn call_with_token(&self, tool: &str, arguments: Value, token: &Value) -> Answer {
         let meta = json!({ "progressToken": token });
         self.ask(
@@ -138,8 +138,8 @@ impl Checked {
         .await
     }
 
-    /// Begins a `tools/call`, with a progress token where there is one, and gives what comes as it
-    /// comes.
+    /// Begins a `tools/call`, with a progress token if one is given; returns the stream of its
+    /// messages.
     pub async fn start_call(&self, tool: &str, arguments: Value, token: Option<&Value>) -> Stream {
         let mut params = json!({ "name": tool, "arguments": arguments });
         if let Some(token) = token {
@@ -165,7 +165,7 @@ impl Checked {
         }
     }
 
-    /// All tools, page by page, and how many pages there were.
+    /// Returns all tools, page by page, and the number of pages.
     pub async fn pages(&self) -> (Vec<Value>, usize) {
         let (mut tools, mut pages, mut params) = (Vec::new(), 0, json!({}));
         loop {
@@ -181,7 +181,7 @@ impl Checked {
         }
     }
 
-    /// The names of all tools.
+    /// Returns the names of all tools.
     pub async fn names(&self) -> Vec<String> {
         let (tools, _) = self.pages().await;
         tools
@@ -190,8 +190,8 @@ impl Checked {
             .collect()
     }
 
-    /// A stream on which changes of the tool list arrive: the legacy GET stream, or a modern listen
-    /// whose acknowledgement has come.
+    /// Opens a stream for changes of the tool list: the legacy GET stream, or a modern listen whose
+    /// acknowledgement has come.
     pub async fn changes(&self) -> Stream {
         if !self.revision.is_modern() {
             let exchange = soon("GET", self.raw.get_stream()).await.unwrap();
@@ -222,7 +222,7 @@ impl Checked {
         stream
     }
 
-    /// Cancels a call of this client's as its revision does.
+    /// Cancels a call of this client as its revision does.
     pub async fn cancel(&self, call: Stream) -> Option<Stream> {
         if self.revision.is_modern() {
             return None;
@@ -253,7 +253,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The next message, `None` at the end.
+    /// Returns the next message, `None` at the end.
     pub async fn next(&mut self) -> Option<Value> {
         let message = soon("the next message", self.exchange.next_message()).await;
         let message = message.unwrap_or_else(|error| panic!("{}: {error}", self.answered))?;
@@ -273,7 +273,7 @@ impl Stream {
         Some(message)
     }
 
-    /// The next message, which tells that the tool list changed.
+    /// Reads the next message, which must announce that the tool list changed.
     pub async fn changed(&mut self) {
         let message = self
             .next()
@@ -282,7 +282,7 @@ impl Stream {
         assert_eq!(message["method"], "notifications/tools/list_changed");
     }
 
-    /// Everything up to the end.
+    /// Returns all messages up to the end.
     pub async fn rest(mut self) -> Vec<Value> {
         let mut messages = Vec::new();
         while let Some(message) = self.next().await {
@@ -292,9 +292,10 @@ impl Stream {
     }
 }
 
-/// Waits for something that another process must do.
+/// Waits for an event in another process.
 ///
 /// # Panics
+///
 /// After [`PATIENCE`].
 pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, wait)
@@ -302,8 +303,8 @@ pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("waited in vain: {what}"))
 }
 
-/// Holds a message that a client saw against the schema of its revision, where `MCP_SCHEMAS` says
-/// where they are, and against what no revision may see.
+/// Checks a message that a client saw against the schema of its revision, if `MCP_SCHEMAS` names
+/// the folder of the schemas, and for members that the revision must not see.
 pub fn hold(revision: Revision, answered: &str, message: &Value) {
     emitted::note(Sender::Server, revision, answered, message);
     static SCHEMAS: OnceLock<Option<Schemas>> = OnceLock::new();
@@ -327,8 +328,8 @@ pub fn hold(revision: Revision, answered: &str, message: &Value) {
         let reserved = (-32099..=-32020).contains(&code) || [-32002, -32042].contains(&code);
         assert!(defined || !reserved, "R049: {message}");
     } else {
-        // What a method that no revision knows answers with is its server's business, but for the
-        // words of other revisions.
+        // The result of a method that no revision knows is up to its server, except for the members
+        // of other revisions.
         let hints = ["ttlMs", "cacheScope"]
             .into_iter()
             .filter(|_| Method::parse(answered).is_some());

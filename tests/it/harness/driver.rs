@@ -23,8 +23,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Runs a scenario in a driver that waits, or in a new one: whether it succeeded, what was
-    /// seen, and what the driver wrote to standard error. A driver whose scenario failed has ended.
+    /// Runs a scenario in a waiting driver, or in a new one; returns if it succeeded, the events,
+    /// and the driver's standard error. A driver whose scenario failed has ended.
     pub fn attempt(program: &[String], scenario: &[String]) -> (bool, Seen, String) {
         let waiting = {
             let mut waiting = WAITING.lock().unwrap();

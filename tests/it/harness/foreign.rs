@@ -9,8 +9,8 @@ use super::driver::Driver;
 use super::process::Process;
 use super::weir::peers;
 
-/// True, with a line that says so, where this run leaves out what needs npm and Python packages
-/// (`--quick`).
+/// Returns true if this run has the npm and Python packages of the peers. With `--quick` it prints
+/// a line and returns false.
 pub fn needs_peers() -> bool {
     let quick = std::env::var_os("WEIR_QUICK").is_some();
     if quick {
@@ -28,24 +28,23 @@ pub enum Server {
     Fetch,
     FastMcp,
     LowLevel,
-    /// Of the Python SDK 2.x, with tools that ask.
+    /// A server on the Python SDK 2.x, with tools that ask.
     Asking,
-    /// An example that comes with the TypeScript SDK 1.x, as it is: its name, and the variable that
-    /// sets its port, where it speaks HTTP.
+    /// An unchanged example that comes with the TypeScript SDK 1.x: its name, and the variable that
+    /// sets its port, if it speaks HTTP.
     Example(&'static str, &'static str),
-    /// The same with its port written into it: the program is told another when it runs
-    /// (`ported.mjs`).
+    /// An example with its port in its source: `ported.mjs` gives it another one when it runs.
     Fixed(&'static str),
     TypeScript1,
-    /// Tools that change the lists of their own session. The silent one has no standing stream.
+    /// Tools that change the lists of their own session. The silent one has no GET stream.
     Toolsets,
     SilentToolsets,
     RmcpLegacy,
     RmcpModern,
     /// The conformance fixture, on the TypeScript SDK 2.x, in one era.
     Fixture(&'static str),
-    /// The conformance servers of both eras, whose questions of the legacy era are put while their
-    /// call runs.
+    /// The conformance servers of both eras, whose questions of the legacy era are asked while
+    /// their call runs.
     DualTypeScript,
     DualRust,
     DualFastMcp,
@@ -75,7 +74,7 @@ fn script(name: &str) -> String {
 }
 
 impl Server {
-    /// The words that start it on stdio.
+    /// Returns the command line that starts it on stdio.
     fn stdio(self) -> Vec<String> {
         let mut words = match self {
             Self::Everything => {
@@ -119,7 +118,7 @@ impl Server {
         words
     }
 
-    /// As a child process of weir's: the upstream's config.
+    /// Returns the upstream config of it as a child process of weir.
     pub fn as_child(self) -> Value {
         let words = self.stdio();
         let (command, arguments) = words.split_first().unwrap();
@@ -127,7 +126,7 @@ impl Server {
         json!({ "command": command, "args": arguments, "env": { "PATH": std::env::var("PATH").unwrap() } })
     }
 
-    /// As an HTTP server of its own: the process and its URL.
+    /// Starts it as an HTTP server of its own; returns the process and its URL.
     pub fn over_http(self) -> (Process, String) {
         let words = match self {
             Self::Everything => return everything("streamableHttp", "mcp"),
@@ -154,7 +153,8 @@ impl Server {
                 words
             }
             Self::DualTypeScript => node("dual.mjs"),
-            // What is not declared no client of an SDK asks for.
+            // Clients of the SDKs do not request completions of a server that does not declare
+            // them.
             Self::DualRust => {
                 vec![
                     env!("CARGO_BIN_EXE_rmcp-peer").into(),
@@ -175,7 +175,7 @@ impl Server {
 }
 
 impl Server {
-    /// As a server of HTTP+SSE alone: the process and its URL.
+    /// Starts it as a server of HTTP+SSE alone; returns the process and its URL.
     pub fn over_sse(self) -> (Process, String) {
         if matches!(self, Self::Everything) {
             return everything("sse", "sse");
@@ -194,7 +194,7 @@ fn everything(transport: &str, path: &str) -> (Process, String) {
     on_port(words, "PORT", path)
 }
 
-/// A server that takes its port from a variable, and does not print which one it got.
+/// Starts a server that takes its port from a variable, and does not print the port that it got.
 fn on_port(words: Vec<String>, variable: &str, path: &str) -> (Process, String) {
     let mut command = command(&words);
     command.env(variable, "0");
@@ -216,17 +216,17 @@ pub enum Client {
     TypeScript2(&'static str),
     Python1,
     Python2,
-    /// The same in one era, whatever the probe would find.
+    /// The same in one era, without a probe.
     Python2As(&'static str),
     Rmcp(&'static str),
 }
 
-/// What a client driver printed: one JSON object a line.
+/// The output of a client driver: one JSON object a line.
 #[derive(Debug)]
 pub struct Seen(pub Vec<Value>);
 
 impl Seen {
-    /// All lines about one kind of event.
+    /// Returns all lines about one kind of event.
     pub fn all(&self, event: &str) -> Vec<&Value> {
         self.0
             .iter()
@@ -234,14 +234,14 @@ impl Seen {
             .collect()
     }
 
-    /// The only line about it.
+    /// Returns the only line about it.
     pub fn one(&self, event: &str) -> &Value {
         let all = self.all(event);
         assert_eq!(all.len(), 1, "one `{event}` in {self:?}");
         all[0]
     }
 
-    /// The tool names of the last list.
+    /// Returns the tool names of the last list.
     pub fn names(&self) -> Vec<&str> {
         let last = *self
             .all("tools")
@@ -289,8 +289,8 @@ impl Client {
         seen
     }
 
-    /// Runs a scenario against a URL that does not let it through: what was seen, the client's
-    /// error at the end.
+    /// Runs a scenario against a URL that refuses it; returns its events, with the client's error
+    /// at the end.
     pub fn run_in_vain(self, url: &str, scenario: &[&str]) -> Seen {
         let (went_well, seen, told) = self.attempt(url, scenario);
         assert!(!went_well, "{self:?} {scenario:?}: {seen:?} {told}");
@@ -304,8 +304,8 @@ impl Client {
         if let Some(era) = era {
             words.extend(["--era".into(), era.to_owned()]);
         }
-        // An interpreter takes longer to load an SDK than a scenario takes. Whoever logs in begins
-        // without anything.
+        // An interpreter takes longer to load an SDK than a scenario takes, so drivers are kept. A
+        // login begins in a fresh process.
         if !matches!(self, Self::Rmcp(_)) && !scenario.contains(&"--auth") {
             return Driver::attempt(&program, &words);
         }
@@ -323,12 +323,12 @@ impl Client {
     }
 }
 
-/// A Python program of the peers' folder, with the packages of the SDK 2.x.
+/// Returns a Python program of the peers' folder, with the packages of the SDK 2.x.
 pub fn python_command(program: &str) -> Command {
     command(&python(".venv2", &[&script(program)]))
 }
 
-/// A Node program of the peers' folder, to be given arguments.
+/// Returns a Node program of the peers' folder, without its arguments.
 pub fn peer_command(program: &str) -> Command {
     let mut words = node(program);
     // oidc-provider and the browser want a newer Node than the SDKs do.
@@ -338,12 +338,12 @@ pub fn peer_command(program: &str) -> Command {
     command(&words)
 }
 
-/// The inspector's CLI mode: its answer, as JSON.
+/// Runs the inspector's CLI mode; returns its answer as JSON.
 pub fn inspector(url: &str, method: &[&str]) -> Value {
     inspect(&[url, "--transport", "http"], method)
 }
 
-/// The same with a server that it starts itself.
+/// Runs the inspector's CLI mode with a server that it starts itself.
 pub fn inspector_of_command(command: &[String], method: &[&str]) -> Value {
     let words: Vec<&str> = command.iter().map(String::as_str).collect();
     inspect(&words, method)
@@ -357,7 +357,7 @@ fn inspect(server: &[&str], method: &[&str]) -> Value {
         .args(server)
         .arg("--method")
         .args(method);
-    // It keeps its own settings in the home folder.
+    // It stores its own settings in the home folder.
     command.env(
         "HOME",
         std::env::temp_dir().join(format!("weir-inspector-{}", std::process::id())),

@@ -1,5 +1,5 @@
-//! What the scenarios share: the weir process, foreign processes, clients of every revision, and
-//! how to wait for things without sleeping blindly.
+//! The shared parts of the scenarios: the weir process, foreign processes, clients of every
+//! revision, and waits for conditions instead of blind sleeps.
 
 mod browser;
 mod checked;
@@ -25,12 +25,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use weir_testkit::RawClient;
 
-/// How long anything may take before a test gives up. Far above what it takes on a busy machine.
+/// The time after which a test gives up waiting. It is far above the time that any step takes on a
+/// busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Tries until `attempt` gives something.
+/// Repeats `attempt` until it returns a value.
 ///
 /// # Panics
+///
 /// After [`PATIENCE`].
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -44,8 +46,8 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The 99th percentile of so many calls, one after the other, each of which has to be answered
-/// well.
+/// Returns the 99th percentile of the times of this many calls, one after another, each of which
+/// must succeed.
 pub async fn p99(client: &RawClient, calls: usize) -> Duration {
     let mut times = Vec::with_capacity(calls);
     for number in 0..calls {
@@ -61,9 +63,10 @@ pub async fn p99(client: &RawClient, calls: usize) -> Duration {
     times[calls * 99 / 100]
 }
 
-/// The same as [`until`] for an attempt that waits itself.
+/// Does the same as [`until`] for an attempt that waits itself.
 ///
 /// # Panics
+///
 /// After [`PATIENCE`].
 pub async fn until_it<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! The TCP ports at which a process listens, from `/proc`: for programs that take port 0 and do not
-//! print which one they got.
+//! The TCP ports at which a process listens, from `/proc`, for programs that take port 0 and do not
+//! print the port that they got.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::fs;
 /// The state `TCP_LISTEN` in `/proc/net/tcp`.
 const LISTEN: &str = "0A";
 
-/// The ports at which the processes of this group listen, in ascending order.
+/// Returns the listening ports of the processes of this group, in ascending order.
 pub fn of_group(group: u32) -> Vec<u16> {
     let sockets: BTreeSet<String> = processes_of(group).flat_map(sockets_of).collect();
     let mut ports = BTreeSet::new();
@@ -41,7 +41,7 @@ fn processes_of(group: u32) -> impl Iterator<Item = u32> {
     ids.filter(move |id| group_of(*id) == Some(group))
 }
 
-/// The process group, the third field behind the program's name in `/proc/ID/stat`.
+/// Returns the process group, the third field behind the program's name in `/proc/ID/stat`.
 fn group_of(id: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     stat.rsplit(')')
@@ -52,7 +52,7 @@ fn group_of(id: u32) -> Option<u32> {
         .ok()
 }
 
-/// The inodes of the sockets that a process has open. Empty where it has ended.
+/// Returns the inodes of the sockets that a process has open; empty if it has ended.
 fn sockets_of(id: u32) -> Vec<String> {
     let Ok(open) = fs::read_dir(format!("/proc/{id}/fd")) else {
         return Vec::new();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use super::ports;
 
-/// A running child; killed, and its group with it, when dropped.
+/// A running child. Dropping it kills it and its process group.
 pub struct Process {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -15,7 +15,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it in a process group of its own, keeping what it says on both outputs.
+    /// Starts it in a process group of its own, and collects both of its outputs.
     pub fn start(mut command: Command) -> Self {
         use std::os::unix::process::CommandExt as _;
         command
@@ -34,7 +34,7 @@ impl Process {
         let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
         for stream in [out, err] {
             let (lines, bytes) = (lines.clone(), bytes.clone());
-            // Ends with the stream, which ends with the child.
+            // The thread ends with the stream, which ends with the child.
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
                     bytes.fetch_add(line.len() + 1, Ordering::Relaxed);
@@ -49,25 +49,26 @@ impl Process {
         }
     }
 
-    /// Everything said so far.
+    /// Returns its output so far.
     pub fn said(&self) -> String {
         self.lines.lock().unwrap().join("\n")
     }
 
-    /// How many bytes it said so far.
+    /// Returns the counter of the bytes that it has written.
     pub fn bytes(&self) -> Arc<AtomicUsize> {
         self.bytes.clone()
     }
 
-    /// Everything said, of a process that has ended: the threads that read it may be a little
-    /// behind.
+    /// Returns the whole output of a process that has ended: the threads that read it may be a
+    /// little behind.
     pub fn last_words(&self) -> String {
         super::until("its last words", || {
             Some(self.said()).filter(|said| !said.is_empty())
         })
     }
 
-    /// The port at which it, or a process that it started, listens. Waits until there is one.
+    /// Returns the port at which it, or a process that it started, listens. Waits until there is
+    /// one.
     pub fn listening_port(&mut self) -> u16 {
         super::until("the process to listen", || {
             assert!(!self.is_over(), "ended early: {}", self.said());
@@ -75,7 +76,7 @@ impl Process {
         })
     }
 
-    /// Waits for a line with this prefix and gives what follows it.
+    /// Waits for a line with this prefix; returns the rest of the line.
     pub fn line_after(&mut self, prefix: &str) -> String {
         super::until(&format!("`{prefix}`, got: {}", self.said()), || {
             let found = self
@@ -95,12 +96,12 @@ impl Process {
         })
     }
 
-    /// Whether it has ended.
+    /// Reports if it has ended.
     pub fn is_over(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -110,7 +111,7 @@ impl Process {
         signal(self.id(), name);
     }
 
-    /// Waits for its end and gives its exit code.
+    /// Waits for its end; returns its exit code.
     pub fn ended(&mut self) -> Option<i32> {
         super::until("the process to end", || self.child.try_wait().unwrap()).code()
     }
@@ -128,8 +129,8 @@ pub fn signal(id: u32, name: &str) {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The whole group: a server may have been started by a wrapper. Without `--`, procps takes
-        // `-1234` for options and kills the process `-1`: everything there is.
+        // The whole group: a wrapper may have started the server. Without `--`, procps takes
+        // `-1234` for options and kills the process `-1`, that is every process of the user.
         let group = format!("-{}", self.child.id());
         let _ = Command::new("kill")
             .args(["-KILL", "--", &group])

@@ -1,4 +1,4 @@
-//! The cost of an attack: how a good client fares beside it, and what weir takes of the machine
+//! The cost of an attack: the latency of a good client beside it, and the resources that weir uses
 //! meanwhile.
 
 use std::fmt::Write as _;
@@ -15,15 +15,15 @@ use weir_testkit::RawClient;
 
 use super::Weir;
 
-/// Names the file that figures are appended to, one JSON object a line. `cargo xtask hostile` makes
-/// a table of it.
+/// The variable that names the file for figures, one JSON object a line. `cargo xtask hostile`
+/// makes a table of it.
 const FILE: &str = "WEIR_FIGURES";
-/// The time between two calls of the good client, and how many of them pass between two looks at
-/// the process.
+/// The time between two calls of the good client, and the number of calls between two looks at the
+/// process.
 const PAUSE: Duration = Duration::from_millis(5);
 const SELDOM: usize = 8;
 
-/// A good client that calls a tool over and over beside an attack, and looks at weir's process.
+/// A good client that calls a tool over and over beside an attack, and watches weir's process.
 /// Ended by [`Bystander::finish`].
 pub struct Bystander {
     stop: Arc<AtomicBool>,
@@ -34,7 +34,7 @@ pub struct Bystander {
     first: Written,
 }
 
-/// What the good client and the process showed.
+/// The figures of the good client and of the process.
 #[derive(Debug)]
 pub struct Figures {
     /// Calls of the good client, and those of them that did not get their result.
@@ -44,20 +44,20 @@ pub struct Figures {
     pub refusal: Option<String>,
     /// The 99th percentile of the time that a call took.
     pub p99: Duration,
-    /// The most memory that weir had at any time, in bytes.
+    /// The peak memory of weir, in bytes.
     pub memory: usize,
-    /// The most memory during the attack less that before it, in bytes.
+    /// The peak memory during the attack less that before it, in bytes.
     pub grown: usize,
-    /// The most descriptors.
+    /// The highest number of descriptors.
     pub descriptors: usize,
-    /// Bytes a second.
+    /// Bytes of log a second.
     pub log: f64,
     pub audit: f64,
-    /// Part of one processor.
+    /// The used part of one processor.
     pub processor: f64,
 }
 
-/// What the task collects.
+/// The samples that the task collects.
 #[derive(Default)]
 struct Seen {
     times: Vec<Duration>,
@@ -90,7 +90,7 @@ impl Bystander {
         Self::calling(weir, client, "echo", None)
     }
 
-    /// The same with another tool that gives back its arguments, and with the audit's file or its
+    /// Begins to call another tool that returns its arguments; `audit` is the audit's file or its
     /// folder.
     pub fn calling(
         weir: &Weir,
@@ -124,7 +124,7 @@ impl Bystander {
         }
     }
 
-    /// Waits until it made so many calls more.
+    /// Waits until it has made this many more calls.
     pub async fn calls(&self, more: usize) {
         let wanted = self.calls.load(Ordering::Acquire) + more;
         let made = async || {
@@ -134,9 +134,10 @@ impl Bystander {
         super::until_it("calls of the bystander", made).await;
     }
 
-    /// Ends it, prints the figures of the attack `name`, and keeps them where `WEIR_FIGURES` says.
+    /// Stops the calls, prints the figures of the attack `name`, and appends them to the file that
+    /// `WEIR_FIGURES` names.
     pub async fn finish(self, name: &str) -> Figures {
-        // Also the shortest attack has some calls beside it.
+        // Even the shortest attack has some calls beside it.
         self.calls(SELDOM).await;
         self.stop.store(true, Ordering::Release);
         let mut seen = self.running.await.unwrap();
@@ -164,8 +165,11 @@ impl Bystander {
 }
 
 impl Figures {
+    /// Asserts that no call was refused.
+    ///
     /// # Panics
-    /// Where a call of the good client got no result.
+    ///
+    /// If a call of the good client got no result.
     pub fn none_refused(&self) -> &Self {
         assert_eq!(
             self.refused, 0,
@@ -203,7 +207,7 @@ impl Figures {
             "memory": self.memory, "grown": self.grown, "descriptors": self.descriptors,
             "log": self.log, "audit": self.audit, "processor": self.processor,
         });
-        // One write, so that tests beside each other do not mix their lines.
+        // One write, so that tests that run at the same time do not mix their lines.
         let appended = fs::OpenOptions::new().create(true).append(true).open(&file);
         appended
             .and_then(|mut file| file.write_all(format!("{row}\n").as_bytes()))
@@ -249,7 +253,7 @@ async fn calling(
 }
 
 impl Observed {
-    /// `None` of a process that has ended.
+    /// Returns a value of `/proc/ID/status`; `None` if the process has ended.
     fn status(&self, line: &str) -> Option<usize> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.id)).ok()?;
         let line = status.lines().find_map(|text| text.strip_prefix(line))?;
@@ -276,8 +280,8 @@ impl Observed {
         }
     }
 
-    /// Seconds of processor time, from the 14th and 15th field of `/proc/ID/stat` in ticks of 10
-    /// ms.
+    /// Returns the seconds of processor time, from the 14th and 15th field of `/proc/ID/stat` in
+    /// ticks of 10 ms.
     fn processor(&self) -> Option<f64> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.id)).ok()?;
         let mut fields = stat.rsplit(')').next()?.split_ascii_whitespace().skip(11);
@@ -286,7 +290,7 @@ impl Observed {
     }
 }
 
-/// The bytes of a file, or of all files in a folder.
+/// Returns the bytes of a file, or of all files in a folder.
 fn size(path: &Path) -> u64 {
     let files = fs::read_dir(path)
         .into_iter()

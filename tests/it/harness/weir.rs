@@ -11,10 +11,10 @@ use weir_testkit::emitted;
 
 use super::process::Process;
 
-/// Any port that is free: weir writes which one into a file.
+/// Any free port: weir writes its number into a file.
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// What a failed test shows of weir.
+/// The log filter of weir, for the output of a failed test.
 const LOG: &str = "warn,weir=debug";
 
 /// A running weir.
@@ -23,12 +23,12 @@ pub struct Weir {
     port: u16,
     admin: u16,
     folder: PathBuf,
-    /// The most memory that it may ever have had when it is dropped, in bytes.
+    /// The limit of its peak memory, checked when it is dropped, in bytes.
     bound: Option<usize>,
 }
 
 impl Weir {
-    /// Starts weir in front of these upstreams (as the config has them) and waits until it is
+    /// Starts weir in front of these upstreams (in the form of the config) and waits until it is
     /// ready.
     pub fn over(upstreams: Value) -> Self {
         Self::with(json!({ "upstreams": upstreams }))
@@ -39,13 +39,14 @@ impl Weir {
         Self::until(&[], config, "/readyz", LOG)
     }
 
-    /// The same with another log filter.
+    /// Starts weir as [`Self::with`] does, with another log filter.
     pub fn logging(config: Value, filter: &str) -> Self {
         Self::until(&[], config, "/readyz", filter)
     }
 
-    /// The same as [`Self::with`] with so many MiB as `limits.memory`. When it is dropped it must
-    /// never have had more than 1.1 times that: the promise that every flood is held to.
+    /// Starts weir as [`Self::with`] does, with this many MiB as `limits.memory`. When it is
+    /// dropped, its peak must be at most 1.1 times that: the guarantee that every flood is checked
+    /// against.
     pub fn bounded(mebibytes: usize, mut config: Value) -> Self {
         config["limits"]["memory"] = json!(format!("{mebibytes}MiB"));
         let mut weir = Self::with(config);
@@ -66,17 +67,17 @@ impl Weir {
         );
     }
 
-    /// The same, but waits only until it is alive: something that it needs is missing.
+    /// Starts weir, but waits only until it is alive: a dependency is missing.
     pub fn unready(config: Value) -> Self {
         Self::until(&[], config, "/healthz", LOG)
     }
 
-    /// The same as [`Self::with`], started by another program that is given weir's command line.
+    /// Starts weir as [`Self::with`] does, by another program that gets weir's command line.
     pub fn within(wrapper: &[&str], config: Value) -> Self {
         Self::until(wrapper, config, "/readyz", LOG)
     }
 
-    /// The same as [`Self::with`] at the config's own `listen`.
+    /// Starts weir as [`Self::with`] does, at the config's own `listen`.
     pub fn listening(config: Value) -> Self {
         Self::start(&[], config, "/readyz", LOG)
     }
@@ -107,7 +108,7 @@ impl Weir {
             .arg(&file)
             .args(["--address-file", "/dev/stdout"])
             .env("RUST_LOG", log);
-        // What a child of weir's must never see.
+        // A secret that no child of weir may see.
         command.env("WEIR_TEST_SECRET", "CANARY-of-weirs-own-environment");
         let mut process = Process::start(command);
         let addresses = process.line_after(r#"{"clients":"#);
@@ -135,12 +136,12 @@ impl Weir {
         });
     }
 
-    /// The most memory it ever had, in bytes.
+    /// Returns its peak memory, in bytes.
     pub fn peak_memory(&self) -> usize {
         self.status("VmHWM:")
     }
 
-    /// The memory it has now, in bytes.
+    /// Returns its current memory, in bytes.
     pub fn memory(&self) -> usize {
         self.status("VmRSS:")
     }
@@ -160,7 +161,7 @@ impl Weir {
             * 1024
     }
 
-    /// The sum of a metric's series whose labels contain all of these texts.
+    /// Returns the sum of a metric's series whose labels contain all of these texts.
     pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let text = self.admin("/metrics");
         let series = text.lines().filter(|line| {
@@ -172,28 +173,28 @@ impl Weir {
             .sum()
     }
 
-    /// The URL of an endpoint.
+    /// Returns the URL of an endpoint.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// A page of the admin listener: head and body.
+    /// Returns a page of the admin listener: head and body.
     pub fn admin(&self, path: &str) -> String {
         get(self.admin, path).unwrap()
     }
 
-    /// Where operators ask.
+    /// Returns the URL of the operators' listener.
     pub fn admin_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.admin)
     }
 
-    /// The config file.
+    /// Returns the path of the config file.
     pub fn config_file(&self) -> PathBuf {
         self.folder.join("weir.json")
     }
 
-    /// A copy of the config file as it is now, with the addresses that weir was given: for a
-    /// command that looks them up there.
+    /// Writes a copy of the current config file with weir's actual addresses, for a command that
+    /// looks them up there.
     pub fn config_with_addresses(&self) -> PathBuf {
         let mut config: Value =
             serde_json::from_slice(&std::fs::read(self.config_file()).unwrap()).unwrap();
@@ -204,7 +205,7 @@ impl Weir {
         copy
     }
 
-    /// Rewrites the config with other upstreams, as an editor would: by a rename.
+    /// Rewrites the config, as an editor would: by a rename.
     pub fn rewrite(&self, mut config: Value) {
         config["listen"] = json!(ANY_PORT);
         config["admin"]["listen"] = json!(ANY_PORT);
@@ -218,8 +219,7 @@ impl Weir {
         Command::new(binary()).args(arguments).output().unwrap()
     }
 
-    /// `weir tools URL` of an endpoint: the names it prints, one a line. Some upstreams may be
-    /// away.
+    /// Runs `weir tools URL` on an endpoint; returns the names. Some upstreams may be down.
     pub fn tools(&self, path: &str) -> Vec<String> {
         let output = Self::cli(&["tools", &self.url(path), "--json"]);
         let is_listed = matches!(output.status.code(), Some(0 | 4));
@@ -249,7 +249,7 @@ impl Weir {
         });
     }
 
-    /// `weir call URL TOOL JSON --json`: the result object.
+    /// Runs `weir call URL TOOL JSON --json`; returns the result object.
     pub fn call(&self, path: &str, tool: &str, arguments: &Value) -> Value {
         let output = Self::cli(&[
             "call",
@@ -275,7 +275,7 @@ impl Drop for Weir {
     }
 }
 
-/// The binary under test: named by the environment, or built beside this test.
+/// Returns the path of the binary under test: named by the environment, or built beside this test.
 pub fn binary() -> PathBuf {
     if let Some(named) = std::env::var_os("WEIR_BIN") {
         return named.into();
@@ -290,7 +290,7 @@ pub fn binary() -> PathBuf {
     beside
 }
 
-/// The ports of clients and operators in the line that `weir serve --address-file` writes.
+/// Returns the ports of clients and operators in the line that `weir serve --address-file` writes.
 fn ports(line: &str) -> [u16; 2] {
     let written: Value = serde_json::from_str(line).unwrap();
     ["clients", "operators"].map(|name| {
@@ -303,7 +303,7 @@ fn ports(line: &str) -> [u16; 2] {
     })
 }
 
-/// A path in the folder for temporary files that no other test uses; nothing is there.
+/// Returns an unused path in the folder for temporary files; no file exists at it.
 pub fn fresh_path(name: &str) -> PathBuf {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -327,7 +327,7 @@ fn get(port: u16, path: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// The folder of the foreign peers.
+/// Returns the folder of the foreign peers.
 pub fn peers() -> PathBuf {
     std::env::var_os("WEIR_PEERS").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("peers"),

@@ -1,5 +1,5 @@
-//! Upstreams that answer another request than the one they were asked, too late, or with what is no
-//! result.
+//! Upstreams that answer another request than the one they got, or too late, or with a message that
+//! is not a result.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::harness::{Process, Weir};
 
 const SIZE: usize = 5 << 20;
 
-/// weir in front of a server that answers calls so.
+/// Starts weir in front of a server that answers calls with `answer`.
 async fn before(
     answer: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static,
 ) -> (ScriptedServer, Weir) {
@@ -47,7 +47,7 @@ async fn a_late_error_without_an_id_reaches_none_of_the_next_fifteen_callers() {
     }
 }
 
-/// How much of the answer arrives, and whether it ends as an answer does.
+/// Reads an answer; returns its bytes, and if it ended in an orderly way.
 async fn read(client: &RawClient) -> (Vec<u8>, bool) {
     let mut read = Vec::new();
     let mut exchange = client.start_call("t", json!({}), json!("p")).await.unwrap();
@@ -127,7 +127,7 @@ async fn a_question_behind_content_reaches_no_client_that_declared_nothing() {
     );
 }
 
-/// Calls the tool `t` 32 times at once, and gives the bytes of each answer.
+/// Calls the tool `t` 32 times at once; returns the size of each answer in bytes.
 pub(super) async fn sizes_of_32_results(weir: &Weir) -> Vec<usize> {
     let mut calls = JoinSet::new();
     for _ in 0..32 {
@@ -150,7 +150,7 @@ async fn thirty_two_results_of_50_mib_that_say_last_whose_they_are_add_at_most_8
     for events in [false, true] {
         let large = LargeAnswer::new(events, 50 << 20).last();
         let (_server, weir) = before(move |request| large.acts(request)).await;
-        // What it needs for any call is there before.
+        // A first call, so that the memory that every call needs is allocated before.
         assert!(read(&client(&weir)).await.1);
         let begun = weir.memory();
         let sizes = sizes_of_32_results(&weir).await;

@@ -1,5 +1,5 @@
-//! Child processes that do not want to end, and what becomes of them when weir is killed, stopped,
-//! replaced, or loses its keeper.
+//! Child processes that refuse to end, and their fate when weir is killed, stopped, replaced, or
+//! loses its keeper.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use weir_wire::Revision;
 use crate::auth::api_key;
 use crate::harness::{Checked, Weir, signal, until, until_it};
 
-/// A child that notes its process id, and that of a grandchild which has left its group and its
+/// A child that records its process id, and that of a grandchild that has left its group and its
 /// session.
 struct Detaching {
     notes: PathBuf,
@@ -19,15 +19,15 @@ struct Detaching {
 
 impl Detaching {
     fn new(mock: &MockStdio) -> Self {
-        // The program that becomes the child is not the leader's group's only member: `setsid`
-        // takes one out of it.
+        // The program that becomes the child is not the only member of its group: `setsid` takes
+        // another one out of it.
         Self::running(
             mock,
             "setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; exec \"$@\"",
         )
     }
 
-    /// The same with a shell for a child, which ignores the end of its input and every signal that
+    /// Returns one whose child is a shell, which ignores the end of its input and every signal that
     /// can be ignored, and starts the program as a child of its own.
     fn staying(mock: &MockStdio) -> Self {
         let script = "trap '' TERM HUP INT; setsid sleep 300 </dev/null >/dev/null 2>&1 & echo $$ $! >> \"$0\"; \
@@ -47,7 +47,7 @@ impl Detaching {
         }
     }
 
-    /// The ids of each child and its grandchild, in the order of their starts.
+    /// Returns the ids of each child and its grandchild, in the order of their starts.
     fn noted(&self) -> Vec<[u32; 2]> {
         let text = std::fs::read_to_string(&self.notes).unwrap_or_default();
         let whole = text.lines().filter_map(|line| line.split_once(' '));
@@ -71,7 +71,7 @@ impl Drop for Detaching {
             .flatten()
             .filter(|id| is_alive(*id))
         {
-            // A test that failed leaves nothing behind.
+            // A failed test leaves no processes behind.
             let _gone = std::process::Command::new("kill")
                 .args(["-KILL", &id.to_string()])
                 .status();
@@ -88,8 +88,8 @@ fn nonce() -> u128 {
         .as_nanos()
 }
 
-/// The fields of `/proc/PID/stat` after the name: state, parent, group. Empty for a process that is
-/// gone.
+/// Returns the fields of `/proc/PID/stat` after the name: state, parent, group. Empty if the
+/// process is gone.
 fn stat(id: u32) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     text.rsplit(')')
@@ -110,7 +110,7 @@ fn until_gone(ids: &[u32]) {
     });
 }
 
-/// The parent of a child.
+/// Returns the parent of a child.
 fn keeper_of(id: u32) -> u32 {
     stat(id)[1].parse().unwrap()
 }
@@ -120,7 +120,7 @@ fn name(id: u32) -> String {
         .unwrap_or_default()
 }
 
-/// Whether the child answers.
+/// Reports if the child answers.
 async fn serves(client: &Checked) -> bool {
     client.call("one__echo", json!({})).await.result()["content"][0]["text"] == "{}"
 }
@@ -131,14 +131,14 @@ fn legacy() -> MockStdio {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e22_a_silent_child_and_what_left_its_group_end_when_weir_is_killed() {
-    // It reads nothing, not even the end of its input, and never ends by itself.
+    // The child does not read its input, so it misses the end of it, and it never ends by itself.
     let child = Detaching::new(&legacy().hang());
     let weir = Weir::over(json!({ "one": child.config }));
     let [own, below] = child.until_noted(1)[0];
     let keeper = keeper_of(own);
     assert_eq!(name(keeper).trim(), "weir-keeper");
     assert!(is_alive(own) && is_alive(below));
-    // Its id is noted before it leaves the group.
+    // Its id is recorded before it leaves the group.
     until("a group of the grandchild's own", || {
         (stat(below)[2] != stat(own)[2]).then_some(())
     });
@@ -183,7 +183,7 @@ async fn a_keeper_that_is_lost_is_noticed_and_started_again_with_its_children() 
     assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
     let [own, below] = child.until_noted(1)[0];
     let keeper = keeper_of(own);
-    // Service managers signal whole groups: only the end of weir ends it.
+    // Service managers signal whole groups: the keeper ends only with weir.
     for name in ["TERM", "HUP", "INT"] {
         signal(keeper, name);
     }
@@ -202,7 +202,7 @@ async fn a_keeper_that_is_lost_is_noticed_and_started_again_with_its_children() 
     let [next, _] = *child.until_noted(2).last().unwrap();
     assert_ne!(keeper_of(next), keeper);
     assert_eq!(name(keeper_of(next)).trim(), "weir-keeper");
-    // What the keeper can no longer end weir does.
+    // weir ends the processes that the keeper can no longer end.
     until_gone(&[own, below]);
 }
 
@@ -282,7 +282,8 @@ async fn where_all_processes_are_in_use_callers_are_told_and_other_upstreams_ser
             &[r#"upstream="one""#]
         ) >= 1.0
     );
-    // It is theirs who have it, and says nothing about the upstream or others.
+    // The caller that has the process keeps it: the refusal affects neither it, nor the upstream,
+    // nor other upstreams.
     assert_eq!(
         ann.call("one__echo", json!({ "n": 3 }))
             .await
@@ -329,7 +330,7 @@ async fn a_process_that_takes_over_has_the_same_keeper_and_the_same_children_and
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert_eq!(client.call("one__echo", json!({})).await.text(), "{}");
     assert!(is_alive(old) && is_alive(old_below), "both have moved");
-    // What ends is started again, by the same keeper.
+    // A child that ends is started again, by the same keeper.
     signal(old, "KILL");
     until_gone(&[old, old_below]);
     until_it("another child", async || {

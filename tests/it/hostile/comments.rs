@@ -1,6 +1,6 @@
-//! Upstreams that write comments without end on their streams of events. What a stream takes of
-//! them is bounded, whatever deadlines allow: the call ends with a clear error, a stream beside
-//! calls is opened anew after a pause, and others notice nothing.
+//! Upstreams that write comments without end on their event streams. The bytes that weir reads of
+//! them are bounded, even if deadlines allow more: the call ends with a clear error, a stream
+//! beside calls is opened again after a pause, and other clients are not affected.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use weir_testkit::{Behaviour, Mockup, RawClient, ScriptedServer};
 
 use crate::harness::{Bystander, Weir, soon, until_it};
 
-/// What one connection may take: the buffers of its sockets, and the bound of weir's own, which is
+/// The bytes that one connection may take: the buffers of its sockets, and weir's own bound of
 /// about a mebibyte.
 const MOST_TAKEN: usize = 12 << 20;
 const MOST_GROWN: usize = 64 << 20;
 
-/// What brings nothing, over and over, 16 KiB at a time.
+/// Returns byte sequences without a message, in pieces of 16 KiB, to be repeated.
 fn floods() -> [(&'static str, Vec<u8>); 5] {
     let many = |one: &str| one.repeat((16 << 10) / one.len() + 1).into_bytes();
     [
@@ -27,7 +27,7 @@ fn floods() -> [(&'static str, Vec<u8>); 5] {
     ]
 }
 
-/// The first bytes of a stream of events. A comment begins, which one flood goes on with.
+/// The first bytes of an event stream. A comment begins, and one of the floods continues it.
 const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n:\n";
 
 fn stream(name: &str, flood: &[u8]) -> Vec<Act> {
@@ -42,7 +42,7 @@ fn stream(name: &str, flood: &[u8]) -> Vec<Act> {
     ]
 }
 
-/// weir in front of this server at `/bad` and a good one at `/good`.
+/// Starts weir in front of this server at `/bad` and a good one at `/good`.
 async fn staged(bad: &ScriptedServer, mut upstream: Value) -> (Mockup, Weir) {
     let good = Mockup::modern()
         .tool("echo", Behaviour::echo())
@@ -73,7 +73,7 @@ async fn ended(bystander: Bystander, attack: &str) {
     );
 }
 
-/// The usual deadlines hold: 5 minutes without a sign of life.
+/// The default deadlines hold: 5 minutes without activity.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn comments_without_end_on_a_calls_stream_end_the_call_at_their_bound() {
     for (name, flood) in floods() {
@@ -106,8 +106,8 @@ async fn comments_without_end_on_a_calls_stream_end_the_call_at_their_bound() {
     }
 }
 
-/// A modern server's answer to `subscriptions/listen`, an older one's to GET, and the stream of
-/// HTTP+SSE.
+/// A modern server's answer to `subscriptions/listen`, a legacy server's answer to GET, and the
+/// stream of HTTP+SSE.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn comments_without_end_beside_calls_end_their_stream_which_is_opened_anew() {
     for (name, flood) in floods() {
@@ -128,7 +128,7 @@ async fn comments_without_end_beside_calls_end_their_stream_which_is_opened_anew
             };
             let (_good, weir) = staged(&bad, json!({ "protocol": protocol })).await;
             let bystander = beside(&weir);
-            // A stream that is read for ever is opened once.
+            // A stream that is read for ever would be opened once.
             until_it(&attack, async || (streams() >= 3).then_some(())).await;
             bystander.calls(20).await;
             ended(bystander, &attack).await;

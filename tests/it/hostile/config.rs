@@ -1,5 +1,5 @@
-//! Config files that lost a part of what they said, and listening sockets that are bound elsewhere
-//! than the file says: none of them opens what was closed.
+//! Config files that lost a part of their text, and listening sockets that are bound elsewhere than
+//! the file says: none of them lifts a protection.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use crate::harness::{Process, binary, fresh_path, until};
 /// The operators' token of these tests.
 const TOKEN: &str = "weir_0123456789_of-the-operators";
 
-/// A folder with a config file, gone with the value.
+/// A folder with a config file. It is removed when the value is dropped.
 struct ConfigFolder(PathBuf);
 
 impl ConfigFolder {
@@ -46,7 +46,7 @@ impl Drop for ConfigFolder {
     }
 }
 
-/// weir with a config whose listeners may be bound to any address.
+/// weir with a config and any bound addresses of its listeners.
 struct Bound {
     process: Process,
     folder: ConfigFolder,
@@ -103,7 +103,7 @@ impl Bound {
         self.refuses("weir.yaml", text);
     }
 
-    /// The same for any of its files.
+    /// Rewrites any of its files, and waits until weir refuses it.
     fn refuses(&self, name: &str, text: &str) {
         let refusals = || self.process.said().matches("nothing was changed").count();
         let before = refusals();
@@ -111,7 +111,7 @@ impl Bound {
         until("the refusal", || (refusals() > before).then_some(()));
     }
 
-    /// Rewrites the config, and waits until none is refused any more.
+    /// Rewrites the config, and waits until no config is refused any more.
     fn is_taken(&self, text: &str) {
         self.folder.write("weir.yaml", text);
         until("the file to be taken", || {
@@ -119,7 +119,7 @@ impl Bound {
         });
     }
 
-    /// The reasons for which the config in the files is refused.
+    /// Returns the reasons for the refusal of the config in the files.
     fn refused_for(&self) -> Vec<String> {
         let page = ask(self.operators, "GET /metrics", "", "").1;
         let series = page
@@ -129,7 +129,7 @@ impl Bound {
         raised.map(str::to_owned).collect()
     }
 
-    /// `weir admin reload` with these words: its exit code and what it said.
+    /// Runs `weir admin reload` with these arguments; returns its exit code and its output.
     fn reload(&self, words: &[&str]) -> (Option<i32>, String) {
         let url = format!("http://127.0.0.1:{}", self.operators);
         let mut command = Command::new(binary());
@@ -144,7 +144,7 @@ impl Bound {
         )
     }
 
-    /// The status of a list of tools for a client with this key.
+    /// Returns the status of a list of tools for a client with this key.
     fn list(&self, key: Option<&str>) -> u16 {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": {
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -159,7 +159,7 @@ impl Bound {
         ask(self.clients, "POST /mcp", &headers, &body.to_string()).0
     }
 
-    /// The status of the operators' API without a token.
+    /// Returns the status of the operators' API without a token.
     fn operate(&self) -> u16 {
         ask(self.operators, "GET /admin/upstreams", "", "").0
     }
@@ -173,7 +173,7 @@ impl Drop for Bound {
     }
 }
 
-/// One request over loopback: the status and the whole answer.
+/// Sends one request over loopback; returns the status and the whole answer.
 fn ask(port: u16, line: &str, headers: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let length = body.len();
@@ -187,8 +187,8 @@ fn ask(port: u16, line: &str, headers: &str, body: &str) -> (u16, String) {
     (answer.split(' ').nth(1).unwrap().parse().unwrap(), answer)
 }
 
-/// A config that serves every address of the machine, in an order in which a cut leaves no `auth`
-/// and no `listen`.
+/// Returns a config that listens on every address of the machine, in an order in which a cut leaves
+/// neither `auth` nor `listen`.
 fn wide(upstream: &Mockup, entry: &serde_json::Value) -> [String; 2] {
     let url = upstream.url();
     let head = format!("public_url: http://127.0.0.1:1\nupstreams:\n  one: {{ url: \"{url}\" }}\n");
@@ -229,8 +229,8 @@ async fn g01_a_process_that_takes_over_judges_the_sockets_it_is_given() {
     let head = format!("upstreams:\n  one: {{ url: \"{url}\" }}\n");
     let open = "auth: { mode: none, allow_anyone: true }\nlisten: 0.0.0.0:0\nadmin: { listen: \"127.0.0.1:0\" }\n";
     let weir = Bound::start(&format!("{head}{open}"));
-    // Good for a process that binds what the file says, and not for one that is given a socket of
-    // every address.
+    // Good for a process that binds the file's own addresses, and not for one that inherits a
+    // socket of every address.
     weir.is_refused(&format!(
         "{head}listen: 127.0.0.1:0\nadmin: {{ listen: \"127.0.0.1:0\" }}\n"
     ));
@@ -241,7 +241,7 @@ async fn g01_a_process_that_takes_over_judges_the_sockets_it_is_given() {
             .contains("this process goes on")
             .then_some(())
     });
-    // It says so when it ends, which is after it has let go of the line to this one.
+    // The new process reports it when it ends, after it has closed its channel to the old one.
     until("the other process's words", || {
         weir.process
             .said()
@@ -300,7 +300,7 @@ fn g05_a_start_judges_the_sockets_of_a_service_manager_by_where_they_are_bound()
     }
 }
 
-/// A config on loopback in sections, each of which protects something.
+/// Returns a config on loopback in sections, each with a protection.
 fn protected(upstream: &Mockup, entry: &serde_json::Value, audit: &str) -> [String; 7] {
     let listen = "listen: 127.0.0.1:0\npublic_url: http://127.0.0.1:1\n";
     [
@@ -317,7 +317,7 @@ fn protected(upstream: &Mockup, entry: &serde_json::Value, audit: &str) -> [Stri
     ]
 }
 
-/// A key that is good for the scope of [`protected`].
+/// Returns a key that is good for the scope of [`protected`].
 fn scoped_key() -> (String, serde_json::Value) {
     let (key, mut entry) = api_key("build");
     entry["scopes"] = json!(["mcp"]);
@@ -348,7 +348,7 @@ async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
             "cut before `{reason}`"
         );
     }
-    // Equal complaints are said once: an empty file, then one whose key has no value.
+    // Equal errors are reported once: an empty file, then one whose key has no value.
     for nothing in [String::new(), format!("{}auth:\n", sections[0])] {
         weir.is_refused(&nothing);
         assert_eq!(
@@ -371,7 +371,7 @@ async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
         "none has to be said twice"
     );
     weir.is_taken(&sections.concat());
-    // What is given up by name is given up.
+    // A protection that the file turns off by name is off.
     let open = [
         sections[0].as_str(),
         "admin: { listen: 127.0.0.1:0, auth: off }\nauth: { mode: none, allow_anyone: true }\npolicy: off\n",
@@ -390,7 +390,7 @@ async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gi
     let (key, entry) = scoped_key();
     let [head, admin, auth, policy, ..] = protected(&upstream, &entry, "audit.jsonl");
     let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
-    // Each part, what is lost of it, and the reason that is raised then.
+    // Each section, the part of it that is lost, and the reason that is raised then.
     let parts = [
         (
             "rates: { principal: { rate: 1000/s }",
@@ -442,7 +442,7 @@ async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gi
         assert_eq!(weir.refused_for(), [*reason]);
         weir.is_taken(&text(None));
         if !place.is_empty() {
-            // Given up by its place, and back again.
+            // Turned off by its path, and on again.
             weir.is_refused(&text(Some(at)));
             weir.is_taken(&format!("{}allow_weaker: [{place}]\n", text(Some(at))));
             weir.is_taken(&text(None));
@@ -466,7 +466,7 @@ async fn g01_an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
     let weir = Bound::start(&sections.concat());
     weir.is_refused(&weaker);
     assert_eq!(weir.refused_for(), ["rates"]);
-    // Neither a plain reload takes it nor a new process.
+    // Neither a plain reload accepts it nor a new process.
     let (code, said) = weir.reload(&[]);
     assert!(
         code == Some(1) && said.contains("rates: off") && said.contains("--allow-weaker"),

@@ -1,4 +1,4 @@
-//! Floods: messages that no side takes, and what they cost in descriptors and memory.
+//! Floods: messages that the receiver does not read, and their cost in descriptors and memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use weir_wire::Revision;
 
 use crate::harness::{Bystander, Weir, until, until_it};
 
-/// Connections that one upstream may have for posts, watches and single requests, far below what
-/// floods once took.
+/// The number of connections that one upstream may have for posts, listen streams and single
+/// requests, far below the number that floods once took.
 const FEW: usize = 24;
 
-/// weir in front of a hostile upstream at `/bad` and a good one at `/good`.
+/// Starts weir in front of a hostile upstream at `/bad` and a good one at `/good`.
 async fn stage(plan: Plan) -> (FloodingServer, Mockup, Weir) {
     staged(plan, 300, json!({})).await
 }
 
-/// The same with so many MiB of memory and these limits.
+/// Starts the same with this many MiB of memory and these limits.
 async fn staged(
     plan: Plan,
     mebibytes: usize,
@@ -46,12 +46,12 @@ async fn staged(
     (bad, good, weir)
 }
 
-/// A good client of the good upstream.
+/// Starts a good client of the good upstream.
 fn beside(weir: &Weir) -> Bystander {
     Bystander::beside(weir, RawClient::new(&weir.url("/good")).modern())
 }
 
-/// File descriptors of weir.
+/// Returns the number of weir's file descriptors.
 fn descriptors(weir: &Weir) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", weir.process.id()))
         .unwrap()
@@ -96,7 +96,7 @@ async fn six_thousand_pings_on_a_watch_stream_take_one_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_does_not_take_256_answers_ends_and_another_is_opened() {
-    // Each is answered with an error that the server has to get.
+    // Each is answered with an error that the server has to receive.
     let ask = |nth: usize| format!(r#"{{"jsonrpc":"2.0","id":{nth},"method":"no/such"}}"#);
     let plan = Plan {
         says: Some((Arc::new(ask), 1000)),
@@ -132,10 +132,11 @@ async fn a_session_that_does_not_take_256_answers_ends_and_another_is_opened() {
     );
 }
 
-/// A server of HTTP+SSE that asks twenty questions at a time on its stream, and takes no answer.
+/// Starts a server of HTTP+SSE that asks twenty questions at a time on its stream, and accepts no
+/// answer.
 async fn asks_and_takes_no_answer() -> ScriptedServer {
-    // One result that does for `initialize` and for a list, under each of weir's first ids: the
-    // stream was opened before they came.
+    // One result that serves `initialize` and a list, under each of weir's first ids: the stream
+    // was opened before they came.
     let result = json!({
         "protocolVersion": "2024-11-05", "serverInfo": { "name": "deaf", "version": "1" },
         "capabilities": { "tools": {} }, "tools": [{ "name": "t", "inputSchema": { "type": "object" } }],
@@ -169,7 +170,7 @@ async fn a_line_of_http_sse_that_does_not_take_256_answers_ends_and_another_is_o
         .await;
     let config = json!({
         "upstreams": {
-            // A post that hangs ends the line, too, and not before 256 messages wait.
+            // A post that hangs ends the stream, too, and not before 256 messages wait.
             "bad": { "url": bad.url(), "protocol": "sse", "deadlines": { "list": "60s" } },
             "good": { "url": good.url() },
         },
@@ -190,7 +191,7 @@ async fn a_line_of_http_sse_that_does_not_take_256_answers_ends_and_another_is_o
         )
     };
     tokio::task::block_in_place(|| until("the end of the line", || (ended() >= 1.0).then_some(())));
-    // Those of the probe and of the line that ended are two.
+    // The first two are of the probe and of the stream that ended.
     until_it("another line", async || (lines() >= 3).then_some(())).await;
     is_well(&weir).await;
     bystander
@@ -317,7 +318,7 @@ async fn questions_flooded_beside_a_stalled_large_result_are_not_kept() {
         .await
         .unwrap();
     let before = weir.memory();
-    // Nobody reads its body.
+    // The client does not read its body.
     let stalled = client
         .start_call("echo", json!({}), json!(1))
         .await
@@ -336,8 +337,8 @@ async fn questions_flooded_beside_a_stalled_large_result_are_not_kept() {
     drop(stalled);
 }
 
-/// Sends a request of 1 MB but for its last byte, and gives the first line of what comes back, if
-/// anything does.
+/// Sends a request of 1 MB except for its last byte; returns the first line of the answer, if one
+/// comes.
 async fn half_a_request(address: String) -> Option<String> {
     let mut stream = TcpStream::connect(&address).await.ok()?;
     let head = format!(
@@ -346,7 +347,7 @@ async fn half_a_request(address: String) -> Option<String> {
     stream.write_all(head.as_bytes()).await.ok()?;
     let chunk = [b' '; 9999];
     for _ in 0..100 {
-        // Who is refused need not send the rest.
+        // A refused client need not send the rest.
         if stream.write_all(&chunk).await.is_err() {
             break;
         }
@@ -370,7 +371,7 @@ async fn four_hundred_megabytes_of_bodies_stay_within_the_memory_of_the_process(
     }
     let refused = || weir.metric("weir_memory_refused_total", &["bodies"]);
     tokio::task::block_in_place(|| until("refusals", || (refused() >= 100.0).then_some(())));
-    // Small requests need nothing of what the others fight for.
+    // Small requests do not need the memory that the large ones compete for.
     is_well(&weir).await;
     let answers = senders.join_all().await;
     let shed = answers
@@ -413,7 +414,7 @@ async fn clients_that_take_every_descriptor_leave_some_to_operators_and_reloads(
     other["endpoints"]["/other"] = json!({ "upstream": "good" });
     weir.rewrite(other);
     tokio::task::block_in_place(|| until("a reload", || (reloads() > before).then_some(())));
-    // An upstream can still be reached, as soon as weir has seen that clients left.
+    // An upstream can be reached again as soon as weir has noticed that clients left.
     drop(held.split_off(most / 4));
     until_it("descriptors to be given back", async || {
         (descriptors(&weir) <= most / 2).then_some(())

@@ -1,6 +1,6 @@
-//! Upstreams over HTTP/2 that send what no good server does. The call that meets it ends with a
-//! clear error and in bounded time, and what it costs is bounded: bytes that weir takes of the
-//! server, memory, descriptors, connections. Another upstream and another client notice nothing.
+//! Upstreams over HTTP/2 that violate the protocol. The affected call ends with a clear error and
+//! in bounded time, and its cost is bounded: bytes that weir reads of the server, memory,
+//! descriptors, connections. Another upstream and another client are not affected.
 
 mod floods;
 mod over_tls;
@@ -22,13 +22,13 @@ use crate::harness::{Bystander, Weir, soon, until, until_it};
 /// Calls of the upstream under attack: some at once, and one after those.
 const AT_ONCE: usize = 6;
 const AFTER: usize = 1;
-/// What weir may take on one connection of a server that writes without end: what fits into the
-/// buffers of the sockets, and the bound of its own.
+/// The bytes that weir may read on one connection of a server that writes without end: the buffers
+/// of the sockets, and weir's own bound.
 const MOST_TAKEN: usize = 12 << 20;
-/// By how much weir may grow.
+/// The bytes that weir may grow by.
 const MOST_GROWN: usize = 64 << 20;
-/// Descriptors beside those of before: the connections of the callers, the bystander and the
-/// operators' pages, and of the upstream.
+/// Additional descriptors: the connections of the callers, the bystander and the operators' pages,
+/// and of the upstream.
 const MOST_MORE: usize = 48;
 
 /// weir in front of a hostile upstream at `/bad` and a good one at `/good`.
@@ -43,7 +43,7 @@ impl Scene {
         Self::with(plan, "1s").await
     }
 
-    /// With this limit between two signs of life.
+    /// Starts a scene with this idle timeout.
     async fn with(plan: H2Plan, idle: &str) -> Self {
         let (bad, mut upstream) = if over_tls::is_meant() {
             over_tls::start(plan).await
@@ -75,7 +75,7 @@ impl Scene {
         RawClient::new(&self.weir.url(path)).modern()
     }
 
-    /// Calls of the hostile upstream beside a good client of the good one. Gives the answers to the
+    /// Calls the hostile upstream beside a good client of the good one; returns the answers to the
     /// first.
     async fn attacked(&self, name: &str, arguments: Value) -> Vec<Answer> {
         let before = descriptors(&self.weir);
@@ -132,8 +132,8 @@ fn descriptors(weir: &Weir) -> usize {
         .count()
 }
 
-/// A clear error: HTTP 200, a result that is one or a JSON-RPC error, with words and nothing of the
-/// server's own.
+/// Asserts a clear error: HTTP 200, an error result or a JSON-RPC error, with a text of weir's own
+/// alone.
 fn failed(name: &str, answer: &Answer) {
     assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
     let last = answer.last();
@@ -149,7 +149,7 @@ fn failed(name: &str, answer: &Answer) {
     assert!(!text.chars().any(char::is_control), "{name}: {text:?}");
 }
 
-/// Runs one attack, in which every call fails; gives the scene to look at.
+/// Runs one attack, in which every call fails; returns the scene.
 async fn fails(name: &str, plan: H2Plan) -> Scene {
     let scene = Scene::new(plan).await;
     let answers = scene.attacked(name, json!({})).await;
@@ -171,7 +171,7 @@ type Attack = (
     Box<dyn Fn(&H2Request) -> Vec<H2Act> + Send + Sync>,
 );
 
-/// Runs them one after the other.
+/// Runs the attacks one after another.
 async fn all_fail(attacks: Vec<Attack>) {
     for (name, attack) in attacks {
         let scene = fails(name, H2Plan::on_calls(attack)).await;
@@ -191,7 +191,7 @@ async fn all_fail(attacks: Vec<Attack>) {
 
 const JSON: (&str, &str) = ("content-type", "application/json");
 
-/// A good result, as text.
+/// Returns a good result, as text.
 fn result(request: &H2Request) -> String {
     json!({ "jsonrpc": "2.0", "id": request.id(), "result": { "resultType": "complete", "content": [] } }).to_string()
 }
@@ -215,7 +215,7 @@ async fn a_head_that_breaks_the_protocol_is_a_clear_error() {
         ),
         (
             "a table that grows",
-            // A change of the table's size to 2^30, which weir never allowed.
+            // A change of the table's size to 2^30, larger than weir allowed.
             Box::new(|request| {
                 vec![write(head(
                     request.stream,
@@ -542,12 +542,13 @@ async fn a_body_that_is_no_answer_is_a_clear_error() {
     .await;
 }
 
-/// A header of 4 KB that goes into the table, and is then named 16,000 times by a byte each.
+/// Returns a header of 4 KB that goes into the table, and is then named 16,000 times by a byte
+/// each.
 fn bomb(stream: u32) -> Vec<u8> {
     let mut block = vec![0x88];
     let mut entry = Vec::new();
     literal(&mut entry, "x", &"y".repeat(3900));
-    // With indexing (RFC 7541, 6.2.1).
+    // With indexing (RFC 7541, section 6.2.1).
     entry[0] = 0x40;
     block.extend(entry);
     block.extend([0xbe; 16_000]);
@@ -585,8 +586,7 @@ async fn an_answer_without_end_is_cut_off_at_its_bound() {
     let bystander = Bystander::beside(&scene.weir, scene.client("/good"));
     bystander.calls(4).await;
     for _ in 0..3 {
-        // The server's word that it is the answer to this call came first, so that it streams: it
-        // is broken off.
+        // The envelope with this call's id came first, so the answer streams: it is cut off.
         let broken = soon(name, scene.client("/bad").call("t", json!({}))).await;
         if let Ok(answer) = broken {
             failed(name, &answer);
@@ -604,7 +604,7 @@ async fn an_answer_without_end_is_cut_off_at_its_bound() {
         "{} MiB more",
         figures.grown >> 20
     );
-    // What comes for a stream that was reset is passed over for a moment; then the connection ends.
+    // weir ignores frames for a stream that was reset for a moment; then the connection ends.
     until_it("the end of the connections", async || {
         (scene.bad.open() == 0).then_some(())
     })
@@ -613,7 +613,7 @@ async fn an_answer_without_end_is_cut_off_at_its_bound() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_hostile_stream_costs_no_other_call_of_the_same_server_more_than_its_connection() {
-    // Every second call is answered as it should be.
+    // Every second call is answered correctly.
     let nth = std::sync::atomic::AtomicUsize::new(0);
     let script = move |request: &H2Request| {
         let odd = request.method() == "tools/call"

@@ -1,7 +1,7 @@
-//! Those whom weir asks about identities, gone bad: introspection endpoints (RFC 7662),
-//! authorization servers that exchange tokens (RFC 8693), key sets and their metadata. Whatever
-//! they answer, nobody gets in whom they did not vouch for in the exact form, no upstream gets what
-//! is no token for it, and what they cost is bounded.
+//! Compromised identity services: introspection endpoints (RFC 7662), authorization servers that
+//! exchange tokens (RFC 8693), key sets and their metadata. For every answer, weir accepts only
+//! principals that the service confirmed in the exact form. No upstream gets a value that is not a
+//! token for it, and the cost is bounded.
 
 mod exchange;
 
@@ -19,10 +19,10 @@ use weir_testkit::{Behaviour, Idp, Mockup, RawClient, ScriptedRequest, ScriptedS
 use crate::auth::{api_key, bearer};
 use crate::harness::{Bystander, Weir, soon, until_it};
 
-/// What weir may take of one answer without end: what fits into the buffers of the sockets, and its
-/// own bound.
+/// The bytes that weir may read of one endless answer: the buffers of the sockets, and weir's own
+/// bound.
 const MOST_TAKEN: usize = 16 << 20;
-/// By how much weir may grow.
+/// The bytes that weir may grow by.
 const MOST_GROWN: usize = 64 << 20;
 
 fn text(status: &str, headers: &str, body: &str) -> Vec<Act> {
@@ -50,7 +50,8 @@ fn redirect(status: &str, to: &str) -> Vec<Act> {
     text(status, &format!("location: {to}\r\n"), "")
 }
 
-/// What any of them may do instead of answering. `decoy` is a place that nobody may be sent to.
+/// Returns misbehaviours that any of the services may show instead of an answer. weir must not
+/// follow a redirect to `decoy`.
 fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<Act>)> {
     let many = |bytes: &[u8]| Act::Endless(bytes.repeat((16 << 10) / bytes.len() + 1).into());
     let chunked =
@@ -167,14 +168,14 @@ fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<Act>)> {
     ]
 }
 
-/// The part of a form's field up to the next one.
+/// Returns the value of a form's field, up to the next field.
 fn field<'a>(form: &'a str, name: &str) -> &'a str {
     form.split('&')
         .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
         .unwrap_or_default()
 }
 
-/// The path of a request, up to a `?`.
+/// Returns the path of a request, up to a `?`.
 fn path(request: &ScriptedRequest) -> &str {
     request
         .head
@@ -197,7 +198,7 @@ async fn good() -> Mockup {
         .await
 }
 
-/// Waits until a token gets in, which takes as long as the tool takes to be listed.
+/// Waits until a token is accepted, which takes as long as the tool takes to be listed.
 async fn gets_in(client: &RawClient, tool: &str) {
     until_it("a good call", async || {
         let answer = client.call(tool, json!({})).await.unwrap();
@@ -209,8 +210,8 @@ async fn gets_in(client: &RawClient, tool: &str) {
     .await;
 }
 
-/// Answers about a token of `eve`, none of which is one about an active token; and a good one about
-/// one of `ada`.
+/// Returns answers about a token of `eve`, all of them invalid for an active token; and a good one
+/// about one of `ada`.
 fn introspections(decoy: &str) -> (Vec<(String, Vec<Act>)>, String) {
     let far = now() + 3600;
     let claims = |name: &str, value: Value| {
@@ -288,7 +289,7 @@ fn introspections(decoy: &str) -> (Vec<(String, Vec<Act>)>, String) {
     ];
     for (name, values) in odd {
         for (number, value) in values.into_iter().enumerate() {
-            // A list of words is a list of texts, which is one of scopes.
+            // A list of words is also a list of strings, a valid form of scopes.
             if name == "scope" && number == 4 {
                 continue;
             }
@@ -379,7 +380,7 @@ async fn whatever_introspection_answers_only_an_active_token_in_its_exact_form_g
             "{name}: {body}"
         );
     }
-    // One that was good is asked about again and is as good as before.
+    // A good token is introspected again and is as good as before.
     gets_in(&bearer(&url, "of-ada-2").modern(), "tool_0000").await;
     let figures = bystander
         .finish("an introspection endpoint that answers all it can think of")
@@ -448,7 +449,7 @@ async fn an_introspected_token_ends_when_it_says_whatever_becomes_of_its_issuer(
     }
 }
 
-/// What stands where an issuer's keys should be.
+/// Returns bad answers in place of an issuer's keys.
 fn key_sets(decoy: &str, forger: &Signer) -> HashMap<String, Vec<Act>> {
     let mut cases: HashMap<String, Vec<Act>> = misdeeds(decoy)
         .into_iter()
@@ -479,7 +480,8 @@ fn key_sets(decoy: &str, forger: &Signer) -> HashMap<String, Vec<Act>> {
     cases
 }
 
-/// Issuers at `origin` of these names, some of whose keys are found by metadata; and a good one.
+/// Returns issuers at `origin` with these names, some with keys that are found by metadata; and a
+/// good one.
 fn issuers(origin: &str, names: &[String], idp: &Idp) -> Vec<Value> {
     names
         .iter()
@@ -502,7 +504,7 @@ async fn whatever_stands_where_keys_should_be_lets_nobody_in_and_those_of_others
     let (idp, forger) = (Idp::start().await, Arc::new(Signer::es256("key-1")));
     let cases = key_sets(&decoy.origin(), &forger);
     let mut names: Vec<String> = cases.keys().cloned().collect();
-    // Metadata that points elsewhere, or is another's.
+    // Metadata that points elsewhere, or belongs to another issuer.
     let elsewhere = [
         ("at-link-local", "http://169.254.169.254/keys".to_owned()),
         ("at-decoy", format!("{}/keys", decoy.origin())),
@@ -536,7 +538,7 @@ async fn whatever_stands_where_keys_should_be_lets_nobody_in_and_those_of_others
             if name == "keys" {
                 return said(&json!({ "keys": [forger.jwk()] }).to_string());
             }
-            // The place of keys, as the config says, and every other place of metadata.
+            // The URL of keys, as the config has it, and every other URL of metadata.
             cases.get(name).cloned().unwrap_or_else(|| text("404 None", "", ""))
         }
     })
@@ -596,7 +598,7 @@ async fn whatever_stands_where_keys_should_be_lets_nobody_in_and_those_of_others
     );
     assert_eq!(victim.total_executions(), before + 1);
     assert_eq!(decoy.accepted(), 0, "weir went where it was pointed");
-    // A failure is tried again after a second, then after longer and longer.
+    // A failed fetch is retried after a second, then after longer and longer pauses.
     assert!(
         server.written() <= 8 * endless * MOST_TAKEN,
         "weir took {} MiB",

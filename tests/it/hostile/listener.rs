@@ -1,5 +1,5 @@
-//! Clients that open much and read nothing: what they may hold is bounded, and the others are
-//! served.
+//! Clients that open many connections or streams and do not read: the resources that they hold are
+//! bounded, and other clients are served.
 
 use std::io::Read as _;
 use std::net::TcpStream;
@@ -14,7 +14,8 @@ use weir_wire::Revision;
 use crate::abuse::{Stage, in_time};
 use crate::harness::{Bystander, Weir};
 
-/// Requests of `connections` connections, 100 each, whose answers have no window to be sent in.
+/// Opens `connections` connections with 100 requests each, whose answers have no window to be sent
+/// in.
 async fn without_window(stage: &Stage, connections: usize, path: &str) -> Vec<H2Client> {
     let mut open = Vec::with_capacity(connections);
     for _ in 0..connections {
@@ -78,7 +79,7 @@ async fn a12_a_client_that_reads_gets_eight_large_answers_at_once() {
         .modern()
         .with_http2()
         .keeping_connections();
-    // The one connection of all that follow.
+    // The one connection of all later calls.
     assert_eq!(
         client.call("near__echo", json!({})).await.unwrap().text(),
         "{}"
@@ -104,14 +105,14 @@ async fn a13_silent_connections_to_the_operators_listener_keep_no_probe_out() {
         .admin_url()
         .trim_start_matches("http://")
         .to_owned();
-    // Twice as many as there may be, from one address, as all on this machine are.
+    // Twice the limit of connections, all from one address, as all on this machine are.
     let mut silent: Vec<TcpStream> = (0..128)
         .map(|_| TcpStream::connect(&address).unwrap())
         .collect();
     for page in ["/healthz", "/readyz", "/metrics"] {
         assert!(stage.weir.admin(page).starts_with("HTTP/1.1 200"), "{page}");
     }
-    // The first went for those that came later, and the last is still there.
+    // The first were closed for later ones, and the last is still open.
     assert_eq!(silent[0].read(&mut [0; 1]).unwrap_or(0), 0);
     let last = silent.last_mut().unwrap();
     last.set_nonblocking(true).unwrap();
@@ -147,7 +148,7 @@ async fn a17_a_port_in_a_host_is_digits_alone() {
         let answer = in_time("an answer", client.until(|frame| frame.stream == 1))
             .await
             .unwrap();
-        // 405: GET without a session.
+        // 405: a GET without a session.
         assert_eq!(
             answer.status(),
             Some(if good { 405 } else { 400 }),
@@ -164,7 +165,7 @@ async fn a17_a_port_in_a_host_is_digits_alone() {
     }
 }
 
-/// The head of a request with a body of so many bytes.
+/// Returns the head of a request with a body of this length.
 fn head(host: &str, body: usize) -> String {
     format!(
         "POST /good HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n\
@@ -182,7 +183,7 @@ async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
     let config = json!({
         "upstreams": { "good": { "url": good.url() } },
         "endpoints": { "/good": { "upstream": "good" } },
-        // A fourth of it is for bodies.
+        // A quarter of it is for bodies.
         "limits": { "memory": "160MiB", "body_rate_grace": "60s", "body_time": "60s" },
     });
     let weir = tokio::task::block_in_place(|| Weir::with(config));
@@ -223,8 +224,8 @@ async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
 }
 
 /// A GET of a live session whose client announces a body, sends half of it and closes its half of
-/// the connection. Behind a body that nobody reads the close would not be seen, and the stream
-/// would stay for as long as the client likes: such a GET opens none.
+/// the connection. Behind an unread body weir would not see the close, and the stream would stay
+/// for as long as the client likes. So weir refuses such a GET.
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
     const ROUNDS: usize = 60;
@@ -235,7 +236,7 @@ async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
     let config = json!({
         "upstreams": { "good": { "url": good.url() } },
         "endpoints": { "/good": { "upstream": "good" } },
-        // Far fewer than there are rounds.
+        // Far fewer than the rounds.
         "limits": { "streams": 8 },
     });
     let weir = tokio::task::block_in_place(|| Weir::with(config));

@@ -1,9 +1,9 @@
 //! Malformed inputs over the socket (T9): messages of every revision, their headers, their framing
-//! and their frames, each spoilt in some way. weir answers every request that is whole, with a
-//! refusal or with an error of JSON-RPC and never with a 5xx, goes on living, and a good client
-//! beside them notices nothing.
+//! and their frames, each spoilt in some way. weir answers every complete request, with a refusal
+//! or a JSON-RPC error and never with a 5xx. It stays alive, and a good client beside the inputs is
+//! not affected.
 //!
-//! Every input is made of its number and the seed alone, but for the ids of live sessions. A
+//! Every input is made of its number and the seed alone, except for the ids of live sessions. A
 //! failure prints all three: seed, number and bytes. `WEIR_SEED=n` takes another seed and
 //! `WEIR_INPUT=n` sends that input alone.
 
@@ -31,12 +31,12 @@ use inputs::{Framed, Input, Maker, Way};
 use replies::{Replies, judge};
 
 const SEED: u64 = 20_260_728;
-/// Connections with malformed inputs at the same time: many, because some inputs are listened to
-/// for [`LISTENS`].
+/// Connections with malformed inputs at the same time. They are many, because the test reads for
+/// [`LISTENS`] after some inputs.
 const CONNECTIONS: usize = 48;
 /// Requests that are written before their answers are read.
 const PIPELINED: usize = 8;
-/// How long an input whose framing is spoilt is listened to: it may have no answer, or one without
+/// The time to read after an input whose framing is spoilt: it may have no answer, or one without
 /// end.
 const LISTENS: Duration = Duration::from_secs(2);
 /// Sessions of each legacy revision that inputs belong to.
@@ -46,7 +46,7 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// What a connection is done with.
+/// The state of one connection's sender.
 struct Sender {
     address: String,
     maker: Maker,
@@ -75,7 +75,7 @@ impl Tally {
 }
 
 impl Sender {
-    /// Sends all that is left.
+    /// Sends all remaining inputs.
     async fn run(self) {
         let mut kept: Option<Connection> = None;
         let mut framed: Option<H2Client> = None;
@@ -101,7 +101,7 @@ impl Sender {
         }
     }
 
-    /// Writes requests one behind the other and reads an answer to each. Where weir closes the
+    /// Writes requests one behind the other and reads an answer to each. If weir closes the
     /// connection behind an answer, the rest goes on another.
     async fn pipelined(
         &self,
@@ -119,7 +119,7 @@ impl Sender {
                 .map(|input| input.bytes.as_slice())
                 .collect::<Vec<_>>()
                 .concat();
-            // Where it is refused in the middle, the rest need not be taken.
+            // If weir refuses it in the middle, it need not read the rest.
             let written = connection.stream.write_all(&all).await;
             let mut answered = 0;
             for input in inputs {
@@ -139,7 +139,7 @@ impl Sender {
                     break;
                 }
             }
-            // An idle connection may be closed just when it is used.
+            // weir may close an idle connection just when it is used.
             assert!(
                 answered > 0 || !is_fresh,
                 "no answer ({written:?}) to {}",
@@ -152,15 +152,15 @@ impl Sender {
         kept
     }
 
-    /// Writes an input whose own framing is spoilt, and reads to the end whatever comes.
+    /// Writes an input whose own framing is spoilt, and reads all answers to the end.
     async fn alone(&self, input: &Input) {
         let mut connection = Connection::open(&self.address).await;
-        // A refusal may come, and the connection end, before all is written.
+        // A refusal may come, and the connection end, before all bytes are written.
         let _written = connection.stream.write_all(&input.bytes).await;
         let _closed = connection.stream.shutdown().await;
         let mut answers = 0;
         loop {
-            // A stream of changes may have begun, which has no end.
+            // A stream of changes may have begun, without an end.
             let Ok(reply) =
                 tokio::time::timeout(LISTENS, connection.replies.next(&mut connection.stream))
                     .await
@@ -181,8 +181,8 @@ impl Sender {
             .fetch_add(u64::from(answers == 0), Ordering::Relaxed);
     }
 
-    /// Sends an input over HTTP/2, and a good request behind it; gives the connection where it
-    /// still stands.
+    /// Sends an input over HTTP/2, and a good request behind it; returns the connection if it is
+    /// still open.
     async fn framed(&self, kept: Option<H2Client>, input: &Input) -> Option<H2Client> {
         let Way::Frames(framed) = &input.way else {
             return kept;
@@ -205,7 +205,7 @@ impl Sender {
                 }
                 Some(client)
             }
-            // The connection is ended for what was sent.
+            // weir closed the connection because of the input.
             Err(_) => {
                 self.tally.refused.fetch_add(1, Ordering::Relaxed);
                 None
@@ -245,7 +245,7 @@ impl Sender {
     }
 
     async fn soon<T>(&self, input: &Input, wait: impl Future<Output = T>) -> T {
-        // What it is about is made where it is told alone: that costs more than the input.
+        // The description is made only for a failure: it costs more than the input.
         tokio::time::timeout(PATIENCE, wait)
             .await
             .unwrap_or_else(|_| panic!("no answer in time to {}", self.about(input)))
@@ -277,7 +277,7 @@ impl Connection {
     }
 }
 
-/// Sends so many inputs.
+/// Sends this many inputs.
 async fn send(count: u64, name: &str) {
     let upstream = ScriptedServer::start(|request| {
         modern_answer(request, &["echo"]).unwrap_or_else(|| {
@@ -293,7 +293,7 @@ async fn send(count: u64, name: &str) {
             "upstreams": { "up": { "url": upstream.url(), "protocol": "modern" } },
             "endpoints": { "/mcp": { "upstream": "up" } },
         });
-        // A line for each request would be most of what this costs.
+        // A log line for each request would be most of the cost.
         Weir::logging(config, "warn")
     });
     let (id, url) = (weir.process.id(), weir.url("/mcp"));
@@ -319,7 +319,7 @@ async fn send(count: u64, name: &str) {
     let seed = from_environment("WEIR_SEED").unwrap_or(SEED);
     let (begin, end) =
         from_environment("WEIR_INPUT").map_or((0, count), |number| (number, number + 1));
-    // What a connection of each kind needs is there before.
+    // The baseline includes the needs of a connection of each kind.
     let (next, tally) = (Arc::new(AtomicU64::new(begin)), Arc::<Tally>::default());
     let (memory, descriptors) = (weir.memory(), descriptors(&weir));
     let bystander = Bystander::beside(&weir, good.clone());
@@ -339,7 +339,7 @@ async fn send(count: u64, name: &str) {
             .run(),
         );
     }
-    // What the upstream remembers is not looked at.
+    // The upstream's records are not needed.
     let forgetting = async {
         loop {
             upstream.forget();
@@ -360,8 +360,8 @@ async fn send(count: u64, name: &str) {
     assert_eq!(weir.process.id(), id);
     assert!(!weir.process.said().contains("panicked"));
     assert!(answered + refused > 0);
-    // Sessions were opened, and answers are kept for those that lost theirs: some memory stays, and
-    // it is bounded.
+    // Sessions were opened, and answers are kept for clients that lost theirs: some memory stays,
+    // and it is bounded.
     let most = memory + memory / 5 + (32 << 20);
     tokio::task::block_in_place(|| {
         until("descriptors to be given back", || {

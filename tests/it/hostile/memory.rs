@@ -1,7 +1,7 @@
-//! Memory: what clients and upstreams make weir hold stays within 1.1 times `limits.memory`, and is
-//! given back.
+//! Memory: the memory that clients and upstreams make weir hold stays within 1.1 times
+//! `limits.memory`, and is given back.
 //!
-//! [`Weir::bounded`] looks at the peak of the process when each test is over. The limits leave room
+//! [`Weir::bounded`] checks the peak of the process when each test is over. The limits leave room
 //! for a debug build, which has some 35 MiB to begin with.
 
 use std::net::SocketAddr;
@@ -19,7 +19,8 @@ use super::answers::sizes_of_32_results;
 use crate::harness::{PATIENCE, Weir, until, until_it};
 
 const MIB: usize = 1 << 20;
-/// Receive buffers of clients that read slowly: what they do not read must not hide in the kernel.
+/// Receive buffers of clients that read slowly, in bytes: unread answers must not hide in the
+/// kernel.
 const NARROW: u32 = 4 << 10;
 
 fn start(mebibytes: usize, config: Value) -> Weir {
@@ -30,7 +31,7 @@ fn address(weir: &Weir) -> SocketAddr {
     weir.url("").trim_start_matches("http://").parse().unwrap()
 }
 
-/// A request as HTTP/1.1 writes it.
+/// Returns a request in HTTP/1.1.
 fn request(weir: &Weir, path: &str, method: &str, params: Value) -> Vec<u8> {
     let (headers, message) = RawClient::new(&weir.url(path))
         .modern()
@@ -59,7 +60,7 @@ fn call(weir: &Weir, path: &str, tool: &str, arguments: Value) -> Vec<u8> {
     )
 }
 
-/// The head of an answer; what comes of the body with it is dropped.
+/// Reads the head of an answer; the part of the body that comes with it is dropped.
 async fn head(stream: &mut TcpStream) -> Option<String> {
     let mut read = Vec::new();
     while !read.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -72,8 +73,8 @@ async fn head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8_lossy(&read).to_ascii_lowercase())
 }
 
-/// A small call of somebody else, again and again until it is answered well: a budget that others
-/// have is theirs for a while.
+/// Repeats a small call of another client until it succeeds: the budget may be used by others for a
+/// while.
 async fn is_well(weir: &Weir, path: &str, tool: &str) {
     let client = RawClient::new(&weir.url(path)).modern();
     let calls = async || {
@@ -92,8 +93,8 @@ fn refused(weir: &Weir, budget: &str) -> f64 {
     tokio::task::block_in_place(|| weir.metric("weir_memory_refused_total", &[budget]))
 }
 
-/// Calls with bodies of 1 MB to a server that never answers, at the same time; each client hears
-/// what becomes of its own.
+/// Makes calls with bodies of 1 MB to a server that never answers, at the same time; each client
+/// learns the outcome of its own.
 async fn bodies(mebibytes: usize, count: usize) {
     let hangs = Mockup::modern()
         .tool("hang", Behaviour::hang())
@@ -121,7 +122,7 @@ async fn bodies(mebibytes: usize, count: usize) {
         let (large, address) = (large.clone(), address(&weir));
         senders.spawn(async move {
             let mut stream = TcpStream::connect(address).await.ok()?;
-            // Who is refused need not send the rest.
+            // A refused client need not send the rest.
             let _closed = stream.write_all(&large).await;
             head(&mut stream).await
         });
@@ -169,7 +170,7 @@ async fn thirty_two_results_of_50_mib_stay_within_300_mib() {
     }
 }
 
-/// weir in front of a child whose results are whole, however large, and of a server that is well.
+/// Starts weir in front of a child that sends large results whole, and of a healthy server.
 async fn over_lines(mebibytes: usize) -> (Mockup, Weir) {
     let good = Mockup::modern()
         .tool("echo", Behaviour::echo())
@@ -185,8 +186,8 @@ async fn over_lines(mebibytes: usize) -> (Mockup, Weir) {
     (good, start(mebibytes, config))
 }
 
-/// Clients of HTTP/1.1 that do not read their answers of 4 MiB: more than the kernel holds for
-/// them.
+/// Opens clients of HTTP/1.1 that do not read their answers of 4 MiB: more than the kernel holds
+/// for them.
 async fn unread_answers(mebibytes: usize, count: usize) {
     let (_good, weir) = over_lines(mebibytes).await;
     let large = call(&weir, "/lines", "huge", json!({ "bytes": 4 * MIB }));
@@ -305,7 +306,7 @@ async fn windows_that_are_filled_behind_unread_answers_stay_within_the_memory_of
             for _ in 0..40 {
                 client.post("/mcp", &list, &list_body).await.ok()?;
             }
-            // Whatever is granted is filled, with requests that are not begun.
+            // Every granted window is filled, with requests that are never completed.
             let filling = async {
                 for _ in 0..59 {
                     let (stream, block) =
@@ -315,7 +316,7 @@ async fn windows_that_are_filled_behind_unread_answers_stay_within_the_memory_of
                 }
                 std::io::Result::Ok(())
             };
-            // A client that breaks the flow control is closed, which is as good.
+            // weir may instead close a client that breaks the flow control.
             let _filled = tokio::time::timeout(PATIENCE, filling).await;
             Some(client)
         });
@@ -325,7 +326,7 @@ async fn windows_that_are_filled_behind_unread_answers_stay_within_the_memory_of
     drop(unread);
 }
 
-/// A server of HTTP+SSE that never ends one event.
+/// Starts a server of HTTP+SSE that never ends one event.
 async fn endless_event() -> ScriptedServer {
     ScriptedServer::start(|request| {
         if request.head.starts_with("GET") {
@@ -392,7 +393,7 @@ async fn a_result_for_which_there_is_no_memory_fails_its_call_alone() {
     tokio::join!(calls, is_well(&weir, "/lines", "echo"));
 }
 
-/// Opens so many connections at once, makes a call on each, and closes them.
+/// Opens this many connections at once, makes a call on each, and closes them.
 async fn wave(weir: &Weir, count: usize) {
     let call = std::sync::Arc::new(call(weir, "/mcp", "echo", json!({ "n": 1 })));
     let mut open = Vec::new();
@@ -420,8 +421,8 @@ async fn wave(weir: &Weir, count: usize) {
     });
 }
 
-/// The memory of weir is measured before the first of these connections, after some calls on
-/// others.
+/// Checks that memory is given back after `count` connections. The baseline is taken before the
+/// first of them, after some calls on others.
 async fn gives_back(count: usize) {
     let server = Mockup::modern()
         .tool("echo", Behaviour::echo())
@@ -434,7 +435,7 @@ async fn gives_back(count: usize) {
     });
     let weir = tokio::task::block_in_place(|| Weir::logging(config, "warn"));
     wave(&weir, 100).await;
-    // What the first calls need once is there, and what they needed for a moment is gone.
+    // The first calls' permanent memory is allocated now, and their temporary memory is freed.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let before = weir.memory();
     wave(&weir, count).await;

@@ -1,10 +1,10 @@
-//! Hostile clients, hostile upstreams and hostile files, against the binary: what one of them does
-//! costs the others nothing and opens nothing.
+//! Hostile clients, hostile upstreams and hostile files, against the binary: an attack of one of
+//! them costs the others nothing and lifts no protection.
 //!
 //! `cargo xtask hostile` runs this module against the release build, ignored tests included;
 //! `cargo xtask test` runs the tests that are not ignored. Each submodule is one kind of attacker;
-//! what several need stands in `weir-testkit`. What an attack costs a good client and the machine
-//! is measured by [`crate::harness::Bystander`].
+//! shared parts are in `weir-testkit`. [`crate::harness::Bystander`] measures the cost of an attack
+//! for a good client and for the machine.
 
 mod answers;
 mod children;

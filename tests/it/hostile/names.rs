@@ -1,6 +1,5 @@
-//! Client certificates with odd names, of the operator's own authority: which of them are a
-//! principal, and what becomes of the name in the audit, the log, the metrics, the rates and the
-//! rules.
+//! Client certificates with odd names, of the operator's own authority: the ones that become a
+//! principal, and the form of the name in the audit, the log, the metrics, the rates and the rules.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -17,7 +16,7 @@ use crate::audit::{Folder, of_kind, whole};
 use crate::auth::{Authority, Certified, Tunnel, pem};
 use crate::harness::{Bystander, Weir, until, until_it};
 
-/// A certificate of a client without any name.
+/// Returns a client certificate without any name.
 fn bare() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -28,7 +27,7 @@ fn bare() -> CertificateParams {
 fn common(values: Vec<DnValue>) -> CertificateParams {
     let mut params = bare();
     for (number, value) in values.into_iter().enumerate() {
-        // The same type under another name, since the map has one of each.
+        // The same type under another name, because the map has one of each.
         let kind = if number == 0 {
             DnType::CommonName
         } else {
@@ -119,13 +118,13 @@ impl Scene {
         Tunnel::open(address, &self.servers, Some(own)).await
     }
 
-    /// The status of a call by a client with this certificate, [`DENIED`] where it is refused in
-    /// its answer; `None`: the connection does not stand.
+    /// Returns the status of a call by a client with this certificate, [`DENIED`] if its answer is
+    /// an error; `None` if the connection is not established.
     async fn status(&self, own: Certified) -> Option<u16> {
         call(&self.tunnel(own).await.client()).await
     }
 
-    /// The subjects of all calls that were recorded.
+    /// Returns the subjects of all recorded calls.
     fn subjects(&self) -> Vec<String> {
         let calls = of_kind(&self.folder.file(), "call");
         calls
@@ -154,7 +153,7 @@ fn uri(text: &str) -> CertificateParams {
     params
 }
 
-/// Each line of the audit is one JSON object without raw control characters.
+/// Checks that each line of the audit is one JSON object without raw control characters.
 fn lines_are_objects(file: &Path) -> bool {
     let text = std::fs::read_to_string(file).unwrap();
     text.lines().all(|line| {
@@ -163,7 +162,7 @@ fn lines_are_objects(file: &Path) -> bool {
     })
 }
 
-/// In place of the status of a call that is answered with an error.
+/// Stands for the status of a call that is answered with an error.
 const DENIED: u16 = 0;
 
 async fn call(client: &RawClient) -> Option<u16> {
@@ -239,7 +238,7 @@ async fn a_common_name_is_one_readable_text_or_nobody() {
     ];
     for (what, params) in nobody {
         let status = scene.status(scene.machines.sign(params)).await;
-        // One that no handshake takes is nobody, too.
+        // A certificate that the handshake refuses is no principal either.
         assert!([Some(401), None].contains(&status), "{what}: {status:?}");
     }
     let cyrillic = "\u{430}da";
@@ -337,7 +336,7 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
             "{what}"
         );
     }
-    // Of another authority, of none, and of one that only looks like the right one.
+    // Of another authority, of none, and of one that only resembles the right one.
     for (what, of) in [
         ("another authority's", Authority::new()),
         ("the servers' authority's", Authority::new()),
@@ -355,7 +354,7 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
         None,
         "the servers' authority's"
     );
-    // One that a client signed, which is no authority.
+    // One signed by a client, which is not an authority.
     let client = scene.machines.sign(ada());
     let issuer = rcgen::Issuer::new(ada(), client.key);
     let key = rcgen::KeyPair::generate().unwrap();
@@ -366,7 +365,7 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
         "a client's"
     );
     assert_eq!(scene.upstream.total_executions(), before);
-    // Names of other kinds are no URI, and of two none counts.
+    // Names of other kinds are not a URI, and of two URIs neither counts.
     let mut two = uri("spiffe://example.com/ada");
     two.subject_alt_names.push(SanType::URI(
         "spiffe://example.com/root".try_into().unwrap(),
@@ -430,7 +429,7 @@ async fn a_name_is_a_name_to_rules_and_no_pattern() {
                 .then_some(())
         });
     });
-    // Each as it stands in the certificate: neither expanded nor changed to another's.
+    // Each as in the certificate: neither expanded nor changed to another's.
     let subjects = scene.subjects();
     for name in others {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Clients whose requests say one thing to weir and another to a server that reads names without
+//! Clients whose requests mean one call to weir and another to a server that reads names without
 //! regard to case, arguments that no checker can read, and states that weir never sealed.
 
 use http::Method;
@@ -9,7 +9,7 @@ use weir_wire::{Revision, meta};
 
 use crate::abuse::{Letter, Stage, refused, usual_tools};
 
-/// A rule on arguments, and a tool that nobody sees.
+/// A rule on arguments, and a hidden tool.
 const RULES: &str = r#"
     permit(principal, action, resource);
     @id("no-prod")
@@ -18,7 +18,8 @@ const RULES: &str = r#"
     forbid(principal, action, resource) when { resource.name == "smuggled" };
 "#;
 
-/// A modern call of `echo` with the id `i` as text, for the tests that spell it in another way.
+/// Returns a modern call of `echo` with the id `i` as text, for the tests that spell it in another
+/// way.
 fn spelled(stage: &Stage, from: &str, to: &str) -> (http::HeaderMap, String) {
     let mut letter = stage.call();
     letter.body["id"] = json!("i");
@@ -28,7 +29,7 @@ fn spelled(stage: &Stage, from: &str, to: &str) -> (http::HeaderMap, String) {
     (letter.headers, body)
 }
 
-/// What upstreams are sent, as one that reads names without regard to case takes it.
+/// Returns the members of a request to the upstream, as a server reads them that ignores case.
 fn folded(heard: &Value) -> Vec<String> {
     let Value::Object(members) = heard else {
         return Vec::new();
@@ -254,7 +255,7 @@ async fn b04_of_an_extensions_request_only_the_meta_is_held_to_it() {
     stage.is_well("an extension").await;
 }
 
-/// `echo`, and `write` with a schema that names properties on several levels.
+/// Returns `echo`, and `write` with a schema that names properties on several levels.
 fn named() -> Builder {
     let schema = json!({
         "type": "object",
@@ -322,7 +323,7 @@ async fn b04_arguments_that_differ_from_named_ones_in_case_alone_are_refused_whe
             );
         }
     }
-    // Unchecked they pass: nothing is decided by them.
+    // Unchecked they pass: no decision depends on them.
     let mut stage = Stage::with(json!({ "validation": { "input": "off" } })).await;
     let answer = stage
         .modern()
@@ -338,8 +339,8 @@ async fn b04_arguments_that_differ_from_named_ones_in_case_alone_are_refused_whe
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b04_arguments_that_differ_from_those_of_a_rule_in_case_alone_are_refused() {
-    // Without validation the rule alone looks at them; what the tool's schema names itself is told
-    // apart.
+    // Without validation only the rule looks at the arguments. Names that the tool's own schema has
+    // in both spellings are different arguments.
     let config = json!({ "policy": { "inline": RULES }, "validation": { "input": "off" } });
     let mut stage = Stage::over(named(), config).await;
     let client = stage.modern();
@@ -414,7 +415,7 @@ async fn b24_no_number_of_arguments_leads_past_the_schema() {
         assert!(!is_refused(&good), "{count}: {:?}", good.last());
         assert_eq!(stage.heard().len(), 1);
     }
-    // Of typed items, too.
+    // Typed items are checked, too.
     let tasks = vec![r#"{"task":1}"#; 20_000].join(",");
     assert!(is_refused(
         &call(&client, &format!(r#"{{"path":5,"list":[{tasks}]}}"#)).await
@@ -485,7 +486,7 @@ async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
                 "{shown}: {said:.200}"
             );
         }
-        // The others are more than this client can read, too.
+        // This client cannot read the other results either.
         if content.contains("list") {
             let stage = Stage::over(upstream(content), json!({})).await;
             assert!(
@@ -538,7 +539,7 @@ async fn b06_members_of_results_that_differ_in_case_alone_from_those_that_weir_w
 #[tokio::test(flavor = "multi_thread")]
 async fn b19_a_state_that_weir_did_not_seal_costs_no_more_than_its_bytes() {
     let mut stage = Stage::new().await;
-    // Small objects, which take the most room as a tree.
+    // Small objects, which take the most memory as a tree.
     let arguments = json!({ "list": vec![json!({ "a": 0 }); 29_000] });
     let send = async |state: &str| {
         let params = json!({ "name": "echo", "arguments": arguments, "requestState": state });
@@ -562,7 +563,7 @@ async fn b19_a_state_that_weir_did_not_seal_costs_no_more_than_its_bytes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_is_nested_too_deeply_is_left_out_and_the_others_are_served() {
-    // Also of a list that is larger than what is kept whole of a call's result.
+    // Also in a list that is larger than the part of a call's result that is kept whole.
     for (levels, padding) in [
         (70, 0),
         (300, 0),

@@ -1,11 +1,11 @@
-//! Clients without an identity that take all they can get: others get theirs.
+//! Clients without an identity that take all they can get: others get their share.
 
 use serde_json::{Value, json};
 use weir_testkit::{Mockup, RawClient};
 
 use crate::harness::Weir;
 
-/// Opens a legacy session from behind a trusted proxy, as this address; gives the status.
+/// Opens a legacy session from behind a trusted proxy, as this address; returns the status.
 async fn open(weir: &Weir, address: &str) -> u16 {
     let client = RawClient::new(&weir.url("/mcp")).with_header("X-Forwarded-For", address);
     let info = json!({ "name": "t", "version": "0" });
@@ -29,7 +29,7 @@ fn config(upstream: &Mockup, sessions: usize) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_without_an_identity_leaves_sessions_to_others_however_few_there_are() {
     let upstream = Mockup::modern().tools(1).start().await;
-    // The default of `sessions_per_principal` is 100.
+    // `sessions_per_principal` has the default of 100.
     for sessions in [2, 3, 20, 100] {
         let weir = Weir::with(config(&upstream, sessions));
         let mut opened = 0;

@@ -1,5 +1,5 @@
-//! Where the log and the audit go, when that takes nothing: a full device, a pipe that is not read,
-//! a file of the largest size that the system allows.
+//! The sinks of the log and the audit when they accept no data: a full device, an unread pipe, a
+//! file of the largest size that the system allows.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -65,7 +65,7 @@ async fn f13_a_log_that_is_not_read_holds_up_no_request_and_no_end() {
         .unwrap();
     let filling = std::thread::spawn({
         let mut end = OpenOptions::new().write(true).open(&pipe).unwrap();
-        // Ends with an error when the reader is gone.
+        // It ends with an error when the reader is gone.
         move || while end.write(&[b'x'; 1024]).is_ok() {}
     });
     let upstream = Mockup::modern().tools(1).start().await;
@@ -150,7 +150,7 @@ async fn f13_a_file_of_the_largest_size_allowed_is_a_full_disk_and_no_signal() {
     );
 }
 
-/// A process of this name below another one.
+/// Returns a process of this name below another one.
 fn child_named(name: &str, ancestor: u32) -> Option<u32> {
     let listed = Command::new("ps")
         .args(["-e", "-o", "pid=,ppid=,comm="])
@@ -213,7 +213,7 @@ async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count
         .finish("refusals without credentials")
         .await
         .none_refused();
-    // Lines with the count come when their second is over: until then some are missing.
+    // Lines with the count come after their second: until then some are missing.
     let (written, counted) = until("all refusals to be accounted for", || {
         let said = weir.process.said();
         let written = said
@@ -300,7 +300,7 @@ async fn a12_a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
         .lines()
         .find_map(|line| line.strip_prefix("last: refusals:"))
         .unwrap();
-    // The chain's end is named with its chain, and a count that is changed shows.
+    // `--expect` needs the name of the chain, and a changed record is found.
     assert_eq!(
         verify(&["--expect", &format!("refusals:{last}")], &[&refusals]).0,
         0

@@ -1,5 +1,5 @@
-//! Hostile files of `include`: what one team writes sends nothing of weir's and of other teams' to
-//! its own servers, and starts nothing.
+//! Hostile files of `include`: a team's file sends no secret of weir or of other teams to its own
+//! servers, and starts no process.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use weir_testkit::{Mockup, TokenServer};
 
 use crate::harness::{Weir, fresh_path};
 
-/// The folder of `include`, gone with the value.
+/// The folder of `include`. It is removed when the value is dropped.
 struct Teams(PathBuf);
 
 impl Teams {
@@ -29,12 +29,12 @@ impl Drop for Teams {
     }
 }
 
-/// One file for each way to have a secret that the config language knows, all towards servers that
-/// the team may use.
+/// Returns one file for each way to name a secret that the config language has, all towards servers
+/// that the team may use.
 fn attacks(evil: &Mockup, authority: &TokenServer, proof: &str) -> Vec<(&'static str, Value)> {
     let url = evil.url();
     let upstream = |id: &str, upstream: Value| json!({ "upstreams": { id: upstream } });
-    // What the harness puts into weir's environment; no server may ever see it.
+    // A variable of weir's environment, set by the harness; no server may ever see it.
     let secret = "${WEIR_TEST_SECRET}";
     let oauth = |mode: &str, key: &str| json!({ "mode": mode, key: authority.issuer(), "client_id": "weir", "client_secret": "thirteen-things" });
     vec![
@@ -152,7 +152,7 @@ async fn a_teams_file_sends_no_secret_outwards_and_starts_nothing() {
         teams.write(team, file);
         grants[team] = json!({ "hosts": [evil.address().to_string()], "paths": ["/team/*"], "env": ["RUST_*"] });
     }
-    // Not in `teams` at all.
+    // A file of a team that `teams` does not name.
     teams.write(
         "stranger",
         &json!({ "upstreams": { "stranger": { "url": evil.url() } } }),
@@ -191,7 +191,7 @@ async fn a_teams_file_sends_no_secret_outwards_and_starts_nothing() {
         .filter_map(|one| one["id"].as_str())
         .collect();
     assert_eq!(ids, ["payments", "honest"], "{shown}");
-    // What is the main file's alone is where it was, and as it was.
+    // The main file's own objects are unchanged.
     assert_eq!(weir.tools("/mcp"), ["payments__tool_0000"]);
     assert_eq!(weir.tools("/mcp/payments"), ["tool_0000"]);
     for path in ["/payments", "/team/shown", "/team/borrowed", "/team/file"] {

@@ -1,4 +1,4 @@
-//! Servers that write escape sequences: a person's terminal shows them as text, or not at all.
+//! Servers that write escape sequences: a terminal shows them as text, or not at all.
 
 use std::process::Output;
 
@@ -75,7 +75,7 @@ async fn weir_call_and_weir_tools_print_no_escape_of_a_server() {
             if tool != "error" {
                 let output = Weir::cli(&["call", &url, tool, "{}", "--json"]);
                 is_harmless(&output, tool);
-                // The JSON has the same value for whoever parses it.
+                // The JSON has the same value after parsing.
                 let result: Value = serde_json::from_slice(&output.stdout).unwrap();
                 assert!(result.to_string().contains("\u{202e}"), "{result}");
             }
@@ -83,7 +83,7 @@ async fn weir_call_and_weir_tools_print_no_escape_of_a_server() {
         is_harmless(&Weir::cli(&["tools", &url]), "the list");
         is_harmless(&Weir::cli(&["tools", &url, "--json"]), "the list as JSON");
     }
-    // Whatever is no MCP at all.
+    // A server that does not speak MCP at all.
     let broken = Weir::cli(&["call", &server.url(), "plain", "{}"]);
     is_harmless(&broken, "what is no MCP");
     for command in [
@@ -118,7 +118,7 @@ fn a_config_that_is_refused_writes_no_escape() {
         "upstreams": { HOSTILE: { "url": HOSTILE }, "a": { "url": "http://127.0.0.1:1/", "headers": { HOSTILE: HOSTILE } } },
         "policy": { "inline": HOSTILE },
     });
-    // YAML takes no control character as it is.
+    // YAML accepts no raw control character.
     let escape = |c: char| {
         if c > '~' {
             format!("\\u{:04x}", u32::from(c))

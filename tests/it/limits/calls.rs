@@ -1,4 +1,4 @@
-//! Calls: what a model is told of the limit it ran into.
+//! Calls over a limit: the error that a model reads.
 
 use serde_json::json;
 use weir_testkit::mockup::Gate;
@@ -8,7 +8,7 @@ use weir_wire::{Revision, meta};
 use super::{config, weir_over, weir_with};
 use crate::harness::{Checked, until_it};
 
-/// weir's own error in a result that a model reads.
+/// Returns weir's own error in a result that a model reads.
 fn refusal(answer: &Answer) -> serde_json::Value {
     let result = answer.result();
     assert_eq!(
@@ -50,7 +50,7 @@ async fn f01_r048_r140_a_call_over_the_limit_of_its_tool_tells_the_model_which_a
             text.contains("at most 2 in 60 min") && text.contains("Wait 30 min"),
             "{text}"
         );
-        // The same tool by its other name, on the endpoint where nothing is renamed.
+        // The same tool by its other name, on the transparent endpoint.
         let alone = Checked::open(&weir.url("/mcp/one"), revision).await;
         assert_eq!(
             refusal(&alone.call("tool_0000", json!({})).await)["code"],
@@ -122,8 +122,8 @@ async fn quotas_of_a_day_are_said_to_be_that_and_outlive_a_reload() {
     assert_eq!(upstream.total_executions(), 3);
 }
 
-/// More calls than an upstream takes wait for each other instead of being refused, and not for
-/// long.
+/// More calls than an upstream accepts wait for each other for a short time instead of being
+/// refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r282_calls_wait_their_turn_and_whoever_waits_in_vain_is_told_so() {
     let gate = Gate::new();

@@ -1,4 +1,4 @@
-//! Completion: as often, and for as much, as the calls that it helps with
+//! Completion: the same rates and the same visibility as the calls that it helps with
 //! (server/utilities/completion, "Security").
 
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ async fn complete(client: &Checked, kind: &str, name: &str) -> Answer {
         .await
 }
 
-/// An error without what differs between two names.
+/// Returns an error without the parts that differ between two names.
 fn told(answer: &Answer, name: &str) -> (Value, String) {
     let error = answer.error();
     (

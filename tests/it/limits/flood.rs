@@ -1,4 +1,4 @@
-//! One floods, the others work.
+//! One client floods, the others work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use weir_testkit::RawClient;
 use super::{from, weir_with};
 use crate::harness::p99;
 
-/// What the one may, at once and in a second.
+/// The rate of the flooding client: its burst, and its calls a second.
 const RATE: u32 = 50;
 
-/// Comes at so many times the rate until told to stop; gives how many were let in and how many
-/// refused, and in what time.
+/// Calls at this many times the rate until `stop` is set; returns the numbers of admitted and
+/// refused calls, and the time.
 async fn flood(client: RawClient, times: u32, stop: Arc<AtomicBool>) -> (usize, usize, Duration) {
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let mut tick = tokio::time::interval(Duration::from_secs(1) / (RATE * times));
@@ -45,7 +45,7 @@ async fn flood(client: RawClient, times: u32, stop: Arc<AtomicBool>) -> (usize, 
 #[ignore = "measures time"]
 async fn f12_at_ten_times_its_rate_one_gets_429s_and_the_others_keep_their_pace() {
     let (_upstream, weir) = weir_with(json!({ "address": { "rate": format!("{RATE}/s") } })).await;
-    // The working client's rate is not what is measured.
+    // The working client's own rate must not limit the measurement.
     let (abuser, worker) = (
         from(&weir, "203.0.113.7"),
         RawClient::new(&weir.url("/mcp")).modern(),
@@ -60,7 +60,7 @@ async fn f12_at_ten_times_its_rate_one_gets_429s_and_the_others_keep_their_pace(
         enough.store(true, Ordering::Relaxed);
         let (admitted, refused, took) = flooding.await.unwrap();
         println!("at {times} times its rate: {admitted} let in, {refused} refused in {took:?}");
-        // The bucket was full at the begin, or not so.
+        // The bucket may have been full at the beginning.
         let most = f64::from(RATE) * (1.0 + took.as_secs_f64());
         assert!(admitted as f64 <= most, "{admitted} let in in {took:?}");
         assert!(

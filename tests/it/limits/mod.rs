@@ -1,4 +1,4 @@
-//! How often: what whoever comes too often is told, and that the others do not notice.
+//! Rates: the refusals that a client over its rate gets, and that other clients are not affected.
 
 mod calls;
 mod completions;
@@ -12,8 +12,8 @@ use weir_testkit::{Mockup, RawClient};
 
 use crate::harness::Weir;
 
-/// weir in front of one server of two tools, with these limits. It believes this machine what
-/// address a request is from.
+/// Starts weir in front of one server of two tools, with these limits. It trusts this machine as a
+/// proxy for the address of a request.
 async fn weir_with(rates: Value) -> (Mockup, Weir) {
     weir_over(Mockup::modern().tools(2), rates).await
 }
@@ -32,7 +32,7 @@ fn config(upstream: &Mockup, rates: Value) -> Value {
     })
 }
 
-/// A modern client that comes from `address`, as a proxy in front of weir says.
+/// Returns a modern client that comes from `address`, according to a proxy in front of weir.
 fn from(weir: &Weir, address: &str) -> RawClient {
     RawClient::new(&weir.url("/mcp"))
         .modern()

@@ -1,4 +1,4 @@
-//! Two principals, known by their keys: what one does beyond its limits the other does not notice.
+//! Two principals, known by their keys: the excess of one does not affect the other.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Gate;
@@ -8,7 +8,7 @@ use super::config;
 use crate::auth::api_key;
 use crate::harness::{Client, Weir, until_it};
 
-/// weir in front of one server, and a client of each of two principals: one who floods, and
+/// Starts weir in front of one server, with clients of two principals: one that floods, and
 /// another.
 async fn two(upstream: &Mockup, rates: Value, in_flight: usize) -> (Weir, RawClient, RawClient) {
     let ((flood, flooding), (other, others)) = (api_key("flood"), api_key("other"));
@@ -69,7 +69,7 @@ async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_
     assert_eq!(upstream.executions("tool_0000"), 40);
 }
 
-/// An upstream with one place: the calls of both wait, and the place goes round by principal.
+/// An upstream with one permit: the calls of both wait, and the permit goes round by principal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
     let gate = Gate::new();
@@ -119,7 +119,7 @@ async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
     );
 }
 
-/// A client that finds out which era a server is of must not take a refusal for an old server's
+/// A client that probes for the era of a server must not take a refusal for a legacy server's
 /// answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
@@ -147,7 +147,7 @@ async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
         };
         tokio::task::spawn_blocking(run).await.unwrap()
     };
-    // Refused in the middle: it stays what it is.
+    // Refused in the middle: it stays modern.
     let seen = in_vain(&["call", "one__tool_0000", "{}"]).await;
     assert_eq!(seen.one("connected")["protocolVersion"], "2026-07-28");
     assert!(
@@ -159,7 +159,7 @@ async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
         "one request was refused, and none came after it: {}",
         refused()
     );
-    // Refused at its first word: it says so, and does not come again with `initialize`.
+    // Refused at its first request: it reports the error, and does not retry with `initialize`.
     let seen = in_vain(&["list"]).await;
     assert!(seen.all("connected").is_empty(), "{seen:?}");
     assert!(
@@ -172,7 +172,7 @@ async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
         refused()
     );
     assert_eq!(upstream.total_executions(), 0);
-    // What it could take for a server's answer is not there: no JSON-RPC.
+    // The refusal has no JSON-RPC, so it cannot be taken for a server's answer.
     let client = RawClient::new(&weir.url("/mcp"))
         .modern()
         .with_header("X-API-Key", &key);

@@ -1,4 +1,4 @@
-//! Requests: refused by their head alone.
+//! Requests that are refused by their head alone.
 
 use serde_json::json;
 use weir_testkit::mockup::Gate;
@@ -7,7 +7,7 @@ use weir_testkit::{Behaviour, Mockup, RawSocket};
 use super::{config, from, weir_over, weir_with};
 use crate::harness::until_it;
 
-/// One an hour after the first ones: no test takes that long.
+/// Returns a rate of five requests an hour: no test lasts until the next one.
 fn five_an_hour() -> serde_json::Value {
     json!({ "rate": "5/h" })
 }
@@ -50,7 +50,7 @@ async fn f01_r048_an_address_over_its_rate_gets_429_and_others_notice_nothing() 
         );
         assert!(refused.messages.is_empty());
     }
-    // A neighbour in the same network shares its budget; a header of the client's own does not make
+    // A neighbour in the same network shares its budget; a header of the client's own does not give
     // it another.
     assert_eq!(
         from(&weir, "203.0.113.200")

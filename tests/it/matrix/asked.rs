@@ -1,4 +1,5 @@
-//! What becomes of questions that are not simply answered, and of those of prompts and resources.
+//! Questions that are declined, withdrawn or sent outside of tool calls, and questions of prompts
+//! and resources.
 
 use serde_json::{Value, json};
 use weir_testkit::Behaviour;
@@ -10,7 +11,7 @@ use super::report::Support;
 use super::world::Transport;
 use crate::harness::{Checked, soon};
 
-/// An answer that waits for another first.
+/// Returns the behaviours of an answer that waits for another answer first.
 fn first_asking(world: &Asking, result: Value) -> Vec<Behaviour> {
     if world.upstream.is_modern() {
         let request = json!({ "question": { "method": "elicitation/create", "params": form() } });
@@ -58,8 +59,8 @@ pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
             "{method}: {last}"
         );
     }
-    // A completion may not ask: nobody is, and the server hears so (not that nobody can be asked)
-    // or its answer is none.
+    // A completion may not ask, so no client is asked. A legacy server gets an error for its
+    // question (not one about a missing capability); a modern server's answer becomes an error.
     let completed = json!({ "completion": { "values": ["x"] } });
     world.mockup.on(
         "completion/complete",
@@ -86,7 +87,7 @@ pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
     Support::Carried
 }
 
-/// Makes a call and answers whatever comes with an error.
+/// Makes a call and answers every question with an error.
 async fn decline(client: &Checked, tool: &str) -> Value {
     let mut call = client
         .start("tools/call", json!({ "name": tool, "arguments": {} }))
@@ -115,21 +116,20 @@ async fn decline(client: &Checked, tool: &str) -> Value {
 
 pub async fn r181_who_declines_is_taken_at_its_word(world: &Asking) -> Support {
     if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
-        // A modern client has no errors for an answer: it says so in the form, or does not come
-        // back.
+        // A modern client has no error for an answer: it declines in the form, or does not retry.
         return Support::NotInRevision;
     }
     let client = world.able("/shop").await;
     let told = decline(&client, "declined").await;
     if world.upstream.is_modern() {
-        // Of a form it is told that it was closed.
+        // For a form the server gets the action `cancel`.
         assert_eq!(told["result"]["content"][0]["text"], "{}", "{told}");
         let last = world.mockup.requests_of("tools/call").pop().unwrap();
         assert_eq!(
             last.message["params"]["inputResponses"]["question"],
             json!({ "action": "cancel" })
         );
-        // There is no such word for a sample.
+        // A sampling result has no such value.
         let told = decline(&client, "unsampled").await;
         assert_eq!(told["result"]["isError"], true, "{told}");
         assert!(
@@ -170,8 +170,8 @@ pub async fn a_question_that_is_taken_back_is_nobodys(world: &Asking) -> Support
     .await;
     assert_eq!(last["result"]["content"][0]["text"], "{}", "{last}");
     let methods: Vec<_> = asked.iter().map(|(method, _)| method.as_str()).collect();
-    // A session's client may have been asked by then: it hears that nobody waits, unless it was
-    // quicker with its answer.
+    // A session's client may have been asked by then: it gets a cancellation, unless its answer was
+    // quicker.
     let told = [
         &[][..],
         &["elicitation/create"],
@@ -201,8 +201,8 @@ pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it
             .is_object()
     );
     let roots = "notifications/roots/list_changed";
-    // A process that served another client of this principal was told that it has another's roots
-    // before it.
+    // A process that served another client of this principal was notified of this client's roots
+    // before.
     let before = world.mockup.requests_of(roots).len();
     let told = client.raw().notify(roots, json!({})).await.unwrap();
     assert_eq!(told.status, 202);
@@ -226,7 +226,7 @@ pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it
         .until("the server hears of other roots", heard)
         .await;
     if world.transport == Transport::Stdio {
-        // One process serves all sessions of a principal, and ends with none of them.
+        // One process serves all sessions of a principal, and outlives each of them.
         return Support::Carried;
     }
     assert_eq!(world.mockup.requests_of(roots).len(), 1);

@@ -1,4 +1,4 @@
-//! What servers ask in the middle of a call: sampling, elicitation, roots, in every pairing.
+//! Requests of servers in the middle of a call: sampling, elicitation, roots, in every pairing.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Builder, Step, Tool};
@@ -9,18 +9,18 @@ use super::report::Support;
 use super::world::{Reached, Transport, Upstream};
 use crate::harness::{Checked, Weir, soon};
 
-/// A server that asks, weir, and what both sides speak.
+/// A server that asks, weir, and the revisions of both sides.
 pub struct Asking {
     weir: Weir,
     pub mockup: Mockup,
     pub client: Revision,
-    /// The revision in which the upstream is spoken to for this client.
+    /// The revision that weir speaks to the upstream for this client.
     pub upstream: Revision,
     pub transport: Transport,
     _reached: Reached,
 }
 
-/// Everything a client can be asked.
+/// Returns the capabilities for every request that a server can make.
 fn everything() -> Value {
     json!({ "sampling": { "tools": {} }, "elicitation": { "form": {}, "url": {} }, "roots": { "listChanged": true } })
 }
@@ -40,7 +40,7 @@ fn prompt() -> Value {
     json!({ "messages": [message], "maxTokens": 10, "includeContext": "allServers" })
 }
 
-/// A prompt with a tool, and the turn that follows its use.
+/// Returns a sampling prompt with a tool, and the turn that follows its use.
 fn with_tools(turn: usize) -> Value {
     let tool = json!({ "name": "times", "inputSchema": { "type": "object" } });
     let user =
@@ -58,7 +58,7 @@ fn tool_use() -> Value {
     json!({ "type": "tool_use", "id": "use-1", "name": "times", "input": { "a": 6, "b": 7 } })
 }
 
-/// A client's honest answer.
+/// Returns a client's correct answer.
 fn answer(method: &str, params: &Value) -> Value {
     match method {
         "elicitation/create" if params["mode"] == "url" => json!({ "action": "accept" }),
@@ -82,7 +82,7 @@ impl Asking {
         let reached = transport.reached(&mockup).await;
         let mut server = reached.config.clone();
         if transport.is_line() {
-            // A line that everybody shares is told that nobody can be asked.
+            // weir declares no client capabilities on a connection that all callers share.
             server["session"] = json!("principal");
         }
         let weir = Weir::with(json!({
@@ -103,7 +103,7 @@ impl Asking {
         Checked::with_capabilities(&self.weir.url(path), self.client, everything()).await
     }
 
-    /// Whether both sides have words for it.
+    /// Reports if both revisions have it.
     pub fn has(&self, since: Revision) -> bool {
         self.client >= since && self.upstream >= since
     }
@@ -153,7 +153,7 @@ async fn mockup(builder: Builder, revision: Revision) -> Mockup {
         Step::Echo,
     ]);
     let own = OWN.map(|name| own(revision, name));
-    // A stream, not JSON: a server that answers by JSON says nothing before its answer.
+    // A stream, not JSON: a server that answers by JSON sends no message before its answer.
     let beside = Step::AskBeside {
         method: "roots/list",
         params: json!({}),
@@ -187,7 +187,7 @@ async fn mockup(builder: Builder, revision: Revision) -> Mockup {
         .await
 }
 
-/// Tools that each ask for something of their own, and say what they were answered where they can.
+/// Tools that each ask a question of their own, and return the answer if they can.
 const OWN: [&str; 3] = ["own_0", "own_1", "own_2"];
 
 fn own(revision: Revision, name: &str) -> Tool {
@@ -208,7 +208,7 @@ fn own(revision: Revision, name: &str) -> Tool {
     ]))
 }
 
-/// A tool that asks these one after another and then echoes.
+/// Returns a tool that asks these one after another and then echoes.
 fn asking(revision: Revision, questions: &[(&'static str, Value)]) -> Vec<Behaviour> {
     if !revision.is_modern() {
         let steps = questions.iter().map(|(method, params)| Step::Ask {
@@ -226,7 +226,7 @@ fn asking(revision: Revision, questions: &[(&'static str, Value)]) -> Vec<Behavi
     rounds.chain([Behaviour::echo()]).collect()
 }
 
-/// Makes a call and answers what comes; gives what was asked, and the last message.
+/// Makes a call and answers its questions; returns the questions, and the last message.
 async fn converse(client: &Checked, tool: &str, arguments: Value) -> (Vec<(String, Value)>, Value) {
     converse_about(
         client,
@@ -236,7 +236,7 @@ async fn converse(client: &Checked, tool: &str, arguments: Value) -> (Vec<(Strin
     .await
 }
 
-/// The same with a request of any method.
+/// Makes a request of any method and answers its questions.
 pub async fn converse_about(
     client: &Checked,
     method: &str,
@@ -285,7 +285,7 @@ pub async fn converse_about(
     }
 }
 
-/// The answers that the server got, in order.
+/// Returns the answers that the server got, in order.
 fn heard(world: &Asking, tool: &str) -> Vec<Value> {
     let mockup = &world.mockup;
     if world.upstream.is_modern() {
@@ -304,7 +304,8 @@ fn heard(world: &Asking, tool: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A tool of the server's, what it asks for, and the revision that has the words for it first.
+/// A tool of the server, the method that it asks by, and the first revision that has this form of
+/// it.
 pub struct Question {
     tool: &'static str,
     method: &'static str,
@@ -363,7 +364,7 @@ pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer
         "{tool}"
     );
     if world.upstream.is_modern() {
-        // R170, R171: the state as it was, an id of its own, and the very arguments.
+        // R170, R171: the state unchanged, an id of its own, and the same arguments.
         let calls = world.mockup.requests_of("tools/call");
         let calls: Vec<_> = calls
             .iter()
@@ -382,8 +383,8 @@ pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer
     Support::Carried
 }
 
-/// A server asks a client whose revision has no words for it, although that said that it can be
-/// asked everything.
+/// A server asks a client whose revision does not have the request, although the client declared
+/// every capability.
 async fn r182_what_a_revision_has_no_words_for_is_refused(
     world: &Asking,
     tool: &str,
@@ -397,11 +398,11 @@ async fn r182_what_a_revision_has_no_words_for_is_refused(
     let (asked, last) = converse(&client, tool, json!({ "n": 1 })).await;
     assert_eq!(asked, [], "{tool}: {last}");
     if world.upstream.is_modern() {
-        // It cannot go on without an answer, and the model reads why.
+        // The call cannot go on without an answer, and the model reads the reason.
         assert_eq!(last["result"]["isError"], true, "{tool}: {last}");
         return Support::Refused;
     }
-    // The server hears that nobody can be asked, and goes on.
+    // The server gets an error that the client cannot be asked, and goes on.
     assert_eq!(
         last["result"]["content"][0]["text"], r#"{"n":1}"#,
         "{tool}: {last}"
@@ -477,7 +478,7 @@ pub async fn r186_a_url_goes_with_an_id_that_only_2025_11_25_has(world: &Asking)
     Support::Carried
 }
 
-/// What a server of 2025-11-25 says to who has to sign in first.
+/// Returns the error of a server of 2025-11-25 for a caller that has to sign in first.
 fn sign_in() -> Value {
     let one = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-2" });
     json!({ "code": -32042, "message": "Not yet", "data": { "elicitations": [one] } })
@@ -519,7 +520,7 @@ pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision
         );
         said["data"]["elicitations"][0]["elicitationId"] = json!("own-2");
         assert_eq!(said, sign_in());
-        // Who did not say that it can be sent to a URL is told in words.
+        // A client that did not declare URL elicitation gets the URL as text.
         let unable = Checked::open(&world.weir.url("/shop"), world.client).await;
         let told = unable.call("sign_in", json!({})).await;
         assert_eq!(told.result()["isError"], true, "{}", told.last());
@@ -577,7 +578,7 @@ pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followe
         "it is not asked again what it wants"
     );
     if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
-        // A modern client counts its rounds itself, and an older one cannot be asked.
+        // A modern client counts its rounds itself, and a legacy one cannot be asked.
         return Support::Refused;
     }
     let (asked, last) = converse(&client, "again", json!({})).await;
@@ -590,7 +591,7 @@ pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followe
     Support::Refused
 }
 
-/// The newest session in which the server was called.
+/// Returns the newest session in which the server was called.
 fn session(world: &Asking) -> String {
     world
         .mockup
@@ -605,12 +606,12 @@ pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_ow
     world: &Asking,
 ) -> Support {
     if world.upstream.is_modern() {
-        // It has no channel for that.
+        // The server has no channel for that.
         return Support::NotInRevision;
     }
     let client = world.able("/mcp").await;
-    // A session of the client's own is opened by a call; and the server can speak in it before the
-    // call is over.
+    // A call opens a session of the client's own; and the server can ask in it before the call is
+    // over.
     world
         .mockup
         .until("weir listens", |mockup| mockup.listeners() > 0)
@@ -664,7 +665,7 @@ pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(
         return Support::NotInRevision;
     }
     let client = world.able("/mcp").await;
-    // The stream beside its calls is there before the first of them where it is weir that opens it.
+    // If weir opens the stream beside its calls, it does so before the first call.
     let (asked, last) = converse(&client, "shop__beside", json!({ "n": 1 })).await;
     let methods: Vec<_> = asked.iter().map(|(method, _)| method.as_str()).collect();
     assert_eq!(methods, ["roots/list"], "{last}");
@@ -686,8 +687,8 @@ pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(
     let [one, two, three] =
         OWN.map(|tool| Box::pin(converse(&client, tool, json!({ "of": tool }))));
     let (one, two, three) = tokio::join!(one, two, three);
-    // Over its one line a server does not say which call of its client's it asks for: any of them
-    // asks, and the server knows.
+    // Over a single stream a server does not name the call that it asks for: any of the client's
+    // calls carries the question, and the server knows that.
     let one_line =
         world.transport.is_line() && !world.upstream.is_modern() && !world.client.is_modern();
     for (tool, (asked, last)) in OWN.into_iter().zip([one, two, three]) {

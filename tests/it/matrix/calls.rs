@@ -1,4 +1,4 @@
-//! Calls and what comes back.
+//! Calls and their results.
 
 use serde_json::{Value, json};
 use weir_testkit::Answer;
@@ -6,7 +6,7 @@ use weir_testkit::Answer;
 use super::report::Support;
 use super::world::{World, content, failed};
 
-/// The result without what weir adds for its own revision.
+/// Returns the result without the members that weir adds for its own revision.
 fn bare(answer: &Answer) -> Value {
     let mut result = answer.result().clone();
     let members = result.as_object_mut().unwrap();
@@ -20,7 +20,7 @@ fn bare(answer: &Answer) -> Value {
     result
 }
 
-/// The same with the URIs that an aggregating endpoint shows.
+/// Returns the result with the URIs that an aggregating endpoint shows.
 fn renamed(mut result: Value) -> Value {
     for block in result["content"].as_array_mut().unwrap() {
         for at in ["/uri", "/resource/uri"] {

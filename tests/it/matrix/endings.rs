@@ -1,4 +1,4 @@
-//! How calls end that do not end by themselves: deadlines, cancels, lost connections.
+//! Calls that do not end by themselves: deadlines, cancels, lost connections.
 
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
@@ -36,8 +36,8 @@ pub async fn r143_progress_extends_the_deadline_and_silence_does_not(world: &Wor
     Support::Carried
 }
 
-/// Waits until so many calls of a tool were given up by weir, by whatever means the upstream's
-/// revision has.
+/// Waits until weir has cancelled this many calls of a tool, by the means of the upstream's
+/// revision.
 async fn let_go(mockup: &Mockup, tool: &str, calls: usize) {
     let told = |mockup: &Mockup| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
     mockup
@@ -134,7 +134,7 @@ pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(world: &World) -
             .await;
         return Support::Carried;
     }
-    // R091: the connection is lost, the call is not. A later call is through before the gate opens.
+    // R091: the connection is lost, the call is not. A later call completes before the gate opens.
     assert!(
         client
             .call("tool_0001", json!({}))

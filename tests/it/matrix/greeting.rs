@@ -1,5 +1,5 @@
-//! How both sides meet: what weir says of itself, what it asks of servers, and that neither is
-//! passed on as it came.
+//! Handshakes on both sides: weir's own answers to clients and its requests to servers. Neither is
+//! passed on unchanged.
 
 use serde_json::{Value, json};
 use weir_wire::{Revision, meta};
@@ -20,7 +20,8 @@ pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_hav
     assert_eq!(own["name"], "weir", "R053: {about}");
     let capabilities = &about["capabilities"];
     for list in ["tools", "prompts", "resources"] {
-        // The modern server tells of its tools alone, and a client of its own era hears just that.
+        // The modern server announces changes of its tools alone, and weir offers a modern client
+        // just that.
         let is_told = !(world.client.is_modern() && world.upstream.is_modern()) || list == "tools";
         assert_eq!(
             capabilities[list]["listChanged"], is_told,
@@ -28,14 +29,14 @@ pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_hav
         );
     }
     assert_eq!(capabilities["resources"]["subscribe"], true, "{about}");
-    // 2024-11-05 has completion, and no word for having it.
+    // 2024-11-05 has completion, but no capability for it.
     let completes = world.client > Revision::V2024_11_05;
     assert_eq!(
         capabilities.get("completions"),
         completes.then_some(&json!({})),
         "{about}"
     );
-    // What the server never said it has, nobody is offered.
+    // Clients are not offered capabilities that the server never declared.
     assert!(
         capabilities.get("tasks").is_none() && capabilities.get("extensions").is_none(),
         "{about}"
@@ -50,7 +51,7 @@ pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_hav
     Support::Carried
 }
 
-/// A client of the transparent endpoint, and what it was told.
+/// Returns a client of the transparent endpoint, and weir's handshake answer to it.
 async fn greeted(world: &World) -> (Checked, Value) {
     let client = world.direct().await;
     if world.client.is_modern() {
@@ -91,14 +92,14 @@ pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(
     }
     let mockup = &world.mockup;
     if world.upstream.is_modern() {
-        // A session, or a process of the legacy era, is looked for once, for clients that have
-        // sessions.
+        // weir probes once for a session, or a process of the legacy era, and only for clients that
+        // have sessions.
         let looks = usize::from(!world.client.is_modern());
         assert!(
             mockup.requests_of("initialize").len() <= looks,
             "its probe was answered"
         );
-        // Every request stands for itself; the client's capabilities are the call's.
+        // Every request is independent; the client's capabilities are the call's.
         for request in mockup.requests_of("tools/call") {
             assert_eq!(
                 request.meta()[meta::PROTOCOL_VERSION],
@@ -131,8 +132,8 @@ pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(
             .iter()
             .map(|call| call.session().map(str::to_owned))
             .collect();
-        // A client's session is one of its own at a server that has sessions; a child is one for
-        // all.
+        // A client's session is one of its own at a server that has sessions; a child has one for
+        // all clients.
         let own = !world.client.is_modern() && world.transport == Transport::Http;
         assert_eq!(sessions.len(), if own { 1 + clients.len() } else { 1 });
     }
@@ -165,8 +166,8 @@ pub async fn r104_r105_pings_are_answered_where_they_arrive(world: &World) -> Su
         "no ping goes through"
     );
     if world.upstream.is_modern() || world.transport.is_line() {
-        // A modern server has no requests of its own; over one line they are tested with what it
-        // asks.
+        // A modern server sends no requests of its own; for one stream the tests of questions cover
+        // it.
         return found;
     }
     let answered = client.call("pings", json!({})).await;
@@ -174,8 +175,8 @@ pub async fn r104_r105_pings_are_answered_where_they_arrive(world: &World) -> Su
     found
 }
 
-/// Each client of a server of both eras speaks to the server in its own era, in whatever order they
-/// come.
+/// Each client of a server of both eras speaks to the server in its own era, in any order of
+/// clients.
 pub async fn r075_a_server_of_both_eras_is_spoken_to_in_each_clients_own(world: &World) -> Support {
     if !world.has_both_eras {
         return Support::NotInRevision;

@@ -48,7 +48,7 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(
             "{:?}",
             completed.last()
         );
-        // R137: what was chosen before is of 2025-06-18 and later.
+        // R137: `context`, the earlier choices, is of 2025-06-18 and later.
         let mut with = params;
         with["context"] = json!({ "arguments": { "other": "b" } });
         assert!(
@@ -69,7 +69,7 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(
             takes.then_some(&with["context"]),
             "R137"
         );
-        // One that completes nothing, and says so only now.
+        // A server that does not complete, and reports it only now.
         let unknown = Behaviour::error(-32601, "no such method", json!({}));
         world.mockup.on(
             "completion/complete",
@@ -82,7 +82,7 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(
         );
         let none = client.ask("completion/complete", with).await;
         if prefix.is_empty() {
-            // The only server of a path says so itself.
+            // The only server of a path answers for itself.
             assert_eq!(none.code(), -32601, "{:?}", none.last());
         } else {
             assert_eq!(
@@ -121,7 +121,7 @@ pub async fn r134_r138_resources_and_templates_are_listed_and_read_under_their_u
             names(&templates, "resourceTemplates", "uriTemplate"),
             std::slice::from_ref(&template)
         );
-        // Also one that no list has, as the template says.
+        // Also a resource that is in no list, by its template.
         for (uri, own) in [
             (memo.clone(), "memo:1"),
             (memo.replace('1', "77"), "memo:77"),
@@ -197,7 +197,7 @@ pub async fn r124_r125_r126_r127_what_is_not_there_is_refused_in_the_words_of_th
             .iter()
             .all(|read| read.message["params"]["uri"] != "nowhere:1")
     );
-    // What only the server knows not to be there.
+    // A resource that only the server knows to be missing.
     let refused = client
         .ask("resources/read", json!({ "uri": "shop+gone:1" }))
         .await;

@@ -1,28 +1,28 @@
 //! Every scenario over client revision x upstream revision x transport.
 //!
 //! One test is one pairing with one weir, and runs the scenarios of one file one after another: a
-//! process for each scenario of each pairing would take longer than anybody waits. The tests' names
-//! carry what the scenarios prove.
+//! process for each scenario of each pairing would take too long. The tests' names have the ids of
+//! the requirements that the scenarios prove.
 //!
 //! Each of them runs for legacy and modern clients before legacy servers, modern ones and servers
 //! of both eras, over Streamable HTTP, standard streams and (legacy servers) HTTP+SSE:
 //!
-//! | what the bridge carries | scenarios |
+//! | feature of the bridge | scenarios |
 //! |---|---|
-//! | greetings, discovery, pings | `greeting` |
+//! | handshakes, discovery, pings | `greeting` |
 //! | lists, their pages, their changes | `lists`; `library` for those of prompts, resources and templates |
 //! | calls of tools, results, errors, batches | `calls` |
-//! | prompts, resources, completion, what is not there | `library` |
+//! | prompts, resources, completion, unknown items | `library` |
 //! | progress, logs | `notes` |
-//! | cancelling, deadlines, lost connections | `endings` |
+//! | cancellation, deadlines, lost connections | `endings` |
 //! | sampling (with tools in a named scenario), elicitation, roots, in calls and beside them | `asks`, `asked` |
-//! | URLs to visit | `asks` |
+//! | URL elicitation | `asks` |
 //! | updates of resources | `updates` |
 //! | tasks | `tasks` |
-//! | streams taken up again; sessions that end | `resuming`; `asked` |
+//! | resumed streams; sessions that end | `resuming`; `asked` |
 //!
-//! Each scenario says whether its pairing has the feature ([`report::Support`]), and each test
-//! prints that: the compatibility tables are made of it.
+//! Each scenario reports if its pairing has the feature ([`report::Support`]), and each test prints
+//! the report: the compatibility tables are made of it.
 
 mod asked;
 mod asks;
@@ -172,7 +172,7 @@ async fn notes(world: World) -> Report {
 }
 
 async fn endings(world: World) -> Report {
-    // At another upstream id of the same server, and mostly waiting: it runs beside the others.
+    // It uses another upstream id of the same server, and mostly waits: it runs beside the others.
     let deadlines = endings::r143_progress_extends_the_deadline_and_silence_does_not(&world);
     let others = async {
         let cancelled =

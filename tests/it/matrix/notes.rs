@@ -1,4 +1,4 @@
-//! What comes before an answer: progress and logs.
+//! Notifications before an answer: progress and logs.
 
 use serde_json::{Value, json};
 use weir_testkit::Answer;
@@ -8,7 +8,7 @@ use super::report::Support;
 use super::world::World;
 use crate::harness::Checked;
 
-/// Those that came before the answer, and that nothing came after it.
+/// Returns the notifications before the answer; asserts that no message follows it.
 fn notes<'a>(answer: &'a Answer, method: &str) -> Vec<&'a Value> {
     let (last, before) = answer.messages.split_last().unwrap();
     assert!(

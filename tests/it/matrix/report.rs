@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-/// Support of a feature in one pairing, as a scenario found it.
+/// The support of a feature in one pairing, as a scenario found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[must_use = "a feature that is not reported stands in no table"]
 pub enum Support {
-    /// The client's or the server's revision has no such feature: there is nothing to try.
+    /// The client's or the server's revision has no such feature, so the scenario did not run.
     NotInRevision,
-    /// One side has the feature and the other has not: weir refused it in the words of the
-    /// revision.
+    /// One side has the feature and the other has not: weir refused it in the form of the revision.
     Refused,
     /// The feature was carried from one side to the other.
     Carried,
@@ -21,14 +20,14 @@ pub enum Support {
 pub struct Report(BTreeMap<&'static str, Support>);
 
 impl Report {
-    /// Adds the outcome of one scenario. Several scenarios may test one feature, and some have
-    /// nothing to try in this pairing: the highest outcome counts.
+    /// Adds the outcome of one scenario. Several scenarios may test one feature, and some do not
+    /// apply to this pairing: the highest outcome counts.
     pub fn add(&mut self, feature: &'static str, found: Support) {
         let most = self.0.entry(feature).or_insert(found);
         *most = (*most).max(found);
     }
 
-    /// A report on one feature.
+    /// Returns a report on one feature.
     pub fn of(feature: &'static str, found: impl IntoIterator<Item = Support>) -> Self {
         let mut report = Self::default();
         found

@@ -1,4 +1,4 @@
-//! Streams that are taken up again.
+//! Resumed streams.
 
 use serde_json::{Value, json};
 use weir_testkit::Exchange;
@@ -12,7 +12,7 @@ fn has_ids(revision: Revision) -> bool {
     revision.has_event_ids()
 }
 
-/// Takes a stream up again after this event.
+/// Resumes a stream after this event.
 async fn resume(client: &Checked, id: &str) -> Exchange {
     let exchange = soon(
         "GET",
@@ -32,8 +32,8 @@ async fn resume(client: &Checked, id: &str) -> Exchange {
     exchange
 }
 
-/// Begins a call that waits for the gate; gives its stream after the first message, and the id of
-/// that.
+/// Begins a call that waits for the gate; returns its stream after the first message, and the event
+/// id of that message.
 async fn begun(client: &Checked) -> (Exchange, String) {
     let params =
         json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
@@ -109,7 +109,7 @@ pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) 
             mockup.counts("gated").completed == before + 2
         })
         .await;
-    // Whether it is there already or comes later makes no difference.
+    // A result that is ready and one that comes later make no difference.
     for _ in 0..2 {
         let rest = soon("the rest", resume(&client, &id).await.finish())
             .await
@@ -124,7 +124,7 @@ pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) 
     }
     let own = soon("its own", other.finish()).await.unwrap();
     assert_eq!(own.text(), r#"{"n":1}"#);
-    // While it runs, too; and the stream before it ends then.
+    // A running call can be resumed, too; the older stream ends then.
     let (mut first, id) = begun(&client).await;
     let second = resume(&client, &id).await;
     assert_eq!(
@@ -160,7 +160,7 @@ pub async fn r093_d06_nobody_resumes_what_is_not_its_own(world: &World) -> Suppo
         (&client, format!("{}-1", "0".repeat(16))),
     ] {
         let mut fresh = resume(who, &id).await;
-        // A stream of its own, on which nothing was said yet.
+        // A stream of its own, still without a message.
         let event = soon("a comment", fresh.next_event())
             .await
             .unwrap()

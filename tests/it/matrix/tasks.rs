@@ -1,4 +1,4 @@
-//! Calls that become tasks, in every pairing, of two principals who never see each other's.
+//! Calls that become tasks, in every pairing, of two principals that never see each other's tasks.
 
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
@@ -9,17 +9,17 @@ use super::world::{Reached, Transport, Upstream};
 use crate::harness::{Checked, Weir, until_it};
 use crate::tenants::{TENANTS, Tenant};
 
-/// A server with tasks, weir, and what both sides speak.
+/// A server with tasks, weir, and the revisions of both sides.
 pub struct Tasking {
     weir: Weir,
     mockup: Mockup,
     client: Revision,
-    /// The revision in which the upstream is spoken to for this client.
+    /// The revision that weir speaks to the upstream for this client.
     upstream: Revision,
     _reached: Reached,
 }
 
-/// How a client says that its calls may become tasks.
+/// Returns the capabilities by which a client offers that its calls may become tasks.
 fn able(revision: Revision) -> Value {
     if revision.is_modern() {
         json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } })
@@ -54,9 +54,9 @@ impl Tasking {
         own
     }
 
-    /// weir looks for the legacy era of a server of both when the first client with a session
-    /// calls, and lists the tools of that era soon after. Only there the server says what is a task
-    /// alone.
+    /// Makes weir find the legacy era of a server of both. It probes when the first client with a
+    /// session calls, and lists the tools of that era soon after. Only there the server marks tools
+    /// that are tasks alone.
     async fn settle(&self) {
         for capabilities in [json!({}), able(Revision::NEWEST_LEGACY)] {
             let url = self.weir.url("/mcp");
@@ -87,7 +87,7 @@ impl Tasking {
         Checked::able_with_header(&url, self.client, able(self.client), header).await
     }
 
-    /// Whether a revision has tasks in some form.
+    /// Reports if a revision has tasks in some form.
     fn has(revision: Revision) -> bool {
         revision.is_modern() || revision.has_task_param()
     }
@@ -105,7 +105,7 @@ impl Tasking {
     }
 }
 
-/// A call that becomes a task: its name, and how it stood at the beginning.
+/// Makes a call that becomes a task; returns its name and its first state.
 async fn begin(client: &Checked, tool: &str, arguments: Value) -> (String, Value) {
     let mut params = json!({ "name": tool, "arguments": arguments });
     if !client.revision.is_modern() {
@@ -154,7 +154,7 @@ async fn look(client: &Checked, name: &str) -> Value {
     state.clone()
 }
 
-/// Looks until the task is over.
+/// Polls until the task is over.
 async fn over(client: &Checked, name: &str) -> Value {
     for _ in 0..20 {
         let state = look(client, name).await;
@@ -168,7 +168,8 @@ async fn over(client: &Checked, name: &str) -> Value {
     panic!("the task is never over");
 }
 
-/// What the call gave: in one form a part of the state, in the other asked for apart.
+/// Returns the outcome of the call: in one form it is a part of the state, in the other it is a
+/// request of its own.
 async fn outcome(client: &Checked, name: &str) -> Value {
     if client.revision.is_modern() {
         let state = over(client, name).await;
@@ -205,7 +206,7 @@ pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(
             .unwrap();
         assert_eq!(only["execution"]["taskSupport"], "required");
     }
-    // Who does not ask for a task gets none.
+    // A client that does not ask for a task gets none.
     let plain =
         Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     let answer = plain.call("shop__task_done", json!({ "n": 1 })).await;
@@ -234,7 +235,7 @@ pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(
         assert_eq!(refused.code(), -32601, "{}", refused.last());
     }
     if !world.is_bridged() || world.client.is_modern() {
-        // What asks for one, in a revision that has no such words, is nothing (R227).
+        // The member that asks for a task is ignored in a revision that does not define it (R227).
         let params =
             json!({ "name": "shop__task_done", "arguments": { "n": 2 }, "task": { "ttl": 1 } });
         assert_eq!(plain.ask("tools/call", params).await.text(), r#"{"n":2}"#);
@@ -270,12 +271,12 @@ pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(
         (client, upstream) if upstream.has_task_param() && client.has_task_param() => {
             assert_eq!(answer.code(), -32601, "{}", answer.last());
         }
-        // weir waits for the task in the stead of a client that knows none.
+        // weir waits for the task in place of a client without tasks.
         (_, upstream) if upstream.has_task_param() => {
             assert_eq!(answer.text(), r#"{"n":3}"#, "{}", answer.last());
             return Support::Carried;
         }
-        // A modern server says itself that it cannot.
+        // A modern server refuses it itself.
         _ => assert!(answer.last().get("error").is_some(), "{}", answer.last()),
     }
     Support::Refused
@@ -339,7 +340,7 @@ pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_
         (&json!(4242), &json!("failed")),
         "{fails}"
     );
-    // A server names its tasks as it likes; clients know none of these names.
+    // A server names its tasks freely; clients know none of these names.
     let direct = world.of(&TENANTS[0], "/shop").await;
     for foreign in [&name, "task-1"] {
         let refused = direct.ask("tasks/get", json!({ "taskId": foreign })).await;
@@ -415,7 +416,7 @@ pub async fn r207_progress_of_a_task_is_told_where_its_result_is_waited_for(
     if !world.client.has_task_param() || !world.upstream.has_task_param() {
         return Support::NotInRevision;
     }
-    // They have no streams of their own.
+    // These clients open no GET stream.
     let plain =
         Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
     for client in [world.of(&TENANTS[0], "/mcp").await, plain] {
@@ -433,7 +434,7 @@ async fn waits_and_hears(client: &Checked) {
         .unwrap()
         .to_owned();
     let mut last = 0;
-    // Once for one that goes away, and once more.
+    // One waiting request that loses its connection, and a second one.
     for own in ["one", "other"] {
         let about = json!({ "taskId": name, "_meta": { "progressToken": own } });
         let mut waiting = client.start("tasks/result", about).await;
@@ -445,7 +446,7 @@ async fn waits_and_hears(client: &Checked) {
             assert!(now > last, "{told} after {last}");
             last = now;
         }
-        // Its connection is lost: the next who waits hears.
+        // Its connection is lost: the next request that waits gets the progress.
         drop(waiting);
     }
     client.ask("tasks/cancel", json!({ "taskId": name })).await;
@@ -459,7 +460,7 @@ pub async fn r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_o
     }
     let client =
         Checked::open_with_header(&world.weir.url("/mcp"), world.client, TENANTS[0].header()).await;
-    // A task may be over before its progress is there: what is told in the end counts.
+    // A task may be over before its progress arrives: the total counts.
     until_it("progress", async || {
         let answer = client
             .call_with_token("shop__task_only", json!({ "n": 1 }), &json!("mine"))

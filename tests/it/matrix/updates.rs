@@ -9,7 +9,7 @@ use crate::harness::{Checked, Stream};
 
 const UPDATED: &str = "notifications/resources/updated";
 
-/// A stream on which a client hears of these resources, once it is told of them.
+/// Returns a stream with updates of these resources, once the client is subscribed.
 async fn told_of(client: &Checked, uris: &[&str]) -> Stream {
     if client.revision.is_modern() {
         let filter = json!({ "notifications": { "resourceSubscriptions": uris } });
@@ -36,7 +36,7 @@ async fn told_of(client: &Checked, uris: &[&str]) -> Stream {
     stream
 }
 
-/// The URI that the next message says was updated.
+/// Returns the URI in the next message, which must be an update.
 async fn updated(stream: &mut Stream) -> String {
     let message = stream
         .next()
@@ -46,7 +46,7 @@ async fn updated(stream: &mut Stream) -> String {
     message["params"]["uri"].as_str().unwrap().to_owned()
 }
 
-/// The client goes, and its subscriptions with it. Those of a session outlive its streams.
+/// Ends the client and with it its subscriptions. Those of a session outlive its streams.
 async fn leave(client: &Checked) {
     if !client.revision.is_modern() {
         let ended = client.raw().delete().await.unwrap();
@@ -64,7 +64,7 @@ pub async fn r194_r197_r205_updates_reach_those_who_subscribed(world: &World) ->
     let mut many = told_of(&clients[0], &["shop+memo:1", "shop+memo:2"]).await;
     let mut one = told_of(&clients[1], &["memo:1"]).await;
     let mut none = told_of(&clients[2], &["memo:9"]).await;
-    // Where a set is asked for anew, it stands twice for a moment.
+    // While a set is subscribed anew, it is there twice for a moment.
     let once = |mockup: &Mockup| mockup.subscribed() == ["memo:1", "memo:2", "memo:9"];
     mockup
         .until("many clients are one subscription", once)
@@ -80,7 +80,7 @@ pub async fn r194_r197_r205_updates_reach_those_who_subscribed(world: &World) ->
         [updated(&mut many).await, updated(&mut many).await],
         ["shop+memo:2", "shop+memo:2/part"]
     );
-    // What comes next to the others is this and nothing before it.
+    // This is the next message for the others, without one before it.
     mockup.update("memo:9");
     mockup.update("memo:1");
     assert_eq!(
@@ -96,7 +96,7 @@ pub async fn r194_r197_r205_updates_reach_those_who_subscribed(world: &World) ->
 pub async fn r197_what_cannot_be_told_is_refused_or_left_out(world: &World) -> Support {
     let mockup = &world.mockup;
     let client = world.direct().await;
-    // The server tells nothing of the first, and the second is not there.
+    // The server announces no updates of the first, and the second does not exist.
     let odd = ["ui://panel/main", "other+memo:1"];
     if world.client.is_modern() {
         let filter = json!({ "resourceSubscriptions": [odd[0], "memo:5", odd[1]], "toolsListChanged": true });
@@ -183,7 +183,7 @@ pub async fn r205_r206_subscriptions_end_with_their_clients(world: &World) -> Su
 pub async fn r204_a_lost_upstream_session_is_subscribed_again(world: &World) -> Support {
     let mockup = &world.mockup;
     if world.upstream.is_modern() || world.transport.is_line() || world.has_both_eras {
-        // There are no sessions to lose; of a server of both eras weir hears updates in the modern
+        // There are no sessions to lose; weir gets updates of a server of both eras in the modern
         // one.
         return Support::NotInRevision;
     }
@@ -200,7 +200,7 @@ pub async fn r204_a_lost_upstream_session_is_subscribed_again(world: &World) -> 
             mockup.subscribed() == ["memo:3"]
         })
         .await;
-    // What happened in between nobody knows, so it is told of.
+    // weir cannot know of updates in between, so it announces one.
     assert_eq!(updated(&mut stream).await, "memo:3");
     mockup.update("memo:3");
     assert_eq!(updated(&mut stream).await, "memo:3");

@@ -9,7 +9,7 @@ use weir_wire::{LogLevel, Revision};
 
 use crate::harness::{Checked, Weir};
 
-/// How weir reaches the upstream.
+/// The transport between weir and the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Http,
@@ -18,15 +18,15 @@ pub enum Transport {
     Sse,
 }
 
-/// The part of an upstream's config that says where it is.
+/// The address part of an upstream's config.
 pub struct Reached {
     pub config: Value,
     _relay: Option<SseRelay>,
 }
 
 impl Transport {
-    /// Over standard streams a child says what the server says, and over HTTP+SSE another server
-    /// does.
+    /// Returns the config of the upstream over this transport. Over standard streams a child relays
+    /// the mock server, and over HTTP+SSE another server does.
     pub async fn reached(self, mockup: &Mockup) -> Reached {
         match self {
             Self::Http => Reached {
@@ -50,14 +50,14 @@ impl Transport {
         }
     }
 
-    /// Whether all that a legacy server says comes on one line, on which nothing says what call a
-    /// message belongs to.
+    /// Reports if all messages of a legacy server come on one stream that does not name the call of
+    /// a message.
     pub fn is_line(self) -> bool {
         matches!(self, Self::Stdio | Self::Sse)
     }
 }
 
-/// What an upstream speaks.
+/// The revisions of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upstream {
     One(Revision),
@@ -66,7 +66,7 @@ pub enum Upstream {
 }
 
 impl Upstream {
-    /// The revision that it is spoken to in for a client.
+    /// Returns the revision that weir speaks to it for a client.
     pub fn revision_for(self, client: Revision) -> Revision {
         match self {
             Self::One(revision) => revision,
@@ -87,24 +87,24 @@ impl Upstream {
 pub struct World {
     pub weir: Weir,
     pub mockup: Mockup,
-    /// What its gated tools wait for.
+    /// The gate that its gated tools wait for.
     pub gate: Gate,
     pub client: Revision,
-    /// The revision in which the upstream is spoken to for this client.
+    /// The revision that weir speaks to the upstream for this client.
     pub upstream: Revision,
     pub has_both_eras: bool,
     pub transport: Transport,
     _reached: Reached,
 }
 
-/// A tool as people write them, with words in its schema that weir does not know and a number that
-/// no double holds.
+/// A tool as people write them, with unknown keywords in its schema and a number that no double
+/// holds.
 pub const RICH: &str = r#"{"name":"rich","description":"d\u00e9j\u00e0 \"vu\"","inputSchema":{"type":"object","$comment":"kept","x-unknown":{"z":1,"a":12345678901234567890123},"properties":{"n":{"type":"integer","const":9007199254740993}},"if":{"required":["n"]},"then":{"title":"t"}},"_meta":{"com.example/key":[null,1.50]},"x-member":"stays"}"#;
 
-/// What must be found in a client's list byte for byte.
+/// The part that must be in a client's list byte for byte.
 pub const RICH_SCHEMA: &str = r#""inputSchema":{"type":"object","$comment":"kept","x-unknown":{"z":1,"a":12345678901234567890123},"properties":{"n":{"type":"integer","const":9007199254740993}},"if":{"required":["n"]},"then":{"title":"t"}},"_meta":{"com.example/key":[null,1.50]},"x-member":"stays""#;
 
-/// How many tools the shop has that only fill pages.
+/// The number of tools that only fill pages.
 pub const FILLERS: usize = 7;
 
 impl World {
@@ -113,7 +113,7 @@ impl World {
         let upstream = server.revision_for(client);
         let mockup = mockup(server.builder(), upstream, client.min(upstream), &gate).await;
         let reached = transport.reached(&mockup).await;
-        // The same server once more, with less patience.
+        // The same server once more, with a shorter idle deadline.
         let mut hasty = reached.config.clone();
         hasty["deadlines"] = json!({ "idle": "600ms" });
         let weir = Weir::with(json!({
@@ -139,17 +139,17 @@ impl World {
         }
     }
 
-    /// A client of the endpoint that renames.
+    /// Opens a client of the endpoint that renames.
     pub async fn client(&self) -> Checked {
         Checked::open(&self.weir.url("/mcp"), self.client).await
     }
 
-    /// A client of the transparent endpoint.
+    /// Opens a client of the transparent endpoint.
     pub async fn direct(&self) -> Checked {
         Checked::open(&self.weir.url("/shop"), self.client).await
     }
 
-    /// Whether both sides know structured content.
+    /// Reports if both sides know structured content.
     pub fn is_structured(&self) -> bool {
         self.client.has_structured_content() && self.upstream.has_structured_content()
     }
@@ -200,7 +200,7 @@ async fn mockup(builder: Builder, revision: Revision, common: Revision, gate: &G
         .await
 }
 
-/// A tool whose result is a list, which only the newest revision has a form for.
+/// Returns a tool whose result is a list, a form that only the newest revision has.
 fn listing(revision: Revision) -> Tool {
     let tool = Tool::new("listing");
     if !revision.is_modern() {
@@ -214,7 +214,7 @@ fn listing(revision: Revision) -> Tool {
     .does(Behaviour::result(result))
 }
 
-/// A result with every type of content that both sides know, and members that nobody knows.
+/// Returns a result with every type of content that both sides know, and unknown members.
 pub fn content(common: Revision) -> Value {
     let mut blocks = vec![
         json!({ "type": "text", "text": "line\none \u{1F980} \u{2028}" }),
@@ -241,7 +241,7 @@ pub fn content(common: Revision) -> Value {
     result
 }
 
-/// A tool's own failure.
+/// Returns a tool's own failure.
 pub fn failed() -> Value {
     json!({
         "content": [{ "type": "text", "text": "the disk is full" }],

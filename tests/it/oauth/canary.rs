@@ -1,6 +1,6 @@
-//! Secrets planted wherever one can come in: a token, a key, headers and a query of clients, the
-//! config, an upstream's own. Then everything is done that weir can do, also what it refuses; and
-//! none of them is found in anything that weir sends, answers, logs at the finest level, or counts.
+//! Secrets planted at every entrance: a token, a key, headers and a query of clients, the config,
+//! an upstream's own. Then the test uses every feature of weir, also the refused ones. None of the
+//! secrets is in any request, answer, log line at the finest level, or metric of weir.
 
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Behaviour, Idp, Mockup, RawClient};
@@ -12,7 +12,7 @@ use crate::telemetry::Collector;
 const KEY: &str = "weir_ci_CANARYkey23456789abcdefghijklmnopqrstuvwxyzABCDEFG";
 const KEY_DIGEST: &str = "37abc6ca9418af68f72c54d559ee7c39e15776a4693eb18d5d38a8e9bcf1fd77";
 const SEALING: &str = "Q0FOQVJZc2VhbGluZ2tleTAxMjM0NTY3ODlhYmNkZWY";
-/// The header that the config gives to the upstream `two`, and to nobody else.
+/// The header that the config gives to the upstream `two` alone.
 const FOR_TWO: &str = "text-for-two-alone";
 /// The header that the config gives to the collector.
 const FOR_COLLECTOR: &str = "text-for-the-collector-alone";
@@ -23,7 +23,7 @@ const CLIENT_HEADERS: [(&str, &str); 4] = [
     ("x-forwarded-authorization", "CANARY-forwarded"),
 ];
 
-/// Something that must not be found, and what it is.
+/// A name and a text that must not be found.
 type Secret = (&'static str, String);
 
 struct Planted {
@@ -84,8 +84,7 @@ impl Planted {
         }
     }
 
-    /// A token that counts as a secret from now on: the whole of it, and the part that makes it
-    /// one.
+    /// Returns a token that counts as a secret from now on: the whole of it, and its signature.
     fn token(&mut self, what: &'static str, change: impl FnOnce(&mut Value)) -> String {
         let mut claims = self.idp.claims("ada", &self.weir.url("/mcp"));
         change(&mut claims);
@@ -104,7 +103,7 @@ impl Planted {
         })
     }
 
-    /// Every method, and what goes wrong with it.
+    /// Runs every method, and its failures.
     async fn everything(&mut self, client: &RawClient) {
         let calls = [
             "one__tool_0000",
@@ -162,7 +161,7 @@ impl Planted {
         self.answers.push(answer.unwrap());
     }
 
-    /// All places where something may have gone, by name.
+    /// Returns all outputs that may contain a secret, by name.
     fn places(&self) -> Vec<(String, String)> {
         let requests = |upstream: &Mockup| {
             upstream
@@ -257,7 +256,8 @@ async fn r250_c20_no_secret_goes_where_it_does_not_belong() {
     );
 }
 
-/// Credentials that do not get in are secrets as well: they may be good elsewhere.
+/// Sends credentials that are refused. They are secrets as well, because they may be valid
+/// elsewhere.
 async fn refused(world: &mut Planted) {
     let over = world.token("a token that is over", |claims| {
         claims["exp"] = json!(1_000_000_000)
@@ -299,7 +299,7 @@ async fn refused(world: &mut Planted) {
         .push(("a token in the query", "CANARY-query".to_owned()));
 }
 
-/// What weir says when upstreams and the provider fail.
+/// Collects weir's answers when upstreams and the provider fail.
 async fn sick(world: &mut Planted, bearer: &str) {
     let client = world.client(("authorization", bearer)).modern();
     world.one.kill_sessions();

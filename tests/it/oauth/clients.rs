@@ -1,5 +1,5 @@
 //! The SDKs' own OAuth clients: discovery by the 401, registration at the provider, PKCE, a token,
-//! a call; then a refresh, and more scopes where a tool takes them.
+//! a call; then a refresh, and more scopes if a tool demands them.
 
 use serde_json::{Value, json};
 
@@ -8,8 +8,8 @@ use crate::harness::{Client, inspector, needs_peers};
 
 const CAT: &str = r#"{"animal":"cat"}"#;
 
-/// The clients, and how each comes to refresh its token: those in JavaScript once a server refuses
-/// the one they have, those in Python by their own clock.
+/// The clients, and the cause of their refresh: those in JavaScript refresh after a server refused
+/// the token, those in Python by their own clock.
 const CLIENTS: [(Client, &str); 5] = [
     (Client::TypeScript1, "stale"),
     (Client::TypeScript2("modern"), "stale"),
@@ -69,7 +69,7 @@ fn r240_every_sdk_refreshes_its_token() {
     }
 }
 
-/// A token that is over is refreshed under the feet of any `fetch`, and the request goes again.
+/// An expired token is refreshed below any `fetch`, and the request is sent again.
 #[test]
 fn r240_the_sdks_middleware_logs_in_and_retries_a_401() {
     if !needs_peers() {
@@ -101,8 +101,7 @@ fn r240_the_sdks_middleware_logs_in_and_retries_a_401() {
     }
 }
 
-/// A tool with a scope of its own: the 403 says which, the client asks for it, and the call goes
-/// through.
+/// A tool with a scope of its own: the 403 names it, the client asks for it, and the call succeeds.
 #[test]
 fn r245_r266_every_sdk_steps_up_to_the_scope_a_tool_takes() {
     if !needs_peers() {
@@ -114,7 +113,7 @@ fn r245_r266_every_sdk_steps_up_to_the_scope_a_tool_takes() {
             json!({ "scopes": { "zoo__weigh": ["tools:write"] } });
     });
     for (client, _) in CLIENTS {
-        // The SDK 1.x would rather refresh than ask for more, and a refresh brings no scope.
+        // The SDK 1.x would refresh instead of asking for more, and a refresh adds no scope.
         town.idp
             .control(&json!({ "refresh": !matches!(client, Client::TypeScript1) }));
         let seen = client.run(&town.url(), &["call", "zoo__weigh", CAT, "--auth", "sdk"]);
@@ -155,8 +154,8 @@ fn r059_the_inspector_lists_and_calls_with_a_token() {
     assert_eq!(inspector(&town.url(), &call)["content"][0]["text"], "A cat");
 }
 
-/// The provider changes its keys; tokens of the new ones are good at once, and nobody has to
-/// restart weir.
+/// The provider changes its keys; tokens of the new ones are good at once, without a restart of
+/// weir.
 #[test]
 fn c14_rotated_keys_are_found_without_a_restart() {
     if !needs_peers() {
@@ -169,7 +168,7 @@ fn c14_rotated_keys_are_found_without_a_restart() {
     assert_eq!(seen.one("account")["logins"], 1, "{seen:?}");
 }
 
-/// While the provider is away, tokens that are good stay good, and weir stays ready.
+/// While the provider is down, good tokens stay good, and weir stays ready.
 #[test]
 fn c17_a_provider_that_is_down_locks_nobody_out_who_is_in() {
     if !needs_peers() {

@@ -13,7 +13,7 @@ use crate::stdio::host::{self, Host};
 
 const CAT: &str = r#"{"animal":"cat"}"#;
 
-/// Somebody with a state folder of their own.
+/// A user with a state folder of their own.
 struct Person {
     state: PathBuf,
 }
@@ -35,7 +35,8 @@ impl Person {
         self.command(arguments).output().unwrap()
     }
 
-    /// `weir login`, with a browser that goes where it says. The exit code, and what was said.
+    /// Runs `weir login`, with a browser that follows its URL; returns the exit code and the
+    /// output.
     fn login(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = self.command(&["login", "--no-browser"]);
         command.args(arguments);
@@ -78,7 +79,7 @@ fn r241_a_login_is_kept_used_refreshed_and_ended() {
         text(&stranger)
     );
 
-    // The first token is over already when it is used: weir refuses it, and the command gets
+    // The first token has expired already when it is used: weir refuses it, and the command gets
     // another.
     town.idp.control(&json!({ "stale": 1 }));
     let (code, said) = ada.login(&[&url]);
@@ -146,7 +147,7 @@ fn r241_a_login_is_kept_used_refreshed_and_ended() {
     assert_eq!(ada.run(&["tools", &url]).status.code(), Some(3));
 }
 
-/// A token about to end is refreshed before it is shown to anybody.
+/// A token that ends soon is refreshed before it is sent.
 #[test]
 fn r267_a_token_is_refreshed_before_it_ends() {
     if !needs_peers() {
@@ -176,7 +177,7 @@ fn a_person_who_says_no_is_not_logged_in() {
     assert!(!nobody.state.join("weir/tokens.json").exists());
 }
 
-/// The refusal of a call says how to log in for it; the login keeps the scopes there were.
+/// The refusal of a call names the login that it needs; the login keeps the earlier scopes.
 #[test]
 fn r245_r266_a_login_can_be_widened() {
     if !needs_peers() {
@@ -202,7 +203,7 @@ fn r245_r266_a_login_can_be_widened() {
     assert!(called.status.success(), "{}", text(&called));
 }
 
-/// `weir stdio` takes up a login that comes later, refreshes a token that is refused, and says how
+/// `weir stdio` uses a login that comes later, refreshes a token that is refused, and explains how
 /// to log in until then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r241_a_host_of_standard_streams_uses_the_login() {
@@ -223,7 +224,7 @@ async fn r241_a_host_of_standard_streams_uses_the_login() {
         .unwrap_or_else(|| panic!("{refused}"));
     assert!(message.contains(&format!("weir login {url}")), "{message}");
 
-    // The first token is over already when it is used: weir refuses it, and gets another.
+    // The first token has expired already when it is used: weir refuses it, and gets another.
     town.idp.control(&json!({ "stale": 1 }));
     let (code, said) = ada.login(&[&url]);
     assert_eq!(code, Some(0), "{said}");
@@ -246,7 +247,7 @@ async fn r241_a_host_of_standard_streams_uses_the_login() {
         1,
         "a token that is good is not refreshed"
     );
-    // The host that was there before the login.
+    // The host that was started before the login.
     let early = &mut early;
     until_it("the login to be used", async || {
         early

@@ -1,5 +1,4 @@
-//! Logging in through weir: a real authorization server, and clients that know nothing but an
-//! endpoint's URL.
+//! Logins through weir: a real authorization server, and clients that know only an endpoint's URL.
 
 mod canary;
 mod clients;

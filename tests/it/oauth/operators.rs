@@ -1,5 +1,5 @@
-//! Operators who come with tokens of the authorization server: made for the operators' listener,
-//! and with the scope.
+//! Operators with tokens of the authorization server: issued for the operators' listener, and with
+//! the scope.
 
 use serde_json::json;
 use weir_testkit::RawClient;
@@ -24,7 +24,7 @@ async fn r286_an_operator_has_a_token_for_this_listener_with_the_scope_that_the_
     let with = |token: &str| Operator::of(&town.weir).with("authorization", token);
     let (own, lacking) = (token("/admin", "admin"), token("/admin", "mcp"));
 
-    // Looks and changes, in the name that the token has.
+    // Views and changes, under the name of the token.
     let ops = with(&own);
     assert_eq!(
         ops.see("/admin/upstreams").await["upstreams"][0]["id"],
@@ -40,7 +40,7 @@ async fn r286_an_operator_has_a_token_for_this_listener_with_the_scope_that_the_
     );
     ops.change("/admin/upstreams/zoo/enable", json!({})).await;
 
-    // Without the scope it is known, and may not: the answer names the scope.
+    // Without the scope the operator is known but not allowed: the answer names the scope.
     let lacks = with(&lacking);
     let refused = [
         lacks.look("/admin/upstreams").await,
@@ -58,8 +58,8 @@ async fn r286_an_operator_has_a_token_for_this_listener_with_the_scope_that_the_
         assert!(challenge.contains(r#"scope="admin""#), "{challenge}");
     }
 
-    // A token for the clients' side is none here, whatever its scope, and one for this side is none
-    // there.
+    // A token for the clients' listener is refused here, with any scope, and one for this listener
+    // is refused there.
     for foreign in [
         token("/mcp", "mcp"),
         token("/mcp", "admin"),

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use crate::harness::{Process, Server, Weir, peer_command, until};
 
-/// npm `oidc-provider`; see tests/peers/node/idp.mjs.
+/// The npm package `oidc-provider`; see tests/peers/node/idp.mjs.
 pub struct Idp {
     pub issuer: String,
     _process: Process,
 }
 
 impl Idp {
-    /// Starts one where `ada` is logged in.
+    /// Starts one with `ada` logged in.
     pub fn start() -> Self {
         let mut process = Process::start(peer_command("idp.mjs"));
         Self {
@@ -24,7 +24,7 @@ impl Idp {
         }
     }
 
-    /// Changes what happens from now on.
+    /// Changes its behaviour from now on.
     pub fn control(&self, change: &Value) {
         let (status, _) = self.ask(
             "POST",
@@ -35,7 +35,7 @@ impl Idp {
         assert_eq!(status, 200);
     }
 
-    /// How often something happened: a name at the top, or a grant type.
+    /// Returns the count of an event: a name at the top, or a grant type.
     pub fn count(&self, what: &str) -> u64 {
         let (_, body) = self.ask("GET", "/control", &[], "");
         let seen: Value = serde_json::from_str(&body).unwrap();
@@ -45,10 +45,10 @@ impl Idp {
             .unwrap_or_default()
     }
 
-    /// A token of the client `machine` for a resource.
+    /// Returns a token of the client `machine` for a resource.
     pub fn machine_token(&self, resource: &str, scope: &str) -> String {
         let form = format!("grant_type=client_credentials&resource={resource}&scope={scope}");
-        // machine:machine-secret
+        // The credentials are machine:machine-secret.
         let headers = [
             "Content-Type: application/x-www-form-urlencoded",
             "Authorization: Basic bWFjaGluZTptYWNoaW5lLXNlY3JldA==",
@@ -74,19 +74,19 @@ impl Idp {
     }
 }
 
-/// A zoo behind weir, which takes the tokens of an authorization server.
+/// A zoo server behind weir, which accepts the tokens of an authorization server.
 pub struct Town {
     pub idp: Idp,
     pub weir: Weir,
 }
 
 impl Town {
-    /// Everything up, and the zoo's tools listed.
+    /// Starts all of it, and waits until the zoo's tools are listed.
     pub fn start() -> Self {
         Self::with(|_| {})
     }
 
-    /// The same with a change to weir's config.
+    /// Starts all of it with a change to weir's config.
     pub fn with(change: impl FnOnce(&mut Value)) -> Self {
         let idp = Idp::start();
         let mut config = json!({
@@ -106,7 +106,7 @@ impl Town {
         town
     }
 
-    /// The one thing that clients are told.
+    /// Returns the endpoint's URL, all that clients know.
     pub fn url(&self) -> String {
         self.weir.url("/mcp")
     }
@@ -126,7 +126,7 @@ impl Town {
     }
 }
 
-/// The weir command line, with nothing of this machine's logins.
+/// Returns the weir command line, without the logins of this machine.
 pub fn weir(arguments: &[&str]) -> Command {
     let mut command = Command::new(crate::harness::binary());
     command

@@ -1,5 +1,5 @@
-//! How weir proves itself to servers, over the whole of weir: what goes out, what does not, and
-//! what a client hears when a server refuses.
+//! weir's own authentication at servers, over the whole of weir: the credentials that it sends,
+//! those that it does not, and the errors of a client if a server refuses.
 
 mod visits;
 
@@ -16,13 +16,13 @@ const REVISIONS: [Revision; 3] = [
 ];
 const SECRET: &str = "CANARY-of-the-oauth-client";
 
-/// weir in front of one server, with a client of its own at an authorization server.
+/// Starts weir in front of one server, with a client of its own at an authorization server.
 fn weir(upstream: &Mockup, authority: &TokenServer, mode: &str) -> Weir {
     let auth = json!({ "mode": mode, "issuer": authority.issuer(), "client_id": "weir", "client_secret": SECRET });
     Weir::over(json!({ "one": { "url": upstream.url(), "auth": auth } }))
 }
 
-/// weir's own error in the result of a call.
+/// Returns weir's own error in the result of a call.
 fn told(answer: &Answer) -> Value {
     assert_eq!(
         answer.status, 200,
@@ -99,7 +99,7 @@ async fn r270_a_server_that_is_called_in_its_callers_names_serves_nobody_else() 
     let weir = weir(&upstream, &authority, "token_exchange");
     weir.until_listed("/mcp", &["one__tool_0000"]);
     for revision in REVISIONS {
-        // It shows a token, but weir asked for none and verified none.
+        // It sends a token, but weir demanded no token and verified no token.
         let client = Checked::open(&weir.url("/mcp"), revision).await;
         let answer = client.call("one__tool_0000", json!({})).await;
         assert_eq!(told(&answer)["reason"], "denied", "{:?}", answer.body);
@@ -154,7 +154,7 @@ async fn c20_r250_r254_each_callers_token_is_exchanged_and_never_passed_on() {
     }
 }
 
-/// Three calls with one token, and the end of the legacy session among them.
+/// Makes three calls with one token, and ends the legacy session among them.
 async fn call_in_each_era(url: &str, token: &str) {
     let client = RawClient::new(url).with_header("authorization", &format!("Bearer {token}"));
     let modern = client.clone().modern();

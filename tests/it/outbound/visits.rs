@@ -1,4 +1,4 @@
-//! Elicitation by URL at servers to which all of weir's callers are one: they see weir's own
+//! URL elicitation of servers that cannot tell weir's callers apart: they see weir's own
 //! credential.
 
 use serde_json::{Value, json};
@@ -17,7 +17,8 @@ fn form() -> Value {
     json!({ "message": "Who?", "requestedSchema": schema })
 }
 
-/// A server that asks by URL, whatever it was told, in all the ways its revision has.
+/// Starts a server that asks by URL, in all the ways of its revision, even if no client declared
+/// it.
 async fn server(revision: Revision) -> Mockup {
     let url = json!({ "mode": "url", "message": "Sign in", "url": PAGE });
     if revision.is_modern() {
@@ -61,7 +62,7 @@ async fn server(revision: Revision) -> Mockup {
         .await
 }
 
-/// weir, which knows its callers and shows the server one credential for all of them.
+/// Starts weir, which knows its callers and sends the server one credential for all of them.
 fn weir(server: &Mockup, asks: Option<Value>) -> Weir {
     let headers = json!({ "Authorization": "Bearer of-the-operator" });
     let mut upstream = json!({ "url": server.url(), "headers": headers });
@@ -80,7 +81,7 @@ async fn client(weir: &Weir, revision: Revision) -> Checked {
     Checked::able_with_header(&weir.url("/shop"), revision, able, TENANTS[0].header()).await
 }
 
-/// What the server was told that clients can be asked by, in the last call or its session.
+/// Returns the elicitation capability that the server got, in the last call or its session.
 fn declared(server: &Mockup) -> Value {
     let call = server.requests_of("tools/call").pop().unwrap();
     if !call.meta()["io.modelcontextprotocol/protocolVersion"].is_null() {
@@ -93,7 +94,7 @@ fn declared(server: &Mockup) -> Value {
     told.filter(Value::is_object).last().unwrap_or_default()
 }
 
-/// Whether what a client sees asks it anything.
+/// Reports if a call asks the client a question.
 async fn asks(client: &Checked, tool: &str) -> bool {
     let mut call = client
         .start("tools/call", json!({ "name": tool, "arguments": {} }))
@@ -130,7 +131,7 @@ async fn r191_a_server_to_which_all_callers_are_one_sends_none_of_them_to_a_page
                 json!({ "form": {} }),
                 "{own:?} at {revision:?}"
             );
-            // It asks all the same.
+            // The server asks all the same.
             let answer = client.call("visit", json!({ "n": 1 })).await;
             if revision.is_modern() {
                 is_refused(&answer);

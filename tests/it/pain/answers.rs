@@ -1,5 +1,5 @@
-//! Answers that are none, or not the one that was asked for. What a client gets instead is one of
-//! six codes.
+//! Invalid answers of upstreams, and answers to another request. The client gets one of six codes
+//! instead.
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -308,7 +308,7 @@ async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
             answer.last()
         );
         assert_eq!(answer.text(), "[1,2]");
-        // The schema of the client's own revision decides what passes, see `Checked`.
+        // The schema of the client's own revision decides if a type passes, see `Checked`.
         for (tool, known, told) in [
             ("audio", revision.has_audio(), "audio/wav"),
             ("long_audio", revision.has_audio(), "audio/wav"),

@@ -1,4 +1,4 @@
-//! MCP Apps: a user interface behind a `ui://` resource, to which a tool links.
+//! MCP Apps: tools that link to a user interface behind a `ui://` resource.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Tool;
@@ -12,7 +12,7 @@ const UI: &str = "io.modelcontextprotocol/ui";
 const CARD: &str = "ui://shop/card";
 const KIND: &str = "text/html;profile=mcp-app";
 
-/// A server of one era with a tool that has an interface.
+/// Starts a server of one era with a tool that has an interface.
 async fn server(revision: Revision) -> Mockup {
     let shows = json!({ "ui": { "resourceUri": CARD, "visibility": ["model", "app"] } });
     let capabilities = json!({ "tools": {}, "resources": {}, "extensions": { UI: {} } });

@@ -1,5 +1,5 @@
-//! Servers of the older revisions that say things on their standing stream: what belongs to a call
-//! reaches the call, the rest the client itself, and nobody else.
+//! Legacy servers that send messages on their GET stream: a message of a call reaches the call, any
+//! other only the client of the session.
 
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
@@ -42,7 +42,7 @@ async fn server() -> Mockup {
         },
         Step::Echo,
     ];
-    // Streams, not JSON: a server that answers by JSON says nothing before its answer.
+    // Streams, not JSON: a server that answers by JSON sends no message before its answer.
     Mockup::legacy(Revision::NEWEST_LEGACY)
         .with(Tool::new("beside").does(Behaviour::steps(beside).as_events()))
         .with(Tool::new("visit").does(Behaviour::steps(visit)))
@@ -59,7 +59,7 @@ fn weir(server: &Mockup) -> Weir {
     }))
 }
 
-/// The session of the server's in which a tool was called last.
+/// Returns the server's session in which a tool was called last.
 fn session_of(server: &Mockup, tool: &str) -> String {
     let calls = server.requests_of("tools/call");
     let last = calls
@@ -160,8 +160,8 @@ async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_it
         "it never said that it could"
     );
     drop(stream);
-    // The client is seen to be gone when its connection is: until then it may still be asked,
-    // without an answer.
+    // weir notices that the client is gone when its connection is closed: until then it may still
+    // be asked, without an answer.
     let refused = async {
         loop {
             let answer = server.ask_beside(&session, "roots/list", &json!({}));
@@ -171,7 +171,7 @@ async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_it
         }
     };
     soon("the refusal of a question for nobody", refused).await;
-    // What the other client hears next is what all hear.
+    // The next message for the other client is one for all.
     server.set_tools([Tool::new("new")]);
     server.notify_list_changed();
     others.changed().await;
@@ -218,7 +218,7 @@ async fn r186_a_url_that_is_visited_after_the_call_is_told_to_whoever_was_asked(
         &told["params"]["elicitationId"], ours,
         "under the name by which it was asked"
     );
-    // What the other client hears next is what all hear.
+    // The next message for the other client is one for all.
     server.set_tools([Tool::new("new")]);
     server.notify_list_changed();
     others.changed().await;

@@ -1,4 +1,4 @@
-//! Changes elsewhere: declared and never sent, or sent a thousand times a second.
+//! Changes of upstreams: declared and never sent, or sent a thousand times a second.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{BOTH, both_eras, mockup, weir_over};
 use crate::harness::{Checked, Weir, until_it};
 
 /// A thousand changes, one a millisecond. Few notifications arrive, and after the last of them the
-/// list is the last one.
+/// list is the latest one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrives() {
     for (era, builder) in both_eras() {
@@ -77,8 +77,8 @@ async fn r203_a_change_that_nobody_sees_is_told_to_nobody() {
             .await;
         upstream.set_tools(Tool::numbered(2 + real));
         upstream.notify_list_changed();
-        // Had the first one been told, the list would be the old one here, in this round or the
-        // next.
+        // If the first change had been announced, the list would be the old one here, in this round
+        // or the next.
         stream.changed().await;
         assert_eq!(client.names().await.len(), 2 + real);
     }
@@ -110,7 +110,7 @@ async fn r204_a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told
     }
 }
 
-/// Streams that wait, as in a day's quiet. How many thousands fit is measured: `cargo xtask bench`.
+/// Idle streams, as on a quiet day. `cargo xtask bench` measures how many thousands fit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d10_idle_streams_are_all_held_and_all_hear_of_a_change() {
     const STREAMS: usize = 150;
@@ -286,7 +286,7 @@ async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on
         upstream.set_tools(Tool::numbered(3));
         upstream.notify_list_changed();
         listed(3).await;
-        // What it names is not known: a stream of its own answers.
+        // The event id is unknown, so a stream of its own answers.
         let resumed = client
             .clone()
             .with_header("last-event-id", "00000000000000ff-1");
@@ -344,8 +344,8 @@ async fn r194_r195_r196_r197_r198_r200_listens_are_independent_and_tell_only_wha
         for stream in &mut streams {
             stream.changed().await;
         }
-        // R198: a call's notes are not for a listen stream; the next message there is the next
-        // change.
+        // R198: a call's notifications are not for a listen stream; the next message there is the
+        // next change.
         assert!(
             client
                 .call("one__tool_0000", json!({}))
@@ -370,7 +370,7 @@ async fn r194_r195_r196_r197_r198_r200_listens_are_independent_and_tell_only_wha
     drop(named);
     let mut weir = weir;
     weir.process.signal("TERM");
-    // R199, R196: on the stream that wanted none of it nothing came but the end.
+    // R199, R196: the stream that wanted no notifications got only the end.
     let last = other.rest().await;
     assert_eq!(last.len(), 1, "{last:?}");
     assert!(last[0]["result"].is_object());

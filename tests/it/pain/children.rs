@@ -1,4 +1,4 @@
-//! Servers that weir starts itself: they see nothing of weir's, are replaced when they end, and
+//! Servers that weir starts itself: they see no secret of weir, are replaced when they end, and
 //! never outlive it.
 
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ async fn e22_a_child_that_cannot_be_started_costs_nobody_else_anything() {
     }));
     for revision in BOTH {
         let client = Checked::open(&weir.url("/mcp"), revision).await;
-        // The good one is slow to be found out: it says nothing to the probe.
+        // The good one is slow to be detected: it does not answer the probe.
         until_it("the good one", async || {
             client
                 .names()
@@ -170,7 +170,7 @@ fn started(file: &Path) -> usize {
 }
 
 fn is_alive(pid: u64) -> bool {
-    // A process that ended and is not waited for yet is not alive.
+    // A process that ended and is not reaped yet is not alive.
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status
         .rsplit(')')

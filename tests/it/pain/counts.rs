@@ -1,4 +1,4 @@
-//! The metric of requests says how they ended, not what status they had: nearly all are HTTP 200.
+//! The metric of requests counts outcomes, not statuses: nearly all are HTTP 200.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ fn failed(text: &str) -> Value {
     json!({ "content": [{ "type": "text", "text": text }], "isError": true })
 }
 
-/// Requests of a method and an era that ended so.
+/// Returns the number of requests of a method and an era with this outcome.
 fn counted(weir: &Weir, revision: Revision, method: &str, outcome: &str) -> f64 {
     let era = if revision.is_modern() {
         "modern"
@@ -119,7 +119,7 @@ async fn a_request_is_counted_by_how_it_ended() {
             "{revision:?}: an unknown method"
         );
     }
-    // What is refused by its head alone has neither method nor era.
+    // A request that is refused by its head alone has neither method nor era.
     assert_eq!(
         weir_testkit::RawClient::new(&weir.url("/mcp"))
             .delete()

@@ -1,4 +1,4 @@
-//! Cursors elsewhere: accepted after they were changed, or of somebody else's list.
+//! Cursors of lists: changed ones, and ones of another client's list, must be refused.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Tool;
@@ -29,7 +29,8 @@ fn refused(answer: &Answer, why: &str) {
     );
 }
 
-/// Two endpoints with small pages over a server whose list depends on what a client can do.
+/// Starts two endpoints with small pages over a server with a list that depends on the capabilities
+/// of a client.
 async fn two_endpoints() -> (Mockup, Weir) {
     let tools = Tool::numbered(9)
         .into_iter()
@@ -140,7 +141,7 @@ async fn b17_a_list_that_changes_between_two_pages_stays_whole() {
         upstream.set_tools(Tool::numbered(30).split_off(20));
         upstream.notify_list_changed();
         stream.changed().await;
-        // The old list, to its end: nothing twice, nothing missing, nothing of the new one.
+        // The old list, to its end: no duplicates, no gaps, no items of the new one.
         let mut names = tool_names(first.result());
         let mut next = Some(cursor);
         while let Some(cursor) = next {

@@ -1,5 +1,5 @@
-//! Both eras at once: one legacy server must not make an endpoint legacy, nor one client another's
-//! dialect.
+//! Both eras at once: one legacy server must not make an endpoint legacy, nor one client's revision
+//! change another's.
 
 use serde_json::{Value, json};
 use weir_testkit::{Behaviour, Mockup};
@@ -134,7 +134,7 @@ async fn r051_r056_discover_and_initialize_advertise_what_works_and_never_fail()
             found.result()["_meta"][weir_wire::meta::SERVER_INFO]["name"].is_string(),
             "R053"
         );
-        // What a server that was never reached may have is not denied.
+        // weir does not deny features of a server that it has not reached yet.
         let unknown = upstreams.iter().any(|(id, _)| *id == "down");
         let ttl = found.result()["ttlMs"].as_u64().unwrap();
         assert_eq!(
@@ -234,8 +234,8 @@ async fn r068_r069_a_server_that_changes_its_era_is_found_out_again() {
         proxy.retarget(other.address());
         proxy.reset_all();
         until_it("a call to reach the other one", async || {
-            // The first call may still be made in the old dialect, and refused in whatever words
-            // the new server has.
+            // The first call may still be made in the old revision, and the new server refuses it
+            // in its own way.
             let answer = client.call("one__tool_0000", json!({})).await;
             let good = answer.last().get("result").is_some() && super::own_error(&answer).is_null();
             (good && other.executions("tool_0000") >= calls).then_some(())
@@ -280,7 +280,7 @@ async fn r068_e17_the_probe_is_judged_by_what_it_says() {
             "{name}"
         );
     }
-    // R070, E17: a modern error is a modern server, whatever its status: never `initialize`.
+    // R070, E17: a modern error comes from a modern server, with any status: never `initialize`.
     let picky = Mockup::modern().tools(1).start().await;
     let supported = json!({ "supported": ["2026-07-28"], "requested": "2026-07-28" });
     picky.on(
@@ -302,7 +302,8 @@ async fn r068_e17_the_probe_is_judged_by_what_it_says() {
                 .result()
                 .is_object()
         );
-        // Only for clients with sessions it is seen whether the server has some beside, once.
+        // weir checks only for clients with sessions if the server has sessions too, and checks
+        // once.
         assert_eq!(picky.requests_of("initialize").len(), looks, "{revision:?}");
     }
     assert!(
@@ -386,7 +387,7 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
         "R171"
     );
     assert_ne!(seen[1].message["id"], seen[0].message["id"], "R171");
-    // R168: a client that cannot be asked is not.
+    // R168: a client without the capability is not asked.
     let unable = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     upstream.set_tools([
         weir_testkit::mockup::Tool::new("ask").does(Behaviour::input_required(ask, None))

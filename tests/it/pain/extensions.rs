@@ -1,4 +1,4 @@
-//! Extensions that weir has never heard of, between a modern client and the server of a transparent
+//! Extensions that weir does not know, between a modern client and the server of a transparent
 //! endpoint.
 
 use serde_json::{Value, json};
@@ -53,8 +53,9 @@ async fn r144_an_extension_passes_by_its_identifier_with_its_methods() {
         (&json!("kept"), &json!("kept"), &json!(1))
     );
     assert_eq!(sent.meta()[meta::CLIENT_CAPABILITIES], declares);
-    // A client that does not declare it is told so by the server, if it is; where several servers
-    // could be meant, it is weir that refuses.
+    // On an endpoint of one server the request of a client that does not declare the extension
+    // passes without the capability: the server decides. If several servers are possible, weir
+    // refuses.
     let silent = Checked::open(&weir.url("/mcp/one"), Revision::MODERN).await;
     let legacy = Checked::with_capabilities(
         &weir.url("/mcp/one"),

@@ -1,5 +1,5 @@
-//! Requests of a server's own, with ids that are not its own to use: nobody but the server that
-//! asked hears of them.
+//! Requests of a server with ids that are not its own: only the server that asked gets their
+//! answers.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Gate, Recorded, Step};
@@ -9,7 +9,7 @@ use weir_wire::Revision;
 use super::{mockup, weir_over};
 use crate::harness::Checked;
 
-/// A request of the server's own as text; `id` is JSON.
+/// Returns a request of the server's own as text; `id` is JSON.
 fn asks(id: &str, method: &str) -> Step {
     let params = match method {
         "roots/list" => json!({}),
@@ -23,7 +23,7 @@ fn asks(id: &str, method: &str) -> Step {
     ))
 }
 
-/// What weir posted to the server as an answer in one of its sessions, as (id, whether it is a
+/// Returns the answers that weir posted to the server in one of its sessions, as (id, true for a
 /// result).
 fn answered_in(requests: &[Recorded], session: Option<&str>) -> Vec<(Value, bool)> {
     let answers = requests
@@ -44,7 +44,7 @@ fn answered_in(requests: &[Recorded], session: Option<&str>) -> Vec<(Value, bool
 async fn b22_r193_a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answered_by_nobody_else()
  {
     let gate = Gate::new();
-    // The id of the very call, one that is the same in every session, and one that names another
+    // The id of the call itself, one that is the same in every session, and one that names another
     // call's.
     let steps = [
         asks(r#""$id""#, "elicitation/create"),
@@ -78,7 +78,8 @@ async fn b22_r193_a_servers_request_with_a_forged_id_is_asked_of_its_own_client_
         }
         calls.push((name, client, call, asked));
     }
-    // One client answers for the other, and by the server's own ids: it is taken at no word.
+    // One client answers for the other, and by the server's own ids: weir ignores all of these
+    // answers.
     let others: Vec<_> = calls[0]
         .3
         .iter()

@@ -1,4 +1,4 @@
-//! What a client writes around its message must not reach where it does not belong.
+//! Headers, types and encodings around a client's message must not reach a server.
 
 use serde_json::{Value, json};
 use weir_testkit::{Answer, Mockup, RawClient};
@@ -310,8 +310,8 @@ async fn b03_b04_b06_what_weir_reads_is_what_the_server_gets() {
             "B01"
         );
         assert_eq!(upstream.total_executions(), 0);
-        // B06: numbers and texts go through as they were written. B04: a key in other case that the
-        // schema does not name is another key.
+        // B06: numbers and texts go through unchanged. B04: a key in other case that the schema
+        // does not name is another key.
         let exact = r#""mark":-0,"big":12345678901234567890123,"exp":1E+300,"Name":"x","t":"\u0041\/\ud83e\udd80""#;
         let answer = post(&|body| body.replacen(r#""mark":1"#, exact, 1)).await;
         assert!(answer.result().is_object(), "{}", answer.last());

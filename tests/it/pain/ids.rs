@@ -1,4 +1,4 @@
-//! Ids elsewhere: an answer given to another client that happened to use the same id
+//! Request ids: an answer must not go to another client that happens to use the same id
 //! (CVE-2026-25536).
 
 use serde_json::{Value, json};

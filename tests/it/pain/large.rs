@@ -1,4 +1,4 @@
-//! Large results: they stream through, whatever their size, and whether or not the client keeps up.
+//! Large results: they stream through at any size, for fast and for slow clients.
 
 use serde_json::{Value, json};
 use weir_testkit::Behaviour;
@@ -8,11 +8,11 @@ use super::{BOTH, both_eras, own_error, weir_over};
 use crate::harness::{Checked, Stream, Weir, soon};
 
 const HUGE: usize = 50 << 20;
-/// What weir may need beyond what it needs for small calls. Far below the result, far above what it
-/// takes.
+/// The memory that weir may need beyond that for small calls, in bytes. It is far below the result,
+/// and far above the measured need.
 const ALLOWANCE: usize = 40 << 20;
 
-/// Reads an answer to its end without keeping it: how many of its bytes are the filler, and its
+/// Reads an answer to its end without keeping it; returns the number of its filler bytes, and its
 /// last bytes.
 async fn drain(mut call: Stream) -> (usize, Vec<u8>) {
     let (mut filler, mut tail) = (0, Vec::new());
@@ -37,7 +37,7 @@ async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
             .start()
             .await;
         let weir = weir_over(&[("one", &upstream)]);
-        // Which form goes to which client alternates; smaller results go every way below.
+        // The forms alternate between clients; smaller results take every path below.
         let tools = if era.is_modern() {
             ["one__json", "one__sse"]
         } else {
@@ -53,7 +53,7 @@ async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
             assert_eq!(call.exchange.status, 200);
             let (filler, tail) = drain(call).await;
             let tail = String::from_utf8_lossy(&tail).into_owned();
-            // A few more may stand in names.
+            // A few more may be in names.
             assert!(
                 (HUGE..HUGE + 64).contains(&filler),
                 "{era:?} {revision:?} {tool}: {filler}"
@@ -149,9 +149,9 @@ async fn e07_a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             for tool in ["one__json", "one__sse"] {
-                // Where the limit is met before anything went out the client gets an error; after
-                // that all that is left is to break the stream off, so that nobody takes it for
-                // whole.
+                // If the limit is reached before any byte was sent, the client gets an error. After
+                // that weir can only cut the stream off, so that no client takes the result for
+                // complete.
                 let call = client.raw().call(tool, json!({})).await;
                 if let Ok(answer) = call {
                     assert!(

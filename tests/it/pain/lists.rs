@@ -1,5 +1,5 @@
-//! Lists elsewhere: pages after the first dropped, tools listed twice, one broken server that
-//! empties everybody's list.
+//! Lists: no page is dropped, no tool is listed twice, and one broken server does not empty the
+//! list of others.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ use crate::harness::{Checked, Weir, until_it};
 async fn r148_r160_eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice() {
     for (era, builder) in both_eras() {
         let mockup = builder.tools(1_100).page_size(96).start().await;
-        // Sizes as chance may give them: one item, primes, more than all.
+        // Arbitrary sizes: one item, primes, more than all.
         let sizes = [1, 7, 97, 331, 1_000, 5_000];
         let mut endpoints = json!({ "/whole": { "upstream": "big" } });
         for size in sizes {
@@ -26,8 +26,7 @@ async fn r148_r160_eleven_hundred_tools_over_twelve_pages_are_all_listed_and_not
             json!({ "upstreams": { "big": { "url": mockup.url() } }, "endpoints": endpoints }),
         );
         for size in sizes {
-            // Page by page of one item each costs as many requests as there are tools: one era will
-            // do.
+            // Pages of one item cost as many requests as there are tools, so one era is enough.
             for revision in BOTH
                 .into_iter()
                 .filter(|revision| size > 1 || revision.is_modern())

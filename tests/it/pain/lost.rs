@@ -1,5 +1,5 @@
-//! Connections lost in the middle of a call, on either side of weir: what ran, ran once, and
-//! nothing stays behind.
+//! Connections lost in the middle of a call, on either side of weir: a call runs at most once, and
+//! leaves no resources behind.
 
 use serde_json::json;
 use weir_testkit::mockup::Gate;
@@ -9,7 +9,7 @@ use weir_wire::Revision;
 use super::{BOTH, both_eras, mockup, own_error, weir_over};
 use crate::harness::{Checked, Weir, until_it};
 
-/// Nothing of a call is left in weir: no connection, no stream, no bug.
+/// Asserts that a call has left no connection, no stream and no internal error in weir.
 async fn nothing_is_left(weir: &Weir) {
     let metrics = weir.admin("/metrics");
     assert!(
@@ -41,7 +41,7 @@ async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
         let weir = weir_over(&[("one", &upstream)]);
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
         for round in 1..=5 {
-            // Before weir has said anything, and in the middle of a stream.
+            // Before weir has sent any byte, and in the middle of a stream.
             let calling = client.clone();
             let waiting =
                 tokio::spawn(
@@ -111,7 +111,7 @@ async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_no
                 .await;
             call.next().await.unwrap();
             drop(call);
-            // The session serves on.
+            // The session goes on.
             assert!(
                 client
                     .call("one__tool_0000", json!({}))
@@ -164,7 +164,7 @@ async fn r109_ending_a_session_ends_the_calls_that_run_on_in_it() {
 }
 
 /// The upstream's connection is reset at every tenth byte of its answer. A call runs at most once,
-/// and its client hears either the result or that it may have run.
+/// and its client gets either the result or an error that it may have run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
     for (era, builder) in both_eras() {
@@ -179,7 +179,7 @@ async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
             let client = Checked::open(&weir.url("/mcp"), BOTH[at / 10 % 2]).await;
             let ran = upstream.executions("pay");
             let answer = client.call("one__pay", json!({ "amount": at })).await;
-            // None where the reset of the answer before came only with this request.
+            // Zero if the reset of the answer before came only with this request.
             let runs = upstream.executions("pay") - ran;
             assert!(
                 runs <= 1,
@@ -200,7 +200,7 @@ async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
                 );
                 unknown += 1;
             }
-            // A lost answer is no reason to give the server up. A reset that is still to come may
+            // A lost answer does not open the circuit breaker. A reset that is still to come may
             // hit a call in between.
             until_it("another call to go well", async || {
                 own_error(&client.call("one__tool_0000", json!({})).await)
@@ -233,7 +233,8 @@ async fn e05_a_connection_that_died_while_idle_costs_no_call() {
                     (&*format!(r#"{{"n":{n}}}"#), 1)
                 );
             } else {
-                // The reset came as the request went out: never twice, and never called a success.
+                // The reset came as the request went out: it is never sent twice, and never
+                // reported as a success.
                 assert!(executions <= 1, "{}", answer.last());
                 assert!(
                     [1002, 1004].contains(&own_error(&answer)["code"].as_i64().unwrap()),

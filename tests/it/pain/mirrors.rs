@@ -1,4 +1,4 @@
-//! Headers that repeat arguments must say what the arguments say.
+//! Headers that repeat arguments must agree with the arguments.
 
 use serde_json::json;
 use weir_testkit::Answer;
@@ -70,7 +70,7 @@ async fn r021_r022_r023_r024_r025_b11_parameter_headers_are_checked_before_a_too
             assert_eq!(answer.status, 200, "{headers:?}: {}", answer.last());
         }
         assert_eq!(upstream.executions("where"), 4);
-        // A session's clients know no such headers.
+        // Legacy clients do not send such headers.
         let old = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
         assert!(
             old.call("one__where", json!({ "region": "eu" }))
@@ -112,7 +112,7 @@ async fn r116_b11_a_tool_with_bad_annotations_is_left_out_or_shown_without_them_
                 !json!(shown).to_string().contains("x-mcp-header"),
                 "{shown:?}"
             );
-            // No header is asked for then.
+            // No header is required then.
             assert!(
                 client
                     .call("bad-1", json!({ "region": "eu" }))
@@ -124,7 +124,7 @@ async fn r116_b11_a_tool_with_bad_annotations_is_left_out_or_shown_without_them_
     }
 }
 
-/// Nothing that a client says becomes part of a path or a query, and as a header only what stays
+/// No value of a client becomes part of a path or a query, and it becomes a header only if it stays
 /// one value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c28_arguments_names_and_uris_change_no_path_and_inject_no_header() {
@@ -157,7 +157,7 @@ async fn c28_arguments_names_and_uris_change_no_path_and_inject_no_header() {
                 );
                 let calling = client.clone().with_header("mcp-param-region", &encoded);
                 let answer = calling.call("one__where", json!({ "region": text })).await;
-                // What comes back is without hidden characters.
+                // The answer is without hidden characters.
                 let shown = text.replace(['\0', '\u{7f}', '\u{202e}'], "");
                 assert_eq!(
                     answer.result()["structuredContent"],
@@ -172,7 +172,7 @@ async fn c28_arguments_names_and_uris_change_no_path_and_inject_no_header() {
                     mirrored.as_deref().is_none_or(plain),
                     "{text:?} as {mirrored:?}"
                 );
-                // Names and URIs that lead elsewhere are unknown, or stand in the body alone.
+                // Names and URIs that lead elsewhere are unknown, or are in the body alone.
                 let named = client.ask(
                     "tools/call",
                     json!({ "name": format!("one__{text}"), "arguments": {} }),

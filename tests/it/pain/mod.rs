@@ -1,4 +1,4 @@
-//! What users suffer elsewhere, one test each.
+//! Failures that users of other gateways have reported, one test each.
 
 mod answers;
 mod apps;
@@ -41,12 +41,12 @@ use crate::harness::Weir;
 /// A client revision of each era.
 const BOTH: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
 
-/// A mock server of each era.
+/// Returns a mock server of each era.
 fn both_eras() -> [(Revision, Builder); 2] {
     BOTH.map(|revision| (revision, mockup(revision)))
 }
 
-/// A mock server of a revision.
+/// Returns a mock server of a revision.
 fn mockup(revision: Revision) -> Builder {
     if revision.is_modern() {
         Mockup::modern()
@@ -55,7 +55,7 @@ fn mockup(revision: Revision) -> Builder {
     }
 }
 
-/// weir in front of these, without any further config.
+/// Starts weir in front of these, without any further config.
 fn weir_over(upstreams: &[(&str, &Mockup)]) -> Weir {
     Weir::over(
         upstreams
@@ -65,7 +65,8 @@ fn weir_over(upstreams: &[(&str, &Mockup)]) -> Weir {
     )
 }
 
-/// weir's own error in a tool's result, which a model can read; null where the result is not one.
+/// Returns weir's own error in a tool's result, in a form for models; null if the result has no
+/// such error.
 fn own_error(answer: &Answer) -> &Value {
     let result = answer.result();
     let error = &result["_meta"][meta::WEIR_ERROR];
@@ -87,7 +88,7 @@ fn own_error(answer: &Answer) -> &Value {
     error
 }
 
-/// The upstreams whose part of a list is not whole and fresh: id and reason.
+/// Returns the upstreams whose part of a list is incomplete or stale: id and reason.
 fn missing(list: &Answer) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let upstreams = list.result()["_meta"][meta::WEIR_UPSTREAMS]

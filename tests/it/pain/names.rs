@@ -1,4 +1,4 @@
-//! Names elsewhere: too long for a model's API, the same twice, changed by an unrelated server.
+//! Names of tools: too long for a model's API, the same twice, changed by an unrelated server.
 
 use std::collections::HashSet;
 
@@ -53,7 +53,7 @@ async fn r112_a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and
                 );
             }
             assert_eq!(client.names().await, names, "R113: the same again");
-            // Transparent: nothing is renamed, whatever it looks like.
+            // Transparent: no name is changed.
             let direct = Checked::open(&weir.url("/mcp/one"), client.revision).await;
             assert_eq!(direct.names().await, natives);
             for native in natives {

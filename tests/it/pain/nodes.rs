@@ -1,5 +1,5 @@
-//! A call that waits for its client's answer waits at one weir. Whatever becomes of that, it runs
-//! once.
+//! A call that waits for its client's answer is parked at one weir. It runs once, even if that weir
+//! is lost.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Builder;
@@ -8,7 +8,7 @@ use weir_wire::Revision;
 
 use crate::harness::{Checked, Weir, soon};
 
-/// 32 bytes that all these weirs seal with.
+/// The 32 bytes that all these weirs seal with.
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
 
 fn form() -> Value {
@@ -32,7 +32,7 @@ async fn client(weir: &Weir) -> Checked {
     .await
 }
 
-/// The call again, with an answer.
+/// Returns the params of the retry, with an answer.
 fn again(asked: &Answer) -> Value {
     let result = asked.result();
     assert_eq!(result["resultType"], "input_required", "{}", asked.last());
@@ -75,7 +75,7 @@ async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reach
     let gone_on = here.ask("tools/call", retry.clone()).await;
     assert_eq!(gone_on.text(), "{}", "{}", gone_on.last());
     assert_eq!(server.executions("ask"), 1);
-    // The owner is killed while a second call waits there.
+    // The owner is killed while a second call is parked there.
     let asked = here.call("shop__ask", json!({})).await;
     owner.process.signal("KILL");
     let given_up =
@@ -89,7 +89,7 @@ async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reach
     assert_eq!(server.executions("ask"), 2, "no call was made twice");
 }
 
-/// A modern server's own state leads on from anywhere: nothing waits.
+/// A modern server's own state leads on from any node: no call is parked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r184_rounds_of_modern_servers_go_on_at_any_node() {
     let asks = Behaviour::input_required(

@@ -1,5 +1,5 @@
-//! What servers of HTTP+SSE ask, in calls and outside of them. They are servers of a newer kind
-//! behind a second weir, which is asked over its HTTP+SSE.
+//! Requests of HTTP+SSE servers, in calls and outside of them. The servers are newer ones behind a
+//! second weir, which serves them over HTTP+SSE.
 
 use serde_json::{Value, json};
 use weir_testkit::Mockup;
@@ -13,7 +13,7 @@ fn able() -> Value {
     json!({ "sampling": {}, "elicitation": { "form": {} }, "roots": {} })
 }
 
-/// Two weirs: the one that clients use, and the one that is a server of HTTP+SSE to it.
+/// Starts two weirs: the one that clients use, and the one that is its HTTP+SSE server.
 fn chain(server: &Mockup) -> (Weir, Weir) {
     let old = weir_over(&[("one", server)]);
     let far = json!({ "url": old.url("/mcp/one/sse"), "protocol": "sse" });
@@ -29,7 +29,7 @@ async fn client(weir: &Weir, revision: Revision) -> Checked {
     Checked::with_capabilities(&weir.url("/mcp"), revision, able()).await
 }
 
-/// What a server of HTTP+SSE may ask, and an honest answer.
+/// Returns the requests that a server of HTTP+SSE may make, and a correct answer to each.
 fn questions() -> [(&'static str, Value, Value); 3] {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let prompt = json!({ "role": "user", "content": { "type": "text", "text": "6 times 7?" } });
@@ -109,8 +109,8 @@ async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_t
         assert_eq!(heard["result"], answer, "{method}");
     }
     drop(stream);
-    // The client is seen to be gone when its connection is: until then it may still be asked,
-    // without an answer.
+    // weir notices that the client is gone when its connection is closed: until then it may still
+    // be asked, without an answer.
     for (method, params, _) in questions() {
         let refused = async {
             while upstream
@@ -140,7 +140,7 @@ async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_t
         .unwrap();
         assert_eq!(refused["error"]["code"], -32602, "{method}: {refused}");
     }
-    // What the other client hears next is what all hear.
+    // The next message for the other client is one for all.
     upstream.set_tools([Tool::new("new")]);
     upstream.notify_list_changed();
     others.changed().await;
@@ -194,7 +194,7 @@ async fn r182_what_a_server_of_http_sse_asks_in_a_call_reaches_clients_of_both_e
     }
 }
 
-/// The tool that asks by this method.
+/// Returns the tool that asks by this method.
 fn tool(method: &str) -> &str {
     method.split_once('/').map_or(method, |(kind, _)| kind)
 }

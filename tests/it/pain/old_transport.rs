@@ -8,7 +8,7 @@ use weir_wire::Revision;
 use super::{both_eras, weir_over};
 use crate::harness::{Checked, Weir, soon, until};
 
-/// A client with its stream and its place to post to.
+/// A client with its stream and its path for messages.
 struct Client {
     stream: Exchange,
     messages: RawClient,
@@ -108,9 +108,9 @@ impl Client {
     }
 }
 
-/// The stream is there before the client is initialized. A server may show others less than a
-/// client that can be asked: what is told on the stream must be of the client's own list, or it
-/// asks again too early and keeps the old one.
+/// The stream is open before the client is initialized. A server may list fewer tools for other
+/// clients than for one that can be asked. The notifications on the stream must be about the
+/// client's own list, or it would list again too early and keep the old one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r107_r202_the_stream_of_a_client_that_can_be_asked_follows_its_own_list() {
     let upstream = Mockup::legacy(Revision::NEWEST_LEGACY)
@@ -127,7 +127,7 @@ async fn r107_r202_the_stream_of_a_client_that_can_be_asked_follows_its_own_list
                 .is_some()
         })
     };
-    // Nothing but the stream wants the list of this kind of client.
+    // Only the stream needs the list of this kind of client.
     soon(
         "the list of clients that can be asked",
         upstream.until("it is followed", is_asked_as),
@@ -173,7 +173,7 @@ async fn r107_a_client_of_http_sse_has_everything_on_its_one_stream() {
                 &json!("one+memo:1")
             )
         );
-        // With the stream goes the session, and with that its subscriptions.
+        // The end of the stream ends the session, and that ends its subscriptions.
         drop(client);
         upstream
             .until("nobody is told any more", |upstream| {
@@ -233,7 +233,7 @@ async fn r107_a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
             &labels.each_ref().map(String::as_str),
         )
     };
-    // It counts when all of its answer was handed over, which the client may see a moment before.
+    // It counts once all of its answer was handed over, which the client may see a moment before.
     until("both calls to be counted", || {
         let now = (
             counted("tools/call", "ok"),
@@ -267,7 +267,7 @@ async fn r108_nobody_posts_to_what_is_not_its_own_line() {
     ] {
         assert_eq!(post(path).await, 404, "{path}");
     }
-    // Of another endpoint.
+    // The path of another endpoint.
     let own = client.messages.clone();
     assert_eq!(
         post(&client.path.replace("/mcp/messages", "/mcp/one/messages")).await,

@@ -1,5 +1,5 @@
-//! Hidden characters in results, whole and while they pass, and results that are larger than their
-//! operator wants.
+//! Hidden characters in results, whole and streamed, and results that are larger than their
+//! operator allows.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use weir_wire::{Revision, meta};
 use super::{BOTH, both_eras, own_error};
 use crate::harness::{Checked, Weir};
 
-/// What is passed while it arrives is larger than this.
+/// Larger results are streamed, in bytes.
 const LARGE: usize = 200_000;
 
-/// A result that hides something, or looks as if, and the same without it.
+/// A result with hidden characters, or with look-alikes, and its clean form.
 struct Poison {
     name: String,
     given: String,
     clean: Value,
 }
 
-/// The results of the corpus of `weir-clean` whose content is nothing but text.
+/// Returns the results of the corpus of `weir-clean` that consist of text alone.
 fn corpus() -> Vec<Poison> {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/clean/tests/poisoned/tool_result");
@@ -51,7 +51,7 @@ fn corpus() -> Vec<Poison> {
     all
 }
 
-/// How a result is sent.
+/// The form of a result on the wire.
 #[derive(Clone, Copy, Debug)]
 struct Form {
     large: bool,
@@ -83,8 +83,8 @@ impl Form {
         format!("{name}_{size}_{}", if self.events { "sse" } else { "json" })
     }
 
-    /// The result, whose members follow one that nobody knows, in pieces that end in the midst of
-    /// escapes and characters; as events in several lines of data, and behind another event.
+    /// Sends the result in pieces that end in the midst of escapes and characters, with an unknown
+    /// member first; as an event with several data lines, behind another event.
     fn behaviour(self, members: &str) -> Behaviour {
         let filler = "x".repeat(if self.large { LARGE } else { 1 });
         let result = format!("{{\"resultType\":\"complete\",\"filler\":\"{filler}\",\n{members}}}");
@@ -102,7 +102,7 @@ impl Form {
     }
 }
 
-/// The members of an object.
+/// Returns the members of an object.
 fn members(object: &str) -> &str {
     object
         .trim()
@@ -189,8 +189,7 @@ async fn a_result_says_only_what_weir_removed_from_it() {
         r#""content":[{"type":"text","text":"ab"}]"#,
     );
     let structured = r#""structuredContent":{"k\u0007":["\u202e"]}"#;
-    // The members of a result, and the number in it, whether it is whole or passes while it
-    // arrives.
+    // The members of a result, and the number in it, for whole results and streamed ones.
     let cases = [
         ("none", poisoned.to_owned(), Some(2)),
         ("last", format!("{poisoned},{forged}"), Some(2)),
@@ -227,7 +226,7 @@ async fn a_result_says_only_what_weir_removed_from_it() {
                     );
                 }
             }
-            // On an endpoint of its own an upstream's results pass as they are.
+            // On an endpoint of its own an upstream's results pass unchanged.
             let client = Checked::open(&weir.url("/mcp/one"), revision).await;
             for form in FORMS {
                 let answer = client.call(&form.tool("last"), json!({})).await;
@@ -243,7 +242,7 @@ async fn a_result_says_only_what_weir_removed_from_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_result_of_a_task_says_what_was_removed_from_it() {
-    // Its text is the JSON of this, in which these two are not escaped.
+    // Its text is the JSON of this value, with these two characters unescaped.
     let arguments = || json!({ "k": "a\u{e0041}b\u{202e}" });
     for (era, builder) in both_eras() {
         let upstream = builder.with_tasks().start().await;
@@ -294,8 +293,8 @@ async fn the_result_of_a_task_says_what_was_removed_from_it() {
                 "{era} {revision}: {result}"
             );
         }
-        // A client that knows of no tasks has the result of its call, where the server takes calls
-        // of such a client as tasks.
+        // A client without tasks gets the result of its call, if the server makes tasks of such a
+        // client's calls.
         if !era.is_modern() {
             let plain = Checked::open(&weir.url("/mcp"), Revision::V2025_06_18).await;
             let answer = plain.call("one__task_only", arguments()).await;
@@ -305,7 +304,7 @@ async fn the_result_of_a_task_says_what_was_removed_from_it() {
     }
 }
 
-/// An upstream whose results are bounded, with `over` for what happens to larger ones.
+/// Starts an upstream whose results are bounded, with `over` for the treatment of larger ones.
 async fn bounded(builder: Builder, over: &str) -> (weir_testkit::Mockup, Weir) {
     let structured = json!({ "s": "y".repeat(1500) }).to_string();
     let text = |size: usize| {
@@ -387,7 +386,7 @@ async fn results_that_are_too_large_lose_text_and_say_how_much() {
                         "{case}"
                     );
                 }
-                // What is no text cannot be cut.
+                // Only text can be cut.
                 let data = client.call(&format!("one__data_{form}"), json!({})).await;
                 assert_eq!(own_error(&data)["reason"], "bad_answer", "{case}");
                 assert!(

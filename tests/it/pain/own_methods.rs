@@ -1,4 +1,4 @@
-//! Methods that no revision knows: on an endpoint with one server that server decides about them.
+//! Methods that no revision knows: on an endpoint with one server that server answers them.
 
 use serde_json::{Value, json};
 use weir_testkit::Behaviour;
@@ -9,7 +9,8 @@ use crate::audit::{Folder, of_kind};
 use crate::auth::api_key;
 use crate::harness::{Checked, Weir, until_it};
 
-/// What `acme/stars` answers, with members that have a meaning in results of other methods.
+/// Returns the answer of `acme/stars`, with members that have a meaning in results of other
+/// methods.
 fn stars(revision: Revision) -> Value {
     let mut result = json!({
         "stars": [1, "two", null], "ttlMs": "own", "cacheScope": 7, "structuredContent": 5,
@@ -57,7 +58,7 @@ async fn a_method_that_no_revision_knows_goes_to_the_server_of_its_endpoint_and_
                 assert_eq!(result["resultType"], "complete");
                 assert!(result["_meta"].get(meta::SERVER_INFO).is_some());
             }
-            // What is left is the server's own.
+            // The rest is the server's own.
             let mut expected = stars(revision);
             for both in [&mut result, &mut expected] {
                 let both = both.as_object_mut().unwrap();
@@ -89,7 +90,7 @@ async fn a_method_that_no_revision_knows_goes_to_the_server_of_its_endpoint_and_
                 json!({ "code": 4711, "message": "too dark", "data": { "sky": "cloudy" } }),
                 "{about}"
             );
-            // Of a method that the server does not have either it says so itself.
+            // The server itself refuses a method that it does not have either.
             let none = client.ask("acme/none", json!({})).await;
             assert_eq!(
                 (none.code(), &none.last()["error"]["message"]),
@@ -121,7 +122,7 @@ async fn a_method_that_no_revision_knows_goes_to_the_server_of_its_endpoint_and_
     }
 }
 
-/// A server that declares tools alone, but has a prompt as well.
+/// Returns a server that declares tools alone, but has a prompt as well.
 fn undeclaring(upstream: Revision) -> weir_testkit::mockup::Builder {
     let mut list = json!({ "prompts": [{ "name": "rain", "description": "Of rain" }] });
     let mut got = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "It rains." } }] });
@@ -181,7 +182,8 @@ async fn a_list_that_the_server_does_not_declare_is_asked_of_it_on_its_own_endpo
             -32602,
             "{about}"
         );
-        // Of what it does not have either it says so itself, and is not asked by every client.
+        // The server itself refuses lists that it does not have, and not every client's request
+        // reaches it.
         for _ in 0..3 {
             for method in ["resources/list", "resources/templates/list"] {
                 assert_eq!(alone.ask(method, json!({})).await.code(), -32601, "{about}");
@@ -192,7 +194,7 @@ async fn a_list_that_the_server_does_not_declare_is_asked_of_it_on_its_own_endpo
     }
 }
 
-/// What weir answers itself, and what could be taken for that, reaches no server.
+/// Methods that weir answers itself, and spellings that could be taken for them, reach no server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_weir_terminates_never_passes_in_whatever_letters() {
     for (revision, builder) in both_eras() {
@@ -238,7 +240,7 @@ async fn what_weir_terminates_never_passes_in_whatever_letters() {
                     .raw()
                     .envelope("tools/list", json!({ "taskId": "t" }));
                 if headers.contains_key("mcp-method") {
-                    // A header has no other letters.
+                    // A header cannot carry these letters.
                     let said = http::HeaderValue::from_str(method.trim())
                         .unwrap_or(http::HeaderValue::from_static("x"));
                     headers.insert("mcp-method", said);
@@ -258,7 +260,7 @@ async fn what_weir_terminates_never_passes_in_whatever_letters() {
                     "{method:?} to {revision:?}"
                 );
             }
-            // Where several servers could be meant, it is nobody's.
+            // If several servers are possible, weir refuses the method.
             let merged = Checked::open(&weir.url("/mcp"), client.revision).await;
             assert_eq!(merged.ask("acme/stars", json!({})).await.code(), -32601);
         }
@@ -323,8 +325,8 @@ async fn a_method_that_no_revision_knows_goes_in_the_callers_own_session_and_may
         assert_eq!(answered["result"]["action"], "accept", "{answered}");
     }
     assert_ne!(sessions[0], sessions[1]);
-    // A modern client is asked by rounds, of which it knows none here: the server hears so and ends
-    // the call.
+    // A modern client is asked by rounds, which this method does not have: the server gets an error
+    // and ends the call.
     let able = json!({ "elicitation": { "form": {} } });
     let modern = Checked::with_capabilities(&weir.url("/mcp/one"), Revision::MODERN, able).await;
     let end = modern.ask("acme/ask", json!({})).await;
@@ -335,7 +337,7 @@ async fn a_method_that_no_revision_knows_goes_in_the_callers_own_session_and_may
     );
 }
 
-/// Decided, limited and recorded by name.
+/// The call is subject to rules and rates, and is recorded by name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_method_that_no_revision_knows_is_for_those_alone_from_whom_nothing_of_the_server_is_hidden()
  {

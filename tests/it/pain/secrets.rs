@@ -16,7 +16,7 @@ const PATTERNS: &str =
     "aws-key: '\\bAKIA[0-9A-Z]{16}\\b'\npassword: '(?i)password\\s*[=:]\\s*(?<secret>[^\\s\"]+)'\n";
 const LARGE: usize = 200_000;
 
-/// A file with patterns, gone with the value.
+/// A file with patterns. It is removed when the value is dropped.
 struct Patterns(PathBuf);
 
 impl Patterns {
@@ -33,7 +33,7 @@ impl Drop for Patterns {
     }
 }
 
-/// Tools that tell the secret in every way.
+/// Adds tools that return the secret in every form.
 fn telling(builder: Builder) -> Builder {
     let text = format!(r"key {SECRET}, and password = hunter2.");
     let content = json!([{ "type": "text", "text": text }]);
@@ -58,7 +58,7 @@ fn config(upstream: &Mockup, secrets: Value) -> Value {
     json!({ "upstreams": { "one": { "url": upstream.url(), "secrets": secrets } } })
 }
 
-/// An answer without the secret in it.
+/// Asserts that an answer is without the secret; returns it.
 fn without_secret(answer: &Answer) -> &Answer {
     let said = answer
         .messages
@@ -85,7 +85,7 @@ async fn secrets_in_answers_are_masked_wherever_they_stand() {
             Revision::NEWEST_LEGACY,
             Revision::MODERN,
         ] {
-            // On every endpoint: who the server is decides, not how it is shown.
+            // On every endpoint: the server decides, not the name under which it is exposed.
             for path in ["/mcp", "/mcp/one"] {
                 let client = Checked::open(&weir.url(path), revision).await;
                 let name = |tool: &str| {
@@ -126,7 +126,7 @@ async fn secrets_in_answers_are_masked_wherever_they_stand() {
                     (&json!("no: [masked: aws-key]"), &json!("[masked: aws-key]"))
                 );
                 found += 2.0;
-                // Arguments are not looked at, what comes back of them is.
+                // Arguments are not searched, an echo of them is.
                 let echoed = client.call(&name("echo"), json!({ "key": SECRET })).await;
                 assert!(without_secret(&echoed).text().contains("[masked: aws-key]"));
                 found += 2.0;
@@ -218,7 +218,7 @@ async fn calls_with_secrets_in_their_arguments_are_not_made() {
                     "{last}"
                 );
             }
-            // Nothing of a secret is told where a key has it.
+            // The error has no part of a secret, even if it is in a key.
             let answer = client.call("one__echo", json!({ SECRET: [SECRET] })).await;
             assert!(
                 without_secret(&answer)
@@ -232,7 +232,7 @@ async fn calls_with_secrets_in_their_arguments_are_not_made() {
                 client.call("one__echo", json!({ "n": 1 })).await.text(),
                 r#"{"n":1}"#
             );
-            // Results are not looked at.
+            // Results are not searched.
             assert!(
                 client
                     .call("one__json", json!({}))
@@ -305,8 +305,8 @@ async fn a_changed_file_of_patterns_counts_from_then_on_and_a_weaker_one_does_no
         answer = client.call("one__json", json!({})).await;
     }
     assert!(without_secret(&answer).text().contains("[masked: aws-key]"));
-    // A file that lost its end is refused, as is one that cannot be read as patterns; what was in
-    // force stays.
+    // A file that lost its end is refused, as is one that cannot be read as patterns; the old
+    // patterns stay in force.
     let before = weir.metric("weir_config_reloads_total", &[]);
     for text in ["nothing: never-said\n", "aws-key: '('\n", ""] {
         let before = weir.metric("weir_config_reloads_total", &[]);

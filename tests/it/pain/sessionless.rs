@@ -63,7 +63,7 @@ async fn r083_without_a_session_id_requests_are_served_one_by_one_where_the_conf
                     refused.last()
                 );
             }
-            // A session that is over is not one that was never named.
+            // An expired session differs from a request without a session id.
             let gone = client
                 .clone()
                 .with_header("mcp-session-id", "AAAAAAAAAAAAAAAAAAAAAA");

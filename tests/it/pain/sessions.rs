@@ -1,5 +1,5 @@
-//! Sessions elsewhere: a stale upstream session that is never opened again, or answered with an
-//! empty "success"; a session that another client can use.
+//! Sessions: a lost upstream session is opened again and never answered with an empty "success",
+//! and a session cannot be used by another client.
 
 use serde_json::{Value, json};
 use weir_testkit::Behaviour;
@@ -8,7 +8,7 @@ use weir_wire::Revision;
 use super::{BOTH, mockup, own_error, weir_over};
 use crate::harness::{Checked, Weir, until_it};
 
-/// Upstream sessions lost, of the kind that says 404 and of the kind that says 400.
+/// Upstream sessions that are lost, at servers that answer 404 and at servers that answer 400.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e10_r077_lost_upstream_sessions_are_opened_again_and_each_call_runs_once() {
     for status in [404, 400] {
@@ -57,8 +57,8 @@ async fn e10_r077_lost_upstream_sessions_are_opened_again_and_each_call_runs_onc
                 reopened.iter().all(|request| request.session().is_none()),
                 "R077: initialize has no session"
             );
-            // One for the calls, single-flight; the watch opens its own, and is not told of the
-            // loss by a status.
+            // One for the calls, single-flight; the listen stream opens its own, and learns of the
+            // loss without a status.
             assert!(
                 reopened.len() <= opened + 3,
                 "{status}: {} after {opened}",

@@ -1,4 +1,4 @@
-//! Stopping: running calls end, streams end with a word, and nobody sees half a message.
+//! Drain: running calls end, streams end with a message, and no client sees half a message.
 
 use serde_json::{Value, json};
 use weir_testkit::Behaviour;
@@ -42,7 +42,7 @@ async fn g06_r110_r199_a_stop_ends_streams_gracefully_and_lets_calls_finish() {
             .await;
         weir.process.signal("TERM");
         // R199: the modern stream ends with an answer, R110: the legacy one with a whole event or
-        // none.
+        // without one.
         let last = listen.rest().await;
         assert_eq!(last.len(), 1, "{era:?}: {last:?}");
         assert_eq!(last[0]["result"]["resultType"], "complete");
@@ -120,7 +120,7 @@ async fn g07_calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_si
             until_it("its end", async || weir.process.is_over().then_some(())).await;
         })
         .await;
-        // What came is whole messages: an error that says why, or the end of the stream.
+        // All messages are whole: an error with the reason, or the end of the stream.
         while let Ok(Some(message)) = call.exchange.next_message().await {
             assert!(message.is_object(), "R110");
         }

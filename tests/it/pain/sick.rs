@@ -1,4 +1,5 @@
-//! One bad server among good ones: nobody waits for it, and everybody is told.
+//! One bad server among good ones: clients of the good ones do not wait, and every client gets the
+//! reason.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
     for round in 0..6 {
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
-            // This ends while two servers have not said a word: nobody waits for them.
+            // This ends while two servers have not answered at all: the list does not wait for
+            // them.
             let list = client.ask("tools/list", json!({})).await;
             let names: Vec<_> = list.result()["tools"]
                 .as_array()
@@ -124,7 +126,7 @@ async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
     }
     sick.until("all hang", |mockup| mockup.executions("hang") == 8)
         .await;
-    // The bulkhead is full: a further call is told so, and is not run.
+    // The bulkhead is full: a further call gets an error, and is not run.
     let busy = client.call("sick__hang", json!({})).await;
     assert_eq!(own_error(&busy)["code"], 1006, "{}", busy.last());
     for n in 0..50 {

@@ -1,5 +1,5 @@
-//! Structured content for clients whose revision cannot carry it: it is said as text, once, and
-//! everybody else has the result as it came.
+//! Structured content for clients of revisions without it: it is added as text, once, and every
+//! other client gets the result unchanged.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Step;
@@ -9,10 +9,10 @@ use weir_wire::Revision;
 use super::{both_eras, weir_over};
 use crate::harness::{Checked, Weir};
 
-/// What is passed while it arrives is larger than this.
+/// Larger results are streamed, in bytes.
 const LARGE: usize = 200_000;
 
-/// The values, and the first revision that carries each.
+/// Returns the values, and the first revision that carries each.
 fn values() -> [(&'static str, Value, Revision); 4] {
     [
         (
@@ -26,7 +26,7 @@ fn values() -> [(&'static str, Value, Revision); 4] {
     ]
 }
 
-/// A result of these members, byte for byte in this order.
+/// Returns a result of these members, byte for byte in this order.
 fn result(members: &[(&str, String)]) -> Behaviour {
     let members: Vec<String> = members
         .iter()
@@ -38,7 +38,7 @@ fn result(members: &[(&str, String)]) -> Behaviour {
     ))])
 }
 
-/// The `content` of a text, and of one as large as is wanted before it.
+/// Returns a `content` with this text, behind a large text if `large` is set.
 fn content(large: bool, text: &str) -> String {
     let before = if large {
         "x".repeat(LARGE)

@@ -8,8 +8,8 @@ use crate::harness::{Checked, Weir};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 
-/// The trace and the span of a `traceparent` of version 00. Whether it is told of is for weir to
-/// say, and this one tells of nothing.
+/// Returns the trace and the span of a `traceparent` of version 00 without the sampled flag: weir
+/// decides if a trace is exported.
 fn parts(parent: &str) -> (&str, &str) {
     let parts: Vec<_> = parent.split('-').collect();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! URLs that servers want visited: whose they are, and what they carry.
+//! URL elicitation: the principal that it belongs to, and the content of the URL.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Behaviour, Builder, Step, Tool};
@@ -9,14 +9,14 @@ use super::{BOTH, both_eras};
 use crate::harness::{Checked, Weir, soon};
 use crate::tenants::{TENANTS, Tenant};
 
-/// What weir shows to the server, and nobody else may see.
+/// The credential that weir sends to the server, and that no other party may see.
 const SECRET: &str = "key-of-weir-0123456789";
 
 fn able() -> Value {
     json!({ "elicitation": { "form": {}, "url": {} } })
 }
 
-/// A server with a tool that wants a URL visited.
+/// Starts a server with a tool that asks for a URL to be visited.
 async fn server(modern: bool, builder: Builder, url: &str) -> Mockup {
     let mut params = json!({ "mode": "url", "message": "Sign in", "url": url });
     let visit = if modern {
@@ -51,7 +51,7 @@ async fn client(weir: &Weir, tenant: &Tenant, revision: Revision) -> Checked {
     Checked::able_with_header(&weir.url("/mcp/shop"), revision, able(), tenant.header()).await
 }
 
-/// A modern client's next round.
+/// Returns the params of a modern client's next round.
 fn again(asked: &Answer) -> Value {
     let result = asked.result();
     let key = result["inputRequests"]
@@ -73,7 +73,7 @@ async fn r191_what_one_principal_is_asked_no_other_answers() {
             let rounds = server.requests_of("tools/call").len();
             rounds + server.answers().len()
         };
-        // A modern client's round cannot be taken up by anybody else.
+        // A modern client's round cannot be taken over by another principal.
         let (ada, bob) = (&TENANTS[0], &TENANTS[1]);
         let (hers, his) = (
             client(&weir, ada, BOTH[1]).await,
@@ -89,7 +89,7 @@ async fn r191_what_one_principal_is_asked_no_other_answers() {
             refused.last()
         );
         assert_eq!(hers.ask("tools/call", again(&asked)).await.text(), "{}");
-        // An answer to what a legacy client was asked is heard in its own session alone.
+        // An answer to a legacy client's question is accepted in its own session alone.
         let (hers, his) = (
             client(&weir, ada, BOTH[0]).await,
             client(&weir, bob, BOTH[0]).await,
@@ -128,7 +128,7 @@ async fn r191_what_one_principal_is_asked_no_other_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r192_a_url_passes_as_it_is_with_no_secrets_added_and_nobody_opens_it() {
     for (upstream, builder) in both_eras() {
-        // Whoever opened it would be seen here.
+        // A visit would be recorded here.
         let page = Mockup::modern().start().await;
         let url = format!("{}/sign-in?state=x%20y&next=%2F#part", page.url());
         let server = server(upstream.is_modern(), builder, &url).await;

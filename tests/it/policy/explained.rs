@@ -1,4 +1,4 @@
-//! `weir explain` and its route: what it says is what clients find.
+//! `weir explain` and its route: the explanation agrees with the answers that clients get.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::admin::Operator;
 use crate::audit::{Folder, of_kind};
 use crate::harness::{Weir, binary, until, until_it};
 
-/// What `weir explain --json` says, and with which code it ends.
+/// Runs `weir explain --json`; returns its exit code and its output.
 fn explain(arguments: &[&str]) -> (Option<i32>, Value) {
     let output = Weir::cli(&[&["explain", "--json"], arguments].concat());
     let told = serde_json::from_slice(&output.stdout)
@@ -34,7 +34,7 @@ fn of(office: &Office, machine: &Machine, tool: &str, arguments: &str) -> (Optio
     explain(&asked)
 }
 
-/// The stage of the first cause.
+/// Returns the stage of the first cause.
 fn cause(told: &Value) -> &str {
     let first = &told["steps"][0];
     if ["hides", "refuses"].contains(&first["effect"].as_str().unwrap()) {
@@ -192,7 +192,7 @@ async fn what_an_operator_did_is_the_first_cause_with_who_and_until_when() {
         serde_json::from_slice::<Value>(&output.stdout)
             .unwrap_or_else(|error| panic!("{error}: {output:?}"))
     };
-    // Without the token it is not answered by half.
+    // Without the token there is no partial answer.
     let refused = Weir::cli(&asked);
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(
@@ -277,17 +277,17 @@ async fn the_route_answers_questions_alone() {
             "{query}: {answer}"
         );
     }
-    // Asking is no way in: there is nothing of it on the clients' port.
+    // The route is not on the clients' port.
     let answer = crate::auth::get(&office.weir.url("/admin/explain?tool=one__read")).await;
     assert_eq!(answer.status, 404);
     assert_eq!(office.upstream.total_executions(), 0);
 }
 
-/// What was lost on the way to a list, and where.
+/// Tools that a list dropped, and the stage that dropped each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
     let long = Mockup::modern().tools(30).start().await;
-    // One name twice; and a schema that leads elsewhere.
+    // One name twice; and a schema that refers elsewhere.
     let vague = Tool::new("vague").with(
         "inputSchema",
         json!({ "$ref": "http://127.0.0.1:1/schema" }),
@@ -326,7 +326,7 @@ async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
         ("/mcp", "gone__tool", vec!["upstream", "name"]),
         ("/mcp", "odd__vague", vec![]),
         ("/mcp", "odd/a", vec![]),
-        // The operator gave its name to another.
+        // The operator gave its name to another tool.
         ("/one", "odd/b", vec!["name"]),
         ("/one", "b", vec![]),
     ] {

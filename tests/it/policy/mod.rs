@@ -1,5 +1,5 @@
-//! May you: rules, scopes and selection through the binary, and whether `weir explain` says what
-//! clients then find.
+//! Authorization: rules, scopes and selection through the binary, and if `weir explain` agrees with
+//! the answers to clients.
 
 mod explained;
 mod seen;
@@ -29,14 +29,14 @@ pub struct Office {
     reader: Machine,
 }
 
-/// A machine's key, and the id it has in the config.
+/// A machine's key, and its id in the config.
 pub struct Machine {
     pub key: String,
     pub id: String,
 }
 
 impl Machine {
-    /// With its entry in the config.
+    /// Returns a machine with its entry in the config.
     fn new(name: &str) -> (Self, Value) {
         let (key, mut entry) = api_key(name);
         entry["groups"] = json!([format!("{name}s")]);
@@ -49,14 +49,14 @@ impl Machine {
         )
     }
 
-    /// As `weir explain` is told who asks.
+    /// Returns the caller's claims as `weir explain` takes them.
     pub fn claims(&self) -> String {
         json!({ "api_key": self.id }).to_string()
     }
 }
 
 impl Office {
-    /// With further sections of the config.
+    /// Starts weir with further sections of the config.
     pub async fn with(more: Value) -> Self {
         let path = json!({ "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] });
         let tools = ["read", "write", "hidden", "wipe", "strict"].map(|name| match name {
@@ -103,7 +103,7 @@ impl Office {
             .modern()
     }
 
-    /// The names that a machine finds in the list.
+    /// Returns the names in a machine's list.
     pub async fn listed(&self, machine: &Machine) -> Vec<String> {
         names(
             &self
@@ -123,7 +123,7 @@ pub fn names(answer: &Answer) -> Vec<String> {
         .collect()
 }
 
-/// Whether a call was made.
+/// Reports if a call was made.
 pub fn is_made(answer: &Answer) -> bool {
     answer.status.is_success()
         && answer.last().get("error").is_none()

@@ -7,7 +7,7 @@ use weir_wire::Revision;
 use super::{Office, is_made, names};
 use crate::harness::until_it;
 
-/// A client of each era with this key.
+/// Returns a client of each era with this key.
 async fn clients(office: &Office, key: &str) -> Vec<RawClient> {
     let bare = || RawClient::new(&office.weir.url("/mcp")).with_header("x-api-key", key);
     let mut clients = vec![bare().modern()];
@@ -22,7 +22,7 @@ async fn clients(office: &Office, key: &str) -> Vec<RawClient> {
     clients
 }
 
-/// An answer without what differs between two calls of different names.
+/// Returns an answer without the parts that differ between two calls of different names.
 fn told(answer: &Answer, name: &str) -> String {
     let mut message = answer.last().clone();
     message["id"] = json!(0);
@@ -136,7 +136,7 @@ async fn d13_a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nob
         heard = of_reader.next_message() => panic!("it concerns the writers alone: {heard:?}"),
         () = std::future::ready(()) => {}
     }
-    // Then the readers gain one: this is the first that they hear of.
+    // Then the readers gain one: this is their first notification.
     let gained = format!(
         "{changed}\npermit(principal in Group::\"readers\", action, resource == Tool::\"one/write\");"
     );
@@ -148,7 +148,7 @@ async fn d13_a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nob
     .await;
     let heard = of_reader.next_message().await.unwrap().unwrap();
     assert_eq!(heard["method"], "notifications/tools/list_changed");
-    // It says good-bye on every stream, behind all else that it has to say there.
+    // weir ends every stream, after all pending notifications.
     office.weir.process.signal("TERM");
     let rest = async |mut stream: weir_testkit::Exchange| {
         let mut changes = 0;

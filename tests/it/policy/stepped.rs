@@ -1,4 +1,4 @@
-//! Scopes: what a token lacks is asked for all at once.
+//! Scopes: the challenge names all missing scopes at once.
 
 use serde_json::json;
 use weir_testkit::idp::now;
@@ -34,7 +34,7 @@ async fn r239_r245_c21_a_token_without_scopes_is_told_all_that_it_needs_at_once(
         "resource_metadata=\"{}\"",
         weir.url("/.well-known/oauth-protected-resource/mcp")
     );
-    // No token at all: the scopes of the endpoint stand in the first challenge.
+    // No token at all: the first challenge has the scopes of the endpoint.
     let nobody = weir_testkit::RawClient::new(&url)
         .modern()
         .ask("tools/list", json!({}))
@@ -45,7 +45,7 @@ async fn r239_r245_c21_a_token_without_scopes_is_told_all_that_it_needs_at_once(
         challenge(&nobody).contains("scope=\"use\"") && challenge(&nobody).contains(&metadata),
         "R239"
     );
-    // A token for something else: 403 on whatever it asks for.
+    // A token for another scope: 403 for every request.
     for (method, params) in [
         ("tools/list", json!({})),
         ("tools/call", json!({ "name": "one__tool_0000" })),
@@ -59,8 +59,8 @@ async fn r239_r245_c21_a_token_without_scopes_is_told_all_that_it_needs_at_once(
         );
         assert!(said.contains(&metadata), "{said}");
     }
-    // In, but not good for the tool: not listed, and a call says all scopes, also the one that is
-    // there.
+    // A token for the endpoint, but not for the tool: the tool is not listed, and a call is
+    // answered with all scopes, also the one that the token has.
     let user = client("use");
     crate::harness::until_it("the list", async || {
         (names(&user.ask("tools/list", json!({})).await.unwrap()) == ["one__tool_0000"])

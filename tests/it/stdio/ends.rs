@@ -1,4 +1,4 @@
-//! The end: by the host, by a signal, and by weir.
+//! The end of `weir stdio`: by the host, by a signal, and by weir.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Gate;
@@ -10,7 +10,7 @@ use crate::harness::{fresh_path, signal, soon, until_it};
 
 const NEWEST: Revision = Revision::NEWEST_LEGACY;
 
-/// A server with a call that waits, and a host whose call waits there.
+/// Starts a server with a call that waits, and a host whose call waits there.
 async fn waiting(revision: Revision) -> (Mockup, Gate, Host, Value) {
     let gate = Gate::new();
     let server = Mockup::dual()
@@ -87,12 +87,12 @@ async fn a_signal_ends_it_as_the_end_of_the_input_does_and_a_second_one_at_once(
             answer["result"]["content"][0]["text"], r#"{"n":1}"#,
             "{answer}"
         );
-        // Standard input is open still.
+        // Standard input is still open.
         assert_eq!(host.next().await, None);
         host.end_well().await;
     }
     let (_server, _gate, mut host, _) = waiting(Revision::MODERN).await;
-    // A listener that ends shows that the first signal has come.
+    // A listen stream that ends shows that the first signal has arrived.
     let id = host
         .begin(
             "subscriptions/listen",
@@ -129,7 +129,7 @@ async fn a_server_that_says_nothing_does_not_hold_the_end() {
     })
     .await;
     signal(host.id(), "TERM");
-    // With the end of its input before that, the signal would be a further one.
+    // If its input had ended before, the signal would be a second one.
     assert_eq!(host.ended().await, Some(0));
 }
 
@@ -152,7 +152,7 @@ async fn a_listen_ends_by_its_result_and_then_is_taken_back() {
     assert_eq!(host.call("echo", json!({})).await, "{}");
     let (left, code, log) = host.end().await;
     assert_eq!(code, Some(0), "{log}");
-    // Nothing for the one that the host took back itself.
+    // The stream that the host cancelled itself gets no message.
     assert_eq!(left.len(), 2, "{left:?}");
     assert_eq!(
         (&left[0]["id"], &left[0]["result"]["resultType"]),
@@ -165,7 +165,7 @@ async fn a_listen_ends_by_its_result_and_then_is_taken_back() {
         (&json!("notifications/cancelled"), &kept),
         "{left:?}"
     );
-    // One that is refused has no subscription to take back.
+    // A refused listen has no subscription to cancel.
     let mut host = Host::open(Revision::MODERN, &[&server.url()]).await;
     let refused = host.ask("subscriptions/listen", json!({})).await;
     assert!(refused.get("error").is_some(), "{refused}");
@@ -178,7 +178,7 @@ async fn a_host_that_reads_nothing_more_ends_it() {
     let (_server, _gate, mut host, _) = waiting(NEWEST).await;
     let id = host.id();
     host.close_output();
-    // A message shows weir that nobody reads.
+    // A message makes weir notice that the reader has gone.
     host.say(&json!({ "jsonrpc": "2.0", "id": "p", "method": "ping" }))
         .await;
     soon("weir stdio to end", host.ended()).await;
@@ -203,7 +203,7 @@ async fn children_end_with_it() {
     std::fs::remove_file(starts).unwrap();
 }
 
-/// Processes, but for weir, whose command line has this word.
+/// Returns the number of processes, except weir, whose command line has this word.
 fn running_with(word: &str) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());

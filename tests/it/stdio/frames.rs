@@ -1,4 +1,4 @@
-//! What a host may write that is no ordinary request, and what stands in the way of one.
+//! Unusual frames of a host, and the obstacles that a request can meet.
 
 use std::process::Stdio;
 
@@ -23,7 +23,7 @@ async fn shop() -> (Mockup, ConfigFile) {
     (server, file)
 }
 
-/// Runs `weir stdio` without input: its exit code, and standard error.
+/// Runs `weir stdio` without input; returns its exit code, and standard error.
 async fn refused(arguments: &[&str]) -> (Option<i32>, String) {
     let mut child = command(arguments).stdin(Stdio::null()).spawn().unwrap();
     let (mut out, mut log) = (String::new(), String::new());
@@ -70,7 +70,7 @@ async fn what_is_no_message_is_answered_with_an_error_and_the_next_line_is_read(
                 .contains("longer than 1048576 bytes"),
             "{long}"
         );
-        // Answers to questions that were not asked, and notifications that mean nothing.
+        // Responses without a request, and unknown notifications.
         host.say(&json!({ "jsonrpc": "2.0", "id": 77, "result": {} }))
             .await;
         host.say(&json!({ "jsonrpc": "2.0", "method": "notifications/nothing" }))
@@ -269,7 +269,7 @@ async fn a_server_that_cannot_be_reached_is_an_error_that_says_so_until_it_can()
             "{answer}"
         );
         server.clear_rules();
-        // The same process finds it when it is there.
+        // The same process finds the server once it runs.
         loop {
             let answer = host.initialize().await;
             if answer.get("result").is_some() {
@@ -316,7 +316,7 @@ async fn a_credential_is_shown_to_the_server_and_one_that_is_refused_later_is_to
             shown.map(|shown| shown.to_str().unwrap().to_owned()),
             token.map(|token| format!("Bearer {token}"))
         );
-        // With a login, a token that is refused is replaced once.
+        // With a login, a refused token is replaced once.
         server.on("tools/call", 2, Behaviour::status(401, "text/plain", "no"));
         let refused = host
             .ask("tools/call", json!({ "name": "echo", "arguments": {} }))

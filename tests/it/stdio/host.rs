@@ -22,13 +22,13 @@ pub struct Host {
     next_id: u64,
     /// The methods of the requests that were sent, by their ids.
     asked: HashMap<String, String>,
-    /// True where messages of the other revisions come, too, which no one schema has.
+    /// True if messages of other revisions come, too, so that no single schema fits.
     is_of_both_eras: bool,
-    /// The messages that came while something else was waited for.
+    /// The messages that came while the host waited for another one.
     pub beside: Vec<Value>,
 }
 
-/// A config file that is gone with this.
+/// A config file. It is removed when the value is dropped.
 pub struct ConfigFile(PathBuf);
 
 impl ConfigFile {
@@ -49,8 +49,8 @@ impl Drop for ConfigFile {
     }
 }
 
-/// `weir stdio` with these arguments, and with nothing of this machine's environment that it looks
-/// at.
+/// Returns `weir stdio` with these arguments, without the environment variables of this machine
+/// that it reads.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command
@@ -69,7 +69,7 @@ pub fn command(arguments: &[&str]) -> Command {
 }
 
 impl Host {
-    /// Starts it; nothing is sent.
+    /// Starts it without sending a message.
     pub fn start(revision: Revision, arguments: &[&str]) -> Self {
         Self::spawn(revision, command(arguments))
     }
@@ -92,7 +92,7 @@ impl Host {
         }
     }
 
-    /// The same host, which speaks revisions of both eras.
+    /// Returns the same host, which speaks revisions of both eras.
     pub fn of_both_eras(self) -> Self {
         Self {
             is_of_both_eras: true,
@@ -100,12 +100,12 @@ impl Host {
         }
     }
 
-    /// Starts it and, where the revision has sessions, begins one.
+    /// Starts it and begins a session, if the revision has sessions.
     pub async fn open(revision: Revision, arguments: &[&str]) -> Self {
         Self::able(revision, arguments, json!({})).await
     }
 
-    /// The same with these capabilities.
+    /// Does the same as `open` with these capabilities.
     pub async fn able(revision: Revision, arguments: &[&str], capabilities: Value) -> Self {
         let mut host = Self::start(revision, arguments);
         host.capabilities = capabilities;
@@ -120,7 +120,7 @@ impl Host {
         host
     }
 
-    /// `initialize`, and `notifications/initialized` after a result.
+    /// Sends `initialize`, and `notifications/initialized` after a result.
     pub async fn initialize(&mut self) -> Value {
         let about = json!({ "name": "host", "version": "1" });
         let params = json!({
@@ -148,7 +148,7 @@ impl Host {
         self.line(&message.to_string()).await;
     }
 
-    /// Begins a request: its id.
+    /// Begins a request; returns its id.
     pub async fn begin(&mut self, method: &str, mut params: Value) -> Value {
         let id = json!(self.next_id);
         self.next_id += 1;
@@ -163,8 +163,8 @@ impl Host {
         id
     }
 
-    /// The next message; `None` at the end of standard output. It is held against the schema of the
-    /// host's revision.
+    /// Returns the next message, checked against the schema of the host's revision; `None` at the
+    /// end of standard output.
     pub async fn next(&mut self) -> Option<Value> {
         let mut line = String::new();
         let read = soon(
@@ -198,7 +198,7 @@ impl Host {
         Some(message)
     }
 
-    /// The answer to a request.
+    /// Returns the answer to a request.
     pub async fn answer(&mut self, id: &Value) -> Value {
         loop {
             let message = self
@@ -212,7 +212,7 @@ impl Host {
         }
     }
 
-    /// The next message with this method.
+    /// Returns the next message with this method.
     pub async fn heard(&mut self, method: &str) -> Value {
         if let Some(at) = self
             .beside
@@ -238,7 +238,7 @@ impl Host {
         self.answer(&id).await
     }
 
-    /// The text of a tool's result.
+    /// Returns the text of a tool's result.
     pub async fn call(&mut self, tool: &str, arguments: Value) -> String {
         let answer = self
             .ask(
@@ -252,7 +252,7 @@ impl Host {
             .to_owned()
     }
 
-    /// The names of the tools, once there are some.
+    /// Returns the names of the tools, once there are some.
     pub async fn names(&mut self) -> Vec<String> {
         let answer = self.ask("tools/list", json!({})).await;
         let tools = answer["result"]["tools"]
@@ -280,7 +280,7 @@ impl Host {
 
     /// Closes standard output.
     pub fn close_output(&mut self) {
-        // The pipe's end goes with the reader that is replaced.
+        // Replacing the reader closes its end of the pipe.
         self.stdout = None;
     }
 
@@ -289,7 +289,7 @@ impl Host {
         self.child.wait().await.unwrap().code()
     }
 
-    /// Reads to the end: the messages that were left, the exit code, and standard error.
+    /// Reads to the end; returns the remaining messages, the exit code, and standard error.
     pub async fn end(mut self) -> (Vec<Value>, Option<i32>, String) {
         self.close();
         let mut left = std::mem::take(&mut self.beside);
@@ -308,7 +308,7 @@ impl Host {
         (left, status.code(), log)
     }
 
-    /// Ends it as a host does, which is all there is to it.
+    /// Ends it as a host does, by closing standard input; the exit code must be 0.
     pub async fn end_well(self) {
         let (_, code, log) = self.end().await;
         assert_eq!(code, Some(0), "{log}");

@@ -1,5 +1,5 @@
-//! Everything that passes, in every revision of the host, in front of servers of both eras, from a
-//! config and from a URL.
+//! Every feature, in every revision of the host, in front of servers of both eras, from a config
+//! and from a URL.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::{Builder, Gate, Step, Tool};
@@ -9,12 +9,12 @@ use weir_wire::{LogLevel, Revision};
 use super::host::{ConfigFile, Host};
 use crate::harness::{soon, until_it};
 
-/// The way to the server.
+/// The form in which the server is named.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// A config that names it.
+    /// A config that names the server.
     File,
-    /// Its URL.
+    /// The URL of the server.
     Url,
     /// The URL of a server of HTTP+SSE.
     Sse,
@@ -56,7 +56,7 @@ fn question(method: &str) -> Value {
     }
 }
 
-/// A host's answer, and the text in it that the tool must have seen.
+/// Returns a host's answer, and the text in it that the tool must have seen.
 fn answer(method: &str) -> (Value, &'static str) {
     match method {
         "elicitation/create" => (
@@ -209,7 +209,7 @@ impl World {
         );
     }
 
-    /// A call that ends when the host takes it back, and no answer comes.
+    /// A call ends when the host cancels it, and no answer comes.
     async fn cancellation(&mut self) {
         let id = self
             .host
@@ -223,7 +223,7 @@ impl World {
         let server = &self.server;
         let is_over = || server.counts("gated").cancelled + server.counts("gated").abandoned > 0;
         until_it("the call to be cancelled", async || is_over().then_some(())).await;
-        // At once after its call: the two are told in their order.
+        // Cancelled right after its call: weir handles the two in their order.
         let early = self
             .host
             .begin("tools/call", json!({ "name": "gated", "arguments": {} }))
@@ -240,7 +240,7 @@ impl World {
             "{:?}",
             self.host.beside
         );
-        // The early one is nowhere any more: the gate lets nobody out who would answer.
+        // The early call was cancelled: it does not wait at the gate, so it cannot be answered.
         self.gate.open();
         assert_eq!(
             self.host.call("gated", json!({ "n": 3 })).await,
@@ -253,7 +253,7 @@ impl World {
         );
     }
 
-    /// What the server asks reaches the host, and the host's answer the server.
+    /// The server's requests reach the host, and the host's answers the server.
     async fn questions(&mut self) {
         for (tool, method) in QUESTIONS {
             let has_words = method != "elicitation/create" || self.older.has_elicitation();
@@ -358,8 +358,8 @@ impl World {
             );
         }
         let mut names = host.names().await;
-        // The host's own session and the watch of all hear of it at their own times, and what is
-        // the session's alone stands last.
+        // The list may be in either order: the host's own session and the shared listen stream
+        // report the change at different times, and the session's own items are last.
         names.sort_unstable();
         assert_eq!(names, ["echo", "grown"]);
     }

@@ -10,7 +10,7 @@ use crate::harness::until_it;
 
 const NEWEST: Revision = Revision::NEWEST_LEGACY;
 
-/// A task's state, once it is over.
+/// Returns a task's state, once it is over.
 async fn state_at_its_end(host: &mut Host, task: &Value) -> Value {
     until_it("the task to be over", async || {
         let state = host.ask("tasks/get", json!({ "taskId": task })).await["result"].clone();
@@ -69,7 +69,7 @@ async fn a_changed_config_is_taken_up_and_the_host_is_told() {
     let mut host = Host::open(NEWEST, &[file.path()]).await;
     assert_eq!(host.names().await, ["a__one"]);
     let both = json!({ "a": { "url": one.url() }, "b": { "url": two.url() } });
-    // With what a listener would have, which there is none of here.
+    // With keys of a listener, although `weir stdio` has no listener.
     let config = json!({ "upstreams": both, "change_window": "50ms", "listen": "127.0.0.1:1", "admin": { "listen": "127.0.0.1:2" } });
     let next = format!("{}.next", file.path());
     std::fs::write(&next, config.to_string()).unwrap();
@@ -80,14 +80,14 @@ async fn a_changed_config_is_taken_up_and_the_host_is_told() {
     })
     .await;
     assert_eq!(host.call("b__two", json!({ "n": 1 })).await, r#"{"n":1}"#);
-    // A bad one changes nothing.
+    // A bad config is ignored.
     std::fs::write(file.path(), "upstrems: {}").unwrap();
     assert_eq!(host.call("a__one", json!({ "n": 2 })).await, r#"{"n":2}"#);
     let (_, code, log) = host.end().await;
     assert_eq!(code, Some(0), "{log}");
 }
 
-/// Answers wait at the server for a host that reads nothing, and not in weir.
+/// Answers wait at the server for a host that does not read, and not in weir.
 #[tokio::test]
 async fn a_host_that_reads_slowly_gets_everything_and_weir_holds_little() {
     const CALLS: usize = 20;

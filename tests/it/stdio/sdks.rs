@@ -32,13 +32,13 @@ impl Town {
         }
     }
 
-    /// The command line of a host's settings.
+    /// Returns the command line for a host's settings.
     fn command(target: &str) -> String {
         format!("{} stdio {target}", binary().display())
     }
 }
 
-/// A client, and the older revisions that it can be made to propose.
+/// Runs all scenarios with a client, also with the older revisions that it can be made to propose.
 fn tour(client: Client, revisions: &[Revision]) {
     if !needs_peers() {
         return;
@@ -107,7 +107,7 @@ fn everything(client: Client, command: &str) {
     run(client, command, &["unknown-tool"], &[]).one("refused");
 }
 
-/// What servers of both eras ask is answered by the client's own handlers.
+/// Runs the questions of servers of both eras, which the client's own handlers answer.
 fn questions(client: Client, command: &str, more: &[&str], revision: Revision) {
     let sampled = json!({ "prompt": "a word" });
     // The last one's form has types of fields that came with that revision.
@@ -191,7 +191,7 @@ tours! {
     python_sdk_2_probing: Client::Python2, &[];
 }
 
-/// A server that is itself a child, as hosts' files have it: it asks the one host that is there.
+/// A server that is itself a child, as in hosts' config files: it asks the only host.
 #[test]
 fn a_child_asks_the_host() {
     if !needs_peers() {

@@ -1,5 +1,5 @@
-//! Collectors: one that reads with the official types, one that keeps what it gets as it came, and
-//! one that never answers.
+//! Collectors: one that reads with the official types, one that keeps the raw requests, and one
+//! that never answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -39,7 +39,7 @@ impl Receiver {
         }
     }
 
-    /// The requests of a signal so far.
+    /// Returns the requests of a signal so far.
     pub fn requests(&self, signal: &str) -> Vec<Value> {
         let said = self.process.said();
         let all = said
@@ -48,7 +48,7 @@ impl Receiver {
         all.filter(|request| request["signal"] == signal).collect()
     }
 
-    /// The spans so far.
+    /// Returns the spans so far.
     pub fn spans(&self) -> Vec<Value> {
         let of = |request: &Value| {
             request["message"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
@@ -61,7 +61,7 @@ impl Receiver {
             .collect()
     }
 
-    /// The newest figures of an instrument, once there are some that fit.
+    /// Returns the newest points of an instrument, once some of them fit.
     pub fn points(&self, name: &str, kind: &str, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
         until(name, || {
             let last = self.requests("metrics").pop()?;
@@ -80,7 +80,7 @@ impl Receiver {
     }
 }
 
-/// An attribute of a span, a point or a resource, as text.
+/// Returns an attribute of a span, a point or a resource, as text.
 pub fn attribute(of: &Value, name: &str) -> Option<String> {
     let own = of["attributes"]
         .as_array()?
@@ -93,7 +93,7 @@ pub fn attribute(of: &Value, name: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A collector of HTTP in this process, that keeps requests as they came. It ends with the test.
+/// A collector of HTTP in this process that keeps the raw requests. It ends with the test.
 #[derive(Clone)]
 pub struct Collector {
     url: String,
@@ -105,7 +105,7 @@ impl Collector {
         Self::serve(true)
     }
 
-    /// One that takes connections, and nothing more comes of them.
+    /// Starts a collector that accepts connections and never answers.
     pub fn silent() -> Self {
         Self::serve(false)
     }
@@ -133,8 +133,7 @@ impl Collector {
         &self.url
     }
 
-    /// All bytes of all bodies so far, as text: what is written in Protocol Buffers is written as
-    /// it is.
+    /// Returns all bytes of all bodies so far, as text: Protocol Buffers write texts verbatim.
     pub fn got(&self) -> String {
         String::from_utf8_lossy(&self.got.lock().unwrap()).into_owned()
     }

@@ -1,5 +1,5 @@
-//! What operators get: one trace from client to upstream, metrics by push and by scrape, and
-//! nothing of it in the way of a request. What weir sends is read by the official message types.
+//! Telemetry for operators: one trace from client to upstream, metrics by push and by scrape, and
+//! no delay of requests by it. The official message types read weir's output.
 
 mod collector;
 mod pushed;

@@ -1,4 +1,4 @@
-//! Spans and metrics at a collector, and what happens where there is none.
+//! Spans and metrics at a collector, and the behaviour without one.
 
 use serde_json::{Value, json};
 use weir_testkit::mockup::Recorded;
@@ -11,7 +11,7 @@ use crate::harness::{Checked, Weir, needs_peers, until};
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
 
-/// Ids as the JSON form of the official types has them.
+/// Returns an id in the JSON form of the official types.
 fn base64(hex: &str) -> String {
     data_encoding::BASE64.encode(&data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap())
 }
@@ -28,7 +28,7 @@ fn of_kind<'a>(spans: &'a [Value], kind: &str) -> Vec<&'a Value> {
     spans.iter().filter(|span| span["kind"] == kind).collect()
 }
 
-/// What an upstream was told of the trace: by header and in `_meta` the same.
+/// Returns the trace and the span that an upstream got: the same by header and in `_meta`.
 fn told(seen: &Recorded) -> (String, String) {
     let parent = seen.meta()["traceparent"].as_str().unwrap().to_owned();
     assert_eq!(seen.header("traceparent"), Some(parent.as_str()));
@@ -66,8 +66,8 @@ async fn r139_one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over
     }
 }
 
-/// A call whose client has a trace: two spans of weir's in it, and what the upstream and the log
-/// are told fits.
+/// Checks a call whose client has a trace: weir adds two spans to it, and the ids at the upstream
+/// and in the log agree.
 async fn one_trace(weir: &Weir, collector: &Receiver, upstream: &Mockup, revision: Revision) {
     let client = Checked::open(&weir.url("/mcp"), revision).await;
     let parent = format!("00-{TRACE}-{SPAN}-00");
@@ -143,12 +143,12 @@ async fn one_trace(weir: &Weir, collector: &Receiver, upstream: &Mockup, revisio
     );
 }
 
-/// Whether an id of the official types' JSON form is this one in hexadecimal digits.
+/// Reports if an id of the official types' JSON form is this one in hexadecimal digits.
 fn hex_is(id: &Value, hex: &Value) -> bool {
     hex.as_str().is_some_and(|hex| *id == base64(hex))
 }
 
-/// A call that fails says so, and a name that nobody has is not told.
+/// Checks that a failed call is marked as one, and that an unknown name is not exported.
 async fn failures(weir: &Weir, collector: &Receiver) {
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     client.call("one__fails", json!({})).await;
@@ -175,7 +175,7 @@ async fn failures(weir: &Weir, collector: &Receiver) {
     );
 }
 
-/// The metrics, with the traces of the slowest among them.
+/// Checks the metrics, with the traces of the slowest among them.
 fn metrics(collector: &Receiver, protocol: &str) {
     let ok = |point: &Value| {
         attribute(point, "outcome").as_deref() == Some("ok") && point["exemplars"].is_array()
@@ -370,7 +370,7 @@ async fn f17_no_client_forces_weir_to_tell_of_it_unless_the_operator_lets_it() {
                     .then_some(())
             });
         }
-        // What is no trace, or too much of one, is none.
+        // An invalid trace, or an oversized one, is ignored.
         for bad in [
             "x".repeat(10_000),
             format!("{forced}-{}", "0".repeat(10_000)),
@@ -397,7 +397,7 @@ async fn f17_no_client_forces_weir_to_tell_of_it_unless_the_operator_lets_it() {
             );
         }
         if !by_clients {
-            // What waited to be told is told at the end.
+            // Pending spans are exported at the end.
             let mut weir = weir;
             weir.process.signal("TERM");
             assert_eq!(weir.process.ended(), Some(0));
@@ -427,7 +427,7 @@ async fn f13_a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
             json!({ "traces": { "sample": 1.0 }, "otlp": otlp }),
         );
         let client = RawClient::new(&weir.url("/mcp")).modern();
-        // More spans than may wait.
+        // More spans than the queue holds.
         for _ in 0..1500 {
             let answer = client
                 .ask(

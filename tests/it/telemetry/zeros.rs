@@ -1,4 +1,4 @@
-//! Counters that stand at 0 before the first event, and that they cost few series.
+//! Counters that are 0 before the first event, and the small number of their series.
 
 use serde_json::{Value, json};
 use weir_testkit::{ClosedPort, Mockup};
@@ -30,7 +30,7 @@ const FOUND_OUT: [(&str, &str); 14] = [
     ("weir.telemetry.dropped", "there is no collector"),
 ];
 
-/// The samples of a scrape.
+/// Returns the samples of a scrape.
 fn samples(text: &str) -> Vec<&str> {
     text.lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -42,7 +42,7 @@ fn every_counter_whose_labels_the_config_knows_stands_at_zero_from_the_start() {
     let weir =
         Weir::unready(json!({ "upstreams": { "one": { "command": "sleep", "args": ["1000"] } } }));
     let text = weir.admin("/metrics");
-    // The page is made of the table of instruments.
+    // The page is generated from the table of instruments.
     let page = include_str!("../../../docs/metrics.md");
     let cells = page.lines().map(|line| {
         line.split('|')

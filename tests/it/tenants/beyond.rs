@@ -1,5 +1,5 @@
 //! The steps of a tenant beyond tools: its library, updates of its resources, calls that wait for
-//! its answer or become tasks, and streams of its calls that are taken up again.
+//! its answer or become tasks, and resumed streams of its calls.
 
 use serde_json::{Value, json};
 
@@ -7,13 +7,13 @@ use super::steps::Walker;
 use crate::harness::{Stream, soon};
 
 impl Walker {
-    /// What a resource of a tenant is called; both are there for whoever may see them.
+    /// Returns the URI of a tenant's resource; both tenants' resources exist for those that may see
+    /// them.
     fn memo(tenant: &str) -> String {
         format!("library+memo:{tenant}")
     }
 
-    /// Prompts and resources of both servers' library, as far as it may see them, and none of what
-    /// it may not.
+    /// Checks that the tenant sees exactly its prompts and resources of both servers' library.
     pub(super) async fn library(&mut self) {
         let (ada, other) = (self.tenant.name == "ada", self.tenant.other().name);
         let names = |list: &Value, member: &str| -> Vec<String> {
@@ -81,7 +81,7 @@ impl Walker {
             .for_each(|answer| self.own(answer));
     }
 
-    /// Both tenants' resources change; each hears of its own.
+    /// Updates both tenants' resources; each gets the updates of its own.
     pub(super) async fn updates(&mut self) {
         let (own, foreign) = (
             Self::memo(self.tenant.name),
@@ -122,8 +122,8 @@ impl Walker {
         );
     }
 
-    /// A call of either server's waits for its client's answer; the other tenant cannot go on with
-    /// it, and its own can.
+    /// Parks a call of either server for its client's answer; the other tenant cannot continue it,
+    /// and its own can.
     pub(super) async fn parked(&mut self) {
         if !self.client.revision.is_modern() {
             return;
@@ -162,7 +162,7 @@ impl Walker {
                     .contains(self.tenant.canary)
             );
         } else {
-            // That server asks again, whatever it is told.
+            // That server asks again after every answer.
             assert_eq!(
                 ended.result()["resultType"],
                 "input_required",
@@ -173,8 +173,8 @@ impl Walker {
         self.own(&ended);
     }
 
-    /// A call becomes a task. Its name is nothing to the other tenant, and gives its own what the
-    /// call gave.
+    /// Makes a call that becomes a task. Its name is unknown to the other tenant, and gives its own
+    /// tenant the call's result.
     pub(super) async fn task(&mut self) {
         let arguments = json!({ "text": self.tenant.canary, "step": self.steps });
         let begun = self.asking.call("library__task_done", arguments).await;
@@ -209,7 +209,7 @@ impl Walker {
         panic!("the task is never over");
     }
 
-    /// A call's stream has ids; what they name is taken up again in its own session alone.
+    /// Resumes a call's stream by its event ids, which are valid in its own session alone.
     pub(super) async fn replayed(&mut self) {
         if self.client.revision.is_modern() {
             return;
@@ -255,7 +255,7 @@ impl Walker {
     }
 }
 
-/// The next update. Lists change under everybody's feet.
+/// Returns the next update. The lists change at any time meanwhile.
 async fn heard(stream: &mut Stream) -> Value {
     loop {
         let message = stream

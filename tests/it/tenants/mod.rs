@@ -1,8 +1,8 @@
-//! Two principals on one weir who do everything at once, with the same ids, the same progress
+//! Two principals on one weir that use every feature at once, with the same ids, the same progress
 //! tokens and the same tool names: neither ever sees a byte of the other's.
 //!
-//! Who is who comes from their keys, through the same verifier as any token; nothing in a test can
-//! name a principal.
+//! Their keys identify them, through the same verifier as any token; a test cannot name a principal
+//! in another way.
 
 mod beyond;
 mod steps;
@@ -14,14 +14,14 @@ use crate::harness::{Stream, soon};
 use steps::{Board, Walker};
 use world::{BOTH, World};
 
-/// Clients of a tenant and revision.
+/// The number of clients of a tenant and revision.
 const CLIENTS: u64 = 4;
 
-/// Steps on one weir before a new one takes its place: the servers remember every request that they
+/// Steps on one weir before a new one takes its place: the servers record every request that they
 /// saw.
 const ROUND: u64 = 50_000;
 
-/// Runs so many steps, mixed by a seed that a failure prints.
+/// Runs this many steps, mixed by a seed that a failure prints.
 async fn interleave(steps: u64, seed: u64) {
     let world = World::start().await;
     let board = Board::default();
@@ -66,7 +66,8 @@ async fn d02_r276_two_tenants_with_colliding_ids_never_see_each_other() {
     interleave(2_000, 1).await;
 }
 
-/// The same for long; `WEIR_TENANT_STEPS` and `WEIR_TENANT_SEED` say how long and which.
+/// The same for long; `WEIR_TENANT_STEPS` and `WEIR_TENANT_SEED` set the number of steps and the
+/// seed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a quarter of an hour"]
 async fn d02_r276_two_tenants_never_see_each_other_in_a_million_steps() {
@@ -84,8 +85,7 @@ async fn d02_r276_two_tenants_never_see_each_other_in_a_million_steps() {
     }
 }
 
-/// A change of what one tenant sees is told to that tenant alone; a change of what both see to
-/// both.
+/// A change of one tenant's view is announced to that tenant alone; a change of both views to both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d02_b12_changes_are_told_to_those_who_see_them() {
     let mut world = World::start().await;

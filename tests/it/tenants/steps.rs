@@ -1,4 +1,4 @@
-//! What a client of a tenant does next: what it may, and what it would like to.
+//! The steps of a tenant's client: allowed ones, and attempts to reach the other tenant's data.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,7 @@ use weir_wire::Revision;
 use super::world::{Tenant, World, everything};
 use crate::harness::Checked;
 
-/// What tenants leave lying about for the other to find: their last session id and cursor. Counts
-/// what was tried with it.
+/// The last session id and cursor of each tenant, for the other to try. Counts the attempts.
 #[derive(Clone, Default)]
 pub struct Board(
     Arc<Mutex<HashMap<(&'static str, &'static str), String>>>,
@@ -20,12 +19,12 @@ pub struct Board(
 );
 
 impl Board {
-    /// How often somebody reached for what is the other's.
+    /// Returns the number of attempts to use the other tenant's data.
     pub fn tried(&self) -> u64 {
         self.1.load(Ordering::Relaxed)
     }
 
-    /// Notes that somebody reached for what is the other's.
+    /// Counts an attempt to use the other tenant's data.
     pub fn reached(&self) {
         self.1.fetch_add(1, Ordering::Relaxed);
     }
@@ -49,7 +48,7 @@ impl Board {
 pub struct Walker {
     pub(super) tenant: &'static Tenant,
     pub(super) client: Checked,
-    /// Of the same tenant: one that can be asked, and whose calls may become tasks.
+    /// A client of the same tenant that declares elicitation, and whose calls may become tasks.
     pub(super) asking: Checked,
     pub(super) library: Arc<Mockup>,
     pub(super) board: Board,
@@ -84,7 +83,7 @@ impl Walker {
         }
     }
 
-    /// One step.
+    /// Takes one step.
     pub async fn step(&mut self, url: &str) {
         self.steps += 1;
         match self.random() % 23 {
@@ -104,7 +103,7 @@ impl Walker {
         }
     }
 
-    /// Xorshift: the same steps for the same seed.
+    /// Returns a random number by xorshift: the same steps for the same seed.
     pub(super) fn random(&mut self) -> u64 {
         for (left, shift) in [(true, 13), (false, 7), (true, 17)] {
             self.random ^= if left {
@@ -116,7 +115,8 @@ impl Walker {
         self.random
     }
 
-    /// Tools with the same names, ids that every client counts from 1, one progress token for all.
+    /// Calls tools with the same names, ids that every client counts from 1, one progress token for
+    /// all.
     async fn call(&mut self) {
         let tool = ["old__echo", "new__echo"][self.random() as usize % 2];
         let own = [
@@ -143,7 +143,7 @@ impl Walker {
         self.own(&answer);
     }
 
-    /// Both pages of what it sees.
+    /// Reads both pages of its own list.
     async fn list(&mut self) {
         let first = self.client.ask("tools/list", json!({})).await;
         self.own_tools(&first);
@@ -158,7 +158,7 @@ impl Walker {
         self.own_tools(&second);
     }
 
-    /// A cursor of a list that it does not see opens nothing.
+    /// Tries a cursor of a list that it does not see: it is refused.
     async fn foreign_cursor(&mut self) {
         let Some(cursor) = self.board.find(self.tenant.other(), "cursor") else {
             return;
@@ -176,7 +176,7 @@ impl Walker {
         self.own(&refused);
     }
 
-    /// A tool that it lacks the scope for does not run.
+    /// Tries a tool without the scope for it: it does not run.
     async fn foreign_tool(&mut self) {
         let tool = format!(
             "{}__{}_tool",
@@ -189,7 +189,7 @@ impl Walker {
         self.own(&refused);
     }
 
-    /// A session of the other tenant answers exactly like one that never was.
+    /// Tries a session of the other tenant: the answer is exactly that for an unknown one.
     async fn foreign_session(&mut self, url: &str) {
         let Some(session) = self.board.find(self.tenant.other(), "session") else {
             return;
@@ -224,8 +224,8 @@ impl Walker {
         assert!(own.raw().delete().await.unwrap().status.is_success());
     }
 
-    /// Cancelling ids that are in flight elsewhere: the other's calls all end well, or
-    /// [`Self::call`] would say so.
+    /// Cancels ids that are in flight elsewhere: the other's calls all end well, which
+    /// [`Self::call`] checks.
     async fn foreign_cancel(&mut self) {
         for id in self.steps..self.steps + 4 {
             let told = self
@@ -238,14 +238,13 @@ impl Walker {
         }
     }
 
-    /// A stream of changes opens, and nothing on it is anybody else's.
+    /// Opens a stream of changes, and checks that every message on it is its own.
     async fn stream(&mut self) {
-        // A second GET stream of a session takes the place of the first: both belong to this
-        // client.
+        // A second GET stream of a session replaces the first: both belong to this client.
         drop(self.client.changes().await);
     }
 
-    /// Leaves and comes back, so that sessions come and go under everybody's feet.
+    /// Leaves and comes back, so that sessions begin and end at any time.
     async fn again(&mut self, url: &str) {
         let revision = self.client.revision;
         if self.client.raw().session().is_some() {

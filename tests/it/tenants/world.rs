@@ -14,12 +14,12 @@ pub const BOTH: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
 
 /// A principal.
 pub struct Tenant {
-    /// Also the scope that its own tools take, and the start of their names.
+    /// Its name, which is also the scope that its own tools take, and the start of their names.
     pub name: &'static str,
     key: &'static str,
     /// SHA-256 of the key, as the config has it.
     digest: &'static str,
-    /// What it sends, and nobody else may ever be sent.
+    /// The text that it sends, and that no other client may ever get.
     pub canary: &'static str,
 }
 
@@ -39,22 +39,22 @@ pub const TENANTS: [Tenant; 2] = [
 ];
 
 impl Tenant {
-    /// A client of its own.
+    /// Returns a client of its own.
     pub async fn client(&self, url: &str, revision: Revision) -> Checked {
         Checked::open_with_header(url, revision, self.header()).await
     }
 
-    /// The header that says who it is.
+    /// Returns the header with its key.
     pub fn header(&self) -> (&'static str, &'static str) {
         ("x-api-key", self.key)
     }
 
-    /// Its key as the config has it.
+    /// Returns its key as the config has it.
     pub fn api_key(&self) -> Value {
         json!({ "id": self.name, "sha256": self.digest, "subject": self.name, "scopes": [self.name] })
     }
 
-    /// The other one.
+    /// Returns the other tenant.
     pub fn other(&self) -> &'static Self {
         TENANTS
             .iter()
@@ -62,7 +62,7 @@ impl Tenant {
             .unwrap()
     }
 
-    /// Whether it may see a tool, by its exposed name.
+    /// Reports if it may see a tool, by its exposed name.
     pub fn sees(&self, tool: &str) -> bool {
         !tool.contains(self.other().name)
     }
@@ -76,7 +76,7 @@ pub struct World {
     pub library: Arc<Mockup>,
 }
 
-/// Who may see what of the library; tools go by scopes.
+/// The rules of access to the library; tools go by scopes.
 const RULES: &str = r#"
     permit(principal, action, resource);
     forbid(principal, action, resource) when { principal.scopes.contains("ada") && resource.native like "memo:bob*" };
@@ -111,7 +111,7 @@ impl World {
             "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
             "limits": { "sessions_per_principal": 1000, "streams_per_principal": 1000, "progress_interval": "0ms" },
         });
-        // What weir says is kept, and it would say millions of lines.
+        // weir's output is kept in memory, and it would be millions of lines.
         let weir = Weir::logging(config, "warn");
         Self {
             weir,
@@ -125,13 +125,13 @@ impl World {
         self.weir.url("/mcp")
     }
 
-    /// Another tool on the modern server.
+    /// Adds tools to the modern server.
     pub fn set_more_tools(&self, more: &[&str]) {
         self.new.set_tools(tools(more));
         self.new.notify_list_changed();
     }
 
-    /// No session of a server ever carried texts of both tenants.
+    /// Asserts that no session of a server ever carried texts of both tenants.
     pub fn check_sessions(&self, upstream: &Mockup) {
         let mut owners = std::collections::HashMap::new();
         for request in upstream.requests_of("tools/call") {
@@ -154,7 +154,7 @@ impl World {
     }
 }
 
-/// Everybody's tool, one of each tenant, and these.
+/// Returns a tool for all, one of each tenant, and these.
 fn tools(more: &[&str]) -> Vec<Tool> {
     let named = ["echo", "ada_tool", "bob_tool"]
         .into_iter()
@@ -164,7 +164,7 @@ fn tools(more: &[&str]) -> Vec<Tool> {
         .collect()
 }
 
-/// Every text of an answer, to be searched.
+/// Returns every text of an answer, to be searched.
 pub fn everything(messages: &[Value]) -> String {
     messages.iter().map(Value::to_string).collect()
 }

@@ -21,8 +21,8 @@ use tokio::sync::mpsc;
 
 use crate::Flags;
 
-/// Notifications kept until a scenario looks at them: more than any of them causes. What is beyond
-/// it is not shown, so that the scenario fails.
+/// The number of notifications kept until a scenario looks at them: more than any of them causes.
+/// Later ones are dropped, so that the scenario fails.
 const MOST_HEARD: usize = 4096;
 
 type Connected = RunningService<RoleClient, Listener>;
@@ -44,7 +44,7 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
         ),
         "call-progress" | "logs" => {
             let result = call(&client, tool, &arguments, flags).await?;
-            // The client's handlers run beside the call: what belongs to it was sent before its
+            // The client's handlers run beside the call: its notifications were sent before its
             // result.
             tokio::task::yield_now().await;
             while let Ok(seen) = heard.try_recv() {
@@ -132,7 +132,7 @@ async fn call(
     let mut params = CallToolRequestParams::new(tool.to_owned());
     params.arguments = arguments.as_object().cloned();
     if flags.maybe("asks").is_some() {
-        // This form of the call answers what a modern server ends it with, and calls again.
+        // This form of the call answers the questions at the end of a modern call, and calls again.
         return Ok(serde_json::to_value(client.call_tool(params).await?)?);
     }
     let mut options = PeerRequestOptions::no_options();
@@ -184,7 +184,7 @@ async fn watch(
 
 struct Listener {
     told: mpsc::Sender<Value>,
-    /// What the client says that it can do.
+    /// The capabilities that the client declares.
     able: ClientCapabilities,
 }
 

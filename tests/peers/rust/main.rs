@@ -3,8 +3,8 @@
 //! `rmcp-peer serve --era modern|legacy [--stdio]` prints `listening <url>` once it serves over
 //! HTTP, and so does `rmcp-peer conformance [--completions]`, which speaks both eras. `rmcp-peer
 //! client URL SCENARIO [TOOL] [JSON] [--era modern|legacy|auto] [--trigger TOOL] [--level L]
-//! [--bearer TOKEN] [--asks]` prints one JSON object a line of what was seen, like the drivers of
-//! the other SDKs.
+//! [--bearer TOKEN] [--asks]` prints one JSON object a line for each event, like the drivers of the
+//! other SDKs.
 
 #![expect(
     deprecated,
@@ -42,7 +42,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// `--name value` pairs; `--stdio`, `--asks` and `--completions` stand alone.
+/// The `--name value` pairs; `--stdio`, `--asks` and `--completions` have no value.
 #[derive(Default)]
 struct Flags(Vec<(String, String)>);
 

@@ -1,5 +1,5 @@
-//! A server as people write one with `rmcp`: a sum with structured output, a job that reports
-//! progress and logs, a tool that adds a tool.
+//! A typical server written with `rmcp`: a sum with structured output, a job that reports progress
+//! and logs, a tool that adds a tool.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
     over_http(move || workshop.clone()).await
 }
 
-/// Serves what `handler` makes for each session, or each request of a modern client, until the
-/// process is ended.
+/// Serves the handlers that `handler` makes for each session, or each request of a modern client,
+/// until the process is ended.
 pub(crate) async fn over_http<H: ServerHandler>(
     handler: impl Fn() -> H + Send + Sync + 'static,
 ) -> anyhow::Result<()> {
@@ -211,7 +211,7 @@ impl ServerHandler for Workshop {
                 self.grown.store(true, Ordering::SeqCst);
                 self.changes.send_modify(|count| *count += 1);
                 // In a legacy session the notification goes to this client's stream; a modern one
-                // hears by `listen`.
+                // gets it by `listen`.
                 let _ = context.peer.notify_tool_list_changed().await;
                 CallToolResult::success(vec![ContentBlock::text("grown")])
             }

@@ -1,8 +1,8 @@
 //! Servers of both eras on one URL, one on each of three SDKs: the suite's sets against each,
 //! directly and through weir.
 //!
-//! They are servers as others write them: what one fails directly is shown and is no error, and
-//! what it passes directly must pass through weir. There is no file of expected failures for them.
+//! They are typical servers of the SDKs: a direct failure is shown and is no error, and a scenario
+//! that passes directly must pass through weir. There is no file of expected failures for them.
 
 use std::{
     path::{Path, PathBuf},
@@ -26,9 +26,9 @@ use crate::{
 
 /// A server of both eras.
 struct Dual {
-    /// As its logs and results are called.
+    /// The name in its logs and results.
     name: &'static str,
-    /// One for each requirement set.
+    /// One leg for each requirement set.
     legs: [Leg; 2],
     program: fn(&Peers, rust: &Path) -> Command,
 }
@@ -74,10 +74,10 @@ const SERVERS: [Dual; 3] = [
     },
 ];
 
-/// Runs both sets against all servers at the same time, and shows what each reached.
+/// Runs both sets against all servers at the same time, and shows the results of each.
 ///
 /// # Errors
-/// When a server or the suite cannot start.
+/// A server or the suite cannot start.
 pub(super) fn judged(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Result<Vec<Judgement>> {
     let rust = build_with_tests("rmcp-peer")?;
     let rig = Rig {

@@ -1,12 +1,12 @@
-//! What may fail through weir for now, each with the later work that will cover it.
+//! The expected failures through weir, each with the later work that will cover it.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-/// Expected failures by revision, and over which era where that is another: a scenario, or
-/// `scenario/check-id` for one check of it, and the work it waits for.
+/// The expected failures by revision, and by the server's era if that is another. Each is a
+/// scenario, or `scenario/check-id` for one check of it, with the work it waits for.
 #[derive(Debug, Default, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Expected(BTreeMap<String, BTreeMap<String, Work>>);
@@ -20,13 +20,14 @@ pub(super) enum Work {
     WholeProtocolBridge,
     #[serde(rename = "operations")]
     Operations,
-    /// None: what the one era asks for does not exist in the other. The line's comment says why.
+    /// No work: the one era asks for a feature that the other lacks. The line's comment has the
+    /// reason.
     #[serde(rename = "impossible")]
     Impossible,
 }
 
 impl Work {
-    /// As the file names it.
+    /// The name in the file.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::AuthAndLimits => "auth and limits",
@@ -45,7 +46,7 @@ impl Expected {
         serde_saphyr::from_str(&text).with_context(|| format!("cannot parse {}", file.display()))
     }
 
-    /// Refuses revisions that are not run: their lines would never be looked at.
+    /// Refuses revisions that are not run, because their lines would never be checked.
     pub(super) fn name_only(&self, revisions: &[&str]) -> anyhow::Result<()> {
         match self
             .0
@@ -73,7 +74,7 @@ impl Lines {
         self.0.get(scenario).copied()
     }
 
-    /// Every line: the scenario and, where it is about one, the check.
+    /// Returns every line: the scenario, and the check if the line names one.
     pub(super) fn all(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.0.keys().map(|line| match line.split_once('/') {
             Some((scenario, check)) => (scenario, Some(check)),

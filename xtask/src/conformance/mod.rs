@@ -3,9 +3,9 @@
 //!
 //! The same server scenarios against servers of both eras on three SDKs are in `dual`.
 //!
-//! The direct run shows what a good server reaches; through weir nothing that passed directly may
-//! fail, but for what the file of expected failures hands to later work. The suite's own exit code
-//! is not used: it counts a scenario whose checks were all skipped as passed.
+//! The direct run shows the results of a good server. A scenario that passed directly must not fail
+//! through weir, unless the file of expected failures lists it for later work. The suite's own exit
+//! code is not used: it counts a scenario as passed if all its checks were skipped.
 
 mod dual;
 mod expected;
@@ -34,21 +34,21 @@ use crate::{
 };
 
 /// The requirement sets that are run against a fixture of the suite's own era. The set also decides
-/// what the suite speaks on the wire.
+/// the revision that the suite speaks on the wire.
 const SAME: [Leg; 2] = [
     Leg::of("2025-11-25", "2025-11-25", Era::Both),
     Leg::of("2026-07-28", "2026-07-28", Era::Both),
 ];
 
-/// The same sets in front of a server that speaks the other era only: all is carried over the
-/// bridge. What a good server reaches is then what the fixture reaches in the suite's own era.
+/// The same sets in front of a server that speaks the other era only, so that all messages pass the
+/// bridge. They are compared with the fixture in the suite's own era.
 const CROSS: [Leg; 2] = [
     Leg::of("2025-11-25", "2025-11-25 over modern", Era::Modern),
     Leg::of("2026-07-28", "2026-07-28 over legacy", Era::Legacy),
 ];
 
-/// The sets of client scenarios, in which the suite is the server behind weir and `behind` is its
-/// era, with a client of each era in front.
+/// The sets of client scenarios: the suite is the server behind weir and `behind` is its era, with
+/// a client of each era in front.
 const CLIENT: [(Leg, Era); 4] = [
     (
         Leg::of("2025-11-25", "client 2025-11-25", Era::Legacy),
@@ -68,13 +68,13 @@ const CLIENT: [(Leg, Era); 4] = [
     ),
 ];
 
-/// One requirement set in one surrounding.
+/// One requirement set with the era of its server.
 #[derive(Clone, Copy)]
 struct Leg {
     revision: &'static str,
-    /// As the file of expected failures names it.
+    /// The name in the file of expected failures.
     name: &'static str,
-    /// What the server behind weir speaks.
+    /// The era of the server behind weir.
     behind: Era,
 }
 
@@ -88,7 +88,7 @@ impl Leg {
     }
 }
 
-/// How the suite reaches the server through weir.
+/// The path of the suite to the server through weir.
 #[derive(Clone, Copy)]
 enum Way {
     /// Weir asks for no credentials.
@@ -100,7 +100,7 @@ enum Way {
 }
 
 impl Way {
-    /// As its logs and results are called.
+    /// The name in its logs and results.
     fn name(self) -> &'static str {
         match self {
             Self::Open => "weir",
@@ -110,7 +110,7 @@ impl Way {
     }
 }
 
-/// What to run.
+/// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
     /// Run against the fixture only, without weir
@@ -119,8 +119,7 @@ pub(crate) struct Options {
     /// Run through this binary instead of one built here
     #[arg(long, value_name = "BINARY", conflicts_with = "direct")]
     weir: Option<PathBuf>,
-    /// Which eras the fixture speaks; with one only, the counts are for looking at and nothing is
-    /// judged
+    /// Eras of the fixture; with one only, the counts are informative and no scenario is judged
     #[arg(long, value_enum, default_value_t)]
     upstream_era: Era,
     /// Let weir ask for OAuth tokens, and give the suite one
@@ -141,7 +140,7 @@ pub(crate) struct Options {
 /// The eras of the fixture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Era {
-    /// Both, on one path: what the suite asks for.
+    /// Both, on one path: the suite's own demand.
     #[default]
     Both,
     Modern,
@@ -149,7 +148,7 @@ pub(crate) enum Era {
 }
 
 impl Era {
-    /// As the fixture's command line says it.
+    /// The value in the fixture's command line.
     fn flag(self) -> &'static str {
         match self {
             Self::Both => "both",
@@ -189,14 +188,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     }
 }
 
-/// Runs the suite directly and through the given binary, which asks for no credentials, then for
-/// tokens, and then stands in front of servers of the other era and of servers of both; at last the
-/// suite is the server.
+/// Runs the suite directly and through the given binary: without credentials, then with tokens,
+/// then in front of servers of the other era, then in front of servers of both. At last the suite
+/// is the server.
 ///
 /// # Errors
-/// When a scenario that the fixture is required to pass fails directly, when one fails through weir
-/// that passes directly and nothing says that it may, or when what the file of expected failures
-/// says is no longer so.
+/// A scenario that the fixture must pass fails directly; a scenario that passes directly fails
+/// through weir and is not expected to; or a line of the file of expected failures is no longer
+/// true.
 pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
     let output = empty_folder("conformance")?;
     let rig = Rig::new(peers, Era::Both, &output)?;
@@ -209,7 +208,7 @@ pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
     report(&judgements, &output)
 }
 
-/// Runs the client scenarios and shows what weir made of them.
+/// Runs the client scenarios and shows weir's results.
 fn as_client(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Result<Vec<Judgement>> {
     let suite = Suite::new(peers, output);
     let expected = expected(peers)?;
@@ -223,15 +222,15 @@ fn as_client(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Result<Vec<Ju
     CLIENT.into_iter().map(judged).collect()
 }
 
-/// What all ways through weir are compared with: the suite's runs against the fixture itself.
+/// The base of comparison for all paths through weir: the suite's runs against the fixture itself.
 struct Rig<'a> {
     peers: &'a Peers,
     output: &'a Path,
     suite: Suite<'a>,
     expected: Expected,
-    /// What the fixture speaks, directly and where it is behind weir in the suite's own era.
+    /// The era of the fixture, directly and behind weir in the suite's own era.
     era: Era,
-    /// By revision.
+    /// The direct runs by revision.
     direct: BTreeMap<&'static str, Run>,
 }
 
@@ -258,12 +257,12 @@ impl<'a> Rig<'a> {
         })
     }
 
-    /// The direct runs alone, shown.
+    /// Judges and shows the direct runs alone.
     fn directly(&self) -> anyhow::Result<Vec<Judgement>> {
         SAME.into_iter().map(|leg| self.judge(leg, None)).collect()
     }
 
-    /// Runs the sets of one way through weir and shows each against its direct run.
+    /// Runs the sets of one path through weir and shows each against its direct run.
     fn through(&self, weir: &Path, way: Way) -> anyhow::Result<Vec<Judgement>> {
         let issuer = match way {
             Way::Auth => Some(Server::issuer(self.peers, &self.output.join("issuer.log"))?),
@@ -331,7 +330,7 @@ fn expected(peers: &Peers) -> anyhow::Result<Expected> {
 fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     for problem in judgements.iter().flat_map(Judgement::wrong) {
-        // What is wrong without weir shows in every way through it.
+        // A direct failure shows in every path through weir.
         if !wrong.contains(&problem) {
             wrong.push(problem);
         }

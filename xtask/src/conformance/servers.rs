@@ -1,5 +1,5 @@
 //! The servers of a run, on free loopback ports: the fixture and those of the SDKs, weir in front
-//! of one, and who issues tokens. Each ends with its handle.
+//! of one, and the issuer of tokens. Each ends with its handle.
 
 #![allow(
     clippy::disallowed_methods,
@@ -23,10 +23,10 @@ use serde_json::json;
 
 use crate::{conformance::Era, peers::Peers};
 
-/// How long a server may take until it serves.
+/// The most time for a server to start.
 const START: Duration = Duration::from_secs(30);
 
-/// The pause between two looks at something that will happen soon.
+/// The pause between two checks of a condition.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A running server; dropping it ends the process.
@@ -36,7 +36,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Starts the fixture; what it says goes to `log`.
+    /// Starts the fixture; its standard error goes to `log`.
     pub(super) fn fixture(peers: &Peers, era: Era, log: &Path) -> anyhow::Result<Self> {
         let program = peers.dir.join("node/fixture/main.mjs");
         let words = [
@@ -49,19 +49,19 @@ impl Server {
         Self::node(peers, &words, log).context("cannot start the conformance fixture")
     }
 
-    /// Starts the authorization server; what it says goes to `log`.
+    /// Starts the authorization server; its standard error goes to `log`.
     pub(super) fn issuer(peers: &Peers, log: &Path) -> anyhow::Result<Self> {
         let program = peers.dir.join("node/idp.mjs");
         Self::node(peers, &[program.as_os_str()], log)
             .context("cannot start the authorization server")
     }
 
-    /// Starts a Node program that says where it listens.
+    /// Starts a Node program that prints its address.
     fn node(peers: &Peers, words: &[&OsStr], log: &Path) -> anyhow::Result<Self> {
         Self::program(Command::new(&peers.node).args(words), log)
     }
 
-    /// Starts a program that says where it listens; what else it says goes to `log`.
+    /// Starts a program that prints its address; its standard error goes to `log`.
     pub(super) fn program(command: &mut Command, log: &Path) -> anyhow::Result<Self> {
         let mut child = command
             .stdin(Stdio::null())
@@ -89,8 +89,8 @@ impl Server {
         })
     }
 
-    /// Starts weir with one transparent endpoint in front of `upstream`; with an `issuer` it wants
-    /// its tokens. Its config and log are `name` with their endings.
+    /// Starts weir with one transparent endpoint in front of `upstream`; with an `issuer` it
+    /// requires its tokens. The files of config and log are `name` with their extensions.
     pub(super) fn weir(
         binary: &Path,
         upstream: &str,
@@ -142,7 +142,7 @@ impl Server {
     }
 }
 
-/// A loopback address whose port was free a moment ago.
+/// A loopback address with a port that was free a moment ago.
 fn free_address() -> anyhow::Result<String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
     Ok(listener.local_addr()?.to_string())
@@ -156,7 +156,7 @@ impl Bounded {
         Self(child)
     }
 
-    /// Waits until the process ends, or gives `None` after `longest`.
+    /// Waits until the process ends; no status after `longest`.
     pub(super) fn wait(mut self, longest: Duration) -> anyhow::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + longest;
         loop {

@@ -1,5 +1,5 @@
-//! Runs the suite and reads what each scenario found from the files it writes. In its server
-//! scenarios it is the client, in its client scenarios (`client`) the server.
+//! The runner of the suite, and the reader of the results it writes. In its server scenarios the
+//! suite is the client, in its client scenarios (`client`) the server.
 
 mod client;
 
@@ -19,7 +19,7 @@ use crate::{
     peers::Peers,
 };
 
-/// The longest one requirement set may take; on a good day it takes seconds.
+/// The most time for one requirement set; normally it takes seconds.
 const LONGEST_RUN: Duration = Duration::from_secs(300);
 
 /// The suite, ready to run.
@@ -32,13 +32,13 @@ pub(super) struct Suite<'a> {
 /// The scenarios of one requirement set and one side, in the suite's order.
 #[derive(Debug)]
 pub(super) struct Requirements {
-    /// The revision, and over which era where that is another.
+    /// The name of the set: the revision, and the server's era if that is another.
     pub(super) revision: &'static str,
     pub(super) scored: Vec<String>,
     pub(super) not_scored: Vec<String>,
 }
 
-/// What one run found: the checks of each scenario. A scenario that broke off has none.
+/// The checks of each scenario in one run. A scenario that broke off has no checks.
 pub(super) struct Run(BTreeMap<String, Vec<Check>>);
 
 /// One check of a scenario.
@@ -51,7 +51,7 @@ pub(super) struct Check {
     pub(super) error_message: Option<String>,
 }
 
-/// How a check ended, in the suite's words.
+/// The outcome of a check, in the suite's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum Status {
@@ -92,8 +92,8 @@ impl<'a> Suite<'a> {
         })
     }
 
-    /// The same of the client scenarios, but for those about authorization: weir's credentials come
-    /// from its config, and nobody is there to log in.
+    /// Reads the client scenarios, except for those about authorization: weir's credentials come
+    /// from its config, and there is no user to log in.
     pub(super) fn client_requirements(&self, leg: Leg) -> anyhow::Result<Requirements> {
         let raw = self.raw_requirements(leg.revision)?;
         let plain = |scenarios: Vec<String>| {
@@ -118,11 +118,11 @@ impl<'a> Suite<'a> {
     }
 
     /// Runs a revision's set against `url`. `leg` names the run's log and its folder of results.
-    /// With an `issuer`, whose tokens the server wants, every request carries one: the suite itself
-    /// has no way to show any.
+    /// With an `issuer` every request carries a token of it, because the suite itself cannot send
+    /// any.
     ///
     /// # Errors
-    /// When the suite cannot start or leaves results that cannot be read.
+    /// The suite cannot start or leaves unreadable results.
     pub(super) fn run(
         &self,
         url: &str,
@@ -162,7 +162,7 @@ impl<'a> Suite<'a> {
             .spawn()
             .context("cannot start the conformance suite")?;
         if Bounded::new(child).wait(LONGEST_RUN)?.is_none() {
-            // What it has not come to is then counted as not run.
+            // The remaining scenarios count as not run.
             eprintln!(
                 "the conformance suite was not done after {LONGEST_RUN:?}, see {}",
                 log.display()
@@ -222,7 +222,7 @@ fn read(results: &Path, prefix: &str) -> anyhow::Result<BTreeMap<String, Vec<Che
     Ok(scenarios)
 }
 
-/// The scenario in a folder name such as `server-tools-list-2026-11-21T03-56-23-272Z`.
+/// Returns the scenario in a folder name such as `server-tools-list-2026-11-21T03-56-23-272Z`.
 fn scenario_of<'a>(folder: &'a str, prefix: &str) -> Option<&'a str> {
     const TIME: usize = "-2026-11-21T03-56-23-272Z".len();
     let rest = folder.strip_prefix(prefix)?;

@@ -1,10 +1,10 @@
-//! The counts as a person reads them.
+//! The tables of counts for people.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use crate::conformance::verdict::{Judgement, Outcome, Row};
 
-/// One requirement set as a table, with the counts below it.
+/// Renders one requirement set as a table, with the counts below it.
 pub(super) fn render(judgement: &Judgement) -> String {
     let width = judgement
         .rows
@@ -53,7 +53,8 @@ pub(super) fn render(judgement: &Judgement) -> String {
     text
 }
 
-/// The scores of servers, one requirement set a line: what passes of what is scored.
+/// Renders the scores of servers, one requirement set a line: the passed scenarios of all scored
+/// ones.
 pub(super) fn scores(judgements: &[Judgement]) -> String {
     let width = judgements
         .iter()
@@ -84,8 +85,8 @@ pub(super) fn scores(judgements: &[Judgement]) -> String {
     text
 }
 
-/// The last line: how many scenarios of all runs passed, what is wrong, and how many nobody expects
-/// to pass.
+/// Renders the last line: the scenarios of all runs that passed, the failures, and the skipped
+/// ones.
 pub(super) fn closing(judgements: &[Judgement], wrong: usize) -> String {
     let rows = || judgements.iter().flat_map(|judgement| &judgement.rows);
     // A set that went through weir in two ways was run directly once.
@@ -106,12 +107,12 @@ pub(super) fn closing(judgements: &[Judgement], wrong: usize) -> String {
     )
 }
 
-/// Whether the server itself does not have what nobody requires.
+/// Reports if the server itself lacks a feature that is not required.
 fn not_provided(row: &Row) -> bool {
     !row.required && row.direct.is_some() && !passed(row.direct.as_ref())
 }
 
-/// Whether a failure through weir is accounted for.
+/// Reports if a failure through weir is accounted for.
 fn excused(row: &Row) -> bool {
     row.waits_for.is_some() || not_provided(row)
 }

@@ -1,5 +1,5 @@
-//! What the checks of runs mean: which scenarios passed, which lost something on the way through
-//! weir, and where the file of expected failures is wrong. Pure: the runs are arguments.
+//! The judgement of runs: the scenarios that passed, those that lost a check on the path through
+//! weir, and the outdated lines in the file of expected failures. Pure: the runs are arguments.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,13 +8,12 @@ use crate::conformance::{
     suite::{Check, Requirements, Run, Status},
 };
 
-/// The suite adds this check to every scenario; alone it says nothing about what the scenario is
-/// for.
+/// The check that the suite adds to every scenario; alone it does not test the scenario's subject.
 const ADDED_TO_ALL: &str = "wire-schema-valid";
 
 type Checks = BTreeMap<String, Vec<Check>>;
 
-/// One requirement set, judged.
+/// The judgement of one requirement set.
 pub(super) struct Judgement {
     pub(super) revision: &'static str,
     pub(super) rows: Vec<Row>,
@@ -23,12 +22,12 @@ pub(super) struct Judgement {
     stale: Vec<Wrong>,
 }
 
-/// What a run asks of its server and of weir.
+/// The demands of a run on its server and on weir.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Demand {
     /// Every scored scenario of both: the fixture is written to pass them.
     Scored,
-    /// Of weir what the server passes; what it fails by itself is its own.
+    /// Of weir every scenario that the server passes; a direct failure is the server's own.
     AsDirectly,
 }
 
@@ -36,30 +35,30 @@ enum Demand {
 pub(super) struct Row {
     pub(super) scenario: String,
     pub(super) scored: bool,
-    /// `None` where there is nothing to compare with: the scenario is about weir itself.
+    /// Absent without a direct run: the scenario is about weir itself.
     pub(super) direct: Option<Outcome>,
     pub(super) weir: Option<Outcome>,
     pub(super) waits_for: Option<Work>,
-    /// Whether it must pass through weir.
+    /// True if it must pass through weir.
     pub(super) required: bool,
-    /// Whether it must pass directly.
+    /// True if it must pass directly.
     required_directly: bool,
 }
 
-/// How a scenario ended.
+/// The outcome of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// All that was checked holds; `checks` counts the successes.
+    /// All checks hold; `checks` counts the successes.
     Passed { checks: usize },
-    /// Something does not hold; `why` tells the first.
+    /// A check does not hold; `why` is the first one.
     Failed { passed: usize, why: String },
-    /// Nothing of its own was checked.
+    /// No check of its own was made.
     Skipped,
     /// It wrote no results or was not started.
     DidNotRun,
 }
 
-/// Something that makes the command fail.
+/// A problem that makes the command fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Wrong {
     /// A required scenario does not pass against the fixture itself.
@@ -68,7 +67,7 @@ pub(super) enum Wrong {
         scenario: String,
         why: String,
     },
-    /// A scenario that passes directly does not pass through weir, and nothing says that it may.
+    /// A scenario that passes directly does not pass through weir, and is not expected to fail.
     Weir {
         revision: &'static str,
         scenario: String,
@@ -86,7 +85,7 @@ pub(super) enum Wrong {
     },
 }
 
-/// Judges the run through weir, where there was one, by the direct run and the expected failures.
+/// Judges the run through weir, if there was one, by the direct run and the expected failures.
 pub(super) fn judge(
     requirements: Requirements,
     direct: &Run,
@@ -102,8 +101,8 @@ pub(super) fn judge(
     )
 }
 
-/// Judges the run through weir by the direct run alone: the server is somebody else's, and what it
-/// fails is shown.
+/// Judges the run through weir by the direct run alone: the server is foreign, and its failures are
+/// shown.
 pub(super) fn judge_by_direct(requirements: Requirements, direct: &Run, weir: &Run) -> Judgement {
     judge_checks(
         requirements,
@@ -114,7 +113,7 @@ pub(super) fn judge_by_direct(requirements: Requirements, direct: &Run, weir: &R
     )
 }
 
-/// Judges a run in which weir itself is what the suite tests: all of it is required.
+/// Judges a run of the suite against weir itself: all of it is required.
 pub(super) fn judge_alone(requirements: Requirements, weir: &Run, lines: &Lines) -> Judgement {
     judge_checks(requirements, None, Some(weir.view()), lines, Demand::Scored)
 }
@@ -162,8 +161,8 @@ fn judge_checks(
     }
 }
 
-/// The outcome through weir: besides what the suite says, a check that succeeded directly must not
-/// vanish or be skipped, but for checks that a line excuses.
+/// Returns the outcome through weir. Beside the suite's own result, a check that succeeded directly
+/// must not vanish or be skipped, unless a line excuses it.
 fn through(scenario: &str, direct: Option<&Checks>, weir: &Checks, lines: &Lines) -> Outcome {
     let excused: Vec<&str> = lines
         .all()
@@ -189,8 +188,8 @@ fn through(scenario: &str, direct: Option<&Checks>, weir: &Checks, lines: &Lines
     }
 }
 
-/// How often a check was made without finding anything wrong. "Info" is how the suite notes the
-/// other of two allowed forms, such as JSON where the fixture answered by an event stream.
+/// Counts the successes of a check. "Info" is the suite's mark for the other of two allowed forms,
+/// such as JSON from a fixture that answered by an event stream.
 fn successes(checks: &[Check], id: &str) -> usize {
     checks
         .iter()
@@ -198,7 +197,8 @@ fn successes(checks: &[Check], id: &str) -> usize {
         .count()
 }
 
-/// The outcome of one scenario by itself. A warning counts as a failure: the fixture gets none.
+/// Returns the outcome of one scenario by itself. A warning counts as a failure: the fixture gets
+/// none.
 fn outcome(checks: Option<&Vec<Check>>, excused: &[&str]) -> Outcome {
     let Some(checks) = checks.filter(|checks| !checks.is_empty()) else {
         return Outcome::DidNotRun;
@@ -228,7 +228,7 @@ fn outcome(checks: Option<&Vec<Check>>, excused: &[&str]) -> Outcome {
     }
 }
 
-/// The lines that are no longer true.
+/// Returns the lines that are no longer true.
 fn stale(revision: &'static str, rows: &[Row], weir: &Checks, lines: &Lines) -> Vec<Wrong> {
     let judged = |(scenario, check): (&str, Option<&str>)| {
         let line = check.map_or_else(
@@ -263,7 +263,7 @@ fn stale(revision: &'static str, rows: &[Row], weir: &Checks, lines: &Lines) -> 
 }
 
 impl Judgement {
-    /// Everything that makes the command fail.
+    /// Returns all problems that make the command fail.
     pub(super) fn wrong(&self) -> Vec<Wrong> {
         let rows = self
             .rows
@@ -300,7 +300,7 @@ impl Judgement {
 }
 
 impl Outcome {
-    /// Why this is not a pass.
+    /// The reason that this is not a pass.
     fn problem(&self) -> Option<String> {
         match self {
             Self::Passed { .. } => None,

@@ -1,12 +1,12 @@
-//! From numbers to pixels, with steps that people count in.
+//! The mapping of numbers to pixels, with round steps.
 
 use super::Unit;
 
-/// How numbers become lengths.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     Even,
-    /// Each step twice the last: for counts of clients or upstreams.
+    /// Each step is twice the last: for counts of clients or upstreams.
     Doubling,
 }
 
@@ -47,7 +47,7 @@ impl Axis {
         }
     }
 
-    /// Where a number is, from 0 to 1.
+    /// The position of a number, from 0 to 1.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
             Scale::Even => (value - self.least) / (self.most - self.least),
@@ -58,7 +58,7 @@ impl Axis {
         place.clamp(0.0, 1.0)
     }
 
-    /// The numbers that are written at it.
+    /// The numbers that label the axis.
     pub(crate) fn ticks(&self) -> Vec<f64> {
         let mut ticks = Vec::new();
         let mut tick = self.least;
@@ -70,7 +70,7 @@ impl Axis {
     }
 }
 
-/// The next of 1, 2, 5, 10, ... above `rough`; for bytes the next power of two.
+/// Returns the next of 1, 2, 5, 10, ... above `rough`; for bytes the next power of two.
 fn round_step(rough: f64, unit: Unit) -> f64 {
     if unit.is_binary() {
         return 2.0_f64.powf(rough.max(1.0).log2().ceil());

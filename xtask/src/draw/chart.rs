@@ -1,4 +1,4 @@
-//! Lines over time (or over anything that grows), alone, filled, on top of each other, or as bars.
+//! Charts of lines over time or another ascending number: plain, steps, stacked, or bars.
 
 use super::svg::width;
 use super::{Anchor, Area, Axis, GRID, INK, PALE, PALETTE, Picture, Scale, Unit};
@@ -7,17 +7,17 @@ use super::{Anchor, Area, Axis, GRID, INK, PALE, PALETTE, Picture, Scale, Unit};
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Ascending. What is no number is a gap.
+    /// The points, ascending. A value that is not a number is a gap.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// How lines are drawn.
+/// The style of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Lines,
     /// A value holds until the next.
     Steps,
-    /// On top of each other.
+    /// The lines are stacked.
     Stacked,
     Bars,
 }
@@ -28,20 +28,20 @@ pub(crate) struct Chart<'a> {
     pub(crate) title: &'a str,
     pub(crate) unit: Unit,
     pub(crate) style: Style,
-    /// What is drawn at the horizontal axis: the number, and its words.
+    /// The labels of the horizontal axis: the number, and its text.
     pub(crate) below: Vec<(f64, String)>,
     pub(crate) scale: Scale,
-    /// The most the vertical axis shows, where that is known.
+    /// The most the vertical axis shows, if that is known.
     pub(crate) most: Option<f64>,
-    /// A moment to mark, with a word.
+    /// A moment to mark, with its label.
     pub(crate) mark: Option<(f64, &'a str)>,
     pub(crate) lines: Vec<Line>,
 }
 
 const ROW: f64 = 15.0;
-/// Points of a line at the most for each to be marked.
+/// The most points of a line for each to be marked.
 const FEW: usize = 8;
-/// Rows of a legend at the most.
+/// The most rows of a legend.
 const ROWS: usize = 5;
 
 impl Chart<'_> {
@@ -119,7 +119,7 @@ impl Chart<'_> {
         }
         for (at, word) in &self.below {
             let place = across.place(*at);
-            // The last must not stick out.
+            // The last label must not stick out.
             let anchor = if place > 0.99 {
                 Anchor::End
             } else {
@@ -161,7 +161,7 @@ impl Chart<'_> {
                     drawn.push(point);
                 }
                 picture.path(&drawn, colour, 1.8, 0);
-                // So few that each was measured for itself.
+                // With so few points each was measured for itself.
                 if few {
                     drawn.iter().for_each(|point| picture.dot(*point, colour));
                 }
@@ -190,7 +190,7 @@ impl Chart<'_> {
         }
     }
 
-    /// The sum of all lines at each point of any.
+    /// The sum of all lines at each point.
     fn sums(&self) -> Vec<(f64, f64)> {
         let mut sums = std::collections::BTreeMap::new();
         for (x, y) in self
@@ -201,7 +201,7 @@ impl Chart<'_> {
         {
             *sums.entry(x.to_bits()).or_insert(0.0) += y;
         }
-        // Times are positive, so their bits are in their order.
+        // Times are positive, so the order of their bits is their order.
         sums.into_iter()
             .map(|(x, y)| (f64::from_bits(x), y))
             .collect()
@@ -232,7 +232,7 @@ impl Chart<'_> {
         }
     }
 
-    /// Names in two columns, each with its last value and its highest.
+    /// Draws the names in two columns, each with its last value and its highest.
     fn legend(&self, picture: &mut Picture, place: Area, most: usize) {
         let half = place.width / 2.0;
         for (number, (line, colour)) in self

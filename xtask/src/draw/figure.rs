@@ -1,15 +1,15 @@
-//! A single number that is meant to be seen from across the room, and tables.
+//! Single large numbers, and tables.
 
 use super::{Anchor, Area, GRID, INK, PALE, Picture};
 
-/// A number with its name, on a ground whose colour says whether it is well.
+/// A number with its name, on a ground with the colour of its state.
 #[derive(Debug)]
 pub(crate) struct Figure<'a> {
     pub(crate) title: &'a str,
     pub(crate) said: String,
     /// `green`, `orange`, `red` or `blue`.
     pub(crate) colour: &'a str,
-    /// What it was before, for a small line below it.
+    /// Its former values, for a small line below it.
     pub(crate) before: Vec<(f64, f64)>,
 }
 
@@ -60,7 +60,7 @@ impl Figure<'_> {
     }
 }
 
-/// Rows of words.
+/// A table of words.
 #[derive(Debug)]
 pub(crate) struct Table<'a> {
     pub(crate) title: &'a str,

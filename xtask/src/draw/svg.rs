@@ -1,8 +1,8 @@
-//! SVG, as text: a few shapes, escaped words.
+//! The writer of SVG as text: a few shapes, escaped words.
 
 use std::fmt::Write as _;
 
-/// How wide a letter is, of its height: an average of the fonts that are likely to be there.
+/// The width of a letter, as a part of its height: an average of the likely fonts.
 const LETTER: f64 = 0.56;
 
 /// A rectangle of a picture, in pixels.
@@ -15,7 +15,7 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// The same with so much less on each side: left, top, right, bottom.
+    /// Returns the area with so much less on each side: left, top, right, bottom.
     pub(crate) fn inside(self, [left, top, right, bottom]: [f64; 4]) -> Self {
         Self {
             x: self.x + left,
@@ -34,7 +34,7 @@ impl Area {
     }
 }
 
-/// Where a text stands, seen from its point.
+/// The alignment of a text at its point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Anchor {
     Start,
@@ -51,7 +51,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// A white sheet, with a title for those who hear it read.
+    /// A white picture, with a title for screen readers.
     pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
         let body = format!(
             "<title>{}</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
@@ -64,7 +64,7 @@ impl Picture {
         }
     }
 
-    /// The file.
+    /// Returns the content of the file.
     pub(crate) fn finish(self) -> String {
         let Self {
             body,
@@ -77,7 +77,7 @@ impl Picture {
         )
     }
 
-    /// A filled rectangle, its corners a little round.
+    /// Draws a filled rectangle, its corners a little round.
     pub(crate) fn rectangle(&mut self, area: Area, fill: &str, border: &str) {
         let Area {
             x,
@@ -90,7 +90,7 @@ impl Picture {
         ));
     }
 
-    /// A bar: a rectangle without a border.
+    /// Draws a bar: a rectangle without a border.
     pub(crate) fn bar(&mut self, area: Area, fill: &str) {
         let Area {
             x,
@@ -103,14 +103,14 @@ impl Picture {
         ));
     }
 
-    /// A point.
+    /// Draws a point.
     pub(crate) fn dot(&mut self, (x, y): (f64, f64), colour: &str) {
         self.line_of(&format!(
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"
         ));
     }
 
-    /// A line through these points. `dash` is `0` for a whole one.
+    /// Draws a line through these points. `dash` is `0` for a solid one.
     pub(crate) fn path(&mut self, points: &[(f64, f64)], colour: &str, width: f64, dash: u8) {
         let dashes = if dash == 0 {
             String::new()
@@ -123,7 +123,7 @@ impl Picture {
         ));
     }
 
-    /// What these points enclose.
+    /// Fills the shape of these points.
     pub(crate) fn shape(&mut self, points: &[(f64, f64)], colour: &str, opacity: f64) {
         let points = joined(points);
         self.line_of(&format!(
@@ -131,7 +131,7 @@ impl Picture {
         ));
     }
 
-    /// A text at its base line, cut to `most` pixels.
+    /// Draws a text at its base line, cut to `most` pixels.
     pub(crate) fn text(
         &mut self,
         at: (f64, f64),
@@ -158,7 +158,7 @@ impl Picture {
     }
 }
 
-/// How wide a text will be, about.
+/// Returns the approximate width of a text.
 pub(crate) fn width(text: &str, size: f64) -> f64 {
     #[expect(
         clippy::cast_precision_loss,
@@ -183,7 +183,7 @@ fn escaped(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// So much of a text as fits.
+/// Cuts a text to the width.
 fn cut(text: &str, size: f64, most: f64) -> String {
     #[expect(
         clippy::cast_possible_truncation,

@@ -1,6 +1,6 @@
-//! How a number is said.
+//! The text form of a number.
 
-/// What a number counts, by the names that Grafana has for it.
+/// The unit of a number, by Grafana's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Plain,
@@ -12,7 +12,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// Of Grafana's name.
+    /// Returns the unit of Grafana's name.
     pub(crate) fn named(name: &str) -> Self {
         match name {
             "reqps" => Self::PerSecond("req/s"),
@@ -25,12 +25,12 @@ impl Unit {
         }
     }
 
-    /// Whether the steps of a scale are powers of two.
+    /// Reports if the steps of a scale are powers of two.
     pub(crate) fn is_binary(self) -> bool {
         matches!(self, Self::Bytes | Self::BytesPerSecond)
     }
 
-    /// A number in words, three digits at the most.
+    /// Renders a number, three digits at the most.
     pub(crate) fn say(self, value: f64) -> String {
         if !value.is_finite() {
             return "-".to_owned();

@@ -1,15 +1,15 @@
-//! Servers that write without end, or take nothing.
+//! Servers that write without end, or that read no data.
 
 use super::*;
 
-/// Many of these frames at a time, so that the server is not what is slow.
+/// Many of these frames at a time, so that the server is not the slow part.
 fn endless(frame: &[u8]) -> H2Act {
     H2Act::Endless(frame.repeat((16 << 10) / frame.len() + 1).into())
 }
 
-/// Frames that are written without end once a call has come, and make the call wait.
+/// Sends frames without end once a call has come, and makes the call wait.
 async fn flood(name: &str, of: impl Fn(&H2Request) -> Vec<u8> + Send + Sync + 'static) {
-    // The limit between two signs of life would end the call before anything else does.
+    // Otherwise the idle timeout would end the call first.
     let scene = Scene::with(
         H2Plan::on_calls(move |request| vec![endless(&of(request))]),
         "15s",
@@ -115,7 +115,7 @@ pub(super) async fn empty_data_without_end_end_the_connection() {
             "200",
             &[("content-type", "application/json")],
         );
-        // The flag PADDED: a length, and so much padding behind no data.
+        // The flag PADDED: a length, and that much padding behind no data.
         vec![
             write(begin),
             endless(&frame(DATA, 8, request.stream, b"\x01\x00")),
@@ -197,7 +197,7 @@ pub(super) async fn a_server_that_sends_everybody_away_is_not_stormed() {
     let name = "sent away at once";
     let scene = Scene::new(H2Plan::greeting(vec![write(goaway(0, 0))])).await;
     for answer in scene.attacked(name, json!({})).await {
-        // What it takes all the same and answers well is an answer.
+        // A call that the server accepts and answers all the same succeeds.
         if answer.last()["result"]["content"][0]["text"] != "own" {
             failed(name, &answer);
         }
@@ -221,7 +221,7 @@ pub(super) async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
         &0u32.to_be_bytes(),
     ]
     .concat();
-    // Once its tools are known; a server that takes none from the begin has no tools.
+    // Once its tools are known: a server that accepts no stream from the beginning has no tools.
     let refuse = move |request: &H2Request| {
         let cancel = CANCEL.to_be_bytes();
         vec![write(
@@ -233,7 +233,7 @@ pub(super) async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
         )]
     };
     let scene = fails("no streams at once", H2Plan::on_calls(refuse)).await;
-    // Callers that leave, each with a large request: what nobody waits for is not kept.
+    // Callers that leave, each with a large request: a request without a caller is not kept.
     let before = scene.weir.memory();
     let arguments = json!({ "text": "x".repeat(1 << 20) });
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! The same attacks behind TLS, where a server chooses HTTP/2 in the handshake and other code of
-//! weir's makes the connection.
+//! The same attacks behind TLS. A server chooses HTTP/2 in the handshake, and other code of weir
+//! makes the connection.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use crate::harness::fresh_path;
 
 thread_local!(static MEANT: Cell<bool> = const { Cell::new(false) });
 
-/// Whether the servers of this test speak TLS. A test makes its scenes on its own thread.
+/// Reports if the servers of this test speak TLS. A test makes its scenes on its own thread.
 pub(super) fn is_meant() -> bool {
     MEANT.get()
 }
 
-/// What tells these attacks from the others in the table.
+/// Returns the suffix that tells these attacks from the others in the table.
 pub(super) fn label() -> &'static str {
     if is_meant() { " and TLS" } else { "" }
 }
 
-/// The file of a certificate for `localhost`, and what serves with it.
+/// Returns the file of a certificate for `localhost`, and the acceptor that serves with it.
 fn identity() -> &'static (PathBuf, TlsAcceptor) {
     static IDENTITY: OnceLock<(PathBuf, TlsAcceptor)> = OnceLock::new();
     IDENTITY.get_or_init(|| {
@@ -48,7 +48,7 @@ fn identity() -> &'static (PathBuf, TlsAcceptor) {
     })
 }
 
-/// A hostile server, and its entry in the config.
+/// Starts a hostile server; returns it with its entry in the config.
 pub(super) async fn start(plan: H2Plan) -> (H2Server, Value) {
     let (file, acceptor) = identity();
     let wrap = move |stream: TcpStream| -> std::pin::Pin<Box<dyn Future<Output = _> + Send>> {

@@ -8,7 +8,8 @@ fn granted(token: &str) -> Value {
     json!({ "access_token": token, "token_type": "Bearer", "expires_in": 3600 })
 }
 
-/// Answers to an exchange: such as are no token, and such as are one and lie about its time.
+/// Returns answers to an exchange: some without a valid token, and some with a token and a false
+/// lifetime.
 fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
     let with = |name: &str, value: Value| {
         let mut granted = granted("CANARY-of-a-bad-answer");
@@ -83,11 +84,12 @@ fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
         "twice".to_owned(),
         said("{\"access_token\":\"a\",\"access_token\":\"b\",\"token_type\":\"Bearer\"}"),
     ));
-    // What weir showed itself, as if it were the answer: the caller's token, and weir's own secret.
+    // Values that weir sent itself, as if they were the answer: the caller's token, and weir's own
+    // secret.
     for name in ["echo-of-the-token", "echo-of-the-secret"] {
         bad.push((name.to_owned(), Vec::new()));
     }
-    // Lies about the time that a token lives do no harm.
+    // A false lifetime of a token does no harm.
     let lies = [
         json!(-1),
         json!("soon"),
@@ -108,7 +110,7 @@ fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
     [bad, lies]
 }
 
-/// An upstream got tokens that are for it, and nothing else.
+/// Asserts that an upstream got only tokens that are for it.
 fn only_tokens_were_shown(upstream: &Mockup) {
     for request in upstream.requests() {
         let shown = request.header("authorization").unwrap_or_default();
@@ -141,7 +143,7 @@ async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it()
     let server = ScriptedServer::start({
         let exchanges = exchanges.clone();
         move |request| {
-            // What weir asks on its own account is answered well, so that the tools are known.
+            // Requests on weir's own account are answered well, so that the tools are known.
             if field(&request.text, "grant_type") == "client_credentials" {
                 return said(&granted("weirs-own").to_string());
             }
@@ -193,7 +195,7 @@ async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it()
     for name in bad_names.clone() {
         let client = at(&name);
         calls.spawn(async move {
-            // The second comes while it is known that there is no token.
+            // The second comes while weir knows that there is no token.
             let mut answers = Vec::new();
             for _ in 0..2 {
                 answers.push(client.call("t", json!({})).await);

@@ -1,4 +1,4 @@
-//! Numbers that look like chance and come again with the same seed (SplitMix64).
+//! Pseudo-random numbers that repeat with the same seed (SplitMix64).
 
 /// A sequence of numbers.
 pub struct Dice(u64);
@@ -16,7 +16,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`; 0 for an empty range.
+    /// Returns a number below `end`; 0 for an empty range.
     pub fn below(&mut self, end: usize) -> usize {
         if end == 0 {
             0
@@ -25,7 +25,7 @@ impl Dice {
         }
     }
 
-    /// True once in so many times.
+    /// Returns true once in this many times, on average.
     pub fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

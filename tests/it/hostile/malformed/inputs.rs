@@ -7,16 +7,16 @@ use weir_testkit::h2::{CANCEL, DATA, END_STREAM, RST_STREAM, frame, head, litera
 
 use super::dice::Dice;
 
-/// An input of this number.
+/// The input of a number.
 pub struct Input {
     pub number: u64,
     pub bytes: Vec<u8>,
     pub way: Way,
 }
 
-/// How it is sent.
+/// The way in which an input is sent.
 pub enum Way {
-    /// Its framing is good: on a connection with others, and it is answered.
+    /// Its framing is good: it shares a connection with others, and gets an answer.
     Kept,
     /// Its framing may be spoilt, or its answer without end.
     Alone,
@@ -28,11 +28,11 @@ pub enum Way {
 pub struct Framed {
     block: Vec<u8>,
     body: Vec<u8>,
-    /// Bytes that are spoilt: which, and by what; counted from the begin.
+    /// Bytes that are spoilt: position from the beginning, and new value.
     spoilt: Vec<(usize, u8)>,
     /// Frames before it.
     before: Vec<u8>,
-    /// True where it has an end.
+    /// True if it is complete.
     pub is_whole: bool,
 }
 
@@ -59,7 +59,7 @@ impl Framed {
     }
 }
 
-/// Makes inputs.
+/// The maker of inputs.
 pub struct Maker {
     /// Clients with their sessions.
     clients: Vec<RawClient>,
@@ -168,7 +168,7 @@ impl Maker {
         }
     }
 
-    /// The input of this number.
+    /// Returns the input of this number.
     pub fn input(&self, seed: u64, number: u64) -> Input {
         let mut dice = Dice::new(seed ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         let way = dice.below(100);
@@ -188,8 +188,8 @@ impl Maker {
             "POST"
         };
         if verb != "POST" {
-            // A session that is ended is needed for what follows, and one that is listened to has
-            // an answer without end.
+            // Later inputs need the session, so no input ends it; a listening GET would have an
+            // answer without end.
             headers
                 .iter_mut()
                 .filter(|(name, _)| name == "mcp-session-id")
@@ -215,7 +215,7 @@ impl Maker {
         }
     }
 
-    /// A message of some client, spoilt in its members.
+    /// Returns a message of some client, with spoilt members.
     fn message(
         &self,
         dice: &mut Dice,
@@ -264,7 +264,7 @@ impl Maker {
         (pairs(&map), message)
     }
 
-    /// Spoils a header: another value, none, or one more.
+    /// Spoils a header: another value, no header, or one more.
     fn header(&self, dice: &mut Dice, headers: &mut Vec<(String, Vec<u8>)>) {
         let name = *dice.pick(&HEADERS);
         let at = headers.iter().position(|(own, _)| own == name);
@@ -274,7 +274,7 @@ impl Maker {
             2 => vec![b'a'; 10 << dice.below(10)],
             _ => b"100-continue".to_vec(),
         };
-        // What ends a header's line would make it two.
+        // A line break would split the header's line into two.
         value.retain(|byte| *byte >= b' ' && *byte != 0x7f);
         match (dice.below(3), at) {
             (0, Some(at)) => drop(headers.remove(at)),
@@ -352,8 +352,7 @@ impl Maker {
         } else {
             Vec::new()
         };
-        // One with odd frames may end the connection, and one that was spoilt may wait for what
-        // never comes.
+        // One with odd frames may end the connection, and a spoilt one may wait for ever.
         let is_whole = !is_spoilt && before.is_empty();
         let framed = Framed {
             block,
@@ -431,7 +430,7 @@ fn odd(dice: &mut Dice) -> Value {
     }
 }
 
-/// The text of a message, spoilt in its bytes now and then.
+/// Returns the text of a message, with spoilt bytes now and then.
 fn text(dice: &mut Dice, message: Value) -> Vec<u8> {
     let mut text = message.to_string().into_bytes();
     if !dice.once_in(3) {
@@ -490,7 +489,7 @@ fn spoil(dice: &mut Dice, bytes: &mut Vec<u8>) {
     }
 }
 
-/// A body in chunks, some of which lie.
+/// Writes a body in chunks, some with a false length.
 fn chunks(dice: &mut Dice, bytes: &mut Vec<u8>, body: &[u8]) {
     for part in body.chunks(1 + dice.below(200)) {
         let size = if dice.once_in(20) {

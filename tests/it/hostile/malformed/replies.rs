@@ -1,4 +1,4 @@
-//! Answers over HTTP/1.1, read one behind the other and judged.
+//! Answers over HTTP/1.1, read one behind the other and checked.
 
 use std::io;
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-/// The longest head of an answer, and the longest body.
+/// The longest head of an answer, and the longest body, in bytes.
 const LONGEST: usize = 4 << 20;
 
-/// One answer.
+/// An answer.
 pub struct Reply {
     pub status: u16,
     pub kind: String,
     pub body: Vec<u8>,
-    /// True where the connection ends behind it.
+    /// True if the connection ends behind it.
     pub closes: bool,
 }
 
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Reply {
     }
 }
 
-/// What a connection says.
+/// The answers on a connection.
 #[derive(Default)]
 pub struct Replies {
     read: Vec<u8>,
@@ -39,15 +39,15 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// The next answer; `None` at the end of the connection, or where it was reset. Interim answers
-    /// are passed over.
+    /// Returns the next answer; `None` at the end of the connection, or after a reset. Interim
+    /// answers are skipped.
     pub async fn next(&mut self, stream: &mut TcpStream) -> io::Result<Option<Reply>> {
         loop {
             let Some(end) = self.until(stream, b"\r\n\r\n", 0).await? else {
                 return Ok(None);
             };
             let head = String::from_utf8_lossy(&self.read[..end]).into_owned();
-            // An input may ask in HTTP/1.0, and is answered in that.
+            // An input may be in HTTP/1.0, and is answered in that version.
             let status = head
                 .strip_prefix("HTTP/1.1 ")
                 .or_else(|| head.strip_prefix("HTTP/1.0 "));
@@ -92,7 +92,7 @@ impl Replies {
         }
     }
 
-    /// Reads until `mark` stands behind `from`; gives where it ends.
+    /// Reads until `mark` stands behind `from`; returns the position of its end.
     async fn until(
         &mut self,
         stream: &mut TcpStream,
@@ -125,7 +125,8 @@ impl Replies {
         Ok(Some(self.read.drain(..length).collect()))
     }
 
-    /// A stream that its client left ends in the middle: what came is judged.
+    /// Reads a chunked body. A stream that its client left ends in the middle: the part that came
+    /// is returned.
     async fn chunked(&mut self, stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
         let mut body = Vec::new();
         loop {
@@ -147,14 +148,14 @@ impl Replies {
         }
     }
 
-    /// False at the end.
+    /// Reads on; false at the end.
     async fn more(&mut self, stream: &mut TcpStream) -> io::Result<bool> {
         if self.read.len() > LONGEST {
             return Err(io::Error::other("an answer that is too long"));
         }
         let read = match stream.read_buf(&mut self.read).await {
             Ok(read) => read,
-            // Closed before all that was sent was read.
+            // Closed before weir read all bytes that were sent.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
             Err(error) => return Err(error),
         };
@@ -163,7 +164,7 @@ impl Replies {
     }
 }
 
-/// Whether an answer is one that any input may get.
+/// Checks that an answer is one that any input may get.
 pub fn judge(reply: &Reply) -> Result<(), &'static str> {
     let json = || serde_json::from_slice::<Value>(&reply.body).map_err(|_| "no JSON");
     match reply.status {
@@ -187,7 +188,7 @@ pub fn judge(reply: &Reply) -> Result<(), &'static str> {
     }
 }
 
-/// The data of each event is a message, or nothing.
+/// Checks that the data of each event is a message, or empty.
 fn events(body: &[u8]) -> Result<(), &'static str> {
     let text = String::from_utf8_lossy(body);
     // The last one may have been cut off.
@@ -205,7 +206,7 @@ fn events(body: &[u8]) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether it is a message of JSON-RPC 2.0, or a batch of them.
+/// Reports if it is a message of JSON-RPC 2.0, or a batch of them.
 pub fn is_message(value: &Value) -> bool {
     if let Value::Array(items) = value {
         return !items.is_empty() && items.iter().all(is_message);
@@ -214,7 +215,7 @@ pub fn is_message(value: &Value) -> bool {
         return false;
     };
     let id = message.get("id");
-    // Whole numbers of any size, also -0, come back as they were written.
+    // Whole numbers of any size, also -0, come back unchanged.
     let is_whole = |id: &Value| id.as_f64().is_some_and(|number| number.fract() == 0.0);
     let is_id = id.is_some_and(|id| id.is_string() || is_whole(id));
     if message.get("jsonrpc") != Some(&"2.0".into()) {
@@ -227,7 +228,7 @@ pub fn is_message(value: &Value) -> bool {
     ) {
         (Some(method), None, None) => method.is_string() && (id.is_none() || is_id),
         (None, Some(result), None) => result.is_object() && is_id,
-        // Where it is not known whose it is, it is nobody's.
+        // An error for a request whose id is unknown has a null id.
         (None, None, Some(error)) => {
             error["code"].is_i64()
                 && error["message"].is_string()

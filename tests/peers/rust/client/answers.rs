@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::print;
 
-/// What such a client says that it can do.
+/// Returns the capabilities of such a client.
 pub(super) fn capabilities() -> ClientCapabilities {
     typed(json!({ "sampling": { "tools": {} }, "elicitation": { "form": {} }, "roots": {} }))
         .unwrap_or_default()
 }
 
-/// The same of one that also takes tasks for results.
+/// Returns the capabilities of a client that also takes tasks for results.
 pub(super) fn with_tasks() -> ClientCapabilities {
     let mut able = capabilities();
     able.extensions = ClientCapabilities::builder()
@@ -97,7 +97,7 @@ pub(super) fn roots() -> Result<ListRootsResult, ErrorData> {
     typed(json!({ "roots": [{ "uri": "file:///srv/driver", "name": "driver" }] }))
 }
 
-/// A value that a field of a form takes.
+/// Returns a value that a field of a form accepts.
 fn filled(field: &Value) -> Value {
     let known = [
         &field["default"],

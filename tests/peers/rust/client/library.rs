@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Connected, print};
 
-/// Lists prompts, resources and templates, gets `prompt`, reads, and has an argument completed. The
-/// arguments say with what: `arguments` of the prompt, URIs to `read`, and the `argument` to
+/// Lists prompts, resources and templates, gets `prompt`, reads, and has an argument completed.
+/// `arguments` has the inputs: `arguments` of the prompt, URIs to `read`, and the `argument` to
 /// complete.
 pub(super) async fn run(client: &Connected, prompt: &str, arguments: &Value) -> anyhow::Result<()> {
     let names: Vec<_> = client

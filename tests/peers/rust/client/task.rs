@@ -1,4 +1,4 @@
-//! A call that becomes a task of the extension, looked at until it is over. The SDK has no tasks of
+//! A call that becomes a task of the extension, polled until it is over. The SDK has no tasks of
 //! 2025-11-25.
 
 use std::time::Duration;
@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::{Connected, answers, print};
 
-/// The pause between two looks where the server names none.
+/// The default pause between two polls.
 const BETWEEN: Duration = Duration::from_millis(50);
 
-/// Calls the tool; answers what its task asks, and prints its states and its result.
+/// Calls the tool; answers the questions of its task, and prints its states and its result.
 pub(super) async fn run(client: &Connected, tool: &str, arguments: &Value) -> anyhow::Result<()> {
     let mut params = CallToolRequestParams::new(tool.to_owned());
     params.arguments = arguments.as_object().cloned();

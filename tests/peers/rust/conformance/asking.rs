@@ -1,5 +1,5 @@
-//! Tools and a prompt that need something of the client: by a request while the call runs (legacy),
-//! or by ending the call with the question and being called again (modern).
+//! Tools and a prompt that need input of the client: by a request while the call runs (legacy), or
+//! by ending the call with the question and being called again (modern).
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::tools::{said, tool};
 use super::{typed, weather};
 
-/// How the tools begin that end their calls with questions.
+/// The prefix of the tools that end their calls with questions.
 pub(super) const PREFIX: &str = "test_input_required_result_";
 
 /// The prompt that asks for its context.
@@ -105,7 +105,7 @@ fn argument<'a>(request: &'a CallToolRequestParams, name: &str) -> &'a str {
     given.and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The result of a question that could not be put.
+/// Returns the result for a question that could not be asked.
 pub(super) fn unasked(error: impl std::fmt::Display) -> CallToolResponse {
     CallToolResult::error(vec![ContentBlock::text(format!(
         "The client was not asked: {error}"
@@ -113,7 +113,7 @@ pub(super) fn unasked(error: impl std::fmt::Display) -> CallToolResponse {
     .into()
 }
 
-/// Has the client's model answer, by a request while the call runs.
+/// Makes the client's model answer, by a request while the call runs.
 pub(super) async fn pushed_sampling(
     request: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
@@ -138,7 +138,7 @@ pub(super) async fn pushed_sampling(
     )
 }
 
-/// Puts a form before the user, by a request while the call runs.
+/// Shows a form to the user, by a request while the call runs.
 pub(super) async fn pushed_elicitation(
     request: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
@@ -209,7 +209,7 @@ fn enumerations() -> Value {
     })
 }
 
-/// One form with one field.
+/// Returns a form with one field.
 pub(super) fn form(message: &str, field: &str, kind: &str) -> Value {
     let schema =
         json!({ "type": "object", "properties": { field: { "type": kind } }, "required": [field] });
@@ -237,7 +237,7 @@ pub(super) fn required(
     Ok(InputRequiredResult::new(Some(questions), state))
 }
 
-/// The field of a form that the user accepted.
+/// Returns the field of a form that the user accepted.
 pub(super) fn accepted<'a>(
     given: Option<&'a InputResponses>,
     key: &str,
@@ -258,7 +258,7 @@ fn listed(given: Option<&InputResponses>, key: &str) -> Option<usize> {
     given?.get(key)?.get("roots")?.as_array().map(Vec::len)
 }
 
-/// Two tools of the suite's that are called once.
+/// Runs two tools of the suite that are called once.
 pub(super) fn needing(
     request: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
@@ -294,12 +294,12 @@ pub(super) fn prompt(request: &GetPromptRequestParams) -> Result<GetPromptRespon
 pub(super) struct States(Arc<RandomState>);
 
 impl States {
-    /// The state as the client is to bring it back.
+    /// Returns the state in the form that the client brings back.
     fn seal(&self, state: &str) -> String {
         format!("{:016x}{state}", self.0.hash_one(state))
     }
 
-    /// The state that a client brought back, if any.
+    /// Returns the state that a client brought back, if any.
     fn open<'a>(&self, request: &'a CallToolRequestParams) -> Result<Option<&'a str>, ErrorData> {
         let Some(sealed) = request.request_state.as_deref() else {
             return Ok(None);
@@ -388,7 +388,7 @@ impl States {
     }
 }
 
-/// The end of two rounds, or the question of the next one and the state after it.
+/// Returns the end of two rounds, or the question of the next one and the state after it.
 fn rounds(given: Option<&InputResponses>, state: Option<&str>) -> Result<String, (Value, String)> {
     let known = state.and_then(|state| state.strip_prefix("name:"));
     let Some(name) = accepted_text(given, "step1", "name").or(known) else {
@@ -406,7 +406,7 @@ fn rounds(given: Option<&InputResponses>, state: Option<&str>) -> Result<String,
     }
 }
 
-/// The end, or the questions that this client said it can answer.
+/// Returns the end, or the questions that this client declared capabilities for.
 fn by_capability(
     given: Option<&InputResponses>,
     context: &RequestContext<RoleServer>,

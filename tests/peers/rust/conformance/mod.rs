@@ -31,10 +31,10 @@ use tokio::sync::broadcast;
 
 use crate::{Flags, server};
 
-/// How long a client may keep what it was given, in milliseconds.
+/// The time that a client may keep a result, in milliseconds.
 const TTL_MS: u64 = 60_000;
 
-/// Changes that a slow subscription may be behind before it misses some.
+/// The number of changes that a slow subscription may lag behind before it misses some.
 const CHANGES_KEPT: usize = 16;
 
 /// Serves over HTTP until the process is ended.
@@ -60,20 +60,20 @@ struct ConformanceServer {
     declares_completions: bool,
 }
 
-/// A list that subscriptions hear of.
+/// A list that subscriptions are notified of.
 #[derive(Clone, Copy)]
 enum Change {
     Tools,
     Prompts,
 }
 
-/// A value of the SDK's, from JSON that this program wrote itself.
+/// Converts JSON that this program wrote itself into a value of the SDK.
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value)
         .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
-/// The value as an object; anything else becomes an empty one.
+/// Returns the value as an object; any other value becomes an empty one.
 fn object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,
@@ -87,7 +87,7 @@ fn is_modern(context: &RequestContext<RoleServer>) -> bool {
         .is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
-/// Sends a log message to the caller. A modern one gets it only where its request names a level.
+/// Sends a log message to the caller. A modern one gets it only if its request names a level.
 async fn log(context: &RequestContext<RoleServer>, text: &str) {
     let level = context.meta.log_level();
     if is_modern(context) && level.is_none() {
@@ -102,9 +102,9 @@ async fn log(context: &RequestContext<RoleServer>, text: &str) {
 }
 
 impl ConformanceServer {
-    /// Tells modern subscriptions, and the legacy session of the caller.
+    /// Notifies modern subscriptions, and the legacy session of the caller.
     async fn announce(&self, change: Change, context: &RequestContext<RoleServer>) {
-        // Without subscriptions nobody is told, which is no error.
+        // It fails without subscriptions, which is no error.
         let _ = self.changes.send(change);
         if !is_modern(context) {
             let _ = match change {
@@ -290,7 +290,7 @@ impl ServerHandler for ConformanceServer {
         _request: SetLevelRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        // All that is logged here is of one level.
+        // All log messages of this server are of one level.
         Ok(())
     }
 

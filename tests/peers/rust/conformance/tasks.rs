@@ -1,4 +1,4 @@
-//! Tools that run as tasks where the client takes tasks, on the SDK's own task manager.
+//! Tools that run as tasks if the client takes tasks, on the SDK's own task manager.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) const NAMES: [&str; 7] = [
     "test_tool_with_task",
 ];
 
-/// Those that answer only by a task.
+/// The tools that answer only by a task.
 const TASK_ALONE: [&str; 4] = [
     "failing_job",
     "confirm_delete",
@@ -158,7 +158,7 @@ async fn two_questions(task: TaskContext) -> Result<CallToolResult, TaskExit> {
     Ok(said(format!("{first} and {second}")))
 }
 
-/// Parks the task until its client has answered; the field of the form is called like the question.
+/// Parks the task until its client has answered; the field of the form is named like the question.
 async fn ask(task: &TaskContext, key: &str, message: &str, kind: &str) -> Result<Value, TaskExit> {
     let question: InputRequest = typed(form(message, key, kind))?;
     let answer = task.request_input(key, question).await?;

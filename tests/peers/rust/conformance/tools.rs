@@ -1,4 +1,4 @@
-//! The definitions of all tools, and those that answer without a question.
+//! The definitions of all tools, and the ones that answer without a question.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(super) fn all() -> Vec<Tool> {
     all
 }
 
-/// A tool with these properties, all required.
+/// Returns a tool with these properties, all required.
 pub(super) fn tool(name: &'static str, description: &'static str, properties: Value) -> Tool {
     let required: Vec<&String> = properties
         .as_object()
@@ -106,7 +106,7 @@ fn contact() -> Value {
     })
 }
 
-/// A good result of one text.
+/// Returns a good result of one text.
 pub(super) fn said(text: impl Into<String>) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text.into())])
 }

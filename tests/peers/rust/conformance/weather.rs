@@ -1,4 +1,4 @@
-//! A question to the client's model that it can only answer with a tool of the server's, in two
+//! A question to the client's model that it can only answer with a tool of the server, in two
 //! turns.
 
 use rmcp::model::{CallToolResponse, InputResponses};
@@ -10,8 +10,8 @@ use super::asking::unasked;
 use super::tools::said;
 use super::typed;
 
-/// The parameters of a turn: the question, and after the first one what the model used and what the
-/// tool gave.
+/// Returns the parameters of a turn: the question, and after the first one the model's tool use and
+/// the tool's result.
 fn turn(answered: Option<&Value>) -> Value {
     let mut messages = vec![
         json!({ "role": "user", "content": { "type": "text", "text": "How warm is it in Riga?" } }),
@@ -30,7 +30,7 @@ fn turn(answered: Option<&Value>) -> Value {
     json!({ "messages": messages, "maxTokens": 100, "tools": [tool], "toolChoice": { "mode": "auto" } })
 }
 
-/// The use of a tool in what the model answered.
+/// Returns the use of a tool in the model's answer.
 fn used(answered: &Value) -> Option<&Value> {
     let content = &answered["content"];
     let mut blocks = content
@@ -48,7 +48,7 @@ fn text(answered: &Value) -> &str {
         .unwrap_or("(no text)")
 }
 
-/// Both turns, by requests while the call runs.
+/// Runs both turns, by requests while the call runs.
 pub(super) async fn pushed(
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
@@ -70,7 +70,7 @@ pub(super) async fn pushed(
     .into())
 }
 
-/// The end of two rounds, or the question of the next one.
+/// Returns the end of two rounds, or the question of the next one.
 pub(super) fn rounds(given: Option<&InputResponses>) -> Result<String, Value> {
     let answer = |key: &str| given.and_then(|given| given.get(key));
     if let Some(answered) = answer("turn2") {

@@ -1,5 +1,4 @@
-//! The client scenarios: the suite is the server, and what it tests is weir with a client in front
-//! of it.
+//! The client scenarios: the suite is the server, and it tests weir with a client in front of it.
 
 use std::{
     collections::BTreeMap,
@@ -14,19 +13,19 @@ use anyhow::Context;
 use super::{Bounded, Check, Requirements, Run, Status, Suite, read};
 use crate::conformance::Era;
 
-/// The longest one scenario may take. The suite gives the client half a minute of it.
+/// The most time for one scenario. The suite gives the client half a minute of it.
 const LONGEST_SCENARIO: Duration = Duration::from_secs(60);
 
-/// The suite starts this in a shell and appends its URL; by variables, no path in it can be taken
-/// apart.
+/// The command of the client. The suite starts it in a shell and appends its URL; paths are in
+/// variables, so that the shell does not split them.
 const CLIENT: &str = r#""$SCENARIO_NODE" "$SCENARIO_CLIENT""#;
 
 impl Suite<'_> {
     /// Runs the scenarios of one set against the binary `weir`, with a client of the era `front`
-    /// before it. The set's name names the folder of logs and results.
+    /// before it. The set's name is the folder of logs and results.
     ///
     /// # Errors
-    /// When the suite cannot start or leaves results that cannot be read.
+    /// The suite cannot start or leaves unreadable results.
     pub(in crate::conformance) fn client(
         &self,
         weir: &Path,
@@ -38,8 +37,8 @@ impl Suite<'_> {
         fs::create_dir_all(&folder)?;
         eprintln!("conformance: {}", set.revision);
         let mut run = BTreeMap::new();
-        // One after the other: a scenario that measures how long weir waits must not wait for
-        // another's processes.
+        // One after the other: a scenario that measures weir's waiting must not wait for another's
+        // processes.
         for scenario in set.scored.iter().chain(&set.not_scored) {
             let mut command = self.client_command(weir, front);
             command.args(["--scenario", scenario, "--spec-version", revision]);
@@ -83,7 +82,7 @@ fn scenario_checks(
     let found = read(&results, "")
         .with_context(|| format!("the suite left no results, see {}", log.display()))?;
     let mut checks = found.into_values().next().unwrap_or_default();
-    // A client that gave up in the middle may have left nothing but good checks behind.
+    // A client that gave up in the middle may have left only good checks behind.
     let done = status.is_some_and(|status| status.success());
     if !done
         && !checks

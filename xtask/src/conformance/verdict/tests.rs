@@ -1,4 +1,4 @@
-//! Tests of the judgement: each is one way in which a run could look better than it is.
+//! Tests of the judgement: each is one way to make a run look better than it is.
 
 use super::*;
 
