@@ -16,6 +16,7 @@ mod peers;
 mod prove;
 mod run;
 mod test;
+mod words;
 
 use std::process::ExitCode;
 
