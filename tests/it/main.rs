@@ -30,6 +30,7 @@ mod limits;
 mod matrix;
 mod oauth;
 mod outbound;
+mod outward;
 mod pain;
 mod policy;
 mod prove;

@@ -2,9 +2,11 @@
 
 use crate::run::{cargo, checked, has_cargo_command};
 
-/// Checks format, clippy with warnings as errors, and the dependency policy.
+/// Checks format, clippy with warnings as errors, the language of names and comments, and the
+/// dependency policy.
 pub(crate) fn run() -> anyhow::Result<()> {
     checked(cargo()?.args(["fmt", "--all", "--check"]))?;
+    crate::words::check()?;
     checked(cargo()?.args([
         "clippy",
         "--workspace",

@@ -15,6 +15,7 @@ mod peers;
 mod prove;
 mod run;
 mod test;
+mod words;
 
 use std::process::ExitCode;
 
