@@ -16,7 +16,7 @@ pub use weir_clean::{Pattern, PatternError, Patterns};
 
 /// The search for secrets in the calls of one upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Secrets {
+pub struct SecretSearch {
     /// The patterns.
     pub patterns: Arc<Patterns>,
     /// True if a call with a secret in its arguments is refused, before it is made.
@@ -56,7 +56,7 @@ impl fmt::Display for ArgumentSecret<'_> {
     }
 }
 
-impl Secrets {
+impl SecretSearch {
     /// The first secret in the arguments of a call, a JSON object, for which it is refused.
     #[must_use]
     pub fn in_arguments(&self, arguments: &[u8]) -> Option<ArgumentSecret<'_>> {

@@ -13,8 +13,8 @@ mod shape;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::call::AskedBy;
-use weir_core::{Call, CapabilityClass, Question};
+use weir_core::call::InputMode;
+use weir_core::{Call, CapabilityClass, UpstreamQuestion};
 use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::splice::{Edits, MetaEdits};
 use weir_wire::write::{self, ObjectWriter};
@@ -26,7 +26,7 @@ pub struct Lifted {
     /// The request's id at the server.
     pub id: RequestId,
     /// The question itself.
-    pub question: Question,
+    pub question: UpstreamQuestion,
     /// The progress token that the server gave.
     pub token: Option<Bytes>,
     /// The server's own name of a URL elicitation.
@@ -105,7 +105,7 @@ pub const fn may_have_questions(method: Method) -> bool {
 #[must_use]
 pub fn may_ask_in(call: &Call) -> bool {
     may_have_questions(call.method)
-        || call.method == OF_EXTENSION && call.asked == AskedBy::Requests
+        || call.method == OF_EXTENSION && call.input_mode == InputMode::Requests
 }
 
 /// The part of a class that a revision has a form for.
@@ -198,7 +198,7 @@ pub fn lift(request: &Request) -> Option<Lifted> {
     let bare = edits.or_same(&params);
     Some(Lifted {
         id: request.id.clone(),
-        question: Question {
+        question: UpstreamQuestion {
             method,
             params: bare,
         },
@@ -224,7 +224,7 @@ pub struct Lowering<'a> {
 ///
 /// # Errors
 /// [`Unaskable::Words`] if the client's revision has no form for it.
-pub fn lower(question: &Question, to: &Lowering<'_>) -> Result<Bytes, Unaskable> {
+pub fn lower(question: &UpstreamQuestion, to: &Lowering<'_>) -> Result<Bytes, Unaskable> {
     let params = shape::question(to.revision, question)?;
     let mut edits = Edits::new();
     if is_by_url(&params, question.method) {

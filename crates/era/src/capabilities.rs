@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
-use weir_core::upstream::{Extension, Kinds, ListKind};
+use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{Revision, scan};
 
@@ -74,7 +74,7 @@ fn extensions(value: &[u8]) -> CapabilityClass {
 /// The extensions that a `ClientCapabilities` object declares, except those that weir understands,
 /// each with its settings.
 #[must_use]
-pub fn declared(raw: &Bytes) -> Vec<Extension> {
+pub fn declared(raw: &Bytes) -> Vec<DeclaredExtension> {
     let all = scan::find(raw, "extensions")
         .map(|at| raw.slice(at))
         .unwrap_or_default();
@@ -84,12 +84,12 @@ pub fn declared(raw: &Bytes) -> Vec<Extension> {
 }
 
 /// The members of an object that are objects, at most 32.
-pub(crate) fn named_objects(all: &Bytes) -> impl Iterator<Item = Extension> {
+pub(crate) fn named_objects(all: &Bytes) -> impl Iterator<Item = DeclaredExtension> {
     const MOST: usize = 32;
     let members = scan::members(if scan::is_object(all) { all } else { b"{}" });
     let objects = members.map(|member| (Arc::from(&*member.key.decode()), all.slice(member.value)));
     objects
-        .filter(|(_, value): &Extension| scan::is_object(value))
+        .filter(|(_, value): &DeclaredExtension| scan::is_object(value))
         .take(MOST)
 }
 
@@ -111,7 +111,7 @@ pub struct Offer {
     /// Completion of arguments; written only for revisions from 2025-03-26 on.
     pub completions: bool,
     /// The lists without change notifications.
-    pub silent: Kinds,
+    pub silent: ListKinds,
     /// Log messages with calls.
     pub logging: bool,
     /// Calls of tools that become tasks; written only for revisions with tasks.
@@ -121,7 +121,7 @@ pub struct Offer {
     /// Lists of tasks, offered if tasks can be told apart by their owners.
     pub task_list: bool,
     /// Other extensions with their settings; written only for revisions with extensions.
-    pub extensions: Vec<Extension>,
+    pub extensions: Vec<DeclaredExtension>,
 }
 
 impl Offer {
@@ -247,7 +247,7 @@ mod tests {
             written(told),
             r#"{"resources":{"listChanged":true,"subscribe":true}}"#
         );
-        let silent = Kinds::default()
+        let silent = ListKinds::default()
             .with(ListKind::Tools)
             .with(ListKind::Resources);
         let silent = Offer {

@@ -6,7 +6,7 @@
 
 use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
-use weir_core::upstream::Extension;
+use weir_core::upstream::DeclaredExtension;
 use weir_wire::scan;
 use weir_wire::splice::Edits;
 use weir_wire::write::ObjectWriter;
@@ -44,7 +44,7 @@ pub const TO_LEGACY: CapabilityClass = TO_MODERN;
 pub fn to_modern(
     class: CapabilityClass,
     raw: Option<&[u8]>,
-    theirs: &[Extension],
+    theirs: &[DeclaredExtension],
 ) -> (CapabilityClass, Bytes) {
     let carried = class.cut(TO_MODERN.with(EXTENSIONS));
     // Extensions that weir does not understand are negotiated between client and server. They pass
@@ -106,7 +106,7 @@ fn no_more(carried: CapabilityClass, name: &str, said: &[u8]) -> Bytes {
 }
 
 /// Writes the extensions of a class, and `own` ones; `shows` are the settings of MCP Apps.
-fn extensions(class: CapabilityClass, shows: &[u8], own: &[Extension], out: &mut BytesMut) {
+fn extensions(class: CapabilityClass, shows: &[u8], own: &[DeclaredExtension], out: &mut BytesMut) {
     let mut object = ObjectWriter::new(out);
     for (name, settings) in own {
         object.raw(name, settings);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_core::CapabilityClass;
-use weir_core::call::{Capabilities, Trace};
+use weir_core::call::{CallCapabilities, TraceContext};
 use weir_wire::params::{Meta, Params, ParamsError};
 use weir_wire::{LogLevel, scan};
 
@@ -18,13 +18,13 @@ pub struct Lifted {
     /// The client's params.
     pub params: Params,
     /// The questions that the client can be asked.
-    pub capabilities: Capabilities,
+    pub capabilities: CallCapabilities,
     /// The client's progress token, as the JSON it wrote.
     pub token: Option<Bytes>,
     /// The lowest level of log messages that it wants.
     pub log_level: Option<LogLevel>,
     /// Its trace context.
-    pub trace: Trace,
+    pub trace: TraceContext,
 }
 
 /// Takes a modern request. Its `_meta` was found complete before.
@@ -36,7 +36,7 @@ pub fn modern(params: Params) -> Result<Lifted, ParamsError> {
     let raw = meta.map(Meta::client_capabilities).transpose()?.flatten();
     let class = raw.as_deref().map(class_of).unwrap_or_default();
     Ok(Lifted {
-        capabilities: Capabilities { class, raw },
+        capabilities: CallCapabilities { class, raw },
         token: meta.map(Meta::progress_token).transpose()?.flatten(),
         log_level: meta.map(Meta::log_level).transpose()?.flatten(),
         trace: trace(meta),
@@ -60,14 +60,14 @@ pub fn legacy(
         // "as you like".
         log_level: session.and_then(|session| session.level),
         trace: trace(meta),
-        capabilities: Capabilities { class, raw: None },
+        capabilities: CallCapabilities { class, raw: None },
         params,
     })
 }
 
 /// The trace context of `_meta`. Values that do not follow W3C are dropped, since tracing must not
 /// fail a call.
-fn trace(meta: Option<&Meta>) -> Trace {
+fn trace(meta: Option<&Meta>) -> TraceContext {
     let (parent, state) = (
         meta.and_then(Meta::traceparent),
         meta.and_then(Meta::tracestate),
@@ -79,14 +79,14 @@ fn trace(meta: Option<&Meta>) -> Trace {
 /// The trace context of a request's params; empty if they are malformed, a failure reported
 /// elsewhere.
 #[must_use]
-pub fn trace_of(params: &Params) -> Trace {
+pub fn trace_of(params: &Params) -> TraceContext {
     trace(params.meta().ok().flatten())
 }
 
 /// The trace context of headers or of `_meta` (both have the same three texts). Values that do not
 /// follow W3C are dropped.
 #[must_use]
-pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) -> Trace {
+pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) -> TraceContext {
     let parent: Option<Arc<str>> = parent.filter(|text| is_traceparent(text)).map(Arc::from);
     let state = state
         .filter(|text| parent.is_some() && is_plain(text, 512))
@@ -94,7 +94,7 @@ pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) 
     let baggage = baggage
         .filter(|text| !text.is_empty() && is_plain(text, 8192))
         .map(Arc::from);
-    Trace {
+    TraceContext {
         parent,
         state,
         baggage,

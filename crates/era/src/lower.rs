@@ -8,8 +8,8 @@
 mod mirror;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::call::{AsTask, AskedBy, Trace};
-use weir_core::{Call, Resume};
+use weir_core::call::{InputMode, TaskMode, TraceContext};
+use weir_core::{Call, CallResumption};
 use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::params::{NAMES, REF_NAMES};
 use weir_wire::write::{ObjectWriter, string};
@@ -38,7 +38,7 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
     let mut params = ObjectWriter::new(&mut out);
     let named = name(&mut params, call, native);
     // A client that is asked by requests gives no answers with its calls.
-    let own = call.asked == AskedBy::Rounds && call.answers.is_none();
+    let own = call.input_mode == InputMode::Rounds && call.input_responses.is_none();
     let gathered = if own { named } else { "inputResponses" };
     copy(
         &mut params,
@@ -46,10 +46,10 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
         &[named, gathered, "_meta", "requestState", "task"],
         &NAMES,
     );
-    if let Some(answers) = &call.answers {
+    if let Some(answers) = &call.input_responses {
         params.raw("inputResponses", answers);
     }
-    if let Some(Resume::Upstream(state)) = &call.resume {
+    if let Some(CallResumption::Upstream(state)) = &call.resume {
         params.string("requestState", state);
     }
     params.with("_meta", |out| about(out, id, call, sender));
@@ -123,7 +123,7 @@ pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> By
         "task",
     ];
     copy(&mut params, call.params.raw(), &except, &NAMES);
-    if let AsTask::Wanted { ttl_ms } = call.as_task {
+    if let TaskMode::Wanted { ttl_ms } = call.task_mode {
         params.with("task", |out| {
             let mut task = ObjectWriter::new(out);
             if let Some(ttl) = ttl_ms.and_then(|ttl| i64::try_from(ttl).ok()) {
@@ -308,7 +308,7 @@ fn identify(meta: &mut ObjectWriter<'_>, sender: &Sender<'_>) {
 
 /// The keys that every hop makes for itself. The progress token is the request's id: unique as long
 /// as the request runs.
-fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
+fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &TraceContext) {
     if progress {
         let mut digits = [0; 20];
         meta.raw(meta::PROGRESS_TOKEN, decimal(id, &mut digits));

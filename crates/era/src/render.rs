@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::catalog::Item;
-use weir_core::reply::{Note, NoteKind};
-use weir_core::upstream::{Kinds, ListKind};
+use weir_core::catalog::CatalogItem;
+use weir_core::reply::{NoteKind, ReplyNote};
+use weir_core::upstream::{ListKind, ListKinds};
 use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::splice::{Block, Blocks, Edits, MetaEdits};
 use weir_wire::splitter::WITHHELD;
@@ -134,7 +134,7 @@ fn own(about: &About) -> MetaEdits {
 /// around it ([`list`]). It depends only on the items and on the revision's family, so it can be
 /// kept.
 #[must_use]
-pub fn items(revision: Revision, items: &[Item]) -> Bytes {
+pub fn items(revision: Revision, items: &[CatalogItem]) -> Bytes {
     let size: usize = items.iter().map(|item| item.tool.raw.len() + 64).sum();
     let mut out = BytesMut::with_capacity(size + 4);
     out.put_u8(b'[');
@@ -150,7 +150,7 @@ pub fn items(revision: Revision, items: &[Item]) -> Bytes {
 
 /// One item: its exposed name or URI in place of its own, without the members the revision does not
 /// have.
-fn one(out: &mut BytesMut, revision: Revision, item: &Item) {
+fn one(out: &mut BytesMut, revision: Revision, item: &CatalogItem) {
     let raw = &item.tool.raw;
     let hidden = |key: &scan::Key<'_>, value: &[u8]| {
         (key.eq_str("execution") && !revision.has_execution())
@@ -329,7 +329,7 @@ pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
 #[must_use]
 pub fn acknowledged(
     subscription: &[u8],
-    kinds: Kinds,
+    kinds: ListKinds,
     resources: &[Arc<str>],
     tasks: &[Arc<str>],
 ) -> Bytes {
@@ -419,7 +419,7 @@ pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
 /// A note of a call, under the client's own progress token. No value for a note that the client did
 /// not ask for.
 #[must_use]
-pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
+pub fn note(note: &ReplyNote, token: Option<&Bytes>) -> Option<Bytes> {
     let (method, params) = match note.kind {
         NoteKind::Progress => {
             let edits = Edits::new()
@@ -440,7 +440,7 @@ pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
         ),
         // Other notes do not belong to a call; the catalog sends the list changes of an upstream in
         // its own time.
-        NoteKind::Other(_) | NoteKind::Waiting => return None,
+        NoteKind::Other(_) | NoteKind::StillWorking => return None,
     };
     Some(weir_wire::write::notification(method, Some(&params)))
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::{BufMut, BytesMut};
 use weir_core::port::{Random, ReplicaId};
 use weir_core::seal::Sealer;
-use weir_core::{EndpointId, ParkedId, Principal, Resume};
+use weir_core::{CallResumption, EndpointId, ParkedId, Principal};
 
 const VERSION: u8 = 2;
 /// An upstream's own state.
@@ -28,7 +28,7 @@ const AGAIN: u8 = b'A';
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The point to resume the call at.
-    pub resume: Resume,
+    pub resume: CallResumption,
     /// The replica that holds the parked call, if it is parked.
     pub owner: Option<ReplicaId>,
 }
@@ -82,9 +82,9 @@ pub fn seal(
     let mut plain = BytesMut::with_capacity(96);
     plain.put_u8(VERSION);
     plain.put_u8(match origin.resume {
-        Resume::Upstream(_) => UPSTREAM,
-        Resume::Parked(_) => PARKED,
-        Resume::Again => AGAIN,
+        CallResumption::Upstream(_) => UPSTREAM,
+        CallResumption::Parked(_) => PARKED,
+        CallResumption::Again => AGAIN,
     });
     plain.put_u64(
         expires
@@ -93,12 +93,12 @@ pub fn seal(
     );
     plain.put_slice(&binding.digest());
     match &origin.resume {
-        Resume::Upstream(state) => plain.put_slice(state.as_bytes()),
-        Resume::Parked(id) => {
+        CallResumption::Upstream(state) => plain.put_slice(state.as_bytes()),
+        CallResumption::Parked(id) => {
             plain.put_slice(&id.0);
             plain.put_slice(&origin.owner.as_ref().map_or([0; 8], |owner| owner.0));
         }
-        Resume::Again => {}
+        CallResumption::Again => {}
     }
     sealer.seal(random, &binding.purpose(), &plain)
 }
@@ -133,7 +133,7 @@ pub fn open(
         UPSTREAM => {
             let state = String::from_utf8(state.to_vec()).map_err(|_| BadState)?;
             Ok(Origin {
-                resume: Resume::Upstream(state),
+                resume: CallResumption::Upstream(state),
                 owner: None,
             })
         }
@@ -141,12 +141,12 @@ pub fn open(
             let (id, owner) = state.split_first_chunk::<16>().ok_or(BadState)?;
             let owner = owner.try_into().map_err(|_| BadState)?;
             Ok(Origin {
-                resume: Resume::Parked(ParkedId(*id)),
+                resume: CallResumption::Parked(ParkedId(*id)),
                 owner: Some(ReplicaId(owner)),
             })
         }
         AGAIN => Ok(Origin {
-            resume: Resume::Again,
+            resume: CallResumption::Again,
             owner: None,
         }),
         _ => Err(BadState),

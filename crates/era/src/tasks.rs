@@ -3,7 +3,7 @@
 //! Sources: 2025-11-25, basic/utilities/tasks; SEP-2663.
 
 use bytes::{Bytes, BytesMut};
-use weir_core::Question;
+use weir_core::UpstreamQuestion;
 use weir_wire::method::Method;
 use weir_wire::splice::{Edits, MetaEdits};
 use weir_wire::splitter::WITHHELD;
@@ -113,7 +113,10 @@ pub fn failed(task: &Bytes, error: &ErrorObject) -> Bytes {
 
 /// The same with the questions to its client, by key.
 #[must_use]
-pub fn asking<'a>(task: &Bytes, questions: impl Iterator<Item = (&'a str, &'a Question)>) -> Bytes {
+pub fn asking<'a>(
+    task: &Bytes,
+    questions: impl Iterator<Item = (&'a str, &'a UpstreamQuestion)>,
+) -> Bytes {
     written(task, Status::InputRequired, |object| {
         object.with("inputRequests", |out| {
             let mut requests = ObjectWriter::new(out);
@@ -432,7 +435,7 @@ mod tests {
 
     #[test]
     fn what_a_task_asks_is_told_by_key() {
-        let question = Question {
+        let question = UpstreamQuestion {
             method: Method::RootsList,
             params: Bytes::from_static(b"{}"),
         };

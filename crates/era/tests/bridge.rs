@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use weir_core::call::{AskedBy, RequestName};
+use weir_core::call::{InputMode, RequestName};
 use weir_core::{Call, CapabilityClass, EndpointId};
 use weir_era::lift::{self, Lifted};
 use weir_era::lower::{self, Sender};
@@ -20,7 +20,7 @@ fn call(lifted: Lifted) -> Call {
         capabilities: lifted.capabilities,
         wants_progress: lifted.token.is_some(),
         log_level: lifted.log_level,
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         trace: lifted.trace,
         ..Call::new(
             EndpointId::new("/mcp"),

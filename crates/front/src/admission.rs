@@ -11,8 +11,8 @@ use futures_util::future::Either;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use tower::{Layer as _, Service, ServiceExt as _, layer::layer_fn};
-use weir_core::failure::{BLOCKED, Denial};
-use weir_core::port::{Entrance, Evidence, Fut, Rejection, Secret};
+use weir_core::failure::{AuthenticationDenial, BLOCKED};
+use weir_core::port::{BorrowedSecret, Evidence, Fut, SenderEntrance, SenderRejection};
 use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
 
 use crate::answer::{self, Refusal};
@@ -56,13 +56,13 @@ impl Knock<'_> {
         refusal: Refusal,
     ) -> Refusal {
         let (endpoint, request) = (&self.context.endpoint, self.context.name.as_str());
-        let entrance = Entrance {
+        let entrance = SenderEntrance {
             peer: self.peer,
             endpoint,
             request,
-            outcome: Err(Rejection { reason, principal }),
+            outcome: Err(SenderRejection { reason, principal }),
         };
-        self.context.shared.ports.audit.entered(&entrance);
+        self.context.shared.ports.audit.record_entrance(&entrance);
         refusal
     }
 }
@@ -75,7 +75,7 @@ struct Known<'a> {
 
 /// The rate of an address.
 fn address_rate(knock: &Knock<'_>) -> Result<(), Refusal> {
-    let taken = knock.context.shared.ports.limiter.arrive(knock.peer);
+    let taken = knock.context.shared.ports.limiter.admit_address(knock.peer);
     taken.map_err(|failure| knock.refused("address_limit", None, too_many(&failure)))
 }
 
@@ -88,7 +88,7 @@ fn principal_rate(known: &Known<'_>) -> Result<(), Refusal> {
         .shared
         .ports
         .limiter
-        .request(principal, &context.endpoint)
+        .admit_request(principal, &context.endpoint)
         .map_err(|failure| {
             principal.meter().limited();
             known
@@ -112,15 +112,15 @@ async fn identify(knock: Knock<'_>) -> Result<Known<'_>, Refusal> {
         }
     };
     let evidence = Evidence {
-        bearer: bearer.map(Secret::new),
-        api_key: api_key.map(Secret::new),
+        bearer: bearer.map(BorrowedSecret::new),
+        api_key: api_key.map(BorrowedSecret::new),
         certificate: context.peer.certificate.as_deref(),
         peer,
         endpoint: &context.endpoint,
     };
     let sender = match authenticate(&*ports.verifier, &evidence, ()).await {
         // A token is a secret: it is kept only if some upstream is called in its owner's name.
-        Ok(sender) if context.settings.keep_tokens => sender.keeping(&evidence),
+        Ok(sender) if context.settings.keep_tokens => sender.with_verified_token(&evidence),
         Ok(sender) => sender,
         Err(failure) => {
             return Err(knock.refused(reason(&failure), None, unknown(context, &failure)));
@@ -190,7 +190,7 @@ impl Service<Known<'_>> for Welcome {
         if !sender.principal().is_anonymous() {
             let (endpoint, request) = (&context.endpoint, context.name.as_str());
             let outcome = Ok(sender.principal());
-            context.shared.ports.audit.entered(&Entrance {
+            context.shared.ports.audit.record_entrance(&SenderEntrance {
                 peer,
                 endpoint,
                 request,
@@ -240,8 +240,8 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
 
 fn reason(failure: &Failure) -> &'static str {
     match failure.kind() {
-        FailureKind::Unauthenticated(Denial::Missing) => "missing",
-        FailureKind::Unauthenticated(Denial::Invalid(reason)) => reason,
+        FailureKind::Unauthenticated(AuthenticationDenial::Missing) => "missing",
+        FailureKind::Unauthenticated(AuthenticationDenial::Invalid(reason)) => reason,
         _ => "unavailable",
     }
 }
@@ -251,10 +251,12 @@ fn unknown(context: &Context, failure: &Failure) -> Refusal {
     match failure.kind() {
         FailureKind::Unauthenticated(denial) => {
             let text = match denial {
-                Denial::Missing => {
+                AuthenticationDenial::Missing => {
                     "credentials are needed: send `Authorization: Bearer` with a token for this endpoint"
                 }
-                Denial::Invalid(_) => "these credentials are not valid here: get new ones",
+                AuthenticationDenial::Invalid(_) => {
+                    "these credentials are not valid here: get new ones"
+                }
             };
             Refusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", text).with_value(
                 header::WWW_AUTHENTICATE,
@@ -291,7 +293,7 @@ fn too_many(failure: &Failure) -> Refusal {
         return answer::overload();
     }
     let wait = failure
-        .wait()
+        .retry_delay()
         .unwrap_or_default()
         .as_millis()
         .div_ceil(1000)
@@ -299,7 +301,7 @@ fn too_many(failure: &Failure) -> Refusal {
     let text = "too many requests: wait as long as `Retry-After` says";
     let refusal = Refusal::new(StatusCode::TOO_MANY_REQUESTS, "limit", text)
         .with_value(header::RETRY_AFTER, wait.to_string());
-    let Some(limited) = failure.limited() else {
+    let Some(limited) = failure.limit_reached() else {
         return refusal;
     };
     let (policy, limit, window) = (
@@ -332,14 +334,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::time::Duration;
 
-    use weir_core::failure::Limited;
+    use weir_core::failure::LimitReached;
 
     use super::*;
 
     #[test]
     fn f01_a_refusal_says_which_limit_and_when_to_come_again() {
         let window = Duration::from_secs(60);
-        let limited = Limited {
+        let limited = LimitReached {
             policy: "group:a\"b\\c\né".into(),
             limit: 20,
             window,

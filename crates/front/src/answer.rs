@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use opentelemetry::KeyValue;
-use weir_core::budget::Reservation;
+use weir_core::budget::ByteReservation;
 use weir_core::telemetry::instruments;
 use weir_wire::write::ObjectWriter;
 
@@ -157,7 +157,7 @@ pub(crate) struct Said {
     pub(crate) message: Bytes,
     pub(crate) tally: Tally,
     /// The memory of a large message.
-    pub(crate) memory: Option<Reservation>,
+    pub(crate) memory: Option<ByteReservation>,
 }
 
 impl Said {

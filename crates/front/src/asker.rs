@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use weir_core::ask::Ask;
 use weir_core::port::Fut;
-use weir_core::{Authenticated, Call, End, Reply, SessionKey};
+use weir_core::question::PendingQuestion;
+use weir_core::{Authenticated, Call, Reply, ReplyEnd, SessionKey};
 use weir_wire::{Revision, scan};
 
 use crate::questions::Questions;
@@ -46,7 +46,7 @@ pub(crate) enum Outcome {
     /// The call is made again.
     Again(Fut<'static, Reply>),
     /// The call ends.
-    End(End),
+    End(ReplyEnd),
 }
 
 impl Asker {
@@ -59,7 +59,7 @@ impl Asker {
         Box::new(Self {
             shared: request.shared.clone(),
             settings: request.settings.clone(),
-            known: known.with(()),
+            known: known.for_item(()),
             call,
             questions: Questions::new(request.shared.clone(), session, revision),
             round: None,
@@ -81,7 +81,7 @@ impl Asker {
     }
 
     /// Sends a question of a running call.
-    pub(crate) fn ask(&mut self, ask: Box<Ask>) {
+    pub(crate) fn ask(&mut self, ask: Box<PendingQuestion>) {
         if !self.listening {
             // A dropped ask counts as unanswered.
             return;
@@ -109,18 +109,18 @@ impl Asker {
     }
 
     /// Handles a call's end: returns it, or `None` if the call goes on.
-    pub(crate) fn end(&mut self, end: End) -> Option<End> {
+    pub(crate) fn end(&mut self, end: ReplyEnd) -> Option<ReplyEnd> {
         self.withdraw_all();
         match end {
-            End::InputRequired(payload) => self.begin(payload),
-            End::Complete(payload) => {
+            ReplyEnd::InputRequired(payload) => self.begin(payload),
+            ReplyEnd::Complete(payload) => {
                 // A modern server does not report visits of a URL: its result implies the visit.
                 let done = self
                     .elicitations
                     .drain(..)
                     .filter(|(own, _)| own.is_none() && self.rounds > 0);
                 done.for_each(|(_, ours)| self.questions.completed(&ours));
-                Some(End::Complete(payload))
+                Some(ReplyEnd::Complete(payload))
             }
             end => Some(end),
         }

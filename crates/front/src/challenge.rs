@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use weir_core::EndpointId;
-use weir_core::failure::Denial;
+use weir_core::failure::AuthenticationDenial;
 
 use crate::settings::Settings;
 use crate::stack::Context;
@@ -17,10 +17,10 @@ pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
 /// The challenge of a 401. A request without credentials gets no error code (RFC 6750, 3.1). The
 /// reason that a token is invalid stays secret.
-pub(crate) fn unauthenticated(context: &Context, denial: Denial) -> String {
+pub(crate) fn unauthenticated(context: &Context, denial: AuthenticationDenial) -> String {
     let error = match denial {
-        Denial::Missing => None,
-        Denial::Invalid(_) => Some("invalid_token"),
+        AuthenticationDenial::Missing => None,
+        AuthenticationDenial::Invalid(_) => Some("invalid_token"),
     };
     let scopes = context
         .settings

@@ -200,7 +200,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use weir_core::Failure;
     use weir_core::port::{Evidence, Fut, Verifier};
-    use weir_core::principal::Identity;
+    use weir_core::principal::VerifiedIdentity;
 
     use super::*;
 
@@ -215,8 +215,8 @@ mod tests {
     struct Open;
 
     impl Verifier for Open {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-            Box::pin(async { Ok(Identity::Anonymous) })
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+            Box::pin(async { Ok(VerifiedIdentity::Anonymous) })
         }
     }
 

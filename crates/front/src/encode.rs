@@ -13,11 +13,11 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Duration, timeout};
 use weir_core::budget::BudgetOwner;
-use weir_core::call::{AsTask, RequestName};
+use weir_core::call::{RequestName, TaskMode};
 use weir_core::port::Fut;
 use weir_core::{
-    Authenticated, CapabilityClass, End, EndpointId, Event, Failure, FailureKind, Payload,
-    Principal, Resume, SessionKey,
+    Authenticated, CallResumption, CapabilityClass, EndpointId, Failure, FailureKind, Payload,
+    Principal, ReplyEnd, ReplyEvent, SessionKey,
 };
 use weir_era::render::{self, About};
 use weir_era::state::{self, Binding, Origin};
@@ -195,10 +195,10 @@ impl Asked {
     }
 
     /// Marks the answer as the result of this task, or as a task itself (2025-11-25).
-    pub(crate) fn about_task(self, task: Option<String>, as_task: AsTask) -> Self {
+    pub(crate) fn about_task(self, task: Option<String>, as_task: TaskMode) -> Self {
         Self {
             task,
-            as_task: matches!(as_task, AsTask::Wanted { .. }),
+            as_task: matches!(as_task, TaskMode::Wanted { .. }),
             ..self
         }
     }
@@ -216,18 +216,18 @@ impl Asked {
     }
 
     /// Makes an end ready.
-    pub(crate) fn ready(&self, end: End) -> Ready {
+    pub(crate) fn ready(&self, end: ReplyEnd) -> Ready {
         let payload = match end {
-            End::Failed(failure) => {
+            ReplyEnd::Failed(failure) => {
                 return self
                     .visit(&failure)
                     .unwrap_or_else(|| self.failed(&failure));
             }
-            End::Complete(payload) => payload,
-            End::InputRequired(payload) => return self.asking(payload, None),
-            End::Task(created) => return self.task(&created),
-            End::Parked { id, result } => {
-                return self.asking(Payload::Whole(result), Some(Resume::Parked(id)));
+            ReplyEnd::Complete(payload) => payload,
+            ReplyEnd::InputRequired(payload) => return self.asking(payload, None),
+            ReplyEnd::Task(created) => return self.task(&created),
+            ReplyEnd::Parked { id, result } => {
+                return self.asking(Payload::Whole(result), Some(CallResumption::Parked(id)));
             }
         };
         let edits = render::complete(self.revision, self.method, &self.about);
@@ -293,7 +293,7 @@ impl Asked {
         said.map_or_else(|failure| self.failed(&failure), Ready::Message)
     }
 
-    fn asking(&self, payload: Payload, resume: Option<Resume>) -> Ready {
+    fn asking(&self, payload: Payload, resume: Option<CallResumption>) -> Ready {
         match self.input_required(payload, resume) {
             Ok(said) => Ready::Message(said),
             Err(failure) => self.failed(&failure),
@@ -301,8 +301,8 @@ impl Asked {
     }
 
     /// The challenge header for a refusal for want of scopes.
-    fn challenge(&self, end: &End) -> Option<HeaderValue> {
-        let End::Failed(failure) = end else {
+    fn challenge(&self, end: &ReplyEnd) -> Option<HeaderValue> {
+        let ReplyEnd::Failed(failure) = end else {
             return None;
         };
         let FailureKind::InsufficientScope(scopes) = failure.kind() else {
@@ -358,7 +358,7 @@ impl Asked {
         if said.message.len() <= SMALL {
             return Ok(said);
         }
-        let mut memory = self.shared.ports.budgets.results.nothing_of(self.owner);
+        let mut memory = self.shared.ports.budgets.results.empty_of(self.owner);
         if memory.try_grow(said.message.len()) {
             return Ok(Said {
                 memory: Some(memory),
@@ -380,7 +380,11 @@ impl Asked {
 
     /// Encodes a request for input. Only modern clients get a further round; their state is sealed.
     /// The call continues from `resume`; without it, from the server's own state, if it gave one.
-    fn input_required(&self, payload: Payload, resume: Option<Resume>) -> Result<Said, Failure> {
+    fn input_required(
+        &self,
+        payload: Payload,
+        resume: Option<CallResumption>,
+    ) -> Result<Said, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
         let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
             return Err(bad(
@@ -400,13 +404,14 @@ impl Asked {
                 let state = weir_wire::scan::string(&result[range]);
                 let state =
                     state.ok_or_else(|| bad("The server's `requestState` is not a string"))?;
-                Some(Resume::Upstream(state.into_owned()))
+                Some(CallResumption::Upstream(state.into_owned()))
             }
         };
         let sealed = resume.map(|resume| {
             let ports = &self.shared.ports;
             let expires = ports.clock.wall() + self.limits().state_time;
-            let owner = matches!(resume, Resume::Parked(_)).then(|| ports.mailbox.own().clone());
+            let owner =
+                matches!(resume, CallResumption::Parked(_)).then(|| ports.mailbox.own().clone());
             let origin = Origin { resume, owner };
             state::seal(
                 &self.shared.sealer,
@@ -436,7 +441,7 @@ pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
         };
         let first = timeout(asked.stream_after(), next).await;
         let first = match first {
-            Ok(Step::Event(Event::End(end))) => {
+            Ok(Step::Event(ReplyEvent::End(end))) => {
                 let challenge = asked.challenge(&end);
                 let mut answer = match asked.ready(end) {
                     Ready::Message(said) => said.answer(),
@@ -456,9 +461,9 @@ pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
             Ok(Step::Cancelled) => {
                 return answer::counted(answer::events(Body::empty()), Tally::Cancelled);
             }
-            Ok(Step::Event(Event::Note(note))) => Some(First::Note(note)),
+            Ok(Step::Event(ReplyEvent::Note(note))) => Some(First::Note(note)),
             Ok(Step::Message(message)) => Some(First::Message(message)),
-            Ok(Step::Event(Event::Ask(_))) | Err(_) => None,
+            Ok(Step::Event(ReplyEvent::Ask(_))) | Err(_) => None,
         };
         let keeping = asked
             .resumable
@@ -481,8 +486,8 @@ pub(crate) async fn whole(asked: Asked, mut owned: Owned, room: &BatchRoom) -> O
     loop {
         match owned.next().await {
             Step::Cancelled => return None,
-            Step::Event(Event::Note(_) | Event::Ask(_)) | Step::Message(_) => {}
-            Step::Event(Event::End(end)) => {
+            Step::Event(ReplyEvent::Note(_) | ReplyEvent::Ask(_)) | Step::Message(_) => {}
+            Step::Event(ReplyEvent::End(end)) => {
                 let held = match asked.ready(end) {
                     Ready::Message(said) => room.hold(said),
                     Ready::Stream(results) => (*results).collect(room).await,

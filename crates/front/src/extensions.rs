@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use weir_core::call::AskedBy;
-use weir_core::upstream::Extension;
+use weir_core::call::InputMode;
+use weir_core::upstream::DeclaredExtension;
 use weir_core::{Authenticated, Call};
 use weir_era::lift::Lifted;
 use weir_wire::Revision;
@@ -22,7 +22,7 @@ use crate::stack::Context;
 
 /// The extensions that an endpoint offers: an empty list if an operator selects tools, because an
 /// unknown extension could bypass the selection.
-pub(crate) fn offered(context: &Context) -> Vec<Extension> {
+pub(crate) fn offered(context: &Context) -> Vec<DeclaredExtension> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let selects = catalog
         .endpoint(endpoint)
@@ -52,11 +52,11 @@ pub(crate) async fn serve(
     let token = lifted.token.clone();
     let extension = method(context, &request.method);
     let call = Call {
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         extension,
         ..canonical(context, OF_EXTENSION, lifted)
     };
-    let (router, call) = (context.shared.router.clone(), known.with(call));
+    let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let asked = Asked::new(
         (context, known),

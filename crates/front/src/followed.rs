@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures_util::stream::{self, SelectAll};
 use futures_util::{Stream, StreamExt as _};
 use tokio::time::{Duration, Instant, sleep_until, timeout};
-use weir_core::call::AskedBy;
-use weir_core::upstream::Rings;
+use weir_core::call::InputMode;
+use weir_core::upstream::TaskNotifications;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::Lifted;
 use weir_era::tasks::{self, Status};
@@ -98,7 +98,7 @@ enum News {
     /// The server was not asked to announce yet.
     Unasked,
     /// The server announces news.
-    Rings(Rings),
+    Rings(TaskNotifications),
     /// The server announces no news, or no longer.
     Silent,
 }
@@ -121,10 +121,10 @@ impl Follower {
             trace,
         };
         let call = Call {
-            asked: AskedBy::Rounds,
+            input_mode: InputMode::Rounds,
             ..canonical(context, Method::TasksGet, lifted)
         };
-        let call = known.with(Arc::new(call));
+        let call = known.for_item(Arc::new(call));
         Ok(Self {
             context: context.clone(),
             call,
@@ -139,7 +139,7 @@ impl Follower {
         self.context
             .shared
             .router
-            .task(self.call.with(self.call.inner().clone()))
+            .request_task(self.call.for_item(self.call.inner().clone()))
             .await
     }
 

@@ -11,7 +11,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
-use weir_core::budget::Reservation;
+use weir_core::budget::ByteReservation;
 
 use crate::answer::Refusal;
 use crate::body::{Broken, RequestBody};
@@ -39,7 +39,7 @@ pub(crate) async fn read(
     headers: &HeaderMap,
     body: &mut Option<RequestBody>,
     limits: &Limits,
-    memory: Reservation,
+    memory: ByteReservation,
 ) -> Result<Bytes, Refusal> {
     let length = declared(headers, limits.body_bytes)?;
     let Some(mut body) = body.take() else {
@@ -103,13 +103,13 @@ pub(crate) async fn read(
 
 /// The share of one body in the memory of all bodies.
 struct Share {
-    taken: Reservation,
+    taken: ByteReservation,
     bytes: usize,
 }
 
 impl Share {
     /// A share for a body of this length, if it is known.
-    async fn new(taken: Reservation, length: Option<usize>) -> Result<Self, Refusal> {
+    async fn new(taken: ByteReservation, length: Option<usize>) -> Result<Self, Refusal> {
         let mut share = Self { taken, bytes: FREE };
         if let Some(length) = length {
             share.take(length).await?;

@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::SessionNews;
+use weir_core::upstream::ClientSessionChange;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::class_of;
 use weir_era::session::{Session, negotiate};
@@ -332,7 +332,7 @@ fn call(
     ));
     let asked = asks::may_ask_in(&call) && stream == Stream::Own;
     let asker = asked.then(|| Asker::new(context, known, (opened.key, revision), call.clone()));
-    let (router, call) = (context.shared.router.clone(), known.with(call));
+    let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = Running::new(Box::pin(async move {
         match method {
             Method::TasksResult => router.task_result(call).await,
@@ -579,10 +579,10 @@ async fn heard(
             welcome(context, known, opened);
         }
         Some(Method::RootsListChanged) => {
-            context
-                .shared
-                .router
-                .tell(&HashSet::from([opened.key]), SessionNews::RootsChanged);
+            context.shared.router.notify_sessions(
+                &HashSet::from([opened.key]),
+                ClientSessionChange::RootsChanged,
+            );
         }
         _ => {}
     }
@@ -601,7 +601,10 @@ fn welcome(context: &Context, known: &Authenticated<()>, opened: &Opened) {
             session: Some(opened.key),
             ..canonical(context, Method::Ping, lifted)
         };
-        context.shared.router.welcome(&known.with(Arc::new(call)));
+        context
+            .shared
+            .router
+            .open_session(&known.for_item(Arc::new(call)));
     }
 }
 

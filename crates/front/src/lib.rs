@@ -57,11 +57,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weir_core::bell::Bells;
 use weir_core::port::{
-    Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Replays, Verifier,
+    AuditLog, Authorizer, Clock, Limiter, MessageBus, Random, RecordStore, ReplayLog,
+    ReplicaMailbox, Verifier,
 };
 use weir_core::seal::Sealer;
+use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, Catalog, Router};
 
 pub use clientele::ClientSeen;
@@ -89,17 +90,17 @@ pub struct Ports {
     /// Limits rates of requests.
     pub limiter: Arc<dyn Limiter>,
     /// Records decisions.
-    pub audit: Arc<dyn Audit>,
+    pub audit: Arc<dyn AuditLog>,
     /// Stores legacy sessions.
-    pub records: Arc<dyn Records>,
+    pub records: Arc<dyn RecordStore>,
     /// Carries cancellations and ended sessions to every replica.
-    pub bus: Arc<dyn Bus>,
+    pub bus: Arc<dyn MessageBus>,
     /// Keeps the events that a client may still need after it lost its connection.
-    pub replays: Arc<dyn Replays>,
+    pub replays: Arc<dyn ReplayLog>,
     /// Carries messages of upstreams to clients of sessions outside of their calls.
-    pub bells: Arc<Bells>,
+    pub bells: Arc<SessionNotifier>,
     /// Carries answers to questions of another replica.
-    pub mailbox: Arc<dyn Mailbox>,
+    pub mailbox: Arc<dyn ReplicaMailbox>,
     /// The memory and descriptors that the whole process may use.
     pub budgets: Budgets,
     /// The time.

@@ -218,7 +218,7 @@ impl Line {
                 Message::Notification(_) | Message::Response(_)
             ))
         );
-        let (line, known, shared) = (self.clone(), known.with(()), context.shared.clone());
+        let (line, known, shared) = (self.clone(), known.for_item(()), context.shared.clone());
         let answering = async move {
             let _place = place;
             // The request counts at its own answer, under its own method.
@@ -257,7 +257,7 @@ impl Line {
             return;
         };
         *self.lock() = Some(session.clone());
-        let (line, context, known) = (self.clone(), context.clone(), known.with(()));
+        let (line, context, known) = (self.clone(), context.clone(), known.for_item(()));
         let shared = context.shared.clone();
         let telling = async move {
             let answer = streams::open_get(&context, &known, &line.headers()).await;

@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use weir_core::budget::{Descriptor, Reservation};
+use weir_core::budget::{ByteReservation, DescriptorPermit};
 use weir_core::telemetry::instruments;
 
 pub(crate) use connection::Peer;
@@ -150,11 +150,11 @@ impl Listening {
 /// An open connection: counted until it is dropped, also if its task ends by a panic.
 struct Open {
     _slot: slots::Slot,
-    _held: (Descriptor, Reservation),
+    _held: (DescriptorPermit, ByteReservation),
 }
 
 impl Open {
-    fn begin(slot: slots::Slot, held: (Descriptor, Reservation)) -> Self {
+    fn begin(slot: slots::Slot, held: (DescriptorPermit, ByteReservation)) -> Self {
         instruments().connections.add(1, &[]);
         Self {
             _slot: slot,

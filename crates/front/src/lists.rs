@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use weir_core::budget::ByteBudget;
-use weir_core::catalog::{Page, PageAsk, Version};
-use weir_core::upstream::{Kinds, ListKind};
+use weir_core::catalog::{CatalogPage, ContentVersion, ListPageRequest};
+use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::capabilities::Offer;
 use weir_era::render::{self, PageFacts};
@@ -36,7 +36,7 @@ struct Kept {
     bytes: usize,
 }
 
-type Key = (Version, Range<usize>, Revision);
+type Key = (ContentVersion, Range<usize>, Revision);
 
 impl PageCache {
     /// The items of a page, with one memory reservation for all its readers; `None` if no memory is
@@ -44,7 +44,7 @@ impl PageCache {
     fn items(
         &self,
         revision: Revision,
-        page: &Page,
+        page: &CatalogPage,
         (most, budget): (usize, &ByteBudget),
     ) -> Option<Bytes> {
         let key = (page.view.version, page.range.clone(), revision);
@@ -143,7 +143,7 @@ pub(crate) async fn page(
         .cursor()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let (endpoint, principal, cursor) = (&context.endpoint, known.principal(), cursor.as_deref());
-    let ask = PageAsk {
+    let ask = ListPageRequest {
         endpoint,
         class,
         principal,
@@ -186,7 +186,7 @@ fn offer(context: &Context) -> Offer {
         resources: catalog.offers(endpoint, ListKind::Resources),
         subscribe: catalog.subscribes(endpoint),
         completions: catalog.completes(endpoint),
-        silent: Kinds::default(),
+        silent: ListKinds::default(),
         logging: true,
         tasks: catalog.has_tasks(endpoint),
         apps: catalog.has_apps(endpoint),
@@ -226,10 +226,13 @@ pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes
     context
         .shared
         .catalog
-        .settled(&context.endpoint, ListKind::Tools, class)
+        .settled_view(&context.endpoint, ListKind::Tools, class)
         .await;
     let offer = Offer {
-        silent: context.shared.catalog.silent(&context.endpoint),
+        silent: context
+            .shared
+            .catalog
+            .lists_without_notifications(&context.endpoint),
         ..offer(context)
     };
     let view = context
@@ -251,7 +254,7 @@ pub(crate) async fn initialized(context: &Context, revision: Revision, has_owner
     context
         .shared
         .catalog
-        .settled(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
+        .settled_view(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
         .await;
     let offer = Offer {
         task_list: has_owners,

@@ -9,7 +9,7 @@ use http::{Method, StatusCode, Version};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{BoundHistogram, BoundUpDownCounter};
 use weir_core::EndpointId;
-use weir_core::telemetry::{Label, SERVER, Series, instruments};
+use weir_core::telemetry::{DurationSeries, MetricLabel, SERVER_DURATION, instruments};
 use weir_core::trace::SpanContext;
 
 use crate::tally::Tally;
@@ -20,8 +20,8 @@ pub(crate) struct Meters {
     /// The endpoint's path; absent for requests without an endpoint.
     endpoint: Option<Arc<str>>,
     /// Successful calls, modern and legacy.
-    calls: [OnceLock<Arc<Series>>; 2],
-    others: Mutex<HashMap<Key, Arc<Series>>>,
+    calls: [OnceLock<Arc<DurationSeries>>; 2],
+    others: Mutex<HashMap<Key, Arc<DurationSeries>>>,
     /// POSTs answered with 200: HTTP/1.1 and HTTP/2, without and with TLS.
     posts: [OnceLock<BoundHistogram<f64>>; 4],
     received: OnceLock<BoundHistogram<u64>>,
@@ -120,8 +120,8 @@ impl Meters {
         }
     }
 
-    fn series(&self, (method, era, tally): Key) -> Arc<Series> {
-        let mut labels: Vec<Label> = Vec::with_capacity(5);
+    fn series(&self, (method, era, tally): Key) -> Arc<DurationSeries> {
+        let mut labels: Vec<MetricLabel> = Vec::with_capacity(5);
         labels.extend(self.endpoint.clone().map(|endpoint| ("endpoint", endpoint)));
         labels.extend([
             ("mcp.method.name", method.into()),
@@ -131,7 +131,7 @@ impl Meters {
         if tally != Tally::Ok {
             labels.push(("error.type", tally.as_str().into()));
         }
-        SERVER.series(&labels)
+        SERVER_DURATION.series(&labels)
     }
 
     /// Counts a finished HTTP request: its duration, and the size of its answer.

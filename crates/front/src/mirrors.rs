@@ -28,15 +28,18 @@ pub(crate) async fn check(
     if !whole.settled && whole.find(&name).item().is_none() {
         // Right after a start the tools are not known yet, nor their headers. The call would wait,
         // too.
-        whole = Box::pin(catalog.settled(&context.endpoint, ListKind::Tools, class)).await;
+        whole = Box::pin(catalog.settled_view(&context.endpoint, ListKind::Tools, class)).await;
     }
     // Most endpoints have no such tool, and skip the search.
     if !whole.is_mirrored() {
         return None;
     }
-    whole.find(&name).item().filter(|item| item.tool.mirrored)?;
+    whole
+        .find(&name)
+        .item()
+        .filter(|item| item.tool.has_header_arguments)?;
     // A tool that the principal may not see counts as unknown.
-    let seen = catalog.seen(
+    let seen = catalog.visible_view(
         &context.endpoint,
         (ListKind::Tools, class),
         known.principal(),

@@ -4,7 +4,7 @@ use std::future::ready;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, StatusCode};
-use weir_core::call::{AsTask, AskedBy, Resume};
+use weir_core::call::{CallResumption, InputMode, TaskMode};
 use weir_core::port::Fut;
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
@@ -379,12 +379,15 @@ fn call(
     };
     let as_task = tasks::taken(class);
     let call = Call {
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         resume,
-        as_task,
+        task_mode: as_task,
         ..canonical(context, method, lifted)
     };
-    let (router, call) = (context.shared.router.clone(), known.with(Arc::new(call)));
+    let (router, call) = (
+        context.shared.router.clone(),
+        known.for_item(Arc::new(call)),
+    );
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let asked = Asked::new(
         (context, known),
@@ -401,7 +404,7 @@ fn resumed(
     context: &Context,
     binding: &Binding<'_>,
     params: &Params,
-) -> Result<Option<Resume>, Failure> {
+) -> Result<Option<CallResumption>, Failure> {
     let state = params
         .request_state()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
@@ -433,15 +436,15 @@ pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Ca
         wants_progress: lifted.token.is_some(),
         log_level: lifted.log_level,
         session: None,
-        asked: AskedBy::Requests,
+        input_mode: InputMode::Requests,
         resume: None,
-        answers: None,
-        as_task: AsTask::Never,
+        input_responses: None,
+        task_mode: TaskMode::Never,
         extension: None,
         request: context.name.clone(),
         trace: lifted
             .trace
             .or(&context.trace)
-            .step(&*context.shared.ports.random),
+            .next_hop(&*context.shared.ports.random),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use weir_core::SessionKey;
-use weir_core::catalog::Version;
+use weir_core::catalog::ContentVersion;
 use weir_core::network::SenderNetwork;
 
 use crate::stack::Shared;
@@ -17,7 +17,7 @@ pub struct MovedSession {
     /// The resources that its client subscribed to, under the client's own URIs.
     pub subscriptions: Vec<String>,
     /// The last version of each list that its client was notified of, by list.
-    pub told_lists: Vec<Option<Version>>,
+    pub told_lists: Vec<Option<ContentVersion>>,
     /// The network that opened it, if its principal is the anonymous one.
     pub network: Option<SenderNetwork>,
 }

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weir_core::Principal;
-use weir_core::budget::Reservation;
+use weir_core::budget::ByteReservation;
 
 /// The permits in use. The map has an entry only for a principal that holds a permit, so the
 /// overall limit bounds it.
@@ -36,7 +36,7 @@ pub(crate) struct Place {
     /// limit applies to it.
     of: Option<[u8; 16]>,
     /// The reservation in a budget of the process that is released with it.
-    weight: Option<Reservation>,
+    weight: Option<ByteReservation>,
 }
 
 impl Places {
@@ -74,7 +74,7 @@ impl Places {
 
 impl Place {
     /// The permit with a reservation that is released with it.
-    pub(crate) fn weighing(mut self, weight: Reservation) -> Self {
+    pub(crate) fn weighing(mut self, weight: ByteReservation) -> Self {
         self.weight = Some(weight);
         self
     }

@@ -8,9 +8,9 @@ use bytes::{Bytes, BytesMut};
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
-use weir_core::ask::Ask;
 use weir_core::names::UpstreamId;
-use weir_core::{Question, SessionKey};
+use weir_core::question::PendingQuestion;
+use weir_core::{SessionKey, UpstreamQuestion};
 use weir_era::asks::{self, Lowering, Unaskable};
 use weir_wire::method::Method;
 use weir_wire::write::{self, ObjectWriter};
@@ -99,7 +99,7 @@ struct Open {
 /// The asker of a question.
 pub(crate) enum Asking {
     /// A server that waits.
-    Running(Box<Ask>),
+    Running(Box<PendingQuestion>),
     /// A server that ended its call with questions, under this key.
     Round {
         /// The server's own name for the question.
@@ -156,7 +156,7 @@ impl Questions {
     /// The client's revision cannot express the question.
     pub(crate) fn put(
         &mut self,
-        question: &Question,
+        question: &UpstreamQuestion,
         elicitation: &str,
         asker: Asking,
     ) -> Result<(), (Unaskable, Asking)> {
@@ -190,7 +190,7 @@ impl Questions {
 
     /// Sends the question of a server that waits; returns the name of its URL elicitation, if it is
     /// one.
-    pub(crate) fn ask(&mut self, ask: Box<Ask>) -> Option<String> {
+    pub(crate) fn ask(&mut self, ask: Box<PendingQuestion>) -> Option<String> {
         if !self.outgoing.has_room(ask.question.params.len()) {
             // The client does not read. A dropped ask counts as unanswered.
             return None;
@@ -263,7 +263,9 @@ impl Questions {
                 return true;
             };
             match (said, &mut open.asker) {
-                (Some(FromClient::Progress(params)), Asking::Running(ask)) => ask.report(params),
+                (Some(FromClient::Progress(params)), Asking::Running(ask)) => {
+                    ask.send_progress(params)
+                }
                 (Some(FromClient::Progress(_)), Asking::Round { .. }) => {}
                 (Some(FromClient::Answer(outcome)), _) => {
                     self.answered(at, outcome, rounds);

@@ -17,7 +17,7 @@ use opentelemetry::KeyValue;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::SessionKey;
-use weir_core::port::{Fut, Replay, Replays, StoreError, StreamKey};
+use weir_core::port::{Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_wire::sse;
 
@@ -127,7 +127,7 @@ impl Keeping {
             self.shared
                 .ports
                 .replays
-                .keep(self.key, self.seq, piece.clone());
+                .append(self.key, self.seq, piece.clone());
             return piece;
         }
         self.event = self
@@ -142,7 +142,7 @@ impl Keeping {
                 .event
                 .take()
                 .map_or_else(|| self.instead(), BytesMut::freeze);
-            self.shared.ports.replays.keep(self.key, self.seq, event);
+            self.shared.ports.replays.append(self.key, self.seq, event);
         }
         piece
     }
@@ -265,7 +265,7 @@ pub(crate) async fn resume(
                 session: opened.key,
                 stream,
             };
-            replays.moves(key).map(|moves| (key, seq, moves))
+            replays.watch_events(key).map(|moves| (key, seq, moves))
         }
         None => None,
     };
@@ -304,11 +304,11 @@ fn parse(id: &str) -> Option<(u64, u64)> {
 
 /// A resumed stream, read from the replay log.
 pub(crate) struct Resumed {
-    replays: Arc<dyn Replays>,
+    replays: Arc<dyn ReplayLog>,
     key: StreamKey,
     seq: u64,
     ready: std::collections::VecDeque<Bytes>,
-    asking: Option<Fut<'static, Result<Option<Replay>, StoreError>>>,
+    asking: Option<Fut<'static, Result<Option<ReplayedEvents>, StoreError>>>,
     moved: Fut<'static, watch::Receiver<u64>>,
     over: bool,
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
@@ -346,17 +346,19 @@ impl Resumed {
 
     fn ask(&mut self) {
         let (replays, key, seq) = (self.replays.clone(), self.key, self.seq);
-        self.asking = Some(Box::pin(async move { replays.after(key, seq).await }));
+        self.asking = Some(Box::pin(
+            async move { replays.events_after(key, seq).await },
+        ));
     }
 
     /// Takes recorded events; true if there were events or an end.
-    fn take(&mut self, found: Result<Option<Replay>, StoreError>) -> bool {
+    fn take(&mut self, found: Result<Option<ReplayedEvents>, StoreError>) -> bool {
         // An unknown record has ended.
         let Ok(Some(replay)) = found else {
             self.over = true;
             return true;
         };
-        self.over = replay.over;
+        self.over = replay.is_ended;
         self.seq = replay.events.last().map_or(self.seq, |(seq, _)| *seq);
         self.ready
             .extend(replay.events.into_iter().map(|(_, event)| event));

@@ -7,7 +7,7 @@
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use weir_core::call::RequestName;
-use weir_core::failure::{Denial, Limited, UpstreamError};
+use weir_core::failure::{AuthenticationDenial, LimitReached, UpstreamError};
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
 use weir_wire::write::ObjectWriter;
@@ -242,18 +242,18 @@ fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_
         object.string("upstream", upstream.as_str());
     }
     object.string("requestId", told.request.as_str());
-    if let Some(wait) = failure.wait() {
+    if let Some(wait) = failure.retry_delay() {
         object.integer(
             "retryAfterMs",
             i64::try_from(wait.as_millis()).unwrap_or(i64::MAX),
         );
     }
-    if let Some(Limited {
+    if let Some(LimitReached {
         policy,
         limit,
         window,
         quota,
-    }) = failure.limited()
+    }) = failure.limit_reached()
     {
         object.with("limit", |out| {
             let mut object = ObjectWriter::new(out);
@@ -431,7 +431,7 @@ pub fn error_table() -> Vec<ErrorRow> {
             "A rule refuses it to you. Asking again does not help; ask the operator.",
         ),
         (
-            FailureKind::Unauthenticated(Denial::Missing),
+            FailureKind::Unauthenticated(AuthenticationDenial::Missing),
             "No valid credentials.",
         ),
         (

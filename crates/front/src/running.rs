@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::Fut;
 use weir_core::reply::NoteKind;
-use weir_core::{End, Event, Failure, Note, Payload, Reply};
+use weir_core::{Failure, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_wire::method::Method;
 
 use crate::asker::{Asker, Outcome};
@@ -32,14 +32,14 @@ enum Stage {
     /// The call ended with questions; with the answers it goes on.
     Gathering,
     /// The call has ended, and a message is sent before its end.
-    Ending(End),
+    Ending(ReplyEnd),
     Over,
 }
 
 /// An output of a call.
 pub(crate) enum Said {
     /// A notification, or the end.
-    Event(Event),
+    Event(ReplyEvent),
     /// A complete message for the client.
     Message(Bytes),
 }
@@ -70,7 +70,7 @@ impl Running {
             match &mut self.stage {
                 Stage::Asking(asking) => {
                     let reply = std::task::ready!(asking.as_mut().poll(cx));
-                    self.until = reply.until();
+                    self.until = reply.deadline();
                     self.stage = Stage::Answering(reply);
                 }
                 Stage::Answering(reply) => {
@@ -81,7 +81,9 @@ impl Running {
                 }
                 Stage::Gathering => return Poll::Pending,
                 Stage::Ending(_) => match std::mem::replace(&mut self.stage, Stage::Over) {
-                    Stage::Ending(end) => return Poll::Ready(Some(Said::Event(Event::End(end)))),
+                    Stage::Ending(end) => {
+                        return Poll::Ready(Some(Said::Event(ReplyEvent::End(end))));
+                    }
                     _ => return Poll::Ready(None),
                 },
                 Stage::Over => return Poll::Ready(None),
@@ -101,26 +103,26 @@ impl Running {
     }
 
     /// Takes an event of the reply; returns the part that goes to the client now.
-    fn take(&mut self, event: Option<Event>) -> Option<Event> {
+    fn take(&mut self, event: Option<ReplyEvent>) -> Option<ReplyEvent> {
         let Some(asker) = &mut self.asker else {
             // A dropped question counts as unanswered.
             return match event {
-                Some(Event::Ask(_)) => None,
-                Some(Event::Note(note)) => Some(Event::Note(note)),
-                Some(Event::End(end)) => self.ends(end),
+                Some(ReplyEvent::Ask(_)) => None,
+                Some(ReplyEvent::Note(note)) => Some(ReplyEvent::Note(note)),
+                Some(ReplyEvent::End(end)) => self.ends(end),
                 None => self.ends(Failure::internal("a reply ended without an end").into()),
             };
         };
         match event {
-            Some(Event::Ask(ask)) => asker.ask(ask),
-            Some(Event::Note(Note {
+            Some(ReplyEvent::Ask(ask)) => asker.ask(ask),
+            Some(ReplyEvent::Note(ReplyNote {
                 kind: NoteKind::Other(Method::ElicitationComplete),
                 params,
             })) => {
                 asker.completed(&params);
             }
-            Some(Event::Note(note)) => return Some(Event::Note(note)),
-            Some(Event::End(end)) => match asker.end(end) {
+            Some(ReplyEvent::Note(note)) => return Some(ReplyEvent::Note(note)),
+            Some(ReplyEvent::End(end)) => match asker.end(end) {
                 Some(end) => self.stage = Stage::Ending(end),
                 None => self.stage = Stage::Gathering,
             },
@@ -129,9 +131,9 @@ impl Running {
         None
     }
 
-    fn ends(&mut self, end: End) -> Option<Event> {
+    fn ends(&mut self, end: ReplyEnd) -> Option<ReplyEvent> {
         self.stage = Stage::Over;
-        Some(Event::End(end))
+        Some(ReplyEvent::End(end))
     }
 
     fn is_over(&self) -> bool {
@@ -142,7 +144,7 @@ impl Running {
 /// The next step of a call.
 pub(crate) enum Step {
     /// An event of the reply.
-    Event(Event),
+    Event(ReplyEvent),
     /// A complete message for the client: a question.
     Message(Bytes),
     /// The client cancelled the call: it gets no further message.
@@ -259,7 +261,8 @@ async fn run_to_end(mut running: Running, in_flight: InFlight) {
         asker.deaf();
     }
     while let Some(said) = poll_fn(|cx| running.poll_said(cx)).await {
-        if let Said::Event(Event::End(End::Complete(Payload::Stream(mut source)))) = said {
+        if let Said::Event(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) = said
+        {
             while let Some(Ok(_)) = poll_fn(|cx| source.poll_chunk(cx)).await {}
         }
     }

@@ -14,18 +14,18 @@ use tokio::time::Instant;
 use weir_core::catalog::Catalog;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Fut;
-use weir_core::upstream::{Kinds, ListKind};
+use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{CapabilityClass, Principal, SessionKey};
 
 /// Notifications from sessions for one client's stream.
 pub(crate) struct SessionNews {
     client: Client,
     /// Notifications that wait, by upstream. The upstreams of the endpoint bound it.
-    said: Vec<(UpstreamId, Kinds)>,
+    said: Vec<(UpstreamId, ListKinds)>,
     /// The examination of a notification, and its start.
-    looking: Option<(Instant, Fut<'static, Kinds>)>,
+    looking: Option<(Instant, Fut<'static, ListKinds>)>,
     /// Lists of which the client has to be notified now.
-    ready: Kinds,
+    ready: ListKinds,
     /// The time of the last notification about each list, shared ones included. By [`ListKind`].
     told: [Option<Instant>; 4],
     /// The same without notifications about shared lists.
@@ -49,14 +49,14 @@ impl SessionNews {
             client,
             said: Vec::new(),
             looking: None,
-            ready: Kinds::default(),
+            ready: ListKinds::default(),
             told,
             own,
         }
     }
 
     /// Takes a server's notification from the client's session.
-    pub(crate) fn heard(&mut self, upstream: UpstreamId, kinds: Kinds) {
+    pub(crate) fn heard(&mut self, upstream: UpstreamId, kinds: ListKinds) {
         match self.said.iter_mut().find(|(known, _)| *known == upstream) {
             Some((_, said)) => *said = said.or(kinds),
             None => self.said.push((upstream, kinds)),
@@ -79,7 +79,7 @@ impl SessionNews {
         } = &self.client;
         let is_recent =
             self.own[kind as usize].is_some_and(|told| told.elapsed() < catalog.change_window());
-        is_recent && catalog.hears_in_session(endpoint, session)
+        is_recent && catalog.receives_in_session(endpoint, session)
     }
 
     /// The next list of which the client has to be notified.
@@ -125,7 +125,7 @@ impl SessionNews {
     /// Examines a notification. The watcher walks the shared lists at the same time, so the
     /// examination waits for half of the window first, and for the rest of a whole one after an
     /// earlier notification.
-    fn look(&self, upstream: UpstreamId, kinds: Kinds) -> Fut<'static, Kinds> {
+    fn look(&self, upstream: UpstreamId, kinds: ListKinds) -> Fut<'static, ListKinds> {
         let client = self.client.clone();
         let window = client.catalog.change_window();
         let just_told = ListKind::ALL
@@ -140,7 +140,7 @@ impl SessionNews {
             let of = (&client.endpoint, &upstream);
             client
                 .catalog
-                .session_news(of, client.class, (&client.principal, client.session), kinds)
+                .changed_session_lists(of, client.class, (&client.principal, client.session), kinds)
                 .await
         })
     }

@@ -23,10 +23,11 @@ use opentelemetry::KeyValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use weir_core::catalog::{Inbox, Subscription};
+use weir_core::catalog::{ResourceSubscription, UpdateInbox};
 use weir_core::network::SenderNetwork;
 use weir_core::port::{
-    BusMessage, Expect, RecordKey, RecordKind, StoreError, StreamKey, Written, random_id,
+    BusMessage, RecordKey, RecordKind, StoreError, StreamKey, WriteCondition, WriteOutcome,
+    random_id,
 };
 use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
@@ -70,7 +71,7 @@ pub(crate) struct Sessions {
 }
 
 /// A resource that a session subscribed to, and its permit.
-pub(crate) type Subscribed = (Subscription, Place);
+pub(crate) type Subscribed = (ResourceSubscription, Place);
 
 /// The session of a request.
 #[derive(Clone, Debug)]
@@ -168,25 +169,30 @@ impl Sessions {
         let stored = self
             .ports
             .records
-            .store(&key, session.encode(), limits.session_idle, Expect::Absent)
+            .store(
+                &key,
+                session.encode(),
+                limits.session_idle,
+                WriteCondition::Absent,
+            )
             .await;
-        if !matches!(stored, Ok(Written::Yes(_))) {
+        if !matches!(stored, Ok(WriteOutcome::Stored(_))) {
             self.anonymous.remove(&session_key(&id));
         }
         match stored {
-            Ok(Written::Yes(_)) => {
+            Ok(WriteOutcome::Stored(_)) => {
                 instruments().sessions.add(1, &[]);
                 Ok(BASE64URL_NOPAD.encode(&id))
             }
-            Ok(Written::OwnerFull) => Err(Failure::new(
+            Ok(WriteOutcome::OwnerFull) => Err(Failure::new(
                 FailureKind::Limit,
                 "You have too many sessions open",
             )),
-            Ok(Written::Full) => Err(Failure::new(
+            Ok(WriteOutcome::Full) => Err(Failure::new(
                 FailureKind::Overloaded,
                 "Too many sessions are open",
             )),
-            Ok(Written::Conflict) => Err(Failure::internal("two sessions got one id")),
+            Ok(WriteOutcome::Conflict) => Err(Failure::internal("two sessions got one id")),
             Err(error) => Err(
                 Failure::new(FailureKind::Overloaded, "Sessions cannot be kept now").because(error),
             ),
@@ -280,7 +286,7 @@ impl Sessions {
 
     /// Stores a changed session. A concurrent change wins; the client may set the level again.
     pub(crate) async fn keep(&self, opened: &Opened, session: &Session, limits: &Limits) -> bool {
-        let expect = Expect::Version(opened.version);
+        let expect = WriteCondition::Version(opened.version);
         let stored = self
             .ports
             .records
@@ -291,7 +297,7 @@ impl Sessions {
                 expect,
             )
             .await;
-        matches!(stored, Ok(Written::Yes(_)))
+        matches!(stored, Ok(WriteOutcome::Stored(_)))
     }
 
     /// Marks a session's client as initialized. On a concurrent change, reads the session again and
@@ -441,7 +447,7 @@ impl Sessions {
 
     /// Registers a subscription in progress: returns the session's inbox, and the guard that stores
     /// the subscription.
-    pub(crate) fn subscribing(shared: &Arc<Shared>, key: SessionKey) -> (Inbox, Subscribing) {
+    pub(crate) fn subscribing(shared: &Arc<Shared>, key: SessionKey) -> (UpdateInbox, Subscribing) {
         let mut shard = shared.sessions.shard(&key);
         let live = shard.entry(key).or_default();
         live.subscribing += 1;
@@ -475,7 +481,7 @@ impl Sessions {
     pub(crate) fn tell_updated(&self, key: &SessionKey, uri: String) {
         let inbox = self.shard(key).get(key).map(|live| live.inbox.clone());
         if let Some(inbox) = inbox {
-            inbox.tell(uri.into());
+            inbox.push_update(uri.into());
         }
     }
 
@@ -493,7 +499,7 @@ impl Sessions {
     pub(crate) fn stream(
         shared: &Arc<Shared>,
         key: SessionKey,
-    ) -> (CancellationToken, Inbox, StreamHold) {
+    ) -> (CancellationToken, UpdateInbox, StreamHold) {
         let token = CancellationToken::new();
         let mut shard = shared.sessions.shard(&key);
         let live = shard.entry(key).or_default();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use weir_core::EndpointId;
-use weir_core::toolset::Pattern;
+use weir_core::toolset::NamePattern;
 
 /// The settings of the client side. `listen` and `limits.backlog` are read once, at bind; all
 /// others may change by a reload.
@@ -48,7 +48,7 @@ pub struct Settings {
     /// plain refusal, too.
     pub help: Option<HelpPage>,
     /// Paths without an endpoint because their config has errors: they answer 503, not 404.
-    pub unserved: Vec<Pattern>,
+    pub unserved: Vec<NamePattern>,
     /// Limits and times.
     pub limits: Limits,
 }

@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::cors::{AllowOrigin, CorsLayer};
-use weir_core::budget::{BudgetOwner, ByteBudget, Descriptor, Reservation, Side};
-use weir_core::call::{RequestName, Trace};
+use weir_core::budget::{
+    BudgetOwner, ByteBudget, ByteReservation, ConnectionSide, DescriptorPermit,
+};
+use weir_core::call::{RequestName, TraceContext};
 use weir_core::fast::FastMap;
 use weir_core::hold::HoldShare;
 use weir_core::network::SenderNetwork;
@@ -144,7 +146,7 @@ pub(crate) struct Context {
     /// The client's address: the peer's own, or the one a trusted proxy reports.
     pub(crate) client_address: IpAddr,
     /// The trace context of the head. A trace context in `_meta` takes precedence.
-    pub(crate) trace: Trace,
+    pub(crate) trace: TraceContext,
     /// The metrics of the endpoint.
     pub(crate) meters: Arc<Meters>,
     /// True if the answer goes to an HTTP+SSE stream that it shares with others: it cannot be
@@ -158,12 +160,8 @@ impl Context {
     }
 
     /// An empty reservation in the budget of all bodies, owned by this principal.
-    pub(crate) fn bodies(&self, known: &Authenticated<()>) -> Reservation {
-        self.shared
-            .ports
-            .budgets
-            .bodies
-            .nothing_of(self.owner(known))
+    pub(crate) fn bodies(&self, known: &Authenticated<()>) -> ByteReservation {
+        self.shared.ports.budgets.bodies.empty_of(self.owner(known))
     }
 
     /// The owner of memory that is held for the request and its answer.
@@ -253,8 +251,12 @@ impl Stack {
     }
 
     /// A descriptor for a client's connection; `None` if the rest is reserved for other uses.
-    pub(crate) fn descriptor(&self) -> Option<Descriptor> {
-        self.shared.ports.budgets.descriptors.take(Side::Front)
+    pub(crate) fn descriptor(&self) -> Option<DescriptorPermit> {
+        self.shared
+            .ports
+            .budgets
+            .descriptors
+            .take(ConnectionSide::Front)
     }
 
     /// The memory and descriptors that the whole process may use.
@@ -432,7 +434,7 @@ impl Stack {
 /// The trace context of a head (W3C). A header that is given twice counts as absent. `baggage` is
 /// ignored: a client that wants it forwarded sends it in `_meta`, and the operator names the
 /// upstreams it may go to.
-fn trace(headers: &HeaderMap) -> Trace {
+fn trace(headers: &HeaderMap) -> TraceContext {
     let one = |name: &http::HeaderName| {
         let mut all = headers.get_all(name).iter();
         let value = all.next()?.to_str().ok()?;

@@ -14,12 +14,12 @@ use http::{HeaderMap, StatusCode, header};
 use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::bell::{Line, Ring};
-use weir_core::catalog::{Change, Inbox, Watching};
+use weir_core::catalog::{ListChange, UpdateInbox, ViewWatch};
 use weir_core::names::EndpointId;
 use weir_core::port::Fut;
+use weir_core::session_notifier::{SessionMessage, SessionReceiver};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{Kinds, ListKind};
+use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::lift::Lifted;
 use weir_era::render::{self, About};
@@ -69,7 +69,7 @@ pub(crate) async fn open_get(
         ListKind::ALL.into_iter().collect(),
     );
     go_on(&mut changes, &hold);
-    let line = context.shared.ports.bells.open(opened.key);
+    let line = context.shared.ports.bells.open_receiver(opened.key);
     let questions = Questions::new(context.shared.clone(), opened.key, opened.session.revision);
     let mut news = SessionNews::new(Client {
         catalog: context.shared.catalog.clone(),
@@ -82,7 +82,7 @@ pub(crate) async fn open_get(
     for (upstream, kinds) in context
         .shared
         .catalog
-        .unread_session_news(&context.endpoint, &opened.key)
+        .unread_session_changes(&context.endpoint, &opened.key)
     {
         news.heard(upstream, kinds);
     }
@@ -161,7 +161,7 @@ pub(crate) fn open_listen(
     };
     let class = lifted.capabilities.class;
     let changes = watch(context, known, class, honoured);
-    let inbox = Inbox::default();
+    let inbox = UpdateInbox::default();
     let granting = match resources.is_empty() && tasks.is_empty() {
         true => None,
         false => Some(granting(
@@ -200,10 +200,10 @@ type Grants = (Vec<Granted>, Vec<Arc<str>>, Followed);
 fn granting(
     context: &Context,
     known: &Authenticated<()>,
-    (resources, inbox, tasks): (Vec<Arc<str>>, Inbox, Vec<Arc<str>>),
+    (resources, inbox, tasks): (Vec<Arc<str>>, UpdateInbox, Vec<Arc<str>>),
     lifted: Lifted,
 ) -> Fut<'static, Grants> {
-    let (own, known) = (context.clone(), known.with(()));
+    let (own, known) = (context.clone(), known.for_item(()));
     Box::pin(async move {
         let (names, followed) = followed::follow(&own, &known, tasks, &lifted).await;
         let granted = match resources.is_empty() {
@@ -216,8 +216,8 @@ fn granting(
 
 /// The lists of a filter that the endpoint has; as an error, the name of a member that is no
 /// boolean.
-fn honoured(context: &Context, filter: &Bytes) -> Result<Kinds, &'static str> {
-    let mut honoured = Kinds::default();
+fn honoured(context: &Context, filter: &Bytes) -> Result<ListKinds, &'static str> {
+    let mut honoured = ListKinds::default();
     for (kind, member) in render::FILTERS {
         match scan::find(filter, member).map(|range| &filter[range]) {
             Some(b"true") if context.shared.catalog.offers(&context.endpoint, kind) => {
@@ -234,7 +234,7 @@ fn watch(
     context: &Context,
     known: &Authenticated<()>,
     class: CapabilityClass,
-    kinds: Kinds,
+    kinds: ListKinds,
 ) -> Vec<Watched> {
     // Clients have one notification for resources and their templates.
     let told_as = |kind| {
@@ -251,7 +251,7 @@ fn watch(
         context
             .shared
             .catalog
-            .watch(&context.endpoint, class, kind, known.principal())
+            .watch_list(&context.endpoint, class, kind, known.principal())
     };
     watched
         .map(|list| Watched {
@@ -265,7 +265,7 @@ fn watch(
 /// Continues after the session's previous stream: changes in between are announced, once for each
 /// kind of notification.
 fn go_on(changes: &mut [Watched], hold: &StreamHold) {
-    let mut behind = Kinds::default();
+    let mut behind = ListKinds::default();
     for Watched {
         list,
         kind,
@@ -276,7 +276,7 @@ fn go_on(changes: &mut [Watched], hold: &StreamHold) {
             .last_told(*list)
             .filter(|last| *last != watching.last() && !behind.has(*kind));
         if let Some(last) = last {
-            watching.go_on_from(last);
+            watching.resume_from(last);
             behind = behind.with(*kind);
         }
         hold.tell(*list, watching.last());
@@ -288,7 +288,7 @@ struct Watched {
     list: ListKind,
     /// The list that the notification names.
     kind: ListKind,
-    watching: Watching,
+    watching: ViewWatch,
 }
 
 fn waiting<B>(stream: B) -> Answer
@@ -343,7 +343,7 @@ impl Kind {
 /// Messages of upstreams to the client of a GET stream outside of its calls.
 struct Beside {
     endpoint: EndpointId,
-    line: Line,
+    line: SessionReceiver,
     questions: Questions,
     /// Changes of lists in the client's own sessions at upstreams.
     news: SessionNews,
@@ -351,15 +351,18 @@ struct Beside {
 
 impl Beside {
     fn poll_message(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
-        while let Poll::Ready(ring) = self.line.poll_ring(cx) {
+        while let Poll::Ready(ring) = self.line.poll_message(cx) {
             match ring {
-                Ring::Ask(mut ask) => {
-                    self.questions.shared.router.dress(&self.endpoint, &mut ask);
+                SessionMessage::Ask(mut ask) => {
+                    self.questions
+                        .shared
+                        .router
+                        .edit_question(&self.endpoint, &mut ask);
                     self.questions.ask(ask);
                 }
-                Ring::Said(message) => self.questions.say(message),
-                Ring::ListsChanged(upstream, kinds) => self.news.heard(upstream, kinds),
-                Ring::Visited(upstream, theirs) => {
+                SessionMessage::Notification(message) => self.questions.say(message),
+                SessionMessage::ListsChanged(upstream, kinds) => self.news.heard(upstream, kinds),
+                SessionMessage::ElicitationComplete(upstream, theirs) => {
                     let elicitation = self.questions.elicitation(Some((&upstream, &theirs)));
                     self.questions.completed(&elicitation);
                 }
@@ -376,10 +379,10 @@ struct Stream {
     ready: Bytes,
     /// The lists to acknowledge, and the pending subscriptions. Until the acknowledgment, no other
     /// message is written.
-    opening: Option<(Kinds, Fut<'static, Grants>)>,
+    opening: Option<(ListKinds, Fut<'static, Grants>)>,
     changes: Vec<Watched>,
     /// Updates of single resources.
-    inbox: Inbox,
+    inbox: UpdateInbox,
     kind: Kind,
     keep_alive: KeepAlive,
     /// Ends of the stream: the drain, a newer stream, or the end of the session.
@@ -392,7 +395,7 @@ impl Stream {
     fn new(
         context: &Context,
         (place, keep_alive): (Place, KeepAlive),
-        (changes, inbox): (Vec<Watched>, Inbox),
+        (changes, inbox): (Vec<Watched>, UpdateInbox),
         kind: Kind,
         also: &CancellationToken,
     ) -> Self {
@@ -477,7 +480,7 @@ impl Stream {
 
     /// The next change of any list, if there is one. All lists before it are polled, so that each
     /// can wake the stream.
-    fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, Change)> {
+    fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, ListChange)> {
         let Self { changes, kind, .. } = self;
         changes.iter_mut().find_map(|watched| {
             loop {
@@ -488,7 +491,7 @@ impl Stream {
                     return Some((watched.kind, change));
                 };
                 hold.tell(watched.list, watched.watching.last());
-                if change == Change::Gone || !beside.news.covers(watched.kind) {
+                if change == ListChange::EndpointGone || !beside.news.covers(watched.kind) {
                     beside.news.shared(watched.kind);
                     return Some((watched.kind, change));
                 }
@@ -548,11 +551,11 @@ impl http_body::Body for Stream {
                 continue;
             }
             match if opening { None } else { this.poll_changes(cx) } {
-                Some((list, Change::Moved)) => {
+                Some((list, ListChange::Changed)) => {
                     this.changed(list);
                     continue;
                 }
-                Some((_, Change::Gone)) => {
+                Some((_, ListChange::EndpointGone)) => {
                     this.end();
                     continue;
                 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
-use weir_core::catalog::Inbox;
+use weir_core::catalog::UpdateInbox;
 use weir_core::port::Fut;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, Lifted};
@@ -78,7 +78,7 @@ pub(crate) async fn of_session(
     let subscription = context
         .shared
         .router
-        .subscribe(known.with(call), &inbox)
+        .subscribe(known.for_item(call), &inbox)
         .await?;
     subscribing.keep(&uri, (subscription, place));
     // The session may have ended in between, before the subscription was attached to it.
@@ -96,7 +96,7 @@ pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Open
     if resources.is_empty() {
         return;
     }
-    let (context, known, opened) = (context.clone(), known.with(()), opened.clone());
+    let (context, known, opened) = (context.clone(), known.for_item(()), opened.clone());
     let shared = context.shared.clone();
     let resuming = async move {
         for uri in resources {
@@ -170,10 +170,10 @@ pub(crate) fn texts(filter: &Bytes, member: &str, most: usize) -> Option<Vec<Arc
 pub(crate) fn of_stream(
     context: &Context,
     known: &Authenticated<()>,
-    (resources, inbox): (Vec<Arc<str>>, Inbox),
+    (resources, inbox): (Vec<Arc<str>>, UpdateInbox),
     lifted: Lifted,
 ) -> Fut<'static, Vec<Granted>> {
-    let (context, known) = (context.clone(), known.with(()));
+    let (context, known) = (context.clone(), known.for_item(()));
     if offered(&context, Method::ResourcesSubscribe).is_err() {
         return Box::pin(std::future::ready(Vec::new()));
     }
@@ -208,7 +208,7 @@ pub(crate) fn of_stream(
 async fn one(
     context: &Context,
     known: &Authenticated<()>,
-    (uri, inbox): (&str, &Inbox),
+    (uri, inbox): (&str, &UpdateInbox),
     lifted: &Lifted,
 ) -> Result<Subscribed, Failure> {
     let place = place(context, known, uri)?;
@@ -223,7 +223,7 @@ async fn one(
     let subscription = context
         .shared
         .router
-        .subscribe(known.with(call), inbox)
+        .subscribe(known.for_item(call), inbox)
         .await?;
     Ok((subscription, place))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_core::call::{AsTask, AskedBy};
+use weir_core::call::{InputMode, TaskMode};
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::lift::{self, Lifted};
 use weir_era::tasks;
@@ -27,11 +27,11 @@ pub(crate) fn is_about_task(method: Method) -> bool {
 }
 
 /// Returns true if calls of a modern client may become tasks.
-pub(crate) fn taken(class: CapabilityClass) -> AsTask {
+pub(crate) fn taken(class: CapabilityClass) -> TaskMode {
     if class.has(CapabilityClass::TASKS) {
-        AsTask::Taken
+        TaskMode::Allowed
     } else {
-        AsTask::Never
+        TaskMode::Never
     }
 }
 
@@ -57,26 +57,29 @@ pub(crate) fn wanted(
     context: &Context,
     revision: Revision,
     (method, lifted): (Method, &Lifted),
-) -> AsTask {
+) -> TaskMode {
     if method != Method::ToolsCall {
-        return AsTask::Never;
+        return TaskMode::Never;
     }
     if !revision.has_task_param() {
-        return AsTask::Driven;
+        return TaskMode::AwaitedByWeir;
     }
     // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
     if !context.shared.catalog.has_tasks(&context.endpoint) {
-        return AsTask::Never;
+        return TaskMode::Never;
     }
-    tasks::wanted(lifted.params.raw()).map_or(AsTask::Never, |ttl_ms| AsTask::Wanted { ttl_ms })
+    tasks::wanted(lifted.params.raw()).map_or(TaskMode::Never, |ttl_ms| TaskMode::Wanted { ttl_ms })
 }
 
 /// The call with this task mode. A modern server sees that the client takes a task.
-pub(crate) fn with(as_task: AsTask, mut call: Call) -> Call {
-    if matches!(as_task, AsTask::Wanted { .. }) {
+pub(crate) fn with(as_task: TaskMode, mut call: Call) -> Call {
+    if matches!(as_task, TaskMode::Wanted { .. }) {
         call.capabilities.class = call.capabilities.class.with(CapabilityClass::TASKS);
     }
-    Call { as_task, ..call }
+    Call {
+        task_mode: as_task,
+        ..call
+    }
 }
 
 /// The task of a `tasks/result` request.
@@ -106,14 +109,14 @@ pub(crate) async fn legacy(
         session: opened.lasts.then_some(opened.key),
         ..canonical(context, method, lifted)
     };
-    let (router, call) = (&context.shared.router, known.with(Arc::new(call)));
+    let (router, call) = (&context.shared.router, known.for_item(Arc::new(call)));
     match method {
         Method::TasksList => {
-            let (states, next) = router.tasks(call).await?;
+            let (states, next) = router.list_tasks(call).await?;
             Ok(tasks::listed(&states, next.as_deref()))
         }
         Method::TasksCancel => Ok(tasks::lowered(&router.cancel_task(call).await?)),
-        _ => Ok(tasks::lowered(&router.task(call).await?)),
+        _ => Ok(tasks::lowered(&router.request_task(call).await?)),
     }
 }
 
@@ -144,13 +147,13 @@ async fn about(
     offered(context, method)?;
     declared(lifted.capabilities.class)?;
     let call = Call {
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         ..canonical(context, method, lifted)
     };
     let state = context
         .shared
         .router
-        .task(known.with(Arc::new(call)))
+        .request_task(known.for_item(Arc::new(call)))
         .await?;
     let edits = match method {
         Method::TasksGet => tasks::rendered(&context.about),

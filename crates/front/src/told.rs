@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tracing::Instrument as _;
-use weir_core::call::Trace;
-use weir_core::trace::{self, ServerSpan, SpanContext, Value};
+use weir_core::call::TraceContext;
+use weir_core::trace::{self, AttributeValue, ServerSpan, SpanContext};
 use weir_era::lift;
 use weir_wire::Revision;
 use weir_wire::message::Request;
@@ -32,7 +32,7 @@ impl Told {
         params: &Params,
         modern: bool,
     ) -> Option<(Context, Self)> {
-        if !trace::may_tell(&context.name) {
+        if !trace::may_sample(&context.name) {
             return None;
         }
         let trace = lift::trace_of(params).or(&context.trace);
@@ -40,7 +40,7 @@ impl Told {
         let random = &*context.shared.ports.random;
         let attributes = || attributes(context, request, modern);
         let span = ServerSpan::begin(&trace, (method, &context.name), random, attributes)?;
-        let trace = Trace {
+        let trace = TraceContext {
             span: Some(span.clone()),
             ..trace
         };
@@ -75,7 +75,10 @@ impl Told {
 
     /// Ends the span with the answer.
     pub(crate) fn end(&self, tally: Tally, status: u16) {
-        let status = vec![("http.response.status_code", Value::Number(status.into()))];
+        let status = vec![(
+            "http.response.status_code",
+            AttributeValue::Number(status.into()),
+        )];
         self.0.end(tally.as_str(), tally != Tally::Ok, status);
     }
 
@@ -99,7 +102,11 @@ impl Drop for Told {
 /// Attributes by the semantic conventions for MCP. The session id is left out, because it grants
 /// access to the session. Resource URIs are left out, too: they are unbounded, and some contain
 /// secrets.
-fn attributes(context: &Context, request: &Request, modern: bool) -> Vec<(&'static str, Value)> {
+fn attributes(
+    context: &Context,
+    request: &Request,
+    modern: bool,
+) -> Vec<(&'static str, AttributeValue)> {
     let id: String = String::from_utf8_lossy(request.id.as_json())
         .trim_matches('"')
         .chars()
@@ -109,29 +116,35 @@ fn attributes(context: &Context, request: &Request, modern: bool) -> Vec<(&'stat
     let mut all = vec![
         (
             "mcp.method.name",
-            Value::Word(method.map_or("other", Method::as_str)),
+            AttributeValue::Word(method.map_or("other", Method::as_str)),
         ),
-        ("jsonrpc.request.id", Value::Text(id.into())),
-        ("network.transport", Value::Word("tcp")),
-        ("network.protocol.name", Value::Word("http")),
+        ("jsonrpc.request.id", AttributeValue::Text(id.into())),
+        ("network.transport", AttributeValue::Word("tcp")),
+        ("network.protocol.name", AttributeValue::Word("http")),
         (
             "weir.endpoint",
-            Value::Text(context.endpoint.as_str().into()),
+            AttributeValue::Text(context.endpoint.as_str().into()),
         ),
-        ("weir.request.id", Value::Text(context.name.as_str().into())),
+        (
+            "weir.request.id",
+            AttributeValue::Text(context.name.as_str().into()),
+        ),
         (
             "weir.era",
-            Value::Word(if modern { "modern" } else { "legacy" }),
+            AttributeValue::Word(if modern { "modern" } else { "legacy" }),
         ),
     ];
     if modern {
         all.push((
             "mcp.protocol.version",
-            Value::Word(Revision::MODERN.as_str()),
+            AttributeValue::Word(Revision::MODERN.as_str()),
         ));
     }
     if method == Some(Method::ToolsCall) {
-        all.push(("gen_ai.operation.name", Value::Word("execute_tool")));
+        all.push((
+            "gen_ai.operation.name",
+            AttributeValue::Word("execute_tool"),
+        ));
     }
     all
 }

@@ -30,7 +30,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::failure::Failure;
-use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance};
+use weir_core::port::{
+    AuditLog, CallAttempt, Clock, EndedCall, GateDecision, OperatorAction, SenderEntrance,
+};
 use weir_policy::LogAudit;
 use weir_policy::audit::{Head, Recorder, RefusalCounter};
 use weir_upstream::Factory;
@@ -174,7 +176,7 @@ impl Auditing {
     }
 
     /// Returns the audit port, which stays the same across reloads.
-    pub(crate) fn port(&self) -> Arc<dyn Audit> {
+    pub(crate) fn port(&self) -> Arc<dyn AuditLog> {
         self.switch.clone()
     }
 
@@ -544,7 +546,7 @@ impl fmt::Debug for Auditing {
 struct Switch(ArcSwapOption<Recorder>);
 
 impl Switch {
-    fn with<T>(&self, tell: impl FnOnce(&dyn Audit) -> T) -> T {
+    fn with<T>(&self, tell: impl FnOnce(&dyn AuditLog) -> T) -> T {
         match &*self.0.load() {
             Some(recorder) => tell(&**recorder),
             None => tell(&LogAudit),
@@ -552,21 +554,25 @@ impl Switch {
     }
 }
 
-impl Audit for Switch {
-    fn entered(&self, entrance: &Entrance<'_>) {
-        self.with(|audit| audit.entered(entrance));
+impl AuditLog for Switch {
+    fn record_entrance(&self, entrance: &SenderEntrance<'_>) {
+        self.with(|audit| audit.record_entrance(entrance));
     }
 
-    fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
-        self.with(|audit| audit.decided(attempt, decision))
+    fn record_decision(
+        &self,
+        attempt: &CallAttempt<'_>,
+        decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
+        self.with(|audit| audit.record_decision(attempt, decision))
     }
 
-    fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        self.with(|audit| audit.ended(attempt, ended));
+    fn record_end(&self, attempt: &CallAttempt<'_>, ended: &EndedCall) {
+        self.with(|audit| audit.record_end(attempt, ended));
     }
 
-    fn operated(&self, action: &Action<'_>) {
-        self.with(|audit| audit.operated(action));
+    fn record_operator_action(&self, action: &OperatorAction<'_>) {
+        self.with(|audit| audit.record_operator_action(action));
     }
 }
 

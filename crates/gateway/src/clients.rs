@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use weir_core::port::{Clock, Fetch, Random};
+use weir_core::port::{Clock, DocumentFetcher, Random};
 use weir_policy::settings::Settings;
 use weir_policy::{Credentials, Ports};
 
@@ -20,7 +20,7 @@ impl Clients {
     /// Starts with these settings. Must be called inside a tokio runtime.
     pub(crate) fn start(
         settings: Settings,
-        fetch: Arc<dyn Fetch>,
+        fetch: Arc<dyn DocumentFetcher>,
         (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
     ) -> Self {
         let ports = Ports {

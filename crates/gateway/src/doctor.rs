@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use weir_core::bell::Bells;
 use weir_core::catalog::SessionListTable;
-use weir_core::upstream::{ListKind, Upstream, Watch};
+use weir_core::session_notifier::SessionNotifier;
+use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
 use weir_upstream::keeper::Keeper;
 use weir_upstream::{Factory, Identity, Ports};
@@ -104,7 +104,7 @@ fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
 /// Examines all upstreams concurrently.
 pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFinding> {
     let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
-    let bells = Arc::<Bells>::default();
+    let bells = Arc::<SessionNotifier>::default();
     let keeper = match Program::own() {
         Ok(program) => Keeper::new(program.keeper()),
         Err(_) => Keeper::none(),
@@ -191,7 +191,7 @@ async fn count(upstream: &Arc<dyn Upstream>) -> Result<[usize; 4], Failure> {
         .map_err(late("It did not give its lists within 30 s"))?
 }
 
-async fn count_list(watch: &mut dyn Watch, kind: ListKind) -> Result<usize, Failure> {
+async fn count_list(watch: &mut dyn ListWatch, kind: ListKind) -> Result<usize, Failure> {
     let (mut items, mut cursor) = (0, None);
     for _ in 0..MOST_PAGES {
         let page = match watch.list(kind, cursor).await {

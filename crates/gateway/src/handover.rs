@@ -28,7 +28,7 @@ use std::os::unix::net::UnixStream;
 use data_encoding::BASE64URL_NOPAD;
 use listenfd::ListenFd;
 use weir_core::port::Random;
-use weir_core::seal::{Key, Sealer};
+use weir_core::seal::{Sealer, SealerKey};
 
 pub(crate) use line::{Parting, Predecessor, Will};
 pub(crate) use moving::SessionState;
@@ -69,7 +69,7 @@ impl Sealing {
     }
 
     pub(crate) fn sealer(&self) -> Sealer {
-        Sealer::new(vec![Key::new(0, &self.0)])
+        Sealer::new(vec![SealerKey::new(0, &self.0)])
     }
 
     fn text(&self) -> String {

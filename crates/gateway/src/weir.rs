@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
-use weir_core::port::Action;
+use weir_core::port::OperatorAction;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::{Catalog, HandoverArrival};
 use weir_front::InMemoryChannel;
@@ -299,12 +299,16 @@ impl Weir {
     }
 
     fn operated(&self, who: &str, what: &str, detail: &str, done: bool) {
-        self.inside.deciders.gates.audit.operated(&Action {
-            who,
-            what,
-            detail,
-            done,
-        });
+        self.inside
+            .deciders
+            .gates
+            .audit
+            .record_operator_action(&OperatorAction {
+                actor: who,
+                action: what,
+                detail,
+                took_effect: done,
+            });
     }
 
     /// Refuses a config that a start at the bound addresses would refuse.

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use weir_core::call::Call;
-use weir_core::catalog::Item;
+use weir_core::catalog::CatalogItem;
 use weir_core::failure::{BLOCKED, Failure, FailureKind};
 use weir_core::fast::FastMap;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Audience, Authorizer, Sight, Verdict};
+use weir_core::port::{Audience, Authorizer, CallPermission, Visibility};
 use weir_core::principal::{Principal, Subject};
 
 /// An authorizer that blocks some principals, and delegates all others to another one.
@@ -74,25 +74,30 @@ impl Authorizer for Blocked {
         self.inner.audience(principal, endpoint)
     }
 
-    fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight {
+    fn may_see(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        item: &CatalogItem,
+    ) -> Visibility {
         self.inner.may_see(principal, endpoint, item)
     }
 
-    fn shows_all(
+    fn permits_all(
         &self,
         principal: &Principal,
         endpoint: &EndpointId,
         upstream: &UpstreamId,
     ) -> bool {
-        self.inner.shows_all(principal, endpoint, upstream)
+        self.inner.permits_all(principal, endpoint, upstream)
     }
 
     fn may_call(
         &self,
         principal: &Principal,
         call: &Call,
-        item: &Item,
-    ) -> Result<Verdict, Failure> {
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
         // It may have been admitted before the block.
         match self.refusal(principal) {
             Some(refusal) => Err(refusal),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{Evidence, Fut, Verifier};
-use weir_core::principal::Identity;
+use weir_core::principal::VerifiedIdentity;
 
 use crate::api_key::ApiKeys;
 use crate::mtls::Certified;
@@ -20,7 +20,7 @@ use crate::token::{Claims, Reason, is_for, subject};
 /// A hypothetical caller. As a verifier it gives every request this identity.
 #[derive(Debug)]
 pub struct Claimed {
-    identity: Identity,
+    identity: VerifiedIdentity,
     /// The refusal that real credentials with these claims would get; for people.
     pub refused: Option<String>,
     /// A remark; for people.
@@ -28,7 +28,7 @@ pub struct Claimed {
 }
 
 impl Verifier for Claimed {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(std::future::ready(Ok(self.identity.clone())))
     }
 }
@@ -51,7 +51,7 @@ pub fn claimed(
             "nobody is asked for credentials here: the claims count for nothing".to_owned()
         });
         return Ok(Claimed {
-            identity: Identity::Anonymous,
+            identity: VerifiedIdentity::Anonymous,
             refused: None,
             note,
         });
@@ -59,7 +59,7 @@ pub fn claimed(
     if claims.is_empty() {
         let refused = Some("this endpoint asks for credentials, and there are none".to_owned());
         return Ok(Claimed {
-            identity: Identity::Anonymous,
+            identity: VerifiedIdentity::Anonymous,
             refused,
             note: None,
         });
@@ -81,7 +81,7 @@ fn by_certificate(settings: &Settings, name: &Value) -> Result<Claimed, String> 
         .ok_or("`certificate` is the name that a certificate gives, a text")?;
     let subject = Certified::new(rule, settings).named(name);
     Ok(Claimed {
-        identity: Identity::Subject(Arc::new(subject)),
+        identity: VerifiedIdentity::Subject(Arc::new(subject)),
         refused: None,
         note: None,
     })
@@ -96,7 +96,7 @@ fn by_key(settings: &Settings, id: &Value, now: SystemTime) -> Result<Claimed, S
     let over = subject.expires.is_some_and(|end| end <= now);
     let refused = over.then(|| format!("the API key `{id}` has expired"));
     Ok(Claimed {
-        identity: Identity::Subject(subject.clone()),
+        identity: VerifiedIdentity::Subject(subject.clone()),
         refused,
         note: None,
     })
@@ -139,7 +139,7 @@ fn by_token(
     let subject = subject(&claims, issuer, settings).map_err(wrong)?;
     let note = (!given).then(|| "`aud` is taken for this endpoint's".to_owned());
     Ok(Claimed {
-        identity: Identity::Subject(Arc::new(subject)),
+        identity: VerifiedIdentity::Subject(Arc::new(subject)),
         refused,
         note,
     })
@@ -220,7 +220,7 @@ mod tests {
         let found =
             ask(json!({ "sub": "alice", "scope": "a b", "groups": ["staff"], "team": "red", "client_id": "ide" }))
                 .unwrap();
-        let Identity::Subject(subject) = &found.identity else {
+        let VerifiedIdentity::Subject(subject) = &found.identity else {
             panic!("{found:?}")
         };
         assert_eq!(
@@ -291,7 +291,7 @@ mod tests {
             .cloned()
             .unwrap();
         let found = claimed(&settings, &EndpointId::new("/mcp"), claims, UNIX_EPOCH).unwrap();
-        let Identity::Subject(subject) = &found.identity else {
+        let VerifiedIdentity::Subject(subject) = &found.identity else {
             panic!("{found:?}")
         };
         assert_eq!(

@@ -15,10 +15,10 @@ use quick_cache::sync::Cache;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
-use weir_core::failure::{Denial, Failure, FailureKind};
+use weir_core::failure::{AuthenticationDenial, Failure, FailureKind};
 use weir_core::names::EndpointId;
-use weir_core::port::{Clock, Evidence, Fetch, Fut, Random, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::port::{Clock, DocumentFetcher, Evidence, Fut, Random, Verifier};
+use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_core::telemetry::instruments;
 
 use crate::api_key::ApiKeys;
@@ -37,7 +37,7 @@ const REMEMBERED: usize = 10_000;
 #[derive(Clone)]
 pub struct Ports {
     /// For keys and metadata of issuers.
-    pub fetch: Arc<dyn Fetch>,
+    pub fetch: Arc<dyn DocumentFetcher>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// For jitter.
@@ -311,7 +311,10 @@ impl Credentials {
 }
 
 impl Verifier for Credentials {
-    fn verify<'a>(&'a self, evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+    fn verify<'a>(
+        &'a self,
+        evidence: &'a Evidence<'a>,
+    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         let plan = self.plan.load_full();
         Box::pin(async move {
             let known = plan.identify(evidence, &self.world).await;
@@ -337,8 +340,11 @@ fn failure(refused: Refused) -> Failure {
         )
     };
     let (word, failure) = match refused {
-        Refused::Missing => ("missing", denied(Denial::Missing)),
-        Refused::Invalid(reason) => (reason.word(), denied(Denial::Invalid(reason.word()))),
+        Refused::Missing => ("missing", denied(AuthenticationDenial::Missing)),
+        Refused::Invalid(reason) => (
+            reason.word(),
+            denied(AuthenticationDenial::Invalid(reason.word())),
+        ),
         Refused::Unavailable(why) => {
             let failure = Failure::new(
                 FailureKind::Unavailable,
@@ -381,9 +387,13 @@ impl Plan {
         }
     }
 
-    async fn identify(&self, evidence: &Evidence<'_>, world: &World) -> Result<Identity, Refused> {
+    async fn identify(
+        &self,
+        evidence: &Evidence<'_>,
+        world: &World,
+    ) -> Result<VerifiedIdentity, Refused> {
         if !self.settings.required {
-            return Ok(Identity::Anonymous);
+            return Ok(VerifiedIdentity::Anonymous);
         }
         let subject = match (evidence.bearer, evidence.api_key) {
             // It must not be a guess which one counts.
@@ -403,7 +413,7 @@ impl Plan {
                 _ => return Err(Refused::Missing),
             },
         };
-        Ok(Identity::Subject(subject))
+        Ok(VerifiedIdentity::Subject(subject))
     }
 
     async fn token(

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use url::form_urlencoded::{Serializer, byte_serialize};
 use weir_core::network::SenderNetwork;
-use weir_core::port::{Ask, NamedBy, Secret};
+use weir_core::port::{BorrowedSecret, FetchRequest, UrlSource};
 
 use crate::credentials::{Refused, Shown};
 use crate::jwks::World;
@@ -106,13 +106,13 @@ impl Introspector {
             .append_pair("token", token)
             .append_pair("token_type_hint", "access_token")
             .finish();
-        let ask = Ask {
+        let ask = FetchRequest {
             url: &self.url,
-            form: Some(Secret::new(&form)),
-            authorization: Some(Secret::new(self.authorization.expose())),
+            form: Some(BorrowedSecret::new(&form)),
+            authorization: Some(BorrowedSecret::new(self.authorization.expose())),
             limit: LARGEST,
-            within: WITHIN,
-            named_by: NamedBy::Operator,
+            timeout: WITHIN,
+            url_source: UrlSource::Operator,
         };
         let fetched = world.fetch.fetch(ask).await.map_err(|failure| {
             tracing::warn!(issuer = &*issuer.name, %failure, "an issuer cannot be asked about a token");
@@ -201,7 +201,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use weir_core::Failure;
-    use weir_core::port::{Fetch, Fetched, Fut};
+    use weir_core::port::{DocumentFetcher, FetchResponse, Fut};
     use weir_testkit::task::Owned;
     use weir_testkit::{FakeRandom, TokioClock};
 
@@ -215,8 +215,8 @@ mod tests {
         asked: AtomicUsize,
     }
 
-    impl Fetch for Gated {
-        fn fetch<'a>(&'a self, _ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
+    impl DocumentFetcher for Gated {
+        fn fetch<'a>(&'a self, _ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             Box::pin(async {
                 let _open = self.gate.acquire().await;
@@ -224,7 +224,7 @@ mod tests {
                     "{{\"active\":{}}}",
                     self.says_active.load(Ordering::Relaxed)
                 );
-                Ok(Fetched {
+                Ok(FetchResponse {
                     status: 200,
                     max_age: None,
                     body: body.into(),

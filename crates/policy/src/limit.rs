@@ -27,10 +27,10 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use weir_core::call::Call;
-use weir_core::catalog::{Item, Tool};
+use weir_core::catalog::{CatalogItem, Tool};
 use weir_core::failure::Failure;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Clock, Counters, Entry, Limiter};
+use weir_core::port::{Clock, Limiter, PermitWait, SharedCounters};
 use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
 
@@ -61,7 +61,7 @@ pub struct Limits {
 impl Limits {
     /// A limiter that takes the time from `clock` and counts daily quotas in `counters`.
     #[must_use]
-    pub fn new(rates: Rates, clock: Arc<dyn Clock>, counters: Arc<dyn Counters>) -> Self {
+    pub fn new(rates: Rates, clock: Arc<dyn Clock>, counters: Arc<dyn SharedCounters>) -> Self {
         Self::sized(rates, (ADDRESSES, BUCKETS), clock, counters)
     }
 
@@ -69,7 +69,7 @@ impl Limits {
         rates: Rates,
         (addresses, buckets): (usize, usize),
         clock: Arc<dyn Clock>,
-        counters: Arc<dyn Counters>,
+        counters: Arc<dyn SharedCounters>,
     ) -> Self {
         Self {
             rates: ArcSwap::from_pointee(rates),
@@ -103,7 +103,7 @@ impl Limits {
         } in Toll::of(rates, errand)
         {
             pay(&self.buckets, limit, (what, of), cost).map_err(|failure| match what {
-                What::Upstream => failure.at(errand.upstream),
+                What::Upstream => failure.with_upstream(errand.upstream),
                 What::Requests | What::Calls | What::Tool => failure,
             })?;
             quotas.extend(limit.daily.map(|most| Due {
@@ -116,7 +116,7 @@ impl Limits {
         Ok(quotas)
     }
 
-    fn admit<'a>(&'a self, errand: Errand<'a>) -> Result<Entry<'a>, Failure> {
+    fn admit<'a>(&'a self, errand: Errand<'a>) -> Result<PermitWait<'a>, Failure> {
         let rates = self.rates.load();
         let due = self.charge(&rates, &errand)?;
         let Errand {
@@ -128,11 +128,11 @@ impl Limits {
             return self.places.enter(principal, upstream, &rates.concurrency);
         }
         let rates = Guard::into_inner(rates);
-        Ok(Entry::Later(Box::pin(async move {
+        Ok(PermitWait::Later(Box::pin(async move {
             self.quotas.spend(due, rates.uncounted).await?;
             match self.places.enter(principal, upstream, &rates.concurrency)? {
-                Entry::Now(permit) => Ok(permit),
-                Entry::Later(turn) => turn.await,
+                PermitWait::Now(permit) => Ok(permit),
+                PermitWait::Later(turn) => turn.await,
             }
         })))
     }
@@ -229,7 +229,7 @@ fn pay(
 }
 
 impl Limiter for Limits {
-    fn arrive(&self, peer: IpAddr) -> Result<(), Failure> {
+    fn admit_address(&self, peer: IpAddr) -> Result<(), Failure> {
         let rates = self.rates.load();
         let Some(limit) = &rates.address else {
             return Ok(());
@@ -247,7 +247,7 @@ impl Limiter for Limits {
         )
     }
 
-    fn request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
+    fn admit_request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
         let rates = self.rates.load();
         let Some(limit) = rates.of(principal, endpoint) else {
             return Ok(());
@@ -260,12 +260,12 @@ impl Limiter for Limits {
         )
     }
 
-    fn call<'a>(
+    fn admit_call<'a>(
         &'a self,
         principal: &'a Principal,
         call: &'a Call,
-        item: &'a Item,
-    ) -> Result<Entry<'a>, Failure> {
+        item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
         let Tool {
             upstream,
             native,

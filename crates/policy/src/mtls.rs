@@ -150,7 +150,7 @@ mod tests {
                 (&*subject.groups[0], &*subject.scopes[0]),
                 ("machines", "read")
             );
-            assert!(!subject.by_token);
+            assert!(!subject.is_by_token);
         }
         let nameless = certificate(&[], vec![]);
         let two = certificate(&["x"], vec![dns("a.example.com"), dns("b.example.com")]);

@@ -6,13 +6,14 @@
 use std::net::IpAddr;
 
 use weir_core::call::Call;
-use weir_core::catalog::Item;
+use weir_core::catalog::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    Audience, Authorizer, Entry, Evidence, Fut, Limiter, Permit, Sight, Verdict, Verifier,
+    Audience, Authorizer, CallPermission, CallPermit, Evidence, Fut, Limiter, PermitWait, Verifier,
+    Visibility,
 };
-use weir_core::principal::{Identity, Principal};
+use weir_core::principal::{Principal, VerifiedIdentity};
 
 /// A verifier without credentials. A token that is sent all the same proves no identity and is
 /// ignored.
@@ -20,8 +21,11 @@ use weir_core::principal::{Identity, Principal};
 pub struct Open;
 
 impl Verifier for Open {
-    fn verify<'a>(&'a self, _evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-        Box::pin(std::future::ready(Ok(Identity::Anonymous)))
+    fn verify<'a>(
+        &'a self,
+        _evidence: &'a Evidence<'a>,
+    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+        Box::pin(std::future::ready(Ok(VerifiedIdentity::Anonymous)))
     }
 }
 
@@ -38,17 +42,22 @@ impl Authorizer for AllowAll {
         None
     }
 
-    fn may_see(&self, _principal: &Principal, _endpoint: &EndpointId, _item: &Item) -> Sight {
-        Sight::Seen
+    fn may_see(
+        &self,
+        _principal: &Principal,
+        _endpoint: &EndpointId,
+        _item: &CatalogItem,
+    ) -> Visibility {
+        Visibility::Visible
     }
 
     fn may_call(
         &self,
         _principal: &Principal,
         _call: &Call,
-        _item: &Item,
-    ) -> Result<Verdict, Failure> {
-        Ok(Verdict::default())
+        _item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
+        Ok(CallPermission::default())
     }
 }
 
@@ -57,21 +66,21 @@ impl Authorizer for AllowAll {
 pub struct Unlimited;
 
 impl Limiter for Unlimited {
-    fn arrive(&self, _peer: IpAddr) -> Result<(), Failure> {
+    fn admit_address(&self, _peer: IpAddr) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn request(&self, _principal: &Principal, _endpoint: &EndpointId) -> Result<(), Failure> {
+    fn admit_request(&self, _principal: &Principal, _endpoint: &EndpointId) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn call<'a>(
+    fn admit_call<'a>(
         &'a self,
         _principal: &'a Principal,
         _call: &'a Call,
-        _item: &'a Item,
-    ) -> Result<Entry<'a>, Failure> {
-        Ok(Entry::Now(Permit::free()))
+        _item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        Ok(PermitWait::Now(CallPermit::free()))
     }
 }
 
@@ -80,14 +89,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::net::Ipv4Addr;
 
-    use weir_core::port::Secret;
+    use weir_core::port::BorrowedSecret;
 
     use super::*;
 
     #[tokio::test]
     async fn a_bearer_token_gives_no_identity_where_none_is_asked_for() {
         let endpoint = EndpointId::new("/mcp");
-        for bearer in [None, Some(Secret::new("eyJhbGciOiJub25lIn0.e30."))] {
+        for bearer in [None, Some(BorrowedSecret::new("eyJhbGciOiJub25lIn0.e30."))] {
             let evidence = Evidence {
                 bearer,
                 ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint)

@@ -25,12 +25,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use weir_core::call::Call;
-use weir_core::catalog::{Item, Tool};
+use weir_core::catalog::{CatalogItem, Tool};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Audience, Authorizer, Sight, Verdict};
+use weir_core::port::{Audience, Authorizer, CallPermission, Visibility};
 use weir_core::principal::Principal;
-use weir_core::toolset::Hints;
+use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 
 pub use book::{Book, Ruling};
@@ -59,7 +59,7 @@ pub struct Target<'a> {
     /// Its name on the endpoint.
     pub name: &'a Arc<str>,
     /// The trusted hints about its behaviour.
-    pub hints: Hints,
+    pub hints: ToolHints,
     /// The scopes it takes, beside the endpoint's.
     pub scopes: &'a [Arc<str>],
     /// The tool in the catalog with its schema, if it is there.
@@ -82,7 +82,7 @@ pub struct Opinion {
 impl<'a> Target<'a> {
     /// A tool that an endpoint shows.
     #[must_use]
-    pub fn of(endpoint: &'a EndpointId, item: &'a Item) -> Self {
+    pub fn of(endpoint: &'a EndpointId, item: &'a CatalogItem) -> Self {
         Self {
             endpoint,
             kind: item.tool.kind,
@@ -153,7 +153,7 @@ impl Rules {
         }
     }
 
-    fn sees(&self, principal: &Principal, target: &Target<'_>) -> Sight {
+    fn sees(&self, principal: &Principal, target: &Target<'_>) -> Visibility {
         let book = self.0.load();
         let desk = book.desk(target.endpoint);
         sight(
@@ -170,24 +170,24 @@ impl Rules {
         principal: &Principal,
         target: &Target<'_>,
         arguments: impl FnOnce() -> Result<Option<Arguments>, Failure>,
-    ) -> Result<Verdict, Failure> {
+    ) -> Result<CallPermission, Failure> {
         let book = self.0.load();
         let desk = book.desk(target.endpoint);
         let case = shielded(|| desk.case(principal, target));
         match sight(desk, case.as_ref(), principal, target) {
-            Sight::Seen => {}
-            Sight::Hidden => {
+            Visibility::Visible => {}
+            Visibility::Hidden => {
                 let see = case.flatten().map(|case| case.see.clone());
-                return Err(Failure::not_there(target.kind, target.name)
+                return Err(Failure::unknown_item(target.kind, target.name)
                     .forbidden_by(see.and_then(Outcome::rule)));
             }
-            Sight::Scopes(scopes) => {
+            Visibility::NeedsScopes(scopes) => {
                 let text = "This takes scopes that your token lacks";
                 return Err(Failure::new(FailureKind::InsufficientScope(scopes), text));
             }
         }
         let decided = shielded(|| match case.flatten() {
-            None => Ok(Verdict::default()),
+            None => Ok(CallPermission::default()),
             Some(case) => {
                 let named = |pointer: &str| target.names_argument(pointer);
                 verdict(
@@ -212,18 +212,18 @@ fn sight(
     case: Option<&Option<Arc<Case>>>,
     principal: &Principal,
     target: &Target<'_>,
-) -> Sight {
+) -> Visibility {
     if !case.is_some_and(|case| case.as_ref().is_none_or(|case| is_yes(&case.see, target))) {
-        return Sight::Hidden;
+        return Visibility::Hidden;
     }
     // Scopes last: they reveal that the tool exists.
     if lacking(principal, target.scopes).is_empty() {
-        return Sight::Seen;
+        return Visibility::Visible;
     }
     let mut all: Vec<_> = desk.scopes.iter().chain(target.scopes).cloned().collect();
     all.sort_unstable();
     all.dedup();
-    Sight::Scopes(all.into())
+    Visibility::NeedsScopes(all.into())
 }
 
 impl fmt::Debug for Rules {
@@ -250,11 +250,16 @@ impl Authorizer for Rules {
         self.0.load().desk(endpoint).audience(principal, endpoint)
     }
 
-    fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight {
+    fn may_see(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        item: &CatalogItem,
+    ) -> Visibility {
         self.sees(principal, &Target::of(endpoint, item))
     }
 
-    fn shows_all(
+    fn permits_all(
         &self,
         principal: &Principal,
         endpoint: &EndpointId,
@@ -268,8 +273,8 @@ impl Authorizer for Rules {
         &self,
         principal: &Principal,
         call: &Call,
-        item: &Item,
-    ) -> Result<Verdict, Failure> {
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
         let arguments = || {
             call.params
                 .arguments()
@@ -295,9 +300,9 @@ fn is_yes(outcome: &Outcome, target: &Target<'_>) -> bool {
     matches!(outcome, Outcome::Permitted(_))
 }
 
-fn verdict(outcome: Outcome, target: &Target<'_>) -> Result<Verdict, Failure> {
+fn verdict(outcome: Outcome, target: &Target<'_>) -> Result<CallPermission, Failure> {
     match outcome {
-        Outcome::Permitted(rules) => Ok(Verdict { rules }),
+        Outcome::Permitted(rules) => Ok(CallPermission { rules }),
         Outcome::Unmentioned => Err(denied(
             "No rule allows you this call; calling again will not help",
         )),

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc};
-use weir_core::port::{Bus, BusMessage, Fut, Mailbox, Random, ReplicaId, StoreError};
+use weir_core::port::{BusMessage, Fut, MessageBus, Random, ReplicaId, ReplicaMailbox, StoreError};
 
 use crate::lock;
 
@@ -69,7 +69,7 @@ impl fmt::Debug for MemoryBus {
     }
 }
 
-impl Bus for MemoryBus {
+impl MessageBus for MemoryBus {
     fn publish(&self, message: BusMessage) {
         self.send(&message, None);
     }
@@ -105,7 +105,7 @@ impl MemoryMailbox {
     }
 }
 
-impl Mailbox for MemoryMailbox {
+impl ReplicaMailbox for MemoryMailbox {
     fn own(&self) -> &ReplicaId {
         &self.own
     }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_core::port::{Clock, Counters, Fut, StoreError};
-use weir_core::telemetry::Operation;
+use weir_core::port::{Clock, Fut, SharedCounters, StoreError};
+use weir_core::telemetry::StoreOperation;
 
 use crate::lock;
 
@@ -13,7 +13,7 @@ use crate::lock;
 /// latter.
 const MOST: usize = 100_000;
 
-static ADD: Operation = Operation::new("counters", "add");
+static ADD: StoreOperation = StoreOperation::new("counters", "add");
 
 struct Counter {
     value: u64,
@@ -66,7 +66,7 @@ impl MemoryCounters {
     }
 }
 
-impl Counters for MemoryCounters {
+impl SharedCounters for MemoryCounters {
     fn add<'a>(
         &'a self,
         name: &'a str,

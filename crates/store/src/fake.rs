@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
-use weir_core::principal::Identity;
+use weir_core::principal::VerifiedIdentity;
 use weir_core::{EndpointId, Failure, Principal};
 
 #[derive(Debug, Default)]
@@ -41,11 +41,11 @@ impl Random for FakeRandom {
 struct Says(&'static str);
 
 impl Verifier for Says {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         let identity = if self.0.is_empty() {
-            Identity::Anonymous
+            VerifiedIdentity::Anonymous
         } else {
-            Identity::subject("iss", self.0)
+            VerifiedIdentity::subject("iss", self.0)
         };
         Box::pin(async move { Ok(identity) })
     }

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::parked::{ParkedCall, Stay};
-use weir_core::port::{Clock, Parking, Random, random_id};
-use weir_core::telemetry::{Operation, instruments};
-use weir_core::{Parked, ParkedId, Principal};
+use weir_core::parked::{ParkedCall, ParkedCallDetails};
+use weir_core::port::{CallParking, Clock, Random, random_id};
+use weir_core::telemetry::{StoreOperation, instruments};
+use weir_core::{ParkedId, ParkedReply, Principal};
 
 use crate::lock;
 
-static PARK: Operation = Operation::new("parking", "park");
-static TAKE: Operation = Operation::new("parking", "take");
+static PARK: StoreOperation = StoreOperation::new("parking", "park");
+static TAKE: StoreOperation = StoreOperation::new("parking", "take");
 
 /// The limits of parked calls, and their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,8 @@ struct Lot {
 }
 
 struct Place {
-    call: Parked,
-    stay: Stay,
+    call: ParkedReply,
+    stay: ParkedCallDetails,
     number: u64,
     since: Duration,
     until: Duration,
@@ -81,9 +81,9 @@ impl MemoryParking {
 
     fn park_now(
         &self,
-        stay: Stay,
+        stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        call: Parked,
+        call: ParkedReply,
     ) -> Result<ParkedId, Failure> {
         self.sweep();
         let principal = &stay.principal;
@@ -120,7 +120,7 @@ impl MemoryParking {
         Ok(id)
     }
 
-    fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
+    fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
         self.sweep();
         let place = self.lock().calls.remove(&(principal.clone(), id))?;
         count(-1);
@@ -143,17 +143,17 @@ impl MemoryParking {
     }
 }
 
-impl Parking for MemoryParking {
+impl CallParking for MemoryParking {
     fn park(
         &self,
-        stay: Stay,
+        stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        parked: Parked,
+        parked: ParkedReply,
     ) -> Result<ParkedId, Failure> {
         PARK.time(|| self.park_now(stay, again, parked))
     }
 
-    fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
         TAKE.time(|| self.take_now(principal, id))
     }
 
@@ -167,7 +167,7 @@ impl Parking for MemoryParking {
         let now = self.clock.monotonic();
         let seen = |place: &Place| ParkedCall {
             number: place.number,
-            stay: place.stay.clone(),
+            details: place.stay.clone(),
             age: now.saturating_sub(place.since),
             left: place.until.saturating_sub(now),
         };
@@ -176,7 +176,7 @@ impl Parking for MemoryParking {
         all
     }
 
-    fn stop(&self, which: &dyn Fn(u64, &Stay) -> bool) -> usize {
+    fn stop(&self, which: &dyn Fn(u64, &ParkedCallDetails) -> bool) -> usize {
         self.drop_those(|place| which(place.number, &place.stay))
     }
 }
@@ -203,12 +203,12 @@ mod tests {
     use super::*;
     use crate::fake::{FakeClock, FakeRandom, principal};
 
-    fn call() -> Parked {
-        Parked::new(Reply::ended(Failure::internal("over")))
+    fn call() -> ParkedReply {
+        ParkedReply::new(Reply::ended(Failure::internal("over")))
     }
 
-    fn of(principal: &Principal) -> Stay {
-        Stay {
+    fn of(principal: &Principal) -> ParkedCallDetails {
+        ParkedCallDetails {
             principal: principal.clone(),
             request: RequestName::from_bits(7),
             endpoint: EndpointId::new("/mcp"),

@@ -14,15 +14,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::Principal;
 use weir_core::port::{
-    Clock, Expect, Fut, Record, RecordKey, RecordKind, Records, StoreError, Written,
+    Clock, Fut, RecordKey, RecordKind, RecordStore, StoreError, StoredRecord, WriteCondition,
+    WriteOutcome,
 };
-use weir_core::telemetry::Operation;
+use weir_core::telemetry::StoreOperation;
 
 use crate::lock;
 
-static LOAD: Operation = Operation::new("records", "load");
-static STORE: Operation = Operation::new("records", "store");
-static REMOVE: Operation = Operation::new("records", "remove");
+static LOAD: StoreOperation = StoreOperation::new("records", "load");
+static STORE: StoreOperation = StoreOperation::new("records", "store");
+static REMOVE: StoreOperation = StoreOperation::new("records", "remove");
 
 /// Enough that two cores rarely meet at one, few enough that walking all of them is cheap.
 const SHARDS: usize = 64;
@@ -182,7 +183,7 @@ impl MemoryRecords {
         &self.shards[self.hasher.hash_one(name) as usize % SHARDS]
     }
 
-    fn load_now(&self, key: &RecordKey, touch: Option<Duration>) -> Option<Record> {
+    fn load_now(&self, key: &RecordKey, touch: Option<Duration>) -> Option<StoredRecord> {
         let now = self.now();
         let name = name_of(key);
         let mut shard = lock(self.shard(&name));
@@ -190,7 +191,7 @@ impl MemoryRecords {
             .entries
             .get_mut(&name)
             .filter(|entry| entry.ends > now)?;
-        let record = Record {
+        let record = StoredRecord {
             value: Bytes::copy_from_slice(&entry.value),
             version: entry.version,
         };
@@ -210,8 +211,8 @@ impl MemoryRecords {
         key: &RecordKey,
         value: &[u8],
         ttl: Duration,
-        expect: Expect,
-    ) -> Result<Written, StoreError> {
+        expect: WriteCondition,
+    ) -> Result<WriteOutcome, StoreError> {
         if value.len() > LONGEST {
             return Err(StoreError(format!(
                 "a value of {} bytes is longer than {LONGEST}",
@@ -221,7 +222,7 @@ impl MemoryRecords {
         let now = self.now();
         let ends = now.saturating_add(millis(ttl));
         let name = name_of(key);
-        if expect == Expect::Absent && self.reserve(&key.principal).is_err() {
+        if expect == WriteCondition::Absent && self.reserve(&key.principal).is_err() {
             self.sweep(now);
             if let Err(full) = self.reserve(&key.principal) {
                 return Ok(full);
@@ -233,17 +234,17 @@ impl MemoryRecords {
             .get(&name)
             .map(|entry| (entry.version, entry.ends > now));
         let fits = match (expect, there) {
-            (Expect::Absent, None | Some((_, false))) => true,
-            (Expect::Version(wanted), Some((version, true))) => wanted == version,
+            (WriteCondition::Absent, None | Some((_, false))) => true,
+            (WriteCondition::Version(wanted), Some((version, true))) => wanted == version,
             _ => false,
         };
         // A slot was reserved for a new record; if one existed (expired or not), the slot is not
         // needed.
-        let unneeded = expect == Expect::Absent && there.is_some();
+        let unneeded = expect == WriteCondition::Absent && there.is_some();
         let written = if fits {
-            Written::Yes(shard.put(name, &key.principal, value, ends))
+            WriteOutcome::Stored(shard.put(name, &key.principal, value, ends))
         } else {
-            Written::Conflict
+            WriteOutcome::Conflict
         };
         drop(shard);
         if unneeded {
@@ -274,7 +275,7 @@ impl MemoryRecords {
 
     /// Reserves a slot for one more record of the principal; returns the exceeded limit as the
     /// error.
-    fn reserve(&self, principal: &Principal) -> Result<(), Written> {
+    fn reserve(&self, principal: &Principal) -> Result<(), WriteOutcome> {
         let total = self.total.load(Ordering::Relaxed);
         let room = |alive: usize| (alive < total).then_some(alive + 1);
         if self
@@ -282,7 +283,7 @@ impl MemoryRecords {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
             .is_err()
         {
-            return Err(Written::Full);
+            return Err(WriteOutcome::Full);
         }
         if principal.is_anonymous() {
             return Ok(());
@@ -298,7 +299,7 @@ impl MemoryRecords {
             owned.remove(principal.digest());
         }
         self.alive.fetch_sub(1, Ordering::Relaxed);
-        Err(Written::OwnerFull)
+        Err(WriteOutcome::OwnerFull)
     }
 
     fn release(&self, principal: &Principal) {
@@ -387,12 +388,12 @@ impl Shard {
     }
 }
 
-impl Records for MemoryRecords {
+impl RecordStore for MemoryRecords {
     fn load<'a>(
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<Record>, StoreError>> {
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
         Box::pin(std::future::ready(Ok(
             LOAD.time(|| self.load_now(key, touch))
         )))
@@ -403,8 +404,8 @@ impl Records for MemoryRecords {
         key: &'a RecordKey,
         value: Bytes,
         ttl: Duration,
-        expect: Expect,
-    ) -> Fut<'a, Result<Written, StoreError>> {
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(std::future::ready(
             STORE.time(|| self.store_now(key, &value, ttl, expect)),
         ))

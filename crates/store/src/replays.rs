@@ -9,16 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::SessionKey;
-use weir_core::port::{Clock, Fut, Replay, Replays, StoreError, StreamKey};
-use weir_core::telemetry::{Operation, instruments};
+use weir_core::port::{Clock, Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
+use weir_core::telemetry::{StoreOperation, instruments};
 
 use crate::lock;
 
 /// The memory of an event beside its bytes.
 const OVERHEAD: usize = 96;
 
-static CHANGE: Operation = Operation::new("replays", "change");
-static READ: Operation = Operation::new("replays", "read");
+static CHANGE: StoreOperation = StoreOperation::new("replays", "change");
+static READ: StoreOperation = StoreOperation::new("replays", "read");
 
 /// The limits of the replay logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,7 +289,7 @@ impl Kept {
     }
 }
 
-impl Replays for MemoryReplays {
+impl ReplayLog for MemoryReplays {
     fn begin(&self, key: StreamKey) -> bool {
         if self.per_session.load(Ordering::Relaxed) <= OVERHEAD {
             return false;
@@ -309,7 +309,7 @@ impl Replays for MemoryReplays {
         true
     }
 
-    fn keep(&self, key: StreamKey, seq: u64, text: Bytes) {
+    fn append(&self, key: StreamKey, seq: u64, text: Bytes) {
         self.keep_since(key, seq, text, self.clock.monotonic());
     }
 
@@ -330,7 +330,11 @@ impl Replays for MemoryReplays {
         });
     }
 
-    fn after(&self, key: StreamKey, seq: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
+    fn events_after(
+        &self,
+        key: StreamKey,
+        seq: u64,
+    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
         let found = READ.time(|| {
             let kept = lock(&self.kept);
             let session = kept.sessions.get(&key.session)?;
@@ -339,15 +343,15 @@ impl Replays for MemoryReplays {
                 .events
                 .iter()
                 .filter(|event| event.stream == key.stream && event.seq > seq);
-            Some(Replay {
+            Some(ReplayedEvents {
                 events: own.map(|event| (event.seq, event.text.clone())).collect(),
-                over: stream.over,
+                is_ended: stream.over,
             })
         });
         Box::pin(std::future::ready(Ok(found)))
     }
 
-    fn moves(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
+    fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
         let kept = lock(&self.kept);
         kept.sessions
             .get(&key.session)?
@@ -389,15 +393,15 @@ mod tests {
     }
 
     async fn after(replays: &MemoryReplays, key: StreamKey, seq: u64) -> Option<(Vec<u64>, bool)> {
-        let replay = replays.after(key, seq).await.unwrap()?;
+        let replay = replays.events_after(key, seq).await.unwrap()?;
         Some((
             replay.events.iter().map(|(seq, _)| *seq).collect(),
-            replay.over,
+            replay.is_ended,
         ))
     }
 
     fn write(replays: &MemoryReplays, key: StreamKey, seqs: std::ops::RangeInclusive<u64>) {
-        seqs.for_each(|seq| replays.keep(key, seq, Bytes::from(vec![b'x'; 900])));
+        seqs.for_each(|seq| replays.append(key, seq, Bytes::from(vec![b'x'; 900])));
     }
 
     #[tokio::test]
@@ -423,7 +427,7 @@ mod tests {
         );
         assert_eq!(after(&replays, key(2, 2), 0).await, None);
         assert_eq!(after(&replays, key(3, 1), 0).await, None);
-        replays.keep(key(3, 1), 1, Bytes::new());
+        replays.append(key(3, 1), 1, Bytes::new());
         assert_eq!(
             after(&replays, key(3, 1), 0).await,
             None,
@@ -512,9 +516,9 @@ mod tests {
     #[tokio::test]
     async fn whoever_follows_a_stream_hears_of_its_events_and_its_end() {
         let (_, replays) = replays(ReplayCaps::default());
-        assert!(replays.moves(key(1, 1)).is_none());
+        assert!(replays.watch_events(key(1, 1)).is_none());
         replays.begin(key(1, 1));
-        let mut moves = replays.moves(key(1, 1)).unwrap();
+        let mut moves = replays.watch_events(key(1, 1)).unwrap();
         write(&replays, key(1, 1), 1..=1);
         moves.changed().await.unwrap();
         replays.end(key(1, 1));

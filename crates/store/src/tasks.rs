@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Clock, KeptTask, TaskBook};
-use weir_core::telemetry::Operation;
+use weir_core::telemetry::StoreOperation;
 use weir_core::{EndpointId, Principal};
 
 use crate::lock;
 
-static ENTER: Operation = Operation::new("tasks", "enter");
-static FIND: Operation = Operation::new("tasks", "find");
+static ENTER: StoreOperation = StoreOperation::new("tasks", "enter");
+static FIND: StoreOperation = StoreOperation::new("tasks", "find");
 
 /// The limits of stored tasks and their states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

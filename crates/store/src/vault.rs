@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_core::Principal;
-use weir_core::port::{Clock, Fut, StoreError, Vault};
+use weir_core::port::{Clock, CredentialVault, Fut, StoreError};
 
 use crate::lock;
 
@@ -81,7 +81,7 @@ impl MemoryVault {
     }
 }
 
-impl Vault for MemoryVault {
+impl CredentialVault for MemoryVault {
     fn open<'a>(
         &'a self,
         principal: &'a Principal,

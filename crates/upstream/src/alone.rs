@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use weir_core::bell::Ring;
-use weir_core::reply::Event;
+use weir_core::reply::ReplyEvent;
+use weir_core::session_notifier::SessionMessage;
 use weir_core::{CapabilityClass, SessionKey};
 use weir_era::hop::{self, Heard};
 use weir_wire::method::Method;
@@ -132,7 +132,7 @@ impl Alone {
             _ => return None,
         };
         let ask = match self.asking.ask(&self.client.site, *lifted, None) {
-            Ok(Event::Ask(ask)) => ask,
+            Ok(ReplyEvent::Ask(ask)) => ask,
             Ok(_) => return None,
             Err(refusal) => return Some(refusal),
         };
@@ -140,7 +140,7 @@ impl Alone {
             .client
             .site
             .bells
-            .ring(&session, Ring::Ask(ask))
+            .notify(&session, SessionMessage::Ask(ask))
             .err()?;
         // The client has no stream on which it could be asked outside of its calls.
         self.asking.withdraw(&request.id);
@@ -158,9 +158,10 @@ impl Alone {
             scan::find(params, "elicitationId").and_then(|range| scan::string(&params[range]));
         if let Some(name) = name.filter(|_| self.client.class.has(CapabilityClass::ELICITATION_URL))
         {
-            let ring = Ring::Visited(self.client.site.id.clone(), (*name).into());
+            let ring =
+                SessionMessage::ElicitationComplete(self.client.site.id.clone(), (*name).into());
             // A client without a stream sees it when it comes back to the page or calls again.
-            let _unheard = self.client.site.bells.ring(&session, ring);
+            let _unheard = self.client.site.bells.notify(&session, ring);
         }
     }
 }

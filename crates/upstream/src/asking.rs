@@ -4,9 +4,9 @@
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use weir_core::ask::{Ask, Hearing, Word};
-use weir_core::budget::Reservation;
-use weir_core::reply::Event;
+use weir_core::budget::ByteReservation;
+use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion};
+use weir_core::reply::ReplyEvent;
 use weir_era::asks::{self, Lifted};
 use weir_wire::method::Method;
 use weir_wire::{Request, RequestId, Revision};
@@ -30,8 +30,8 @@ struct Open {
     id: RequestId,
     method: Method,
     token: Option<Bytes>,
-    hearing: Hearing,
-    _reservation: Reservation,
+    hearing: AnswerReceiver,
+    _reservation: ByteReservation,
     bytes: usize,
     /// The question as it came on a channel that several calls share: it may be meant for another
     /// call.
@@ -54,7 +54,7 @@ impl Asking {
         site: &Site,
         lifted: Lifted,
         shared: Option<Request>,
-    ) -> Result<Event, Bytes> {
+    ) -> Result<ReplyEvent, Bytes> {
         let Lifted {
             id,
             mut question,
@@ -74,7 +74,7 @@ impl Asking {
             question.params = Bytes::copy_from_slice(&question.params);
         }
         let method = question.method;
-        let (mut ask, hearing) = Ask::new(question, site.id.clone());
+        let (mut ask, hearing) = PendingQuestion::new(question, site.id.clone());
         ask.wants_progress = token.is_some();
         ask.elicitation = elicitation;
         self.open.push(Open {
@@ -86,7 +86,7 @@ impl Asking {
             bytes,
             shared,
         });
-        Ok(Event::Ask(Box::new(ask)))
+        Ok(ReplyEvent::Ask(Box::new(ask)))
     }
 
     /// Withdraws a question that the server no longer waits for.
@@ -108,9 +108,9 @@ impl Asking {
         let revision = self.revision;
         self.open.retain_mut(|open| {
             loop {
-                match open.hearing.poll_word(cx) {
+                match open.hearing.poll_event(cx) {
                     Poll::Pending => return true,
-                    Poll::Ready(Word::Progress(params)) => {
+                    Poll::Ready(AnswerEvent::Progress(params)) => {
                         if let Some(report) = open
                             .token
                             .as_ref()
@@ -119,11 +119,11 @@ impl Asking {
                             tell(report);
                         }
                     }
-                    Poll::Ready(Word::Answer(outcome)) => {
+                    Poll::Ready(AnswerEvent::Answer(outcome)) => {
                         tell(asks::response(revision, &open.id, open.method, outcome));
                         return false;
                     }
-                    Poll::Ready(Word::Nothing) => {
+                    Poll::Ready(AnswerEvent::NoAnswer) => {
                         tell(asks::unanswered(&open.id));
                         return false;
                     }

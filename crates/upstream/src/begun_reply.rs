@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::task::{Context, Poll};
 
-use weir_core::reply::{End, Event, Payload, Reply, ReplySource};
+use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplySource};
 
 /// Reads a source up to its first event. Dropping the future drops the source.
 #[expect(
@@ -14,7 +14,7 @@ pub(crate) fn begun(mut source: impl ReplySource + 'static) -> impl Future<Outpu
     async move {
         match poll_fn(|cx| source.poll_event(cx)).await {
             // A reply that is over needs its source no more; a result that streams does.
-            Event::End(end) if !matches!(end, End::Complete(Payload::Stream(_))) => {
+            ReplyEvent::End(end) if !matches!(end, ReplyEnd::Complete(Payload::Stream(_))) => {
                 Reply::ended(end)
             }
             first => Reply::live(Begun {
@@ -27,12 +27,12 @@ pub(crate) fn begun(mut source: impl ReplySource + 'static) -> impl Future<Outpu
 
 /// A source and its first event.
 struct Begun<S> {
-    first: Option<Event>,
+    first: Option<ReplyEvent>,
     source: S,
 }
 
 impl<S: ReplySource> ReplySource for Begun<S> {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         match self.first.take() {
             Some(event) => Poll::Ready(event),
             None => self.source.poll_event(cx),

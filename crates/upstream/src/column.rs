@@ -18,9 +18,9 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use tokio::sync::OwnedSemaphorePermit;
 use weir_core::port::Fut;
-use weir_core::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
+use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::Outbound;
+use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::Proof;
 
@@ -34,7 +34,7 @@ const HANDOVER: Duration = Duration::from_millis(100);
 
 /// Makes a call. Returns the reply once its first event is known, or after [`PATIENCE`]. Dropping
 /// the future or the reply cancels the call at the server.
-pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
+pub(crate) async fn call(server: Arc<Server>, outbound: OutboundCall) -> Reply {
     let limits = Limits::new(outbound.deadlines);
     let mut running: Fut<'static, Reply> =
         Box::pin(bound(server.clone(), server.at_border(outbound)));
@@ -53,7 +53,7 @@ enum Waiting {
 }
 
 impl ReplySource for Waiting {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
             match self {
                 Self::Call(running) => *self = Self::Reply(ready!(running.as_mut().poll(cx))),
@@ -64,10 +64,10 @@ impl ReplySource for Waiting {
 }
 
 /// Polls the next event. Reading a reply after its end is an internal error.
-pub(crate) fn next(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<Event> {
+pub(crate) fn next(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
     reply.poll_next(cx).map(|event| {
         event.unwrap_or_else(|| {
-            Event::End(Failure::internal("a reply was read on after its end").into())
+            ReplyEvent::End(Failure::internal("a reply was read on after its end").into())
         })
     })
 }
@@ -75,7 +75,7 @@ pub(crate) fn next(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<Event> {
 /// Limits the calls in flight. Calls do not queue here: fairness between callers is decided before.
 /// A call that follows directly on the end of another waits shortly, until that one's permit is
 /// returned.
-async fn bound(server: Arc<Server>, outbound: Outbound) -> Reply {
+async fn bound(server: Arc<Server>, outbound: OutboundCall) -> Reply {
     let place = match server.places.clone().try_acquire_owned() {
         Ok(place) => Some(place),
         Err(_) => {
@@ -105,14 +105,16 @@ struct Placed {
 }
 
 impl ReplySource for Placed {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         match ready!(next(&mut self.reply, cx)) {
-            Event::End(End::Complete(Payload::Stream(source))) => {
+            ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(source))) => {
                 let placed = PlacedPayload {
                     source,
                     _place: self.place.take(),
                 };
-                Poll::Ready(Event::End(End::Complete(Payload::Stream(Box::new(placed)))))
+                Poll::Ready(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(
+                    Box::new(placed),
+                ))))
             }
             event => Poll::Ready(event),
         }
@@ -134,7 +136,7 @@ impl PayloadSource for PlacedPayload {
 /// has the proofs that were taken before.
 pub(crate) async fn attempts(
     server: &Server,
-    outbound: &Outbound,
+    outbound: &OutboundCall,
     used: &mut Vec<Proof>,
 ) -> Result<Reply, Refusal> {
     loop {
@@ -154,7 +156,7 @@ pub(crate) async fn attempts(
 /// Applies the circuit breaker: while it is open, one call a second reaches the server.
 async fn guarded(
     server: &Server,
-    outbound: &Outbound,
+    outbound: &OutboundCall,
     again: Option<Proof>,
 ) -> Result<Reply, Refusal> {
     server.breaker.admit(server.site.now()).map_err(|wait| {

@@ -14,9 +14,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 use weir_core::Failure;
-use weir_core::ask::Waiting;
-use weir_core::reply::{End, Event, NoteKind, Payload, PayloadSource, Reply, ReplySource};
-use weir_core::upstream::Deadlines;
+use weir_core::question::QuestionWait;
+use weir_core::reply::{
+    NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource,
+};
+use weir_core::upstream::CallDeadlines;
 
 use crate::column;
 use crate::server::Server;
@@ -45,7 +47,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    pub(crate) fn new(deadlines: Deadlines) -> Self {
+    pub(crate) fn new(deadlines: CallDeadlines) -> Self {
         let now = Instant::now();
         Self {
             idle: deadlines.idle,
@@ -83,7 +85,7 @@ struct Timer<S> {
     limits: Limits,
     sleep: Pin<Box<Sleep>>,
     /// The questions of the client that are open or were answered since the last look.
-    asked: Vec<Waiting>,
+    asked: Vec<QuestionWait>,
 }
 
 impl<S: Called> Timer<S> {
@@ -123,9 +125,9 @@ struct Held<S> {
 }
 
 impl<S: Called + 'static> ReplySource for Held<S> {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         let (Some(reply), Some(timer)) = (&mut self.reply, &mut self.timer) else {
-            return Poll::Ready(Event::End(
+            return Poll::Ready(ReplyEvent::End(
                 Failure::internal("a reply was read after its end").into(),
             ));
         };
@@ -133,31 +135,31 @@ impl<S: Called + 'static> ReplySource for Held<S> {
         if timer.limits.end <= Instant::now() {
             let failure = timer.server.timed_out(true);
             self.reply = None;
-            return Poll::Ready(Event::End(failure.into()));
+            return Poll::Ready(ReplyEvent::End(failure.into()));
         }
         if let Poll::Ready(event) = column::next(reply, cx) {
             // Only the mark is moved: the timer itself is set anew when it fires.
-            if !matches!(&event, Event::Note(note) if note.kind == NoteKind::Waiting) {
+            if !matches!(&event, ReplyEvent::Note(note) if note.kind == NoteKind::StillWorking) {
                 timer.limits.lived();
             }
             return Poll::Ready(match event {
-                Event::Ask(ask) => {
+                ReplyEvent::Ask(ask) => {
                     timer.asked.push(ask.waiting());
-                    Event::Ask(ask)
+                    ReplyEvent::Ask(ask)
                 }
-                Event::End(End::Complete(Payload::Stream(source))) => {
+                ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(source))) => {
                     let held = HeldPayload {
                         source: Some(source),
                         timer: self.timer.take(),
                     };
-                    Event::End(End::Complete(Payload::Stream(Box::new(held))))
+                    ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(Box::new(held))))
                 }
                 event => event,
             });
         }
         let failure = std::task::ready!(timer.poll_expired(cx));
         self.reply = None;
-        Poll::Ready(Event::End(failure.into()))
+        Poll::Ready(ReplyEvent::End(failure.into()))
     }
 }
 
@@ -190,7 +192,7 @@ mod tests {
     use bytes::Bytes;
     use futures_util::stream;
     use weir_core::FailureKind;
-    use weir_core::reply::Note;
+    use weir_core::reply::ReplyNote;
 
     use super::*;
 
@@ -205,8 +207,8 @@ mod tests {
     const IDLE: Duration = Duration::from_millis(100);
     const HARD: Duration = Duration::from_millis(1050);
 
-    fn note(kind: NoteKind) -> Event {
-        Event::Note(Note {
+    fn note(kind: NoteKind) -> ReplyEvent {
+        ReplyEvent::Note(ReplyNote {
             kind,
             params: Bytes::from_static(b"{}"),
         })
@@ -216,14 +218,18 @@ mod tests {
     fn saying(kind: NoteKind, every: Duration, times: usize) -> Reply {
         let events = stream::unfold(times, move |left| async move {
             tokio::time::sleep(every).await;
-            let end = || Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{}"))));
+            let end = || {
+                ReplyEvent::End(ReplyEnd::Complete(Payload::Whole(Bytes::from_static(
+                    b"{}",
+                ))))
+            };
             Some((
                 if left == 0 { end() } else { note(kind) },
                 left.saturating_sub(1),
             ))
         });
-        let events: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> = Box::pin(events);
-        let deadlines = Deadlines {
+        let events: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> = Box::pin(events);
+        let deadlines = CallDeadlines {
             connect: IDLE,
             idle: IDLE,
             hard: HARD,
@@ -240,8 +246,8 @@ mod tests {
         let mut notes = 0;
         loop {
             match reply.next().await {
-                Some(Event::Note(_)) => notes += 1,
-                Some(Event::End(End::Failed(failure))) => {
+                Some(ReplyEvent::Note(_)) => notes += 1,
+                Some(ReplyEvent::End(ReplyEnd::Failed(failure))) => {
                     return (notes, Err(failure.message().to_owned()));
                 }
                 _ => return (notes, Ok(())),
@@ -269,7 +275,7 @@ mod tests {
             (10, Err("whole".to_owned()))
         );
         assert_eq!(
-            outcome(saying(NoteKind::Waiting, IDLE * 2 / 3, 5)).await,
+            outcome(saying(NoteKind::StillWorking, IDLE * 2 / 3, 5)).await,
             (1, Err("idle".to_owned())),
             "no life"
         );
@@ -286,15 +292,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a12_a_client_that_reads_slowly_has_no_more_time_than_others() {
-        let deadlines = Deadlines {
+        let deadlines = CallDeadlines {
             connect: IDLE,
             idle: IDLE,
             hard: HARD,
         };
         let limits = || Limits::new(deadlines);
-        let ended = Reply::ended(End::Complete(Payload::Stream(Box::new(Endless))));
+        let ended = Reply::ended(ReplyEnd::Complete(Payload::Stream(Box::new(Endless))));
         let mut reply = hold(Arc::new(Nobody), limits(), ended);
-        let Some(Event::End(End::Complete(Payload::Stream(mut source)))) = reply.next().await
+        let Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) =
+            reply.next().await
         else {
             panic!()
         };
@@ -308,12 +315,12 @@ mod tests {
             tokio::time::sleep(HARD / 3).await;
         };
         assert_eq!((chunks, failure.message()), (3, "whole"));
-        let notes: Vec<Event> = (0..100).map(|_| note(NoteKind::Progress)).collect();
-        let notes: Pin<Box<dyn futures_core::Stream<Item = Event> + Send>> =
+        let notes: Vec<ReplyEvent> = (0..100).map(|_| note(NoteKind::Progress)).collect();
+        let notes: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> =
             Box::pin(stream::iter(notes));
         let mut reply = hold(Arc::new(Nobody), limits(), Reply::live(notes));
         let mut told = 0;
-        while let Some(Event::Note(_)) = reply.next().await {
+        while let Some(ReplyEvent::Note(_)) = reply.next().await {
             told += 1;
             tokio::time::sleep(HARD / 3).await;
         }

@@ -11,10 +11,10 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use weir_core::upstream::ExportedSession;
+use weir_core::upstream::HandoverSession;
 
 /// The most descriptors that go with one byte.
-pub const MOST: usize = ExportedSession::MOST_DESCRIPTORS;
+pub const MOST: usize = HandoverSession::MOST_DESCRIPTORS;
 
 /// Sends one byte with these descriptors: at most [`MOST`].
 ///

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
-use weir_core::bell::Bells;
 use weir_core::catalog::SessionListTable;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Post, Random};
-use weir_core::upstream::{Deadlines, Upstream};
+use weir_core::port::{
+    Clock, DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut, Random,
+};
+use weir_core::session_notifier::SessionNotifier;
+use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_core::{Budgets, Failure};
 use weir_wire::write::ObjectWriter;
 
@@ -33,7 +35,7 @@ pub struct Ports {
     /// Unguessable bytes, for jitter.
     pub random: Arc<dyn Random>,
     /// The notifiers of client sessions, for messages of servers outside of calls.
-    pub bells: Arc<Bells>,
+    pub bells: Arc<SessionNotifier>,
     /// The known lists of single sessions.
     pub session_lists: Arc<SessionListTable>,
     /// The process that starts stdio servers and ends them with weir.
@@ -134,7 +136,7 @@ impl Factory {
                     .http(&settings, connect)
                     .map_err(|why| BuildError { id, why })?;
                 let credentials = settings.auth.map(|auth| {
-                    let fetch: Arc<dyn Fetch> = self.fetcher.clone();
+                    let fetch: Arc<dyn DocumentFetcher> = self.fetcher.clone();
                     Credentials::new(&site, http.clone(), fetch, *auth)
                 });
                 Line::Http(Box::new(HttpServer::new(
@@ -159,9 +161,9 @@ impl Factory {
     ///
     /// # Errors
     /// The certificate file in the settings is not usable.
-    pub fn poster(&self, settings: &HttpSettings) -> Result<Arc<dyn Post>, TlsError> {
+    pub fn poster(&self, settings: &HttpSettings) -> Result<Arc<dyn DocumentPoster>, TlsError> {
         Ok(Arc::new(Poster(
-            self.http(settings, Deadlines::LIST.connect)?,
+            self.http(settings, CallDeadlines::LIST.connect)?,
         )))
     }
 
@@ -176,8 +178,8 @@ impl Factory {
     }
 }
 
-impl Fetch for Factory {
-    fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
+impl DocumentFetcher for Factory {
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
         self.fetcher.fetch(ask)
     }
 }

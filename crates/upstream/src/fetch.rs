@@ -11,8 +11,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::client::legacy::ResponseFuture;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::GaiResolver;
-use weir_core::port::{Ask, Fetch, Fetched, Fut, NamedBy};
-use weir_core::upstream::Deadlines;
+use weir_core::port::{DocumentFetcher, FetchRequest, FetchResponse, Fut, UrlSource};
+use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 
 use crate::guard::{self, Checked, Guarded};
@@ -37,7 +37,7 @@ impl Fetcher {
     /// Makes a fetcher that trusts `roots` and has `agent` as its user agent. Connects with the
     /// first request.
     pub(crate) fn new(agent: HeaderValue, roots: &Roots) -> Self {
-        let connect = Deadlines::LIST.connect;
+        let connect = CallDeadlines::LIST.connect;
         let clients = roots.config(None).map(|tls| Clients {
             operator: pooled(tcp(GaiResolver::new()), tls.clone(), connect),
             outsider: pooled(
@@ -49,7 +49,7 @@ impl Fetcher {
         Self { agent, clients }
     }
 
-    async fn document(&self, ask: Ask<'_>) -> Result<Fetched, Failure> {
+    async fn document(&self, ask: FetchRequest<'_>) -> Result<FetchResponse, Failure> {
         let response = self.send(&ask)?.await;
         let response = response.map_err(|error| {
             unavailable("The document's server cannot be reached").because(error)
@@ -59,7 +59,7 @@ impl Fetcher {
             .collect()
             .await
         {
-            Ok(body) => Ok(Fetched {
+            Ok(body) => Ok(FetchResponse {
                 status,
                 max_age,
                 body: body.to_bytes(),
@@ -72,14 +72,14 @@ impl Fetcher {
         }
     }
 
-    fn send(&self, ask: &Ask<'_>) -> Result<ResponseFuture, Failure> {
+    fn send(&self, ask: &FetchRequest<'_>) -> Result<ResponseFuture, Failure> {
         let no_tls = |error: &TlsError| {
             unavailable("The document cannot be fetched").because(error.to_string())
         };
         let clients = self.clients.as_ref().map_err(no_tls)?;
-        match ask.named_by {
-            NamedBy::Operator => Ok(clients.operator.request(self.request(ask, ask.url)?)),
-            NamedBy::Outsider => {
+        match ask.url_source {
+            UrlSource::Operator => Ok(clients.operator.request(self.request(ask, ask.url)?)),
+            UrlSource::Outsider => {
                 let refused = |why| unavailable("The document's URL is not opened").because(why);
                 let url = guard::target(ask.url).map_err(refused)?;
                 Ok(clients.outsider.request(self.request(ask, &url)?))
@@ -87,7 +87,7 @@ impl Fetcher {
         }
     }
 
-    fn request(&self, ask: &Ask<'_>, url: &str) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(&self, ask: &FetchRequest<'_>, url: &str) -> Result<Request<Full<Bytes>>, Failure> {
         let mut request = match ask.form {
             None => Request::new(Full::default()),
             Some(form) => {
@@ -118,10 +118,10 @@ impl Fetcher {
     }
 }
 
-impl Fetch for Fetcher {
-    fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
+impl DocumentFetcher for Fetcher {
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
         Box::pin(async move {
-            match tokio::time::timeout(ask.within, self.document(ask)).await {
+            match tokio::time::timeout(ask.timeout, self.document(ask)).await {
                 Ok(document) => document,
                 Err(_) => Err(Failure::new(
                     FailureKind::TimedOut,

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
-use weir_core::budget::{BudgetOwner, ByteBudget, Reservation};
+use weir_core::budget::{BudgetOwner, ByteBudget, ByteReservation};
 use weir_wire::{Limits, Message, Request};
 
 /// The most notifications kept for a call with a slow client. Beyond this the oldest is dropped.
@@ -26,7 +26,7 @@ pub(crate) struct Inbox {
 
 #[derive(Debug, Default)]
 struct Arrived {
-    messages: VecDeque<(Message, Option<Reservation>)>,
+    messages: VecDeque<(Message, Option<ByteReservation>)>,
     /// The bytes of notifications and questions.
     bytes: usize,
     /// True once the response has come. A request has one response, and it is never dropped.
@@ -117,7 +117,7 @@ impl Inbox {
         waiting.into_iter().filter_map(question).collect()
     }
 
-    fn reserve(&self, arrived: &Arrived, size: usize) -> Option<Reservation> {
+    fn reserve(&self, arrived: &Arrived, size: usize) -> Option<ByteReservation> {
         if arrived.bytes + size > MOST_BYTES {
             return None;
         }

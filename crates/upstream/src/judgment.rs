@@ -1,8 +1,8 @@
 //! Classification of a whole result for the call that it answers.
 
 use bytes::Bytes;
-use weir_core::call::AsTask;
-use weir_core::reply::{End, Payload};
+use weir_core::call::TaskMode;
+use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::{Call, CapabilityClass, Failure, FailureKind};
 use weir_era::hop::{Ear, Ending, Tongue};
 use weir_era::tasks;
@@ -51,7 +51,7 @@ impl Listener {
             && if tongue.revision().is_modern() {
                 declared.has(CapabilityClass::TASKS)
             } else {
-                matches!(call.as_task, AsTask::Wanted { .. })
+                matches!(call.task_mode, TaskMode::Wanted { .. })
             }
     }
 
@@ -64,16 +64,19 @@ impl Listener {
 }
 
 /// Classifies a whole result as an end of the call.
-pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
+pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> ReplyEnd {
     if listener.whole && result.len() > site.hold.per_call() {
         return too_large(site).into();
     }
     match listener.tongue.ending(&result) {
         Ending::Complete if listener.task && !listener.tongue.revision().is_modern() => {
-            tasks::created(&result).map_or_else(|| End::Complete(Payload::Whole(result)), End::Task)
+            tasks::created(&result).map_or_else(
+                || ReplyEnd::Complete(Payload::Whole(result)),
+                ReplyEnd::Task,
+            )
         }
-        Ending::Complete => End::Complete(Payload::Whole(result)),
-        Ending::Task if listener.task => End::Task(result),
+        Ending::Complete => ReplyEnd::Complete(Payload::Whole(result)),
+        Ending::Task if listener.task => ReplyEnd::Task(result),
         Ending::Task => {
             let text =
                 "The upstream makes a task of a call whose client did not say that it takes one";
@@ -85,7 +88,7 @@ pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> End {
             site.fail(FailureKind::BadAnswer, text).into()
         }
         Ending::InputRequired if listener.tongue.may_ask(listener.class, &result) => {
-            End::InputRequired(Payload::Whole(result))
+            ReplyEnd::InputRequired(Payload::Whole(result))
         }
         Ending::InputRequired => {
             let text = "The upstream asks for input that the client did not say it can give";

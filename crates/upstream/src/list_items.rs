@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::FailureKind;
-use weir_core::catalog::plain;
+use weir_core::catalog::sanitize_text;
 use weir_wire::Incoming;
 use weir_wire::message::MessageError;
 use weir_wire::scan::{self, Limits, ScanErrorKind};
@@ -41,7 +41,7 @@ pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incomi
     let incoming = Incoming::parse(rest, limits).map_err(|_| error)?;
     for name in names {
         site.dropped("bad_list_item");
-        let item = name.as_deref().map(|name| plain(name, 64));
+        let item = name.as_deref().map(|name| sanitize_text(name, 64));
         let text =
             "An item of its list was left out: it is nested too deeply, or has too long a number";
         site.note_error(&site.fail(

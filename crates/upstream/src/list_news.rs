@@ -2,7 +2,7 @@
 
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
-use weir_core::upstream::{Kinds, ListKind};
+use weir_core::upstream::{ListKind, ListKinds};
 
 /// Notifications received so far, by list, and gaps in which some may have been lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) struct ListNews {
 
 impl ListNews {
     /// Counts a notification about these lists. An empty set counts as a gap.
-    pub(crate) fn tell(&mut self, kinds: Kinds) {
+    pub(crate) fn tell(&mut self, kinds: ListKinds) {
         if kinds.is_empty() {
             self.unknown = self.unknown.wrapping_add(1);
         }
@@ -25,7 +25,7 @@ impl ListNews {
     }
 
     /// The lists with a notification since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Kinds {
+    pub(crate) fn since(&self, before: &Self) -> ListKinds {
         ListKind::ALL
             .into_iter()
             .filter(|kind| self.said[*kind as usize] != before.said[*kind as usize])
@@ -51,7 +51,7 @@ impl ListNewsReader {
     ///
     /// # Errors
     /// The upstream is gone, so that no notification will come.
-    pub(crate) async fn changed(&mut self) -> Result<Kinds, RecvError> {
+    pub(crate) async fn changed(&mut self) -> Result<ListKinds, RecvError> {
         self.news.changed().await?;
         let news = *self.news.borrow_and_update();
         Ok(news.since(&std::mem::replace(&mut self.read, news)))
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn each_list_is_news_once_and_what_is_unknown_is_news_of_none() {
         let (prompts, all) = (
-            Kinds::default().with(ListKind::Prompts),
+            ListKinds::default().with(ListKind::Prompts),
             ListKind::ALL.into_iter().collect(),
         );
         let before = ListNews::default();
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(news.since(&before), prompts);
         assert!(news.since(&news).is_empty());
         let then = news;
-        news.tell(Kinds::default());
+        news.tell(ListKinds::default());
         assert!(news != then && news.since(&then).is_empty());
         news.tell(all);
         assert_eq!(news.since(&then), all);

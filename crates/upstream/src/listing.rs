@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::Failure;
-use weir_core::upstream::{Kinds, ListKind, ListPage};
+use weir_core::upstream::{ListKind, ListKinds, ListPage};
 use weir_era::hop::Tongue;
 use weir_era::lower;
 use weir_wire::splice::Edits;
@@ -38,7 +38,7 @@ pub(crate) fn page(
     };
     let mut page = tongue
         .page(&result, kind.member())
-        .map_err(|failure| failure.at(&site.id))?;
+        .map_err(|failure| failure.with_upstream(&site.id))?;
     if kind == ListKind::Tools {
         page.items
             .retain_mut(|item| has_good_mirrors(site, drop_bad_mirrors, item));
@@ -95,7 +95,7 @@ const UPDATES: &str = "resourceSubscriptions";
 const TASKS: &str = "taskIds";
 
 /// Builds the filter of a subscription to changes of these lists.
-pub(crate) fn wanted(kinds: Kinds) -> Bytes {
+pub(crate) fn wanted(kinds: ListKinds) -> Bytes {
     let mut out = BytesMut::with_capacity(96);
     let mut object = ObjectWriter::new(&mut out);
     for kind in [ListKind::Tools, ListKind::Prompts, ListKind::Resources] {
@@ -156,9 +156,9 @@ fn honoured_names(params: &[u8], member: &str) -> BTreeSet<String> {
 }
 
 /// Returns the lists that an acknowledgment's `params` name as subscribed.
-pub(crate) fn honoured(params: &[u8]) -> Kinds {
+pub(crate) fn honoured(params: &[u8]) -> ListKinds {
     let Some(range) = scan::find(params, "notifications") else {
-        return Kinds::default();
+        return ListKinds::default();
     };
     let honoured = &params[range];
     let is_told = |kind: &ListKind| {

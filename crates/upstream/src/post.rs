@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use http_body_util::{BodyExt, Limited};
-use weir_core::port::{Form, Fut, Post, Posted};
+use weir_core::port::{DocumentPoster, Fut, PostEncoding, PostResponse};
 use weir_core::{Failure, FailureKind};
 
 use crate::streamable::{Http, SendError};
@@ -20,15 +20,15 @@ const CODE: HeaderName = HeaderName::from_static("grpc-status");
 pub(crate) struct Poster(pub(crate) Http);
 
 impl Poster {
-    async fn send(&self, form: Form, document: Bytes) -> Result<Posted, Failure> {
+    async fn send(&self, form: PostEncoding, document: Bytes) -> Result<PostResponse, Failure> {
         let (kind, extra) = match form {
-            Form::Json => ("application/json", (header::ACCEPT, "application/json")),
-            Form::Protobuf => (
+            PostEncoding::Json => ("application/json", (header::ACCEPT, "application/json")),
+            PostEncoding::Protobuf => (
                 "application/x-protobuf",
                 (header::ACCEPT, "application/x-protobuf"),
             ),
             // Every request of gRPC has this header.
-            Form::Grpc => ("application/grpc", (header::TE, "trailers")),
+            PostEncoding::Grpc => ("application/grpc", (header::TE, "trailers")),
         };
         let headers = [(header::CONTENT_TYPE, kind), extra]
             .map(|(name, text)| (name, HeaderValue::from_static(text)));
@@ -50,7 +50,7 @@ impl Poster {
                     .trailers()
                     .and_then(code)
                     .or_else(|| code(&head.headers));
-                Ok(Posted {
+                Ok(PostResponse {
                     status: head.status.as_u16(),
                     code,
                     body: body.to_bytes(),
@@ -69,13 +69,13 @@ fn code(headers: &HeaderMap) -> Option<u16> {
     headers.get(&CODE)?.to_str().ok()?.parse().ok()
 }
 
-impl Post for Poster {
+impl DocumentPoster for Poster {
     fn post(
         &self,
-        form: Form,
+        form: PostEncoding,
         document: Bytes,
         within: Duration,
-    ) -> Fut<'_, Result<Posted, Failure>> {
+    ) -> Fut<'_, Result<PostResponse, Failure>> {
         Box::pin(async move {
             match tokio::time::timeout(within, self.send(form, document)).await {
                 Ok(answer) => answer,

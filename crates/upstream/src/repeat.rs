@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_core::port::Fut;
-use weir_core::reply::{End, Event, NoteKind, Reply, ReplySource};
+use weir_core::reply::{NoteKind, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{ListKind, Outbound};
+use weir_core::upstream::{ListKind, OutboundCall};
 use weir_era::hop::Proof;
 use weir_wire::method::Method;
 
@@ -125,7 +125,7 @@ fn repeats<T>(site: &Site, method: Method, outcome: &Result<T, Refusal>) -> bool
 
 /// Makes a call, and repeats it once if its connection breaks before any part of the response was
 /// forwarded.
-pub(crate) async fn call(server: &Arc<Server>, outbound: Outbound) -> Reply {
+pub(crate) async fn call(server: &Arc<Server>, outbound: OutboundCall) -> Reply {
     server.site.repeats.earn();
     let mut used = Vec::new();
     let first = match attempts(server, &outbound, &mut used).await {
@@ -150,7 +150,7 @@ pub(crate) async fn call(server: &Arc<Server>, outbound: Outbound) -> Reply {
 /// A call that may be made again.
 struct Repeated {
     server: Arc<Server>,
-    outbound: Arc<Outbound>,
+    outbound: Arc<OutboundCall>,
     /// The proofs that earlier attempts were repeated for.
     used: Vec<Proof>,
 }
@@ -158,7 +158,7 @@ struct Repeated {
 impl Repeated {
     /// Makes the call again. `lost` is the end of the first attempt, which is returned if the
     /// second does not reach the server.
-    async fn again(mut self, lost: End) -> Reply {
+    async fn again(mut self, lost: ReplyEnd) -> Reply {
         let mut waited = Duration::ZERO;
         loop {
             let refusal = match attempts(&self.server, &self.outbound, &mut self.used).await {
@@ -171,7 +171,7 @@ impl Repeated {
             // A process that ended is not started again in the same moment.
             let wait = refusal
                 .failure
-                .wait()
+                .retry_delay()
                 .filter(|_| refusal.unasked)
                 .map(|wait| wait.max(SHORTEST_WAIT));
             let Some(wait) = wait.filter(|wait| waited + *wait <= LONGEST_WAIT) else {
@@ -196,7 +196,7 @@ enum Stage {
 }
 
 impl ReplySource for Repeating {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
             let reply = match &mut self.stage {
                 Stage::Calling(calling) => {
@@ -207,18 +207,18 @@ impl ReplySource for Repeating {
             };
             match ready!(next(reply, cx)) {
                 // The client sees no change by it.
-                Event::Note(note) if note.kind == NoteKind::Waiting => {
-                    return Poll::Ready(Event::Note(note));
+                ReplyEvent::Note(note) if note.kind == NoteKind::StillWorking => {
+                    return Poll::Ready(ReplyEvent::Note(note));
                 }
-                Event::End(End::Failed(failure)) if failure.is_connection_lost() => {
+                ReplyEvent::End(ReplyEnd::Failed(failure)) if failure.is_connection_lost() => {
                     let call = self
                         .call
                         .take()
                         .filter(|call| call.server.site.takes_repetition());
                     let Some(call) = call else {
-                        return Poll::Ready(Event::End(End::Failed(failure)));
+                        return Poll::Ready(ReplyEvent::End(ReplyEnd::Failed(failure)));
                     };
-                    self.stage = Stage::Calling(Box::pin(call.again(End::Failed(failure))));
+                    self.stage = Stage::Calling(Box::pin(call.again(ReplyEnd::Failed(failure))));
                 }
                 event => {
                     self.call = None;

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::Semaphore;
-use weir_core::call::{Call, Trace};
+use weir_core::call::{Call, TraceContext};
 use weir_core::names::UpstreamId;
 use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::{
-    ExportedSession, Health, Outbound, Reports, Rings, SessionNews, Updates, Upstream, Watch,
+    ClientSessionChange, HandoverSession, ListWatch, OutboundCall, ProgressReports,
+    ResourceUpdates, TaskNotifications, Upstream, UpstreamHealth,
 };
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::hop::Proof;
@@ -58,7 +59,7 @@ impl Line {
     /// Makes one attempt at a call. `again` is the proof of the attempt before.
     pub(crate) async fn call(
         &self,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
         again: Option<Proof>,
     ) -> Result<Reply, Refusal> {
         match self {
@@ -116,15 +117,15 @@ impl Server {
     }
 
     /// Removes the baggage from the call, unless this server may have it.
-    pub(crate) fn at_border(&self, outbound: Outbound) -> Outbound {
+    pub(crate) fn at_border(&self, outbound: OutboundCall) -> OutboundCall {
         if self.baggage || outbound.call.trace.baggage.is_none() {
             return outbound;
         }
-        let trace = Trace {
+        let trace = TraceContext {
             baggage: None,
             ..outbound.call.trace.clone()
         };
-        Outbound {
+        OutboundCall {
             call: Arc::new(Call {
                 trace,
                 ..(*outbound.call).clone()
@@ -165,7 +166,7 @@ impl Server {
         failure
     }
 
-    async fn open_watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Failure> {
+    async fn open_watch(&self, class: CapabilityClass) -> Result<Box<dyn ListWatch>, Failure> {
         let opened = match &self.line {
             Line::Http(server) => server.watch(class).await,
             Line::Stdio(server) => server.watch(class).await,
@@ -174,7 +175,7 @@ impl Server {
         opened.map_err(|refusal| refusal.failure)
     }
 
-    async fn open_updates(&self) -> Result<Box<dyn Updates>, Failure> {
+    async fn open_updates(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
         let opened = match &self.line {
             Line::Http(server) => server.updates().await,
             Line::Stdio(server) => server.updates().await,
@@ -189,7 +190,7 @@ impl Upstream for Server {
         &self.site.id
     }
 
-    fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
         if tasks::is_about_task(outbound.call.method) {
             return Box::pin(tasks::call(self, outbound));
         }
@@ -199,15 +200,15 @@ impl Upstream for Server {
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
+    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
         Box::pin(async move { self.open_watch(class).await })
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>> {
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async move { self.open_updates().await })
     }
 
-    fn welcome(self: Arc<Self>, outbound: Outbound) {
+    fn open_client_session(self: Arc<Self>, outbound: OutboundCall) {
         // A child is for a principal and not for a session: its first call starts it. A permit
         // keeps many clients that begin at once from opening more connections than calls may.
         let Line::Http(_) = &self.line else { return };
@@ -227,7 +228,10 @@ impl Upstream for Server {
         });
     }
 
-    fn follow(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Option<Rings>> {
+    fn follow_task(
+        self: Arc<Self>,
+        outbound: OutboundCall,
+    ) -> Fut<'static, Option<TaskNotifications>> {
         Box::pin(async move {
             let place = self.followed.clone().try_acquire_owned().ok()?;
             let rings = match &self.line {
@@ -237,11 +241,11 @@ impl Upstream for Server {
             let held = stream::unfold((rings, place), |(mut rings, place)| async move {
                 rings.next().await.map(|()| ((), (rings, place)))
             });
-            Some(Box::pin(held) as Rings)
+            Some(Box::pin(held) as TaskNotifications)
         })
     }
 
-    fn progress(&self, principal: &Principal, native: &str) -> Option<Reports> {
+    fn task_progress(&self, principal: &Principal, native: &str) -> Option<ProgressReports> {
         let ear = self
             .site
             .tracks
@@ -256,14 +260,14 @@ impl Upstream for Server {
         }
     }
 
-    fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         match &self.line {
             Line::Http(server) => server.tell(sessions, news),
             Line::Stdio(server) => server.tell(sessions, news),
         }
     }
 
-    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<ExportedSession>> {
+    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
         Box::pin(async move {
             match &self.line {
                 Line::Http(server) => server.export_sessions(),
@@ -272,7 +276,7 @@ impl Upstream for Server {
         })
     }
 
-    fn import_session(self: Arc<Self>, session: ExportedSession) -> Fut<'static, ()> {
+    fn import_session(self: Arc<Self>, session: HandoverSession) -> Fut<'static, ()> {
         Box::pin(async move {
             match &self.line {
                 Line::Http(server) => server.import_session(&session.description),
@@ -289,7 +293,7 @@ impl Upstream for Server {
         }
     }
 
-    fn health(&self) -> Health {
+    fn health(&self) -> UpstreamHealth {
         let starting = match &self.line {
             Line::Http(_) => None,
             Line::Stdio(server) => server.starting(),
@@ -299,7 +303,7 @@ impl Upstream for Server {
             Line::Http(server) => server.sessions(),
             Line::Stdio(server) => server.processes(),
         };
-        Health {
+        UpstreamHealth {
             revision: self.line.revision(),
             second_revision: self.line.second_revision(),
             down: self.breaker.is_failing(),

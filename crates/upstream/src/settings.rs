@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 use weir_core::CapabilityClass;
 use weir_core::names::UpstreamId;
-use weir_core::upstream::Deadlines;
+use weir_core::upstream::CallDeadlines;
 
 use crate::credential::OAuth;
 
@@ -54,8 +54,8 @@ pub struct OwnDeadlines {
 impl Default for OwnDeadlines {
     fn default() -> Self {
         Self {
-            list: Deadlines::LIST.hard,
-            probe: Deadlines::LIST.hard,
+            list: CallDeadlines::LIST.hard,
+            probe: CallDeadlines::LIST.hard,
         }
     }
 }
@@ -211,7 +211,7 @@ impl Settings {
             visits: true,
             baggage: false,
             bounds: Bounds::default(),
-            connect: Deadlines::CALL.connect,
+            connect: CallDeadlines::CALL.connect,
             own: OwnDeadlines::default(),
         }
     }

@@ -5,7 +5,7 @@ use std::future::{Future, poll_fn};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use weir_core::reply::{End, Event, Payload, PayloadSource};
+use weir_core::reply::{Payload, PayloadSource, ReplyEnd, ReplyEvent};
 use weir_core::{Failure, FailureKind, Reply};
 
 use crate::refusal::Refusal;
@@ -19,22 +19,24 @@ pub(crate) async fn result(site: &Site, mut reply: Reply) -> Result<Bytes, Failu
     loop {
         match reply.next().await {
             // A request of weir's own has no client that could be asked.
-            Some(Event::Note(_) | Event::Ask(_)) => {}
-            Some(Event::End(End::Complete(
+            Some(ReplyEvent::Note(_) | ReplyEvent::Ask(_)) => {}
+            Some(ReplyEvent::End(ReplyEnd::Complete(
                 Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. },
             ))) => {
                 return Ok(bytes);
             }
-            Some(Event::End(End::Complete(Payload::Stream(stream)))) => {
+            Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(stream)))) => {
                 return gather(site, stream).await;
             }
-            Some(Event::End(End::InputRequired(_) | End::Parked { .. } | End::Task(_))) => {
+            Some(ReplyEvent::End(
+                ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } | ReplyEnd::Task(_),
+            )) => {
                 return Err(site.fail(
                     FailureKind::BadAnswer,
                     "The upstream asks for input where it must not",
                 ));
             }
-            Some(Event::End(End::Failed(failure))) => return Err(*failure),
+            Some(ReplyEvent::End(ReplyEnd::Failed(failure))) => return Err(*failure),
             None => return Err(Failure::internal("a reply ended without an end")),
         }
     }

@@ -12,15 +12,15 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use weir_core::bell::Bells;
 use weir_core::budget::BudgetOwner;
 use weir_core::catalog::SessionListTable;
 use weir_core::failure::UpstreamError;
 use weir_core::hold::HoldShare;
 use weir_core::names::UpstreamId;
 use weir_core::port::{Clock, Random};
+use weir_core::session_notifier::SessionNotifier;
 use weir_core::telemetry::{UpstreamMeter, instruments};
-use weir_core::upstream::Kinds;
+use weir_core::upstream::ListKinds;
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
 use weir_era::hop::{self, Tongue};
 use weir_era::{capabilities, carry};
@@ -65,7 +65,7 @@ pub(crate) struct Site {
     pub(crate) prints_other_lines: OnceLock<()>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
-    pub(crate) bells: Arc<Bells>,
+    pub(crate) bells: Arc<SessionNotifier>,
     /// The known lists of its sessions.
     pub(crate) session_lists: Arc<SessionListTable>,
     /// weir's `Implementation` object.
@@ -182,13 +182,13 @@ impl Site {
 
     /// Makes a failure of this upstream.
     pub(crate) fn fail(&self, kind: FailureKind, text: impl Into<Cow<'static, str>>) -> Failure {
-        Failure::new(kind, text).at(&self.id)
+        Failure::new(kind, text).with_upstream(&self.id)
     }
 
     /// Makes a call's failure of a server's error. An error that demands more capabilities of a
     /// client, or a visit to a page, passes only if the config lets the server ask for that.
     pub(crate) fn refused(&self, error: &Bytes) -> Failure {
-        let failure = hop::failure(error).at(&self.id);
+        let failure = hop::failure(error).with_upstream(&self.id);
         let FailureKind::Upstream(said) = failure.kind() else {
             return failure;
         };
@@ -304,7 +304,7 @@ impl Site {
 
     /// Notes a change of these lists that was seen outside a watch's own stream. An empty set means
     /// that weir itself wants the lists to be read again.
-    pub(crate) fn list_changed(&self, kinds: Kinds) {
+    pub(crate) fn list_changed(&self, kinds: ListKinds) {
         self.count_change();
         self.changed.send_modify(|news| news.tell(kinds));
     }

@@ -10,8 +10,8 @@ mod held;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_core::reply::{End, Payload, Reply};
-use weir_core::upstream::{Deadlines, Outbound};
+use weir_core::reply::{Payload, Reply, ReplyEnd};
+use weir_core::upstream::{CallDeadlines, OutboundCall};
 use weir_core::{Call, Failure, FailureKind, Principal};
 use weir_era::hop::Tongue;
 use weir_era::tasks::{self, Status};
@@ -33,7 +33,7 @@ pub(crate) const fn is_about_task(method: Method) -> bool {
 
 /// Gets a task's state, answers its questions, or cancels it. Dropping the future cancels the
 /// request, never the task.
-pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
+pub(crate) async fn call(server: Arc<Server>, outbound: OutboundCall) -> Reply {
     let looking = Looking { server, outbound };
     let done = match looking.outbound.call.method {
         Method::TasksUpdate => looking.answer().await,
@@ -41,7 +41,7 @@ pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
         _ => looking.state().await,
     };
     match done {
-        Ok(result) => Reply::ended(End::Complete(Payload::Whole(result))),
+        Ok(result) => Reply::ended(ReplyEnd::Complete(Payload::Whole(result))),
         Err(failure) => Reply::ended(failure),
     }
 }
@@ -49,7 +49,7 @@ pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
 /// One request about one task.
 struct Looking {
     server: Arc<Server>,
-    outbound: Outbound,
+    outbound: OutboundCall,
 }
 
 impl Looking {
@@ -140,7 +140,7 @@ impl Looking {
             .params
             .input_responses()
             .map_err(|error| Failure::invalid_params(error.to_string()))?;
-        let answers = call.answers.clone().or(given);
+        let answers = call.input_responses.clone().or(given);
         let answers =
             answers.ok_or_else(|| Failure::invalid_params("`inputResponses` is missing"))?;
         if let Some(held) = self.server.held.find(&self.key()) {
@@ -194,12 +194,12 @@ impl Looking {
     fn result(&self) -> weir_core::port::Fut<'static, Reply> {
         Box::pin(column::call(
             self.server.clone(),
-            self.about(Method::TasksResult, Deadlines::CALL),
+            self.about(Method::TasksResult, CallDeadlines::CALL),
         ))
     }
 
-    fn about(&self, method: Method, deadlines: Deadlines) -> Outbound {
-        let Outbound {
+    fn about(&self, method: Method, deadlines: CallDeadlines) -> OutboundCall {
+        let OutboundCall {
             principal,
             token,
             call,
@@ -214,7 +214,7 @@ impl Looking {
                 ..Call::clone(call)
             })
         };
-        Outbound {
+        OutboundCall {
             principal: principal.clone(),
             token: token.clone(),
             call,
@@ -222,7 +222,7 @@ impl Looking {
             tool: None,
             deadlines,
             whole: self.outbound.whole,
-            carried_in: self.outbound.carried_in.clone(),
+            carried_revision: self.outbound.carried_revision.clone(),
             safe_to_repeat: false,
         }
     }

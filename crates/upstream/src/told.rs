@@ -7,7 +7,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use weir_core::upstream::Updated;
+use weir_core::upstream::ResourceUpdate;
 
 /// The most resources kept by name. Further updates are taken to mean all resources.
 const MOST: usize = 4096;
@@ -52,7 +52,7 @@ impl Told {
     }
 
     /// Waits for the next update. For one reader. Cancel safe.
-    pub(crate) async fn next(&self) -> Updated {
+    pub(crate) async fn next(&self) -> ResourceUpdate {
         loop {
             if let Some(updated) = self.take() {
                 return updated;
@@ -61,16 +61,16 @@ impl Told {
         }
     }
 
-    fn take(&self) -> Option<Updated> {
+    fn take(&self) -> Option<ResourceUpdate> {
         let mut waiting = self.lock();
         if waiting.any {
             *waiting = Waiting::default();
-            return Some(Updated::Any);
+            return Some(ResourceUpdate::Any);
         }
         let uri = waiting.order.pop_front()?;
         waiting.known.remove(&uri);
         waiting.bytes -= uri.len();
-        Some(Updated::One(uri))
+        Some(ResourceUpdate::Resource(uri))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -86,18 +86,18 @@ mod tests {
     async fn d11_updates_coalesce_and_too_many_mean_all() {
         let told = Told::default();
         ["a:1", "a:2", "a:1"].iter().for_each(|uri| told.one(uri));
-        assert_eq!(told.next().await, Updated::One("a:1".into()));
-        assert_eq!(told.next().await, Updated::One("a:2".into()));
+        assert_eq!(told.next().await, ResourceUpdate::Resource("a:1".into()));
+        assert_eq!(told.next().await, ResourceUpdate::Resource("a:2".into()));
         (0..=MOST).for_each(|n| told.one(&n.to_string()));
-        assert_eq!(told.next().await, Updated::Any);
+        assert_eq!(told.next().await, ResourceUpdate::Any);
         assert_eq!(told.take(), None, "all of them were told of");
         told.any();
-        assert_eq!(told.next().await, Updated::Any);
+        assert_eq!(told.next().await, ResourceUpdate::Any);
         let long = "x".repeat(MOST_BYTES / 4);
         (0..=4).for_each(|n| told.one(&format!("{n}{long}")));
         assert_eq!(
             told.next().await,
-            Updated::Any,
+            ResourceUpdate::Any,
             "long names count by their bytes"
         );
     }

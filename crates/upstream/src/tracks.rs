@@ -11,9 +11,9 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
-use weir_core::bell::Ring;
-use weir_core::call::AsTask;
-use weir_core::upstream::Outbound;
+use weir_core::call::TaskMode;
+use weir_core::session_notifier::SessionMessage;
+use weir_core::upstream::OutboundCall;
 use weir_core::{Principal, SessionKey};
 use weir_era::{asks, hop};
 use weir_wire::method::Method;
@@ -72,11 +72,11 @@ pub(crate) struct Ear {
 impl Tracks {
     /// Starts to track the progress of a call that is to become a task; absent if its client did
     /// not ask for progress, or cannot be notified.
-    pub(crate) fn begin(self: &Arc<Self>, id: u64, outbound: &Outbound) -> Option<Tracked> {
+    pub(crate) fn begin(self: &Arc<Self>, id: u64, outbound: &OutboundCall) -> Option<Tracked> {
         let call = &outbound.call;
         let client = call
             .session
-            .filter(|_| call.wants_progress && matches!(call.as_task, AsTask::Wanted { .. }))?;
+            .filter(|_| call.wants_progress && matches!(call.task_mode, TaskMode::Wanted { .. }))?;
         let token = call
             .params
             .meta()
@@ -137,7 +137,10 @@ impl Tracks {
             drop(state);
             if site
                 .bells
-                .ring(&client, Ring::Said(asks::reported(&report)))
+                .notify(
+                    &client,
+                    SessionMessage::Notification(asks::reported(&report)),
+                )
                 .is_err()
             {
                 self.lock().keep(id, report);

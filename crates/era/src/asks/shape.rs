@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use weir_core::Question;
+use weir_core::UpstreamQuestion;
 use weir_wire::method::Method;
 use weir_wire::splice::Edits;
 use weir_wire::{Revision, scan};
@@ -13,7 +13,10 @@ use super::Unaskable;
 ///
 /// # Errors
 /// [`Unaskable::Words`].
-pub(super) fn question(revision: Revision, question: &Question) -> Result<Bytes, Unaskable> {
+pub(super) fn question(
+    revision: Revision,
+    question: &UpstreamQuestion,
+) -> Result<Bytes, Unaskable> {
     let params = &question.params;
     match question.method {
         Method::ElicitationCreate if !revision.has_elicitation_modes() => form(params),

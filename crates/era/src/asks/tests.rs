@@ -5,14 +5,14 @@ use weir_wire::{Limits, Message};
 
 use super::*;
 
-fn question(method: Method, params: &Value) -> Question {
-    Question {
+fn question(method: Method, params: &Value) -> UpstreamQuestion {
+    UpstreamQuestion {
         method,
         params: Bytes::from(params.to_string()),
     }
 }
 
-fn lowered(revision: Revision, question: &Question) -> Result<Value, Unaskable> {
+fn lowered(revision: Revision, question: &UpstreamQuestion) -> Result<Value, Unaskable> {
     let id = RequestId::from_text("ask-1");
     let to = Lowering {
         revision,

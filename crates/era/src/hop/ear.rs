@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use weir_core::CapabilityClass;
-use weir_core::reply::{Note, NoteKind};
-use weir_core::upstream::{Kinds, ListKind};
+use weir_core::reply::{NoteKind, ReplyNote};
+use weir_core::upstream::{ListKind, ListKinds};
 use weir_wire::method::Method;
 use weir_wire::{
     ErrorObject, LogLevel, Message, Notification, Request, RequestId, code, meta, scan, write,
@@ -34,7 +34,7 @@ pub struct Ear {
 #[derive(Debug)]
 pub enum Heard {
     /// A note for the client.
-    Note(Note),
+    Note(ReplyNote),
     /// The answer: the result or the error object.
     Answer(Result<Bytes, Bytes>),
     /// The server sent a request; this message answers it.
@@ -44,7 +44,7 @@ pub enum Heard {
     /// The server no longer waits for the answer to its request of this id.
     Withdrawn(RequestId),
     /// The server reports that these lists changed.
-    ListChanged(Kinds),
+    ListChanged(ListKinds),
     /// A valid message that does not concern the call.
     Nothing,
     /// A message against the protocol, or of another call: dropped. The text is a label for
@@ -54,14 +54,14 @@ pub enum Heard {
 
 /// The lists that a notification of this method reports as changed; empty for other methods.
 #[must_use]
-pub fn lists_of(method: Method) -> Kinds {
+pub fn lists_of(method: Method) -> ListKinds {
     match method {
-        Method::ToolsListChanged => Kinds::default().with(ListKind::Tools),
-        Method::PromptsListChanged => Kinds::default().with(ListKind::Prompts),
-        Method::ResourcesListChanged => Kinds::default()
+        Method::ToolsListChanged => ListKinds::default().with(ListKind::Tools),
+        Method::PromptsListChanged => ListKinds::default().with(ListKind::Prompts),
+        Method::ResourcesListChanged => ListKinds::default()
             .with(ListKind::Resources)
             .with(ListKind::Templates),
-        _ => Kinds::default(),
+        _ => ListKinds::default(),
     }
 }
 
@@ -146,7 +146,7 @@ impl Ear {
             Some(Method::ElicitationComplete)
                 if self.class.has(CapabilityClass::ELICITATION_URL) =>
             {
-                Heard::Note(Note {
+                Heard::Note(ReplyNote {
                     kind: NoteKind::Other(Method::ElicitationComplete),
                     params,
                 })
@@ -177,7 +177,7 @@ impl Ear {
         match at {
             Some(at) if at > self.last => {
                 self.last = at;
-                Heard::Note(Note {
+                Heard::Note(ReplyNote {
                     kind: NoteKind::Progress,
                     params,
                 })
@@ -192,7 +192,7 @@ impl Ear {
             .and_then(|range| scan::string(&params[range]).and_then(|text| LogLevel::parse(&text)));
         match (level, self.level) {
             (None, _) => Heard::Dropped("bad_log_level"),
-            (Some(level), Some(wanted)) if level >= wanted => Heard::Note(Note {
+            (Some(level), Some(wanted)) if level >= wanted => Heard::Note(ReplyNote {
                 kind: NoteKind::Log(level),
                 params,
             }),

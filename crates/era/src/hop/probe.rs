@@ -2,7 +2,7 @@
 //! (2026-07-28, basic/versioning).
 
 use bytes::{Bytes, BytesMut};
-use weir_core::upstream::{About, Extension, Kinds, ListKind};
+use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescription};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, Revision, code, meta, scan};
 
@@ -27,7 +27,7 @@ pub struct Discovered {
     /// The revision to speak.
     pub revision: Revision,
     /// The server's description of itself; absent if it refused the probe with a modern error.
-    pub about: Option<About>,
+    pub about: Option<ServerDescription>,
 }
 
 /// Reads the outcome of a probe: the result or error object of its answer, or no value for silence
@@ -66,7 +66,7 @@ pub fn discovered(result: &Bytes) -> Found {
             let meta = result.slice(range);
             scan::find(&meta, meta::SERVER_INFO).map(|at| meta.slice(at))
         });
-        Some(About {
+        Some(ServerDescription {
             tasks: has_extension(result),
             extensions: extensions(result),
             ..about(result, info)
@@ -77,7 +77,7 @@ pub fn discovered(result: &Bytes) -> Found {
 /// Reads an `InitializeResult`: the revision, if weir has it, and the server's description of
 /// itself.
 #[must_use]
-pub fn initialized(result: &Bytes) -> (Option<Revision>, About) {
+pub fn initialized(result: &Bytes) -> (Option<Revision>, ServerDescription) {
     let version =
         scan::find(result, "protocolVersion").and_then(|range| scan::string(&result[range]));
     let revision = version
@@ -89,7 +89,7 @@ pub fn initialized(result: &Bytes) -> (Option<Revision>, About) {
 
 /// The answer to `initialize` as far as [`initialized`] reads it.
 #[must_use]
-pub fn initialize_result(revision: Revision, about: &About) -> Bytes {
+pub fn initialize_result(revision: Revision, about: &ServerDescription) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
     result.string("protocolVersion", revision.as_str());
@@ -117,7 +117,7 @@ pub const fn is_modern_error(number: i64) -> bool {
     )
 }
 
-fn modern(about: Option<About>) -> Found {
+fn modern(about: Option<ServerDescription>) -> Found {
     Found::Modern(Box::new(Discovered {
         revision: Revision::MODERN,
         about,
@@ -126,7 +126,7 @@ fn modern(about: Option<About>) -> Found {
 
 /// Picks the newest revision both have. A server that lists a legacy one offers `initialize` for
 /// it.
-fn choose(supported: Vec<String>, about: impl FnOnce() -> Option<About>) -> Found {
+fn choose(supported: Vec<String>, about: impl FnOnce() -> Option<ServerDescription>) -> Found {
     let newest = supported
         .iter()
         .filter_map(|text| Revision::parse(text))
@@ -141,9 +141,9 @@ fn choose(supported: Vec<String>, about: impl FnOnce() -> Option<About>) -> Foun
     }
 }
 
-fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
+fn about(result: &Bytes, server_info: Option<Bytes>) -> ServerDescription {
     let capabilities = scan::find(result, "capabilities").map(|range| result.slice(range));
-    let (mut offers, mut pushes) = (Kinds::default(), Kinds::default());
+    let (mut offers, mut pushes) = (ListKinds::default(), ListKinds::default());
     let capability = |name: &str| {
         capabilities
             .as_ref()
@@ -159,12 +159,12 @@ fn about(result: &Bytes, server_info: Option<Bytes>) -> About {
             pushes = pushes.with(kind);
         }
     }
-    About {
+    ServerDescription {
         server_info,
         instructions: scan::find(result, "instructions")
             .and_then(|range| scan::string(&result[range]).map(Into::into)),
         offers,
-        pushes,
+        notifies_of: pushes,
         subscribes: capability("resources").is_some_and(|own| says(&own, "subscribe")),
         completes: capability("completions").is_some(),
         apps: capabilities
@@ -185,7 +185,7 @@ fn has_extension(result: &[u8]) -> bool {
 }
 
 /// The extensions of a modern server, except those that weir understands.
-fn extensions(result: &Bytes) -> Vec<Extension> {
+fn extensions(result: &Bytes) -> Vec<DeclaredExtension> {
     let capabilities = scan::find(result, "capabilities")
         .map(|at| result.slice(at))
         .unwrap_or_default();
@@ -316,7 +316,7 @@ mod tests {
             panic!("a modern server")
         };
         let about = found.about.unwrap_or_default();
-        assert!(about.offers.has(ListKind::Tools) && about.pushes.has(ListKind::Tools));
+        assert!(about.offers.has(ListKind::Tools) && about.notifies_of.has(ListKind::Tools));
         assert!(!about.offers.has(ListKind::Prompts));
         assert_eq!(about.instructions.as_deref(), Some("a\nb"));
         assert_eq!(about.server_info.as_deref(), Some(&br#"{"name":"n"}"#[..]));
@@ -324,7 +324,7 @@ mod tests {
         let legacy = br#"{"protocolVersion":"2025-03-26","capabilities":{"tools":{}},"serverInfo":{"name":"l"}}"#;
         let (revision, about) = initialized(&Bytes::from_static(legacy));
         assert_eq!(revision, Some(Revision::V2025_03_26));
-        assert!(about.offers.has(ListKind::Tools) && about.pushes.is_empty());
+        assert!(about.offers.has(ListKind::Tools) && about.notifies_of.is_empty());
         let tasks = br#"{"tasks":{"requests":{"tools":{"call":{}}}},"extensions":{}}"#;
         let told = |capabilities: &[u8], version: &str| {
             let capabilities = String::from_utf8_lossy(capabilities);

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use weir_core::call::Call;
-use weir_core::upstream::{Extension, ListPage};
+use weir_core::upstream::{DeclaredExtension, ListPage};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, scan};
@@ -48,7 +48,7 @@ impl Tongue {
         id: u64,
         call: &Call,
         native: &str,
-        (class, client_info, extensions): (CapabilityClass, &[u8], &[Extension]),
+        (class, client_info, extensions): (CapabilityClass, &[u8], &[DeclaredExtension]),
     ) -> Bytes {
         if self.0.is_modern() {
             let (_, capabilities) =

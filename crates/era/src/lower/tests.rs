@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::Bytes;
-use weir_core::call::{AskedBy, Call, RequestName, Resume, Trace};
+use weir_core::call::{Call, CallResumption, InputMode, RequestName, TraceContext};
 use weir_core::names::EndpointId;
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Params, Revision};
@@ -17,7 +17,7 @@ fn call(params: &str) -> Call {
         RequestName::from_bits(1),
     );
     Call {
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         ..call
     }
 }
@@ -41,11 +41,11 @@ fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
     let mut call = call(FULL);
     call.wants_progress = true;
     call.log_level = Some(LogLevel::Info);
-    call.resume = Some(Resume::Upstream("theirs\"".into()));
-    call.trace = Trace {
+    call.resume = Some(CallResumption::Upstream("theirs\"".into()));
+    call.trace = TraceContext {
         parent: Some("00-ours".into()),
         state: Some("a=b".into()),
-        ..Trace::default()
+        ..TraceContext::default()
     };
     assert_eq!(
         text(&modern_call(42, &call, "t", &SENDER)),
@@ -64,7 +64,7 @@ fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
 fn r079_a_legacy_call_has_nothing_of_later_revisions() {
     let mut call = call(FULL);
     call.log_level = Some(LogLevel::Info);
-    call.resume = Some(Resume::Upstream("x".into()));
+    call.resume = Some(CallResumption::Upstream("x".into()));
     assert_eq!(
         text(&legacy_call(7, &call, "t", Revision::NEWEST_LEGACY)),
         concat!(

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use weir_core::authenticate;
 use weir_core::failure::Failure;
 use weir_core::port::{Evidence, Fut, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::principal::{Subject, VerifiedIdentity};
 
 use super::*;
 
@@ -25,8 +25,8 @@ impl Random for Counting {
 struct Named(&'static str);
 
 impl Verifier for Named {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-        Box::pin(std::future::ready(Ok(Identity::Subject(Arc::new(
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+        Box::pin(std::future::ready(Ok(VerifiedIdentity::Subject(Arc::new(
             Subject::new("issuer", self.0),
         )))))
     }
@@ -76,7 +76,7 @@ impl Desk {
 
     fn seal(&self, arguments: Option<&str>) -> String {
         let origin = Origin {
-            resume: Resume::Upstream("theirs".to_owned()),
+            resume: CallResumption::Upstream("theirs".to_owned()),
             owner: None,
         };
         seal(
@@ -95,7 +95,7 @@ impl Desk {
             state,
             UNIX_EPOCH + Duration::from_secs(99),
         );
-        opened.is_ok_and(|origin| origin.resume == Resume::Upstream("theirs".to_owned()))
+        opened.is_ok_and(|origin| origin.resume == CallResumption::Upstream("theirs".to_owned()))
     }
 }
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Sleep, sleep};
-use weir_core::call::AsTask;
+use weir_core::call::TaskMode;
 use weir_core::failure::UpstreamError;
-use weir_core::{Call, End, Failure, FailureKind, Payload, Question, Resume};
+use weir_core::{Call, CallResumption, Failure, FailureKind, Payload, ReplyEnd, UpstreamQuestion};
 use weir_era::{asks, render};
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
@@ -70,7 +70,7 @@ impl Round {
 
 impl Asker {
     /// Begins a round; returns an end if no round is possible.
-    pub(super) fn begin(&mut self, payload: Payload) -> Option<End> {
+    pub(super) fn begin(&mut self, payload: Payload) -> Option<ReplyEnd> {
         let bad = |text: &'static str| Some(Failure::new(FailureKind::BadAnswer, text).into());
         let Payload::Whole(result) = payload else {
             return bad("The server's request for input is too large");
@@ -125,7 +125,7 @@ impl Asker {
             return;
         };
         let (question, elicitation) = (
-            Question { method, params },
+            UpstreamQuestion { method, params },
             self.questions.elicitation(None),
         );
         match self
@@ -172,15 +172,15 @@ impl Asker {
             return Poll::Pending;
         };
         let answers = round.asks.then(|| round.responses());
-        let resume = round.state.map(Resume::Upstream);
-        let trace = self.call.trace.clone().step(&*self.shared.ports.random);
+        let resume = round.state.map(CallResumption::Upstream);
+        let trace = self.call.trace.clone().next_hop(&*self.shared.ports.random);
         let call = Arc::new(Call {
             resume,
-            answers,
+            input_responses: answers,
             trace,
             ..(*self.call).clone()
         });
-        let (router, call) = (self.shared.router.clone(), self.known.with(call));
+        let (router, call) = (self.shared.router.clone(), self.known.for_item(call));
         Poll::Ready(Outcome::Again(Box::pin(
             async move { router.call(call).await },
         )))
@@ -188,12 +188,12 @@ impl Asker {
 }
 
 /// The end of a call that its client declined. A modern server gets no notice of it.
-fn declined(call: &Call, error: &ErrorObject) -> End {
+fn declined(call: &Call, error: &ErrorObject) -> ReplyEnd {
     let text = format!(
         "The client did not give the input that the server asked for: {}",
         error.message
     );
-    if call.method != Method::ToolsCall || matches!(call.as_task, AsTask::Wanted { .. }) {
+    if call.method != Method::ToolsCall || matches!(call.task_mode, TaskMode::Wanted { .. }) {
         let error = UpstreamError {
             code: error.code,
             message: text.clone(),
@@ -205,5 +205,5 @@ fn declined(call: &Call, error: &ErrorObject) -> End {
     let mut result = ObjectWriter::new(&mut out);
     render::tool_error(&mut result, &text);
     result.end();
-    End::Complete(Payload::Whole(out.freeze()))
+    ReplyEnd::Complete(Payload::Whole(out.freeze()))
 }

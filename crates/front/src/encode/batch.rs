@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use weir_core::budget::{BudgetOwner, ByteBudget, Reservation};
+use weir_core::budget::{BudgetOwner, ByteBudget, ByteReservation};
 use weir_core::{Failure, FailureKind};
 
 use crate::answer::Said;
@@ -26,15 +26,15 @@ impl BatchRoom {
     }
 
     /// An empty reservation for one answer.
-    pub(super) fn share(&self) -> Reservation {
-        self.budget.nothing_of(self.owner)
+    pub(super) fn share(&self) -> ByteReservation {
+        self.budget.empty_of(self.owner)
     }
 
     /// Grows a reservation.
     ///
     /// # Errors
     /// The batch is at its limit, or the memory is in use.
-    pub(super) fn grow(&self, share: &mut Reservation, bytes: usize) -> Result<(), Failure> {
+    pub(super) fn grow(&self, share: &mut ByteReservation, bytes: usize) -> Result<(), Failure> {
         let less = |left: usize| left.checked_sub(bytes);
         let is_left = self
             .left

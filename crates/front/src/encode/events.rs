@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep_until};
-use weir_core::reply::{Note, NoteKind};
-use weir_core::{Event, Failure};
+use weir_core::reply::{NoteKind, ReplyNote};
+use weir_core::{Failure, ReplyEvent};
 use weir_era::render;
 use weir_wire::method::Method;
 use weir_wire::sse::{self, StreamEncoder};
@@ -26,7 +26,7 @@ pub(super) struct Events {
     stage: Stage,
     ready: VecDeque<Bytes>,
     /// Progress that came too soon after the last report: the newest is kept.
-    held: Option<Note>,
+    held: Option<ReplyNote>,
     /// The earliest time of the next progress report.
     told_until: Instant,
     wake: Pin<Box<Sleep>>,
@@ -36,7 +36,7 @@ pub(super) struct Events {
 
 /// The first event of a stream.
 pub(super) enum First {
-    Note(Note),
+    Note(ReplyNote),
     Message(Bytes),
 }
 
@@ -86,7 +86,7 @@ impl Events {
         self.ready.push_back(event(message));
     }
 
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, note: ReplyNote) {
         if matches!(
             note.kind,
             NoteKind::Progress | NoteKind::Other(Method::Progress)
@@ -101,7 +101,7 @@ impl Events {
         self.tell(&note);
     }
 
-    fn tell(&mut self, note: &Note) {
+    fn tell(&mut self, note: &ReplyNote) {
         if let Some(message) = render::note(note, self.asked.token.as_ref()) {
             self.event(&message);
         }
@@ -117,7 +117,7 @@ impl Events {
         }
     }
 
-    fn end(&mut self, end: weir_core::End, owned: Owned) {
+    fn end(&mut self, end: weir_core::ReplyEnd, owned: Owned) {
         self.release(None);
         match self.asked.ready(end) {
             Ready::Message(said) => {
@@ -145,7 +145,7 @@ impl Events {
             Stage::Calling(owned) => {
                 let step = ready!(owned.poll_step(cx));
                 match step {
-                    Step::Event(Event::Note(note)) => self.note(note),
+                    Step::Event(ReplyEvent::Note(note)) => self.note(note),
                     // Reports that were held go out before a question.
                     Step::Message(message) => {
                         self.release(None);
@@ -153,8 +153,8 @@ impl Events {
                     }
                     // A call that asks its client sends questions as messages; any other call has
                     // no client to ask.
-                    Step::Event(Event::Ask(_)) => {}
-                    Step::Event(Event::End(end)) => {
+                    Step::Event(ReplyEvent::Ask(_)) => {}
+                    Step::Event(ReplyEvent::End(end)) => {
                         if let Stage::Calling(owned) =
                             std::mem::replace(&mut self.stage, Stage::Over)
                         {

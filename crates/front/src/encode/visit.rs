@@ -8,7 +8,7 @@
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use weir_core::failure::UpstreamError;
-use weir_core::{CapabilityClass, Failure, FailureKind, Payload, Resume, SessionKey};
+use weir_core::{CallResumption, CapabilityClass, Failure, FailureKind, Payload, SessionKey};
 use weir_era::{asks, render};
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
@@ -47,7 +47,10 @@ impl Asked {
             let text = "The server wants a URL visited first: declare `elicitation.url`";
             return self.failed(&Failure::new(FailureKind::MissingCapability(needed), text));
         }
-        self.asking(Payload::Whole(asks::visiting(visits)), Some(Resume::Again))
+        self.asking(
+            Payload::Whole(asks::visiting(visits)),
+            Some(CallResumption::Again),
+        )
     }
 
     /// The client gets the completion notification under these names later.

@@ -185,7 +185,7 @@ impl Context {
                     idle: limits.idle_time,
                     body_bytes: limits.body_bytes,
                 };
-                let heads = self.listening.stack.load().budgets().connections.nothing();
+                let heads = self.listening.stack.load().budgets().connections.empty();
                 let io =
                     TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)).within(heads));
                 let connection = Box::pin(h1(&self.limits).serve_connection(io, service));

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
-use weir_core::budget::Reservation;
+use weir_core::budget::ByteReservation;
 
 use super::framing::RequestFraming;
 use super::pulse::Pulse;
@@ -53,7 +53,7 @@ pub(crate) struct Guarded<S> {
     /// Bytes read since the head of a request was complete, and the number of that request.
     unanswered: (usize, usize),
     /// The memory of large heads, taken with the first of them.
-    memory: Option<Reservation>,
+    memory: Option<ByteReservation>,
 }
 
 /// The bytes left to discard of a connection with its write side shut.
@@ -113,7 +113,7 @@ impl<S> Guarded<S> {
     }
 
     /// Takes the memory of large heads from the budget of this reservation.
-    pub(crate) fn within(self, memory: Reservation) -> Self {
+    pub(crate) fn within(self, memory: ByteReservation) -> Self {
         Self {
             memory: Some(memory),
             ..self
@@ -400,7 +400,7 @@ mod tests {
             let (mut client, server) = duplex(SMALL_HEAD);
             let pulse = Arc::new(Pulse::default());
             let mut guarded = Guarded::new(server, Bytes::new(), pulse.clone(), Some(times()))
-                .within(budget.nothing());
+                .within(budget.empty());
             let mut part = vec![0; SMALL_HEAD];
             client.write_all(&part).await.unwrap();
             guarded.read_exact(&mut part).await.unwrap();

@@ -21,7 +21,7 @@ use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use weir_core::budget::{ByteBudget, Reservation};
+use weir_core::budget::{ByteBudget, ByteReservation};
 
 pub(crate) use flow::Flow;
 use flow::Piece;
@@ -112,8 +112,8 @@ impl Shared {
 
 /// The window of a connection: the bytes that its client may send before they are read. The
 /// protocol fixes its first part; the rest is as large as memory allows.
-fn window(windows: &ByteBudget, most: u32) -> (u32, Reservation) {
-    let share = windows.reserve_part(most.saturating_sub(FIRST_WINDOW) as usize);
+fn window(windows: &ByteBudget, most: u32) -> (u32, ByteReservation) {
+    let share = windows.reserve_share(most.saturating_sub(FIRST_WINDOW) as usize);
     let more = u32::try_from(share.bytes()).unwrap_or(0);
     (most.min(FIRST_WINDOW + more), share)
 }

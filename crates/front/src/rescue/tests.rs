@@ -39,7 +39,7 @@ fn kinds() -> Vec<FailureKind> {
         upstream(-32050),
         upstream(7),
         FailureKind::Internal,
-        FailureKind::Unauthenticated(Denial::Missing),
+        FailureKind::Unauthenticated(AuthenticationDenial::Missing),
         FailureKind::InsufficientScope(std::sync::Arc::new(["tools:call".into()])),
         FailureKind::Denied,
         FailureKind::Overloaded,
@@ -49,9 +49,9 @@ fn kinds() -> Vec<FailureKind> {
 fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
     let request = RequestName::from_bits(0x1234);
     let mut failure = Failure::new(kind.clone(), "what happened")
-        .at(&UpstreamId::new("files").unwrap())
+        .with_upstream(&UpstreamId::new("files").unwrap())
         .retry_after(Duration::from_millis(1500));
-    let limited = |policy: &str, window, quota| Limited {
+    let limited = |policy: &str, window, quota| LimitReached {
         policy: policy.into(),
         limit: 20,
         window,

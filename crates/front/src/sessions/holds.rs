@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::SessionKey;
-use weir_core::catalog::{Inbox, Version};
+use weir_core::catalog::{ContentVersion, UpdateInbox};
 use weir_core::port::StreamKey;
 use weir_core::upstream::ListKind;
 
@@ -23,7 +23,7 @@ use crate::stack::Shared;
 #[derive(Default)]
 pub(super) struct Live {
     /// Updates of single resources that its stream will send.
-    pub(super) inbox: Inbox,
+    pub(super) inbox: UpdateInbox,
     /// Subscriptions, by the client's own URIs.
     pub(super) subscribed: HashMap<Box<str>, Subscribed>,
     /// The number of subscriptions in progress.
@@ -192,12 +192,12 @@ pub(crate) struct StreamHold {
 impl StreamHold {
     /// The last version of a list that the session was notified of, on this stream or one before
     /// it.
-    pub(crate) fn last_told(&self, list: ListKind) -> Option<Version> {
+    pub(crate) fn last_told(&self, list: ListKind) -> Option<ContentVersion> {
         self.shared.sessions.told.last(&self.key, list)
     }
 
     /// Records that the session is notified of a list at this version.
-    pub(crate) fn tell(&self, list: ListKind, version: Version) {
+    pub(crate) fn tell(&self, list: ListKind, version: ContentVersion) {
         self.shared.sessions.told.note(self.key, list, version);
     }
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weir_core::SessionKey;
-use weir_core::catalog::Version;
+use weir_core::catalog::ContentVersion;
 use weir_core::upstream::ListKind;
 
 /// The largest number of sessions in one part. Above it, an entry is evicted: that client may miss
@@ -18,18 +18,18 @@ const MOST: usize = 4096;
 /// Parts, to reduce contention between sessions.
 const PARTS: usize = 16;
 
-type Lists = [Option<Version>; ListKind::ALL.len()];
+type Lists = [Option<ContentVersion>; ListKind::ALL.len()];
 
 /// The list versions that each session was last notified of. An entry goes with its session.
 #[derive(Default)]
 pub(super) struct ToldLists([Mutex<HashMap<SessionKey, Lists>>; PARTS]);
 
 impl ToldLists {
-    pub(super) fn last(&self, key: &SessionKey, list: ListKind) -> Option<Version> {
+    pub(super) fn last(&self, key: &SessionKey, list: ListKind) -> Option<ContentVersion> {
         self.part(key).get(key)?[list as usize]
     }
 
-    pub(super) fn note(&self, key: SessionKey, list: ListKind, version: Version) {
+    pub(super) fn note(&self, key: SessionKey, list: ListKind, version: ContentVersion) {
         let mut part = self.part(&key);
         if part.len() >= MOST && !part.contains_key(&key) {
             let any = part.keys().next().copied();
@@ -39,7 +39,7 @@ impl ToldLists {
     }
 
     /// The lists of all sessions.
-    pub(super) fn all(&self) -> Vec<(SessionKey, Vec<Option<Version>>)> {
+    pub(super) fn all(&self) -> Vec<(SessionKey, Vec<Option<ContentVersion>>)> {
         let of = |part: &Mutex<HashMap<SessionKey, Lists>>| {
             let part = part.lock().unwrap_or_else(PoisonError::into_inner);
             part.iter()
@@ -72,9 +72,12 @@ mod tests {
             key[8..12].copy_from_slice(&number.to_be_bytes());
             SessionKey(key)
         };
-        told.note(key(0), ListKind::Tools, Version([1; 16]));
-        told.note(key(0), ListKind::Prompts, Version([2; 16]));
-        assert_eq!(told.last(&key(0), ListKind::Tools), Some(Version([1; 16])));
+        told.note(key(0), ListKind::Tools, ContentVersion([1; 16]));
+        told.note(key(0), ListKind::Prompts, ContentVersion([2; 16]));
+        assert_eq!(
+            told.last(&key(0), ListKind::Tools),
+            Some(ContentVersion([1; 16]))
+        );
         assert_eq!(
             (
                 told.last(&key(0), ListKind::Templates),
@@ -85,12 +88,12 @@ mod tests {
         told.forget(&key(0));
         assert_eq!(told.last(&key(0), ListKind::Tools), None);
         for number in 0..10_000 {
-            told.note(key(number), ListKind::Tools, Version::default());
+            told.note(key(number), ListKind::Tools, ContentVersion::default());
         }
         assert_eq!(told.part(&key(0)).len(), MOST);
         assert_eq!(
             told.last(&key(9_999), ListKind::Tools),
-            Some(Version::default())
+            Some(ContentVersion::default())
         );
     }
 }

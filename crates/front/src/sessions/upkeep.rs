@@ -8,7 +8,7 @@ use tokio::sync::broadcast::error::RecvError;
 use weir_core::SessionKey;
 use weir_core::port::{BusMessage, RecordKind};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::SessionNews;
+use weir_core::upstream::ClientSessionChange;
 
 use super::asked::ANSWER;
 use super::{CANCEL, Sessions, session_key};
@@ -115,7 +115,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
                 Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "answers of clients were lost"),
                 Err(RecvError::Closed) => return,
             },
-            _ = parked.tick() => shared.router.sweep(),
+            _ = parked.tick() => shared.router.drop_expired_parked(),
             _ = sweep.tick() => {
                 sessions.ports.replays.expire();
                 let expired = sessions.ports.records.expired(RecordKind::Session);
@@ -136,7 +136,7 @@ async fn end_all(shared: &Shared, ended: &[SessionKey]) {
         }
         shared
             .router
-            .tell(&keys.iter().copied().collect(), SessionNews::Ended);
+            .notify_sessions(&keys.iter().copied().collect(), ClientSessionChange::Ended);
         tokio::task::yield_now().await;
     }
 }

@@ -10,29 +10,34 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc};
 use weir_core::admit::Gates;
-use weir_core::catalog::Item;
-use weir_core::failure::Denial;
+use weir_core::catalog::CatalogItem;
+use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
-    Action, Attempt, Audience, Audit, Authorizer, Bus, BusMessage, Decision, Ended, Entrance,
-    Entry, Evidence, Expect, Fut, Limiter, Mailbox, Permit, Record, RecordKey, RecordKind, Records,
-    Replay, Replays, ReplicaId, Sight, StoreError, StreamKey, Verdict, Verifier, Written,
+    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
+    Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RecordKey,
+    RecordKind, RecordStore, ReplayLog, ReplayedEvents, ReplicaId, ReplicaMailbox, SenderEntrance,
+    StoreError, StoredRecord, StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
-use weir_core::principal::Identity;
+use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
 
 /// A replay log that keeps no events.
 pub(crate) struct NoReplays;
 
-impl Replays for NoReplays {
+impl ReplayLog for NoReplays {
     fn begin(&self, _: StreamKey) -> bool {
         false
     }
-    fn keep(&self, _: StreamKey, _: u64, _: Bytes) {}
+    fn append(&self, _: StreamKey, _: u64, _: Bytes) {}
     fn end(&self, _: StreamKey) {}
-    fn after(&self, _: StreamKey, _: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
+    fn events_after(
+        &self,
+        _: StreamKey,
+        _: u64,
+    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
         Box::pin(std::future::ready(Ok(None)))
     }
-    fn moves(&self, _: StreamKey) -> Option<tokio::sync::watch::Receiver<u64>> {
+    fn watch_events(&self, _: StreamKey) -> Option<tokio::sync::watch::Receiver<u64>> {
         None
     }
     fn forget(&self, _: SessionKey) {}
@@ -47,7 +52,10 @@ pub(crate) struct Names {
 }
 
 impl Verifier for Names {
-    fn verify<'a>(&'a self, evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+    fn verify<'a>(
+        &'a self,
+        evidence: &'a Evidence<'a>,
+    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(async move {
             match evidence.bearer.map(|bearer| bearer.expose()) {
                 Some("panic") => panic!("a bug in the verifier"),
@@ -57,15 +65,17 @@ impl Verifier for Names {
                         .is_some_and(|at| at != evidence.peer.to_string()) =>
                 {
                     Err(Failure::new(
-                        FailureKind::Unauthenticated(Denial::Invalid("elsewhere")),
+                        FailureKind::Unauthenticated(AuthenticationDenial::Invalid("elsewhere")),
                         "not from here",
                     ))
                 }
-                Some(name) => Ok(Identity::subject("test", name)),
-                None if self.anonymous => Ok(Identity::Anonymous),
-                None if evidence.certificate.is_some() => Ok(Identity::subject("mtls", "whoever")),
+                Some(name) => Ok(VerifiedIdentity::subject("test", name)),
+                None if self.anonymous => Ok(VerifiedIdentity::Anonymous),
+                None if evidence.certificate.is_some() => {
+                    Ok(VerifiedIdentity::subject("mtls", "whoever"))
+                }
                 None => Err(Failure::new(
-                    FailureKind::Unauthenticated(Denial::Missing),
+                    FailureKind::Unauthenticated(AuthenticationDenial::Missing),
                     "who are you",
                 )),
             }
@@ -95,12 +105,17 @@ impl Authorizer for Lenient {
         None
     }
 
-    fn may_see(&self, _: &Principal, _: &EndpointId, _: &Item) -> Sight {
-        Sight::Seen
+    fn may_see(&self, _: &Principal, _: &EndpointId, _: &CatalogItem) -> Visibility {
+        Visibility::Visible
     }
 
-    fn may_call(&self, _: &Principal, _: &Call, _: &Item) -> Result<Verdict, Failure> {
-        Ok(Verdict::default())
+    fn may_call(
+        &self,
+        _: &Principal,
+        _: &Call,
+        _: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
+        Ok(CallPermission::default())
     }
 }
 
@@ -122,7 +137,12 @@ impl Authorizer for Closing {
         Lenient.audience(principal, endpoint)
     }
 
-    fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight {
+    fn may_see(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        item: &CatalogItem,
+    ) -> Visibility {
         Lenient.may_see(principal, endpoint, item)
     }
 
@@ -130,46 +150,49 @@ impl Authorizer for Closing {
         &self,
         principal: &Principal,
         call: &Call,
-        item: &Item,
-    ) -> Result<Verdict, Failure> {
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
         Lenient.may_call(principal, call, item)
     }
 }
 
 impl Limiter for Lenient {
-    fn arrive(&self, _: IpAddr) -> Result<(), Failure> {
+    fn admit_address(&self, _: IpAddr) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+    fn admit_request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn call<'a>(
+    fn admit_call<'a>(
         &'a self,
         _: &'a Principal,
         _: &'a Call,
-        _: &'a Item,
-    ) -> Result<Entry<'a>, Failure> {
-        Ok(Entry::Now(Permit::free()))
+        _: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        Ok(PermitWait::Now(CallPermit::free()))
     }
 }
 
-impl Audit for Lenient {
-    fn entered(&self, _: &Entrance<'_>) {}
+impl AuditLog for Lenient {
+    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
 
-    fn decided(&self, _: &Attempt<'_>, _: Decision<'_>) -> Result<(), Failure> {
+    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn ended(&self, _: &Attempt<'_>, _: &Ended) {}
+    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
 
-    fn operated(&self, _: &Action<'_>) {}
+    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
 }
 
 /// Records that live until they are removed.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<HashMap<RecordKey, Record>>, Mutex<Vec<RecordKey>>);
+pub(crate) struct Kept(
+    Mutex<HashMap<RecordKey, StoredRecord>>,
+    Mutex<Vec<RecordKey>>,
+);
 
 impl Kept {
     /// Empty records, with these keys expired since the last query.
@@ -178,12 +201,12 @@ impl Kept {
     }
 }
 
-impl Records for Kept {
+impl RecordStore for Kept {
     fn load<'a>(
         &'a self,
         key: &'a RecordKey,
         _: Option<Duration>,
-    ) -> Fut<'a, Result<Option<Record>, StoreError>> {
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
         Box::pin(async { Ok(self.0.lock().unwrap().get(key).cloned()) })
     }
 
@@ -192,23 +215,23 @@ impl Records for Kept {
         key: &'a RecordKey,
         value: Bytes,
         _ttl: Duration,
-        expect: Expect,
-    ) -> Fut<'a, Result<Written, StoreError>> {
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(async move {
             Ok(match (self.0.lock().unwrap().entry(key.clone()), expect) {
-                (Slot::Vacant(free), Expect::Absent) => {
-                    Written::Yes(free.insert(Record { value, version: 1 }).version)
+                (Slot::Vacant(free), WriteCondition::Absent) => {
+                    WriteOutcome::Stored(free.insert(StoredRecord { value, version: 1 }).version)
                 }
-                (Slot::Occupied(mut had), Expect::Version(version))
+                (Slot::Occupied(mut had), WriteCondition::Version(version))
                     if had.get().version == version =>
                 {
-                    *had.get_mut() = Record {
+                    *had.get_mut() = StoredRecord {
                         value,
                         version: version + 1,
                     };
-                    Written::Yes(version + 1)
+                    WriteOutcome::Stored(version + 1)
                 }
-                _ => Written::Conflict,
+                _ => WriteOutcome::Conflict,
             })
         })
     }
@@ -249,7 +272,7 @@ impl OwnBus {
     }
 }
 
-impl Bus for OwnBus {
+impl MessageBus for OwnBus {
     fn publish(&self, message: BusMessage) {
         // A topic may have no subscribers.
         drop(self.topic(message.topic).send(message));
@@ -263,7 +286,7 @@ impl Bus for OwnBus {
 /// A mailbox that never receives.
 pub(crate) struct Empty(pub(crate) ReplicaId);
 
-impl Mailbox for Empty {
+impl ReplicaMailbox for Empty {
     fn own(&self) -> &ReplicaId {
         &self.0
     }

@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{Semaphore, mpsc};
 use weir_core::port::Fut;
-use weir_core::reply::{End, Event, Note, NoteKind, Payload, ReplySource};
+use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::upstream::{
-    About, Health, Kinds, ListKind, ListPage, Outbound, SessionNews, Updates, Upstream, Watch,
+    ClientSessionChange, ListKind, ListKinds, ListPage, ListWatch, OutboundCall, ResourceUpdates,
+    ServerDescription, Upstream, UpstreamHealth,
 };
-use weir_core::{CapabilityClass, Failure, Reply, Resume, SessionKey, UpstreamId};
+use weir_core::{CallResumption, CapabilityClass, Failure, Reply, SessionKey, UpstreamId};
 
 /// Tools: `echo` answers at once, with as many bytes as its argument `size`; `ask` requires input
 /// first and then returns the state that it resumed; `wait` reports progress, unless it has the
@@ -52,7 +53,7 @@ impl Scripted {
     }
 }
 
-fn argument(outbound: &Outbound, name: &str) -> serde_json::Value {
+fn argument(outbound: &OutboundCall, name: &str) -> serde_json::Value {
     let arguments = outbound
         .call
         .params
@@ -62,14 +63,14 @@ fn argument(outbound: &Outbound, name: &str) -> serde_json::Value {
     serde_json::from_slice::<serde_json::Value>(&arguments).unwrap()[name].take()
 }
 
-fn text(text: &str) -> End {
+fn text(text: &str) -> ReplyEnd {
     let result = serde_json::json!({"content": [{"type": "text", "text": text}]});
-    End::Complete(Payload::Whole(result.to_string().into()))
+    ReplyEnd::Complete(Payload::Whole(result.to_string().into()))
 }
 
-fn progress(value: u32) -> Event {
+fn progress(value: u32) -> ReplyEvent {
     let params = serde_json::json!({"progressToken": "hop", "progress": value}).to_string();
-    Event::Note(Note {
+    ReplyEvent::Note(ReplyNote {
         kind: NoteKind::Progress,
         params: params.into(),
     })
@@ -80,13 +81,13 @@ impl Upstream for Scripted {
         &self.id
     }
 
-    fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
-        if news == SessionNews::Ended {
+    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        if news == ClientSessionChange::Ended {
             self.ended.lock().unwrap().extend(sessions);
         }
     }
 
-    fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
         Box::pin(async move {
             match &*outbound.native {
                 "echo" => {
@@ -94,9 +95,9 @@ impl Upstream for Scripted {
                     Reply::ended(text(&format!("echo{}", ".".repeat(size))))
                 }
                 "ask" => Reply::ended(match &outbound.call.resume {
-                    Some(Resume::Upstream(state)) => text(&format!("resumed {state}")),
+                    Some(CallResumption::Upstream(state)) => text(&format!("resumed {state}")),
                     Some(other) => text(&format!("{other:?}")),
-                    None => End::InputRequired(Payload::Whole(Bytes::from_static(
+                    None => ReplyEnd::InputRequired(Payload::Whole(Bytes::from_static(
                         br#"{"resultType":"input_required","requestState":"the \"upstream's\" own"}"#,
                     ))),
                 }),
@@ -105,7 +106,7 @@ impl Upstream for Scripted {
                     let (gate, held) = (self.gate.clone(), TakenBack(Some(self.dropped.clone())));
                     let silent = argument(&outbound, "silent").as_bool().unwrap_or(false);
                     let waiting = async_events(gate, held, silent);
-                    Reply::live(Box::pin(waiting) as std::pin::Pin<Box<dyn futures_core::Stream<Item = Event> + Send>>)
+                    Reply::live(Box::pin(waiting) as std::pin::Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>>)
                 }
                 other => Reply::ended(Failure::unknown_tool(other)),
             }
@@ -115,16 +116,16 @@ impl Upstream for Scripted {
     fn watch(
         self: Arc<Self>,
         _class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
-        let about = About {
-            offers: Kinds::default().with(ListKind::Tools),
-            pushes: Kinds::default().with(ListKind::Tools),
-            ..About::default()
+    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+        let about = ServerDescription {
+            offers: ListKinds::default().with(ListKind::Tools),
+            notifies_of: ListKinds::default().with(ListKind::Tools),
+            ..ServerDescription::default()
         };
-        Box::pin(async { Ok(Box::new(Listed(about)) as Box<dyn Watch>) })
+        Box::pin(async { Ok(Box::new(Listed(about)) as Box<dyn ListWatch>) })
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>> {
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async { Err(Failure::invalid_params("there are no resources here")) })
     }
 
@@ -132,8 +133,8 @@ impl Upstream for Scripted {
         CapabilityClass::BASE
     }
 
-    fn health(&self) -> Health {
-        Health::default()
+    fn health(&self) -> UpstreamHealth {
+        UpstreamHealth::default()
     }
 
     fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
@@ -146,7 +147,7 @@ fn async_events(
     gate: Arc<Semaphore>,
     held: TakenBack,
     silent: bool,
-) -> impl futures_core::Stream<Item = Event> + Send {
+) -> impl futures_core::Stream<Item = ReplyEvent> + Send {
     futures_util::stream::unfold(
         (u8::from(silent), gate, held),
         |(step, gate, mut held)| async move {
@@ -155,7 +156,7 @@ fn async_events(
                 1 => {
                     gate.acquire().await.unwrap().forget();
                     held.0 = None;
-                    Event::End(text("waited"))
+                    ReplyEvent::End(text("waited"))
                 }
                 _ => return None,
             };
@@ -176,10 +177,10 @@ impl Drop for TakenBack {
     }
 }
 
-struct Boom(VecDeque<Event>);
+struct Boom(VecDeque<ReplyEvent>);
 
 impl ReplySource for Boom {
-    fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         Poll::Ready(
             self.0
                 .pop_front()
@@ -188,10 +189,10 @@ impl ReplySource for Boom {
     }
 }
 
-struct Listed(About);
+struct Listed(ServerDescription);
 
-impl Watch for Listed {
-    fn about(&self) -> &About {
+impl ListWatch for Listed {
+    fn about(&self) -> &ServerDescription {
         &self.0
     }
 
@@ -211,7 +212,7 @@ impl Watch for Listed {
         })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         Box::pin(std::future::pending())
     }
 }

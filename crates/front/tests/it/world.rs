@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc::Receiver;
 use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
-use weir_core::endpoint::{Mode, PageSize, UpstreamRules};
+use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
 use weir_core::port::{Authorizer, RecordKey, ReplicaId};
-use weir_core::seal::{Key, Sealer};
+use weir_core::seal::{Sealer, SealerKey};
 use weir_core::{Endpoint, EndpointId, Router, UpstreamId};
 use weir_front::{Front, Ports, Settings};
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
@@ -85,7 +85,7 @@ impl World {
         records: Kept,
     ) -> Self {
         let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
-        let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
+        let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);
         let bells = Arc::default();
         let ports = CatalogPorts {
             clock: Arc::new(clock.clone()),
@@ -97,7 +97,7 @@ impl World {
         let (upstream, taken_back) = Scripted::new();
         let endpoint = Endpoint {
             id: EndpointId::new("/mcp"),
-            mode: Mode::Transparent(UpstreamId::new("script").unwrap()),
+            mode: EndpointMode::Transparent(UpstreamId::new("script").unwrap()),
             page,
             deadlines: None,
             clean: true,

@@ -15,9 +15,9 @@ use axum::response::Response;
 use serde::Serialize;
 use tokio::time::Instant;
 use weir_core::call::RequestName;
-use weir_core::catalog::Closing;
+use weir_core::catalog::ClosingMode;
 use weir_core::instant::rfc3339;
-use weir_core::live::Stop;
+use weir_core::live_calls::StopReason;
 use weir_core::names::UpstreamId;
 use weir_core::principal::Subject;
 
@@ -121,9 +121,9 @@ pub(super) async fn on_upstream(
     let changed = match act {
         OnUpstream::Disable | OnUpstream::Drain => {
             let closing = if matches!(act, OnUpstream::Disable) {
-                Closing::Disabled
+                ClosingMode::Disabled
             } else {
-                Closing::Draining
+                ClosingMode::Draining
             };
             let changed =
                 desk.book
@@ -131,14 +131,14 @@ pub(super) async fn on_upstream(
                         let changed = desk
                             .catalog
                             .closed(&id)
-                            .is_none_or(|closed| closed.how != closing);
+                            .is_none_or(|closed| closed.mode != closing);
                         desk.catalog.close(&id, closing);
                         Ok(changed)
                     })?;
-            if closing == Closing::Disabled {
-                let own = |_: &_, item: &weir_core::catalog::Item| item.tool.upstream == id;
+            if closing == ClosingMode::Disabled {
+                let own = |_: &_, item: &weir_core::catalog::CatalogItem| item.tool.upstream == id;
                 let parked = desk.parking.stop(&|_, stay| stay.upstream == id);
-                ended_calls = Some(desk.live.stop_all(own, Stop::Disabled) + parked);
+                ended_calls = Some(desk.live.stop_all(own, StopReason::Disabled) + parked);
             }
             changed
         }
@@ -222,7 +222,7 @@ impl Desk {
             .all()
             .into_iter()
             .find(|call| calls::name(call.id) == id)?;
-        let was_there = self.live.stop(call.id, Stop::Cancelled);
+        let was_there = self.live.stop(call.id, StopReason::Cancelled);
         was_there.then(|| (call.call.request.clone(), call.item.exposed))
     }
 
@@ -234,7 +234,7 @@ impl Desk {
             .into_iter()
             .find(|call| calls::parked_name(call.number) == id)?;
         let dropped = self.parking.stop(&|number, _| number == call.number);
-        (dropped > 0).then_some((call.stay.request, call.stay.exposed))
+        (dropped > 0).then_some((call.details.request, call.details.exposed))
     }
 
     /// Records an action on an unknown target and returns the refusal.

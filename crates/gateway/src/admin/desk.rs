@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use tokio::sync::{mpsc, oneshot};
-use weir_core::live::{LiveCall, LiveCalls};
-use weir_core::port::{Action, Audit, Clock, Parking};
+use weir_core::live_calls::{LiveCall, LiveCalls};
+use weir_core::port::{AuditLog, CallParking, Clock, OperatorAction};
 use weir_core::{Catalog, ParkedCall};
 use weir_front::Overview;
 use weir_policy::limit::Limits;
@@ -29,14 +29,14 @@ pub(crate) struct Parts {
     pub(crate) explainer: Arc<Explainer>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) live: Arc<LiveCalls>,
-    pub(crate) parking: Arc<dyn Parking>,
+    pub(crate) parking: Arc<dyn CallParking>,
     pub(crate) front: Overview,
     pub(crate) limits: Arc<Limits>,
     pub(crate) blocked: Arc<Blocked>,
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) chronicle: Chronicle,
     pub(crate) gate: Gate,
-    pub(crate) audit: Arc<dyn Audit>,
+    pub(crate) audit: Arc<dyn AuditLog>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The address of the clients' listener.
     pub(crate) clients: SocketAddr,
@@ -138,7 +138,7 @@ impl Desk {
     /// Returns the calls that wait for their clients, filtered in the same way.
     pub(super) fn waiting(&self, upstream: Option<&str>) -> Vec<ParkedCall> {
         let mut all = self.parking.waiting();
-        all.retain(|call| upstream.is_none_or(|id| call.stay.upstream.as_str() == id));
+        all.retain(|call| upstream.is_none_or(|id| call.details.upstream.as_str() == id));
         all
     }
 
@@ -149,11 +149,11 @@ impl Desk {
     /// Logs and audits an operator's action.
     pub(super) fn operated(&self, who: &str, what: &str, detail: &str, done: bool) {
         tracing::info!(who, what, detail, done, "an operator's change");
-        self.audit.operated(&Action {
-            who,
-            what,
+        self.audit.record_operator_action(&OperatorAction {
+            actor: who,
+            action: what,
             detail,
-            done,
+            took_effect: done,
         });
     }
 }

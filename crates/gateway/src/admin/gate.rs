@@ -21,8 +21,8 @@ use axum::response::{IntoResponse, Response};
 use data_encoding::BASE64;
 use sha2::{Digest as _, Sha256};
 use weir_core::EndpointId;
-use weir_core::port::{Action, Audit, Clock, Evidence, Secret, Verifier};
-use weir_core::principal::Identity;
+use weir_core::port::{AuditLog, BorrowedSecret, Clock, Evidence, OperatorAction, Verifier};
+use weir_core::principal::VerifiedIdentity;
 use weir_policy::Credentials;
 
 use super::desk::Desk;
@@ -68,7 +68,7 @@ pub(crate) struct Gate {
     plan: ArcSwap<Option<AdminPlan>>,
     credentials: Arc<Credentials>,
     clock: Arc<dyn Clock>,
-    audit: Arc<dyn Audit>,
+    audit: Arc<dyn AuditLog>,
 }
 
 /// The credential in a request.
@@ -91,7 +91,7 @@ impl Gate {
     pub(crate) fn new(
         plan: Option<AdminPlan>,
         credentials: Arc<Credentials>,
-        (clock, audit): (&Arc<dyn Clock>, &Arc<dyn Audit>),
+        (clock, audit): (&Arc<dyn Clock>, &Arc<dyn AuditLog>),
     ) -> Self {
         Self {
             plan: ArcSwap::new(Arc::new(plan)),
@@ -133,11 +133,11 @@ impl Gate {
             .map(|peer| peer.0.to_string())
             .unwrap_or_default();
         let refused = |who: &str, detail: String| {
-            self.audit.operated(&Action {
-                who,
-                what: "login",
+            self.audit.record_operator_action(&OperatorAction {
+                actor: who,
+                action: "login",
                 detail: &detail,
-                done: false,
+                took_effect: false,
             });
         };
         self.operator(plan, &text).await.map_err(|why| match why {
@@ -175,11 +175,11 @@ impl Gate {
         let endpoint = EndpointId::new(AUDIENCE);
         let unknown = IpAddr::from([0, 0, 0, 0]);
         let evidence = Evidence {
-            bearer: Some(Secret::new(text)),
+            bearer: Some(BorrowedSecret::new(text)),
             ..Evidence::none(unknown, &endpoint)
         };
         match self.credentials.verify(&evidence).await {
-            Ok(Identity::Subject(subject)) if subject.by_token => {
+            Ok(VerifiedIdentity::Subject(subject)) if subject.is_by_token => {
                 let who = Arc::from(subject.subject());
                 if subject.scopes.contains(scope) {
                     Ok(Operator(who, Login::Token))

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use weir_core::Catalog;
-use weir_core::catalog::Closing;
+use weir_core::catalog::ClosingMode;
 use weir_core::instant::{rfc3339, unix_millis};
 use weir_core::names::UpstreamId;
-use weir_core::port::{Action, Audit};
+use weir_core::port::{AuditLog, OperatorAction};
 use weir_core::principal::Subject;
 use weir_policy::Blocked;
 
@@ -58,7 +58,7 @@ pub(super) fn notes(book: &Book) -> Vec<Noted> {
 pub(crate) fn take_up(
     noted: Vec<Noted>,
     (catalog, blocked): (&Catalog, &Blocked),
-    (audit, now): (&dyn Audit, SystemTime),
+    (audit, now): (&dyn AuditLog, SystemTime),
 ) -> Arc<Book> {
     let book = Arc::<Book>::default();
     for one in noted {
@@ -80,11 +80,11 @@ pub(crate) fn take_up(
         );
         // The previous process was below the same limit.
         if book.enter(target, change, || Ok(())).is_ok() {
-            audit.operated(&Action {
-                who: "weir",
-                what: "take over",
+            audit.record_operator_action(&OperatorAction {
+                actor: "weir",
+                action: "take over",
                 detail: &detail,
-                done: true,
+                took_effect: true,
             });
         }
     }
@@ -100,9 +100,9 @@ fn put_in_force(
         Target::Upstream(id) => catalog.close(
             id,
             if change.what == words::DISABLE {
-                Closing::Disabled
+                ClosingMode::Disabled
             } else {
-                Closing::Draining
+                ClosingMode::Draining
             },
         ),
         Target::Principal { issuer, subject } => {

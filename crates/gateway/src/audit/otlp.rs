@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_core::port::{Form, Post};
+use weir_core::port::{DocumentPoster, PostEncoding};
 use weir_policy::audit::Sealed;
 
 use super::outlet::{BACKLOG, dropped};
@@ -37,7 +37,7 @@ impl Exporter {
     /// Returns an exporter, and the future that sends its records: spawn it as a task. It ends when
     /// the exporter is dropped, and soon after `stop`.
     pub(super) fn new(
-        post: Arc<dyn Post>,
+        post: Arc<dyn DocumentPoster>,
         stop: CancellationToken,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(BACKLOG);
@@ -54,7 +54,7 @@ impl Exporter {
 
 async fn send_all(
     mut receiver: mpsc::Receiver<Arc<Sealed>>,
-    post: Arc<dyn Post>,
+    post: Arc<dyn DocumentPoster>,
     stop: CancellationToken,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
@@ -83,14 +83,19 @@ async fn send_all(
 }
 
 /// Sends one batch until it is accepted, refused for good, or time is up.
-async fn send(post: &dyn Post, body: bytes::Bytes, count: u64, stop: &CancellationToken) -> bool {
+async fn send(
+    post: &dyn DocumentPoster,
+    body: bytes::Bytes,
+    count: u64,
+    stop: &CancellationToken,
+) -> bool {
     let mut waits = AGAIN
         .into_iter()
         .chain(std::iter::repeat(AGAIN[AGAIN.len() - 1]));
     let mut said = false;
     loop {
         let within = if stop.is_cancelled() { AT_LAST } else { WITHIN };
-        let why = match post.post(Form::Json, body.clone(), within).await {
+        let why = match post.post(PostEncoding::Json, body.clone(), within).await {
             Ok(answer) if (200..300).contains(&answer.status) => {
                 let refused = refused(&answer.body);
                 if refused > 0 {

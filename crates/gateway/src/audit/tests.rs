@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_core::call::RequestName;
 use weir_core::names::EndpointId;
-use weir_core::port::{Evidence, Rejection, Verdict};
+use weir_core::port::{CallPermission, Evidence, SenderRejection};
 use weir_core::{Call, FailureKind, Principal, authenticate};
 use weir_policy::Open;
 use weir_policy::audit::{Head, Inspector, Key, Seam, Shape, Summary};
@@ -98,11 +98,11 @@ fn change(auditing: &Auditing, plan: Option<&AuditPlan>) {
 }
 
 fn operate(auditing: &Auditing, what: &str) {
-    auditing.port().operated(&Action {
-        who: "test",
-        what,
+    auditing.port().record_operator_action(&OperatorAction {
+        actor: "test",
+        action: what,
         detail: "",
-        done: true,
+        took_effect: true,
     });
 }
 
@@ -170,23 +170,23 @@ async fn anybody() -> Principal {
 /// Makes a call that is allowed, and records its end.
 fn allowed(auditing: &Auditing, principal: &Principal) -> Result<(), Failure> {
     let call = call();
-    let attempt = Attempt {
+    let attempt = CallAttempt {
         principal,
         call: &call,
         item: None,
     };
     auditing
         .port()
-        .decided(&attempt, Decision::Allowed(&Verdict::default()))?;
-    let ended = Ended {
+        .record_decision(&attempt, GateDecision::Allowed(&CallPermission::default()))?;
+    let ended = EndedCall {
         outcome: "complete",
         took: Duration::ZERO,
         bytes: 0,
-        changes: weir_core::port::Changes::default(),
+        changes: weir_core::port::ContentChanges::default(),
         revision: None,
-        verdict: Verdict::default(),
+        verdict: CallPermission::default(),
     };
-    auditing.port().ended(&attempt, &ended);
+    auditing.port().record_end(&attempt, &ended);
     Ok(())
 }
 
@@ -571,11 +571,11 @@ async fn f18_g06_a_successor_of_which_nothing_came_leaves_the_chain_whole() {
 
 fn refuse(auditing: &Auditing, peer: [u8; 4], principal: Option<&Principal>) {
     let endpoint = EndpointId::new("/mcp");
-    let outcome = Err(Rejection {
+    let outcome = Err(SenderRejection {
         reason: "missing",
         principal,
     });
-    auditing.port().entered(&Entrance {
+    auditing.port().record_entrance(&SenderEntrance {
         peer: peer.into(),
         endpoint: &endpoint,
         request: "1",
@@ -639,14 +639,14 @@ async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all
     // As many as the queue has room for.
     for _ in 0..500 {
         let call = call();
-        let attempt = Attempt {
+        let attempt = CallAttempt {
             principal: &anybody,
             call: &call,
             item: None,
         };
         auditing
             .port()
-            .decided(&attempt, Decision::Refused(&denied))
+            .record_decision(&attempt, GateDecision::Refused(&denied))
             .unwrap();
     }
     allowed(&auditing, &anybody).unwrap();

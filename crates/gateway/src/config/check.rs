@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::Endpoint;
-use weir_core::endpoint::Mode;
-use weir_core::names::{EndpointId, Naming, UpstreamId};
+use weir_core::endpoint::EndpointMode;
+use weir_core::names::{EndpointId, ToolNaming, UpstreamId};
 use weir_policy::rules::{Book, Ruling, Sheet};
 
 use super::env::Environment;
@@ -254,14 +254,14 @@ pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults)
     let alone = ids.into_iter().map(|id| {
         default_endpoint(
             &format!("{EVERYTHING}/{id}"),
-            Mode::Transparent(id),
+            EndpointMode::Transparent(id),
             defaults,
         )
     });
     std::iter::once(everything).chain(alone).collect()
 }
 
-fn default_endpoint(path: &str, mode: Mode, defaults: &Defaults) -> Endpoint {
+fn default_endpoint(path: &str, mode: EndpointMode, defaults: &Defaults) -> Endpoint {
     let clean = !mode.is_transparent();
     Endpoint {
         id: EndpointId::new(path),
@@ -294,8 +294,8 @@ pub(crate) fn whole(config: &Config, report: &mut Report) {
             .endpoints
             .iter()
             .any(|endpoint| match &endpoint.mode {
-                Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
-                Mode::Transparent(one) => one == id,
+                EndpointMode::Aggregate { upstreams, .. } => upstreams.contains(id),
+                EndpointMode::Transparent(one) => one == id,
             });
         if !used {
             report.add(
@@ -349,6 +349,6 @@ fn positive(time: Option<Time>, path: &str, report: &mut Report) -> Option<Durat
 }
 
 /// Returns the naming to continue with after `naming` was refused.
-fn fallback_naming() -> Naming {
-    Naming::default()
+fn fallback_naming() -> ToolNaming {
+    ToolNaming::default()
 }

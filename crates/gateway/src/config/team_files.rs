@@ -3,7 +3,7 @@
 
 use std::path::Path as FilePath;
 
-use weir_core::toolset::Pattern;
+use weir_core::toolset::NamePattern;
 
 use super::check::{EVERYTHING, TeamGrant, slug};
 use super::report::{Path, Report, Severity};
@@ -22,7 +22,7 @@ pub struct TeamFile {
     /// Its errors, with file, line and hint. Empty if the current version is served.
     pub errors: Vec<String>,
     /// The paths that answer 503, because no version of the file is served.
-    pub unserved: Vec<Pattern>,
+    pub unserved: Vec<NamePattern>,
 }
 
 /// The version of a team's file that is served.
@@ -89,7 +89,7 @@ pub(super) fn unserved_paths(
     tree: Option<&Node>,
     grant: &TeamGrant,
     has_default_endpoints: bool,
-) -> Vec<Pattern> {
+) -> Vec<NamePattern> {
     let Some(tree) = tree else {
         return grant.paths().to_vec();
     };
@@ -117,7 +117,7 @@ pub(super) fn unserved_paths(
     paths
         .iter()
         .filter(|path| grant.has_path(path))
-        .map(|path| Pattern::new(path))
+        .map(|path| NamePattern::new(path))
         .collect()
 }
 

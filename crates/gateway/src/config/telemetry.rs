@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use weir_core::port::Form;
-use weir_core::telemetry::NAMES;
-use weir_core::trace::Sampling;
+use weir_core::port::PostEncoding;
+use weir_core::telemetry::DEFAULT_MAX_NAMES;
+use weir_core::trace::SpanSampling;
 use weir_upstream::HttpSettings;
 
 /// The settings of metrics and traces.
@@ -15,7 +15,7 @@ pub struct TelemetryPlan {
     /// The number of names with series of their own.
     pub names: usize,
     /// The selection of requests that are traced.
-    pub sampling: Sampling,
+    pub sampling: SpanSampling,
     /// The collector.
     pub otlp: Option<OtlpPlan>,
 }
@@ -41,7 +41,7 @@ const SAMPLE: f64 = 0.01;
 
 impl TelemetryPlan {
     /// The default selection of requests that are traced.
-    pub(crate) const SAMPLING: Sampling = Sampling {
+    pub(crate) const SAMPLING: SpanSampling = SpanSampling {
         ratio: SAMPLE,
         by_clients: false,
     };
@@ -51,7 +51,7 @@ impl Default for TelemetryPlan {
     fn default() -> Self {
         Self {
             measured: true,
-            names: NAMES,
+            names: DEFAULT_MAX_NAMES,
             sampling: Self::SAMPLING,
             otlp: None,
         }
@@ -60,11 +60,11 @@ impl Default for TelemetryPlan {
 
 impl OtlpPlan {
     /// Returns the encoding of its documents.
-    pub(crate) fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> PostEncoding {
         if self.grpc {
-            Form::Grpc
+            PostEncoding::Grpc
         } else {
-            Form::Protobuf
+            PostEncoding::Protobuf
         }
     }
 }

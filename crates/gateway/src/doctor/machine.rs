@@ -215,7 +215,8 @@ async fn version(runtime: &Runtime) -> MachineFinding {
             );
         }
     };
-    let said: String = weir_core::catalog::plain(said.lines().next().unwrap_or_default(), 80);
+    let said: String =
+        weir_core::catalog::sanitize_text(said.lines().next().unwrap_or_default(), 80);
     match (oldest, parsed(&said)) {
         (Some((major, minor)), Some(own)) if own < (*major, *minor) => finding(
             Grade::Warning,

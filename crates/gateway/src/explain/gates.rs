@@ -1,7 +1,7 @@
 //! The deciding steps: rules and scopes, limits, the tool's schema, and the credential at the
 //! upstream.
 
-use weir_core::catalog::Traced;
+use weir_core::catalog::TracedTool;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::ListKind;
 use weir_core::{Endpoint, Principal};
@@ -13,7 +13,7 @@ use super::walk::{Walk, list};
 
 impl Walk<'_> {
     /// Explains scopes and rules.
-    pub(super) fn rules(&mut self, endpoint: &Endpoint, principal: &Principal, tool: &Traced) {
+    pub(super) fn rules(&mut self, endpoint: &Endpoint, principal: &Principal, tool: &TracedTool) {
         let target = Target {
             kind: ListKind::Tools,
             endpoint: &endpoint.id,
@@ -89,7 +89,7 @@ impl Walk<'_> {
         &mut self,
         endpoint: &Endpoint,
         principal: &Principal,
-        tool: &Traced,
+        tool: &TracedTool,
     ) {
         let standing = self
             .explainer
@@ -112,7 +112,7 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn arguments(&mut self, tool: &Traced) {
+    pub(super) fn arguments(&mut self, tool: &TracedTool) {
         let Some(arguments) = &self.question.arguments else {
             return;
         };
@@ -162,7 +162,9 @@ impl Walk<'_> {
                     Authority::Issuer(url) | Authority::TokenEndpoint(url) => url.as_str(),
                     Authority::Keeper(_) => "a login",
                 };
-                let has_token = principal.subject().is_some_and(|subject| subject.by_token);
+                let has_token = principal
+                    .subject()
+                    .is_some_and(|subject| subject.is_by_token);
                 match (&oauth.exchange, has_token) {
                     (None, _) => (Effect::Passes, format!("weir's own token from {at}")),
                     (Some(_), true) => (

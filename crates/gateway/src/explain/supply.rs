@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use weir_core::catalog::{Place, Traced, UpstreamStatus, supposed};
-use weir_core::endpoint::Mode;
+use weir_core::catalog::{ToolPlacement, TracedTool, UpstreamStatus, trace_by_config};
+use weir_core::endpoint::EndpointMode;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, Endpoint};
@@ -17,7 +17,7 @@ use crate::terminal::count;
 const MOST_SIMILAR: usize = 5;
 
 impl Walk<'_> {
-    pub(super) fn tools(&self, endpoint: &Endpoint) -> Vec<Traced> {
+    pub(super) fn tools(&self, endpoint: &Endpoint) -> Vec<TracedTool> {
         match &self.explainer.catalog {
             Some(catalog) => catalog.trace(&endpoint.id, &self.question.tool),
             None => {
@@ -26,7 +26,7 @@ impl Walk<'_> {
                     .upstreams
                     .iter()
                     .map(|plan| (plan.settings.id.clone(), plan.rules.clone()));
-                supposed(endpoint, &rules.collect::<Vec<_>>(), &self.question.tool)
+                trace_by_config(endpoint, &rules.collect::<Vec<_>>(), &self.question.tool)
             }
         }
     }
@@ -34,8 +34,8 @@ impl Walk<'_> {
     /// Explains that no upstream is known to have such a tool.
     pub(super) fn absent(&mut self, endpoint: &Endpoint) {
         let members = match &endpoint.mode {
-            Mode::Aggregate { upstreams, .. } => upstreams.as_slice(),
-            Mode::Transparent(upstream) => std::slice::from_ref(upstream),
+            EndpointMode::Aggregate { upstreams, .. } => upstreams.as_slice(),
+            EndpointMode::Transparent(upstream) => std::slice::from_ref(upstream),
         };
         let tool = &self.question.tool;
         let named: Vec<&UpstreamId> = members
@@ -164,7 +164,7 @@ impl Walk<'_> {
     }
 
     /// Explains problems of the tool's definition.
-    pub(super) fn definition(&mut self, tool: &Traced) {
+    pub(super) fn definition(&mut self, tool: &TracedTool) {
         if let Some(why) = tool.unchecked {
             self.say(
                 "schema",
@@ -175,24 +175,24 @@ impl Walk<'_> {
     }
 
     /// Explains the name of the tool on the endpoint, if it has one.
-    pub(super) fn name(&mut self, endpoint: &Endpoint, tool: &Traced) {
+    pub(super) fn name(&mut self, endpoint: &Endpoint, tool: &TracedTool) {
         let home = format!("{}/{}", tool.upstream, tool.native);
         match tool.place {
-            Place::NotSelected => {
+            ToolPlacement::NotSelected => {
                 let why = format!(
                     "`tools` of {} leaves {home} out (include, exclude)",
                     endpoint.id
                 );
                 return self.say("toolset", Effect::Hides, why);
             }
-            Place::Collided => {
+            ToolPlacement::Collided => {
                 let why = format!(
                     "another tool of {} has the name `{}`, so {home} has none: give it an alias",
                     endpoint.id, tool.name
                 );
                 return self.say("name", Effect::Hides, why);
             }
-            Place::Shown => {}
+            ToolPlacement::Shown => {}
         }
         if *tool.name == *self.question.tool {
             return self.say("name", Effect::Passes, format!("it is {home}"));

@@ -5,9 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use weir_core::catalog::Version;
+use weir_core::catalog::ContentVersion;
 use weir_core::network::SenderNetwork;
-use weir_core::port::{Expect, Record, RecordKey, RecordKind, StreamKey, Written};
+use weir_core::port::{
+    RecordKey, RecordKind, StoredRecord, StreamKey, WriteCondition, WriteOutcome,
+};
 use weir_core::{Principal, SessionKey};
 use weir_front::MovedSession;
 use weir_store::{MovedEvent, MovedLog, MovedRecord};
@@ -235,7 +237,7 @@ impl WireSession {
             told_lists: session
                 .told_lists
                 .iter()
-                .map(|list| list.map(|Version(id)| WireId(id)))
+                .map(|list| list.map(|ContentVersion(id)| WireId(id)))
                 .collect(),
             network,
         }
@@ -249,7 +251,7 @@ impl WireSession {
         let told = self
             .told_lists
             .into_iter()
-            .map(|list| list.map(|WireId(id)| Version(id)));
+            .map(|list| list.map(|WireId(id)| ContentVersion(id)));
         MovedSession {
             key: SessionKey(self.session.0),
             subscriptions: self.subscriptions,
@@ -278,10 +280,15 @@ pub(super) enum RecordRequest {
 }
 
 impl RecordRequest {
-    pub(super) fn store(key: &RecordKey, value: Bytes, ttl: Duration, expect: Expect) -> Self {
+    pub(super) fn store(
+        key: &RecordKey,
+        value: Bytes,
+        ttl: Duration,
+        expect: WriteCondition,
+    ) -> Self {
         let version = match expect {
-            Expect::Absent => None,
-            Expect::Version(version) => Some(version),
+            WriteCondition::Absent => None,
+            WriteCondition::Version(version) => Some(version),
         };
         Self::Store {
             key: WireKey::of(key),
@@ -315,7 +322,7 @@ pub(super) enum RecordReply {
 }
 
 impl RecordReply {
-    pub(super) fn loaded(record: Option<Record>) -> Self {
+    pub(super) fn loaded(record: Option<StoredRecord>) -> Self {
         match record {
             Some(record) => Self::Loaded {
                 value: Encoded(record.value),
@@ -325,12 +332,12 @@ impl RecordReply {
         }
     }
 
-    pub(super) fn stored(written: Written) -> Self {
+    pub(super) fn stored(written: WriteOutcome) -> Self {
         match written {
-            Written::Yes(version) => Self::Stored(version),
-            Written::Conflict => Self::Conflict,
-            Written::OwnerFull => Self::OwnerFull,
-            Written::Full => Self::Full,
+            WriteOutcome::Stored(version) => Self::Stored(version),
+            WriteOutcome::Conflict => Self::Conflict,
+            WriteOutcome::OwnerFull => Self::OwnerFull,
+            WriteOutcome::Full => Self::Full,
         }
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use weir_core::port::{RecordKind, Records as _, Replays as _, StreamKey};
+use weir_core::port::{RecordKind, RecordStore as _, ReplayLog as _, StreamKey};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{ExportedSession, Upstream};
+use weir_core::upstream::{HandoverSession, Upstream};
 use weir_front::MovingSessions;
 use weir_policy::audit::Head;
 use weir_store::MemoryBus;
@@ -66,7 +66,7 @@ pub(super) async fn move_state(
         link.send(Message::Session(WireSession::of(session)));
     }
     for upstream in &state.upstreams {
-        for ExportedSession {
+        for HandoverSession {
             description,
             descriptors: given,
         } in upstream.clone().export_sessions().await
@@ -276,7 +276,7 @@ impl Receiving {
         if let Some(upstream) = upstream {
             upstream
                 .clone()
-                .import_session(ExportedSession {
+                .import_session(HandoverSession {
                     description: session.0,
                     descriptors,
                 })
@@ -291,7 +291,7 @@ impl Receiving {
                 self.open.insert(stream.key());
                 replays.begin(stream.key());
             }
-            LogChange::Keep { stream, seq, event } => replays.keep(stream.key(), seq, event.0),
+            LogChange::Keep { stream, seq, event } => replays.append(stream.key(), seq, event.0),
             LogChange::End { stream } => {
                 self.open.remove(&stream.key());
                 replays.end(stream.key());

@@ -8,8 +8,8 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::port::{
-    Expect, Fut, Record, RecordKey, RecordKind, Records, Replay, Replays, StoreError, StreamKey,
-    Written,
+    Fut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, StoreError, StoredRecord,
+    StreamKey, WriteCondition, WriteOutcome,
 };
 use weir_core::{HandoverArrival, SessionKey};
 use weir_store::{MemoryRecords, MemoryReplays};
@@ -92,12 +92,12 @@ impl MovableRecords {
     }
 }
 
-impl Records for MovableRecords {
+impl RecordStore for MovableRecords {
     fn load<'a>(
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<Record>, StoreError>> {
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
         let link = match &*self.location() {
             Location::Here => return self.own.load(key, touch),
             Location::Arriving => None,
@@ -116,7 +116,7 @@ impl Records for MovableRecords {
                 RecordReply::Loaded {
                     value: Encoded(value),
                     version,
-                } => Ok(Some(Record { value, version })),
+                } => Ok(Some(StoredRecord { value, version })),
                 RecordReply::Absent => Ok(None),
                 other => Err(unexpected(&other)),
             }
@@ -128,12 +128,12 @@ impl Records for MovableRecords {
         key: &'a RecordKey,
         value: Bytes,
         ttl: Duration,
-        expect: Expect,
-    ) -> Fut<'a, Result<Written, StoreError>> {
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
         let link = match &*self.location() {
             Location::Here => return self.own.store(key, value, ttl, expect),
             // A new record cannot be among those that arrive.
-            Location::Arriving if expect == Expect::Absent => {
+            Location::Arriving if expect == WriteCondition::Absent => {
                 return self.own.store(key, value, ttl, expect);
             }
             Location::Arriving => None,
@@ -148,10 +148,10 @@ impl Records for MovableRecords {
                 .request(RecordRequest::store(key, value, ttl, expect))
                 .await?
             {
-                RecordReply::Stored(version) => Ok(Written::Yes(version)),
-                RecordReply::Conflict => Ok(Written::Conflict),
-                RecordReply::OwnerFull => Ok(Written::OwnerFull),
-                RecordReply::Full => Ok(Written::Full),
+                RecordReply::Stored(version) => Ok(WriteOutcome::Stored(version)),
+                RecordReply::Conflict => Ok(WriteOutcome::Conflict),
+                RecordReply::OwnerFull => Ok(WriteOutcome::OwnerFull),
+                RecordReply::Full => Ok(WriteOutcome::Full),
                 other => Err(unexpected(&other)),
             }
         })
@@ -213,7 +213,7 @@ pub(super) async fn answer(records: &MovableRecords, request: RecordRequest) -> 
             ttl,
             version,
         } => {
-            let expect = version.map_or(Expect::Absent, Expect::Version);
+            let expect = version.map_or(WriteCondition::Absent, WriteCondition::Version);
             let written = records
                 .store(&key.key(), value.0, Duration::from_millis(ttl), expect)
                 .await;
@@ -274,7 +274,7 @@ impl MovableReplays {
     }
 }
 
-impl Replays for MovableReplays {
+impl ReplayLog for MovableReplays {
     fn begin(&self, key: StreamKey) -> bool {
         self.change(
             |own| own.begin(key),
@@ -284,14 +284,14 @@ impl Replays for MovableReplays {
         )
     }
 
-    fn keep(&self, key: StreamKey, seq: u64, event: Bytes) {
+    fn append(&self, key: StreamKey, seq: u64, event: Bytes) {
         let copy = event.clone();
         let told = || LogChange::Keep {
             stream: WireStream::of(key),
             seq,
             event: Encoded(copy),
         };
-        self.change(|own| own.keep(key, seq, event), told);
+        self.change(|own| own.append(key, seq, event), told);
     }
 
     fn end(&self, key: StreamKey) {
@@ -303,12 +303,16 @@ impl Replays for MovableReplays {
         );
     }
 
-    fn after(&self, key: StreamKey, seq: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
-        self.own.after(key, seq)
+    fn events_after(
+        &self,
+        key: StreamKey,
+        seq: u64,
+    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
+        self.own.events_after(key, seq)
     }
 
-    fn moves(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
-        self.own.moves(key)
+    fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
+        self.own.watch_events(key)
     }
 
     fn forget(&self, session: SessionKey) {

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Interval, interval};
 use weir_core::Endpoint;
-use weir_core::catalog::{Reach, UpstreamStatus};
-use weir_core::endpoint::Mode;
+use weir_core::catalog::{UpstreamReach, UpstreamStatus};
+use weir_core::endpoint::EndpointMode;
 
 use crate::config::Config;
 use crate::local_time::TimeZone;
@@ -194,11 +194,11 @@ impl StartBanner {
 /// Returns the upstreams of an endpoint, in words.
 fn shows(endpoint: &Endpoint, config: &Config) -> String {
     match &endpoint.mode {
-        Mode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => {
+        EndpointMode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => {
             "all of them".to_owned()
         }
-        Mode::Aggregate { upstreams, .. } => count(upstreams.len(), "upstream"),
-        Mode::Transparent(one) => one.to_string(),
+        EndpointMode::Aggregate { upstreams, .. } => count(upstreams.len(), "upstream"),
+        EndpointMode::Transparent(one) => one.to_string(),
     }
 }
 
@@ -207,11 +207,11 @@ fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime)
     let base = upstream.lists.first();
     match (upstream.reach(), before) {
         _ if upstream.closed.is_some() => ShownState::Disabled,
-        (Reach::Up, _) => ShownState::Up {
+        (UpstreamReach::Up, _) => ShownState::Up {
             tools: base.map_or(0, |list| list.tools),
         },
-        (Reach::Unknown, None) => ShownState::Starting(now),
-        (Reach::Unknown, Some(ShownState::Starting(since))) => {
+        (UpstreamReach::Unknown, None) => ShownState::Starting(now),
+        (UpstreamReach::Unknown, Some(ShownState::Starting(since))) => {
             match now
                 .duration_since(*since)
                 .is_ok_and(|waited| waited >= SLOW)
@@ -220,7 +220,7 @@ fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime)
                 false => ShownState::Starting(*since),
             }
         }
-        (Reach::Unknown, Some(ShownState::Slow)) => ShownState::Slow,
+        (UpstreamReach::Unknown, Some(ShownState::Slow)) => ShownState::Slow,
         _ => ShownState::Down(one_line(upstream.cause().unwrap_or("it cannot be reached"))),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{HeaderValue, Uri};
 use tokio::time::{Instant, interval_at, timeout};
 use weir_core::Catalog;
-use weir_core::catalog::{Reach, UpstreamStatus};
+use weir_core::catalog::{UpstreamReach, UpstreamStatus};
 use weir_upstream::{OAuth, TokenKeeper, Transport};
 
 use super::login_keeper::LoginKeeper;
@@ -87,9 +87,9 @@ impl RemoteGate {
                 looks.tick().await;
                 let status = self.catalog.status();
                 match status.first().map(|remote| (remote, remote.reach())) {
-                    Some((_, Reach::Unknown)) => {}
-                    Some((remote, Reach::Down)) => return Err(self.cause(remote)),
-                    Some((_, Reach::Up)) | None => return Ok(()),
+                    Some((_, UpstreamReach::Unknown)) => {}
+                    Some((remote, UpstreamReach::Down)) => return Err(self.cause(remote)),
+                    Some((_, UpstreamReach::Up)) | None => return Ok(()),
                 }
             }
         };

@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
-use weir_core::telemetry::{Exemplar, Kind, unix_seconds};
+use weir_core::telemetry::{Exemplar, InstrumentKind, unix_seconds};
 
 use super::gather::{Family, Figure, Histogram, Point, Text};
 use super::names::{exposed, label};
@@ -98,9 +98,9 @@ impl Page {
     fn family(&mut self, family: &Family) {
         let full = exposed(&family.name, family.kind, &family.unit);
         let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::UpDownCounter | Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            InstrumentKind::Counter => "counter",
+            InstrumentKind::UpDownCounter | InstrumentKind::Gauge => "gauge",
+            InstrumentKind::Histogram => "histogram",
         };
         // OpenMetrics names a counter's family without the suffix of its samples.
         let stem = full
@@ -267,7 +267,7 @@ mod tests {
 
     use super::*;
 
-    fn family(kind: Kind, unit: &'static str, figure: Figure) -> Family {
+    fn family(kind: InstrumentKind, unit: &'static str, figure: Figure) -> Family {
         let labels = vec![(
             "mcp.method.name".into(),
             Text::Word("a\"b\\c\nd".to_owned()),
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn f14_what_others_named_stays_inside_its_quotes() {
         let page = write(
-            &[family(Kind::Gauge, "", Figure::Whole(3))],
+            &[family(InstrumentKind::Gauge, "", Figure::Whole(3))],
             &[],
             Format::Plain,
         );
@@ -319,8 +319,12 @@ mod tests {
             exemplars: vec![None, Some(exemplar), None],
         };
         let all = [
-            family(Kind::Counter, "By", Figure::Whole(7)),
-            family(Kind::Histogram, "s", Figure::Histogram(Box::new(histogram))),
+            family(InstrumentKind::Counter, "By", Figure::Whole(7)),
+            family(
+                InstrumentKind::Histogram,
+                "s",
+                Figure::Histogram(Box::new(histogram)),
+            ),
         ];
         let open = write(
             &all,

@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use opentelemetry::{KeyValue, Value};
 use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Metric, MetricData, ResourceMetrics};
-use weir_core::telemetry::{BOUNDS, Exemplar, Kind, TIMINGS, Timing, upstreams};
+use weir_core::telemetry::{
+    BOUNDS, DurationHistogram, Exemplar, HISTOGRAMS, InstrumentKind, upstreams,
+};
 
 /// One instrument with its series.
 #[derive(Debug)]
@@ -16,7 +18,7 @@ pub(super) struct Family {
     pub(super) name: Cow<'static, str>,
     pub(super) about: Cow<'static, str>,
     pub(super) unit: Cow<'static, str>,
-    pub(super) kind: Kind,
+    pub(super) kind: InstrumentKind,
     pub(super) points: Vec<Point>,
 }
 
@@ -58,7 +60,7 @@ pub(super) struct Histogram {
 pub(super) fn families(collected: &ResourceMetrics) -> Vec<Family> {
     let alive = upstreams();
     let metrics = collected.scope_metrics().flat_map(|scope| scope.metrics());
-    let own = TIMINGS.iter().map(|timing| of_timing(timing));
+    let own = HISTOGRAMS.iter().map(|timing| of_timing(timing));
     let mut all: Vec<Family> = metrics.filter_map(of_metric).chain(own).collect();
     for family in &mut all {
         family.points.retain(|point| is_shown(point, &alive));
@@ -73,9 +75,9 @@ fn is_shown(point: &Point, alive: &HashSet<String>) -> bool {
     upstream.is_none_or(|(_, text)| matches!(text, Text::Word(id) if alive.contains(id)))
 }
 
-fn of_timing(timing: &Timing) -> Family {
-    let point = |series: std::sync::Arc<weir_core::telemetry::Series>| {
-        let counted = series.counted();
+fn of_timing(timing: &DurationHistogram) -> Family {
+    let point = |series: std::sync::Arc<weir_core::telemetry::DurationSeries>| {
+        let counted = series.counts();
         let label = |(name, text): &(&'static str, std::sync::Arc<str>)| {
             ((*name).into(), Text::Word(text.to_string()))
         };
@@ -94,8 +96,8 @@ fn of_timing(timing: &Timing) -> Family {
         name: timing.row.name.into(),
         about: timing.row.about.into(),
         unit: timing.row.unit.into(),
-        kind: Kind::Histogram,
-        points: timing.points().into_iter().map(point).collect(),
+        kind: InstrumentKind::Histogram,
+        points: timing.live_series().into_iter().map(point).collect(),
     }
 }
 
@@ -123,7 +125,7 @@ fn of_data<T: Copy>(
     data: &MetricData<T>,
     figure: impl Fn(T) -> Figure,
     real: impl Fn(T) -> f64,
-) -> Option<(Kind, Vec<Point>)> {
+) -> Option<(InstrumentKind, Vec<Point>)> {
     Some(match data {
         MetricData::Gauge(gauge) => {
             let point = |(labels, value): (Vec<_>, T)| Point {
@@ -134,7 +136,7 @@ fn of_data<T: Copy>(
             let points = gauge
                 .data_points()
                 .map(|point| (labels(point.attributes()), point.value()));
-            (Kind::Gauge, points.map(point).collect())
+            (InstrumentKind::Gauge, points.map(point).collect())
         }
         MetricData::Sum(sum) => {
             let point = |(labels, value): (Vec<_>, T)| Point {
@@ -146,9 +148,9 @@ fn of_data<T: Copy>(
                 .data_points()
                 .map(|point| (labels(point.attributes()), point.value()));
             let kind = if sum.is_monotonic() {
-                Kind::Counter
+                InstrumentKind::Counter
             } else {
-                Kind::UpDownCounter
+                InstrumentKind::UpDownCounter
             };
             (kind, points.map(point).collect())
         }
@@ -168,7 +170,7 @@ fn of_data<T: Copy>(
                     figure,
                 }
             });
-            (Kind::Histogram, points.collect())
+            (InstrumentKind::Histogram, points.collect())
         }
         // The views configure no such histogram.
         MetricData::ExponentialHistogram(_) => return None,

@@ -14,7 +14,7 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
-use weir_core::telemetry::LineRate;
+use weir_core::telemetry::LogLineRate;
 
 use super::log_queue::{LogQueue, count_dropped};
 
@@ -44,7 +44,7 @@ struct Kind {
     metadata: &'static Metadata<'static>,
     message: String,
     upstream: Option<String>,
-    rate: LineRate,
+    rate: LogLineRate,
 }
 
 impl LogRateLimit {
@@ -140,7 +140,7 @@ impl Kinds {
             metadata,
             message: message.0,
             upstream: upstream.0,
-            rate: LineRate::default(),
+            rate: LogLineRate::default(),
         };
         let mut rates = self.rates.write().unwrap_or_else(PoisonError::into_inner);
         rates.entry(key).or_insert(Arc::new(kind)).clone()

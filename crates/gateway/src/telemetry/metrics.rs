@@ -18,8 +18,8 @@ use opentelemetry_sdk::metrics::{
     Temporality,
 };
 use weir_core::Catalog;
-use weir_core::catalog::Reach;
-use weir_core::telemetry::{instruments, measure_nothing, start_at_zero, unix_seconds};
+use weir_core::catalog::UpstreamReach;
+use weir_core::telemetry::{disable_histograms, instruments, start_at_zero, unix_seconds};
 
 use super::exposition::{self, Format};
 use super::gather::{self, Family};
@@ -97,7 +97,7 @@ impl Metrics {
         if measured {
             opentelemetry::global::set_meter_provider(provider);
         } else {
-            measure_nothing();
+            disable_histograms();
         }
         instruments()
             .build_info
@@ -192,15 +192,15 @@ fn look_at(catalog: &Catalog) {
             .upstream_in_flight
             .record(upstream.health.in_flight as u64, &[own()]);
         let reach = upstream.reach();
-        if reach != Reach::Unknown {
+        if reach != UpstreamReach::Unknown {
             instruments()
                 .upstream_up
-                .record(u64::from(reach == Reach::Up), &[own()]);
+                .record(u64::from(reach == UpstreamReach::Up), &[own()]);
         }
         for (one, word) in [
-            (Reach::Unknown, "unknown"),
-            (Reach::Up, "up"),
-            (Reach::Down, "down"),
+            (UpstreamReach::Unknown, "unknown"),
+            (UpstreamReach::Up, "up"),
+            (UpstreamReach::Down, "down"),
         ] {
             let labels = [own(), KeyValue::new("state", word)];
             instruments()

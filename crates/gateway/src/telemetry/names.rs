@@ -1,11 +1,11 @@
 //! The names of instruments in Prometheus' formats (OpenTelemetry specification, compatibility,
 //! Prometheus and OpenMetrics).
 
-use weir_core::telemetry::Kind;
+use weir_core::telemetry::InstrumentKind;
 
 /// Returns the name of a metric family: of a counter with its `_total`, of a histogram without
 /// `_bucket`.
-pub(crate) fn exposed(name: &str, kind: Kind, unit: &str) -> String {
+pub(crate) fn exposed(name: &str, kind: InstrumentKind, unit: &str) -> String {
     let mut exposed = label(name);
     let unit = match unit {
         "s" => Some("seconds"),
@@ -19,7 +19,7 @@ pub(crate) fn exposed(name: &str, kind: Kind, unit: &str) -> String {
         exposed.push('_');
         exposed.push_str(unit);
     }
-    if kind == Kind::Counter {
+    if kind == InstrumentKind::Counter {
         exposed.push_str("_total");
     }
     exposed
@@ -47,26 +47,31 @@ mod tests {
         for (name, kind, unit, expected) in [
             (
                 "mcp.server.operation.duration",
-                Kind::Histogram,
+                InstrumentKind::Histogram,
                 "s",
                 "mcp_server_operation_duration_seconds",
             ),
             (
                 "weir.upstream.io",
-                Kind::Counter,
+                InstrumentKind::Counter,
                 "By",
                 "weir_upstream_io_bytes_total",
             ),
             (
                 "weir.replay.bytes",
-                Kind::UpDownCounter,
+                InstrumentKind::UpDownCounter,
                 "By",
                 "weir_replay_bytes",
             ),
-            ("weir.panics", Kind::Counter, "{panic}", "weir_panics_total"),
+            (
+                "weir.panics",
+                InstrumentKind::Counter,
+                "{panic}",
+                "weir_panics_total",
+            ),
             (
                 "http.server.active_requests",
-                Kind::UpDownCounter,
+                InstrumentKind::UpDownCounter,
                 "{request}",
                 "http_server_active_requests",
             ),

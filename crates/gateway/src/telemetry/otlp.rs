@@ -15,9 +15,9 @@ use opentelemetry::KeyValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use weir_core::port::{Form, Post, Posted};
+use weir_core::port::{DocumentPoster, PostEncoding, PostResponse};
 use weir_core::telemetry::instruments;
-use weir_core::trace::{Span, SpanSink};
+use weir_core::trace::{FinishedSpan, SpanSink};
 use weir_upstream::{Factory, TlsError};
 
 use super::Metrics;
@@ -51,10 +51,10 @@ pub(super) struct Pushing {
 
 /// The channel to the task that sends spans.
 #[derive(Debug)]
-pub(super) struct Spans(mpsc::Sender<Span>);
+pub(super) struct Spans(mpsc::Sender<FinishedSpan>);
 
 impl SpanSink for Spans {
-    fn offer(&self, span: Span) {
+    fn offer(&self, span: FinishedSpan) {
         if self.0.try_send(span).is_err() {
             dropped("traces", "queue", 1);
         }
@@ -121,8 +121,8 @@ impl Pushing {
 /// The exporter of one signal.
 struct Line {
     signal: &'static str,
-    post: Arc<dyn Post>,
-    form: Form,
+    post: Arc<dyn DocumentPoster>,
+    form: PostEncoding,
     within: Duration,
     metrics: Metrics,
 }
@@ -137,7 +137,7 @@ enum Sent {
 }
 
 impl Line {
-    async fn spans(self, mut spans: mpsc::Receiver<Span>, stop: CancellationToken) {
+    async fn spans(self, mut spans: mpsc::Receiver<FinishedSpan>, stop: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let some = tokio::select! {
@@ -159,7 +159,7 @@ impl Line {
                     batch.push(more);
                 }
             }
-            let waiting = |spans: &mpsc::Receiver<Span>| {
+            let waiting = |spans: &mpsc::Receiver<FinishedSpan>| {
                 instruments()
                     .telemetry_queue
                     .record(spans.len() as u64, &[KeyValue::new("signal", "traces")]);
@@ -208,7 +208,7 @@ impl Line {
 
     /// Sends one document, and counts the outcome.
     async fn send(&self, body: Bytes, count: u64) -> Sent {
-        let framed = if self.form == Form::Grpc {
+        let framed = if self.form == PostEncoding::Grpc {
             framed(&body)
         } else {
             body
@@ -218,7 +218,7 @@ impl Line {
                 let sent = judged(self.form, &posted);
                 let result = if sent == Sent::Taken { "ok" } else { "refused" };
                 if sent == Sent::Taken {
-                    let own = if self.form == Form::Grpc {
+                    let own = if self.form == PostEncoding::Grpc {
                         posted.body.get(5..)
                     } else {
                         Some(&posted.body[..])
@@ -261,9 +261,9 @@ impl Line {
 
 /// Returns the outcome of a response (OTLP specification, failures): of HTTP by its status, of gRPC
 /// by its code. A successful HTTP status without a gRPC code is a refusal.
-fn judged(form: Form, posted: &Posted) -> Sent {
+fn judged(form: PostEncoding, posted: &PostResponse) -> Sent {
     match (posted.status, posted.code) {
-        (200..=299, None) if form == Form::Grpc => Sent::Never,
+        (200..=299, None) if form == PostEncoding::Grpc => Sent::Never,
         (200..=299, None | Some(0)) => Sent::Taken,
         (429 | 502 | 503 | 504, _) | (200, Some(1 | 4 | 8 | 10 | 11 | 14 | 15)) => Sent::Later,
         _ => Sent::Never,
@@ -307,7 +307,7 @@ mod tests {
         let of = |form, status, code: Option<u16>| {
             judged(
                 form,
-                &Posted {
+                &PostResponse {
                     status,
                     code,
                     body: Bytes::new(),
@@ -317,9 +317,9 @@ mod tests {
         let posted = |status, code: Option<u16>| {
             of(
                 if code.is_some() {
-                    Form::Grpc
+                    PostEncoding::Grpc
                 } else {
-                    Form::Protobuf
+                    PostEncoding::Protobuf
                 },
                 status,
                 code,
@@ -346,7 +346,10 @@ mod tests {
             assert_eq!(never, Sent::Never);
         }
         assert_eq!(
-            (of(Form::Grpc, 200, None), of(Form::Grpc, 503, None)),
+            (
+                of(PostEncoding::Grpc, 200, None),
+                of(PostEncoding::Grpc, 503, None)
+            ),
             (Sent::Never, Sent::Later),
             "a proxy, not it"
         );

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_core::telemetry::limit_names;
+use weir_core::telemetry::set_max_names;
 use weir_core::trace::{self, SpanSink};
 use weir_upstream::{Factory, TlsError};
 
@@ -82,8 +82,8 @@ impl Telemetry {
             });
             std::mem::replace(&mut *pushing, push)
         });
-        limit_names(plan.names);
-        trace::tell(
+        set_max_names(plan.names);
+        trace::set_sampling(
             pushing.as_ref().map(|push| push.spans.clone()),
             plan.sampling,
         );
@@ -93,7 +93,7 @@ impl Telemetry {
 
     /// Sends the waiting data within a bounded time.
     pub(crate) async fn shutdown(self) {
-        trace::tell(None, TelemetryPlan::SAMPLING);
+        trace::set_sampling(None, TelemetryPlan::SAMPLING);
         let pushing = self
             .pushing
             .into_inner()
@@ -113,7 +113,7 @@ impl std::fmt::Debug for Push {
 
 #[cfg(test)]
 mod tests {
-    use weir_core::bell::Bells;
+    use weir_core::session_notifier::SessionNotifier;
     use weir_upstream::{Identity, Ports};
 
     use super::*;
@@ -125,7 +125,7 @@ mod tests {
         let ports = Ports {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
-            bells: Arc::<Bells>::default(),
+            bells: Arc::<SessionNotifier>::default(),
             session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &SystemRandom),
             keeper: weir_upstream::keeper::Keeper::none(),
             budgets: weir_core::Budgets::default(),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use weir_core::admit::Gates;
-use weir_core::bell::Bells;
 use weir_core::catalog::{CatalogPorts, CatalogSettings, SessionListTable};
 use weir_core::port::{Clock, Random};
-use weir_core::seal::{Key, Sealer};
+use weir_core::seal::{Sealer, SealerKey};
+use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, Catalog, HandoverArrival, Router};
 use weir_policy::Blocked;
 use weir_policy::limit::Limits;
@@ -34,7 +34,7 @@ pub(super) struct Base {
     pub(super) sealing: Sealing,
     pub(super) sealer: Sealer,
     /// The notifiers of clients' sessions.
-    pub(super) bells: Arc<Bells>,
+    pub(super) bells: Arc<SessionNotifier>,
     /// The budgets of the process.
     pub(super) budgets: Budgets,
     /// The table of session lists at upstreams.
@@ -61,7 +61,7 @@ impl Base {
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let sealing = sealing.unwrap_or_else(|| Sealing::fresh(&*random));
         let sealer = sealer(config, &sealing);
-        let bells = Arc::<Bells>::default();
+        let bells = Arc::<SessionNotifier>::default();
         keeper.await_children(arrival.clone());
         let session_lists = SessionListTable::new(bells.clone(), &*random);
         let budgets = Budgets::default();
@@ -101,7 +101,7 @@ fn sealer(config: &Config, sealing: &Sealing) -> Sealer {
             config
                 .keys
                 .iter()
-                .map(|key| Key::new(key.id, &key.secret))
+                .map(|key| SealerKey::new(key.id, &key.secret))
                 .collect(),
         )
     }
@@ -273,7 +273,7 @@ impl Inside {
         let rules = &self.deciders.rules;
         if *rules.book() != *config.rules {
             rules.replace(config.rules.clone());
-            self.catalog.reconsider();
+            self.catalog.announce_rule_change();
         }
     }
 }

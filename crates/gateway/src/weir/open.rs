@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use weir_core::live::LiveCalls;
-use weir_core::{Router, TaskDesk};
+use weir_core::live_calls::LiveCalls;
+use weir_core::{Router, TaskNames};
 use weir_front::Front;
 use weir_store::{MemoryMailbox, MemoryTasks, TaskCaps};
 
@@ -77,7 +77,7 @@ async fn front(
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
-    let tasks = TaskDesk::new(base.sealer.clone(), (random.clone(), clock.clone()), book);
+    let tasks = TaskNames::new(base.sealer.clone(), (random.clone(), clock.clone()), book);
     let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
     let ports = weir_front::Ports {
         verifier: deciders.clients.verifier(),

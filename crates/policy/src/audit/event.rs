@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use weir_core::Principal;
 use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Changes, Verdict};
+use weir_core::port::{CallPermission, ContentChanges};
 
 use super::arguments::{Arguments, Shape};
 use super::chain::Head;
@@ -91,9 +91,9 @@ pub(super) enum Ending {
         outcome: &'static str,
         took: Duration,
         bytes: u64,
-        changes: Changes,
+        changes: ContentChanges,
         revision: Option<&'static str>,
-        verdict: Verdict,
+        verdict: CallPermission,
     },
 }
 
@@ -301,7 +301,7 @@ impl Made {
                     .raw("took_ms", &format!("{:.3}", took.as_secs_f64() * 1e3))
                     .number("bytes", *bytes)
                     .maybe("protocol", *revision);
-                let Changes {
+                let ContentChanges {
                     cleaned,
                     secrets,
                     cut,

@@ -5,22 +5,28 @@
 //! never appear in it.
 
 use weir_core::failure::Failure;
-use weir_core::port::{Action, Attempt, Audit, Decision, Ended, Entrance, Rejection};
+use weir_core::port::{
+    AuditLog, CallAttempt, EndedCall, GateDecision, OperatorAction, SenderEntrance, SenderRejection,
+};
 
 /// An audit without records.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
-impl Audit for Silent {
-    fn entered(&self, _entrance: &Entrance<'_>) {}
+impl AuditLog for Silent {
+    fn record_entrance(&self, _entrance: &SenderEntrance<'_>) {}
 
-    fn decided(&self, _attempt: &Attempt<'_>, _decision: Decision<'_>) -> Result<(), Failure> {
+    fn record_decision(
+        &self,
+        _attempt: &CallAttempt<'_>,
+        _decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn ended(&self, _attempt: &Attempt<'_>, _ended: &Ended) {}
+    fn record_end(&self, _attempt: &CallAttempt<'_>, _ended: &EndedCall) {}
 
-    fn operated(&self, _action: &Action<'_>) {}
+    fn record_operator_action(&self, _action: &OperatorAction<'_>) {}
 }
 
 /// Records through `tracing`, target `audit`. Refusals, and calls with an outcome other than
@@ -29,9 +35,9 @@ impl Audit for Silent {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LogAudit;
 
-impl Audit for LogAudit {
-    fn entered(&self, entrance: &Entrance<'_>) {
-        let Entrance {
+impl AuditLog for LogAudit {
+    fn record_entrance(&self, entrance: &SenderEntrance<'_>) {
+        let SenderEntrance {
             peer,
             endpoint,
             request,
@@ -41,23 +47,27 @@ impl Audit for LogAudit {
             Ok(principal) => {
                 tracing::debug!(target: "audit", %principal, %peer, %endpoint, request, "let in")
             }
-            Err(Rejection { reason, .. }) => {
+            Err(SenderRejection { reason, .. }) => {
                 tracing::info!(target: "audit", reason, %peer, %endpoint, request, "not let in")
             }
         }
     }
 
-    fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
-        let Attempt {
+    fn record_decision(
+        &self,
+        attempt: &CallAttempt<'_>,
+        decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
+        let CallAttempt {
             principal, call, ..
         } = attempt;
         let (endpoint, method, request) =
             (&call.endpoint, call.method_name(), call.request.as_str());
         match decision {
-            Decision::Allowed(_) => {
+            GateDecision::Allowed(_) => {
                 tracing::debug!(target: "audit", %principal, %endpoint, method, request, "allowed")
             }
-            Decision::Refused(failure) => {
+            GateDecision::Refused(failure) => {
                 let reason = failure.reason();
                 tracing::info!(target: "audit", %principal, %endpoint, method, request, reason, "refused");
             }
@@ -65,8 +75,8 @@ impl Audit for LogAudit {
         Ok(())
     }
 
-    fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        let Attempt {
+    fn record_end(&self, attempt: &CallAttempt<'_>, ended: &EndedCall) {
+        let CallAttempt {
             principal, call, ..
         } = attempt;
         let (endpoint, method, request) =
@@ -79,12 +89,12 @@ impl Audit for LogAudit {
         }
     }
 
-    fn operated(&self, action: &Action<'_>) {
-        let Action {
-            who,
-            what,
+    fn record_operator_action(&self, action: &OperatorAction<'_>) {
+        let OperatorAction {
+            actor: who,
+            action: what,
             detail,
-            done,
+            took_effect: done,
         } = action;
         tracing::info!(target: "audit", who, what, detail, done, "operated");
     }

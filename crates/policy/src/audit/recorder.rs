@@ -8,7 +8,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance, Rejection};
+use weir_core::port::{
+    AuditLog, CallAttempt, Clock, EndedCall, GateDecision, OperatorAction, SenderEntrance,
+    SenderRejection,
+};
 
 use super::arguments::{Arguments, Shape};
 use super::event::{Ending, Entry, Event, LOGIN, Made, What};
@@ -86,8 +89,8 @@ impl Recorder {
         }
     }
 
-    fn call(&self, attempt: &Attempt<'_>, end: Ending) -> Event {
-        let Attempt {
+    fn call(&self, attempt: &CallAttempt<'_>, end: Ending) -> Event {
+        let CallAttempt {
             principal,
             call,
             item,
@@ -126,9 +129,9 @@ impl Recorder {
     }
 }
 
-impl Audit for Recorder {
-    fn entered(&self, entrance: &Entrance<'_>) {
-        let Entrance {
+impl AuditLog for Recorder {
+    fn record_entrance(&self, entrance: &SenderEntrance<'_>) {
+        let SenderEntrance {
             peer,
             endpoint,
             request,
@@ -136,7 +139,7 @@ impl Audit for Recorder {
         } = *entrance;
         let (principal, refused) = match outcome {
             Ok(principal) => (Some(principal), None),
-            Err(Rejection { reason, principal }) => (principal, Some(reason)),
+            Err(SenderRejection { reason, principal }) => (principal, Some(reason)),
         };
         let identified = principal.filter(|principal| !principal.is_anonymous());
         let kept = match (identified, refused) {
@@ -171,11 +174,15 @@ impl Audit for Recorder {
         let _ = self.keeper.keep(self.event(What::Entry(Box::new(entry))));
     }
 
-    fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
+    fn record_decision(
+        &self,
+        attempt: &CallAttempt<'_>,
+        decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
         let kept = match decision {
-            Decision::Allowed(_) => self.keeper.promise(),
-            Decision::Refused(_) if !self.refusals.admit_denial(attempt.principal) => Ok(()),
-            Decision::Refused(failure) => {
+            GateDecision::Allowed(_) => self.keeper.promise(),
+            GateDecision::Refused(_) if !self.refusals.admit_denial(attempt.principal) => Ok(()),
+            GateDecision::Refused(failure) => {
                 let (because, rule) = (failure.message().to_owned(), failure.rule().cloned());
                 let end = Ending::Refused {
                     reason: failure.reason(),
@@ -195,8 +202,8 @@ impl Audit for Recorder {
         })
     }
 
-    fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        let Ended {
+    fn record_end(&self, attempt: &CallAttempt<'_>, ended: &EndedCall) {
+        let EndedCall {
             outcome,
             took,
             bytes,
@@ -218,12 +225,12 @@ impl Audit for Recorder {
         ));
     }
 
-    fn operated(&self, action: &Action<'_>) {
-        let Action {
-            who,
-            what,
+    fn record_operator_action(&self, action: &OperatorAction<'_>) {
+        let OperatorAction {
+            actor: who,
+            action: what,
             detail,
-            done,
+            took_effect: done,
         } = *action;
         if what == LOGIN && !done && !self.refusals.admit_login() {
             return;

@@ -7,7 +7,7 @@ mod stand;
 
 use serde_json::json;
 use stand::{ISSUER, Stand, URL};
-use weir_core::port::{Evidence, Secret};
+use weir_core::port::{BorrowedSecret, Evidence};
 
 #[tokio::test(start_paused = true)]
 async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
@@ -33,7 +33,7 @@ async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
         .map(|(name, value)| (&**name, &**value))
         .collect();
     assert_eq!(claims, [("tenant", "t1"), ("level", "3")]);
-    assert!(subject.by_token);
+    assert!(subject.is_by_token);
     let end = subject
         .expires
         .unwrap()
@@ -64,20 +64,20 @@ async fn c22_what_fails_is_not_tried_in_another_way() {
     let good = stand.good();
     let key = stand::API_KEY;
     let both = Evidence {
-        bearer: Some(Secret::new(&good)),
-        api_key: Some(Secret::new(key)),
+        bearer: Some(BorrowedSecret::new(&good)),
+        api_key: Some(BorrowedSecret::new(key)),
         ..stand.evidence()
     };
     assert_eq!(stand.reason_of(&both).await, "malformed");
     let bad = Evidence {
-        bearer: Some(Secret::new("weir_ci_wrong")),
+        bearer: Some(BorrowedSecret::new("weir_ci_wrong")),
         ..stand.evidence()
     };
     assert_eq!(stand.reason_of(&bad).await, "key");
     let nothing = stand.evidence();
     assert_eq!(stand.reason_of(&nothing).await, "missing");
     let token_as_key = Evidence {
-        api_key: Some(Secret::new(&good)),
+        api_key: Some(BorrowedSecret::new(&good)),
         ..stand.evidence()
     };
     assert_eq!(stand.reason_of(&token_as_key).await, "malformed");
@@ -88,11 +88,11 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
     let stand = Stand::new().await;
     for shown in [
         Evidence {
-            bearer: Some(Secret::new(stand::API_KEY)),
+            bearer: Some(BorrowedSecret::new(stand::API_KEY)),
             ..stand.evidence()
         },
         Evidence {
-            api_key: Some(Secret::new(stand::API_KEY)),
+            api_key: Some(BorrowedSecret::new(stand::API_KEY)),
             ..stand.evidence()
         },
     ] {
@@ -106,7 +106,7 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
                 .collect::<Vec<_>>(),
             ["admin", "read", "write"]
         );
-        assert!(!subject.by_token);
+        assert!(!subject.is_by_token);
     }
     for bad in [
         "weir_ci_",
@@ -117,7 +117,7 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
         "ci_0123456789abcdef",
     ] {
         let shown = Evidence {
-            api_key: Some(Secret::new(bad)),
+            api_key: Some(BorrowedSecret::new(bad)),
             ..stand.evidence()
         };
         assert!(
@@ -126,7 +126,7 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
         );
     }
     let shown = Evidence {
-        api_key: Some(Secret::new(stand::API_KEY)),
+        api_key: Some(BorrowedSecret::new(stand::API_KEY)),
         ..stand.evidence()
     };
     stand.pass(3600 - 1).await;
@@ -175,12 +175,12 @@ async fn other_settings_count_at_once_and_keep_the_keys() {
     assert_eq!(stand.reason(&token).await, "issuer");
     stand.credentials.replace(crate::settings::Settings::open());
     let evidence = Evidence {
-        bearer: Some(Secret::new(&token)),
+        bearer: Some(BorrowedSecret::new(&token)),
         ..stand.evidence()
     };
     assert!(matches!(
         stand.verify(&evidence).await,
-        Ok(weir_core::principal::Identity::Anonymous)
+        Ok(weir_core::principal::VerifiedIdentity::Anonymous)
     ));
 }
 

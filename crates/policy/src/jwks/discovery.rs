@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use url::Url;
-use weir_core::port::{Ask, Fetch, NamedBy};
+use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
 
 use crate::strict;
 
@@ -18,7 +18,7 @@ const LARGEST: usize = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) url: String,
-    pub(super) named_by: NamedBy,
+    pub(super) named_by: UrlSource,
 }
 
 /// Finds the URL of an issuer's keys.
@@ -26,20 +26,20 @@ pub(super) struct Place {
 /// # Errors
 /// The failure, for the log.
 pub(super) async fn find(
-    fetch: &dyn Fetch,
+    fetch: &dyn DocumentFetcher,
     issuer: &str,
     within: Duration,
 ) -> Result<Place, String> {
     let mut why = "its name is no URL".to_owned();
     for url in places(issuer) {
-        let ask = Ask {
+        let ask = FetchRequest {
             url: &url,
             form: None,
             authorization: None,
             limit: LARGEST,
-            within,
+            timeout: within,
             // The config names the issuer, and with it these URLs.
-            named_by: NamedBy::Operator,
+            url_source: UrlSource::Operator,
         };
         match fetch.fetch(ask).await {
             Ok(fetched) if fetched.status == 200 => match keys_of(&fetched.body, issuer) {
@@ -99,9 +99,9 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
     // The issuer's own origin is named by the operator; any other is requested only if it is public
     // (C18).
     let named_by = if keys_url.origin() == own.origin() {
-        NamedBy::Operator
+        UrlSource::Operator
     } else {
-        NamedBy::Outsider
+        UrlSource::Outsider
     };
     Ok(Place {
         url: keys.to_owned(),
@@ -141,7 +141,7 @@ mod tests {
             r#"{"issuer":"https://id.example.com/t","jwks_uri":"https://id.example.com/keys"}"#,
         )
         .unwrap();
-        assert_eq!(good.named_by, NamedBy::Operator);
+        assert_eq!(good.named_by, UrlSource::Operator);
         for foreign in [
             "http://id.example.com/keys",
             "https://169.254.169.254/keys",
@@ -150,7 +150,7 @@ mod tests {
             let text = format!(r#"{{"issuer":"{issuer}","jwks_uri":"{foreign}"}}"#);
             assert_eq!(
                 read(&text).unwrap().named_by,
-                NamedBy::Outsider,
+                UrlSource::Outsider,
                 "{foreign}"
             );
         }

@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use jsonwebtoken::DecodingKey;
 use opentelemetry::KeyValue;
 use tokio::sync::{Notify, watch};
-use weir_core::port::{Ask, Clock, Fetch, NamedBy, Random};
+use weir_core::port::{Clock, DocumentFetcher, FetchRequest, Random, UrlSource};
 use weir_core::telemetry::instruments;
 
 use super::discovery::{self, Place};
@@ -44,7 +44,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// The ports that the keeper depends on.
 #[derive(Clone)]
 pub(crate) struct World {
-    pub(crate) fetch: Arc<dyn Fetch>,
+    pub(crate) fetch: Arc<dyn DocumentFetcher>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) random: Arc<dyn Random>,
 }
@@ -321,13 +321,13 @@ impl Keeper {
 
     async fn fetch(&self) -> Result<(KeySet, Option<Duration>), String> {
         let place = self.place().await?;
-        let ask = Ask {
+        let ask = FetchRequest {
             url: &place.url,
             form: None,
             authorization: None,
             limit: LARGEST,
-            within: FETCH_TIME,
-            named_by: place.named_by,
+            timeout: FETCH_TIME,
+            url_source: place.named_by,
         };
         let fetched = self
             .world
@@ -347,7 +347,7 @@ impl Keeper {
         match &self.at {
             KeysAt::Url(url) => Ok(Place {
                 url: url.clone(),
-                named_by: NamedBy::Operator,
+                named_by: UrlSource::Operator,
             }),
             KeysAt::Metadata => {
                 if let Some(place) = self.book().place.clone() {

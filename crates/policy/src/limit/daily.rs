@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
 use weir_core::failure::Failure;
-use weir_core::port::{Clock, Counters};
+use weir_core::port::{Clock, SharedCounters};
 
 use super::refusal;
 use super::rules::Uncounted;
@@ -30,11 +30,11 @@ pub(super) struct Due {
 /// The counting of daily quotas.
 pub(super) struct Quotas {
     clock: Arc<dyn Clock>,
-    counters: Arc<dyn Counters>,
+    counters: Arc<dyn SharedCounters>,
 }
 
 impl Quotas {
-    pub(super) fn new(clock: Arc<dyn Clock>, counters: Arc<dyn Counters>) -> Self {
+    pub(super) fn new(clock: Arc<dyn Clock>, counters: Arc<dyn SharedCounters>) -> Self {
         Self { clock, counters }
     }
 

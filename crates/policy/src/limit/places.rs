@@ -10,7 +10,7 @@ use opentelemetry::KeyValue;
 use tokio::time::Instant;
 use weir_core::failure::Failure;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Entry, Permit};
+use weir_core::port::{CallPermit, PermitWait};
 use weir_core::principal::Principal;
 use weir_core::telemetry::instruments;
 
@@ -106,7 +106,7 @@ impl Places {
         principal: &'a Principal,
         upstream: &'a UpstreamId,
         rules: &Concurrency,
-    ) -> Result<Entry<'a>, Failure> {
+    ) -> Result<PermitWait<'a>, Failure> {
         let party = *principal.digest();
         // The anonymous principal stands for all anonymous callers: it has no share of its own.
         let own = (!principal.is_anonymous()).then(|| Gate {
@@ -127,10 +127,10 @@ impl Places {
         };
         let (first, wait) = match settled(first, own.as_ref())? {
             Ok(first) => match settled(second(), theirs.as_ref())? {
-                Ok(second) => return Ok(Entry::Now(permit(first, second))),
+                Ok(second) => return Ok(PermitWait::Now(permit(first, second))),
                 Err(waiting) => {
                     let wait = rules.wait;
-                    return Ok(Entry::Later(Box::pin(async move {
+                    return Ok(PermitWait::Later(Box::pin(async move {
                         let until = Instant::now() + wait;
                         Ok(permit(
                             first,
@@ -141,7 +141,7 @@ impl Places {
             },
             Err(waiting) => (waiting, rules.wait),
         };
-        Ok(Entry::Later(Box::pin(async move {
+        Ok(PermitWait::Later(Box::pin(async move {
             let until = Instant::now() + wait;
             let first = Some(patience(first, own.as_ref(), until).await?);
             let second = theirs
@@ -159,7 +159,7 @@ impl Places {
 static OWN: LazyLock<Allowed> = LazyLock::new(Allowed::default);
 static THEIRS: LazyLock<Allowed> = LazyLock::new(Allowed::default);
 
-fn permit(first: Option<Place<Party>>, second: Option<Place<UpstreamId>>) -> Permit {
+fn permit(first: Option<Place<Party>>, second: Option<Place<UpstreamId>>) -> CallPermit {
     if first.is_some() {
         OWN.one(PRINCIPAL);
     }
@@ -167,8 +167,8 @@ fn permit(first: Option<Place<Party>>, second: Option<Place<UpstreamId>>) -> Per
         THEIRS.one(UPSTREAM);
     }
     match (first, second) {
-        (None, None) => Permit::free(),
-        both => Permit::holding(both),
+        (None, None) => CallPermit::free(),
+        both => CallPermit::holding(both),
     }
 }
 
@@ -211,7 +211,7 @@ struct Gate<'a> {
 fn refused(gate: Option<&Gate<'_>>, outcome: &'static str) -> Failure {
     let places = gate.map_or(0, |gate| gate.caps.places);
     match gate.and_then(|gate| gate.upstream) {
-        Some(upstream) => refusal::busy(UPSTREAM, places, outcome).at(upstream),
+        Some(upstream) => refusal::busy(UPSTREAM, places, outcome).with_upstream(upstream),
         None => refusal::busy(PRINCIPAL, places, outcome),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use weir_core::failure::{Failure, FailureKind, Limited};
+use weir_core::failure::{Failure, FailureKind, LimitReached};
 use weir_core::telemetry::instruments;
 
 use super::rules::Rate;
@@ -33,7 +33,7 @@ pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: What, wait: Duration) -> 
     let text = format!(
         "Rate limit `{name}` reached ({counted}): at most {most} in {per}, {burst} at once. Wait {wait_text} before trying again"
     );
-    let limited = Limited {
+    let limited = LimitReached {
         policy: name.clone(),
         limit: rate.count.get().into(),
         window: rate.per,
@@ -51,7 +51,7 @@ pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
         "Daily quota `{name}` is used up: {most} a day, counted again from 0:00 UTC, in {}. Do not try again before then",
         span(wait),
     );
-    let limited = Limited {
+    let limited = LimitReached {
         policy: name.clone(),
         limit: most,
         window: super::daily::DAY,
@@ -83,7 +83,7 @@ pub(super) fn busy(name: &'static str, most: usize, outcome: &'static str) -> Fa
     let text = format!(
         "Too many calls {whose} are running ({most} at once is the most): let some end, then try again"
     );
-    let limited = Limited {
+    let limited = LimitReached {
         policy: name,
         limit: most as u64,
         window: Duration::ZERO,

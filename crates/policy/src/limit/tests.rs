@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use weir_core::failure::FailureKind;
-use weir_core::port::{Evidence, Fut, Permit, StoreError, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::port::{CallPermit, Evidence, Fut, StoreError, Verifier};
+use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_testkit::FakeClock;
 
 use super::*;
@@ -17,7 +17,7 @@ struct Counting {
     broken: Mutex<bool>,
 }
 
-impl Counters for Counting {
+impl SharedCounters for Counting {
     fn add<'a>(
         &'a self,
         name: &'a str,
@@ -60,11 +60,11 @@ impl World {
         }
     }
 
-    async fn call(&self, principal: &Principal, native: &str) -> Result<Permit, Failure> {
+    async fn call(&self, principal: &Principal, native: &str) -> Result<CallPermit, Failure> {
         self.ask(principal, Some(native)).await
     }
 
-    async fn ask(&self, principal: &Principal, tool: Option<&str>) -> Result<Permit, Failure> {
+    async fn ask(&self, principal: &Principal, tool: Option<&str>) -> Result<CallPermit, Failure> {
         let Self {
             endpoint, upstream, ..
         } = self;
@@ -74,8 +74,8 @@ impl World {
             upstream,
             tool,
         })? {
-            Entry::Now(permit) => Ok(permit),
-            Entry::Later(turn) => turn.await,
+            PermitWait::Now(permit) => Ok(permit),
+            PermitWait::Later(turn) => turn.await,
         }
     }
 
@@ -83,7 +83,7 @@ impl World {
     fn requests(&self, principal: &Principal, endpoint: &str) -> usize {
         let endpoint = EndpointId::new(endpoint);
         (0..100)
-            .filter(|_| self.limits.request(principal, &endpoint).is_ok())
+            .filter(|_| self.limits.admit_request(principal, &endpoint).is_ok())
             .count()
     }
 
@@ -98,18 +98,18 @@ impl World {
 }
 
 async fn principal(change: impl FnOnce(&mut Subject), name: &str) -> Principal {
-    struct Fixed(Identity);
+    struct Fixed(VerifiedIdentity);
     impl Verifier for Fixed {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
             Box::pin(std::future::ready(Ok(self.0.clone())))
         }
     }
     let identity = if name.is_empty() {
-        Identity::Anonymous
+        VerifiedIdentity::Anonymous
     } else {
         let mut subject = Subject::new("test", name);
         change(&mut subject);
-        Identity::Subject(Arc::new(subject))
+        VerifiedIdentity::Subject(Arc::new(subject))
     };
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint);
@@ -160,10 +160,13 @@ async fn f01_one_principals_flood_takes_nothing_from_another() {
     let (one, other) = (somebody("one").await, somebody("other").await);
     assert_eq!(world.requests(&one, "/mcp"), 7);
     assert_eq!(world.requests(&other, "/mcp"), 7);
-    let refused = world.limits.request(&one, &world.endpoint).unwrap_err();
+    let refused = world
+        .limits
+        .admit_request(&one, &world.endpoint)
+        .unwrap_err();
     assert_eq!(*refused.kind(), FailureKind::Limit);
-    assert_eq!(refused.wait(), Some(Duration::from_secs(1)));
-    let limited = refused.limited().unwrap();
+    assert_eq!(refused.retry_delay(), Some(Duration::from_secs(1)));
+    let limited = refused.limit_reached().unwrap();
     assert_eq!(
         (
             &*limited.policy,
@@ -261,7 +264,7 @@ async fn calls_are_weighed_by_their_cost_whatever_request_they_came_with() {
     );
     let refused = world.call(&one, "dear_search").await.unwrap_err();
     assert_eq!(
-        (refused.kind(), refused.wait()),
+        (refused.kind(), refused.retry_delay()),
         (&FailureKind::Limit, Some(Duration::from_secs(4)))
     );
     assert!(
@@ -334,7 +337,7 @@ async fn an_upstreams_limit_is_shared_and_its_refusal_names_it() {
     assert_eq!(world.calls(&other, "a").await, 2);
     let refused = world.call(&somebody("third").await, "a").await.unwrap_err();
     assert_eq!(refused.upstream().map(UpstreamId::as_str), Some("files"));
-    assert_eq!(&*refused.limited().unwrap().policy, "upstream:files");
+    assert_eq!(&*refused.limit_reached().unwrap().policy, "upstream:files");
 }
 
 #[tokio::test]
@@ -354,10 +357,10 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
     world.limits.replace(rates);
     let refused = world.call(&one, "a").await.unwrap_err();
     assert_eq!(
-        (refused.kind(), refused.wait()),
+        (refused.kind(), refused.retry_delay()),
         (&FailureKind::Limit, Some(Duration::from_secs(1)))
     );
-    let limited = refused.limited().unwrap();
+    let limited = refused.limit_reached().unwrap();
     assert_eq!(
         (limited.quota, limited.limit, limited.window),
         (true, 5, Duration::from_secs(86_400))
@@ -381,7 +384,7 @@ async fn f09_what_cannot_be_counted_goes_or_not_as_the_operator_says() {
         if uncounted == Uncounted::Refused {
             let refused = world.call(&one, "a").await.unwrap_err();
             assert_eq!(
-                (refused.kind(), refused.wait()),
+                (refused.kind(), refused.retry_delay()),
                 (&FailureKind::Busy, Some(Duration::from_secs(60)))
             );
         }
@@ -394,7 +397,7 @@ fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
         address: Some(limit("address", 2)),
         ..Rates::default()
     });
-    let arrive = |address: &str| world.limits.arrive(address.parse().unwrap()).is_ok();
+    let arrive = |address: &str| world.limits.admit_address(address.parse().unwrap()).is_ok();
     assert!(arrive("203.0.113.1") && arrive("::ffff:203.0.113.2") && !arrive("203.0.113.3"));
     assert!(arrive("203.0.114.1"));
     assert!(arrive("2001:db8::1") && arrive("2001:db8::ffff:1") && !arrive("2001:db8:0:0:1::"));
@@ -419,7 +422,7 @@ fn f02_a_million_addresses_fill_the_table_and_no_more() {
     );
     for number in 0..1_000_000u128 {
         limits
-            .arrive(std::net::Ipv6Addr::from(0x2001_0db8 << 96 | number << 64).into())
+            .admit_address(std::net::Ipv6Addr::from(0x2001_0db8 << 96 | number << 64).into())
             .unwrap();
     }
     assert!(limits.addresses.len() <= 1024);
@@ -481,9 +484,12 @@ async fn r282_calls_of_a_principal_wait_for_each_other_and_not_for_long() {
         (waited.kind(), full.kind()),
         (&FailureKind::Busy, &FailureKind::Busy)
     );
-    assert_eq!(&*waited.limited().unwrap().policy, "concurrency:principal");
+    assert_eq!(
+        &*waited.limit_reached().unwrap().policy,
+        "concurrency:principal"
+    );
     assert!(
-        waited.message().contains("2 at once") && waited.wait().is_some(),
+        waited.message().contains("2 at once") && waited.retry_delay().is_some(),
         "{waited}"
     );
     let (later, ()) = tokio::join!(world.call(&one, "a"), async { drop(held) });

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Audience;
 use weir_core::principal::Principal;
-use weir_core::toolset::Hints;
+use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 
 use super::facts;
@@ -63,7 +63,14 @@ pub(super) struct Desk {
 }
 
 /// The inputs of a decision, for one audience.
-type Key = (Audience, ListKind, UpstreamId, Arc<str>, Arc<str>, Hints);
+type Key = (
+    Audience,
+    ListKind,
+    UpstreamId,
+    Arc<str>,
+    Arc<str>,
+    ToolHints,
+);
 
 impl Book {
     /// Builds the policies: `common` ones hold on all endpoints. Without any rules everything is
@@ -200,7 +207,7 @@ impl Desk {
             return known;
         }
         // It has no name: no rule that counts reads one.
-        let (kind, hints, nameless) = (ListKind::Resources, Hints::default(), Arc::from(""));
+        let (kind, hints, nameless) = (ListKind::Resources, ToolHints::default(), Arc::from(""));
         let (native, name) = (&nameless, &nameless);
         let target = Target {
             kind,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use cedar_policy::Entities;
 use weir_core::authenticate;
 use weir_core::port::{Evidence, Fut, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::principal::{Subject, VerifiedIdentity};
 
 use super::vocabulary::SCHEMA;
 use super::*;
@@ -23,15 +23,15 @@ pub(super) fn trip() {
     assert!(!TRIPPED.get(), "the engine panics");
 }
 
-struct Is(Identity);
+struct Is(VerifiedIdentity);
 
 impl Verifier for Is {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(std::future::ready(Ok(self.0.clone())))
     }
 }
 
-fn principal(identity: Identity) -> Principal {
+fn principal(identity: VerifiedIdentity) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -55,7 +55,7 @@ pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal 
     let mut subject = Subject::new("https://id.example.com", name);
     (subject.groups, subject.scopes) = (all(groups), all(scopes));
     subject.claims = Arc::new([("team".into(), name.into())]);
-    principal(Identity::Subject(Arc::new(subject)))
+    principal(VerifiedIdentity::Subject(Arc::new(subject)))
 }
 
 /// A tool that is not in any catalog.
@@ -66,7 +66,7 @@ pub(super) struct Thing {
     upstream: UpstreamId,
     native: Arc<str>,
     name: Arc<str>,
-    hints: Hints,
+    hints: ToolHints,
     scopes: Vec<Arc<str>>,
 }
 
@@ -79,7 +79,7 @@ impl Thing {
             upstream: UpstreamId::new(upstream).unwrap(),
             native: native.into(),
             name: format!("{upstream}__{native}").into(),
-            hints: Hints::default(),
+            hints: ToolHints::default(),
             scopes: Vec::new(),
         }
     }
@@ -128,7 +128,7 @@ pub(super) fn call(
     who: &Principal,
     thing: &Thing,
     arguments: &str,
-) -> Result<Verdict, Failure> {
+) -> Result<CallPermission, Failure> {
     let arguments = Bytes::copy_from_slice(arguments.as_bytes());
     rules.calls(who, &thing.target(), || Ok(Some(arguments)))
 }
@@ -136,9 +136,9 @@ pub(super) fn call(
 /// The visibility (`seen`, `hidden` or the scopes), and the outcome of a call.
 fn fate(rules: &Rules, who: &Principal, thing: &Thing) -> (String, &'static str) {
     let sight = match rules.sees(who, &thing.target()) {
-        Sight::Seen => "seen".to_owned(),
-        Sight::Hidden => "hidden".to_owned(),
-        Sight::Scopes(scopes) => scopes.join(" "),
+        Visibility::Visible => "seen".to_owned(),
+        Visibility::Hidden => "hidden".to_owned(),
+        Visibility::NeedsScopes(scopes) => scopes.join(" "),
     };
     (
         sight,
@@ -160,7 +160,7 @@ const RULES: &str = r#"
 #[test]
 fn all_of_an_upstream_is_for_those_to_whom_no_rule_could_refuse_a_part_of_it() {
     let all = |text: &str, who: &Principal, upstream: &str| {
-        rules(text).shows_all(
+        rules(text).permits_all(
             who,
             &EndpointId::new("/mcp"),
             &UpstreamId::new(upstream).unwrap(),
@@ -221,7 +221,7 @@ fn all_of_an_upstream_is_for_those_to_whom_no_rule_could_refuse_a_part_of_it() {
         assert_eq!(all(text, &staff, "files"), theirs, "{text}");
     }
     let without = Rules::new(Arc::new(Book::new(Vec::new(), Vec::new())));
-    assert!(without.shows_all(
+    assert!(without.permits_all(
         &staff,
         &EndpointId::new("/mcp"),
         &UpstreamId::new("files").unwrap()
@@ -240,7 +240,7 @@ fn c21_r115_roles_and_tools_lists_and_calls_agree() {
         person("bob", &["staff"], &[]),
         person("carol", &[], &[]),
         person("red", &[], &[]),
-        principal(Identity::Anonymous),
+        principal(VerifiedIdentity::Anonymous),
     ];
     let mut read = Thing::new("files/read");
     read.hints.read_only = Some(true);
@@ -315,7 +315,10 @@ fn r279_annotations_count_only_where_the_operator_believes_them() {
 
 #[test]
 fn no_rules_allow_everything_and_one_rule_denies_what_it_does_not_permit() {
-    let (who, thing) = (principal(Identity::Anonymous), Thing::new("files/read"));
+    let (who, thing) = (
+        principal(VerifiedIdentity::Anonymous),
+        Thing::new("files/read"),
+    );
     assert_eq!(
         fate(&Rules::default(), &who, &thing),
         ("seen".to_owned(), "made")
@@ -561,7 +564,7 @@ fn d14_only_what_rules_look_at_tells_principals_apart() {
     );
     assert_ne!(
         of(&by_group, &person("n", &[], &[])),
-        of(&by_group, &principal(Identity::Anonymous))
+        of(&by_group, &principal(VerifiedIdentity::Anonymous))
     );
     let by_name =
         rules("permit(principal, action, resource) when { principal.subject == \"alice\" };");
@@ -575,12 +578,12 @@ fn d14_only_what_rules_look_at_tells_principals_apart() {
 
 #[test]
 fn principals_of_two_issuers_never_share_an_id() {
-    let one = principal(Identity::subject("https://a", "b c"));
-    let two = principal(Identity::subject("https://a b", "c"));
+    let one = principal(VerifiedIdentity::subject("https://a", "b c"));
+    let two = principal(VerifiedIdentity::subject("https://a b", "c"));
     assert_ne!(facts::principal_id(&one), facts::principal_id(&two));
     assert_ne!(
-        facts::principal_id(&principal(Identity::subject("", "anonymous"))),
-        facts::principal_id(&principal(Identity::Anonymous))
+        facts::principal_id(&principal(VerifiedIdentity::subject("", "anonymous"))),
+        facts::principal_id(&principal(VerifiedIdentity::Anonymous))
     );
 }
 
@@ -594,15 +597,15 @@ fn entities_are_as_the_schema_says() {
     );
     subject.claims = Arc::new([("k".into(), "1".into()), ("k".into(), "2".into())]);
     let mut thing = Thing::new("files/read");
-    thing.hints = Hints {
+    thing.hints = ToolHints {
         read_only: Some(true),
         destructive: Some(false),
         idempotent: Some(true),
         open_world: Some(false),
     };
     for who in [
-        principal(Identity::Subject(Arc::new(subject))),
-        principal(Identity::Anonymous),
+        principal(VerifiedIdentity::Subject(Arc::new(subject))),
+        principal(VerifiedIdentity::Anonymous),
     ] {
         for kind in ListKind::ALL {
             thing.kind = kind;

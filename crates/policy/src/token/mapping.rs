@@ -50,7 +50,7 @@ pub(crate) fn subject(
         .filter_map(|name| Some((name.clone(), text(claims.get(&**name)?)?)));
     subject.claims = further.collect();
     subject.expires = expires;
-    subject.by_token = true;
+    subject.is_by_token = true;
     Ok(subject)
 }
 

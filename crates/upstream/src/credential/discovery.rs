@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 use weir_core::Failure;
-use weir_core::port::{Ask, Fetch, NamedBy};
+use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
 
 use super::Trouble;
 
@@ -22,7 +22,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Place {
     /// The token endpoint.
     pub(crate) endpoint: String,
-    pub(crate) named_by: NamedBy,
+    pub(crate) named_by: UrlSource,
     /// The client authentication methods; absent if the authorization server's metadata has no
     /// list.
     pub(crate) methods: Option<Vec<String>>,
@@ -48,7 +48,7 @@ struct Server {
 
 /// Discovery of one issuer's token endpoint for one server.
 pub(crate) struct Discovery<'a> {
-    pub(crate) fetch: &'a dyn Fetch,
+    pub(crate) fetch: &'a dyn DocumentFetcher,
     pub(crate) issuer: &'a str,
     /// The server's URL.
     pub(crate) server: &'a Url,
@@ -143,13 +143,13 @@ impl Discovery<'_> {
     /// Fetches a document; absent unless the answer is a 200 with a document of this type.
     async fn json<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<Option<T>, Failure> {
         let named_by = self.named_by(url);
-        let ask = Ask {
+        let ask = FetchRequest {
             url,
             form: None,
             authorization: None,
             limit: LONGEST,
-            within: WITHIN,
-            named_by,
+            timeout: WITHIN,
+            url_source: named_by,
         };
         let fetched = self.fetch.fetch(ask).await?;
         Ok((fetched.status == 200)
@@ -158,17 +158,17 @@ impl Discovery<'_> {
     }
 
     /// Classifies a URL: the operator's if the config names its origin.
-    fn named_by(&self, url: &str) -> NamedBy {
+    fn named_by(&self, url: &str) -> UrlSource {
         let Ok(url) = Url::parse(url) else {
-            return NamedBy::Outsider;
+            return UrlSource::Outsider;
         };
         let is_issuers =
             Url::parse(self.issuer).is_ok_and(|issuer| issuer.origin() == url.origin());
         // An opaque origin, such as that of a file URL, is equal to no other.
         if is_issuers || self.server.origin() == url.origin() {
-            NamedBy::Operator
+            UrlSource::Operator
         } else {
-            NamedBy::Outsider
+            UrlSource::Outsider
         }
     }
 }

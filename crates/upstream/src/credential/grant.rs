@@ -11,7 +11,7 @@ use http::{HeaderValue, Method, header};
 use url::Url;
 use url::form_urlencoded::{Serializer, byte_serialize};
 use weir_core::ClientToken;
-use weir_core::port::{Ask, Fetch, NamedBy, Secret};
+use weir_core::port::{BorrowedSecret, DocumentFetcher, FetchRequest, UrlSource};
 use weir_era::lower;
 use weir_wire::method::Method as Rpc;
 
@@ -49,14 +49,19 @@ pub(crate) struct Grant {
     site: Arc<Site>,
     /// The server, without credentials.
     http: Http,
-    fetch: Arc<dyn Fetch>,
+    fetch: Arc<dyn DocumentFetcher>,
     settings: OAuth,
     /// The discovered endpoint and the time of its discovery. Locked during the discovery.
     place: tokio::sync::Mutex<Option<(Place, Duration)>>,
 }
 
 impl Grant {
-    pub(crate) fn new(site: Arc<Site>, http: Http, fetch: Arc<dyn Fetch>, settings: OAuth) -> Self {
+    pub(crate) fn new(
+        site: Arc<Site>,
+        http: Http,
+        fetch: Arc<dyn DocumentFetcher>,
+        settings: OAuth,
+    ) -> Self {
         Self {
             site,
             http,
@@ -102,13 +107,13 @@ impl Grant {
         let place = self.place(want.challenge.as_ref()).await?;
         let (form, authorization) = self.form(&place, want)?;
         let began = self.site.now();
-        let ask = Ask {
+        let ask = FetchRequest {
             url: &place.endpoint,
-            form: Some(Secret::new(&form)),
-            authorization: authorization.as_deref().map(Secret::new),
+            form: Some(BorrowedSecret::new(&form)),
+            authorization: authorization.as_deref().map(BorrowedSecret::new),
             limit: LONGEST,
-            within: WITHIN,
-            named_by: place.named_by,
+            timeout: WITHIN,
+            url_source: place.named_by,
         };
         let fetched = self.fetch.fetch(ask).await;
         let fetched = fetched.map_err(|failure| {
@@ -146,7 +151,7 @@ impl Grant {
                 let endpoint = endpoint.clone();
                 return Ok(Place {
                     endpoint,
-                    named_by: NamedBy::Operator,
+                    named_by: UrlSource::Operator,
                     methods: None,
                     resource,
                 });

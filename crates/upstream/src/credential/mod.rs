@@ -18,8 +18,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
-use weir_core::port::Fetch;
-use weir_core::upstream::Outbound;
+use weir_core::port::DocumentFetcher;
+use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
 
 pub(crate) use account::Account;
@@ -56,7 +56,7 @@ impl Credentials {
     pub(crate) fn new(
         site: &Arc<Site>,
         http: Http,
-        fetch: Arc<dyn Fetch>,
+        fetch: Arc<dyn DocumentFetcher>,
         settings: OAuth,
     ) -> Self {
         let callers = settings.exchange.as_ref().map(|_| Cache::new(CALLERS));
@@ -80,7 +80,7 @@ impl Credentials {
     ///
     /// # Errors
     /// `Denied`: the caller showed no token that could be exchanged.
-    pub(crate) fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
+    pub(crate) fn of_caller(&self, outbound: &OutboundCall) -> Result<Option<Http>, Failure> {
         let Some(callers) = &self.callers else {
             return Ok(None);
         };

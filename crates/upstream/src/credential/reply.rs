@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
-use weir_core::port::Fetched;
+use weir_core::port::FetchResponse;
 
 use super::Trouble;
 
@@ -53,7 +53,11 @@ struct Refusal {
 ///
 /// # Errors
 /// The response is a refusal, or has no usable token.
-pub(crate) fn read(fetched: &Fetched, exchange: bool, shown: &[&str]) -> Result<Granted, Trouble> {
+pub(crate) fn read(
+    fetched: &FetchResponse,
+    exchange: bool,
+    shown: &[&str],
+) -> Result<Granted, Trouble> {
     if fetched.status != 200 {
         return Err(refusal(fetched, exchange));
     }
@@ -101,7 +105,7 @@ fn lifetime(told: &Value) -> Duration {
         .map_or(UNTOLD, |life| life.min(LONGEST_LIFE))
 }
 
-fn refusal(fetched: &Fetched, exchange: bool) -> Trouble {
+fn refusal(fetched: &FetchResponse, exchange: bool) -> Trouble {
     let error = serde_json::from_slice::<Refusal>(&fetched.body)
         .map(|refusal| refusal.error)
         .unwrap_or_default();
@@ -135,7 +139,7 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &str) -> Result<Granted, String> {
-        let fetched = Fetched {
+        let fetched = FetchResponse {
             status,
             max_age: None,
             body: body.to_owned().into(),

@@ -10,7 +10,7 @@ use http::{Request, Response, Uri, Version};
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use weir_core::budget::{ByteBudget, Descriptor};
+use weir_core::budget::{ByteBudget, DescriptorPermit};
 
 use super::{Ask, Body, Bounded, LineError, Lines, Stream};
 
@@ -63,10 +63,10 @@ impl Retired {
 impl Many {
     pub(super) async fn open(
         stream: Stream,
-        descriptor: Descriptor,
+        descriptor: DescriptorPermit,
         windows: &ByteBudget,
     ) -> Result<Self, LineError> {
-        let share = windows.reserve_part((CONNECTION_WINDOW - FIRST_WINDOW) as usize);
+        let share = windows.reserve_share((CONNECTION_WINDOW - FIRST_WINDOW) as usize);
         let window =
             u32::try_from(share.bytes()).map_or(CONNECTION_WINDOW, |more| FIRST_WINDOW + more);
         let made = http2::Builder::new(TokioExecutor::new())

@@ -32,7 +32,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tokio::time::Instant;
 use tower::Service;
 use weir_core::Budgets;
-use weir_core::budget::{ByteBudget, Descriptors, Side};
+use weir_core::budget::{ByteBudget, ConnectionSide, DescriptorBudget};
 
 pub(crate) use body::Body;
 pub(crate) use bounded::Bounded;
@@ -146,7 +146,7 @@ pub(crate) struct Lines {
     dial: Dial,
     origin: Uri,
     prior_knowledge: bool,
-    descriptors: Descriptors,
+    descriptors: DescriptorBudget,
     windows: ByteBudget,
     idle: Mutex<Idle>,
 }
@@ -285,7 +285,7 @@ impl Lines {
     async fn opened(self: &Arc<Self>) -> Result<Way, LineError> {
         let descriptor = self
             .descriptors
-            .take(Side::Upstream)
+            .take(ConnectionSide::Upstream)
             .ok_or(LineError::NoDescriptor)?;
         let mut dial = self.dial.clone();
         let made = async {

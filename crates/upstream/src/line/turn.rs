@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use http::Response;
 use tokio::io::AsyncWrite;
 use tokio_util::io::{poll_read_buf, poll_write_buf};
-use weir_core::budget::Descriptor;
+use weir_core::budget::DescriptorPermit;
 
 use super::body::Body;
 use super::head::{self, Head};
@@ -35,11 +35,11 @@ pub(super) struct Line {
     room: usize,
     /// True if an earlier request used this connection.
     pub(super) is_kept: bool,
-    _descriptor: Descriptor,
+    _descriptor: DescriptorPermit,
 }
 
 impl Line {
-    pub(super) fn new(stream: Stream, descriptor: Descriptor) -> Self {
+    pub(super) fn new(stream: Stream, descriptor: DescriptorPermit) -> Self {
         Self {
             stream,
             unread: BytesMut::new(),

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use weir_core::budget::{Descriptor, Side};
+use weir_core::budget::{ConnectionSide, DescriptorPermit};
 use weir_core::{Failure, FailureKind};
 
 use super::claim::{Claim, Claims, claim};
@@ -112,7 +112,7 @@ impl Child {
         kept: KeptChild,
         pipe: Arc<Pipe>,
         unread: BytesMut,
-        descriptors: [Descriptor; 5],
+        descriptors: [DescriptorPermit; 5],
     ) -> Self {
         let KeptChild {
             input,
@@ -341,20 +341,23 @@ fn unstarted(settings: &StdioSettings, error: &io::Error) -> String {
 
 /// Takes the descriptors of a child from the budget: its three streams, its control socket, and its
 /// process.
-fn descriptors(site: &Site) -> Result<[Descriptor; 5], Failure> {
+fn descriptors(site: &Site) -> Result<[DescriptorPermit; 5], Failure> {
     let taken: Option<Vec<_>> = (0..5)
-        .map(|_| site.budgets.descriptors.take(Side::Upstream))
+        .map(|_| site.budgets.descriptors.take(ConnectionSide::Upstream))
         .collect();
     taken
         .and_then(|taken| taken.try_into().ok())
         .ok_or_else(|| {
             let text = "weir has no file descriptors left for another process: try again shortly";
-            Failure::new(FailureKind::Overloaded, text).at(&site.id)
+            Failure::new(FailureKind::Overloaded, text).with_upstream(&site.id)
         })
 }
 
 /// Runs a task that holds these descriptors.
-async fn holding<const N: usize>(_descriptors: [Descriptor; N], task: impl Future<Output = ()>) {
+async fn holding<const N: usize>(
+    _descriptors: [DescriptorPermit; N],
+    task: impl Future<Output = ()>,
+) {
     task.await;
 }
 

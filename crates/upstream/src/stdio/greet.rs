@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_core::upstream::{About, ListKind};
+use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::{self, Found, Tongue, judge_probe};
 use weir_era::{carry, lower};
@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub(crate) struct Greeted {
     pub(crate) tongue: Tongue,
-    pub(crate) about: About,
+    pub(crate) about: ServerDescription,
 }
 
 /// The clients that a child serves.
@@ -128,13 +128,13 @@ fn foreign(pipe: &Pipe, list: &str) -> Failure {
     pipe.site.fail(FailureKind::Unavailable, text)
 }
 
-fn modern(revision: Revision, about: Option<About>) -> Greeted {
+fn modern(revision: Revision, about: Option<ServerDescription>) -> Greeted {
     // A server that refused the probe describes nothing: its lists and changes are tried.
-    let about = about.unwrap_or(About {
+    let about = about.unwrap_or(ServerDescription {
         // A server that does not say is asked.
         offers: ListKind::ALL.into_iter().collect(),
-        pushes: ListKind::ALL.into_iter().collect(),
-        ..About::default()
+        notifies_of: ListKind::ALL.into_iter().collect(),
+        ..ServerDescription::default()
     });
     Greeted {
         tongue: Tongue::new(revision),

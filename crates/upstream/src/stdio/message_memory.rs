@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use weir_core::budget::{ByteBudget, Reservation};
+use weir_core::budget::{ByteBudget, ByteReservation};
 use weir_wire::splitter::{ReplySplitter, SplitCaps};
 
 /// The bytes that every channel has for its messages without the budget.
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct MessageMemory {
     budget: ByteBudget,
-    share: Option<Reservation>,
+    share: Option<ByteReservation>,
 }
 
 impl MessageMemory {
@@ -34,11 +34,11 @@ impl MessageMemory {
 
     /// Takes the memory for a message of so many bytes; false if other messages hold it.
     pub(super) async fn cover(&mut self, size: usize) -> bool {
-        let covered = self.share.as_ref().map_or(FREE, Reservation::bytes);
+        let covered = self.share.as_ref().map_or(FREE, ByteReservation::bytes);
         if size <= covered {
             return true;
         }
-        let share = self.share.get_or_insert_with(|| self.budget.nothing());
+        let share = self.share.get_or_insert_with(|| self.budget.empty());
         // A quarter more than needed, so that a long message asks seldom; less if that is not
         // available.
         let least = size - share.bytes();

@@ -30,10 +30,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_core::call::AsTask;
+use weir_core::call::TaskMode;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::upstream::{
+    ClientSessionChange, ListWatch, OutboundCall, ResourceUpdates, TaskNotifications,
+};
 use weir_core::{Call, CapabilityClass, Failure, SessionKey};
 use weir_era::hop::Proof;
 use weir_era::{asks, lower};
@@ -105,7 +107,7 @@ impl Key {
     };
 
     /// Returns the clients behind the call that a child is started for.
-    fn clients(&self, outbound: &Outbound) -> Clients {
+    fn clients(&self, outbound: &OutboundCall) -> Clients {
         let session = outbound
             .call
             .session
@@ -173,7 +175,7 @@ impl StdioServer {
     }
 
     /// Makes one attempt at a call.
-    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound) -> Result<Reply, Refusal> {
+    pub(crate) async fn call(self: &Arc<Self>, outbound: &OutboundCall) -> Result<Reply, Refusal> {
         let taken = match Box::pin(self.take_legacy(outbound)).await? {
             Some(taken) => taken,
             None => self.take(self.key(outbound, false), outbound).await?,
@@ -182,7 +184,7 @@ impl StdioServer {
     }
 
     /// Returns a child for a call, with the turn to be asked if it takes one.
-    async fn take(self: &Arc<Self>, key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
+    async fn take(self: &Arc<Self>, key: Key, outbound: &OutboundCall) -> Result<Taken, Refusal> {
         let may_be_asked = key.class != CapabilityClass::BASE && asks::may_ask_in(&outbound.call);
         if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
             return Ok((
@@ -194,7 +196,7 @@ impl StdioServer {
         self.in_turn(key, outbound).await
     }
 
-    fn key(&self, outbound: &Outbound, is_legacy: bool) -> Key {
+    fn key(&self, outbound: &OutboundCall, is_legacy: bool) -> Key {
         let class = outbound.call.capabilities.class.cut(self.told(is_legacy));
         match self.sharing {
             Sharing::Shared if class == CapabilityClass::BASE => Key {
@@ -235,7 +237,7 @@ impl StdioServer {
     async fn in_turn(
         self: &Arc<Self>,
         mut key: Key,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
     ) -> Result<Taken, Refusal> {
         let (mut first, session) = (None, outbound.call.session);
         for nth in 0..MOST_AT_ONCE {
@@ -265,7 +267,7 @@ impl StdioServer {
     pub(crate) async fn watch(
         self: &Arc<Self>,
         class: CapabilityClass,
-    ) -> Result<Box<dyn Watch>, Refusal> {
+    ) -> Result<Box<dyn ListWatch>, Refusal> {
         let is_legacy = self.second_for(class).is_some();
         let told = class.cut(self.told(is_legacy));
         let key = Key {
@@ -297,7 +299,7 @@ impl StdioServer {
     }
 
     /// Opens a subscription to updates of single resources, on the same child as a watch.
-    pub(crate) async fn updates(self: &Arc<Self>) -> Result<Box<dyn Updates>, Refusal> {
+    pub(crate) async fn updates(self: &Arc<Self>) -> Result<Box<dyn ResourceUpdates>, Refusal> {
         let running = self
             .running(&self.slots, &Key::SHARED, Key::NOBODYS)
             .await?;
@@ -306,7 +308,10 @@ impl StdioServer {
 
     /// Subscribes to a task's status in the child that handles requests about it. Absent if the
     /// child has no such subscription.
-    pub(crate) async fn follow(self: &Arc<Self>, outbound: &Outbound) -> Option<Rings> {
+    pub(crate) async fn follow(
+        self: &Arc<Self>,
+        outbound: &OutboundCall,
+    ) -> Option<TaskNotifications> {
         let key = self.key(
             outbound,
             self.second_for(outbound.call.capabilities.class).is_some(),
@@ -347,7 +352,7 @@ impl StdioServer {
     }
 
     /// Forwards news of client sessions to the children that belong to them.
-    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         let is_its_own = |key: &Key| {
             key.session
                 .is_some_and(|session| sessions.contains(&session))
@@ -362,7 +367,7 @@ impl StdioServer {
         };
         match news {
             // Dropping a child ends its process.
-            SessionNews::Ended => {
+            ClientSessionChange::Ended => {
                 drop(self.slots.take_where(is_its_own));
                 let over = self
                     .slots
@@ -373,7 +378,7 @@ impl StdioServer {
                     running.child.pipe.client.set(None);
                 });
             }
-            SessionNews::RootsChanged => {
+            ClientSessionChange::RootsChanged => {
                 let told = self
                     .slots
                     .those(|key| key.class.has(CapabilityClass::ROOTS))
@@ -464,7 +469,7 @@ fn is_of_task(call: &Call) -> bool {
         call.method,
         Method::TasksGet | Method::TasksResult | Method::TasksUpdate | Method::TasksCancel
     );
-    about || matches!(call.as_task, AsTask::Wanted { .. })
+    about || matches!(call.task_mode, TaskMode::Wanted { .. })
 }
 
 fn alive(slot: &Slot<Running>) -> Option<Arc<Running>> {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout};
 use weir_core::CapabilityClass;
-use weir_core::upstream::ExportedSession;
+use weir_core::upstream::HandoverSession;
 use weir_era::hop::{self, Tongue};
 use weir_wire::{LogLevel, Revision};
 
@@ -59,7 +59,7 @@ struct ExportedChild {
 impl StdioServer {
     /// Implements [`weir_core::upstream::Upstream::export_sessions`]. An HTTP+SSE stream is a
     /// connection, and stays.
-    pub(crate) async fn export_children(&self) -> Vec<ExportedSession> {
+    pub(crate) async fn export_children(&self) -> Vec<HandoverSession> {
         if !matches!(self.origin, Origin::Process(..)) {
             return Vec::new();
         }
@@ -88,7 +88,7 @@ impl StdioServer {
         key: Key,
         running: Arc<Running>,
         is_watching: bool,
-    ) -> Option<ExportedSession> {
+    ) -> Option<HandoverSession> {
         let pipe = &running.child.pipe;
         let level = running.level.try_lock().ok().and_then(|level| *level);
         let given = running.child.give().await?;
@@ -115,7 +115,7 @@ impl StdioServer {
         };
         let mut descriptors = vec![given.relay];
         descriptors.extend(given.kept.descriptors().ok()?);
-        Some(ExportedSession {
+        Some(HandoverSession {
             description: serde_json::to_vec(&described).ok()?.into(),
             descriptors,
         })
@@ -123,13 +123,13 @@ impl StdioServer {
 
     /// Implements [`weir_core::upstream::Upstream::import_session`]. A child that cannot be used
     /// ends, since its descriptors are closed.
-    pub(crate) async fn import_child(&self, exported: ExportedSession) {
+    pub(crate) async fn import_child(&self, exported: HandoverSession) {
         if self.adopt(exported).await.is_none() {
             tracing::warn!(upstream = %self.site.id, "a child process could not be taken over: it is started anew");
         }
     }
 
-    async fn adopt(&self, exported: ExportedSession) -> Option<()> {
+    async fn adopt(&self, exported: HandoverSession) -> Option<()> {
         let Origin::Process(_, keeper) = &self.origin else {
             return None;
         };

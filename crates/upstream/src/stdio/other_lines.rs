@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use weir_core::catalog::plain;
+use weir_core::catalog::sanitize_text;
 
 use crate::site::Site;
 
@@ -20,7 +20,7 @@ impl OtherLines {
         site.dropped("not_a_message");
         self.0.get_or_init(|| {
             let text = String::from_utf8_lossy(&line[..line.len().min(4 * KEPT)]).into_owned();
-            let line = plain(&site.mask.apply(text.trim()), KEPT);
+            let line = sanitize_text(&site.mask.apply(text.trim()), KEPT);
             // A program that prints such a line does so in each of its processes.
             if site.prints_other_lines.set(()).is_ok() {
                 tracing::warn!(

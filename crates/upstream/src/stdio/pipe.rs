@@ -16,9 +16,9 @@ use bytes::Bytes;
 use tokio::net::UnixStream;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
-use weir_core::budget::Reservation;
+use weir_core::budget::ByteReservation;
 use weir_core::catalog::SessionLists;
-use weir_core::upstream::Kinds;
+use weir_core::upstream::ListKinds;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::{asks, hop};
 use weir_wire::method::Method;
@@ -84,7 +84,7 @@ pub(crate) struct Pipe {
 #[derive(Debug)]
 enum Place {
     Request(#[expect(dead_code, reason = "its drop is what it is kept for")] OwnedSemaphorePermit),
-    Message(#[expect(dead_code, reason = "its drop is what it is kept for")] Reservation),
+    Message(#[expect(dead_code, reason = "its drop is what it is kept for")] ByteReservation),
 }
 
 /// The purpose of a request.
@@ -434,8 +434,8 @@ impl Pipe {
                     let kinds = hop::lists_of(method);
                     match self.lists.get() {
                         Some(lists) => {
-                            lists.changed(kinds);
-                            self.site.list_changed(Kinds::default());
+                            lists.handle_list_changed(kinds);
+                            self.site.list_changed(ListKinds::default());
                         }
                         None => self.site.list_changed(kinds),
                     }
@@ -452,7 +452,7 @@ impl Pipe {
                 _ => match hop::updated(told) {
                     Some(uri) => {
                         if let Some(lists) = self.lists.get() {
-                            lists.updated(&uri);
+                            lists.handle_resource_updated(&uri);
                         }
                         self.told.one(&uri);
                     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use weir_core::telemetry::instruments;
-use weir_core::upstream::Outbound;
+use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::hop::Tongue;
 
@@ -129,7 +129,7 @@ impl StdioServer {
     /// A server that is known to have that era cannot be called in it now.
     pub(super) async fn take_legacy(
         self: &Arc<Self>,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
     ) -> Result<Option<Taken>, Refusal> {
         if !self.may_be_legacy(outbound.call.capabilities.class) {
             return Ok(None);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use weir_core::catalog::ListSession;
 use weir_core::port::Fut;
-use weir_core::upstream::Watch;
+use weir_core::upstream::ListWatch;
 use weir_core::{CapabilityClass, Failure, SessionKey};
 use weir_era::lower;
 use weir_wire::method::Method;
@@ -25,7 +25,7 @@ impl Running {
         let own: Weak<Self> = Arc::downgrade(self);
         let lists = site
             .session_lists
-            .open(site.id.clone(), self.greeted.about.pushes, own);
+            .open(site.id.clone(), self.greeted.about.notifies_of, own);
         // The output of a child is always read.
         lists.set_heard(true);
         let _first = self.child.pipe.lists.set(lists);
@@ -35,7 +35,7 @@ impl Running {
     pub(super) fn serves(&self, client: Option<SessionKey>) {
         if let (Some(lists), Some(client)) = (self.child.pipe.lists.get(), client) {
             lists.serves(client);
-            lists.called();
+            lists.count_call();
         }
     }
 
@@ -54,7 +54,7 @@ impl Running {
 }
 
 impl ListSession for Running {
-    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
         Box::new(StdioWatch::beside_calls(self))
     }
 

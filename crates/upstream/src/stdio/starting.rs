@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
-use weir_core::upstream::{Kinds, Starting};
+use weir_core::upstream::{ListKinds, ProcessStart};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::hop::Tongue;
 
@@ -90,11 +90,11 @@ impl StdioServer {
     }
 
     /// Returns the process that has not answered yet, for operators.
-    pub(crate) fn starting(&self) -> Option<Starting> {
+    pub(crate) fn starting(&self) -> Option<ProcessStart> {
         let starting = lock(&self.starting).clone()?;
-        Some(Starting {
+        Some(ProcessStart {
             time: starting.since.elapsed(),
-            says: starting.errors.last_line(),
+            last_line: starting.errors.last_line(),
         })
     }
 
@@ -206,7 +206,7 @@ impl StdioServer {
         if key.is_legacy {
             if self.second.found(tongue) {
                 // Clients with sessions have lists of their own from now on.
-                self.site.list_changed(Kinds::default());
+                self.site.list_changed(ListKinds::default());
             }
         } else {
             self.first.set(Some(tongue));
@@ -256,7 +256,11 @@ impl StdioServer {
                 Ok(done) => return done,
                 Err(_) => wait *= 2,
             }
-            if let Some(Starting { time, says }) = self.starting() {
+            if let Some(ProcessStart {
+                time,
+                last_line: says,
+            }) = self.starting()
+            {
                 let (seconds, says) = (time.as_secs(), says.unwrap_or_default());
                 tracing::info!(upstream = %self.site.id, seconds, says, "upstream is still starting");
             }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use weir_core::reply::{End, Event, Reply, ReplySource};
-use weir_core::upstream::Outbound;
+use weir_core::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
+use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::asks;
 use weir_era::hop::{self, Heard};
@@ -29,7 +29,7 @@ use crate::site::Site;
 pub(crate) async fn call(
     site: &Arc<Site>,
     (running, turn): (Arc<Running>, Option<AskingPermit>),
-    outbound: &Outbound,
+    outbound: &OutboundCall,
 ) -> Result<Reply, Refusal> {
     let call = &outbound.call;
     let another = running.child.pipe.serves(&outbound.principal, call.session);
@@ -50,7 +50,7 @@ pub(crate) async fn call(
     };
     let declared = declared.cut(site.carries(tongue));
     let extensions = &running.greeted.about.extensions;
-    outbound.carried_in.note(tongue.revision());
+    outbound.carried_revision.note(tongue.revision());
     let body = tongue.call(
         id,
         call,
@@ -125,7 +125,7 @@ pub(crate) async fn ask(
             .map_err(not_sent)?;
         match ticket.answer().await {
             Some(Ok(result)) => Ok(result),
-            Some(Err(error)) => Err(hop::failure(&error).at(&site.id).into()),
+            Some(Err(error)) => Err(hop::failure(&error).with_upstream(&site.id).into()),
             None => Err(lost(site).into()),
         }
     })
@@ -199,7 +199,7 @@ struct Talk {
 }
 
 impl ReplySource for Talk {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         let pipe = &self.running.child.pipe;
         self.asking.poll(cx, |message| pipe.tell(message));
         loop {
@@ -208,7 +208,7 @@ impl ReplySource for Talk {
                     Some(line) => lost(&self.site).because(format!("its last words: {line}")),
                     None => lost(&self.site),
                 };
-                return Poll::Ready(Event::End(failure.into()));
+                return Poll::Ready(ReplyEvent::End(failure.into()));
             };
             let question = if let Message::Request(request) = &message {
                 Some(request.clone())
@@ -216,22 +216,22 @@ impl ReplySource for Talk {
                 None
             };
             match self.listener.ear.hear(message) {
-                Heard::Note(note) => return Poll::Ready(Event::Note(note)),
+                Heard::Note(note) => return Poll::Ready(ReplyEvent::Note(note)),
                 Heard::Answer(outcome) => {
                     self.ticket.end();
                     self.ticket.leave(self.asking.left());
                     let end = match outcome {
                         Ok(result) => judge(&self.site, &self.listener, result),
-                        Err(error) => End::from(self.site.refused(&error)),
+                        Err(error) => ReplyEnd::from(self.site.refused(&error)),
                     };
-                    if let End::Task(created) = &end {
+                    if let ReplyEnd::Task(created) = &end {
                         // The task lives in this process.
                         self.site.keep(
                             (self.running.clone(), self.listener.became(created)),
                             tasks::ttl(created),
                         );
                     }
-                    return Poll::Ready(Event::End(end));
+                    return Poll::Ready(ReplyEvent::End(end));
                 }
                 Heard::Dropped(why) => self.site.dropped(why),
                 Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted, question) {

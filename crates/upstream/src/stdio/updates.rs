@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use futures_util::stream;
 use weir_core::port::Fut;
-use weir_core::upstream::{Outbound, Rings, Unheard, Updated, Updates};
+use weir_core::upstream::{
+    OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates, TaskNotifications,
+};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_wire::Message;
@@ -70,7 +72,7 @@ impl StdioUpdates {
         }
     }
 
-    async fn subscribe(&mut self, uris: &[Arc<str>]) -> Result<Unheard, Failure> {
+    async fn subscribe(&mut self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
         let Line::Legacy(held) = &mut self.line else {
             return Err(Failure::internal("a modern line subscribes"));
         };
@@ -103,7 +105,7 @@ impl StdioUpdates {
         Ok(refused)
     }
 
-    async fn relisten(&mut self, uris: &[Arc<str>]) -> Result<Unheard, Failure> {
+    async fn relisten(&mut self, uris: &[Arc<str>]) -> Result<RefusedSubscriptions, Failure> {
         let mut listened = None;
         if !uris.is_empty() {
             let listening = listen(
@@ -137,8 +139,8 @@ impl StdioUpdates {
 pub(crate) async fn follow(
     site: &Site,
     running: Arc<Running>,
-    outbound: &Outbound,
-) -> Option<Rings> {
+    outbound: &OutboundCall,
+) -> Option<TaskNotifications> {
     let tongue = running.greeted.tongue;
     if !tongue.revision().is_modern() {
         return None;
@@ -173,8 +175,11 @@ pub(crate) async fn follow(
     Some(Box::pin(rings))
 }
 
-impl Updates for StdioUpdates {
-    fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>> {
+impl ResourceUpdates for StdioUpdates {
+    fn set_subscriptions<'a>(
+        &'a mut self,
+        uris: &'a [Arc<str>],
+    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
         Box::pin(async move {
             match self.line {
                 Line::Legacy(_) => self.subscribe(uris).await,
@@ -183,7 +188,7 @@ impl Updates for StdioUpdates {
         })
     }
 
-    fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>> {
+    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(async move {
             let pipe = &self.running.child.pipe;
             let over = pipe.closed();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_core::port::Fut;
-use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_wire::Message;
@@ -23,7 +23,7 @@ pub(crate) struct StdioWatch {
     site: Arc<Site>,
     running: Arc<Running>,
     class: CapabilityClass,
-    about: About,
+    about: ServerDescription,
     changes: ListNewsReader,
     /// The subscription of a modern server. Dropping it ends it.
     listening: Option<Ticket>,
@@ -38,13 +38,14 @@ impl StdioWatch {
         let mut about = running.greeted.about.clone();
         let changes = site.changes();
         let mut listening = None;
-        if running.greeted.tongue.revision().is_modern() && !about.pushes.is_empty() {
-            let listened = listen(&site, &running, class, listing::wanted(about.pushes)).await?;
+        if running.greeted.tongue.revision().is_modern() && !about.notifies_of.is_empty() {
+            let listened =
+                listen(&site, &running, class, listing::wanted(about.notifies_of)).await?;
             let honoured = listened
                 .as_ref()
                 .map(|(_, params)| listing::honoured(params))
                 .unwrap_or_default();
-            about.pushes = about.pushes.and(honoured);
+            about.notifies_of = about.notifies_of.and(honoured);
             listening = listened
                 .filter(|_| !honoured.is_empty())
                 .map(|(ticket, _)| ticket);
@@ -118,8 +119,8 @@ pub(crate) async fn listen(
     .await
 }
 
-impl Watch for StdioWatch {
-    fn about(&self) -> &About {
+impl ListWatch for StdioWatch {
+    fn about(&self) -> &ServerDescription {
         &self.about
     }
 
@@ -152,7 +153,7 @@ impl Watch for StdioWatch {
         })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             let lost = || {
                 self.site

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
-use weir_core::call::Trace;
+use weir_core::call::TraceContext;
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::{self, Proof};
 use weir_wire::{ErrorObject, Incoming as Parsed, Message};
@@ -62,7 +62,7 @@ pub(crate) struct Refused {
 
 /// Returns the headers of a call's trace context. They are weir's own, made from checked values: no
 /// client's header is passed on.
-pub(crate) fn traced(trace: &Trace) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+pub(crate) fn traced(trace: &TraceContext) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
     let all = [("traceparent", &trace.parent), ("tracestate", &trace.state)];
     all.into_iter().filter_map(|(name, text)| {
         let value = HeaderValue::from_str(text.as_deref()?).ok()?;
@@ -273,7 +273,8 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
         // This is a shortage of weir, not a failure of the upstream.
         Reached::NotTried => {
             let text = "weir has no file descriptor left for another connection: try again shortly";
-            Refusal::new(Failure::new(FailureKind::Overloaded, text).at(&site.id)).unasked()
+            Refusal::new(Failure::new(FailureKind::Overloaded, text).with_upstream(&site.id))
+                .unasked()
         }
         // The call did not run, but the connector has tried every address: another attempt now
         // would fail, too.

@@ -29,7 +29,8 @@ use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{
-    About, ExportedSession, Kinds, Outbound, Rings, SessionNews, Updates, Watch,
+    ClientSessionChange, HandoverSession, ListKinds, ListWatch, OutboundCall, ResourceUpdates,
+    ServerDescription, TaskNotifications,
 };
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::hop::Proof;
@@ -80,7 +81,7 @@ pub(crate) struct HttpServer {
 /// The transport and era in use for a server.
 #[derive(Debug)]
 enum Speaker {
-    Modern(Modern, About),
+    Modern(Modern, ServerDescription),
     Legacy(Arc<Pool>),
     /// A server of HTTP+SSE, which is called like a child.
     Line(Arc<StdioServer>),
@@ -116,7 +117,7 @@ impl HttpServer {
     /// the first.
     pub(crate) async fn call(
         &self,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
         again: Option<Proof>,
     ) -> Result<Reply, Refusal> {
         let own = self.of_caller(outbound)?;
@@ -135,7 +136,7 @@ impl HttpServer {
                             .capabilities
                             .class
                             .cut(self.site.carries(modern.tongue));
-                        self.site.list_changed(Kinds::default());
+                        self.site.list_changed(ListKinds::default());
                         // Without a newer definition the call is repeated unchanged.
                         Box::pin(modern.definition(class, &outbound.native))
                             .await
@@ -158,7 +159,7 @@ impl HttpServer {
     }
 
     /// Returns the client of the caller's account, if calls are made in the name of callers.
-    fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
+    fn of_caller(&self, outbound: &OutboundCall) -> Result<Option<Http>, Failure> {
         self.credentials
             .as_ref()
             .map_or(Ok(None), |credentials| credentials.of_caller(outbound))
@@ -166,7 +167,7 @@ impl HttpServer {
 
     /// Opens the session for the calls of a client's session, if the server has sessions and no
     /// other session has to end for it. Failures are left to the first call.
-    pub(crate) async fn welcome(&self, outbound: &Outbound) {
+    pub(crate) async fn welcome(&self, outbound: &OutboundCall) {
         let Ok(own) = self.of_caller(outbound) else {
             return;
         };
@@ -219,7 +220,7 @@ impl HttpServer {
     /// allowed and the client has no capabilities.
     async fn call_in_session(
         &self,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
         own: Option<&Http>,
     ) -> Option<Result<Reply, Refusal>> {
         let pool = self
@@ -260,7 +261,10 @@ impl HttpServer {
     }
 
     /// Opens a watch. The server's description is fetched anew.
-    pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
+    pub(crate) async fn watch(
+        &self,
+        class: CapabilityClass,
+    ) -> Result<Box<dyn ListWatch>, Refusal> {
         if matches!(self.speaker.load().as_deref(), Some(Speaker::Modern(..))) {
             self.doubt();
         }
@@ -283,7 +287,7 @@ impl HttpServer {
     }
 
     /// Opens a subscription to updates of single resources.
-    pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
+    pub(crate) async fn updates(&self) -> Result<Box<dyn ResourceUpdates>, Refusal> {
         match &*self.speaker().await? {
             Speaker::Modern(modern, _) => Ok(Box::new(HttpUpdates::modern(modern.clone()))),
             Speaker::Legacy(pool) => {
@@ -297,7 +301,7 @@ impl HttpServer {
     }
 
     /// Subscribes to a task's status; absent if the server has no such subscription.
-    pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
+    pub(crate) async fn follow(&self, outbound: &OutboundCall) -> Option<TaskNotifications> {
         let own = self.of_caller(outbound).ok()?;
         match (&*self.speaker().await.ok()?, own) {
             // In a session a server sends no status of a task.
@@ -364,7 +368,7 @@ impl HttpServer {
     }
 
     /// Forwards news of client sessions.
-    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         if let Some(Speaker::Line(line)) = self.speaker.load().as_deref() {
             line.tell(sessions, news);
         } else if let Some(pool) = self.pool() {
@@ -373,14 +377,14 @@ impl HttpServer {
     }
 
     /// Implements [`weir_core::upstream::Upstream::export_sessions`].
-    pub(crate) fn export_sessions(&self) -> Vec<ExportedSession> {
+    pub(crate) fn export_sessions(&self) -> Vec<HandoverSession> {
         let sessions = self
             .pool()
             .map(|pool| pool.export())
             .unwrap_or_default()
             .into_iter();
         sessions
-            .map(|description| ExportedSession {
+            .map(|description| HandoverSession {
                 description,
                 descriptors: Vec::new(),
             })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use weir_core::reply::Reply;
-use weir_core::upstream::{Extension, Outbound};
+use weir_core::upstream::{DeclaredExtension, OutboundCall};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::asks;
 use weir_era::hop::Tongue;
@@ -32,7 +32,7 @@ pub(crate) struct Modern {
     pub(crate) http: Http,
     pub(crate) tongue: Tongue,
     /// The extensions that the server declares.
-    extensions: Arc<[Extension]>,
+    extensions: Arc<[DeclaredExtension]>,
 }
 
 impl Modern {
@@ -46,7 +46,7 @@ impl Modern {
     }
 
     /// Sets the server's extensions.
-    pub(crate) fn with(self, extensions: &[Extension]) -> Self {
+    pub(crate) fn with(self, extensions: &[DeclaredExtension]) -> Self {
         Self {
             extensions: extensions.into(),
             ..self
@@ -64,13 +64,13 @@ impl Modern {
     /// Makes a call. `newer` is the tool's newest definition, after the catalog's was refused.
     pub(crate) async fn call(
         &self,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
         newer: Option<&Bytes>,
     ) -> Result<Reply, Refusal> {
         let call = &outbound.call;
         let id = self.site.next_id();
         let class = call.capabilities.class.cut(self.site.carries(self.tongue));
-        outbound.carried_in.note(self.tongue.revision());
+        outbound.carried_revision.note(self.tongue.revision());
         let body = self.tongue.call(
             id,
             call,
@@ -93,7 +93,7 @@ impl Modern {
             let known = outbound
                 .tool
                 .as_deref()
-                .filter(|tool| tool.mirrored)
+                .filter(|tool| tool.has_header_arguments)
                 .map(|tool| &tool.raw);
             self.mirror(newer.or(known), outbound, &mut headers)?;
         }
@@ -162,7 +162,7 @@ impl Modern {
             let page = self
                 .tongue
                 .page(&result, "tools")
-                .map_err(|failure| failure.at(&self.site.id))?;
+                .map_err(|failure| failure.with_upstream(&self.site.id))?;
             if let Some(found) = page.items.into_iter().find(|item| is_named(item, native)) {
                 return Ok(Some(found));
             }
@@ -217,7 +217,7 @@ impl Modern {
     fn mirror(
         &self,
         tool: Option<&Bytes>,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
         headers: &mut Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), Refusal> {
         let Some(tool) = tool else { return Ok(()) };

@@ -13,7 +13,7 @@ use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Outbound, SessionNews};
+use weir_core::upstream::{ClientSessionChange, OutboundCall};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{Proof, Tongue};
 use weir_era::lower;
@@ -135,7 +135,7 @@ impl Pool {
     /// Makes a call in its session, with the caller's `own` client if it has one.
     pub(crate) async fn call(
         self: &Arc<Self>,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
         own: Option<Http>,
     ) -> Result<Reply, Refusal> {
         let place = self.place(outbound).ok_or_else(|| self.is_full())?;
@@ -150,7 +150,7 @@ impl Pool {
     }
 
     /// Returns the slot of the session of a call; absent if the most sessions are open.
-    pub(crate) fn place(&self, outbound: &Outbound) -> Option<SessionPlace> {
+    pub(crate) fn place(&self, outbound: &OutboundCall) -> Option<SessionPlace> {
         let key = self.key(outbound);
         let (slot, gone) = self.slots.slot(&key, self.site.millis())?;
         self.end(gone);
@@ -158,14 +158,14 @@ impl Pool {
     }
 
     /// Returns that slot, unless another session would have to end for it.
-    pub(crate) fn free_place(&self, outbound: &Outbound) -> Option<SessionPlace> {
+    pub(crate) fn free_place(&self, outbound: &OutboundCall) -> Option<SessionPlace> {
         let key = self.key(outbound);
         let slot = self.slots.free_slot(&key, self.site.millis())?;
         Some(SessionPlace { key, slot })
     }
 
     /// Returns that slot, if the session belongs to the client alone.
-    pub(crate) fn own_place(&self, outbound: &Outbound) -> Option<SessionPlace> {
+    pub(crate) fn own_place(&self, outbound: &OutboundCall) -> Option<SessionPlace> {
         self.key(outbound)
             .session
             .and_then(|_| self.free_place(outbound))
@@ -186,7 +186,7 @@ impl Pool {
         &self,
         place: &SessionPlace,
         session: &Arc<Session>,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
         own: Option<Http>,
     ) -> Result<Reply, Refusal> {
         let spoken = session.call(outbound, own).await;
@@ -307,18 +307,18 @@ impl Pool {
     }
 
     /// Forwards news of client sessions to the upstream sessions that belong to them.
-    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         let is_its_own = |key: &Key| {
             key.session
                 .is_some_and(|session| sessions.contains(&session))
         };
         match news {
-            SessionNews::Ended => self
+            ClientSessionChange::Ended => self
                 .slots
                 .take_where(is_its_own)
                 .into_iter()
                 .for_each(|gone| self.end(Some(gone))),
-            SessionNews::RootsChanged => {
+            ClientSessionChange::RootsChanged => {
                 let told = |key: &Key| is_its_own(key) && key.class.has(CapabilityClass::ROOTS);
                 self.slots
                     .those(told)
@@ -328,7 +328,7 @@ impl Pool {
         }
     }
 
-    fn key(&self, outbound: &Outbound) -> Key {
+    fn key(&self, outbound: &OutboundCall) -> Key {
         let class = outbound.call.capabilities.class.cut(self.carries());
         match self.sharing {
             // A client with capabilities has a session of its own, because a server's questions

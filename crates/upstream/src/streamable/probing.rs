@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use weir_core::upstream::{About, ListKind};
+use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::hop::{Discovered, Found, judge_probe};
 use weir_wire::method::Method;
@@ -122,11 +122,11 @@ impl HttpServer {
                 let Discovered { revision, about } = *found;
                 // A server that refused the probe describes nothing: its lists and changes are
                 // tried.
-                let about = about.unwrap_or(About {
+                let about = about.unwrap_or(ServerDescription {
                     // A server that does not say is asked.
                     offers: ListKind::ALL.into_iter().collect(),
-                    pushes: ListKind::ALL.into_iter().collect(),
-                    ..About::default()
+                    notifies_of: ListKind::ALL.into_iter().collect(),
+                    ..ServerDescription::default()
                 });
                 let modern = Modern::new(self.site.clone(), self.http.clone(), revision)
                     .with(&about.extensions);

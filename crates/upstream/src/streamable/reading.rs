@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Method as Verb, StatusCode, header};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use weir_core::upstream::Kinds;
+use weir_core::upstream::ListKinds;
 use weir_era::hop::{self, Heard};
 use weir_wire::method::Method;
 use weir_wire::{Incoming, Message};
@@ -81,7 +81,7 @@ impl Teller {
         )
     }
 
-    fn changed(&self, kinds: Kinds) {
+    fn changed(&self, kinds: ListKinds) {
         self.seen.send_modify(|seen| seen.news.tell(kinds));
     }
 
@@ -240,7 +240,7 @@ impl Reader {
                 None => return self.lost("the stream was not given again"),
             }
             self.heard_in_session(true);
-            self.teller.changed(Kinds::default());
+            self.teller.changed(ListKinds::default());
             if let Some(updates) = &self.teller.updates {
                 updates.any();
             }
@@ -345,7 +345,7 @@ impl Reader {
         if self.teller.of_task
             && matches!(&message, Message::Notification(told) if told.method.known() == Some(Method::Tasks))
         {
-            self.teller.changed(Kinds::default());
+            self.teller.changed(ListKinds::default());
             return None;
         }
         match self.overhear(message) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::timeout;
-use weir_core::upstream::Kinds;
+use weir_core::upstream::ListKinds;
 use weir_wire::Revision;
 
 use super::client::Http;
@@ -91,7 +91,7 @@ impl SecondEra {
                 pool.import(&self.imported);
                 self.pool.store(Some(pool.clone()));
                 // Clients with sessions have lists of their own from now on.
-                site.list_changed(Kinds::default());
+                site.list_changed(ListKinds::default());
                 Some(pool)
             }
             refused => {

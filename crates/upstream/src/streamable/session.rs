@@ -18,10 +18,10 @@ use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use weir_core::budget::Reservation;
+use weir_core::budget::ByteReservation;
 use weir_core::catalog::SessionLists;
 use weir_core::reply::Reply;
-use weir_core::upstream::{About, Kinds, Outbound};
+use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
 use weir_era::hop::{self, Ear, Proof, Tongue};
 use weir_era::{asks, carry, lower};
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     http: ArcSwap<Http>,
     id: Option<HeaderValue>,
     tongue: Tongue,
-    about: About,
+    about: ServerDescription,
     has_logging: bool,
     /// The capabilities that were declared to the server.
     class: CapabilityClass,
@@ -80,7 +80,7 @@ pub(crate) struct Session {
 }
 
 /// The context of a queued message: the client to post it by, and its share of the memory budget.
-type PostContext = (Arc<Http>, Reservation);
+type PostContext = (Arc<Http>, ByteReservation);
 
 /// The timeout of the request that ends a session.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -202,17 +202,17 @@ impl Session {
     fn standing_stream(self: &Arc<Self>, places: &StandingPlaces) -> Option<Arc<Standing>> {
         if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
             let own: Weak<Self> = Arc::downgrade(self);
-            let lists = self
-                .site
-                .session_lists
-                .open(self.site.id.clone(), self.about.pushes, own);
+            let lists =
+                self.site
+                    .session_lists
+                    .open(self.site.id.clone(), self.about.notifies_of, own);
             lists.serves(client);
             let _first = self.lists.set(lists);
         }
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
             None if self.lists.get().is_some()
-                && !self.about.pushes.is_empty()
+                && !self.about.notifies_of.is_empty()
                 && places.take(self) =>
             {
                 Standing::unasked(&self.site)
@@ -250,13 +250,13 @@ impl Session {
         };
         let kinds = told.method.known().map(hop::lists_of).unwrap_or_default();
         if !kinds.is_empty() {
-            lists.changed(kinds);
-            self.site.list_changed(Kinds::default());
+            lists.handle_list_changed(kinds);
+            self.site.list_changed(ListKinds::default());
             return true;
         }
         match hop::updated(told) {
             Some(uri) => {
-                lists.updated(&uri);
+                lists.handle_resource_updated(&uri);
                 true
             }
             None => false,
@@ -279,7 +279,7 @@ impl Session {
     }
 
     /// Returns the server's description of itself.
-    pub(crate) fn about(&self) -> &About {
+    pub(crate) fn about(&self) -> &ServerDescription {
         &self.about
     }
 
@@ -295,12 +295,12 @@ impl Session {
     /// Makes a call, with the caller's `own` client if it has one.
     pub(crate) async fn call(
         self: &Arc<Self>,
-        outbound: &Outbound,
+        outbound: &OutboundCall,
         own: Option<Http>,
     ) -> Result<Reply, Refusal> {
         let call = &outbound.call;
         if let Some(lists) = self.lists.get() {
-            lists.called();
+            lists.count_call();
             self.last_call.store(self.site.millis(), Ordering::Relaxed);
         }
         let http = match own {
@@ -316,7 +316,7 @@ impl Session {
             Box::pin(self.want_level(level)).await?;
         }
         let id = self.site.next_id();
-        outbound.carried_in.note(self.tongue.revision());
+        outbound.carried_revision.note(self.tongue.revision());
         let body = self.tongue.call(
             id,
             call,

@@ -12,8 +12,10 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::Fut;
-use weir_core::reply::{End, Event, Note, NoteKind, Payload, PayloadSource, Reply, ReplySource};
-use weir_core::upstream::Kinds;
+use weir_core::reply::{
+    NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource,
+};
+use weir_core::upstream::ListKinds;
 use weir_core::{Failure, FailureKind};
 use weir_era::hop::Heard;
 use weir_era::{asks, tasks};
@@ -42,7 +44,7 @@ pub(crate) trait Side: Send + Sync {
         None
     }
     /// Notes a list change on the request's stream. True if the lists are its session's own.
-    fn list_changed(&self, _kinds: Kinds) -> bool {
+    fn list_changed(&self, _kinds: ListKinds) -> bool {
         false
     }
     /// Resumes a stream that broke after an event of this id; absent if the server no longer has
@@ -158,7 +160,7 @@ struct Talk {
 }
 
 impl ReplySource for Talk {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         if let Some(side) = &self.pending.side {
             self.asking.poll(cx, |message| side.send(message));
         }
@@ -203,7 +205,7 @@ impl ReplySource for Talk {
                 }
             }
             let Some(answer) = &mut self.answer else {
-                return Poll::Ready(Event::End(
+                return Poll::Ready(ReplyEvent::End(
                     Failure::internal("an answer was read after its end").into(),
                 ));
             };
@@ -220,7 +222,7 @@ impl ReplySource for Talk {
 }
 
 impl Talk {
-    fn take(&mut self, part: Option<Part>) -> Option<Event> {
+    fn take(&mut self, part: Option<Part>) -> Option<ReplyEvent> {
         match part {
             Some(Part::Message(bytes)) => match list_items::parse(&self.site, bytes, &limits()) {
                 Ok(Incoming::One(message)) => {
@@ -253,10 +255,10 @@ impl Talk {
     }
 
     /// Takes a message. `shared` is its request, if it did not come on the call's own stream.
-    fn hear(&mut self, message: Message, shared: Option<Request>) -> Option<Event> {
+    fn hear(&mut self, message: Message, shared: Option<Request>) -> Option<ReplyEvent> {
         let heard = message.clone();
         match self.listener.ear.hear(message) {
-            Heard::Note(note) => return Some(Event::Note(note)),
+            Heard::Note(note) => return Some(ReplyEvent::Note(note)),
             Heard::Answer(outcome) => return Some(self.ended(outcome)),
             Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted, shared) {
                 Ok(ask) => {
@@ -274,7 +276,7 @@ impl Talk {
                     .as_ref()
                     .is_some_and(|side| side.list_changed(kinds));
                 self.site.list_changed(if is_of_session {
-                    Kinds::default()
+                    ListKinds::default()
                 } else {
                     kinds
                 });
@@ -303,31 +305,31 @@ impl Talk {
     }
 
     /// Ends the call: the session is over, and the server waits for an answer that it will not get.
-    fn cut_off(&mut self) -> Event {
+    fn cut_off(&mut self) -> ReplyEvent {
         self.pending.end();
         self.answer = None;
         let text = "The upstream did not take the answers to what it asked, so its session was ended: the call may have \
                     run. Check before calling again";
-        Event::End(self.site.fail(FailureKind::ResultUnknown, text).into())
+        ReplyEvent::End(self.site.fail(FailureKind::ResultUnknown, text).into())
     }
 
-    fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> Event {
+    fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> ReplyEvent {
         let side = self.pending.side.clone().filter(|_| self.listener.task);
         self.leave();
         self.close();
         let result = match outcome {
             Ok(result) => result,
-            Err(error) => return Event::End(self.site.refused(&error).into()),
+            Err(error) => return ReplyEvent::End(self.site.refused(&error).into()),
         };
         let end = judge(&self.site, &self.listener, result);
-        if let (End::Task(created), Some(session)) = (&end, side) {
+        if let (ReplyEnd::Task(created), Some(session)) = (&end, side) {
             // A server may know its tasks only in the session in which they began.
             self.site.keep(
                 (session, self.listener.became(created)),
                 tasks::ttl(created),
             );
         }
-        Event::End(end)
+        ReplyEvent::End(end)
     }
 
     /// Answers open questions with an error: those of the shared stream may be another call's, and
@@ -348,9 +350,9 @@ impl Talk {
     }
 
     /// Passes a large result on while it arrives.
-    fn large(&mut self) -> Event {
+    fn large(&mut self) -> ReplyEvent {
         let Some(answer) = self.answer.take() else {
-            return Event::End(Failure::internal("a large result without an answer").into());
+            return ReplyEvent::End(Failure::internal("a large result without an answer").into());
         };
         let mut pending = std::mem::replace(&mut self.pending, Pending::new(None, 0));
         pending.deafen();
@@ -360,11 +362,11 @@ impl Talk {
             release: self.release,
             pending,
         };
-        Event::End(End::Complete(Payload::Stream(Box::new(large))))
+        ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(Box::new(large))))
     }
 
     /// Handles a large result that arrived whole.
-    fn held(&mut self, held: HeldResult) -> Option<Event> {
+    fn held(&mut self, held: HeldResult) -> Option<ReplyEvent> {
         if !self.release.is_of(held.end.response.id.as_ref()) {
             self.strange("unknown_id");
             return None;
@@ -374,9 +376,9 @@ impl Talk {
         }
         self.leave();
         self.close();
-        Some(Event::End(End::Complete(Payload::Stream(Box::new(
-            Arrived(Some(held)),
-        )))))
+        Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(
+            Box::new(Arrived(Some(held))),
+        ))))
     }
 
     /// Starts to resume a stream that ended or broke, if its events have ids. The call goes on at
@@ -393,7 +395,7 @@ impl Talk {
     }
 
     /// Ends a call with a stream that ended without the response.
-    fn unanswered(&mut self, json: bool) -> Event {
+    fn unanswered(&mut self, json: bool) -> ReplyEvent {
         self.pending.end();
         let failure = if json {
             self.site.fail(
@@ -403,15 +405,15 @@ impl Talk {
         } else {
             lost(&self.site)
         };
-        Event::End(failure.into())
+        ReplyEvent::End(failure.into())
     }
 
-    fn broken(&mut self, error: AnswerError) -> Event {
+    fn broken(&mut self, error: AnswerError) -> ReplyEvent {
         if matches!(error, AnswerError::Lost(_)) {
             self.pending.end();
         }
         self.answer = None;
-        Event::End(unreadable(&self.site, error).into())
+        ReplyEvent::End(unreadable(&self.site, error).into())
     }
 
     /// Ends the call. The stream's end is still read, so that the connection can be used again.
@@ -430,9 +432,9 @@ impl Drop for Talk {
 }
 
 /// Makes the event of a stream that will be resumed later.
-fn waiting() -> Event {
-    Event::Note(Note {
-        kind: NoteKind::Waiting,
+fn waiting() -> ReplyEvent {
+    ReplyEvent::Note(ReplyNote {
+        kind: NoteKind::StillWorking,
         params: Bytes::new(),
     })
 }

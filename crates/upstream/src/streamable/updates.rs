@@ -8,7 +8,9 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::watch;
 use weir_core::port::Fut;
-use weir_core::upstream::{Outbound, Rings, Unheard, Updated, Updates};
+use weir_core::upstream::{
+    OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates, TaskNotifications,
+};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_wire::method::Method;
@@ -80,8 +82,11 @@ impl HttpUpdates {
     }
 }
 
-impl Updates for HttpUpdates {
-    fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>> {
+impl ResourceUpdates for HttpUpdates {
+    fn set_subscriptions<'a>(
+        &'a mut self,
+        uris: &'a [Arc<str>],
+    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
         Box::pin(async move {
             match &mut self.line {
                 Line::Session(session, held) => subscribe(&self.site, session, held, uris).await,
@@ -96,7 +101,7 @@ impl Updates for HttpUpdates {
         })
     }
 
-    fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>> {
+    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
         Box::pin(async move {
             let lost = |why: &str| {
                 let failure = self.site.fail(
@@ -136,7 +141,7 @@ impl Drop for HttpUpdates {
 
 /// Subscribes to the status of the task that a call is about; absent if the server has no such
 /// subscription.
-pub(crate) async fn follow(modern: &Modern, outbound: &Outbound) -> Option<Rings> {
+pub(crate) async fn follow(modern: &Modern, outbound: &OutboundCall) -> Option<TaskNotifications> {
     let site = &modern.site;
     let class = outbound
         .call
@@ -165,7 +170,7 @@ async fn subscribe(
     session: &Arc<Session>,
     held: &mut BTreeSet<Arc<str>>,
     uris: &[Arc<str>],
-) -> Result<Unheard, Failure> {
+) -> Result<RefusedSubscriptions, Failure> {
     let wanted: BTreeSet<Arc<str>> = uris.iter().cloned().collect();
     let new = wanted
         .difference(held)
@@ -211,7 +216,7 @@ async fn relisten(
     modern: &Modern,
     told: &Arc<Told>,
     uris: &[Arc<str>],
-) -> Result<(Option<Stream>, Unheard), Failure> {
+) -> Result<(Option<Stream>, RefusedSubscriptions), Failure> {
     if uris.is_empty() {
         return Ok((None, Vec::new()));
     }

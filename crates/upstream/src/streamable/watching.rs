@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::port::Fut;
-use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::{hop, lower};
 use weir_wire::Message;
@@ -29,7 +29,7 @@ use crate::site::Site;
 pub(crate) struct HttpWatch {
     site: Arc<Site>,
     line: Line,
-    about: About,
+    about: ServerDescription,
     seen: watch::Receiver<Seen>,
     /// Changes that came on the streams of calls.
     overheard: ListNewsReader,
@@ -51,7 +51,7 @@ impl HttpWatch {
         let overheard = site.changes();
         let reader = reading::begin(&site, &session, teller, None).await;
         if reader.is_none() {
-            about.pushes = Kinds::default();
+            about.notifies_of = ListKinds::default();
         }
         Self {
             site,
@@ -70,20 +70,20 @@ impl HttpWatch {
     /// The server cannot be reached, or breaks the protocol of the subscription.
     pub(crate) async fn modern(
         modern: Modern,
-        mut about: About,
+        mut about: ServerDescription,
         class: CapabilityClass,
     ) -> Result<Self, Refusal> {
         let site = modern.site.clone();
         let (teller, seen) = Teller::new(None);
         let overheard = site.changes();
         let mut reader = None;
-        if !about.pushes.is_empty() {
-            let listened = listen(&modern, class, listing::wanted(about.pushes)).await?;
+        if !about.notifies_of.is_empty() {
+            let listened = listen(&modern, class, listing::wanted(about.notifies_of)).await?;
             let honoured = listened
                 .as_ref()
                 .map(|(_, params)| listing::honoured(params))
                 .unwrap_or_default();
-            about.pushes = about.pushes.and(honoured);
+            about.notifies_of = about.notifies_of.and(honoured);
             if let Some((stream, _)) = listened.filter(|_| !honoured.is_empty()) {
                 reader = Some(Reading::new(site.background(reading::listen(
                     site.clone(),
@@ -104,8 +104,8 @@ impl HttpWatch {
     }
 }
 
-impl Watch for HttpWatch {
-    fn about(&self) -> &About {
+impl ListWatch for HttpWatch {
+    fn about(&self) -> &ServerDescription {
         &self.about
     }
 
@@ -133,7 +133,7 @@ impl Watch for HttpWatch {
         })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
             loop {
                 let reading = self.reader.is_some();

@@ -11,7 +11,9 @@ use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use weir_core::port::Fut;
-use weir_core::{Ask, Event, Failure, FailureKind, Principal, Question, Reply, parked};
+use weir_core::{
+    Failure, FailureKind, PendingQuestion, Principal, Reply, ReplyEvent, UpstreamQuestion, parked,
+};
 use weir_wire::scan;
 
 use crate::site::Site;
@@ -60,7 +62,7 @@ struct State {
 #[derive(Debug)]
 struct Open {
     key: String,
-    ask: Ask,
+    ask: PendingQuestion,
 }
 
 impl Desk {
@@ -143,10 +145,10 @@ async fn read(held: Arc<Held>, begun: Fut<'static, Reply>) {
     let mut reply = begun.await;
     while let Some(event) = reply.next().await {
         match event {
-            Event::Ask(ask) => held.take(*ask),
-            Event::Note(_) => {}
+            ReplyEvent::Ask(ask) => held.take(*ask),
+            ReplyEvent::Note(_) => {}
             // The result is fetched once the task is seen to be over.
-            Event::End(_) => break,
+            ReplyEvent::End(_) => break,
         }
     }
     let mut state = held.lock();
@@ -169,7 +171,7 @@ impl Held {
     }
 
     /// Returns the open questions, by key.
-    pub(crate) fn open(&self) -> Vec<(String, Question)> {
+    pub(crate) fn open(&self) -> Vec<(String, UpstreamQuestion)> {
         let mut state = self.lock();
         // The server may have withdrawn a question.
         let withdrawn = |open: &mut Open| {
@@ -195,7 +197,7 @@ impl Held {
             let Some(range) = scan::find(answers, &open.key) else {
                 continue;
             };
-            if !parked::is_answer(open.ask.question.method, &answers[range]) {
+            if !parked::is_answer_shape(open.ask.question.method, &answers[range]) {
                 let text = format!(
                     "`inputResponses.{}` is no answer to what was asked",
                     open.key
@@ -212,7 +214,7 @@ impl Held {
         Ok(())
     }
 
-    fn take(&self, ask: Ask) {
+    fn take(&self, ask: PendingQuestion) {
         let mut state = self.lock();
         // A dropped question is answered with an error.
         if state.open.len() < MOST_OPEN {
@@ -233,7 +235,7 @@ impl Held {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use weir_core::UpstreamId;
-    use weir_core::ask::Word;
+    use weir_core::question::AnswerEvent;
     use weir_wire::method::Method;
 
     use super::*;
@@ -251,12 +253,12 @@ mod tests {
         }
     }
 
-    fn ask(held: &Held) -> weir_core::ask::Hearing {
-        let question = Question {
+    fn ask(held: &Held) -> weir_core::question::AnswerReceiver {
+        let question = UpstreamQuestion {
             method: Method::ElicitationCreate,
             params: Bytes::from_static(b"{}"),
         };
-        let (ask, hearing) = Ask::new(question, UpstreamId::new("u").unwrap());
+        let (ask, hearing) = PendingQuestion::new(question, UpstreamId::new("u").unwrap());
         held.take(ask);
         hearing
     }
@@ -281,8 +283,8 @@ mod tests {
         ))
         .unwrap();
         assert_eq!(
-            std::future::poll_fn(|cx| first.poll_word(cx)).await,
-            Word::Answer(Ok(r#"{"action":"cancel"}"#.into()))
+            std::future::poll_fn(|cx| first.poll_event(cx)).await,
+            AnswerEvent::Answer(Ok(r#"{"action":"cancel"}"#.into()))
         );
         let _fourth = ask(&held);
         assert_eq!(keys(&held), ["k-2", "k-4"]);

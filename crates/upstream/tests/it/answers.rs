@@ -144,7 +144,7 @@ async fn e13_retry_after_is_passed_on() {
             .await;
         let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
         assert_eq!(*failure.kind(), kind);
-        assert_eq!(failure.wait(), Some(Duration::from_secs(7)));
+        assert_eq!(failure.retry_delay(), Some(Duration::from_secs(7)));
         assert_eq!(mock.requests_of("tools/call").len(), 1);
     }
 }
@@ -157,7 +157,7 @@ async fn e13_a_date_to_come_again_is_a_wait_by_the_servers_own_clock() {
     let mock = Mockup::modern().tool("t", later).start().await;
     let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
     assert_eq!(
-        (failure.kind(), failure.wait()),
+        (failure.kind(), failure.retry_delay()),
         (&FailureKind::Busy, Some(Duration::from_secs(7)))
     );
 }

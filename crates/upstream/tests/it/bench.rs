@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use weir_core::call::{Call, RequestName};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Evidence, Fut, Verifier};
-use weir_core::principal::Identity as Sender;
-use weir_core::reply::{End, Event, Note, Payload, Reply};
-use weir_core::upstream::{Deadlines, Outbound, Upstream};
+use weir_core::principal::VerifiedIdentity as Sender;
+use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
+use weir_core::upstream::{CallDeadlines, OutboundCall, Upstream};
 use weir_core::{Failure, Principal};
 use weir_testkit::{FakeRandom, TokioClock};
 use weir_upstream::keeper::Keeper;
@@ -96,16 +96,16 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Call {
     )
 }
 
-pub(crate) async fn outbound(tool: &str, call: Call) -> Outbound {
-    Outbound {
+pub(crate) async fn outbound(tool: &str, call: Call) -> OutboundCall {
+    OutboundCall {
         principal: principal(None).await,
         token: None,
         call: Arc::new(call),
         native: tool.into(),
         tool: None,
-        deadlines: Deadlines::CALL,
+        deadlines: CallDeadlines::CALL,
         whole: false,
-        carried_in: weir_core::upstream::CarriedIn::default(),
+        carried_revision: weir_core::upstream::CarriedRevision::default(),
         safe_to_repeat: false,
     }
 }
@@ -119,7 +119,7 @@ pub(crate) async fn ask(upstream: &Arc<dyn Upstream>, tool: &str, arguments: Val
 /// The outcome of a call, and its earlier notes.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    pub(crate) notes: Vec<Note>,
+    pub(crate) notes: Vec<ReplyNote>,
     pub(crate) end: Result<Value, Failure>,
     pub(crate) input_required: bool,
 }
@@ -129,23 +129,23 @@ pub(crate) async fn outcome(mut reply: Reply) -> Outcome {
     loop {
         let (payload, input_required) = match reply.next().await.expect("a reply ends with an end")
         {
-            Event::Note(note) => {
+            ReplyEvent::Note(note) => {
                 notes.push(note);
                 continue;
             }
-            Event::End(End::Failed(failure)) => {
+            ReplyEvent::End(ReplyEnd::Failed(failure)) => {
                 return Outcome {
                     notes,
                     end: Err(*failure),
                     input_required: false,
                 };
             }
-            Event::End(End::Complete(payload)) => (payload, false),
-            Event::End(End::InputRequired(payload)) => (payload, true),
-            Event::End(End::Parked { .. }) => panic!("upstreams park nothing"),
-            Event::End(End::Task(_)) => panic!("nobody takes tasks"),
+            ReplyEvent::End(ReplyEnd::Complete(payload)) => (payload, false),
+            ReplyEvent::End(ReplyEnd::InputRequired(payload)) => (payload, true),
+            ReplyEvent::End(ReplyEnd::Parked { .. }) => panic!("upstreams park nothing"),
+            ReplyEvent::End(ReplyEnd::Task(_)) => panic!("nobody takes tasks"),
             // The question is not answered.
-            Event::Ask(_) => continue,
+            ReplyEvent::Ask(_) => continue,
         };
         assert!(reply.next().await.is_none(), "nothing follows the end");
         let end = bytes(payload)
@@ -187,8 +187,8 @@ pub(crate) async fn text(reply: Reply) -> String {
 }
 
 /// Limits that pass soon.
-pub(crate) fn brief() -> Deadlines {
-    Deadlines {
+pub(crate) fn brief() -> CallDeadlines {
+    CallDeadlines {
         connect: Duration::from_secs(2),
         idle: Duration::from_millis(150),
         hard: Duration::from_millis(600),

@@ -289,7 +289,7 @@ async fn the_revision_that_a_call_was_carried_in_is_noted() {
         };
         call.capabilities.class = class;
         let outbound = outbound("echo", call).await;
-        let carried_in = outbound.carried_in.clone();
+        let carried_in = outbound.carried_revision.clone();
         assert_eq!(carried_in.revision(), None);
         outcome(upstream.clone().call(outbound).await)
             .await

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use weir_core::CapabilityClass;
-use weir_core::reply::{End, Event, NoteKind, Payload};
+use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent};
 use weir_testkit::mockup::{Gate, Step};
 use weir_testkit::{Behaviour, Mockup};
 use weir_upstream::{HttpSettings, Protocol, SecretHeader, Settings, Transport};
@@ -119,7 +119,8 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
         let upstream = upstream(&mock.url());
         for tool in ["big", "big-sse"] {
             let mut reply = ask(&upstream, tool, json!({})).await;
-            let Some(Event::End(End::Complete(Payload::Stream(mut source)))) = reply.next().await
+            let Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) =
+                reply.next().await
             else {
                 panic!("{era} {tool}: such a result is not held")
             };
@@ -296,7 +297,7 @@ async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_
     able.capabilities.raw = Some(bytes::Bytes::from_static(
         br#"{"elicitation":{"form":{"x":1}},"tasks":{}}"#,
     ));
-    able.resume = Some(weir_core::Resume::Upstream("their state".into()));
+    able.resume = Some(weir_core::CallResumption::Upstream("their state".into()));
     let asked = outcome(upstream.clone().call(outbound("ask", able).await).await).await;
     assert!(asked.input_required);
     assert_eq!(asked.end.unwrap()["requestState"], "their state");

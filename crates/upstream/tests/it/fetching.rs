@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use weir_core::port::{Ask, Fetch, Form, NamedBy};
+use weir_core::port::{DocumentFetcher, FetchRequest, PostEncoding, UrlSource};
 use weir_testkit::{Behaviour, Mockup};
 use weir_upstream::{HttpSettings, SecretHeader};
 
 use crate::bench::factory;
 
-fn ask(url: &str, limit: usize) -> Ask<'_> {
+fn ask(url: &str, limit: usize) -> FetchRequest<'_> {
     let within = Duration::from_secs(10);
-    Ask {
+    FetchRequest {
         url,
         form: None,
         authorization: None,
         limit,
-        within,
-        named_by: NamedBy::Operator,
+        timeout: within,
+        url_source: UrlSource::Operator,
     }
 }
 
@@ -77,8 +77,8 @@ async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
         "https://169.254.169.254/latest/meta-data/".to_owned(),
         "https://user:secret@example.com/".to_owned(),
     ] {
-        let outsider = Ask {
-            named_by: NamedBy::Outsider,
+        let outsider = FetchRequest {
+            url_source: UrlSource::Outsider,
             ..ask(&url, 10)
         };
         let failure = factory.fetch(outsider).await.unwrap_err();
@@ -109,7 +109,7 @@ async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
     let poster = factory().poster(&settings).unwrap();
     let answer = poster
         .post(
-            Form::Json,
+            PostEncoding::Json,
             r#"{"resourceLogs":[]}"#.into(),
             Duration::from_secs(10),
         )
@@ -122,7 +122,7 @@ async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
     assert_eq!(seen.header("content-type"), Some("application/json"));
     mock.stop().await;
     let lost = poster
-        .post(Form::Json, "{}".into(), Duration::from_secs(10))
+        .post(PostEncoding::Json, "{}".into(), Duration::from_secs(10))
         .await
         .unwrap_err();
     assert_eq!(lost.reason(), "unavailable");

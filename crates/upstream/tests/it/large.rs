@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use serde_json::{Value, json};
 use weir_core::hold::HoldLimits;
-use weir_core::reply::{End, Event, Payload, Reply};
-use weir_core::upstream::{Outbound, Upstream};
+use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent};
+use weir_core::upstream::{OutboundCall, Upstream};
 use weir_core::{CapabilityClass, Failure};
 use weir_testkit::mockup::{Gate, Step};
 use weir_testkit::scripted::{Act, LargeAnswer as Large, modern_answer, text_answer};
@@ -40,11 +40,11 @@ async fn drained(mut reply: Reply) -> (BytesMut, Result<&'static str, Failure>) 
     let mut given = BytesMut::new();
     loop {
         let (payload, word) = match reply.next().await.unwrap() {
-            Event::Note(_) | Event::Ask(_) => continue,
-            Event::End(End::Failed(failure)) => return (given, Err(*failure)),
-            Event::End(End::Complete(payload)) => (payload, "complete"),
-            Event::End(End::InputRequired(payload)) => (payload, "input_required"),
-            Event::End(end) => panic!("{end:?}"),
+            ReplyEvent::Note(_) | ReplyEvent::Ask(_) => continue,
+            ReplyEvent::End(ReplyEnd::Failed(failure)) => return (given, Err(*failure)),
+            ReplyEvent::End(ReplyEnd::Complete(payload)) => (payload, "complete"),
+            ReplyEvent::End(ReplyEnd::InputRequired(payload)) => (payload, "input_required"),
+            ReplyEvent::End(end) => panic!("{end:?}"),
         };
         match payload {
             Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. } => {
@@ -378,16 +378,16 @@ async fn a_strangers_large_answer_on_a_calls_stream_is_read_over() {
 async fn a_result_that_is_wanted_whole_comes_whole_or_not_at_all() {
     for (size, fits) in [(1 << 20, true), (MIB_5, false)] {
         let (_server, upstream) = serving(Large::new(false, size)).await;
-        let outbound = Outbound {
+        let outbound = OutboundCall {
             whole: true,
             ..outbound("t", call("t", json!({}))).await
         };
         let mut reply = upstream.clone().call(outbound).await;
         match reply.next().await.unwrap() {
-            Event::End(End::Complete(Payload::Whole(result))) => {
+            ReplyEvent::End(ReplyEnd::Complete(Payload::Whole(result))) => {
                 assert!(fits && result.len() > size)
             }
-            Event::End(End::Failed(failure)) => {
+            ReplyEvent::End(ReplyEnd::Failed(failure)) => {
                 assert!(!fits && failure.reason() == "bad_answer", "{failure:?}")
             }
             event => panic!("{event:?}"),

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_core::call::{AsTask, Call, RequestName, Resume};
+use weir_core::call::{Call, CallResumption, RequestName, TaskMode};
 use weir_core::names::EndpointId;
-use weir_core::upstream::{ListKind, Outbound, Upstream};
+use weir_core::upstream::{ListKind, OutboundCall, Upstream};
 use weir_core::{CapabilityClass, Failure};
 use weir_testkit::mockup::{Builder, Step};
 use weir_testkit::{Behaviour, Mockup};
@@ -44,7 +44,7 @@ fn reads() -> [(Method, &'static str, Value); 3] {
     ]
 }
 
-async fn reading(method: Method, native: &str, params: &Value) -> Outbound {
+async fn reading(method: Method, native: &str, params: &Value) -> OutboundCall {
     let params = Params::parse(Some(&Bytes::from(params.to_string()))).unwrap();
     let call = Call::new(
         EndpointId::new("/mcp"),
@@ -56,14 +56,14 @@ async fn reading(method: Method, native: &str, params: &Value) -> Outbound {
 }
 
 /// A call of a tool that its operator declares safe to repeat.
-async fn safe(tool: &str, arguments: Value) -> Outbound {
-    Outbound {
+async fn safe(tool: &str, arguments: Value) -> OutboundCall {
+    OutboundCall {
         safe_to_repeat: true,
         ..outbound(tool, call(tool, arguments)).await
     }
 }
 
-async fn end(upstream: &Arc<dyn Upstream>, outbound: Outbound) -> Result<Value, Failure> {
+async fn end(upstream: &Arc<dyn Upstream>, outbound: OutboundCall) -> Result<Value, Failure> {
     outcome(upstream.clone().call(outbound).await).await.end
 }
 
@@ -195,15 +195,15 @@ async fn nothing_that_answers_a_question_or_becomes_a_task_is_sent_again() {
         with("inputResponses", json!({ "a": {} })),
         with("requestState", json!("state")),
         Call {
-            answers: Some(Bytes::from_static(b"{}")),
+            input_responses: Some(Bytes::from_static(b"{}")),
             ..base()
         },
         Call {
-            resume: Some(Resume::Upstream("state".to_owned())),
+            resume: Some(CallResumption::Upstream("state".to_owned())),
             ..base()
         },
         Call {
-            as_task: AsTask::Wanted { ttl_ms: None },
+            task_mode: TaskMode::Wanted { ttl_ms: None },
             ..base()
         },
     ];
@@ -214,7 +214,7 @@ async fn nothing_that_answers_a_question_or_becomes_a_task_is_sent_again() {
             .await;
         let upstream = upstream(&mock.url());
         mock.on("tools/call", 1, Behaviour::reset_after(0));
-        let call = Outbound {
+        let call = OutboundCall {
             safe_to_repeat: true,
             ..outbound("echo", call).await
         };
@@ -237,7 +237,7 @@ async fn what_has_gone_on_is_not_said_twice() {
             wants_progress: true,
             ..call("tells", json!({}))
         };
-        let outbound = Outbound {
+        let outbound = OutboundCall {
             safe_to_repeat: true,
             ..outbound("tells", call).await
         };

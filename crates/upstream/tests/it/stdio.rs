@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_core::reply::NoteKind;
-use weir_core::upstream::{ListKind, Outbound, Upstream};
+use weir_core::upstream::{ListKind, OutboundCall, Upstream};
 use weir_core::{Budgets, CapabilityClass, SessionKey};
 use weir_upstream::{Bounds, Factory, Identity, Ports, SecretText, Settings, Sharing};
 use weir_wire::LogLevel;
@@ -283,7 +283,7 @@ async fn each_principal_has_a_child_of_its_own_and_their_number_is_bounded() {
 }
 
 /// A call of a client of an older revision that can fill in forms.
-async fn of_session(tool: &str, principal_name: &str, session: u8) -> Outbound {
+async fn of_session(tool: &str, principal_name: &str, session: u8) -> OutboundCall {
     let mut call = call(tool, json!({}));
     call.capabilities.class = CapabilityClass::ELICITATION_FORM;
     call.session = Some(SessionKey([session; 16]));
@@ -407,7 +407,7 @@ async fn e22_a_child_that_cannot_start_is_backed_off() {
     let mut waits = 0;
     for _ in 0..30 {
         let failure = failure(ask(&upstream, "echo", json!({})).await).await;
-        waits += usize::from(failure.wait().is_some());
+        waits += usize::from(failure.retry_delay().is_some());
         reasons.insert(failure.reason());
     }
     assert_eq!(reasons, HashSet::from(["unavailable"]));
@@ -466,7 +466,7 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
     for manner in ["modern", "legacy"] {
         let upstream = build(settings(manner));
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-        assert!(watch.about().pushes.has(ListKind::Tools), "{manner}");
+        assert!(watch.about().notifies_of.has(ListKind::Tools), "{manner}");
         assert_eq!(
             watch.list(ListKind::Tools, None).await.unwrap().items.len(),
             1,
@@ -474,7 +474,7 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
         );
         assert_eq!(text(ask(&upstream, "add", json!({})).await).await, "added");
         assert!(
-            watch.changed().await.unwrap().has(ListKind::Tools),
+            watch.next_change().await.unwrap().has(ListKind::Tools),
             "{manner}"
         );
         assert_eq!(upstream.health().sessions, 1, "{manner}");
@@ -484,9 +484,9 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
                 .reason(),
             "result_unknown"
         );
-        let mut lost = watch.changed().await;
+        let mut lost = watch.next_change().await;
         while lost.is_ok() {
-            lost = watch.changed().await;
+            lost = watch.next_change().await;
         }
         assert_eq!(lost.unwrap_err().reason(), "unavailable", "{manner}");
     }

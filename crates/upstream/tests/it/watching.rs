@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_core::upstream::{ListKind, Upstream, Watch};
+use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_testkit::mockup::{Step, Tool};
 use weir_testkit::{Behaviour, Mockup};
@@ -13,7 +13,7 @@ use weir_wire::Revision;
 
 use crate::bench::*;
 
-async fn names(watch: &mut dyn Watch) -> Vec<String> {
+async fn names(watch: &mut dyn ListWatch) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), None);
     loop {
         let page = watch.list(ListKind::Tools, cursor).await.unwrap();
@@ -29,7 +29,7 @@ async fn names(watch: &mut dyn Watch) -> Vec<String> {
 }
 
 /// Returns a watch, and the upstream it lives with.
-async fn watch(mock: &Mockup) -> (Box<dyn Watch>, Arc<dyn Upstream>) {
+async fn watch(mock: &Mockup) -> (Box<dyn ListWatch>, Arc<dyn Upstream>) {
     let upstream = upstream(&mock.url());
     (
         upstream.clone().watch(CapabilityClass::BASE).await.unwrap(),
@@ -55,7 +55,8 @@ async fn r145_every_page_is_walked_with_the_servers_own_cursors() {
             Some(true)
         );
         assert!(
-            watch.about().offers.has(ListKind::Tools) && watch.about().pushes.has(ListKind::Tools)
+            watch.about().offers.has(ListKind::Tools)
+                && watch.about().notifies_of.has(ListKind::Tools)
         );
     }
 }
@@ -93,11 +94,11 @@ async fn changes_are_heard_also_those_during_a_walk() {
             .await;
         mock.storm(500);
         assert_eq!(names(&mut *watch).await.len(), 3);
-        watch.changed().await.unwrap();
+        watch.next_change().await.unwrap();
         mock.set_tools(Tool::numbered(5));
         mock.notify_list_changed();
         while names(&mut *watch).await.len() != 5 {
-            watch.changed().await.unwrap();
+            watch.next_change().await.unwrap();
         }
         drop(watch);
         mock.until("nobody listens", |mock| mock.listeners() == 0)
@@ -119,14 +120,14 @@ async fn a_change_heard_on_a_calls_own_stream_reaches_the_watch() {
     let upstream = upstream(&mock.url());
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
     assert!(
-        watch.about().pushes.is_empty(),
+        watch.about().notifies_of.is_empty(),
         "405 to GET: the list is polled"
     );
     outcome(ask(&upstream, "add", json!({})).await)
         .await
         .end
         .unwrap();
-    assert!(watch.changed().await.unwrap().has(ListKind::Tools));
+    assert!(watch.next_change().await.unwrap().has(ListKind::Tools));
 }
 
 #[tokio::test]
@@ -137,7 +138,7 @@ async fn a_lost_server_ends_the_watch() {
         mock.until("somebody listens", |mock| mock.listeners() == 1)
             .await;
         mock.stop().await;
-        let lost = tokio::time::timeout(Duration::from_secs(20), watch.changed())
+        let lost = tokio::time::timeout(Duration::from_secs(20), watch.next_change())
             .await
             .unwrap();
         assert_eq!(lost.unwrap_err().reason(), "unavailable");

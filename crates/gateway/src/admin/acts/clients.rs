@@ -8,7 +8,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
-use weir_core::live::Stop;
+use weir_core::live_calls::StopReason;
 use weir_core::principal::Subject;
 
 use super::super::book::Target;
@@ -109,9 +109,10 @@ pub(in super::super) async fn block(
     let changed = desk
         .book
         .enter(target, change, || Ok(desk.blocked.block(subject)))?;
-    let ended_calls = desk
-        .live
-        .stop_all(|principal, _| *principal.digest() == digest, Stop::Blocked);
+    let ended_calls = desk.live.stop_all(
+        |principal, _| *principal.digest() == digest,
+        StopReason::Blocked,
+    );
     let parked = desk
         .parking
         .stop(&|_, stay| *stay.principal.digest() == digest);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use weir_core::catalog::plain;
+use weir_core::catalog::sanitize_text;
 use weir_core::instant::rfc3339;
 
 use super::super::views::Moment;
@@ -17,7 +17,7 @@ const LINES: usize = 20;
 /// Escapes a text from outside: no markup, no hidden or bidirectional control characters, and a
 /// bounded length.
 pub(super) fn text(given: &str) -> String {
-    let cut = plain(given, LONGEST);
+    let cut = sanitize_text(given, LONGEST);
     let mut out = escape(&cut);
     if given.chars().nth(LONGEST).is_some() {
         out.push('…');

@@ -184,7 +184,7 @@ fn tools(out: &mut String, desk: &Desk, upstream: &Upstream, path: &str) {
     if own.is_empty() {
         return;
     }
-    let row = |item: &&weir_core::catalog::Item| {
+    let row = |item: &&weir_core::catalog::CatalogItem| {
         let about: Option<serde_json::Value> = serde_json::from_slice(&item.tool.raw).ok();
         let about = about
             .as_ref()

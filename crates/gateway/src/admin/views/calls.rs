@@ -7,7 +7,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use weir_core::live::LiveCall;
+use weir_core::live_calls::LiveCall;
 use weir_core::{ParkedCall, Principal};
 
 use super::super::desk::Desk;
@@ -133,7 +133,7 @@ impl Parked {
     pub(in super::super) fn of(
         ParkedCall {
             number,
-            stay,
+            details: stay,
             age,
             left,
         }: &ParkedCall,

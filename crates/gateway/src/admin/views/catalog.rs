@@ -9,9 +9,9 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use weir_core::CapabilityClass;
-use weir_core::catalog::{Item, View};
+use weir_core::catalog::{CatalogItem, View};
 use weir_core::names::EndpointId;
-use weir_core::schema::Check;
+use weir_core::schema::CheckMode;
 use weir_core::upstream::ListKind;
 
 use super::super::desk::Desk;
@@ -123,7 +123,7 @@ pub(in super::super) async fn all(
         .view(&EndpointId::new(endpoint), kind, CapabilityClass::BASE);
     let view = view.ok_or_else(|| Refused::unknown("endpoint", endpoint))?;
     let upstream = query.text("upstream");
-    let wanted: Vec<&Item> = view
+    let wanted: Vec<&CatalogItem> = view
         .items
         .iter()
         .filter(|item| upstream.is_none_or(|id| item.tool.upstream.as_str() == id))
@@ -181,15 +181,15 @@ pub(in super::super) fn cost(view: &View) -> usize {
 }
 
 /// Estimates the tokens that a model reads for one item.
-fn tokens(item: &Item) -> usize {
+fn tokens(item: &CatalogItem) -> usize {
     let renamed = item.tool.raw.len() - item.tool.name.len() + item.exposed.len() + 2;
     renamed.div_ceil(BYTES_A_TOKEN)
 }
 
 impl Shown {
-    fn of(item: &Item, view: &View, definitions: bool) -> Self {
+    fn of(item: &CatalogItem, view: &View, definitions: bool) -> Self {
         let tool = &item.tool;
-        let is_this = |found: &Item| Arc::ptr_eq(&found.tool, tool);
+        let is_this = |found: &CatalogItem| Arc::ptr_eq(&found.tool, tool);
         let native = Some(&tool.native).filter(|native| **native != item.exposed);
         let native = native.filter(|native| view.find(native).item().is_some_and(is_this));
         let validation = item.terms.validation;
@@ -207,13 +207,16 @@ impl Shown {
     }
 }
 
-fn validated(check: Check, schema: Option<Result<(), weir_core::schema::Unusable>>) -> String {
+fn validated(
+    check: CheckMode,
+    schema: Option<Result<(), weir_core::schema::UnusableSchema>>,
+) -> String {
     match (schema, check) {
         (None, _) => "none".to_owned(),
         (Some(Err(why)), _) => format!("unusable: {why}"),
-        (Some(Ok(())), Check::Off) => "off".to_owned(),
-        (Some(Ok(())), Check::Warn) => "warn".to_owned(),
-        (Some(Ok(())), Check::EnforceUsable | Check::Enforce) => "enforce".to_owned(),
+        (Some(Ok(())), CheckMode::Off) => "off".to_owned(),
+        (Some(Ok(())), CheckMode::Warn) => "warn".to_owned(),
+        (Some(Ok(())), CheckMode::EnforceUsable | CheckMode::Enforce) => "enforce".to_owned(),
     }
 }
 

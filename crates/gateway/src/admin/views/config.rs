@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use data_encoding::HEXLOWER;
 use serde::Serialize;
-use weir_core::endpoint::Mode;
+use weir_core::endpoint::EndpointMode;
 use weir_policy::IssuerStatus;
 
 use super::super::chronicle::Book;
@@ -271,11 +271,11 @@ impl Auth {
 impl Endpoint {
     fn of(endpoint: &weir_core::Endpoint) -> Self {
         let (mode, upstreams) = match &endpoint.mode {
-            Mode::Aggregate { upstreams, .. } => (
+            EndpointMode::Aggregate { upstreams, .. } => (
                 "aggregate",
                 upstreams.iter().map(ToString::to_string).collect(),
             ),
-            Mode::Transparent(upstream) => ("transparent", vec![upstream.to_string()]),
+            EndpointMode::Transparent(upstream) => ("transparent", vec![upstream.to_string()]),
         };
         Self {
             path: endpoint.id.to_string(),

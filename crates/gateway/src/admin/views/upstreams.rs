@@ -7,7 +7,7 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
-use weir_core::catalog::{Closing, ListStatus, Reach, UpstreamStatus, plain};
+use weir_core::catalog::{ClosingMode, ListStatus, UpstreamReach, UpstreamStatus, sanitize_text};
 use weir_core::names::UpstreamId;
 use weir_upstream::{Protocol, Transport};
 use weir_wire::Revision;
@@ -218,7 +218,7 @@ impl Upstream {
             }),
             starting: starting.map(|start| Starting {
                 seconds: start.time.as_secs(),
-                says: start.says.map(|says| plain(&says, 300)),
+                says: start.last_line.map(|says| sanitize_text(&says, 300)),
             }),
             transport,
             target,
@@ -250,13 +250,13 @@ impl Upstream {
 }
 
 fn state(status: &UpstreamStatus) -> &'static str {
-    match (status.closed.map(|closed| closed.how), status.reach()) {
-        (Some(Closing::Disabled), _) => "disabled",
-        (Some(Closing::Draining), _) if status.health.in_flight > 0 => "draining",
-        (Some(Closing::Draining), _) => "drained",
-        (None, Reach::Down) => "down",
-        (None, Reach::Up) => "up",
-        (None, Reach::Unknown) => "starting",
+    match (status.closed.map(|closed| closed.mode), status.reach()) {
+        (Some(ClosingMode::Disabled), _) => "disabled",
+        (Some(ClosingMode::Draining), _) if status.health.in_flight > 0 => "draining",
+        (Some(ClosingMode::Draining), _) => "drained",
+        (None, UpstreamReach::Down) => "down",
+        (None, UpstreamReach::Up) => "up",
+        (None, UpstreamReach::Unknown) => "starting",
     }
 }
 
@@ -271,10 +271,10 @@ fn reached(plan: &UpstreamPlan) -> (&'static str, String) {
 }
 
 fn shown_at(config: &Config, id: &UpstreamId) -> Vec<String> {
-    use weir_core::endpoint::Mode;
-    let shows = |mode: &Mode| match mode {
-        Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
-        Mode::Transparent(one) => one == id,
+    use weir_core::endpoint::EndpointMode;
+    let shows = |mode: &EndpointMode| match mode {
+        EndpointMode::Aggregate { upstreams, .. } => upstreams.contains(id),
+        EndpointMode::Transparent(one) => one == id,
     };
     let those = config
         .endpoints

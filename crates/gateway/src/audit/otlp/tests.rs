@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use weir_core::port::{Fut, Posted};
+use weir_core::port::{Fut, PostResponse};
 use weir_core::{Failure, FailureKind};
 use weir_policy::audit::{Chain, Event, Head, Life};
 
@@ -19,13 +19,13 @@ struct Collector {
     got: Mutex<Vec<Value>>,
 }
 
-impl Post for Collector {
+impl DocumentPoster for Collector {
     fn post(
         &self,
-        _form: Form,
+        _form: PostEncoding,
         json: Bytes,
         _within: Duration,
-    ) -> Fut<'_, Result<Posted, Failure>> {
+    ) -> Fut<'_, Result<PostResponse, Failure>> {
         self.got
             .lock()
             .unwrap()
@@ -36,7 +36,7 @@ impl Post for Collector {
             .unwrap()
             .pop_front()
             .unwrap_or(Ok((200, "{}")));
-        let answer = answer.map(|(status, body)| Posted {
+        let answer = answer.map(|(status, body)| PostResponse {
             status,
             code: None,
             body: body.into(),

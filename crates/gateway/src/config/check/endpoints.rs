@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use weir_core::Endpoint;
-use weir_core::endpoint::Mode;
+use weir_core::endpoint::EndpointMode;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::upstream::Deadlines;
+use weir_core::upstream::CallDeadlines;
 
 use super::super::raw::{OrOff, Ordered, RawEndpoint};
 use super::super::report::{Path, Problem, Report};
@@ -14,7 +14,7 @@ use super::rules::{self, Defaults};
 use super::{policy, toolsets};
 
 /// The deadlines of an endpoint that sets no limit: the upstream's own apply.
-const UNBOUNDED: Deadlines = Deadlines {
+const UNBOUNDED: CallDeadlines = CallDeadlines {
     connect: Duration::MAX,
     idle: Duration::MAX,
     hard: Duration::MAX,
@@ -87,7 +87,7 @@ fn one(
         .map(|own| rules::deadlines(Some(own), UNBOUNDED, &path.key("deadlines"), report));
     let mode = mode(raw, defaults, files, &path, report);
     let naming = match &mode {
-        Some(Mode::Aggregate { naming, .. }) => naming,
+        Some(EndpointMode::Aggregate { naming, .. }) => naming,
         _ => &defaults.naming,
     };
     let tools = toolsets::check(raw.tools.as_ref(), naming, &path, report);
@@ -109,7 +109,7 @@ fn mode(
     files: (&Part, &Part),
     path: &Path,
     report: &mut Report,
-) -> Option<Mode> {
+) -> Option<EndpointMode> {
     match (&raw.upstream, &raw.upstreams) {
         (Some(one), None) => {
             if raw.naming.is_some() {
@@ -117,7 +117,7 @@ fn mode(
                     Problem::error(path.key("naming"), "means nothing here: nothing is renamed");
                 report.add(problem.hint("`upstreams: [..]` gives names with a prefix"));
             }
-            known(one, files, &path.key("upstream"), report).map(Mode::Transparent)
+            known(one, files, &path.key("upstream"), report).map(EndpointMode::Transparent)
         }
         (None, Some(listed)) => {
             let mut upstreams: Vec<UpstreamId> = Vec::new();
@@ -141,7 +141,7 @@ fn mode(
                 Some(own) => merge(own, defaults, &path.key("naming"), report),
                 None => (defaults.naming.clone(), defaults.prefix),
             };
-            Some(Mode::Aggregate {
+            Some(EndpointMode::Aggregate {
                 upstreams,
                 naming,
                 prefix,
@@ -169,7 +169,10 @@ fn merge(
     defaults: &Defaults,
     path: &Path,
     report: &mut Report,
-) -> (weir_core::names::Naming, weir_core::endpoint::Prefix) {
+) -> (
+    weir_core::names::ToolNaming,
+    weir_core::endpoint::NamePrefix,
+) {
     rules::naming(Some(own), Some(&defaults.raw_naming), path, report)
         .unwrap_or((defaults.naming.clone(), defaults.prefix))
 }

@@ -5,7 +5,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use weir_core::Endpoint;
-use weir_core::endpoint::Mode;
+use weir_core::endpoint::EndpointMode;
 use weir_policy::rules::{Book, Complaint, Ruling, Sheet};
 
 use super::super::raw::{OrOff, RawEndpoint, RawPolicy};
@@ -128,8 +128,8 @@ pub(crate) fn book(config: &Config, common: Vec<Sheet>, rulings: Vec<Ruling>) ->
 /// Reports if a tool that the endpoint may show needs scopes.
 fn is_scoped(config: &Config, endpoint: &Endpoint) -> bool {
     let shows = |id| match &endpoint.mode {
-        Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
-        Mode::Transparent(one) => one == id,
+        EndpointMode::Aggregate { upstreams, .. } => upstreams.contains(id),
+        EndpointMode::Transparent(one) => one == id,
     };
     let mut upstreams = config
         .upstreams

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_core::catalog::CatalogSettings;
-use weir_core::endpoint::{Mode, Oversized, PageSize, Prefix, ResultLimit};
+use weir_core::endpoint::{EndpointMode, NamePrefix, OversizedAction, PageSize, ResultLimit};
 use weir_core::hold::HoldLimits;
-use weir_core::names::{Alphabet, Naming, UpstreamId};
-use weir_core::schema::{Check, Validation};
-use weir_core::upstream::Deadlines;
+use weir_core::names::{NameAlphabet, ToolNaming, UpstreamId};
+use weir_core::schema::{CheckMode, Validation};
+use weir_core::upstream::CallDeadlines;
 use weir_upstream::OwnDeadlines;
 
 use super::super::raw::{
@@ -30,14 +30,14 @@ pub(crate) struct Defaults {
     pub(crate) auth: bool,
     /// True if all callers are one MCP client.
     pub(crate) one_host: bool,
-    pub(crate) deadlines: Deadlines,
+    pub(crate) deadlines: CallDeadlines,
     /// The deadlines of weir's own requests to upstreams.
     pub(crate) own_deadlines: OwnDeadlines,
     pub(crate) validation: Validation,
-    pub(crate) naming: Naming,
+    pub(crate) naming: ToolNaming,
     /// The same as written, for endpoints that change a part of it.
     pub(crate) raw_naming: RawNaming,
-    pub(crate) prefix: Prefix,
+    pub(crate) prefix: NamePrefix,
     pub(crate) page: PageSize,
     /// The largest result that is held completely.
     pub(crate) largest_held: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Defaults {
 impl Defaults {
     pub(super) fn check(raw: &Raw, folder: &std::path::Path, report: &mut Report) -> Self {
         let (naming, prefix) = naming(raw.naming.as_ref(), None, &Path::at("naming"), report)
-            .unwrap_or((super::fallback_naming(), Prefix::Always));
+            .unwrap_or((super::fallback_naming(), NamePrefix::Always));
         let of_calls = raw.deadlines.map(RawUpstreamDeadlines::of_calls);
         Self {
             folder: folder.to_owned(),
@@ -58,7 +58,7 @@ impl Defaults {
                 .is_some_and(|mode| mode != "none"),
             deadlines: deadlines(
                 of_calls.as_ref(),
-                Deadlines::CALL,
+                CallDeadlines::CALL,
                 &Path::at("deadlines"),
                 report,
             ),
@@ -87,8 +87,8 @@ impl Defaults {
     }
 
     /// Returns the mode of an endpoint with these upstreams and the default settings.
-    pub(super) fn everything(&self, upstreams: Vec<UpstreamId>) -> Mode {
-        Mode::Aggregate {
+    pub(super) fn everything(&self, upstreams: Vec<UpstreamId>) -> EndpointMode {
+        EndpointMode::Aggregate {
             upstreams,
             naming: self.naming.clone(),
             prefix: self.prefix,
@@ -99,10 +99,10 @@ impl Defaults {
 /// Returns deadlines. Absent keys come from `base`.
 pub(super) fn deadlines(
     raw: Option<&RawDeadlines>,
-    base: Deadlines,
+    base: CallDeadlines,
     path: &Path,
     report: &mut Report,
-) -> Deadlines {
+) -> CallDeadlines {
     let Some(raw) = raw else { return base };
     let mut time = |time: Option<super::Time>, default, key: &str| {
         if time.is_some_and(|time| time.0.is_zero()) {
@@ -110,7 +110,7 @@ pub(super) fn deadlines(
         }
         time.map_or(default, |time| time.0)
     };
-    let found = Deadlines {
+    let found = CallDeadlines {
         connect: time(raw.connect, base.connect, "connect"),
         idle: time(raw.idle, base.idle, "idle"),
         hard: time(raw.hard, base.hard, "hard"),
@@ -160,9 +160,9 @@ pub(super) fn validation(raw: Option<&RawValidation>, base: Validation) -> Valid
     let Some(raw) = raw else { return base };
     let check = |check: Option<RawCheck>, default| match check {
         None => default,
-        Some(RawCheck::Off) => Check::Off,
-        Some(RawCheck::Warn) => Check::Warn,
-        Some(RawCheck::Enforce) => Check::Enforce,
+        Some(RawCheck::Off) => CheckMode::Off,
+        Some(RawCheck::Warn) => CheckMode::Warn,
+        Some(RawCheck::Enforce) => CheckMode::Enforce,
     };
     Validation {
         input: check(raw.input, base.input),
@@ -203,10 +203,13 @@ pub(super) fn results(
         return None;
     }
     let over = match raw.over {
-        None | Some(RawOversized::Refuse) => Oversized::Refuse,
-        Some(RawOversized::Cut) => Oversized::Cut,
+        None | Some(RawOversized::Refuse) => OversizedAction::Refuse,
+        Some(RawOversized::Cut) => OversizedAction::Cut,
     };
-    Some(ResultLimit { bytes, over })
+    Some(ResultLimit {
+        bytes,
+        action: over,
+    })
 }
 
 /// Returns the naming. Absent keys come from `base`. `None` if the combination has an error.
@@ -215,7 +218,7 @@ pub(super) fn naming(
     base: Option<&RawNaming>,
     path: &Path,
     report: &mut Report,
-) -> Option<(Naming, Prefix)> {
+) -> Option<(ToolNaming, NamePrefix)> {
     let none = RawNaming::default();
     let (raw, base) = (raw.unwrap_or(&none), base.unwrap_or(&none));
     let separator = raw
@@ -225,14 +228,14 @@ pub(super) fn naming(
         .unwrap_or("__");
     let maximum = raw.maximum.or(base.maximum).unwrap_or(64);
     let alphabet = match raw.alphabet.or(base.alphabet) {
-        None | Some(RawAlphabet::Strict) => Alphabet::Strict,
-        Some(RawAlphabet::Dotted) => Alphabet::Dotted,
+        None | Some(RawAlphabet::Strict) => NameAlphabet::Strict,
+        Some(RawAlphabet::Dotted) => NameAlphabet::Dotted,
     };
     let prefix = match raw.prefix.or(base.prefix) {
-        None | Some(RawPrefix::Always) => Prefix::Always,
-        Some(RawPrefix::None) => Prefix::None,
+        None | Some(RawPrefix::Always) => NamePrefix::Always,
+        Some(RawPrefix::None) => NamePrefix::None,
     };
-    match Naming::new(separator, maximum, alphabet) {
+    match ToolNaming::new(separator, maximum, alphabet) {
         Ok(naming) => Some((naming, prefix)),
         Err(error) => {
             report.add(Problem::error(path.clone(), error.to_string()));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
-use weir_core::secrets::{Pattern, Patterns, SecretAction, Secrets};
+use weir_core::secrets::{Pattern, Patterns, SecretAction, SecretSearch};
 
 use super::super::raw::{OrOff, RawSecretArguments, RawSecretResults, RawSecrets};
 use super::super::report::{Path, Problem, Report};
@@ -24,7 +24,7 @@ pub(super) fn check(
     part: &mut Part,
     path: &Path,
     report: &mut Report,
-) -> Option<Arc<Secrets>> {
+) -> Option<Arc<SecretSearch>> {
     let raw = OrOff::section(raw)?;
     let refuses_arguments = matches!(raw.arguments, Some(RawSecretArguments::Refuse));
     let answers = match raw.results {
@@ -66,7 +66,7 @@ pub(super) fn check(
             part.patterns.entry(file).or_insert(read).clone()
         }
     };
-    Some(Arc::new(Secrets {
+    Some(Arc::new(SecretSearch {
         patterns: patterns?,
         refuses_arguments,
         answers,

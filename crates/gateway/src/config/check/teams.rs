@@ -6,9 +6,9 @@ mod host;
 use std::collections::HashMap;
 use std::path::{Component, Path as FilePath};
 
-use weir_core::endpoint::Mode;
+use weir_core::endpoint::EndpointMode;
 use weir_core::names::EndpointId;
-use weir_core::toolset::Pattern;
+use weir_core::toolset::NamePattern;
 
 use super::super::UpstreamPlan;
 use super::super::raw::{
@@ -28,14 +28,14 @@ pub(crate) struct TeamGrants(HashMap<String, TeamGrant>);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TeamGrant {
     team: String,
-    env: Vec<Pattern>,
+    env: Vec<NamePattern>,
     commands: bool,
     hosts: Vec<HostPattern>,
     authorization_servers: Vec<HostPattern>,
-    paths: Vec<Pattern>,
-    ids: Vec<Pattern>,
-    upstreams: Vec<Pattern>,
-    files: Vec<Pattern>,
+    paths: Vec<NamePattern>,
+    ids: Vec<NamePattern>,
+    upstreams: Vec<NamePattern>,
+    files: Vec<NamePattern>,
     trust: bool,
 }
 
@@ -94,9 +94,12 @@ fn grant(team: String, raw: &RawTeam, path: &Path, report: &mut Report) -> TeamG
 }
 
 /// Returns the default ids of a team's upstreams. Other teams do not get these by default.
-fn own_names(team: &str) -> Vec<Pattern> {
+fn own_names(team: &str) -> Vec<NamePattern> {
     let name = slug(team);
-    vec![Pattern::new(&name), Pattern::new(&format!("{name}-*"))]
+    vec![
+        NamePattern::new(&name),
+        NamePattern::new(&format!("{name}-*")),
+    ]
 }
 
 /// The syntax of one kind of pattern.
@@ -138,7 +141,7 @@ fn patterns(
     path: &Path,
     syntax: &Syntax,
     report: &mut Report,
-) -> Vec<Pattern> {
+) -> Vec<NamePattern> {
     let mut patterns = Vec::new();
     for (n, text) in raw.unwrap_or_default().iter().enumerate() {
         if text.is_empty() || !(syntax.is_legal)(text) {
@@ -146,7 +149,7 @@ fn patterns(
                 Problem::error(path.key(n), format!("is no {}", syntax.kind)).hint(syntax.hint),
             );
         } else {
-            patterns.push(Pattern::new(text));
+            patterns.push(NamePattern::new(text));
         }
     }
     patterns
@@ -205,7 +208,7 @@ impl TeamGrants {
     }
 }
 
-fn fits(patterns: &[Pattern], text: &str) -> bool {
+fn fits(patterns: &[NamePattern], text: &str) -> bool {
     patterns.iter().any(|pattern| pattern.fits(text))
 }
 
@@ -216,7 +219,7 @@ impl TeamGrant {
     }
 
     /// Returns the paths that its endpoints may have.
-    pub(crate) fn paths(&self) -> &[Pattern] {
+    pub(crate) fn paths(&self) -> &[NamePattern] {
         &self.paths
     }
 
@@ -321,7 +324,7 @@ fn own_ids(raw: &RawTeamFile) -> Vec<String> {
 /// Checks the id of an upstream: rules, rates and endpoints of other files refer to it.
 fn named(grant: &TeamGrant, id: &str, path: &Path, report: &mut Report) {
     if !fits(&grant.ids, id) {
-        let names: Vec<&str> = grant.ids.iter().map(Pattern::as_str).collect();
+        let names: Vec<&str> = grant.ids.iter().map(NamePattern::as_str).collect();
         let hint = format!(
             "write an id that fits {}, or see {} in the main file",
             names.join(" or "),
@@ -462,7 +465,7 @@ pub(crate) fn show_by_default(main: &mut Main, added: &[UpstreamPlan], grant: &T
             .iter_mut()
             .find(|endpoint| endpoint.id.as_str() == EVERYTHING);
         match everything.map(|endpoint| &mut endpoint.mode) {
-            Some(Mode::Aggregate { upstreams, .. })
+            Some(EndpointMode::Aggregate { upstreams, .. })
                 if main.has_default_endpoint && fits(&grant.paths, EVERYTHING) =>
             {
                 upstreams.push(id.clone());
@@ -484,7 +487,7 @@ pub(crate) fn show_by_default(main: &mut Main, added: &[UpstreamPlan], grant: &T
         if !taken && fits(&grant.paths, &alone) {
             endpoints.push(default_endpoint(
                 &alone,
-                Mode::Transparent(id.clone()),
+                EndpointMode::Transparent(id.clone()),
                 defaults,
             ));
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use http::Uri;
 use http::uri::PathAndQuery;
-use weir_core::telemetry::NAMES;
-use weir_core::trace::Sampling;
+use weir_core::telemetry::DEFAULT_MAX_NAMES;
+use weir_core::trace::SpanSampling;
 use weir_upstream::HttpSettings;
 
 use super::super::env::Environment;
@@ -41,7 +41,7 @@ pub(super) fn check(
         otlp,
     } = raw.unwrap_or_default();
     let metrics = metrics.unwrap_or_default();
-    let names = metrics.max_names.unwrap_or(NAMES);
+    let names = metrics.max_names.unwrap_or(DEFAULT_MAX_NAMES);
     if names > MOST_NAMES {
         report.add(Problem::error(
             at.key("metrics").key("max_names"),
@@ -61,7 +61,7 @@ pub(super) fn check(
         .sample
         .or_else(|| sampler(environment))
         .unwrap_or(fallback.ratio);
-    let sampling = Sampling {
+    let sampling = SpanSampling {
         ratio,
         by_clients: traces.by_clients.unwrap_or(fallback.by_clients),
     };

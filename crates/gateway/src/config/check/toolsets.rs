@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use weir_core::names::Naming;
-use weir_core::toolset::{Hints, Pattern, Toolset};
+use weir_core::names::ToolNaming;
+use weir_core::toolset::{NamePattern, ToolHints, Toolset};
 
 use super::super::raw::{Ordered, RawHints, RawToolset};
 use super::super::report::{Path, Problem, Report};
@@ -14,7 +14,7 @@ const MOST: usize = 10_000;
 /// Returns the toolset of an endpoint, if it has one. Aliases must be names that `naming` allows.
 pub(super) fn check(
     raw: Option<&RawToolset>,
-    naming: &Naming,
+    naming: &ToolNaming,
     path: &Path,
     report: &mut Report,
 ) -> Option<Arc<Toolset>> {
@@ -63,7 +63,7 @@ pub(super) fn scopes(raw: &[String], path: &Path, report: &mut Report) -> Vec<Ar
     scopes
 }
 
-fn patterns(raw: Option<&[String]>, path: &Path, report: &mut Report) -> Vec<Pattern> {
+fn patterns(raw: Option<&[String]>, path: &Path, report: &mut Report) -> Vec<NamePattern> {
     let raw = raw.unwrap_or_default();
     bound(raw.len(), path, report);
     raw.iter()
@@ -72,15 +72,15 @@ fn patterns(raw: Option<&[String]>, path: &Path, report: &mut Report) -> Vec<Pat
         .collect()
 }
 
-fn pattern(text: &str, path: &Path, report: &mut Report) -> Option<Pattern> {
+fn pattern(text: &str, path: &Path, report: &mut Report) -> Option<NamePattern> {
     if text.is_empty() {
         report.add(Problem::error(path.clone(), "is no name"));
         return None;
     }
-    Some(Pattern::new(text))
+    Some(NamePattern::new(text))
 }
 
-fn name(text: &str, path: &Path, report: &mut Report) -> Option<Pattern> {
+fn name(text: &str, path: &Path, report: &mut Report) -> Option<NamePattern> {
     let pattern = pattern(text, path, report)?;
     if !pattern.is_plain() {
         report.add(
@@ -93,11 +93,11 @@ fn name(text: &str, path: &Path, report: &mut Report) -> Option<Pattern> {
 
 fn aliases(
     raw: Option<&Ordered<String>>,
-    naming: &Naming,
+    naming: &ToolNaming,
     path: &Path,
     report: &mut Report,
-) -> Vec<(Pattern, Arc<str>)> {
-    let mut aliases: Vec<(Pattern, Arc<str>)> = Vec::new();
+) -> Vec<(NamePattern, Arc<str>)> {
+    let mut aliases: Vec<(NamePattern, Arc<str>)> = Vec::new();
     for (tool, alias) in plain(raw, path, report) {
         let path = path.key(tool.as_str());
         if !naming.accepts_bare(&alias) {
@@ -121,7 +121,7 @@ fn plain(
     raw: Option<&Ordered<String>>,
     path: &Path,
     report: &mut Report,
-) -> Vec<(Pattern, Arc<str>)> {
+) -> Vec<(NamePattern, Arc<str>)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
     bound(entries.len(), path, report);
     let one = |(tool, text): &(String, String)| {
@@ -134,11 +134,11 @@ fn hints(
     raw: Option<&Ordered<RawHints>>,
     path: &Path,
     report: &mut Report,
-) -> Vec<(Pattern, Hints)> {
+) -> Vec<(NamePattern, ToolHints)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
     bound(entries.len(), path, report);
     let one = |(tool, raw): &(String, RawHints)| {
-        let hints = Hints {
+        let hints = ToolHints {
             read_only: raw.read_only_hint,
             destructive: raw.destructive_hint,
             idempotent: raw.idempotent_hint,
@@ -153,7 +153,7 @@ fn by_pattern(
     raw: Option<&Ordered<Vec<String>>>,
     path: &Path,
     report: &mut Report,
-) -> Vec<(Pattern, Vec<Arc<str>>)> {
+) -> Vec<(NamePattern, Vec<Arc<str>>)> {
     let entries = raw.map(|raw| raw.0.as_slice()).unwrap_or_default();
     bound(entries.len(), path, report);
     let one = |(tool, raw): &(String, Vec<String>)| {

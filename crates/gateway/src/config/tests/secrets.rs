@@ -1,6 +1,6 @@
 //! `upstreams.NAME.secrets` and `upstreams.NAME.results`.
 
-use weir_core::endpoint::{Oversized, ResultLimit};
+use weir_core::endpoint::{OversizedAction, ResultLimit};
 use weir_core::secrets::SecretAction;
 
 use super::*;
@@ -178,12 +178,12 @@ fn results_have_a_bound_that_can_be_held() {
         good(", results: { max: 1MiB }"),
         Some(ResultLimit {
             bytes: 1 << 20,
-            over: Oversized::Refuse
+            action: OversizedAction::Refuse
         })
     );
     let cut = Some(ResultLimit {
         bytes: 4 << 20,
-        over: Oversized::Cut,
+        action: OversizedAction::Cut,
     });
     assert_eq!(good(", results: { max: 4MiB, over: cut }"), cut);
     for (says, expected) in [

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use weir_core::EndpointId;
-use weir_core::endpoint::{Mode, Prefix};
-use weir_core::schema::Check;
+use weir_core::endpoint::{EndpointMode, NamePrefix};
+use weir_core::schema::CheckMode;
 use weir_policy::limit::{Limit, Rates, Uncounted};
 use weir_upstream::{OwnDeadlines, Protocol, Sharing, Transport};
 
@@ -37,10 +37,10 @@ fn one_url_is_a_whole_config() {
         .collect();
     assert_eq!(paths, ["/mcp", "/mcp/a", "/mcp/b"]);
     assert!(
-        matches!(&endpoint(&config, "/mcp").mode, Mode::Aggregate { upstreams, .. } if upstreams.len() == 2)
+        matches!(&endpoint(&config, "/mcp").mode, EndpointMode::Aggregate { upstreams, .. } if upstreams.len() == 2)
     );
     assert!(
-        matches!(&endpoint(&config, "/mcp/b").mode, Mode::Transparent(id) if id.as_str() == "b")
+        matches!(&endpoint(&config, "/mcp/b").mode, EndpointMode::Transparent(id) if id.as_str() == "b")
     );
     assert_eq!(config.upstreams[0].settings.session, Sharing::Principal);
     assert_eq!(config.upstreams[1].settings.session, Sharing::Shared);
@@ -96,10 +96,10 @@ fn everything_can_be_said() {
         "the list's comes from the top"
     );
     assert_eq!(config.upstreams[1].settings.own, seconds(20, 10));
-    assert_eq!(slow.validation.unwrap().output, Check::Enforce);
+    assert_eq!(slow.validation.unwrap().output, CheckMode::Enforce);
     assert_eq!(
         slow.validation.unwrap().input,
-        Check::Warn,
+        CheckMode::Warn,
         "comes from the upstream"
     );
     let Transport::Stdio(child) = &config.upstreams[1].settings.transport else {
@@ -107,7 +107,7 @@ fn everything_can_be_said() {
     };
     assert_eq!((child.command.as_str(), child.max_processes), ("npx", 2));
     assert_eq!(child.env.len(), 1);
-    let Mode::Aggregate {
+    let EndpointMode::Aggregate {
         upstreams,
         naming,
         prefix,
@@ -120,7 +120,7 @@ fn everything_can_be_said() {
         ["child", "files"],
         "as the endpoint lists them"
     );
-    assert_eq!(*prefix, Prefix::None, "comes from the top");
+    assert_eq!(*prefix, NamePrefix::None, "comes from the top");
     assert_eq!(naming.expose(&upstreams[0], "x"), "child-x");
     assert_eq!(endpoint(&config, "/all").page.items, 50);
     assert_eq!(endpoint(&config, "/files").page.items, 100);

@@ -361,7 +361,7 @@ fn default_endpoints_show_a_team_where_its_paths_say() {
             .config
             .unwrap();
         let shown = |endpoint: &Endpoint| match &endpoint.mode {
-            weir_core::endpoint::Mode::Aggregate { upstreams, .. } => {
+            weir_core::endpoint::EndpointMode::Aggregate { upstreams, .. } => {
                 format!(
                     "{}={}",
                     endpoint.id,
@@ -372,7 +372,7 @@ fn default_endpoints_show_a_team_where_its_paths_say() {
                         .join("+")
                 )
             }
-            weir_core::endpoint::Mode::Transparent(one) => format!("{}:{one}", endpoint.id),
+            weir_core::endpoint::EndpointMode::Transparent(one) => format!("{}:{one}", endpoint.id),
         };
         config.endpoints.iter().map(shown).collect()
     };

@@ -1,7 +1,7 @@
 //! `telemetry:` and the environment variables that replace it.
 
-use weir_core::telemetry::NAMES;
-use weir_core::trace::Sampling;
+use weir_core::telemetry::DEFAULT_MAX_NAMES;
+use weir_core::trace::SpanSampling;
 
 use super::*;
 
@@ -11,7 +11,10 @@ const UPSTREAM: &str = "upstreams: { a: { url: http://127.0.0.1:1/mcp } }";
 fn telemetry_measures_and_sends_nothing_unless_it_is_told_to() {
     let plan = good(UPSTREAM).telemetry;
     assert_eq!(plan, crate::config::TelemetryPlan::default());
-    assert_eq!((plan.measured, plan.names, plan.otlp), (true, NAMES, None));
+    assert_eq!(
+        (plan.measured, plan.names, plan.otlp),
+        (true, DEFAULT_MAX_NAMES, None)
+    );
 }
 
 #[test]
@@ -28,7 +31,7 @@ fn everything_of_telemetry_can_be_said() {
         (
             false,
             5,
-            Sampling {
+            SpanSampling {
                 ratio: 0.25,
                 by_clients: true
             }

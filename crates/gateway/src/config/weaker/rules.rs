@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_core::Endpoint;
 use weir_core::names::EndpointId;
-use weir_core::toolset::{Hints, Pattern, Toolset};
+use weir_core::toolset::{NamePattern, ToolHints, Toolset};
 use weir_policy::rules::Sheet;
 
 use super::super::Config;
@@ -110,8 +110,8 @@ fn sheets(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Loss> {
 /// Finds lost annotations that mark a tool as dangerous. Rules that forbid such tools rely on them.
 pub(super) fn annotations(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
     // The hints that mark a tool as dangerous.
-    let warnings = |hints: &Hints| {
-        let Hints {
+    let warnings = |hints: &ToolHints| {
+        let ToolHints {
             read_only,
             destructive,
             idempotent,
@@ -195,7 +195,7 @@ pub(super) fn selection(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
                 .iter()
                 .filter(|pattern| !is_covered(pattern, now.exclude.iter()));
             let message =
-                |pattern: &Pattern| format!("{id} would show what is {}", pattern.as_str());
+                |pattern: &NamePattern| format!("{id} would show what is {}", pattern.as_str());
             all.extend(
                 gone.map(|pattern| Loss::unnamed(path.key(pattern.as_str()), message(pattern))),
             );
@@ -215,7 +215,7 @@ fn toolset<'a>(served: &Served<'a>, id: &EndpointId) -> Option<&'a Toolset> {
 
 /// Reports if another pattern matches every name that this one matches. A `?` matches one
 /// character, and `*` covers it.
-fn is_covered<'a>(pattern: &Pattern, mut by: impl Iterator<Item = &'a Pattern>) -> bool {
+fn is_covered<'a>(pattern: &NamePattern, mut by: impl Iterator<Item = &'a NamePattern>) -> bool {
     let text = pattern.as_str();
     by.any(|other| other == pattern || (!other.as_str().contains('?') && other.fits(text)))
 }
@@ -281,7 +281,7 @@ fn list(path: &Path, of: &dyn fmt::Display, was: &[Arc<str>], now: &[Arc<str>]) 
     .collect()
 }
 
-type ScopesByPattern<'a> = &'a [(Pattern, Vec<Arc<str>>)];
+type ScopesByPattern<'a> = &'a [(NamePattern, Vec<Arc<str>>)];
 
 fn scopes_of_tools<'a>(served: &Served<'a>, id: &EndpointId) -> ScopesByPattern<'a> {
     toolset(served, id)

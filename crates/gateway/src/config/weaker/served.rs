@@ -5,7 +5,7 @@ use std::sync::Arc;
 use weir_core::Endpoint;
 use weir_core::endpoint::ToolRules;
 use weir_core::names::UpstreamId;
-use weir_core::schema::{Check, Validation};
+use weir_core::schema::{CheckMode, Validation};
 use weir_policy::rules::Book;
 
 use super::super::check::Part;
@@ -69,8 +69,8 @@ pub(super) fn tool_scopes(
 /// it up.
 type Side = (
     &'static str,
-    fn(&Validation) -> Check,
-    fn(Check) -> bool,
+    fn(&Validation) -> CheckMode,
+    fn(CheckMode) -> bool,
     &'static str,
 );
 
@@ -79,13 +79,13 @@ const SIDES: [Side; 2] = [
     (
         "input",
         |checks| checks.input,
-        |check| check == Check::Enforce,
+        |check| check == CheckMode::Enforce,
         "write validation: { input: warn } there",
     ),
     (
         "output",
         |checks| checks.output,
-        Check::refuses,
+        CheckMode::refuses,
         "write validation: { output: warn } there",
     ),
 ];

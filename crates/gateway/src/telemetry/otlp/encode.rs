@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_core::telemetry::{Exemplar, Kind};
-use weir_core::trace::{Span, SpanKind, Value};
+use weir_core::telemetry::{Exemplar, InstrumentKind};
+use weir_core::trace::{AttributeValue, FinishedSpan, SpanKind};
 
 use super::proto::Message;
 use crate::telemetry::gather::{Family, Figure, Histogram, Point, Text};
@@ -20,7 +20,7 @@ const KNOWN: u32 = 0x100;
 const ELSEWHERE: u32 = 0x200;
 
 /// Returns an `ExportTraceServiceRequest`.
-pub(super) fn traces(resource: &Resource, spans: &[Span]) -> Vec<u8> {
+pub(super) fn traces(resource: &Resource, spans: &[FinishedSpan]) -> Vec<u8> {
     document(resource, |scope| {
         for own in spans {
             scope.message(2, |out| span(out, own));
@@ -56,7 +56,7 @@ fn document(resource: &Resource, write: impl FnOnce(&mut Message)) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn span(out: &mut Message, span: &Span) {
+fn span(out: &mut Message, span: &FinishedSpan) {
     out.bytes(1, &span.context.trace)
         .bytes(2, &span.context.span);
     if let Some(state) = &span.state {
@@ -82,9 +82,9 @@ fn span(out: &mut Message, span: &Span) {
         .fixed64(8, nanos(span.ended));
     for (name, value) in &span.attributes {
         let text = match value {
-            Value::Word(word) => Text::Word((*word).to_owned()),
-            Value::Text(text) => Text::Word(text.to_string()),
-            Value::Number(number) => Text::Number(*number),
+            AttributeValue::Word(word) => Text::Word((*word).to_owned()),
+            AttributeValue::Text(text) => Text::Word(text.to_string()),
+            AttributeValue::Number(number) => Text::Number(*number),
         };
         attribute(out, 9, name, &text);
     }
@@ -101,18 +101,18 @@ fn family(out: &mut Message, family: &Family, now: SystemTime) {
         .string(2, &family.about)
         .string(3, &family.unit);
     let field = match family.kind {
-        Kind::Gauge => 5,
-        Kind::Counter | Kind::UpDownCounter => 7,
-        Kind::Histogram => 9,
+        InstrumentKind::Gauge => 5,
+        InstrumentKind::Counter | InstrumentKind::UpDownCounter => 7,
+        InstrumentKind::Histogram => 9,
     };
     out.message(field, |data| {
         for own in &family.points {
             data.message(1, |out| point(out, own, now));
         }
-        if family.kind != Kind::Gauge {
+        if family.kind != InstrumentKind::Gauge {
             data.varint(2, CUMULATIVE);
         }
-        if family.kind == Kind::Counter {
+        if family.kind == InstrumentKind::Counter {
             data.varint(3, 1);
         }
     });

@@ -7,10 +7,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
-use weir_core::call::{RequestName, Trace};
+use weir_core::call::{RequestName, TraceContext};
 use weir_core::names::EndpointId;
-use weir_core::port::{Changes, Evidence, Fut, Verdict, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::port::{CallPermission, ContentChanges, Evidence, Fut, Verifier};
+use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_core::{Call, Principal, authenticate};
 use weir_testkit::FakeClock;
 use weir_wire::method::Method;
@@ -108,16 +108,16 @@ impl World {
     }
 
     fn entered(&self, outcome: Result<&Principal, &'static str>) {
-        let outcome = outcome.map_err(|reason| Rejection {
+        let outcome = outcome.map_err(|reason| SenderRejection {
             reason,
             principal: None,
         });
         self.came([192, 0, 2, 1].into(), outcome);
     }
 
-    fn came(&self, peer: IpAddr, outcome: Result<&Principal, Rejection<'_>>) {
+    fn came(&self, peer: IpAddr, outcome: Result<&Principal, SenderRejection<'_>>) {
         let endpoint = EndpointId::new("/mcp");
-        self.recorder.entered(&Entrance {
+        self.recorder.record_entrance(&SenderEntrance {
             peer,
             endpoint: &endpoint,
             request: "00ff",
@@ -129,10 +129,10 @@ impl World {
         &self,
         call: &Call,
         principal: &Principal,
-        decision: Decision<'_>,
+        decision: GateDecision<'_>,
     ) -> Result<(), Failure> {
-        self.recorder.decided(
-            &Attempt {
+        self.recorder.record_decision(
+            &CallAttempt {
                 principal,
                 call,
                 item: None,
@@ -145,8 +145,8 @@ impl World {
 async fn principal(subject: Subject) -> Principal {
     struct Knows(Subject);
     impl Verifier for Knows {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-            Box::pin(async { Ok(Identity::Subject(Arc::new(self.0.clone()))) })
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+            Box::pin(async { Ok(VerifiedIdentity::Subject(Arc::new(self.0.clone()))) })
         }
     }
     let endpoint = EndpointId::new("/mcp");
@@ -175,9 +175,9 @@ fn call(params: &str) -> Call {
         RequestName::from_bits(0xabc),
     );
     Call {
-        trace: Trace {
+        trace: TraceContext {
             parent,
-            ..Trace::default()
+            ..TraceContext::default()
         },
         ..call
     }
@@ -194,21 +194,21 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
     let raw = r#"{"name":"files__read","arguments":{"path":"/a"},
         "_meta":{"io.modelcontextprotocol/clientInfo":{"name":"IDE","version":"2.1"}}}"#;
     let call = call(raw);
-    let verdict = Verdict {
+    let verdict = CallPermission {
         rules: Arc::new(["team-a".into()]),
     };
     world
-        .decided(&call, &ada, Decision::Allowed(&verdict))
+        .decided(&call, &ada, GateDecision::Allowed(&verdict))
         .unwrap();
     assert!(
         world.lines().is_empty(),
         "an allowed call has its record when it ends"
     );
-    let ended = Ended {
+    let ended = EndedCall {
         outcome: "complete",
         took: Duration::from_micros(1500),
         bytes: 42,
-        changes: Changes {
+        changes: ContentChanges {
             cleaned: 7,
             secrets: 2,
             cut: 9,
@@ -216,8 +216,8 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
         revision: Some("2026-07-28"),
         verdict,
     };
-    world.recorder.ended(
-        &Attempt {
+    world.recorder.record_end(
+        &CallAttempt {
             principal: &ada,
             call: &call,
             item: None,
@@ -256,7 +256,7 @@ async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept
     let world = World::new(Shape::default());
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
     world
-        .decided(&call, &ada, Decision::Refused(&denied()))
+        .decided(&call, &ada, GateDecision::Refused(&denied()))
         .unwrap();
     let record = world.last();
     assert_eq!(record["decision"], "refused");
@@ -267,7 +267,7 @@ async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept
     assert!(record.get("arguments").is_none(), "there are none");
     let forbidden = denied().forbidden_by(Some("no-deletes".into()));
     world
-        .decided(&call, &ada, Decision::Refused(&forbidden))
+        .decided(&call, &ada, GateDecision::Refused(&forbidden))
         .unwrap();
     assert_eq!(
         (&world.last()["rule"], record.get("rule")),
@@ -275,12 +275,12 @@ async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept
     );
     world.shelf.full.store(true, Ordering::SeqCst);
     for decision in [
-        Decision::Refused(&denied()),
-        Decision::Allowed(&Verdict::default()),
+        GateDecision::Refused(&denied()),
+        GateDecision::Allowed(&CallPermission::default()),
     ] {
         let failure = world.decided(&call, &ada, decision).unwrap_err();
         assert_eq!(failure.kind(), &FailureKind::Overloaded, "f13");
-        assert!(failure.wait().is_some());
+        assert!(failure.retry_delay().is_some());
     }
     assert_eq!(world.lines().len(), 2);
 }
@@ -345,7 +345,7 @@ async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
         let reason = ["missing", "expired", "malformed"][n as usize % 3];
         world.came(
             peer,
-            Err(Rejection {
+            Err(SenderRejection {
                 reason,
                 principal: None,
             }),
@@ -389,7 +389,7 @@ async fn f18_counts_that_nobody_takes_keep_their_bound() {
         for n in 0..1024_u32 {
             world.came(
                 IpAddr::from((n << 8).to_be_bytes()),
-                Err(Rejection {
+                Err(SenderRejection {
                     reason: "missing",
                     principal: None,
                 }),
@@ -412,18 +412,18 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
     let bob = principal(Subject::new("https://id.example.com", "bob")).await;
     for _ in 0..500 {
         world
-            .decided(&call, &ada, Decision::Refused(&denied()))
+            .decided(&call, &ada, GateDecision::Refused(&denied()))
             .unwrap();
         world.came(
             [192, 0, 2, 1].into(),
-            Err(Rejection {
+            Err(SenderRejection {
                 reason: "denied",
                 principal: Some(&ada),
             }),
         );
     }
     world
-        .decided(&call, &bob, Decision::Refused(&denied()))
+        .decided(&call, &bob, GateDecision::Refused(&denied()))
         .unwrap();
     let lines = world.lines();
     assert_eq!(lines.len(), 601);
@@ -448,7 +448,7 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
         (&"ada".into(), &400.into())
     );
     world
-        .decided(&call, &ada, Decision::Refused(&denied()))
+        .decided(&call, &ada, GateDecision::Refused(&denied()))
         .unwrap();
     assert_eq!(
         world.lines().len(),
@@ -457,20 +457,20 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
     );
     world.clock.advance(Duration::from_secs(60));
     world
-        .decided(&call, &ada, Decision::Refused(&denied()))
+        .decided(&call, &ada, GateDecision::Refused(&denied()))
         .unwrap();
     assert_eq!(world.lines().len(), 602);
-    let allowed = Ended {
+    let allowed = EndedCall {
         outcome: "complete",
         took: Duration::ZERO,
         bytes: 0,
-        changes: Changes::default(),
+        changes: ContentChanges::default(),
         revision: None,
-        verdict: Verdict::default(),
+        verdict: CallPermission::default(),
     };
     for _ in 0..1000 {
-        world.recorder.ended(
-            &Attempt {
+        world.recorder.record_end(
+            &CallAttempt {
                 principal: &ada,
                 call: &call,
                 item: None,
@@ -489,19 +489,19 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
 fn f18_logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted_then() {
     let world = World::new(Shape::default());
     let log_in = |done| {
-        world.recorder.operated(&Action {
-            who: "unknown",
-            what: "login",
+        world.recorder.record_operator_action(&OperatorAction {
+            actor: "unknown",
+            action: "login",
             detail: "",
-            done,
+            took_effect: done,
         })
     };
     (0..100).for_each(|_| log_in(false));
-    world.recorder.operated(&Action {
-        who: "ada",
-        what: "reload",
+    world.recorder.record_operator_action(&OperatorAction {
+        actor: "ada",
+        action: "reload",
         detail: "",
-        done: false,
+        took_effect: false,
     });
     assert_eq!(world.lines().len(), 61);
     let counts = world.counts(true);
@@ -523,7 +523,7 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
         let world = World::new(Shape::default());
         let refused = || {
             world
-                .decided(&call(&raw), &ada, Decision::Refused(&denied()))
+                .decided(&call(&raw), &ada, GateDecision::Refused(&denied()))
                 .unwrap()
         };
         refused();
@@ -578,14 +578,14 @@ async fn f14_nothing_that_others_write_breaks_out_of_its_line() {
         );
         let failure = Failure::unknown_tool(text);
         world
-            .decided(&call(&raw), &hostile, Decision::Refused(&failure))
+            .decided(&call(&raw), &hostile, GateDecision::Refused(&failure))
             .unwrap();
         world.entered(Ok(&hostile));
-        world.recorder.operated(&Action {
-            who: text,
-            what: text,
+        world.recorder.record_operator_action(&OperatorAction {
+            actor: text,
+            action: text,
             detail: text,
-            done: true,
+            took_effect: true,
         });
         let lines = world.lines();
         for line in lines.iter().rev().take(3) {

@@ -52,7 +52,7 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
         asking.spawn(async move {
             let endpoint = weir_core::names::EndpointId::new("/mcp");
             let evidence = weir_core::port::Evidence {
-                bearer: Some(weir_core::port::Secret::new(&token)),
+                bearer: Some(weir_core::port::BorrowedSecret::new(&token)),
                 ..weir_core::port::Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint)
             };
             weir_core::port::Verifier::verify(&*credentials, &evidence)

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use weir_core::failure::{Denial, Failure, FailureKind};
+use weir_core::failure::{AuthenticationDenial, Failure, FailureKind};
 use weir_core::names::EndpointId;
-use weir_core::port::{Ask, Clock, Evidence, Fetch, Fetched, Fut, Secret, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::port::{
+    BorrowedSecret, Clock, DocumentFetcher, Evidence, FetchRequest, FetchResponse, Fut, Verifier,
+};
+use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_testkit::task::Owned;
 use weir_testkit::{FakeRandom, Signer, TokioClock};
 
@@ -61,8 +63,8 @@ impl Documents {
     }
 }
 
-impl Fetch for Documents {
-    fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
+impl DocumentFetcher for Documents {
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
         self.asked.lock().unwrap().push(ask.url.to_owned());
         let (answer, delay) = (
             self.answers.lock().unwrap().get(ask.url).cloned(),
@@ -72,7 +74,7 @@ impl Fetch for Documents {
         Box::pin(async move {
             tokio::time::sleep(delay).await;
             match answer {
-                Some((status, body)) if body.len() <= ask.limit => Ok(Fetched {
+                Some((status, body)) if body.len() <= ask.limit => Ok(FetchResponse {
                     status,
                     max_age,
                     body: body.into(),
@@ -222,20 +224,23 @@ impl Stand {
         Evidence::none(Ipv4Addr::LOCALHOST.into(), &self.endpoint)
     }
 
-    pub(super) async fn verify(&self, evidence: &Evidence<'_>) -> Result<Identity, Failure> {
+    pub(super) async fn verify(
+        &self,
+        evidence: &Evidence<'_>,
+    ) -> Result<VerifiedIdentity, Failure> {
         self.credentials.verify(evidence).await
     }
 
     pub(super) async fn identify(&self, evidence: &Evidence<'_>) -> Result<Arc<Subject>, Failure> {
         match self.verify(evidence).await? {
-            Identity::Subject(subject) => Ok(subject),
-            Identity::Anonymous => panic!("somebody was let in as nobody"),
+            VerifiedIdentity::Subject(subject) => Ok(subject),
+            VerifiedIdentity::Anonymous => panic!("somebody was let in as nobody"),
         }
     }
 
     pub(super) async fn subject(&self, token: &str) -> Result<Arc<Subject>, Failure> {
         self.identify(&Evidence {
-            bearer: Some(Secret::new(token)),
+            bearer: Some(BorrowedSecret::new(token)),
             ..self.evidence()
         })
         .await
@@ -245,8 +250,8 @@ impl Stand {
     pub(super) async fn reason_of(&self, evidence: &Evidence<'_>) -> &'static str {
         let failure = self.identify(evidence).await.expect_err("it was let in");
         match failure.kind() {
-            FailureKind::Unauthenticated(Denial::Missing) => "missing",
-            FailureKind::Unauthenticated(Denial::Invalid(reason)) => reason,
+            FailureKind::Unauthenticated(AuthenticationDenial::Missing) => "missing",
+            FailureKind::Unauthenticated(AuthenticationDenial::Invalid(reason)) => reason,
             FailureKind::Unavailable => "unavailable",
             other => panic!("{other:?}"),
         }
@@ -254,7 +259,7 @@ impl Stand {
 
     pub(super) async fn reason(&self, token: &str) -> &'static str {
         self.reason_of(&Evidence {
-            bearer: Some(Secret::new(token)),
+            bearer: Some(BorrowedSecret::new(token)),
             ..self.evidence()
         })
         .await
@@ -263,7 +268,7 @@ impl Stand {
     pub(super) async fn reason_at(&self, path: &str, token: &str) -> &'static str {
         let endpoint = EndpointId::new(path);
         let evidence = Evidence {
-            bearer: Some(Secret::new(token)),
+            bearer: Some(BorrowedSecret::new(token)),
             ..Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint)
         };
         self.reason_of(&evidence).await

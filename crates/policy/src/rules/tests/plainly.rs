@@ -6,7 +6,7 @@ use cedar_policy::{
     RestrictedExpression,
 };
 use proptest::prelude::*;
-use weir_core::principal::Identity;
+use weir_core::principal::VerifiedIdentity;
 
 use super::super::reads::Pointers;
 use super::super::vocabulary::{ARGUMENTS, SCHEMA, Type};
@@ -101,7 +101,7 @@ fn any_person() -> impl Strategy<Value = Principal> {
     let scopes = prop::sample::subsequence(vec!["s", "t"], 0..=2);
     prop_oneof![
         8 => (name, groups, scopes).prop_map(|(name, groups, scopes)| person(name, &groups, &scopes)),
-        1 => Just(principal(Identity::Anonymous)),
+        1 => Just(principal(VerifiedIdentity::Anonymous)),
     ]
 }
 
@@ -151,10 +151,10 @@ proptest! {
                 let sight = rules.sees(who, &thing.target());
                 let called = call(&rules, who, thing, arguments).map_or_else(|failure| failure.reason(), |_| "made");
                 let (sight, wanted) = match (see, scoped, may) {
-                    (false, ..) => (sight == Sight::Hidden, Failure::not_there(thing.kind, "x").reason()),
-                    (true, false, _) => (matches!(sight, Sight::Scopes(_)), "insufficient_scope"),
-                    (true, true, false) => (sight == Sight::Seen, "denied"),
-                    (true, true, true) => (sight == Sight::Seen, "made"),
+                    (false, ..) => (sight == Visibility::Hidden, Failure::unknown_item(thing.kind, "x").reason()),
+                    (true, false, _) => (matches!(sight, Visibility::NeedsScopes(_)), "insufficient_scope"),
+                    (true, true, false) => (sight == Visibility::Visible, "denied"),
+                    (true, true, true) => (sight == Visibility::Visible, "made"),
                 };
                 prop_assert!(sight, "{} {:?} {}", who, thing.target(), text);
                 prop_assert_eq!(called, wanted, "{} {:?} {}", who, thing.target(), text);

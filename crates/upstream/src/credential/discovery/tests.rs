@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use serde_json::{Value, json};
 use weir_core::FailureKind;
-use weir_core::port::{Fetched, Fut};
+use weir_core::port::{FetchResponse, Fut};
 
 use super::*;
 
@@ -14,7 +14,7 @@ use super::*;
 #[derive(Default)]
 struct Web {
     documents: HashMap<String, Value>,
-    asked: Mutex<Vec<(String, NamedBy)>>,
+    asked: Mutex<Vec<(String, UrlSource)>>,
 }
 
 impl Web {
@@ -33,12 +33,12 @@ impl Web {
     }
 }
 
-impl Fetch for Web {
-    fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
+impl DocumentFetcher for Web {
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
         self.asked
             .lock()
             .unwrap()
-            .push((ask.url.to_owned(), ask.named_by));
+            .push((ask.url.to_owned(), ask.url_source));
         let found = self.documents.get(ask.url);
         let down = found.is_some_and(Value::is_null);
         let (status, body) =
@@ -47,7 +47,7 @@ impl Fetch for Web {
             if down {
                 return Err(Failure::new(FailureKind::Unavailable, "down"));
             }
-            Ok(Fetched {
+            Ok(FetchResponse {
                 status,
                 max_age: None,
                 body: body.into(),
@@ -111,7 +111,7 @@ async fn r256_r257_documents_are_looked_for_in_the_order_of_the_specifications()
         let place = run(&web, ISSUER, None).await.unwrap();
         assert_eq!(
             (place.endpoint.as_str(), place.named_by),
-            ("https://id.example.com/tenant/token", NamedBy::Operator)
+            ("https://id.example.com/tenant/token", UrlSource::Operator)
         );
         assert_eq!(
             place.resource, SERVER,
@@ -235,13 +235,13 @@ async fn c18_c25_what_others_name_is_an_outsiders() {
     let place = run(&web, ISSUER, Some(hint)).await.unwrap();
     assert_eq!(
         place.named_by,
-        NamedBy::Outsider,
+        UrlSource::Outsider,
         "the issuer's metadata names another host"
     );
     let asked = web.asked.lock().unwrap().clone();
-    assert_eq!(asked[0], (hint.to_owned(), NamedBy::Outsider));
+    assert_eq!(asked[0], (hint.to_owned(), UrlSource::Outsider));
     assert!(
-        asked[1..].iter().all(|(_, by)| *by == NamedBy::Operator),
+        asked[1..].iter().all(|(_, by)| *by == UrlSource::Operator),
         "{asked:?}"
     );
     for hint in [
@@ -254,7 +254,7 @@ async fn c18_c25_what_others_name_is_an_outsiders() {
         run(&web, ISSUER, Some(hint)).await.unwrap_err();
         assert_eq!(
             web.asked.lock().unwrap()[0],
-            (hint.to_owned(), NamedBy::Outsider)
+            (hint.to_owned(), UrlSource::Outsider)
         );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use weir_core::Failure;
 use weir_core::catalog::ListSession;
 use weir_core::port::Fut;
-use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_era::lower;
 use weir_wire::method::Method;
 
@@ -14,7 +14,7 @@ use super::Session;
 use crate::listing;
 
 impl ListSession for Session {
-    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
         Box::new(SessionWatch(self))
     }
 
@@ -44,8 +44,8 @@ impl ListSession for Session {
 /// Reads the lists of a session that also serves calls.
 struct SessionWatch(Arc<Session>);
 
-impl Watch for SessionWatch {
-    fn about(&self) -> &About {
+impl ListWatch for SessionWatch {
+    fn about(&self) -> &ServerDescription {
         &self.0.about
     }
 
@@ -57,7 +57,7 @@ impl Watch for SessionWatch {
         Box::pin(async move { list(&self.0, kind, cursor).await })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         // The session itself handles its list changes.
         Box::pin(std::future::pending())
     }

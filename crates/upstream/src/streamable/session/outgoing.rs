@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use tokio_util::sync::CancellationToken;
 use weir_core::port::Fut;
-use weir_core::upstream::Kinds;
+use weir_core::upstream::ListKinds;
 use weir_era::lower;
 
 use super::{FAREWELL, PostContext, Session};
@@ -71,11 +71,11 @@ impl Side for Session {
         Some(self.outbox.over().clone())
     }
 
-    fn list_changed(&self, kinds: Kinds) -> bool {
+    fn list_changed(&self, kinds: ListKinds) -> bool {
         let Some(lists) = self.lists.get() else {
             return false;
         };
-        lists.changed(kinds);
+        lists.handle_list_changed(kinds);
         true
     }
 

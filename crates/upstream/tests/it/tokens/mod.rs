@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_core::port::{Evidence, Secret};
-use weir_core::principal::{Identity as Sender, Subject};
-use weir_core::upstream::{Outbound, Upstream};
+use weir_core::port::{BorrowedSecret, Evidence};
+use weir_core::principal::{Subject, VerifiedIdentity as Sender};
+use weir_core::upstream::{OutboundCall, Upstream};
 use weir_core::{ClientToken, Principal, Reply};
 use weir_testkit::{FakeClock, FakeRandom, Mockup, TokenServer};
 use weir_upstream::keeper::Keeper;
@@ -112,7 +112,7 @@ impl Scene {
     /// Makes a call as a principal with a token.
     pub(crate) async fn ask_as(&self, (principal, token): &(Principal, ClientToken)) -> Reply {
         let outbound = outbound("echo", call("echo", json!({}))).await;
-        let outbound = Outbound {
+        let outbound = OutboundCall {
             principal: principal.clone(),
             token: Some(token.clone()),
             ..outbound
@@ -151,17 +151,17 @@ impl Scene {
 /// Makes a principal with an access token.
 pub(crate) async fn caller(name: &str, token: &str) -> (Principal, ClientToken) {
     let mut subject = Subject::new("https://id.example.com", name);
-    subject.by_token = true;
+    subject.is_by_token = true;
     let endpoint = weir_core::EndpointId::new("/mcp");
     let none = Evidence::none([127, 0, 0, 1].into(), &endpoint);
     let evidence = Evidence {
-        bearer: Some(Secret::new(token)),
+        bearer: Some(BorrowedSecret::new(token)),
         ..none
     };
     let known = weir_core::authenticate(&Says(Sender::Subject(Arc::new(subject))), &evidence, ())
         .await
         .unwrap();
-    let known = known.keeping(&evidence);
+    let known = known.with_verified_token(&evidence);
     (known.principal().clone(), known.token().unwrap().clone())
 }
 

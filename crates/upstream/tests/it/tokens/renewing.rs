@@ -111,7 +111,7 @@ async fn an_ended_token_is_not_used_and_an_authority_that_is_down_is_not_stormed
             failed.message().contains("no tokens now (HTTP 503)"),
             "{failed}"
         );
-        assert!(failed.wait().is_some() || scene.authority.requests().len() <= before + 1);
+        assert!(failed.retry_delay().is_some() || scene.authority.requests().len() <= before + 1);
     }
     assert!(
         scene.authority.requests().len() <= before + 1,
