@@ -23,7 +23,7 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::future::Either;
 use tokio::time::Instant;
-use weir_clean::Document;
+use weir_clean::DocumentKind;
 
 use crate::admit::{Admitted, AdmittedParts, Authenticated, Gates, admit};
 use crate::call::{Call, CallResumption, InputMode, SessionKey, TaskMode};
@@ -243,7 +243,7 @@ impl Router {
         );
         let (asked, _removed) = crate::clean::text(
             &ask.upstream,
-            Document::Question,
+            DocumentKind::Question,
             ask.question.params.clone(),
         );
         ask.question.params = dress.question(ask.question.method, &asked);

@@ -19,8 +19,8 @@ use weir_core::{
     Authenticated, CallResumption, CapabilityClass, EndpointId, Failure, FailureKind, Payload,
     Principal, ReplyEnd, ReplyEvent, SessionKey,
 };
-use weir_era::render::{self, About};
-use weir_era::state::{self, Binding, Origin};
+use weir_era::render::{self, WeirIdentity};
+use weir_era::request_state::{self, RequestStateBinding, SealedResume};
 use weir_era::{structured, tasks};
 use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::params::Params;
@@ -60,7 +60,7 @@ pub(crate) struct Asked {
     method: Method,
     /// The client's own progress token, unchanged.
     pub(crate) token: Option<Bytes>,
-    pub(crate) about: Arc<About>,
+    pub(crate) about: Arc<WeirIdentity>,
     pub(crate) name: RequestName,
     endpoint: EndpointId,
     pub(crate) settings: Arc<Settings>,
@@ -93,8 +93,8 @@ pub(crate) struct BoundTo {
 }
 
 impl BoundTo {
-    pub(crate) fn as_binding(&self) -> Binding<'_> {
-        Binding {
+    pub(crate) fn as_binding(&self) -> RequestStateBinding<'_> {
+        RequestStateBinding {
             principal: &self.principal,
             endpoint: &self.endpoint,
             method: self.method.as_str(),
@@ -232,7 +232,7 @@ impl Asked {
         };
         let edits = render::complete(self.revision, self.method, &self.about);
         let edits = match &self.task {
-            Some(task) => tasks::of_task(edits, task),
+            Some(task) => tasks::add_related_task(edits, task),
             None => edits,
         };
         match payload {
@@ -264,7 +264,7 @@ impl Asked {
     /// The replacement of content blocks that the client's revision does not have. Results of
     /// extension methods have no content blocks.
     fn blocks(&self) -> Option<Blocks> {
-        render::blocks(self.revision).filter(|_| self.method != OF_EXTENSION)
+        render::block_replacements(self.revision).filter(|_| self.method != OF_EXTENSION)
     }
 
     /// Returns true if the answer is the result of a tool.
@@ -277,7 +277,7 @@ impl Asked {
         if !self.is_of_tool() {
             return Ok(result);
         }
-        let edited = structured::whole(self.revision, &result).map_err(stream::broken)?;
+        let edited = structured::add_text(self.revision, &result).map_err(stream::broken)?;
         Ok(edited.unwrap_or(result))
     }
 
@@ -412,8 +412,8 @@ impl Asked {
             let expires = ports.clock.wall() + self.limits().state_time;
             let owner =
                 matches!(resume, CallResumption::Parked(_)).then(|| ports.mailbox.own().clone());
-            let origin = Origin { resume, owner };
-            state::seal(
+            let origin = SealedResume { resume, owner };
+            request_state::seal(
                 &self.shared.sealer,
                 &*ports.random,
                 &bound.as_binding(),

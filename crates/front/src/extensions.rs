@@ -9,7 +9,7 @@ use std::sync::Arc;
 use weir_core::call::InputMode;
 use weir_core::upstream::DeclaredExtension;
 use weir_core::{Authenticated, Call};
-use weir_era::lift::Lifted;
+use weir_era::lift::LiftedRequest;
 use weir_wire::Revision;
 use weir_wire::message::Request;
 use weir_wire::method::{MethodName, OF_EXTENSION};
@@ -47,9 +47,9 @@ pub(crate) async fn serve(
     context: &Context,
     known: &Authenticated<()>,
     request: &Request,
-    lifted: Lifted,
+    lifted: LiftedRequest,
 ) -> Answer {
-    let token = lifted.token.clone();
+    let token = lifted.progress_token.clone();
     let extension = method(context, &request.method);
     let call = Call {
         input_mode: InputMode::Rounds,

@@ -14,8 +14,8 @@ use tokio::time::{Duration, Instant, sleep_until, timeout};
 use weir_core::call::InputMode;
 use weir_core::upstream::TaskNotifications;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
-use weir_era::lift::Lifted;
-use weir_era::tasks::{self, Status};
+use weir_era::lift::LiftedRequest;
+use weir_era::tasks::{self, TaskStatus};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::scan;
@@ -61,7 +61,7 @@ pub(crate) async fn follow(
     context: &Context,
     known: &Authenticated<()>,
     names: Vec<Arc<str>>,
-    lifted: &Lifted,
+    lifted: &LiftedRequest,
 ) -> (Vec<Arc<str>>, Followed) {
     if offered(context, Method::TasksGet).is_err() {
         return (Vec::new(), Followed::default());
@@ -108,15 +108,15 @@ impl Follower {
         context: &Context,
         known: &Authenticated<()>,
         name: &str,
-        lifted: &Lifted,
+        lifted: &LiftedRequest,
     ) -> Result<Self, Failure> {
         let place = place(context, known, name)?;
         let params = Params::of_task(name);
         let (capabilities, trace) = (lifted.capabilities.clone(), lifted.trace.clone());
-        let lifted = Lifted {
+        let lifted = LiftedRequest {
             params,
             capabilities,
-            token: None,
+            progress_token: None,
             log_level: None,
             trace,
         };
@@ -185,8 +185,8 @@ impl Follower {
         if self
             .last
             .as_ref()
-            .and_then(|last| Status::of(last))
-            .is_some_and(Status::is_final)
+            .and_then(|last| TaskStatus::of(last))
+            .is_some_and(TaskStatus::is_final)
         {
             return None;
         }

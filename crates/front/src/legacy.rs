@@ -12,8 +12,8 @@ use weir_core::telemetry::instruments;
 use weir_core::upstream::ClientSessionChange;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::class_of;
-use weir_era::session::{Session, negotiate};
-use weir_era::{asks, lift};
+use weir_era::session::{LegacySessionRecord, negotiate};
+use weir_era::{lift, server_questions};
 use weir_wire::message::{Notification, Request, Response};
 use weir_wire::method::{Method, OF_EXTENSION};
 use weir_wire::params::Params;
@@ -104,7 +104,7 @@ async fn initialize(
         Err(error) => return bad(&error.to_string()),
     };
     let revision = negotiate(Some(&proposed));
-    let session = Session {
+    let session = LegacySessionRecord {
         revision,
         class,
         level: None,
@@ -270,7 +270,7 @@ async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Resul
             "A level is set for a session: send `initialize`, and its session id with requests",
         ));
     }
-    let session = Session {
+    let session = LegacySessionRecord {
         level: Some(level),
         ..opened.session
     };
@@ -316,7 +316,7 @@ fn call(
         Ok(lifted) => lifted,
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),
     };
-    let token = lifted.token.clone();
+    let token = lifted.progress_token.clone();
     let (task, as_task) = (
         tasks::named(method, &lifted.params),
         tasks::wanted(context, revision, (method, &lifted)),
@@ -330,7 +330,7 @@ fn call(
             ..canonical(context, method, lifted)
         },
     ));
-    let asked = asks::may_ask_in(&call) && stream == Stream::Own;
+    let asked = server_questions::may_ask_in(&call) && stream == Stream::Own;
     let asker = asked.then(|| Asker::new(context, known, (opened.key, revision), call.clone()));
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = Running::new(Box::pin(async move {

@@ -14,7 +14,7 @@ use weir_core::budget::ByteBudget;
 use weir_core::catalog::{CatalogPage, ContentVersion, ListPageRequest};
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
-use weir_era::capabilities::Offer;
+use weir_era::capabilities::OfferedCapabilities;
 use weir_era::render::{self, PageFacts};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -178,15 +178,15 @@ pub(crate) async fn page(
     })
 }
 
-fn offer(context: &Context) -> Offer {
+fn offer(context: &Context) -> OfferedCapabilities {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
-    Offer {
+    OfferedCapabilities {
         tools: catalog.offers(endpoint, ListKind::Tools),
         prompts: catalog.offers(endpoint, ListKind::Prompts),
         resources: catalog.offers(endpoint, ListKind::Resources),
         subscribe: catalog.subscribes(endpoint),
         completions: catalog.completes(endpoint),
-        silent: ListKinds::default(),
+        without_notifications: ListKinds::default(),
         logging: true,
         tasks: catalog.has_tasks(endpoint),
         apps: catalog.has_apps(endpoint),
@@ -228,8 +228,8 @@ pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes
         .catalog
         .settled_view(&context.endpoint, ListKind::Tools, class)
         .await;
-    let offer = Offer {
-        silent: context
+    let offer = OfferedCapabilities {
+        without_notifications: context
             .shared
             .catalog
             .lists_without_notifications(&context.endpoint),
@@ -256,7 +256,7 @@ pub(crate) async fn initialized(context: &Context, revision: Revision, has_owner
         .catalog
         .settled_view(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
         .await;
-    let offer = Offer {
+    let offer = OfferedCapabilities {
         task_list: has_owners,
         ..offer(context)
     };

@@ -4,8 +4,8 @@
 use http::HeaderMap;
 use weir_core::Authenticated;
 use weir_core::upstream::ListKind;
-use weir_era::lift::Lifted;
-use weir_era::lower::{Given, disagreement, mirrors};
+use weir_era::lift::LiftedRequest;
+use weir_era::lower::{ReceivedHeader, annotated_headers, mismatched_header};
 use weir_wire::method::Method;
 
 use crate::stack::Context;
@@ -17,7 +17,7 @@ pub(crate) async fn check(
     context: &Context,
     known: &Authenticated<()>,
     headers: &HeaderMap,
-    (method, lifted): (Method, &Lifted),
+    (method, lifted): (Method, &LiftedRequest),
 ) -> Option<String> {
     if method != Method::ToolsCall || context.peer.in_memory {
         return None;
@@ -45,17 +45,17 @@ pub(crate) async fn check(
         known.principal(),
     )?;
     let tool = &seen.find(&name).item()?.tool;
-    let asked = mirrors(&tool.raw).ok()?;
+    let asked = annotated_headers(&tool.raw).ok()?;
     let arguments = lifted.params.arguments().ok().flatten();
     let given = |name: &str| {
         let mut all = headers.get_all(format!("mcp-param-{name}")).iter();
         match (all.next(), all.next()) {
-            (None, _) => Given::Nothing,
-            (Some(value), None) => Given::Once(value.as_bytes()),
-            (Some(_), Some(_)) => Given::Often,
+            (None, _) => ReceivedHeader::Absent,
+            (Some(value), None) => ReceivedHeader::Once(value.as_bytes()),
+            (Some(_), Some(_)) => ReceivedHeader::Repeated,
         }
     };
-    let wrong = disagreement(&asked, arguments.as_deref(), given)?;
+    let wrong = mismatched_header(&asked, arguments.as_deref(), given)?;
     Some(format!(
         "`Mcp-Param-{wrong}` is missing, given twice, malformed or differs from the argument"
     ))

@@ -8,8 +8,8 @@ use weir_core::call::{CallResumption, InputMode, TaskMode};
 use weir_core::port::Fut;
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
-use weir_era::lift::{self, Lifted};
-use weir_era::state::{self, Binding};
+use weir_era::lift::{self, LiftedRequest};
+use weir_era::request_state::{self, RequestStateBinding};
 use weir_wire::message::Request;
 use weir_wire::method::{Method, NameSource};
 use weir_wire::params::Params;
@@ -51,7 +51,7 @@ pub(crate) fn serve<'a>(
 }
 
 /// Records the client's program, for one in several requests.
-fn note(context: &Context, known: &Authenticated<()>, lifted: &Lifted) {
+fn note(context: &Context, known: &Authenticated<()>, lifted: &LiftedRequest) {
     if !Clientele::is_due(context.peer.pulse.served()) {
         return;
     }
@@ -76,7 +76,7 @@ fn opened(
     headers: &HeaderMap,
     request: &Request,
     params: Params,
-) -> Result<Box<Lifted>, Box<Answer>> {
+) -> Result<Box<LiftedRequest>, Box<Answer>> {
     check(context, headers, request, &params)?;
     let lifted = lift::modern(params).map_err(|error| {
         Box::new(refuse(
@@ -285,7 +285,7 @@ async fn dispatch(
     context: &Context,
     (known, headers): (&Authenticated<()>, &HeaderMap),
     request: &Request,
-    lifted: Box<Lifted>,
+    lifted: Box<LiftedRequest>,
 ) -> Answer {
     let revision = Revision::MODERN;
     let told = Told {
@@ -357,7 +357,7 @@ fn call(
     context: &Context,
     known: &Authenticated<()>,
     id: &RequestId,
-    (method, lifted): (Method, Lifted),
+    (method, lifted): (Method, LiftedRequest),
 ) -> Fut<'static, Answer> {
     let tool_call = method == Method::ToolsCall;
     let told = Told {
@@ -368,7 +368,7 @@ fn call(
     let fail = |failure: &Failure| -> Fut<'static, Answer> {
         Box::pin(ready(rescue(failure, told).answer(id)))
     };
-    let (token, class) = (lifted.token.clone(), lifted.capabilities.class);
+    let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
     let binding = match encode::binding(context, known, method, &lifted.params) {
         Ok(binding) => binding,
         Err(failure) => return fail(&failure),
@@ -402,7 +402,7 @@ fn call(
 /// The state to resume from, if the client brought a sealed state.
 fn resumed(
     context: &Context,
-    binding: &Binding<'_>,
+    binding: &RequestStateBinding<'_>,
     params: &Params,
 ) -> Result<Option<CallResumption>, Failure> {
     let state = params
@@ -410,7 +410,7 @@ fn resumed(
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let Some(state) = state else { return Ok(None) };
     let now = context.shared.ports.clock.wall();
-    let opened = state::open(&context.shared.sealer, binding, &state, now);
+    let opened = request_state::open(&context.shared.sealer, binding, &state, now);
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
     if origin
         .owner
@@ -424,7 +424,7 @@ fn resumed(
 }
 
 /// The canonical call of a request of either era.
-pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Call {
+pub(crate) fn canonical(context: &Context, method: Method, lifted: LiftedRequest) -> Call {
     if lifted.log_level.is_some() {
         answer::deprecated("logging");
     }
@@ -433,7 +433,7 @@ pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Ca
         method,
         params: lifted.params,
         capabilities: lifted.capabilities,
-        wants_progress: lifted.token.is_some(),
+        wants_progress: lifted.progress_token.is_some(),
         log_level: lifted.log_level,
         session: None,
         input_mode: InputMode::Requests,

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use weir_core::port::{RecordKey, RecordKind};
 use weir_core::{Principal, SessionKey};
-use weir_era::session::Session;
+use weir_era::session::LegacySessionRecord;
 use weir_wire::Revision;
 
 use crate::clientele::ClientSeen;
@@ -49,13 +49,13 @@ impl Overview {
             .records
             .visit(RecordKind::Session, &mut |key, value| {
                 all.extend(
-                    Session::decode(value)
+                    LegacySessionRecord::decode(value)
                         .map(|session| (session_key(&key.id), key.principal.clone(), session)),
                 );
             });
         let total = all.len();
         all.sort_by_key(|(key, _, session)| (Reverse(session.began), key.0));
-        let seen = |(key, principal, session): (SessionKey, Principal, Session)| {
+        let seen = |(key, principal, session): (SessionKey, Principal, LegacySessionRecord)| {
             let (calls, stream, subscriptions) = self.0.sessions.hanging(&key);
             let software = self.0.clientele.of_session(&key);
             let (revision, began) = (session.revision, session.began);
@@ -75,13 +75,14 @@ impl Overview {
 
     /// Ends a session and its local state; returns its owner, if it existed.
     pub async fn end_session(&self, key: SessionKey) -> Option<Principal> {
-        let mut found: Option<(RecordKey, Session)> = None;
+        let mut found: Option<(RecordKey, LegacySessionRecord)> = None;
         self.0
             .ports
             .records
             .visit(RecordKind::Session, &mut |record, value| {
                 if session_key(&record.id) == key {
-                    found = Session::decode(value).map(|session| (record.clone(), session));
+                    found =
+                        LegacySessionRecord::decode(value).map(|session| (record.clone(), session));
                 }
             });
         let (record, session) = found?;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use weir_core::names::UpstreamId;
 use weir_core::question::PendingQuestion;
 use weir_core::{SessionKey, UpstreamQuestion};
-use weir_era::asks::{self, Lowering, Unaskable};
+use weir_era::server_questions::{self, QuestionLowering, QuestionRefusal};
 use weir_wire::method::Method;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{RequestId, Revision};
@@ -78,7 +78,7 @@ impl Outgoing {
                     self.bytes -= gone.len();
                 }
             }
-            None => self.push(None, asks::withdrawn(id)),
+            None => self.push(None, server_questions::question_cancelled(id)),
         }
     }
 
@@ -159,17 +159,17 @@ impl Questions {
         question: &UpstreamQuestion,
         elicitation: &str,
         asker: Asking,
-    ) -> Result<(), (Unaskable, Asking)> {
+    ) -> Result<(), (QuestionRefusal, Asking)> {
         // Unique among all requests of this process, so also in the session.
         let id = RequestId::from_text(&format!("weir-{}", self.shared.request_name().as_str()));
         let wants_progress = matches!(&asker, Asking::Running(ask) if ask.wants_progress);
-        let lowering = Lowering {
+        let lowering = QuestionLowering {
             revision: self.revision,
             id: &id,
             wants_progress,
-            elicitation,
+            elicitation_id: elicitation,
         };
-        let message = match asks::lower(question, &lowering) {
+        let message = match server_questions::lower(question, &lowering) {
             Ok(message) => message,
             Err(unaskable) => return Err((unaskable, asker)),
         };
@@ -202,7 +202,8 @@ impl Questions {
         let elicitation = self.elicitation(theirs);
         let question = ask.question.clone();
         match self.put(&question, &elicitation, Asking::Running(ask)) {
-            Ok(()) => asks::is_by_url(&question.params, question.method).then_some(elicitation),
+            Ok(()) => server_questions::is_by_url(&question.params, question.method)
+                .then_some(elicitation),
             Err((unaskable, Asking::Running(ask))) => {
                 ask.answer(unaskable.answer(question.method));
                 None

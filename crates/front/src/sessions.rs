@@ -31,8 +31,8 @@ use weir_core::port::{
 };
 use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
-use weir_era::asks;
-use weir_era::session::Session;
+use weir_era::server_questions;
+use weir_era::session::LegacySessionRecord;
 
 use self::anonymous::AnonymousSessions;
 pub(crate) use self::asked::FromClient;
@@ -76,7 +76,7 @@ pub(crate) type Subscribed = (ResourceSubscription, Place);
 /// The session of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
-    pub(crate) session: Session,
+    pub(crate) session: LegacySessionRecord,
     pub(crate) key: SessionKey,
     pub(crate) record: RecordKey,
     version: u64,
@@ -98,7 +98,8 @@ impl Opened {
     /// initialized (over HTTP+SSE it always does) and outlives that moment, so the stream must
     /// watch the lists that the client will see.
     pub(crate) fn class_of_lists(&self) -> CapabilityClass {
-        asks::of_revision(self.session.revision, self.session.class).with(CapabilityClass::SESSIONS)
+        server_questions::cut_to_revision(self.session.revision, self.session.class)
+            .with(CapabilityClass::SESSIONS)
     }
 }
 
@@ -145,7 +146,7 @@ impl Sessions {
         &self,
         principal: &Principal,
         peer: IpAddr,
-        session: &Session,
+        session: &LegacySessionRecord,
         limits: &Limits,
     ) -> Result<String, Failure> {
         let id = random_id(&*self.ports.random);
@@ -245,7 +246,7 @@ impl Sessions {
         else {
             return Ok(None);
         };
-        let Some(session) = Session::decode(&found.value) else {
+        let Some(session) = LegacySessionRecord::decode(&found.value) else {
             return Ok(None);
         };
         let age = self
@@ -268,7 +269,7 @@ impl Sessions {
     }
 
     /// A session for one request alone; it is not stored.
-    pub(crate) fn alone(&self, principal: &Principal, session: Session) -> Opened {
+    pub(crate) fn alone(&self, principal: &Principal, session: LegacySessionRecord) -> Opened {
         let id = random_id(&*self.ports.random);
         let record = RecordKey {
             principal: principal.clone(),
@@ -285,7 +286,12 @@ impl Sessions {
     }
 
     /// Stores a changed session. A concurrent change wins; the client may set the level again.
-    pub(crate) async fn keep(&self, opened: &Opened, session: &Session, limits: &Limits) -> bool {
+    pub(crate) async fn keep(
+        &self,
+        opened: &Opened,
+        session: &LegacySessionRecord,
+        limits: &Limits,
+    ) -> bool {
         let expect = WriteCondition::Version(opened.version);
         let stored = self
             .ports
@@ -305,7 +311,7 @@ impl Sessions {
     pub(crate) async fn initialized(&self, opened: &Opened, limits: &Limits) {
         let mut opened = opened.clone();
         for _ in 0..3 {
-            let session = Session {
+            let session = LegacySessionRecord {
                 initialized: true,
                 ..opened.session
             };
@@ -315,7 +321,7 @@ impl Sessions {
             let Ok(Some(found)) = self.ports.records.load(&opened.record, None).await else {
                 return;
             };
-            let Some(session) = Session::decode(&found.value) else {
+            let Some(session) = LegacySessionRecord::decode(&found.value) else {
                 return;
             };
             opened = Opened {
@@ -327,7 +333,7 @@ impl Sessions {
     }
 
     /// Ends a session everywhere; returns true if it existed.
-    pub(crate) async fn end(&self, record: &RecordKey, session: &Session) -> bool {
+    pub(crate) async fn end(&self, record: &RecordKey, session: &LegacySessionRecord) -> bool {
         let was = self.ports.records.remove(record).await.unwrap_or(false);
         if was {
             let lasted = self

@@ -25,7 +25,7 @@ use weir_core::seal::Sealer;
 use weir_core::telemetry::instruments;
 use weir_core::{Authenticated, Budgets, Catalog, EndpointId, Router};
 use weir_era::lift;
-use weir_era::render::About;
+use weir_era::render::WeirIdentity;
 
 use crate::Ports;
 use crate::answer::Refusal;
@@ -139,7 +139,7 @@ impl Shared {
 pub(crate) struct Context {
     pub(crate) shared: Arc<Shared>,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) about: Arc<About>,
+    pub(crate) about: Arc<WeirIdentity>,
     pub(crate) endpoint: EndpointId,
     pub(crate) name: RequestName,
     pub(crate) peer: Peer,
@@ -202,7 +202,7 @@ pub(crate) struct Stack {
     settings: Arc<Settings>,
     shared: Arc<Shared>,
     keeper: Gatekeeper,
-    about: Arc<About>,
+    about: Arc<WeirIdentity>,
     paths: FastMap<Box<str>, (EndpointId, Arc<Meters>)>,
     well_known: WellKnown,
     cors: Option<CorsLayer>,
@@ -212,7 +212,7 @@ impl Stack {
     pub(crate) fn new(settings: Settings, address: SocketAddr, shared: Arc<Shared>) -> Self {
         let settings = Arc::new(settings);
         let keeper = Gatekeeper::new(&settings, address);
-        let about = Arc::new(About {
+        let about = Arc::new(WeirIdentity {
             server_info: crate::answer::server_info(&settings.server),
         });
         let endpoints = shared.catalog.endpoints();
@@ -440,7 +440,7 @@ fn trace(headers: &HeaderMap) -> TraceContext {
         let value = all.next()?.to_str().ok()?;
         all.next().is_none().then_some(value)
     };
-    lift::traced(one(&head::TRACEPARENT), one(&head::TRACESTATE), None)
+    lift::parse_trace(one(&head::TRACEPARENT), one(&head::TRACESTATE), None)
 }
 
 fn cors(settings: &Settings) -> Option<CorsLayer> {

@@ -21,8 +21,8 @@ use weir_core::session_notifier::{SessionMessage, SessionReceiver};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
-use weir_era::lift::Lifted;
-use weir_era::render::{self, About};
+use weir_era::lift::LiftedRequest;
+use weir_era::render::{self, WeirIdentity};
 use weir_wire::{RequestId, Revision, code, scan, sse};
 
 use crate::answer::{self, Refusal, labelled};
@@ -119,7 +119,7 @@ pub(crate) fn open_listen(
     context: &Context,
     known: &Authenticated<()>,
     id: &RequestId,
-    lifted: Lifted,
+    lifted: LiftedRequest,
 ) -> Answer {
     let bad = |text: &str| {
         refuse(
@@ -201,7 +201,7 @@ fn granting(
     context: &Context,
     known: &Authenticated<()>,
     (resources, inbox, tasks): (Vec<Arc<str>>, UpdateInbox, Vec<Arc<str>>),
-    lifted: Lifted,
+    lifted: LiftedRequest,
 ) -> Fut<'static, Grants> {
     let (own, known) = (context.clone(), known.for_item(()));
     Box::pin(async move {
@@ -218,7 +218,7 @@ fn granting(
 /// boolean.
 fn honoured(context: &Context, filter: &Bytes) -> Result<ListKinds, &'static str> {
     let mut honoured = ListKinds::default();
-    for (kind, member) in render::FILTERS {
+    for (kind, member) in render::SUBSCRIPTION_FILTERS {
         match scan::find(filter, member).map(|range| &filter[range]) {
             Some(b"true") if context.shared.catalog.offers(&context.endpoint, kind) => {
                 honoured = honoured.with(kind)
@@ -325,7 +325,7 @@ enum Kind {
     },
     Listen {
         id: RequestId,
-        about: Arc<About>,
+        about: Arc<WeirIdentity>,
         subscribed: Vec<Subscribed>,
         tasks: Followed,
     },
@@ -569,7 +569,7 @@ impl http_body::Body for Stream {
                 && !opening
                 && let Poll::Ready(state) = own.poll_state(cx)
             {
-                if let Some(message) = weir_era::tasks::told(&state, id.as_json()) {
+                if let Some(message) = weir_era::tasks::task_notification(&state, id.as_json()) {
                     this.say(&message);
                 }
                 continue;

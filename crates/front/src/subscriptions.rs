@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use weir_core::catalog::UpdateInbox;
 use weir_core::port::Fut;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
-use weir_era::lift::{self, Lifted};
+use weir_era::lift::{self, LiftedRequest};
 use weir_era::render;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -138,7 +138,7 @@ fn params(uri: &str) -> Result<Params, Failure> {
 /// The resources that a listen's filter names, each once, at most `most`; `None` if they are no
 /// strings.
 pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
-    texts(filter, render::UPDATES, most)
+    texts(filter, render::RESOURCE_SUBSCRIPTIONS, most)
 }
 
 /// The strings of an array in a filter, each once, at most `most`; `None` if the member is not such
@@ -171,7 +171,7 @@ pub(crate) fn of_stream(
     context: &Context,
     known: &Authenticated<()>,
     (resources, inbox): (Vec<Arc<str>>, UpdateInbox),
-    lifted: Lifted,
+    lifted: LiftedRequest,
 ) -> Fut<'static, Vec<Granted>> {
     let (context, known) = (context.clone(), known.for_item(()));
     if offered(&context, Method::ResourcesSubscribe).is_err() {
@@ -209,13 +209,13 @@ async fn one(
     context: &Context,
     known: &Authenticated<()>,
     (uri, inbox): (&str, &UpdateInbox),
-    lifted: &Lifted,
+    lifted: &LiftedRequest,
 ) -> Result<Subscribed, Failure> {
     let place = place(context, known, uri)?;
-    let lifted = Lifted {
+    let lifted = LiftedRequest {
         params: params(uri)?,
         capabilities: lifted.capabilities.clone(),
-        token: None,
+        progress_token: None,
         log_level: None,
         trace: lifted.trace.clone(),
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use weir_core::call::{InputMode, TaskMode};
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
-use weir_era::lift::{self, Lifted};
+use weir_era::lift::{self, LiftedRequest};
 use weir_era::tasks;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
@@ -56,7 +56,7 @@ pub(crate) fn declared(class: CapabilityClass) -> Result<(), Failure> {
 pub(crate) fn wanted(
     context: &Context,
     revision: Revision,
-    (method, lifted): (Method, &Lifted),
+    (method, lifted): (Method, &LiftedRequest),
 ) -> TaskMode {
     if method != Method::ToolsCall {
         return TaskMode::Never;
@@ -68,7 +68,8 @@ pub(crate) fn wanted(
     if !context.shared.catalog.has_tasks(&context.endpoint) {
         return TaskMode::Never;
     }
-    tasks::wanted(lifted.params.raw()).map_or(TaskMode::Never, |ttl_ms| TaskMode::Wanted { ttl_ms })
+    tasks::requested_ttl(lifted.params.raw())
+        .map_or(TaskMode::Never, |ttl_ms| TaskMode::Wanted { ttl_ms })
 }
 
 /// The call with this task mode. A modern server sees that the client takes a task.
@@ -125,7 +126,7 @@ pub(crate) async fn modern(
     context: &Context,
     known: &Authenticated<()>,
     id: &RequestId,
-    (method, lifted): (Method, Lifted),
+    (method, lifted): (Method, LiftedRequest),
 ) -> Answer {
     let told = Told {
         revision: Revision::MODERN,
@@ -142,7 +143,7 @@ async fn about(
     context: &Context,
     known: &Authenticated<()>,
     method: Method,
-    lifted: Lifted,
+    lifted: LiftedRequest,
 ) -> Result<Bytes, Failure> {
     offered(context, method)?;
     declared(lifted.capabilities.class)?;

@@ -34,7 +34,7 @@ use weir_core::port::{
     AuditLog, CallAttempt, Clock, EndedCall, GateDecision, OperatorAction, SenderEntrance,
 };
 use weir_policy::LogAudit;
-use weir_policy::audit::{Head, Recorder, RefusalCounter};
+use weir_policy::audit::{AuditRecorder, ChainHead, RefusalCounter};
 use weir_upstream::Factory;
 
 use crate::config::{AuditPlan, FilePlan};
@@ -87,8 +87,8 @@ pub enum AuditError {
 /// The last records of the two chains, if known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heads {
-    pub(crate) calls: Option<Head>,
-    pub(crate) refusals: Option<Head>,
+    pub(crate) calls: Option<ChainHead>,
+    pub(crate) refusals: Option<ChainHead>,
 }
 
 /// The audit of a running weir, switched on or off.
@@ -131,7 +131,7 @@ struct Book {
 
 struct Running {
     plan: AuditPlan,
-    recorder: Arc<Recorder>,
+    recorder: Arc<AuditRecorder>,
     calls: Book,
     refusals: Book,
     copies: Copies,
@@ -340,7 +340,7 @@ impl Running {
         let role = Role::Calls {
             overflow: refusals.clone(),
         };
-        let recorder = Arc::new(Recorder::new(
+        let recorder = Arc::new(AuditRecorder::new(
             clock.clone(),
             calls.clone(),
             plan.shape.clone(),
@@ -387,7 +387,7 @@ impl Running {
         } = ready;
         let (copies, outlets) = copies.unzip();
         let (calls, refusals) = places.map(|places| (places.calls, places.refusals)).unzip();
-        self.recorder.reshape(plan.shape.clone());
+        self.recorder.set_argument_recording(plan.shape.clone());
         self.calls.queue.close(plan.closed);
         self.refusals.change(Change {
             plan: refusals_plan(&plan),
@@ -461,7 +461,7 @@ impl Start {
         thread: &str,
         (queue, receiver): (Arc<Queue>, Receiver<Message>),
         role: Role,
-        place: (Place, Option<Head>),
+        place: (Place, Option<ChainHead>),
     ) -> io::Result<(Book, oneshot::Receiver<()>)> {
         let orders = Arc::<Mutex<Orders>>::default();
         let writer = Writer::new(
@@ -496,7 +496,7 @@ impl Book {
     }
 
     /// Ends the chain and waits for a bounded time. Returns the last record, if it was kept.
-    async fn end(self, within: Duration) -> Option<Head> {
+    async fn end(self, within: Duration) -> Option<ChainHead> {
         self.order(|orders| orders.stop = true);
         let Self {
             queue,
@@ -543,7 +543,7 @@ impl fmt::Debug for Auditing {
 
 /// The audit port: the recorder while the audit is on, the log while it is off.
 #[derive(Default)]
-struct Switch(ArcSwapOption<Recorder>);
+struct Switch(ArcSwapOption<AuditRecorder>);
 
 impl Switch {
     fn with<T>(&self, tell: impl FnOnce(&dyn AuditLog) -> T) -> T {

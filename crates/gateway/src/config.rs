@@ -32,7 +32,7 @@ use std::time::Duration;
 use weir_core::Endpoint;
 use weir_core::endpoint::UpstreamRules;
 use weir_core::hold::HoldLimits;
-use weir_policy::rules::Book;
+use weir_policy::rules::EndpointPolicies;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
 use crate::system::on_this_machine;
@@ -65,7 +65,7 @@ pub struct Config {
     /// The client side.
     pub front: weir_front::Settings,
     /// The authentication of clients.
-    pub auth: weir_policy::settings::Settings,
+    pub auth: weir_policy::settings::VerifierSettings,
     /// The operators' listener and credentials. `None` if that listener is off.
     pub admin: Option<AdminPlan>,
     /// The upstreams, in config order.
@@ -87,7 +87,7 @@ pub struct Config {
     /// The bounds on large results that are held.
     pub hold: HoldLimits,
     /// The rate limits and quotas of clients.
-    pub rates: weir_policy::limit::Rates,
+    pub rates: weir_policy::limit::LimitSettings,
     /// Sealing keys, newest first. An empty list means a random key.
     pub keys: Vec<SealingKey>,
     /// The time that running calls have to end when weir stops.
@@ -95,7 +95,7 @@ pub struct Config {
     /// The format and filter of the log.
     pub log: LogPlan,
     /// The policies of all endpoints.
-    pub rules: Arc<Book>,
+    pub rules: Arc<EndpointPolicies>,
     /// The settings of the audit log. Absent: the log only.
     pub audit: Option<AuditPlan>,
     /// The settings of metrics and traces.

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use weir_core::Catalog;
 use weir_core::port::Clock;
-use weir_policy::limit::Limits;
-use weir_policy::rules::Rules;
+use weir_policy::limit::PolicyLimiter;
+use weir_policy::rules::PolicyAuthorizer;
 use weir_store::MemoryCounters;
 
 use crate::admin::Book;
@@ -29,8 +29,8 @@ use walk::Walk;
 /// Answers questions about access to tools.
 pub(crate) struct Explainer {
     config: ArcSwap<Config>,
-    rules: Arc<Rules>,
-    limits: Arc<Limits>,
+    rules: Arc<PolicyAuthorizer>,
+    limits: Arc<PolicyLimiter>,
     clock: Arc<dyn Clock>,
     /// The upstreams' lists. `None` if upstreams are not queried.
     catalog: Option<Arc<Catalog>>,
@@ -42,7 +42,7 @@ impl Explainer {
     /// Creates the explainer of a running weir.
     pub(crate) fn live(
         config: Arc<Config>,
-        (rules, limits): (&Arc<Rules>, &Arc<Limits>),
+        (rules, limits): (&Arc<PolicyAuthorizer>, &Arc<PolicyLimiter>),
         (catalog, book): (&Arc<Catalog>, &Arc<Book>),
         clock: &Arc<dyn Clock>,
     ) -> Self {
@@ -60,8 +60,8 @@ impl Explainer {
     /// tool in question, and that no limit is used up.
     pub(crate) fn supposing(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
-        let limits = Limits::new(crate::limits::rates(&config), clock.clone(), counters);
-        let rules = Arc::new(Rules::new(config.rules.clone()));
+        let limits = PolicyLimiter::new(crate::limits::rates(&config), clock.clone(), counters);
+        let rules = Arc::new(PolicyAuthorizer::new(config.rules.clone()));
         Self {
             config: ArcSwap::new(config),
             rules,

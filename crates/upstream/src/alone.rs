@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use weir_core::reply::ReplyEvent;
 use weir_core::session_notifier::SessionMessage;
 use weir_core::{CapabilityClass, SessionKey};
-use weir_era::hop::{self, Heard};
+use weir_era::upstream_messages::{self, MessageClass};
 use weir_wire::method::Method;
 use weir_wire::{Message, Request, Revision, scan};
 
@@ -81,7 +81,7 @@ impl Alone {
                 let params = told.params.unwrap_or_default();
                 match told.method.known() {
                     Some(Method::Cancelled) => {
-                        if let Some(id) = hop::withdrawn(&params) {
+                        if let Some(id) = upstream_messages::cancelled_request(&params) {
                             self.asking.withdraw(&id);
                         }
                     }
@@ -124,11 +124,11 @@ impl Alone {
 
     fn asked(&mut self, request: &Request) -> Option<Bytes> {
         let Some(session) = self.client.session.get() else {
-            return Some(hop::answer_alone(request));
+            return Some(upstream_messages::answer_outside_call(request));
         };
-        let lifted = match hop::asked(self.client.class, request) {
-            Heard::Ask(lifted) => lifted,
-            Heard::Reply(answer) => return Some(answer),
+        let lifted = match upstream_messages::classify_request(self.client.class, request) {
+            MessageClass::Ask(lifted) => lifted,
+            MessageClass::Reply(answer) => return Some(answer),
             _ => return None,
         };
         let ask = match self.asking.ask(&self.client.site, *lifted, None) {
@@ -145,7 +145,7 @@ impl Alone {
         // The client has no stream on which it could be asked outside of its calls.
         self.asking.withdraw(&request.id);
         drop(unheard);
-        Some(hop::answer_alone(request))
+        Some(upstream_messages::answer_outside_call(request))
     }
 
     /// Notifies the client that a URL elicitation is complete, maybe long after the call that

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use weir_core::budget::ByteReservation;
 use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion};
 use weir_core::reply::ReplyEvent;
-use weir_era::asks::{self, Lifted};
+use weir_era::server_questions::{self, LiftedQuestion};
 use weir_wire::method::Method;
 use weir_wire::{Request, RequestId, Revision};
 
@@ -52,22 +52,22 @@ impl Asking {
     pub(crate) fn ask(
         &mut self,
         site: &Site,
-        lifted: Lifted,
+        lifted: LiftedQuestion,
         shared: Option<Request>,
     ) -> Result<ReplyEvent, Bytes> {
-        let Lifted {
+        let LiftedQuestion {
             id,
             mut question,
-            token,
-            elicitation,
+            progress_token: token,
+            elicitation_id: elicitation,
         } = lifted;
         let bytes = question.params.len();
         let held: usize = self.open.iter().map(|open| open.bytes).sum();
         if self.open.len() >= MOST || held + bytes > MOST_BYTES {
-            return Err(asks::unanswered(&id));
+            return Err(server_questions::no_answer_response(&id));
         }
         let Some(reservation) = site.budgets.messages.try_reserve_of(site.owner(), bytes) else {
-            return Err(asks::unanswered(&id));
+            return Err(server_questions::no_answer_response(&id));
         };
         if shared.is_none() {
             // Copied without the rest of the chunk it was read with.
@@ -114,17 +114,22 @@ impl Asking {
                         if let Some(report) = open
                             .token
                             .as_ref()
-                            .and_then(|token| asks::progress(&params, token))
+                            .and_then(|token| server_questions::progress_with_token(&params, token))
                         {
                             tell(report);
                         }
                     }
                     Poll::Ready(AnswerEvent::Answer(outcome)) => {
-                        tell(asks::response(revision, &open.id, open.method, outcome));
+                        tell(server_questions::response(
+                            revision,
+                            &open.id,
+                            open.method,
+                            outcome,
+                        ));
                         return false;
                     }
                     Poll::Ready(AnswerEvent::NoAnswer) => {
-                        tell(asks::unanswered(&open.id));
+                        tell(server_questions::no_answer_response(&open.id));
                         return false;
                     }
                 }

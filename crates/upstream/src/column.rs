@@ -22,7 +22,7 @@ use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, Repl
 use weir_core::telemetry::instruments;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
-use weir_era::hop::Proof;
+use weir_era::upstream_messages::ResendProof;
 
 use crate::deadline::{self, Limits, PATIENCE};
 use crate::refusal::Refusal;
@@ -137,7 +137,7 @@ impl PayloadSource for PlacedPayload {
 pub(crate) async fn attempts(
     server: &Server,
     outbound: &OutboundCall,
-    used: &mut Vec<Proof>,
+    used: &mut Vec<ResendProof>,
 ) -> Result<Reply, Refusal> {
     loop {
         let refusal = match guarded(server, outbound, used.last().copied()).await {
@@ -147,7 +147,10 @@ pub(crate) async fn attempts(
         let Some(proof) = refusal.proof.filter(|proof| !used.contains(proof)) else {
             return Err(refusal);
         };
-        let labels = [server.site.label(), KeyValue::new("reason", proof.word())];
+        let labels = [
+            server.site.label(),
+            KeyValue::new("reason", proof.metric_label()),
+        ];
         instruments().upstream_retries.add(1, &labels);
         used.push(proof);
     }
@@ -157,7 +160,7 @@ pub(crate) async fn attempts(
 async fn guarded(
     server: &Server,
     outbound: &OutboundCall,
-    again: Option<Proof>,
+    again: Option<ResendProof>,
 ) -> Result<Reply, Refusal> {
     server.breaker.admit(server.site.now()).map_err(|wait| {
         let text = "The upstream has not been reachable for a while: try again later";

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use weir_core::call::TaskMode;
 use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::{Call, CapabilityClass, Failure, FailureKind};
-use weir_era::hop::{Ear, Ending, Tongue};
 use weir_era::tasks;
+use weir_era::upstream_messages::{MessageFilter, ResultType, RevisionDialect};
 use weir_wire::method::Method;
 
 use crate::site::Site;
@@ -15,8 +15,8 @@ use crate::tracks::Tracked;
 /// filter, and the client's capabilities.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    pub(crate) tongue: Tongue,
-    pub(crate) ear: Ear,
+    pub(crate) tongue: RevisionDialect,
+    pub(crate) ear: MessageFilter,
     pub(crate) class: CapabilityClass,
     /// True if the call may go on as a task.
     pub(crate) task: bool,
@@ -32,7 +32,11 @@ pub(crate) struct Listener {
 impl Listener {
     /// Returns the listener for a request of weir's own: its answer is read as one message of any
     /// size.
-    pub(crate) fn for_own_request(tongue: Tongue, ear: Ear, class: CapabilityClass) -> Self {
+    pub(crate) fn for_own_request(
+        tongue: RevisionDialect,
+        ear: MessageFilter,
+        class: CapabilityClass,
+    ) -> Self {
         Self {
             tongue,
             ear,
@@ -46,7 +50,11 @@ impl Listener {
 
     /// True if a call may become a task at a server of this kind. A modern server is informed that
     /// tasks are accepted; an older one gets an explicit request for a task.
-    pub(crate) fn takes_task(tongue: Tongue, call: &Call, declared: CapabilityClass) -> bool {
+    pub(crate) fn takes_task(
+        tongue: RevisionDialect,
+        call: &Call,
+        declared: CapabilityClass,
+    ) -> bool {
         call.method == Method::ToolsCall
             && if tongue.revision().is_modern() {
                 declared.has(CapabilityClass::TASKS)
@@ -68,33 +76,33 @@ pub(crate) fn judge(site: &Site, listener: &Listener, result: Bytes) -> ReplyEnd
     if listener.whole && result.len() > site.hold.per_call() {
         return too_large(site).into();
     }
-    match listener.tongue.ending(&result) {
-        Ending::Complete if listener.task && !listener.tongue.revision().is_modern() => {
+    match listener.tongue.read_result_type(&result) {
+        ResultType::Complete if listener.task && !listener.tongue.revision().is_modern() => {
             tasks::created(&result).map_or_else(
                 || ReplyEnd::Complete(Payload::Whole(result)),
                 ReplyEnd::Task,
             )
         }
-        Ending::Complete => ReplyEnd::Complete(Payload::Whole(result)),
-        Ending::Task if listener.task => ReplyEnd::Task(result),
-        Ending::Task => {
+        ResultType::Complete => ReplyEnd::Complete(Payload::Whole(result)),
+        ResultType::Task if listener.task => ReplyEnd::Task(result),
+        ResultType::Task => {
             let text =
                 "The upstream makes a task of a call whose client did not say that it takes one";
             site.fail(FailureKind::BadAnswer, text).into()
         }
-        Ending::InputRequired if !listener.tongue.goes_on(&result) => {
+        ResultType::InputRequired if !listener.tongue.can_continue(&result) => {
             let text =
                 "The upstream asks for input and says neither which nor how the call goes on";
             site.fail(FailureKind::BadAnswer, text).into()
         }
-        Ending::InputRequired if listener.tongue.may_ask(listener.class, &result) => {
+        ResultType::InputRequired if listener.tongue.may_ask(listener.class, &result) => {
             ReplyEnd::InputRequired(Payload::Whole(result))
         }
-        Ending::InputRequired => {
+        ResultType::InputRequired => {
             let text = "The upstream asks for input that the client did not say it can give";
             site.fail(FailureKind::BadAnswer, text).into()
         }
-        Ending::Unknown => site
+        ResultType::Unknown => site
             .fail(
                 FailureKind::BadAnswer,
                 "The upstream's result is of an unknown type",

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::Failure;
 use weir_core::upstream::{ListKind, ListKinds, ListPage};
-use weir_era::hop::Tongue;
 use weir_era::lower;
+use weir_era::upstream_messages::RevisionDialect;
 use weir_wire::splice::Edits;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{scan, write};
@@ -21,7 +21,7 @@ use crate::site::Site;
 /// The request's own, or `BadAnswer`. A server without the method fails with its -32601.
 pub(crate) fn page(
     site: &Site,
-    tongue: Tongue,
+    tongue: RevisionDialect,
     kind: ListKind,
     outcome: Result<Bytes, Refusal>,
     (drop_bad_mirrors, has_tasks): (bool, bool),
@@ -54,18 +54,18 @@ pub(crate) fn page(
 /// could not be made. To any other server they have no meaning, and they are removed, because a
 /// modern client would drop the tool for them.
 fn has_good_mirrors(site: &Site, drops: bool, tool: &mut Bytes) -> bool {
-    if !scan::contains(tool, b"x-mcp-header") || lower::mirrors(tool).is_ok() {
+    if !scan::contains(tool, b"x-mcp-header") || lower::annotated_headers(tool).is_ok() {
         return true;
     }
     site.dropped("bad_mirror_annotation");
-    *tool = lower::without_mirrors(tool);
+    *tool = lower::without_annotations(tool);
     !drops
 }
 
 /// Marks a tool with its task support in the words of 2025-11-25, in which each tool declares it.
 /// Any call to a server with the tasks extension may become a task, and no call to a server without
 /// tasks (specification 2025-11-25, Tasks, "Tool-Level Negotiation").
-fn marked(tongue: Tongue, has_tasks: bool, tool: &Bytes) -> Bytes {
+fn marked(tongue: RevisionDialect, has_tasks: bool, tool: &Bytes) -> Bytes {
     let edits = match (tongue.revision().is_modern(), has_tasks) {
         (true, true) => Edits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
         (false, true) => return tool.clone(),

@@ -1,7 +1,7 @@
 //! A failed attempt: its failure, and the proof, if any, that the call did not run.
 
 use weir_core::Failure;
-use weir_era::hop::Proof;
+use weir_era::upstream_messages::ResendProof;
 
 /// The failure of an attempt without a reply.
 #[derive(Debug)]
@@ -9,7 +9,7 @@ pub(crate) struct Refusal {
     /// The failure for the client, if the call is not tried again.
     pub(crate) failure: Failure,
     /// The proof that the call may be tried again, if it may.
-    pub(crate) proof: Option<Proof>,
+    pub(crate) proof: Option<ResendProof>,
     /// True if the server was not reached: the breaker counts these.
     pub(crate) unreached: bool,
     /// True if the server was not asked at all: neither a failure nor a sign of life.
@@ -35,7 +35,7 @@ impl Refusal {
     }
 
     /// Adds the proof that the call may be tried again.
-    pub(crate) fn proven(mut self, proof: Option<Proof>) -> Self {
+    pub(crate) fn proven(mut self, proof: Option<ResendProof>) -> Self {
         self.proof = proof;
         self
     }

@@ -15,7 +15,7 @@ use weir_core::port::Fut;
 use weir_core::reply::{NoteKind, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{ListKind, OutboundCall};
-use weir_era::hop::Proof;
+use weir_era::upstream_messages::ResendProof;
 use weir_wire::method::Method;
 
 use crate::begun_reply::begun;
@@ -152,7 +152,7 @@ struct Repeated {
     server: Arc<Server>,
     outbound: Arc<OutboundCall>,
     /// The proofs that earlier attempts were repeated for.
-    used: Vec<Proof>,
+    used: Vec<ResendProof>,
 }
 
 impl Repeated {

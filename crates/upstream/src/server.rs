@@ -15,7 +15,7 @@ use weir_core::upstream::{
     ResourceUpdates, TaskNotifications, Upstream, UpstreamHealth,
 };
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
-use weir_era::hop::Proof;
+use weir_era::upstream_messages::ResendProof;
 
 use crate::breaker::Breaker;
 use crate::column;
@@ -60,7 +60,7 @@ impl Line {
     pub(crate) async fn call(
         &self,
         outbound: &OutboundCall,
-        again: Option<Proof>,
+        again: Option<ResendProof>,
     ) -> Result<Reply, Refusal> {
         match self {
             Self::Http(server) => server.call(outbound, again).await,

@@ -137,7 +137,7 @@ impl Sharing {
     pub fn asks(self) -> CapabilityClass {
         match self {
             Self::Shared => CapabilityClass::BASE,
-            Self::Principal => weir_era::carry::TO_MODERN,
+            Self::Principal => weir_era::capability_forwarding::TO_MODERN,
         }
     }
 }

@@ -22,8 +22,8 @@ use weir_core::session_notifier::SessionNotifier;
 use weir_core::telemetry::{UpstreamMeter, instruments};
 use weir_core::upstream::ListKinds;
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
-use weir_era::hop::{self, Tongue};
-use weir_era::{capabilities, carry};
+use weir_era::upstream_messages::{self, RevisionDialect};
+use weir_era::{capabilities, capability_forwarding};
 use weir_wire::{code, scan};
 
 use crate::factory::Ports;
@@ -155,8 +155,10 @@ impl Site {
     }
 
     /// Returns the part of a client's class that is carried to a server of this dialect.
-    pub(crate) fn carries(&self, tongue: Tongue) -> CapabilityClass {
-        tongue.carries().cut(self.asks.with(carry::EXTENSIONS))
+    pub(crate) fn carries(&self, tongue: RevisionDialect) -> CapabilityClass {
+        tongue
+            .forwarded_class()
+            .cut(self.asks.with(capability_forwarding::EXTENSIONS))
     }
 
     /// Returns the capabilities that the server may use of clients, in any dialect.
@@ -188,7 +190,7 @@ impl Site {
     /// Makes a call's failure of a server's error. An error that demands more capabilities of a
     /// client, or a visit to a page, passes only if the config lets the server ask for that.
     pub(crate) fn refused(&self, error: &Bytes) -> Failure {
-        let failure = hop::failure(error).with_upstream(&self.id);
+        let failure = upstream_messages::failure(error).with_upstream(&self.id);
         let FailureKind::Upstream(said) = failure.kind() else {
             return failure;
         };
@@ -211,7 +213,9 @@ impl Site {
             .as_ref()
             .and_then(|data| Some(&data[scan::find(data, "requiredCapabilities")?]));
         let needed = needed.map(capabilities::class_of).unwrap_or_default();
-        self.asks.with(carry::EXTENSIONS).has(needed)
+        self.asks
+            .with(capability_forwarding::EXTENSIONS)
+            .has(needed)
     }
 
     /// Makes the failure of an attempt that is not made before `wait` has passed. Clients get the

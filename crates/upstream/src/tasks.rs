@@ -13,8 +13,8 @@ use bytes::Bytes;
 use weir_core::reply::{Payload, Reply, ReplyEnd};
 use weir_core::upstream::{CallDeadlines, OutboundCall};
 use weir_core::{Call, Failure, FailureKind, Principal};
-use weir_era::hop::Tongue;
-use weir_era::tasks::{self, Status};
+use weir_era::tasks::{self, TaskStatus};
+use weir_era::upstream_messages::RevisionDialect;
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision, code};
 
@@ -56,7 +56,7 @@ impl Looking {
     async fn state(&self) -> Result<Bytes, Failure> {
         let state = self.ask(Method::TasksGet).await?;
         if self.is_modern() == Some(true) {
-            let tongue = Tongue::new(Revision::MODERN);
+            let tongue = RevisionDialect::new(Revision::MODERN);
             let class = self
                 .outbound
                 .call
@@ -75,22 +75,22 @@ impl Looking {
                 "The upstream's answer about the task has no status",
             )
         };
-        let status = Status::of(&state).ok_or_else(bad)?;
+        let status = TaskStatus::of(&state).ok_or_else(bad)?;
         if status.is_final() {
             self.server.held.forget(&self.key());
             self.server.site.tracks.over(&self.key());
         }
         match status {
-            Status::Cancelled => Ok(tasks::lifted(&state, status)),
-            Status::Completed | Status::Failed => self.outcome(&state).await,
-            Status::InputRequired => {
+            TaskStatus::Cancelled => Ok(tasks::lifted(&state, status)),
+            TaskStatus::Completed | TaskStatus::Failed => self.outcome(&state).await,
+            TaskStatus::InputRequired => {
                 self.questions(
                     &state,
                     self.server.held.take(&self.key(), || self.result())?,
                 )
                 .await
             }
-            Status::Working => match self.server.held.find(&self.key()) {
+            TaskStatus::Working => match self.server.held.find(&self.key()) {
                 Some(held) => self.questions(&state, held).await,
                 None => Ok(tasks::lifted(&state, status)),
             },
@@ -121,12 +121,12 @@ impl Looking {
     /// Returns the state of a task that may wait for its client, with the questions that the server
     /// has sent so far.
     async fn questions(&self, state: &Bytes, held: Arc<held::Held>) -> Result<Bytes, Failure> {
-        if Status::of(state) == Some(Status::InputRequired) {
+        if TaskStatus::of(state) == Some(TaskStatus::InputRequired) {
             held.asked().await;
         }
         let open = held.open();
         if open.is_empty() {
-            return Ok(tasks::lifted(state, Status::Working));
+            return Ok(tasks::lifted(state, TaskStatus::Working));
         }
         Ok(tasks::asking(
             state,
@@ -173,7 +173,7 @@ impl Looking {
         let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS);
         if is_refused && self.is_modern() == Some(false) {
             let state = self.ask(Method::TasksGet).await?;
-            if Status::of(&state).is_some_and(Status::is_final) {
+            if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {
                 return Ok(ACKNOWLEDGED);
             }
         }

@@ -15,7 +15,7 @@ use weir_core::call::TaskMode;
 use weir_core::session_notifier::SessionMessage;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Principal, SessionKey};
-use weir_era::{asks, hop};
+use weir_era::{server_questions, upstream_messages};
 use weir_wire::method::Method;
 use weir_wire::{Message, scan};
 
@@ -121,7 +121,7 @@ impl Tracks {
                 .ok()
         });
         let mut state = self.lock();
-        let Some(id) = hop::addressee(message) else {
+        let Some(id) = upstream_messages::request_of(message) else {
             return false;
         };
         let Some(track) = state.tracks.get_mut(&id) else {
@@ -131,7 +131,10 @@ impl Tracks {
             return true;
         };
         track.last = at;
-        let (client, report) = (track.client, asks::report(params, &track.token));
+        let (client, report) = (
+            track.client,
+            server_questions::progress_params(params, &track.token),
+        );
         if let Some(report) = report.filter(|report| !state.tell(id, report)) {
             // The bells have a lock of their own, and only one lock is held at a time.
             drop(state);
@@ -139,7 +142,7 @@ impl Tracks {
                 .bells
                 .notify(
                     &client,
-                    SessionMessage::Notification(asks::reported(&report)),
+                    SessionMessage::Notification(server_questions::progress_notification(&report)),
                 )
                 .is_err()
             {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use opentelemetry::KeyValue;
-use weir_clean::Document;
+use weir_clean::DocumentKind;
 
 use super::context::CatalogContext;
 use super::tool::{Tool, ToolDraft, sanitize_text};
@@ -67,7 +67,7 @@ fn make(
     let mut tools = Vec::with_capacity(items.len());
     let (mut redefined, mut rejected) = (0, 0);
     for item in items {
-        let (item, _removed) = clean::text(upstream, Document::Definition, item);
+        let (item, _removed) = clean::text(upstream, DocumentKind::Definition, item);
         let draft = match ToolDraft::read(kind, item) {
             Ok(draft) => draft,
             Err(error) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use opentelemetry::KeyValue;
-use weir_clean::Document;
+use weir_clean::DocumentKind;
 
 use super::reply_cleaning::document;
 use super::upstream_label;
@@ -49,7 +49,7 @@ pub(super) struct AnswerSearch {
     secrets: Arc<SecretSearch>,
     action: SecretAction,
     /// The kind of the call's result; absent for data: it is not searched.
-    result: Option<Document>,
+    result: Option<DocumentKind>,
 }
 
 impl AnswerSearch {
@@ -90,18 +90,17 @@ impl AnswerSearch {
                 )
             }
             (ReplyEnd::InputRequired(Payload::Whole(result)), _) => {
-                self.looked_at(Document::ToolResult, result, |result| {
+                self.looked_at(DocumentKind::ToolResult, result, |result| {
                     ReplyEnd::InputRequired(Payload::Whole(result))
                 })
             }
             (ReplyEnd::Parked { id, result }, _) => {
-                self.looked_at(Document::ToolResult, result, |result| ReplyEnd::Parked {
-                    id,
-                    result,
+                self.looked_at(DocumentKind::ToolResult, result, |result| {
+                    ReplyEnd::Parked { id, result }
                 })
             }
             (ReplyEnd::Task(created), _) => {
-                self.looked_at(Document::TaskState, created, ReplyEnd::Task)
+                self.looked_at(DocumentKind::TaskState, created, ReplyEnd::Task)
             }
             (ReplyEnd::Failed(failure), _) => self.failed(*failure),
             (end, _) => (end, 0),
@@ -110,7 +109,7 @@ impl AnswerSearch {
 
     fn looked_at(
         &self,
-        document: Document,
+        document: DocumentKind,
         text: Bytes,
         end: impl FnOnce(Bytes) -> ReplyEnd,
     ) -> (ReplyEnd, u64) {
@@ -132,7 +131,7 @@ impl AnswerSearch {
             let text = error_text(error);
             match self.action {
                 SecretAction::Mask => {
-                    let (masked, count) = self.masked(Document::Error, text);
+                    let (masked, count) = self.masked(DocumentKind::Error, text);
                     found = count;
                     if count > 0 {
                         take_error_text(error, &masked);
@@ -142,7 +141,7 @@ impl AnswerSearch {
                     refused = self
                         .secrets
                         .patterns
-                        .find(Document::Error, &text)
+                        .find(DocumentKind::Error, &text)
                         .map(|found| found.name);
                 }
             }
@@ -165,7 +164,7 @@ impl AnswerSearch {
     }
 
     /// A text with its secrets masked, and their number.
-    pub(super) fn masked(&self, document: Document, text: Bytes) -> (Bytes, u64) {
+    pub(super) fn masked(&self, document: DocumentKind, text: Bytes) -> (Bytes, u64) {
         let Some(masked) = self.secrets.patterns.mask(document, &text) else {
             return (text, 0);
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use weir_clean::{Cleaner, Document};
+use weir_clean::{Cleaner, DocumentKind};
 use weir_wire::method::Method;
 use weir_wire::splice::{Edits, MetaEdits, Sink};
 use weir_wire::splitter::WITHHELD;
@@ -102,14 +102,14 @@ pub(super) fn removed_count_of(bare: &[u8]) -> u64 {
 }
 
 /// The kind of a method's result, if there are texts for readers in it.
-pub(super) fn document(method: Method) -> Option<Document> {
+pub(super) fn document(method: Method) -> Option<DocumentKind> {
     match method {
         Method::ToolsCall
         | Method::TasksGet
         | Method::TasksUpdate
         | Method::TasksCancel
-        | Method::TasksResult => Some(Document::ToolResult),
-        Method::PromptsGet => Some(Document::PromptResult),
+        | Method::TasksResult => Some(DocumentKind::ToolResult),
+        Method::PromptsGet => Some(DocumentKind::PromptResult),
         // Resources are data.
         _ => None,
     }
@@ -120,7 +120,7 @@ pub(super) fn document(method: Method) -> Option<Document> {
 pub(super) struct ReplyCleaning {
     upstream: UpstreamId,
     /// The kind of its result; absent if results are not cleaned.
-    result: Option<Document>,
+    result: Option<DocumentKind>,
 }
 
 impl ReplyCleaning {
@@ -165,21 +165,24 @@ impl ReplyCleaning {
                 )
             }
             (ReplyEnd::InputRequired(Payload::Whole(result)), _) => {
-                let (result, removed) = clean::text(&self.upstream, Document::ToolResult, result);
+                let (result, removed) =
+                    clean::text(&self.upstream, DocumentKind::ToolResult, result);
                 (
                     ReplyEnd::InputRequired(Payload::Whole(result)),
                     RemovedCount::whole(removed),
                 )
             }
             (ReplyEnd::Parked { id, result }, _) => {
-                let (result, removed) = clean::text(&self.upstream, Document::ToolResult, result);
+                let (result, removed) =
+                    clean::text(&self.upstream, DocumentKind::ToolResult, result);
                 (
                     ReplyEnd::Parked { id, result },
                     RemovedCount::whole(removed),
                 )
             }
             (ReplyEnd::Task(created), _) => {
-                let (created, removed) = clean::text(&self.upstream, Document::TaskState, created);
+                let (created, removed) =
+                    clean::text(&self.upstream, DocumentKind::TaskState, created);
                 (ReplyEnd::Task(created), RemovedCount::whole(removed))
             }
             (ReplyEnd::Failed(failure), _) => {
@@ -197,17 +200,17 @@ impl ReplyCleaning {
 
     /// `params` of a notification of the server.
     pub(super) fn notification(&self, params: Bytes) -> Bytes {
-        clean::text(&self.upstream, Document::Notification, params).0
+        clean::text(&self.upstream, DocumentKind::Notification, params).0
     }
 
     /// The state of a task. Its result is cleaned by itself.
     pub(super) fn task_state(&self, state: Bytes) -> Bytes {
-        clean::text(&self.upstream, Document::TaskState, state).0
+        clean::text(&self.upstream, DocumentKind::TaskState, state).0
     }
 
     /// `params` of a question of the server.
     pub(super) fn question(&self, params: Bytes) -> Bytes {
-        clean::text(&self.upstream, Document::Question, params).0
+        clean::text(&self.upstream, DocumentKind::Question, params).0
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
-use weir_clean::Document;
+use weir_clean::DocumentKind;
 use weir_wire::method::Method;
 use weir_wire::{code, scan};
 
@@ -143,10 +143,10 @@ impl ReplyTransform {
             None => state,
         };
         self.message_edits
-            .questions(&self.masked(Document::TaskState, state))
+            .questions(&self.masked(DocumentKind::TaskState, state))
     }
 
-    fn masked(&self, document: Document, text: Bytes) -> Bytes {
+    fn masked(&self, document: DocumentKind, text: Bytes) -> Bytes {
         match &self.secrets {
             Some(search) => search.masked(document, text).0,
             None => text,
@@ -158,7 +158,7 @@ impl ReplyTransform {
         if let Some(cleaning) = &self.cleaning {
             note.params = cleaning.notification(note.params);
         }
-        note.params = self.masked(Document::Notification, note.params);
+        note.params = self.masked(DocumentKind::Notification, note.params);
         if let NoteKind::Log(_) = note.kind {
             note.params = self.message_edits.log(&note.params);
         }
@@ -170,7 +170,7 @@ impl ReplyTransform {
         if let Some(cleaning) = &self.cleaning {
             ask.question.params = cleaning.question(ask.question.params.clone());
         }
-        ask.question.params = self.masked(Document::Question, ask.question.params.clone());
+        ask.question.params = self.masked(DocumentKind::Question, ask.question.params.clone());
         ask.question.params = self
             .message_edits
             .question(ask.question.method, &ask.question.params);

@@ -9,7 +9,7 @@ use weir_core::endpoint::{
 use weir_core::failure::UpstreamError;
 use weir_core::reply::{NoteKind, Payload, PayloadSource, ReplyEvent, ReplyNote, ReplySource};
 use weir_core::schema::{CheckMode, Validation};
-use weir_core::secrets::{Pattern, Patterns, SecretAction, SecretSearch};
+use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, Failure, FailureKind, Reply, ReplyEnd};
 use weir_wire::method::Method;
@@ -246,11 +246,11 @@ async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
 const SECRET: &str = "AKIAIOSFODNN7EXAMPLE";
 
 fn secrets(answers: SecretAction) -> UpstreamRules {
-    let pattern = Pattern {
+    let pattern = SecretPattern {
         name: "key".to_owned(),
         regex: "AKIA[0-9A-Z]{16}".to_owned(),
     };
-    let patterns = Arc::new(Patterns::new(&[pattern]).unwrap());
+    let patterns = Arc::new(SecretPatterns::new(&[pattern]).unwrap());
     let secrets = SecretSearch {
         patterns,
         refuses_arguments: true,

@@ -22,7 +22,7 @@ fn call(params: &str) -> Call {
     }
 }
 
-const SENDER: Sender<'static> = Sender {
+const SENDER: SenderMeta<'static> = SenderMeta {
     revision: Revision::MODERN,
     client_info: br#"{"name":"weir","version":"1"}"#,
     capabilities: b"{}",
@@ -75,7 +75,7 @@ fn r079_a_legacy_call_has_nothing_of_later_revisions() {
 }
 
 #[test]
-fn r137_arguments_chosen_before_go_to_servers_of_2025_06_18_and_later_alone() {
+fn r137_completion_context_is_sent_since_2025_06_18() {
     let given = r#"{"ref":{"type":"ref/prompt","name":"u__p"},"argument":{"name":"a","value":"x"},"context":{"arguments":{"b":"y"}}}"#;
     let call = Call {
         method: Method::CompletionComplete,
@@ -145,7 +145,7 @@ fn known_members_go_on_under_their_exact_names_and_others_byte_for_byte() {
 }
 
 #[test]
-fn of_an_extensions_request_only_the_meta_is_written_anew() {
+fn extension_request_changes_only_its_meta() {
     let given = r#"{"Name":1,"n\u0061me":2,"_meta":{"progressToken":1,"own":2}}"#;
     let params = Params::of(
         &weir_wire::MethodName::new("acme/do"),

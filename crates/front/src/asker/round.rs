@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 use weir_core::call::TaskMode;
 use weir_core::failure::UpstreamError;
 use weir_core::{Call, CallResumption, Failure, FailureKind, Payload, ReplyEnd, UpstreamQuestion};
-use weir_era::{asks, render};
+use weir_era::{render, server_questions};
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, code, scan};
@@ -45,7 +45,9 @@ impl Round {
     /// Takes an answer. An elicitation can express a refusal; sampling and roots cannot.
     pub(super) fn answered(&mut self, key: String, method: Method, outcome: Result<Bytes, Bytes>) {
         match (outcome, method) {
-            (Ok(result), _) => self.answers.push((key, asks::lifted_answer(&result))),
+            (Ok(result), _) => self
+                .answers
+                .push((key, server_questions::lift_answer(&result))),
             (Err(_), Method::ElicitationCreate) => {
                 self.answers
                     .push((key, Bytes::from_static(br#"{"action":"cancel"}"#)));
@@ -132,7 +134,7 @@ impl Asker {
             .questions
             .put(&question, &elicitation, Asking::Round { key, method })
         {
-            Ok(()) if asks::is_by_url(&question.params, method) => {
+            Ok(()) if server_questions::is_by_url(&question.params, method) => {
                 self.elicitations.push((None, elicitation))
             }
             Err((unaskable, Asking::Round { key, .. })) => {

@@ -102,7 +102,7 @@ impl Events {
     }
 
     fn tell(&mut self, note: &ReplyNote) {
-        if let Some(message) = render::note(note, self.asked.token.as_ref()) {
+        if let Some(message) = render::note_notification(note, self.asked.token.as_ref()) {
             self.event(&message);
         }
     }

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use weir_core::failure::UpstreamError;
 use weir_core::{CallResumption, CapabilityClass, Failure, FailureKind, Payload, SessionKey};
-use weir_era::{asks, render};
+use weir_era::{render, server_questions};
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, code};
@@ -28,8 +28,13 @@ impl Asked {
         if error.code != code::URL_ELICITATION_REQUIRED {
             return None;
         }
-        let visits = error.data.as_deref().map(asks::visits).unwrap_or_default();
-        if visits.is_empty() || self.revision.is_modern() && !asks::may_have_questions(self.method)
+        let visits = error
+            .data
+            .as_deref()
+            .map(server_questions::url_elicitations)
+            .unwrap_or_default();
+        if visits.is_empty()
+            || self.revision.is_modern() && !server_questions::may_have_questions(self.method)
         {
             let text = "The server wants a URL visited first, and does not say which";
             return Some(self.failed(&Failure::new(FailureKind::BadAnswer, text)));
@@ -41,14 +46,14 @@ impl Asked {
         })
     }
 
-    fn visit_by_rounds(&self, visits: &[asks::Visit]) -> Ready {
+    fn visit_by_rounds(&self, visits: &[server_questions::UrlElicitation]) -> Ready {
         if !self.class.has(CapabilityClass::ELICITATION_URL) {
             let needed = Bytes::from_static(br#"{"elicitation":{"url":{}}}"#);
             let text = "The server wants a URL visited first: declare `elicitation.url`";
             return self.failed(&Failure::new(FailureKind::MissingCapability(needed), text));
         }
         self.asking(
-            Payload::Whole(asks::visiting(visits)),
+            Payload::Whole(server_questions::url_elicitation_result(visits)),
             Some(CallResumption::Again),
         )
     }
@@ -58,9 +63,9 @@ impl Asked {
         &self,
         (failure, error): (&Failure, &UpstreamError),
         session: SessionKey,
-        visits: &[asks::Visit],
+        visits: &[server_questions::UrlElicitation],
     ) -> Ready {
-        let data = asks::visits_first(visits, |visit| {
+        let data = server_questions::url_elicitations_data(visits, |visit| {
             let theirs = failure.upstream().zip(visit.id.as_deref());
             questions::elicitation(&self.shared, session, theirs)
         });
@@ -75,7 +80,7 @@ impl Asked {
         ))
     }
 
-    fn visit_in_words(&self, said: &str, visits: &[asks::Visit]) -> Ready {
+    fn visit_in_words(&self, said: &str, visits: &[server_questions::UrlElicitation]) -> Ready {
         let mut text = said.to_owned();
         for visit in visits {
             text.push_str(&format!("\n{}: {}", visit.message, visit.url));

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, StatusCode};
 use weir_core::{Authenticated, CapabilityClass};
-use weir_era::session::Session;
+use weir_era::session::LegacySessionRecord;
 use weir_wire::{RequestId, Revision, code};
 
 use crate::answer;
@@ -95,7 +95,7 @@ pub(super) fn alone(
         .map_err(|()| NoSession::Version)?
         .unwrap_or(Revision::V2025_03_26);
     let began = context.shared.ports.clock.wall();
-    let session = Session {
+    let session = LegacySessionRecord {
         revision,
         class: CapabilityClass::BASE,
         level: None,

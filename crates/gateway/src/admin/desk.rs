@@ -10,8 +10,8 @@ use weir_core::live_calls::{LiveCall, LiveCalls};
 use weir_core::port::{AuditLog, CallParking, Clock, OperatorAction};
 use weir_core::{Catalog, ParkedCall};
 use weir_front::Overview;
-use weir_policy::limit::Limits;
-use weir_policy::{Blocked, Credentials};
+use weir_policy::limit::PolicyLimiter;
+use weir_policy::{BlocklistAuthorizer, CredentialVerifier};
 
 use super::book::Book;
 use super::chronicle::Chronicle;
@@ -31,9 +31,9 @@ pub(crate) struct Parts {
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) parking: Arc<dyn CallParking>,
     pub(crate) front: Overview,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) blocked: Arc<Blocked>,
-    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) limits: Arc<PolicyLimiter>,
+    pub(crate) blocked: Arc<BlocklistAuthorizer>,
+    pub(crate) credentials: Arc<CredentialVerifier>,
     pub(crate) chronicle: Chronicle,
     pub(crate) gate: Gate,
     pub(crate) audit: Arc<dyn AuditLog>,
@@ -177,12 +177,12 @@ impl std::fmt::Debug for Desk {
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     wanted: Arc<AtomicBool>,
-    credentials: Arc<Credentials>,
+    credentials: Arc<CredentialVerifier>,
 }
 
 impl Ready {
     /// Returns a readiness that is not set yet.
-    pub(crate) fn new(credentials: Arc<Credentials>) -> Self {
+    pub(crate) fn new(credentials: Arc<CredentialVerifier>) -> Self {
         Self {
             wanted: Arc::default(),
             credentials,

@@ -23,7 +23,7 @@ use sha2::{Digest as _, Sha256};
 use weir_core::EndpointId;
 use weir_core::port::{AuditLog, BorrowedSecret, Clock, Evidence, OperatorAction, Verifier};
 use weir_core::principal::VerifiedIdentity;
-use weir_policy::Credentials;
+use weir_policy::CredentialVerifier;
 
 use super::desk::Desk;
 use super::refused::Refused;
@@ -66,7 +66,7 @@ pub(crate) struct Gate {
     /// `None` after the config switched the listener off: every request is refused until the
     /// listener ends.
     plan: ArcSwap<Option<AdminPlan>>,
-    credentials: Arc<Credentials>,
+    credentials: Arc<CredentialVerifier>,
     clock: Arc<dyn Clock>,
     audit: Arc<dyn AuditLog>,
 }
@@ -90,7 +90,7 @@ enum NoOperator {
 impl Gate {
     pub(crate) fn new(
         plan: Option<AdminPlan>,
-        credentials: Arc<Credentials>,
+        credentials: Arc<CredentialVerifier>,
         (clock, audit): (&Arc<dyn Clock>, &Arc<dyn AuditLog>),
     ) -> Self {
         Self {

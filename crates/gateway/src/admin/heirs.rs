@@ -11,7 +11,7 @@ use weir_core::instant::{rfc3339, unix_millis};
 use weir_core::names::UpstreamId;
 use weir_core::port::{AuditLog, OperatorAction};
 use weir_core::principal::Subject;
-use weir_policy::Blocked;
+use weir_policy::BlocklistAuthorizer;
 
 use super::acts::words;
 use super::book::{Book, Change, Target};
@@ -57,7 +57,7 @@ pub(super) fn notes(book: &Book) -> Vec<Noted> {
 /// is skipped with a log line.
 pub(crate) fn take_up(
     noted: Vec<Noted>,
-    (catalog, blocked): (&Catalog, &Blocked),
+    (catalog, blocked): (&Catalog, &BlocklistAuthorizer),
     (audit, now): (&dyn AuditLog, SystemTime),
 ) -> Arc<Book> {
     let book = Arc::<Book>::default();
@@ -94,7 +94,7 @@ pub(crate) fn take_up(
 fn put_in_force(
     target: &Target,
     change: &Change,
-    (catalog, blocked): (&Catalog, &Blocked),
+    (catalog, blocked): (&Catalog, &BlocklistAuthorizer),
 ) -> bool {
     match target {
         Target::Upstream(id) => catalog.close(

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use weir_policy::audit::Key;
+use weir_policy::audit::AuditKey;
 
 use super::tail::Tail;
 
@@ -38,7 +38,7 @@ impl Journal {
     /// # Errors
     ///
     /// The file cannot be opened, another process writes to it, or it is no file of records.
-    pub(super) fn open(path: &Path, keys: &[Key]) -> io::Result<(Self, Tail)> {
+    pub(super) fn open(path: &Path, keys: &[AuditKey]) -> io::Result<(Self, Tail)> {
         let mut options = OpenOptions::new();
         // The names of callers and tools are for the owner alone.
         options

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_core::port::{DocumentPoster, PostEncoding};
-use weir_policy::audit::Sealed;
+use weir_policy::audit::SealedRecord;
 
 use super::outlet::{BACKLOG, dropped};
 
@@ -31,7 +31,7 @@ const SEVERITY: [(u8, &str); 2] = [(9, "INFO"), (13, "WARN")];
 
 /// The channel to the task that sends.
 #[derive(Clone, Debug)]
-pub(super) struct Exporter(mpsc::Sender<Arc<Sealed>>);
+pub(super) struct Exporter(mpsc::Sender<Arc<SealedRecord>>);
 
 impl Exporter {
     /// Returns an exporter, and the future that sends its records: spawn it as a task. It ends when
@@ -45,7 +45,7 @@ impl Exporter {
     }
 
     /// Offers a record; without room in the queue it is counted and dropped.
-    pub(super) fn offer(&self, sealed: Arc<Sealed>) {
+    pub(super) fn offer(&self, sealed: Arc<SealedRecord>) {
         if self.0.try_send(sealed).is_err() {
             dropped("otlp", 1);
         }
@@ -53,7 +53,7 @@ impl Exporter {
 }
 
 async fn send_all(
-    mut receiver: mpsc::Receiver<Arc<Sealed>>,
+    mut receiver: mpsc::Receiver<Arc<SealedRecord>>,
     post: Arc<dyn DocumentPoster>,
     stop: CancellationToken,
 ) {
@@ -144,7 +144,7 @@ fn refused(body: &[u8]) -> u64 {
 }
 
 /// Returns an `ExportLogsServiceRequest` (opentelemetry-proto, logs/v1) in its JSON encoding.
-fn document(batch: &[Arc<Sealed>]) -> Value {
+fn document(batch: &[Arc<SealedRecord>]) -> Value {
     let records: Vec<Value> = batch.iter().map(|sealed| record(sealed)).collect();
     json!({ "resourceLogs": [{
         "resource": { "attributes": [
@@ -155,7 +155,7 @@ fn document(batch: &[Arc<Sealed>]) -> Value {
     }] })
 }
 
-fn record(sealed: &Sealed) -> Value {
+fn record(sealed: &SealedRecord) -> Value {
     let nanos = sealed
         .time
         .duration_since(UNIX_EPOCH)

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use opentelemetry::KeyValue;
 use weir_core::telemetry::instruments;
-use weir_policy::audit::Sealed;
+use weir_policy::audit::SealedRecord;
 
 use super::journal::Journal;
 use super::otlp::Exporter;
@@ -18,13 +18,13 @@ pub(super) const BACKLOG: usize = 4096;
 /// The sinks of copies, beside the file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outlets {
-    pub(super) stdout: Option<SyncSender<Arc<Sealed>>>,
+    pub(super) stdout: Option<SyncSender<Arc<SealedRecord>>>,
     pub(super) otlp: Option<Exporter>,
 }
 
 impl Outlets {
     /// Offers a record to each sink. A sink without room drops and counts it.
-    pub(super) fn offer(&self, sealed: Sealed) {
+    pub(super) fn offer(&self, sealed: SealedRecord) {
         if self.stdout.is_none() && self.otlp.is_none() {
             return;
         }
@@ -45,14 +45,14 @@ impl Outlets {
 /// # Errors
 ///
 /// Standard output is closed, or the system has no thread.
-pub(super) fn stdout() -> std::io::Result<(SyncSender<Arc<Sealed>>, Worker)> {
+pub(super) fn stdout() -> std::io::Result<(SyncSender<Arc<SealedRecord>>, Worker)> {
     let out = Journal::stdout()?;
     let (sender, receiver) = sync_channel(BACKLOG);
     let worker = Worker::start("audit-stdout", move || pour(&receiver, out))?;
     Ok((sender, worker))
 }
 
-fn pour(receiver: &Receiver<Arc<Sealed>>, mut out: Journal) {
+fn pour(receiver: &Receiver<Arc<SealedRecord>>, mut out: Journal) {
     while let Ok(first) = receiver.recv() {
         let mut count = 1;
         out.push(first.line.as_bytes());

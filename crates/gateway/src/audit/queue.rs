@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use weir_core::telemetry::instruments;
-use weir_policy::audit::{Event, Keeper, NotKept};
+use weir_policy::audit::{AuditEvent, EventKeeper, RecordNotKept};
 
 /// A write that takes longer than this counts as hanging, not as slow.
 const HANGS: Duration = Duration::from_secs(5);
@@ -18,7 +18,7 @@ const DENIED: usize = 2;
 #[derive(Debug)]
 pub(super) enum Message {
     /// An event to write.
-    Event(Event),
+    Event(AuditEvent),
     /// A wake-up: there are new orders.
     Wake,
 }
@@ -153,7 +153,7 @@ impl Queue {
     }
 
     /// Puts an event in, if the channel has room.
-    fn put(&self, event: Event) -> Result<(), NotKept> {
+    fn put(&self, event: AuditEvent) -> Result<(), RecordNotKept> {
         self.queued.fetch_add(1, Ordering::AcqRel);
         match self.sender.try_send(Message::Event(event)) {
             Ok(()) => Ok(()),
@@ -165,25 +165,25 @@ impl Queue {
         }
     }
 
-    fn lose(&self) -> NotKept {
+    fn lose(&self) -> RecordNotKept {
         if self.lost.fetch_add(1, Ordering::AcqRel) == 0 {
             tracing::error!("audit records are lost: they come faster than they can be written");
         }
         instruments()
             .audit_dropped
             .add(1, &[opentelemetry::KeyValue::new("sink", self.sink)]);
-        NotKept
+        RecordNotKept
     }
 
-    fn refuse(&self) -> NotKept {
+    fn refuse(&self) -> RecordNotKept {
         self.promised.fetch_sub(1, Ordering::AcqRel);
         instruments().audit_refused.add(1, &[]);
-        NotKept
+        RecordNotKept
     }
 }
 
-impl Keeper for Queue {
-    fn promise(&self) -> Result<(), NotKept> {
+impl EventKeeper for Queue {
+    fn reserve(&self) -> Result<(), RecordNotKept> {
         self.promised.fetch_add(1, Ordering::AcqRel);
         if self.is_closed() && (!self.flows() || self.taken_places() > self.limit) {
             return Err(self.refuse());
@@ -191,7 +191,7 @@ impl Keeper for Queue {
         Ok(())
     }
 
-    fn fulfil(&self, event: Event) {
+    fn keep_reserved(&self, event: AuditEvent) {
         // A call that was allowed before the audit was switched on has no reserved slot.
         let _ = self
             .promised
@@ -202,7 +202,7 @@ impl Keeper for Queue {
         let _ = self.put(event);
     }
 
-    fn keep(&self, event: Event) -> Result<(), NotKept> {
+    fn keep(&self, event: AuditEvent) -> Result<(), RecordNotKept> {
         let closed = self.is_closed();
         let places = if closed {
             self.taken_places()
@@ -229,23 +229,23 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::time::UNIX_EPOCH;
 
-    use weir_policy::audit::Life;
+    use weir_policy::audit::AuditLifecycle;
 
     use super::*;
 
-    fn event() -> Event {
-        Event::life(UNIX_EPOCH, Life::Changed)
+    fn event() -> AuditEvent {
+        AuditEvent::life(UNIX_EPOCH, AuditLifecycle::Changed)
     }
 
     #[test]
     fn f13_an_open_queue_takes_every_call_and_counts_what_it_loses() {
         let (queue, _receiver) = Queue::new(4, false);
         for _ in 0..100 {
-            queue.promise().unwrap();
+            queue.reserve().unwrap();
         }
         for _ in 0..100 {
             queue.keep(event()).unwrap();
-            queue.fulfil(event());
+            queue.keep_reserved(event());
         }
         let kept = queue.waiting();
         assert!((4..=12).contains(&kept), "{kept}");
@@ -256,28 +256,28 @@ mod tests {
     #[test]
     fn f13_a_closed_queue_loses_nothing_that_it_promised() {
         let (queue, receiver) = Queue::new(4, true);
-        assert!(queue.promise().is_err(), "nothing was ever written");
+        assert!(queue.reserve().is_err(), "nothing was ever written");
         queue.report(true);
-        queue.promise().unwrap();
-        queue.promise().unwrap();
+        queue.reserve().unwrap();
+        queue.reserve().unwrap();
         queue.keep(event()).unwrap();
         queue.keep(event()).unwrap();
         assert!(queue.keep(event()).is_err());
-        assert!(queue.promise().is_err());
+        assert!(queue.reserve().is_err());
         assert_eq!(queue.take_lost(), 1);
-        queue.fulfil(event());
-        queue.fulfil(event());
+        queue.keep_reserved(event());
+        queue.keep_reserved(event());
         assert_eq!((queue.take_lost(), queue.waiting()), (0, 4));
-        assert!(queue.promise().is_err());
+        assert!(queue.reserve().is_err());
         for _ in 0..4 {
             assert!(matches!(receiver.try_recv(), Ok(Message::Event(_))));
             queue.taken();
         }
-        queue.promise().unwrap();
+        queue.reserve().unwrap();
         queue.report(false);
-        assert!(queue.promise().is_err(), "the disk is full");
+        assert!(queue.reserve().is_err(), "the disk is full");
         queue.close(false);
-        queue.promise().unwrap();
+        queue.reserve().unwrap();
     }
 
     #[test]
@@ -285,9 +285,9 @@ mod tests {
         let (mut queue, _receiver) = Queue::new(4, true);
         queue.report(true);
         queue.began = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
-        queue.watched(|| queue.promise().unwrap());
+        queue.watched(|| queue.reserve().unwrap());
         queue.busy_since.store(1000, Ordering::Release);
-        assert!(queue.promise().is_err());
+        assert!(queue.reserve().is_err());
     }
 
     #[test]
@@ -295,8 +295,8 @@ mod tests {
         let (queue, receiver) = Queue::new(4, true);
         queue.report(true);
         drop(receiver);
-        queue.promise().unwrap();
-        queue.fulfil(event());
+        queue.reserve().unwrap();
+        queue.keep_reserved(event());
         assert_eq!((queue.take_lost(), queue.waiting()), (1, 0));
     }
 }

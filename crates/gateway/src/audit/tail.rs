@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use weir_policy::audit::{Head, Key, Life, Link};
+use weir_policy::audit::{AuditKey, AuditLifecycle, ChainHead, ChainLink};
 
 /// The bytes read from the end: more than are ever on their way to the disk.
 const WINDOW: u64 = 16 << 20;
@@ -17,7 +17,7 @@ const FIRST: &[u8] = br#"{"seq":1,"#;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
     /// The last record; the genesis head in a new file.
-    pub(super) head: Head,
+    pub(super) head: ChainHead,
     /// The key that signed it.
     pub(super) key: Option<u8>,
     /// True if the file ends with the record of an orderly stop, or is empty.
@@ -25,14 +25,14 @@ pub(super) struct Tail {
     /// The bytes to write before the next record, so that it begins a line of its own.
     pub(super) seal: Option<&'static [u8]>,
     /// The bytes after the last record that are no record.
-    pub(super) torn: Option<Life>,
+    pub(super) torn: Option<AuditLifecycle>,
 }
 
 impl Tail {
     /// Returns the end of an empty file.
     pub(super) fn empty() -> Self {
         Self {
-            head: Head::genesis(),
+            head: ChainHead::genesis(),
             key: None,
             clean: true,
             seal: None,
@@ -46,7 +46,7 @@ impl Tail {
     /// # Errors
     ///
     /// The file cannot be read, or is no file of records.
-    pub(super) fn read(file: &File, length: u64, keys: &[Key]) -> io::Result<Self> {
+    pub(super) fn read(file: &File, length: u64, keys: &[AuditKey]) -> io::Result<Self> {
         if length == 0 {
             return Ok(Self::empty());
         }
@@ -65,8 +65,8 @@ impl Tail {
                 .iter()
                 .rposition(|b| *b == b'\n')
                 .map_or(0, |at| at + 1);
-            let link =
-                Link::read(&bytes[start..line_end]).filter(|link| link.holds(keys) != Some(false));
+            let link = ChainLink::read(&bytes[start..line_end])
+                .filter(|link| link.has_valid_hash(keys) != Some(false));
             if let Some(link) = link {
                 return Ok(Self::after(&link, &bytes[line_end..end], whole));
             }
@@ -85,7 +85,7 @@ impl Tail {
             return Ok(Self {
                 clean: false,
                 seal,
-                torn: Some(Life::recovered(&bytes[..end])),
+                torn: Some(AuditLifecycle::recovered(&bytes[..end])),
                 ..Self::empty()
             });
         }
@@ -97,9 +97,9 @@ impl Tail {
 
     /// Returns the end after `link`. `rest` begins with the end of the record's line, if there is
     /// one.
-    fn after(link: &Link, rest: &[u8], whole: bool) -> Self {
+    fn after(link: &ChainLink, rest: &[u8], whole: bool) -> Self {
         let seal = if whole { None } else { Some(&b"\n"[..]) };
-        let torn = rest.strip_prefix(b"\n").map(Life::recovered);
+        let torn = rest.strip_prefix(b"\n").map(AuditLifecycle::recovered);
         let clean = torn.is_none() && link.kind == "stopped";
         Self {
             head: link.head.clone(),

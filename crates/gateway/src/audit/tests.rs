@@ -11,8 +11,10 @@ use weir_core::call::RequestName;
 use weir_core::names::EndpointId;
 use weir_core::port::{CallPermission, Evidence, SenderRejection};
 use weir_core::{Call, FailureKind, Principal, authenticate};
-use weir_policy::Open;
-use weir_policy::audit::{Head, Inspector, Key, Seam, Shape, Summary};
+use weir_policy::OpenAccessVerifier;
+use weir_policy::audit::{
+    ArgumentRecording, AuditKey, ChainGap, ChainHead, ChainInspector, ChainSummary,
+};
 use weir_testkit::FakeRandom;
 use weir_wire::Params;
 use weir_wire::method::Method;
@@ -56,7 +58,7 @@ fn plan(path: &Path) -> AuditPlan {
         closed: false,
         sync: Duration::from_millis(100),
         queue: 1024,
-        shape: Shape::default(),
+        shape: ArgumentRecording::default(),
         key: None,
     }
 }
@@ -107,7 +109,7 @@ fn operate(auditing: &Auditing, what: &str) {
 }
 
 /// Verifies the chain over files, in the order given.
-fn inspect(mut inspector: Inspector, files: &[PathBuf]) -> Summary {
+fn inspect(mut inspector: ChainInspector, files: &[PathBuf]) -> ChainSummary {
     for file in files {
         let text = fs::read(file).unwrap();
         inspector.begin_file();
@@ -129,10 +131,10 @@ fn inspect(mut inspector: Inspector, files: &[PathBuf]) -> Summary {
     inspector.finish().unwrap()
 }
 
-fn verified(plan: &AuditPlan) -> Summary {
+fn verified(plan: &AuditPlan) -> ChainSummary {
     let mut files = shelf::aside(path(plan));
     files.push(path(plan).to_owned());
-    inspect(Inspector::default(), &files)
+    inspect(ChainInspector::default(), &files)
 }
 
 /// Returns one member of each record of a file.
@@ -160,7 +162,7 @@ fn call() -> Call {
 async fn anybody() -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    authenticate(&Open, &evidence, ())
+    authenticate(&OpenAccessVerifier, &evidence, ())
         .await
         .unwrap()
         .principal()
@@ -202,7 +204,7 @@ async fn f18_the_chain_goes_on_over_orderly_restarts() {
     }
     let summary = verified(&plan);
     assert_eq!(
-        (summary.first, summary.records, summary.seams),
+        (summary.first, summary.records, summary.gaps),
         (Some(1), 12, Vec::new())
     );
     assert_eq!(
@@ -261,9 +263,9 @@ async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_
             );
             assert!(
                 summary
-                    .seams
+                    .gaps
                     .iter()
-                    .all(|seam| matches!(seam, Seam::Recovered { .. }))
+                    .all(|seam| matches!(seam, ChainGap::Recovered { .. }))
             );
         }
     }
@@ -316,7 +318,7 @@ async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
         keep: 3,
         ..plan.file.unwrap()
     });
-    let mut head: Option<Head> = None;
+    let mut head: Option<ChainHead> = None;
     for _ in 0..12 {
         let auditing = start(&plan).await;
         for _ in 0..4 {
@@ -391,7 +393,7 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     operate(&auditing, "there");
     // The same path with other settings.
     let signed = AuditPlan {
-        key: Some(Key::new(1, [7; 32])),
+        key: Some(AuditKey::new(1, [7; 32])),
         closed: true,
         ..second.clone()
     };
@@ -399,8 +401,8 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     operate(&auditing, "signed");
     auditing.shutdown().await;
     let files = [path(&first).to_owned(), path(&second).to_owned()];
-    let summary = inspect(Inspector::new(vec![Key::new(1, [7; 32])]), &files);
-    assert_eq!((summary.first, summary.seams), (Some(1), Vec::new()));
+    let summary = inspect(ChainInspector::new(vec![AuditKey::new(1, [7; 32])]), &files);
+    assert_eq!((summary.first, summary.gaps), (Some(1), Vec::new()));
     assert!((1..=3).contains(&summary.signed), "{}", summary.signed);
     assert!(told(path(&second), "what").contains(&"signed".to_owned()));
     assert_eq!(
@@ -457,9 +459,9 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
     change(&auditing, Some(&elsewhere));
     auditing.shutdown().await;
     let summary = verified(&elsewhere);
-    let lost = summary.seams.iter().map(|seam| match seam {
-        Seam::Lost { events, .. } => *events,
-        Seam::Recovered { .. } | Seam::Open { .. } => 0,
+    let lost = summary.gaps.iter().map(|seam| match seam {
+        ChainGap::Lost { events, .. } => *events,
+        ChainGap::Recovered { .. } | ChainGap::Open { .. } => 0,
     });
     let calls = told(path(&elsewhere), "kind")
         .iter()
@@ -495,7 +497,7 @@ async fn f18_a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
             .count(),
         through
     );
-    assert_eq!(summary.seams, []);
+    assert_eq!(summary.gaps, []);
 }
 
 #[tokio::test]
@@ -523,13 +525,13 @@ async fn f18_g06_the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_
         ["started", "admin", "predecessor", "stopped"]
     );
     let summary = verified(&plan);
-    assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
+    assert_eq!((summary.records, summary.gaps.as_slice()), (9, &[][..]));
     // A later process continues the file as after any restart, regardless of the head that is left
     // to it.
     let other = Auditing::start(
         Some(&plan),
         Heads {
-            calls: Some(Head::genesis()),
+            calls: Some(ChainHead::genesis()),
             refusals: None,
         },
         Arc::new(SystemClock::new()),
@@ -566,7 +568,7 @@ async fn f18_g06_a_successor_of_which_nothing_came_leaves_the_chain_whole() {
         "one file of the old process"
     );
     let summary = verified(&plan);
-    assert_eq!((summary.records, summary.seams.as_slice()), (11, &[][..]));
+    assert_eq!((summary.records, summary.gaps.as_slice()), (11, &[][..]));
 }
 
 fn refuse(auditing: &Auditing, peer: [u8; 4], principal: Option<&Principal>) {
@@ -618,7 +620,7 @@ async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
     let mut files = shelf::aside(&refusals(&plan));
     assert!(files.len() <= 4, "{files:?}");
     files.push(refusals(&plan));
-    let summary = inspect(Inspector::default(), &files);
+    let summary = inspect(ChainInspector::default(), &files);
     // A minute may end meanwhile.
     assert!((1026..4 * 1030).contains(&summary.head.unwrap().seq));
 }
@@ -706,8 +708,8 @@ async fn f18_g06_the_chain_of_refusals_goes_on_in_the_next_process() {
         told(&files[1], "kind"),
         ["started", "predecessor", "refusals", "stopped"]
     );
-    let summary = inspect(Inspector::default(), &files);
-    assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
+    let summary = inspect(ChainInspector::default(), &files);
+    assert_eq!((summary.records, summary.gaps.as_slice()), (9, &[][..]));
 }
 
 #[tokio::test]

@@ -9,7 +9,9 @@ use opentelemetry::KeyValue;
 use tokio::sync::oneshot;
 use weir_core::port::Clock;
 use weir_core::telemetry::instruments;
-use weir_policy::audit::{Chain, Event, Head, Keeper as _, Life, RefusalCounter};
+use weir_policy::audit::{
+    AuditChain, AuditEvent, AuditLifecycle, ChainHead, EventKeeper as _, RefusalCounter,
+};
 
 use super::journal::Journal;
 use super::outlet::Outlets;
@@ -44,11 +46,11 @@ pub(super) struct Orders {
     pub(super) change: Option<Change>,
     /// Set when another process takes over this path: the file is renamed, and later events here
     /// are a branch in it. The reply is the record after which the other process continues.
-    pub(super) aside: Option<oneshot::Sender<Head>>,
+    pub(super) aside: Option<oneshot::Sender<ChainHead>>,
     /// Set when the previous process has ended, with its last record if it sent one.
-    pub(super) ended_before: Option<Option<Head>>,
+    pub(super) ended_before: Option<Option<ChainHead>>,
     /// Set by the writer at its end: the last record that it kept.
-    pub(super) last: Option<Head>,
+    pub(super) last: Option<ChainHead>,
     pub(super) stop: bool,
 }
 
@@ -103,7 +105,7 @@ pub(super) struct Writer {
     clock: Arc<dyn Clock>,
     plan: AuditPlan,
     journal: Option<Journal>,
-    chain: Chain,
+    chain: AuditChain,
     outlets: Outlets,
     /// The number of records since the last sync; the next field is the time of the oldest of them.
     unsynced: usize,
@@ -125,7 +127,7 @@ impl Writer {
         (queue, orders, role): (Arc<Queue>, Arc<Mutex<Orders>>, Role),
         clock: Arc<dyn Clock>,
         plan: AuditPlan,
-        place: (Place, Option<Head>),
+        place: (Place, Option<ChainHead>),
         outlets: Outlets,
     ) -> Self {
         let (place, left) = place;
@@ -134,7 +136,7 @@ impl Writer {
         if tail == Tail::empty() {
             tail.head = left.unwrap_or(tail.head);
         }
-        let chain = Chain::after(tail.head.clone(), plan.key.clone()).named(role.chain());
+        let chain = AuditChain::after(tail.head.clone(), plan.key.clone()).named(role.chain());
         let rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
         let mut writer = Self {
             queue,
@@ -160,7 +162,7 @@ impl Writer {
             );
             writer.life(torn);
         }
-        writer.life(Life::Started {
+        writer.life(AuditLifecycle::Started {
             version: env!("CARGO_PKG_VERSION"),
             unclean: !tail.clean,
         });
@@ -259,11 +261,11 @@ impl Writer {
         self.denied >= part && self.journal.as_ref().is_some_and(Journal::is_regular)
     }
 
-    fn life(&mut self, life: Life) {
-        self.record(&Event::life(self.clock.wall(), life));
+    fn life(&mut self, life: AuditLifecycle) {
+        self.record(&AuditEvent::life(self.clock.wall(), life));
     }
 
-    fn record(&mut self, event: &Event) {
+    fn record(&mut self, event: &AuditEvent) {
         let sealed = self.chain.seal(event);
         instruments()
             .audit_records
@@ -285,7 +287,7 @@ impl Writer {
     fn lost(&mut self) {
         let events = self.queue.take_lost();
         if events > 0 {
-            self.life(Life::Lost { events });
+            self.life(AuditLifecycle::Lost { events });
         }
     }
 
@@ -363,7 +365,7 @@ impl Writer {
             )
         };
         if let Some(last) = ended_before {
-            self.life(Life::Predecessor { last });
+            self.life(AuditLifecycle::Predecessor { last });
         }
         if let Some(change) = change {
             self.change(change);
@@ -378,9 +380,9 @@ impl Writer {
 
     /// Leaves the path to another process, which continues after the returned record. Later events
     /// here are a branch, in the renamed file.
-    fn step_aside(&mut self) -> Head {
+    fn step_aside(&mut self) -> ChainHead {
         self.count(true);
-        self.life(Life::Left);
+        self.life(AuditLifecycle::Left);
         let left = self.chain.head().clone();
         let path = self.plan.file.as_ref().map(|file| file.path.as_path());
         // After a hand-over that failed the file is renamed already.
@@ -406,7 +408,7 @@ impl Writer {
             outlets,
         }: Change,
     ) {
-        self.life(Life::Changed);
+        self.life(AuditLifecycle::Changed);
         // If this fails, the new file gets the records that the old one lacks.
         let kept = self.attempt(true);
         let place = place.or_else(|| self.found_moved(&plan));
@@ -422,8 +424,8 @@ impl Writer {
             self.settle(tail.unwrap_or_else(Tail::empty), &rest);
         }
         if plan.key != self.plan.key {
-            self.chain =
-                Chain::after(self.chain.head().clone(), plan.key.clone()).named(self.role.chain());
+            self.chain = AuditChain::after(self.chain.head().clone(), plan.key.clone())
+                .named(self.role.chain());
         }
         self.rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
         self.plan = plan;
@@ -498,7 +500,7 @@ impl Writer {
         }
         self.lost();
         self.count(true);
-        self.life(Life::Stopped);
+        self.life(AuditLifecycle::Stopped);
         if let Err(error) = self.attempt(true) {
             let records = self.unsynced;
             tracing::error!(%error, records, "the last audit records could not be written, and are lost");

@@ -8,7 +8,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
-use weir_policy::audit::{Head, Inspector, Key, Link, Seam, Summary, Trouble};
+use weir_policy::audit::{
+    AuditKey, ChainFault, ChainGap, ChainHead, ChainInspector, ChainLink, ChainSummary,
+};
 
 use super::{UNREACHABLE, USAGE, fail};
 use crate::terminal::{self, count};
@@ -36,7 +38,7 @@ pub(super) struct Verify {
     /// A record that must be present, as an earlier run printed it: detects an end that was cut
     /// off, or a log that was rewritten. One for each chain
     #[arg(long, value_name = "[CHAIN:]SEQ:HASH", value_parser = head)]
-    expect: Vec<(String, Head)>,
+    expect: Vec<(String, ChainHead)>,
     /// Require that the files contain the first record of each chain
     #[arg(long)]
     from_start: bool,
@@ -65,7 +67,7 @@ pub(super) fn run(command: Command) -> ExitCode {
             fail(UNREACHABLE, format_args!("{}: {error}", file.display()))
         }
         Err(Stop::Usage(why)) => fail(USAGE, why),
-        Err(Stop::Broken(file, Trouble { line, why })) => {
+        Err(Stop::Broken(file, ChainFault { line, why })) => {
             terminal::line(format_args!("{}:{line}: {why}", file.display()));
             ExitCode::from(BROKEN)
         }
@@ -76,14 +78,14 @@ pub(super) fn run(command: Command) -> ExitCode {
 enum Stop {
     Unreadable(PathBuf, io::Error),
     Usage(&'static str),
-    Broken(PathBuf, Trouble),
+    Broken(PathBuf, ChainFault),
 }
 
 /// The chains of an audit log by name. The chain of the calls has an empty name.
-type Chains = BTreeMap<String, Inspector>;
+type Chains = BTreeMap<String, ChainInspector>;
 
 impl Verify {
-    fn run(self) -> Result<Vec<(String, Summary)>, Stop> {
+    fn run(self) -> Result<Vec<(String, ChainSummary)>, Stop> {
         let Self {
             files,
             expect,
@@ -91,14 +93,14 @@ impl Verify {
             keys,
         } = self;
         // clap must not parse keys: it would repeat an invalid secret in its message.
-        let keys: Vec<Key> = keys
+        let keys: Vec<AuditKey> = keys
             .iter()
             .map(|text| key(text))
             .collect::<Result<_, _>>()
             .map_err(Stop::Usage)?;
         let mut chains = Chains::new();
         for (chain, head) in expect {
-            let inspector = Inspector::new(keys.clone()).expect(head);
+            let inspector = ChainInspector::new(keys.clone()).expect(head);
             if chains.insert(chain, inspector).is_some() {
                 return Err(Stop::Usage("only one record of each chain can be expected"));
             }
@@ -118,7 +120,7 @@ impl Verify {
                 Some(first) if from_start && first != 1 => {
                     let why = format!("it is record {first}: those before it are missing");
                     let file = files.first().cloned().unwrap_or_default();
-                    return Err(Stop::Broken(file, Trouble { line: 1, why }));
+                    return Err(Stop::Broken(file, ChainFault { line: 1, why }));
                 }
                 Some(_) => summaries.push((chain, summary)),
             }
@@ -138,7 +140,7 @@ fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Stop> {
         let line = open(&file).and_then(|mut reader| next(&mut reader));
         let line = line.map_err(|error| Stop::Unreadable(file.clone(), error))?;
         let first = line
-            .and_then(|(line, _)| Link::read(&line))
+            .and_then(|(line, _)| ChainLink::read(&line))
             .map_or(0, |link| link.head.seq);
         numbered.push((first, file));
     }
@@ -146,21 +148,21 @@ fn in_order(files: Vec<PathBuf>) -> Result<Vec<PathBuf>, Stop> {
     Ok(numbered.into_iter().map(|(_, file)| file).collect())
 }
 
-fn walk(chains: &mut Chains, keys: &[Key], file: &Path) -> Result<(), Stop> {
+fn walk(chains: &mut Chains, keys: &[AuditKey], file: &Path) -> Result<(), Stop> {
     let unreadable = |error| Stop::Unreadable(file.to_owned(), error);
     let broken = |trouble| Stop::Broken(file.to_owned(), trouble);
     let mut reader = open(file).map_err(unreadable)?;
-    chains.values_mut().for_each(Inspector::begin_file);
+    chains.values_mut().for_each(ChainInspector::begin_file);
     // A line that is not a record belongs to the chain of the record before it, or else to that of
     // the first one.
     let mut chain = first_chain(file).map_err(unreadable)?;
     let mut before = 0;
     while let Some((line, whole)) = next(&mut reader).map_err(unreadable)? {
-        if let Some(link) = Link::read(&line) {
+        if let Some(link) = ChainLink::read(&line) {
             chain = link.chain.unwrap_or_default();
         }
         if !chains.contains_key(&chain) {
-            let mut inspector = Inspector::new(keys.to_vec());
+            let mut inspector = ChainInspector::new(keys.to_vec());
             inspector.begin_file();
             (0..before).for_each(|_| inspector.skip_line());
             chains.insert(chain.clone(), inspector);
@@ -183,7 +185,7 @@ fn walk(chains: &mut Chains, keys: &[Key], file: &Path) -> Result<(), Stop> {
 fn first_chain(file: &Path) -> io::Result<String> {
     let mut reader = open(file)?;
     while let Some((line, _)) = next(&mut reader)? {
-        if let Some(link) = Link::read(&line) {
+        if let Some(link) = ChainLink::read(&line) {
             return Ok(link.chain.unwrap_or_default());
         }
     }
@@ -208,13 +210,13 @@ fn next(reader: &mut BufReader<File>) -> io::Result<Option<(Vec<u8>, bool)>> {
     Ok(Some((line, whole)))
 }
 
-fn text(chain: &str, summary: &Summary) -> String {
-    let Summary {
+fn text(chain: &str, summary: &ChainSummary) -> String {
+    let ChainSummary {
         first,
         head,
         records,
         signed,
-        seams,
+        gaps: seams,
     } = summary;
     let mut lines = vec![match chain {
         "" => format!("whole: {}", count(*records, "record")),
@@ -233,13 +235,13 @@ fn text(chain: &str, summary: &Summary) -> String {
     }
     for seam in seams {
         lines.push(match seam {
-            Seam::Recovered { seq, bytes } => {
+            ChainGap::Recovered { seq, bytes } => {
                 format!("before record {seq} weir ended suddenly, and {bytes} bytes of records were torn")
             }
-            Seam::Open { seq } => format!(
+            ChainGap::Open { seq } => format!(
                 "after record {seq} another process went on, and the one before has not said how it ended: it may be draining yet"
             ),
-            Seam::Lost { seq, events } => format!("before record {seq}, {events} events were lost for lack of room"),
+            ChainGap::Lost { seq, events } => format!("before record {seq}, {events} events were lost for lack of room"),
         });
     }
     if let Some(head) = head {
@@ -253,26 +255,26 @@ fn text(chain: &str, summary: &Summary) -> String {
     lines.join("\n")
 }
 
-fn head(text: &str) -> Result<(String, Head), String> {
+fn head(text: &str) -> Result<(String, ChainHead), String> {
     let named = || {
         let (chain, head) = text.split_once(':')?;
-        Some((chain.to_owned(), Head::read(head)?))
+        Some((chain.to_owned(), ChainHead::read(head)?))
     };
-    let read = Head::read(text)
+    let read = ChainHead::read(text)
         .map(|head| (String::new(), head))
         .or_else(named);
     read.ok_or_else(|| "write SEQ:HASH, as `weir audit verify` prints it".to_owned())
 }
 
 /// Parses a key. The error never contains the text, which is a secret.
-fn key(text: &str) -> Result<Key, &'static str> {
+fn key(text: &str) -> Result<AuditKey, &'static str> {
     let (id, secret) = text.split_once(':').ok_or("a key is ID:SECRET")?;
     let bytes = BASE64URL_NOPAD
         .decode(secret.as_bytes())
         .or_else(|_| BASE64URL.decode(secret.as_bytes()));
     let secret: Option<[u8; 32]> = bytes.ok().and_then(|bytes| bytes.try_into().ok());
     match (id.parse(), secret) {
-        (Ok(id), Some(secret)) => Ok(Key::new(id, secret)),
+        (Ok(id), Some(secret)) => Ok(AuditKey::new(id, secret)),
         _ => Err("a key is its number, a colon, and 32 bytes of URL-safe base64"),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weir_policy::audit::{Key, Shape};
+use weir_policy::audit::{ArgumentRecording, AuditKey};
 use weir_upstream::HttpSettings;
 
 /// The settings of the audit log.
@@ -22,9 +22,9 @@ pub struct AuditPlan {
     /// The number of records that may wait to be written.
     pub queue: usize,
     /// The form of arguments in records.
-    pub shape: Shape,
+    pub shape: ArgumentRecording,
     /// The key that signs the chain.
-    pub key: Option<Key>,
+    pub key: Option<AuditKey>,
 }
 
 /// A file of records.

@@ -28,7 +28,7 @@ use std::time::Duration;
 use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
 use weir_core::names::{EndpointId, ToolNaming, UpstreamId};
-use weir_policy::rules::{Book, Ruling, Sheet};
+use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyFile};
 
 use super::env::Environment;
 use super::raw::{OrOff, Raw, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time};
@@ -63,7 +63,7 @@ pub(crate) struct Part {
     pub(crate) upstreams: Vec<UpstreamPlan>,
     pub(crate) endpoints: Vec<Endpoint>,
     /// The policies of single endpoints.
-    pub(crate) rulings: Vec<Ruling>,
+    pub(crate) rulings: Vec<EndpointRules>,
     /// The policy and pattern files.
     pub(crate) files: Texts,
     /// The compiled patterns of the pattern files.
@@ -81,9 +81,9 @@ pub(crate) struct Main {
     /// The rights of the included files.
     pub(crate) teams: TeamGrants,
     /// Rules for all endpoints.
-    pub(crate) common: Vec<Sheet>,
+    pub(crate) common: Vec<PolicyFile>,
     /// Rules for single endpoints.
-    pub(crate) rulings: Vec<Ruling>,
+    pub(crate) rulings: Vec<EndpointRules>,
     /// The policy and pattern files.
     pub(crate) files: Texts,
     /// True if the file lists its endpoints.
@@ -181,7 +181,7 @@ pub(crate) fn main(
         log,
         // Set after all files are read.
         names_endpoints: own_endpoints,
-        rules: Arc::new(Book::default()),
+        rules: Arc::new(EndpointPolicies::default()),
         audit,
         telemetry,
         team_files: Vec::new(),

@@ -14,7 +14,7 @@ mod served;
 
 use std::fmt;
 
-use weir_policy::rules::Book;
+use weir_policy::rules::EndpointPolicies;
 
 use super::Config;
 use super::check::Part;
@@ -368,7 +368,8 @@ pub fn weakenings(old: &Config, new: &Config) -> Vec<Weakening> {
 
 /// Returns the protections that the new version of a team's file lost against the old one.
 pub(super) fn team_weakenings(old: &Part, new: &Part) -> Vec<Weakening> {
-    let [before, after] = [old, new].map(|part| Book::new(Vec::new(), part.rulings.clone()));
+    let [before, after] =
+        [old, new].map(|part| EndpointPolicies::new(Vec::new(), part.rulings.clone()));
     let (was, now) = (Served::of(old, &before), Served::of(new, &after));
     let mut all = Vec::new();
     for row in PROTECTIONS {

@@ -5,7 +5,7 @@ use weir_core::catalog::TracedTool;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::ListKind;
 use weir_core::{Endpoint, Principal};
-use weir_policy::rules::{Outcome, Target};
+use weir_policy::rules::{PolicyOutcome, PolicyTarget};
 use weir_upstream::{Authority, Transport};
 
 use super::Effect;
@@ -14,7 +14,7 @@ use super::walk::{Walk, list};
 impl Walk<'_> {
     /// Explains scopes and rules.
     pub(super) fn rules(&mut self, endpoint: &Endpoint, principal: &Principal, tool: &TracedTool) {
-        let target = Target {
+        let target = PolicyTarget {
             kind: ListKind::Tools,
             endpoint: &endpoint.id,
             upstream: &tool.upstream,
@@ -25,7 +25,7 @@ impl Walk<'_> {
             tool: Some(tool.tool()),
         };
         let arguments = self.question.arguments.as_deref().map(str::as_bytes);
-        let opinion = self.explainer.rules.opinion(principal, &target, arguments);
+        let opinion = self.explainer.rules.explain(principal, &target, arguments);
         match &opinion.see {
             Some(outcome) => self.outcome(outcome, "see", Effect::Hides),
             None => self.say(
@@ -45,9 +45,9 @@ impl Walk<'_> {
             );
         }
         // A call needs both `see` and `call`. If `see` is denied, `call` is not evaluated.
-        if let (Some(Outcome::Permitted(_)), Some(outcome)) = (&opinion.see, &opinion.call) {
+        if let (Some(PolicyOutcome::Permitted(_)), Some(outcome)) = (&opinion.see, &opinion.call) {
             self.outcome(outcome, "call", Effect::Refuses);
-            if arguments.is_none() && !matches!(outcome, Outcome::Permitted(_)) {
+            if arguments.is_none() && !matches!(outcome, PolicyOutcome::Permitted(_)) {
                 self.say(
                     "policy",
                     Effect::Notes,
@@ -57,27 +57,27 @@ impl Walk<'_> {
         }
     }
 
-    fn outcome(&mut self, outcome: &Outcome, action: &str, else_: Effect) {
+    fn outcome(&mut self, outcome: &PolicyOutcome, action: &str, else_: Effect) {
         let (effect, text) = match outcome {
-            Outcome::Permitted(rules) => (
+            PolicyOutcome::Permitted(rules) => (
                 Effect::Passes,
                 format!("`{action}` is permitted by {}", list(&**rules)),
             ),
-            Outcome::Unmentioned => (else_, format!("no rule permits `{action}`")),
-            Outcome::Forbidden { rule, reason: None } => {
+            PolicyOutcome::NotPermitted => (else_, format!("no rule permits `{action}`")),
+            PolicyOutcome::Forbidden { rule, reason: None } => {
                 (else_, format!("rule {rule} forbids `{action}`"))
             }
-            Outcome::Forbidden {
+            PolicyOutcome::Forbidden {
                 rule,
                 reason: Some(reason),
             } => (else_, format!("rule {rule} forbids `{action}`: {reason}")),
-            Outcome::Unreadable(why) => (
+            PolicyOutcome::Unreadable(why) => (
                 else_,
                 format!(
                     "a rule about `{action}` looks at the arguments, and they cannot be read: {why}"
                 ),
             ),
-            Outcome::Undecided(why) => (
+            PolicyOutcome::Undecided(why) => (
                 else_,
                 format!("`{action}` cannot be decided, so it is denied: {why}"),
             ),
@@ -94,7 +94,7 @@ impl Walk<'_> {
         let standing = self
             .explainer
             .limits
-            .standing(principal, &endpoint.id, &tool.upstream, &tool.native)
+            .limit_status(principal, &endpoint.id, &tool.upstream, &tool.native)
             .await;
         let mut within = Vec::new();
         for limit in standing {

@@ -118,13 +118,14 @@ impl<'a> Walk<'a> {
     async fn sender(&mut self, endpoint: &Endpoint) -> Option<Principal> {
         let claims = self.question.claims.clone();
         let now = self.explainer.clock.wall();
-        let claimed = match weir_policy::claimed(&self.config.auth, &endpoint.id, claims, now) {
-            Ok(claimed) => claimed,
-            Err(why) => {
-                self.say("sender", Effect::Hides, why);
-                return None;
-            }
-        };
+        let claimed =
+            match weir_policy::claimed_caller(&self.config.auth, &endpoint.id, claims, now) {
+                Ok(claimed) => claimed,
+                Err(why) => {
+                    self.say("sender", Effect::Hides, why);
+                    return None;
+                }
+            };
         let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint.id);
         // Never fails: the claims are accepted as true.
         let principal = authenticate(&claimed, &evidence, ())

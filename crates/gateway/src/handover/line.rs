@@ -22,7 +22,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader as Reader};
 use tokio::task::JoinHandle;
-use weir_policy::audit::Head;
+use weir_policy::audit::ChainHead;
 
 use super::Sealing;
 use super::moving::{SessionState, receive_state};
@@ -59,7 +59,7 @@ pub(crate) struct Will {
 impl Will {
     /// Returns the last audit records, if there are any.
     pub(crate) fn left(&self) -> Heads {
-        let read = |head: &Option<String>| head.as_deref().and_then(Head::read);
+        let read = |head: &Option<String>| head.as_deref().and_then(ChainHead::read);
         Heads {
             calls: read(&self.audit),
             refusals: read(&self.refusals),
@@ -92,7 +92,7 @@ async fn hear_end(line: tokio::net::UnixStream) -> Heads {
         .strip_prefix(ENDED)
         .unwrap_or_default()
         .split(' ')
-        .map(Head::read);
+        .map(ChainHead::read);
     Heads {
         calls: heads.next().flatten(),
         refusals: heads.next().flatten(),

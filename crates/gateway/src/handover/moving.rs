@@ -14,7 +14,7 @@ use weir_core::port::{RecordKind, RecordStore as _, ReplayLog as _, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{HandoverSession, Upstream};
 use weir_front::MovingSessions;
-use weir_policy::audit::Head;
+use weir_policy::audit::ChainHead;
 use weir_store::MemoryBus;
 use weir_upstream::descriptors;
 
@@ -105,7 +105,7 @@ pub(crate) struct LinkToSuccessor(Arc<Link>);
 impl LinkToSuccessor {
     /// Reports the end of this process, with its last audit records.
     pub(super) async fn farewell(self, last: &Heads) {
-        let text = |head: &Option<Head>| head.as_ref().map(ToString::to_string);
+        let text = |head: &Option<ChainHead>| head.as_ref().map(ToString::to_string);
         self.0.send(Message::Ended {
             calls: text(&last.calls),
             refusals: text(&last.refusals),
@@ -247,7 +247,7 @@ impl Receiving {
                 body: Encoded(body),
             } => state.bus.receive(link.id, &topic, body),
             Message::Ended { calls, refusals } => {
-                let read = |head: Option<String>| head.as_deref().and_then(Head::read);
+                let read = |head: Option<String>| head.as_deref().and_then(ChainHead::read);
                 return Some(Heads {
                     calls: read(calls),
                     refusals: read(refusals),

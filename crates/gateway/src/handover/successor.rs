@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
-use weir_policy::audit::Head;
+use weir_policy::audit::ChainHead;
 use weir_upstream::keeper::KeeperProgram;
 
 use super::line::{ENDED, GO, GREETING, PREPARED, SERVING, SERVING_SESSIONS, say};
@@ -186,8 +186,9 @@ impl Successor {
         match self.line {
             ToSuccessor::Link(link) => link.farewell(last).await,
             ToSuccessor::Text(mut line) => {
-                let text =
-                    |head: &Option<Head>| head.as_ref().map_or("-".to_owned(), ToString::to_string);
+                let text = |head: &Option<ChainHead>| {
+                    head.as_ref().map_or("-".to_owned(), ToString::to_string)
+                };
                 let (calls, refusals) = (text(&last.calls), text(&last.refusals));
                 // The successor may be gone already.
                 let _gone = line

@@ -8,9 +8,9 @@ use weir_core::port::{Clock, Random};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, Catalog, HandoverArrival, Router};
-use weir_policy::Blocked;
-use weir_policy::limit::Limits;
-use weir_policy::rules::Rules;
+use weir_policy::BlocklistAuthorizer;
+use weir_policy::limit::PolicyLimiter;
+use weir_policy::rules::PolicyAuthorizer;
 use weir_store::{MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
 use weir_upstream::keeper::Keeper;
 use weir_upstream::{Factory, Identity};
@@ -110,9 +110,9 @@ fn sealer(config: &Config, sealing: &Sealing) -> Sealer {
 /// The policy stack: authentication, authorization, limits, and the audit.
 pub(super) struct Deciders {
     pub(super) clients: Clients,
-    pub(super) limits: Arc<Limits>,
-    pub(super) rules: Arc<Rules>,
-    pub(super) blocked: Arc<Blocked>,
+    pub(super) limits: Arc<PolicyLimiter>,
+    pub(super) rules: Arc<PolicyAuthorizer>,
+    pub(super) blocked: Arc<BlocklistAuthorizer>,
     pub(super) auditing: Arc<Auditing>,
     pub(super) gates: Gates,
 }
@@ -133,14 +133,14 @@ impl Deciders {
         } = base;
         let clients = Clients::start(config.auth.clone(), factory.clone(), (clock, random));
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
-        let limits = Arc::new(Limits::new(
+        let limits = Arc::new(PolicyLimiter::new(
             crate::limits::rates(config),
             clock.clone(),
             counters,
         ));
         limits.start_at_zero();
-        let rules = Arc::new(Rules::new(config.rules.clone()));
-        let blocked = Arc::new(Blocked::new(rules.clone()));
+        let rules = Arc::new(PolicyAuthorizer::new(config.rules.clone()));
+        let blocked = Arc::new(BlocklistAuthorizer::new(rules.clone()));
         let auditing = Arc::new(Auditing::start(
             config.audit.as_ref(),
             left,
@@ -271,7 +271,7 @@ impl Inside {
     /// Applies the config's rules, and notifies the clients whose lists change.
     pub(super) fn rule(&self, config: &Config) {
         let rules = &self.deciders.rules;
-        if *rules.book() != *config.rules {
+        if *rules.policies() != *config.rules {
             rules.replace(config.rules.clone());
             self.catalog.announce_rule_change();
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use weir_policy::audit::Head;
+use weir_policy::audit::ChainHead;
 
 use super::Weir;
 use super::inside::Kept;
@@ -34,7 +34,7 @@ impl Weir {
     pub(crate) async fn make_room(&self) -> Will {
         let changes = self.open.desk.leave();
         let audit = self.inside.deciders.auditing.step_aside().await;
-        let text = |head: Option<Head>| head.map(|head| head.to_string());
+        let text = |head: Option<ChainHead>| head.map(|head| head.to_string());
         Will {
             audit: text(audit.calls),
             refusals: text(audit.refusals),

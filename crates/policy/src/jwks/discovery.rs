@@ -9,14 +9,14 @@ use serde_json::Value;
 use url::Url;
 use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
 
-use crate::strict;
+use crate::strict_json;
 
 /// The largest metadata that is read.
 const LARGEST: usize = 64 << 10;
 
 /// The location of keys, and the source of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct KeysLocation {
     pub(super) url: String,
     pub(super) named_by: UrlSource,
 }
@@ -29,9 +29,9 @@ pub(super) async fn find(
     fetch: &dyn DocumentFetcher,
     issuer: &str,
     within: Duration,
-) -> Result<Place, String> {
+) -> Result<KeysLocation, String> {
     let mut why = "its name is no URL".to_owned();
-    for url in places(issuer) {
+    for url in metadata_urls(issuer) {
         let ask = FetchRequest {
             url: &url,
             form: None,
@@ -54,7 +54,7 @@ pub(super) async fn find(
 }
 
 /// The URLs that metadata may have, in the order of trial.
-fn places(issuer: &str) -> Vec<String> {
+fn metadata_urls(issuer: &str) -> Vec<String> {
     let Ok(url) = Url::parse(issuer) else {
         return Vec::new();
     };
@@ -77,8 +77,8 @@ fn places(issuer: &str) -> Vec<String> {
 
 /// The location of the keys from metadata that is the issuer's own: it must name itself, character
 /// by character (RFC 8414, 3.3).
-fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
-    let metadata = strict::object(text).ok_or("is no JSON object")?;
+fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, &'static str> {
+    let metadata = strict_json::parse_object(text).ok_or("is no JSON object")?;
     if metadata.get("issuer").and_then(Value::as_str) != Some(issuer) {
         return Err("is the metadata of another issuer");
     }
@@ -103,7 +103,7 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
     } else {
         UrlSource::Outsider
     };
-    Ok(Place {
+    Ok(KeysLocation {
         url: keys.to_owned(),
         named_by,
     })
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn r257_every_place_of_metadata_is_tried_in_order() {
         assert_eq!(
-            places("https://id.example.com"),
+            metadata_urls("https://id.example.com"),
             [
                 "https://id.example.com/.well-known/oauth-authorization-server",
                 "https://id.example.com/.well-known/openid-configuration",
@@ -128,9 +128,9 @@ mod tests {
             "https://id.example.com:8443/.well-known/openid-configuration/a/b",
             "https://id.example.com:8443/a/b/.well-known/openid-configuration",
         ];
-        assert_eq!(places("https://id.example.com:8443/a/b"), with_path);
-        assert_eq!(places("https://id.example.com:8443/a/b/"), with_path);
-        assert!(places("nonsense").is_empty());
+        assert_eq!(metadata_urls("https://id.example.com:8443/a/b"), with_path);
+        assert_eq!(metadata_urls("https://id.example.com:8443/a/b/"), with_path);
+        assert!(metadata_urls("nonsense").is_empty());
     }
 
     #[test]

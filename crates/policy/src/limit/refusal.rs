@@ -8,11 +8,11 @@ use opentelemetry::KeyValue;
 use weir_core::failure::{Failure, FailureKind, LimitReached};
 use weir_core::telemetry::instruments;
 
-use super::rules::Rate;
+use super::settings::Rate;
 
 /// The unit that a rate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum RateUnit {
     Requests,
     Calls,
     Tool,
@@ -20,13 +20,13 @@ pub(super) enum What {
 }
 
 /// The rate is exceeded; a retry after `wait` will pass.
-pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: What, wait: Duration) -> Failure {
+pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: RateUnit, wait: Duration) -> Failure {
     count(name, "refused");
     let counted = match what {
-        What::Requests => "requests",
-        What::Calls => "calls (by their cost)",
-        What::Tool => "calls of such tools",
-        What::Upstream => "calls (by their cost) of this server",
+        RateUnit::Requests => "requests",
+        RateUnit::Calls => "calls (by their cost)",
+        RateUnit::Tool => "calls of such tools",
+        RateUnit::Upstream => "calls (by their cost) of this server",
     };
     let (most, burst) = (rate.count, rate.burst);
     let (per, wait_text) = (span(rate.per), span(wait));
@@ -54,7 +54,7 @@ pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
     let limited = LimitReached {
         policy: name.clone(),
         limit: most,
-        window: super::daily::DAY,
+        window: super::daily_quota::DAY,
         quota: true,
     };
     Failure::new(FailureKind::Limit, text)

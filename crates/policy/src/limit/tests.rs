@@ -12,19 +12,19 @@ use super::*;
 
 /// Counters that can fail.
 #[derive(Default)]
-struct Counting {
+struct FailingCounters {
     values: Mutex<std::collections::HashMap<String, u64>>,
     broken: Mutex<bool>,
 }
 
-impl SharedCounters for Counting {
+impl SharedCounters for FailingCounters {
     fn add<'a>(
         &'a self,
         name: &'a str,
         amount: u64,
         ttl: Duration,
     ) -> Fut<'a, Result<u64, StoreError>> {
-        assert!(!ttl.is_zero() && ttl <= daily::DAY, "{ttl:?}");
+        assert!(!ttl.is_zero() && ttl <= daily_quota::DAY, "{ttl:?}");
         let result = if *self.broken.lock().unwrap() {
             Err(StoreError("out of order".to_owned()))
         } else {
@@ -38,18 +38,18 @@ impl SharedCounters for Counting {
 }
 
 /// A limiter with its ports.
-struct World {
-    limits: Limits,
+struct LimiterFixture {
+    limits: PolicyLimiter,
     clock: FakeClock,
-    counters: Arc<Counting>,
+    counters: Arc<FailingCounters>,
     endpoint: EndpointId,
     upstream: UpstreamId,
 }
 
-impl World {
-    fn new(rates: Rates) -> Self {
-        let (clock, counters) = (FakeClock::new(), Arc::<Counting>::default());
-        let limits = Limits::new(rates, Arc::new(clock.clone()), counters.clone());
+impl LimiterFixture {
+    fn new(rates: LimitSettings) -> Self {
+        let (clock, counters) = (FakeClock::new(), Arc::<FailingCounters>::default());
+        let limits = PolicyLimiter::new(rates, Arc::new(clock.clone()), counters.clone());
         let upstream = UpstreamId::new("files").unwrap();
         Self {
             limits,
@@ -68,7 +68,7 @@ impl World {
         let Self {
             endpoint, upstream, ..
         } = self;
-        match self.limits.admit(Errand {
+        match self.limits.admit(LimitedCall {
             principal,
             endpoint,
             upstream,
@@ -98,8 +98,8 @@ impl World {
 }
 
 async fn principal(change: impl FnOnce(&mut Subject), name: &str) -> Principal {
-    struct Fixed(VerifiedIdentity);
-    impl Verifier for Fixed {
+    struct FixedIdentityVerifier(VerifiedIdentity);
+    impl Verifier for FixedIdentityVerifier {
         fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
             Box::pin(std::future::ready(Ok(self.0.clone())))
         }
@@ -113,7 +113,7 @@ async fn principal(change: impl FnOnce(&mut Subject), name: &str) -> Principal {
     };
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint);
-    weir_core::authenticate(&Fixed(identity), &evidence, ())
+    weir_core::authenticate(&FixedIdentityVerifier(identity), &evidence, ())
         .await
         .unwrap()
         .principal()
@@ -124,9 +124,9 @@ async fn somebody(name: &str) -> Principal {
     principal(|_| (), name).await
 }
 
-fn limit(name: &str, burst: u32) -> Limit {
+fn limit(name: &str, burst: u32) -> RateLimit {
     let some = |number| NonZeroU32::new(number).unwrap();
-    Limit::new(
+    RateLimit::new(
         name,
         Some(Rate {
             count: some(1),
@@ -137,11 +137,11 @@ fn limit(name: &str, burst: u32) -> Limit {
     )
 }
 
-fn daily(name: &str, most: u64) -> Limit {
-    Limit::new(name, None, Some(most))
+fn daily(name: &str, most: u64) -> RateLimit {
+    RateLimit::new(name, None, Some(most))
 }
 
-fn tool(pattern: &str, limit: Limit, cost: u32) -> ToolLimit {
+fn tool(pattern: &str, limit: RateLimit, cost: u32) -> ToolLimit {
     let pattern = ToolPattern::new(pattern).unwrap();
     ToolLimit {
         pattern,
@@ -153,9 +153,9 @@ fn tool(pattern: &str, limit: Limit, cost: u32) -> ToolLimit {
 
 #[tokio::test]
 async fn f01_one_principals_flood_takes_nothing_from_another() {
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 7)),
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let (one, other) = (somebody("one").await, somebody("other").await);
     assert_eq!(world.requests(&one, "/mcp"), 7);
@@ -186,7 +186,7 @@ async fn f01_one_principals_flood_takes_nothing_from_another() {
 
 #[tokio::test]
 async fn the_most_particular_limit_holds_for_a_principal() {
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 10)),
         endpoints: [(EndpointId::new("/few"), limit("endpoint:/few", 5))].into(),
         groups: vec![
@@ -194,7 +194,7 @@ async fn the_most_particular_limit_holds_for_a_principal() {
             ("all".into(), limit("group:all", 50)),
         ],
         clients: [("robot".into(), limit("client:robot", 2))].into(),
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let plain = somebody("plain").await;
     assert_eq!(
@@ -227,14 +227,14 @@ async fn the_most_particular_limit_holds_for_a_principal() {
 
 #[tokio::test]
 async fn the_anonymous_principal_is_everybody_and_under_no_limit_of_one() {
-    let concurrency = Concurrency {
+    let concurrency = ConcurrencyLimits {
         principal: 1,
-        ..Concurrency::default()
+        ..ConcurrencyLimits::default()
     };
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 1)),
         concurrency,
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let nobody = somebody("").await;
     assert_eq!(world.requests(&nobody, "/mcp"), 100);
@@ -250,10 +250,10 @@ async fn the_anonymous_principal_is_everybody_and_under_no_limit_of_one() {
 #[tokio::test]
 async fn calls_are_weighed_by_their_cost_whatever_request_they_came_with() {
     let tools = vec![tool("files/dear_*", daily("tool:dear", u64::MAX), 4)];
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 10)),
         tools,
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let one = somebody("one").await;
     assert_eq!(world.calls(&one, "dear_search").await, 2);
@@ -285,9 +285,9 @@ async fn tools_have_a_budget_for_each_principal_or_one_for_all() {
         shared,
         tool("*/*", limit("tool:*/*", 9), 1),
     ];
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         tools,
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let (one, other) = (somebody("one").await, somebody("other").await);
     assert_eq!(
@@ -323,10 +323,10 @@ async fn an_upstreams_limit_is_shared_and_its_refusal_names_it() {
         limit("upstream:files", 5),
     )]
     .into();
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 3)),
         upstreams,
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let (one, other) = (somebody("one").await, somebody("other").await);
     assert_eq!(
@@ -342,11 +342,11 @@ async fn an_upstreams_limit_is_shared_and_its_refusal_names_it() {
 
 #[tokio::test]
 async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
-    let rates = Rates {
+    let rates = LimitSettings {
         principal: Some(daily("principal", 5)),
-        ..Rates::default()
+        ..LimitSettings::default()
     };
-    let world = World::new(rates.clone());
+    let world = LimiterFixture::new(rates.clone());
     let (one, other) = (somebody("one").await, somebody("other").await);
     // The fake clock begins at midnight.
     world.clock.advance(Duration::from_secs(86_399));
@@ -371,17 +371,17 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
 }
 
 #[tokio::test]
-async fn f09_what_cannot_be_counted_goes_or_not_as_the_operator_says() {
-    for (uncounted, admitted) in [(Uncounted::Allowed, 100), (Uncounted::Refused, 0)] {
-        let world = World::new(Rates {
+async fn f09_uncountable_quota_follows_the_setting() {
+    for (uncounted, admitted) in [(UncountedQuota::Allowed, 100), (UncountedQuota::Refused, 0)] {
+        let world = LimiterFixture::new(LimitSettings {
             principal: Some(daily("principal", 5)),
             uncounted,
-            ..Rates::default()
+            ..LimitSettings::default()
         });
         *world.counters.broken.lock().unwrap() = true;
         let one = somebody("one").await;
         assert_eq!(world.calls(&one, "a").await, admitted);
-        if uncounted == Uncounted::Refused {
+        if uncounted == UncountedQuota::Refused {
             let refused = world.call(&one, "a").await.unwrap_err();
             assert_eq!(
                 (refused.kind(), refused.retry_delay()),
@@ -393,9 +393,9 @@ async fn f09_what_cannot_be_counted_goes_or_not_as_the_operator_says() {
 
 #[test]
 fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         address: Some(limit("address", 2)),
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let arrive = |address: &str| world.limits.admit_address(address.parse().unwrap()).is_ok();
     assert!(arrive("203.0.113.1") && arrive("::ffff:203.0.113.2") && !arrive("203.0.113.3"));
@@ -409,16 +409,16 @@ fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
 
 #[test]
 fn f02_a_million_addresses_fill_the_table_and_no_more() {
-    let rates = Rates {
+    let rates = LimitSettings {
         address: Some(limit("address", 1)),
-        ..Rates::default()
+        ..LimitSettings::default()
     };
     let clock = FakeClock::new();
-    let limits = Limits::sized(
+    let limits = PolicyLimiter::sized(
         rates,
         (1000, 1000),
         Arc::new(clock),
-        Arc::<Counting>::default(),
+        Arc::<FailingCounters>::default(),
     );
     for number in 0..1_000_000u128 {
         limits
@@ -430,13 +430,13 @@ fn f02_a_million_addresses_fill_the_table_and_no_more() {
 
 #[tokio::test]
 async fn a_reload_keeps_what_was_counted_under_limits_that_stay() {
-    let rates = |burst| Rates {
+    let rates = |burst| LimitSettings {
         address: Some(limit("address", 2)),
         principal: Some(limit("principal", 5)),
         endpoints: [(EndpointId::new("/other"), limit("endpoint:/other", burst))].into(),
-        ..Rates::default()
+        ..LimitSettings::default()
     };
-    let world = World::new(rates(5));
+    let world = LimiterFixture::new(rates(5));
     let one = somebody("one").await;
     assert_eq!(
         (world.requests(&one, "/mcp"), world.requests(&one, "/other")),
@@ -448,24 +448,24 @@ async fn a_reload_keeps_what_was_counted_under_limits_that_stay() {
         (0, 6),
         "other numbers begin anew"
     );
-    world.limits.replace(Rates::default());
+    world.limits.replace(LimitSettings::default());
     assert_eq!(world.requests(&one, "/mcp"), 100);
     world.limits.replace(rates(6));
     assert_eq!(world.requests(&one, "/mcp"), 0);
 }
 
-fn few(principal: usize, upstream: usize, queue: usize) -> World {
+fn few(principal: usize, upstream: usize, queue: usize) -> LimiterFixture {
     let upstreams = [(UpstreamId::new("files").unwrap(), upstream)].into();
-    let concurrency = Concurrency {
+    let concurrency = ConcurrencyLimits {
         principal,
         upstreams,
         queue,
         upstream_queue: queue,
         wait: Duration::from_secs(2),
     };
-    World::new(Rates {
+    LimiterFixture::new(LimitSettings {
         concurrency,
-        ..Rates::default()
+        ..LimitSettings::default()
     })
 }
 
@@ -497,7 +497,7 @@ async fn r282_calls_of_a_principal_wait_for_each_other_and_not_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f12_whoever_floods_an_upstream_waits_for_the_others() {
+async fn f12_flooding_principal_does_not_delay_others() {
     let world = few(100, 1, 64);
     let (flood, other) = (somebody("flood").await, somebody("other").await);
     let held = world.call(&flood, "a").await.unwrap();
@@ -547,19 +547,19 @@ fn at_once<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Optio
 }
 
 #[tokio::test]
-async fn how_limits_stand_is_told_exactly_and_takes_nothing() {
-    let rates = Rates {
+async fn limit_status_is_exact_and_charges_no_budget() {
+    let rates = LimitSettings {
         principal: Some(limit("own", 8)),
         tools: vec![tool("files/dear", limit("dear", 2), 3)],
         upstreams: [(UpstreamId::new("files").unwrap(), daily("files", 30))].into(),
-        ..Rates::default()
+        ..LimitSettings::default()
     };
-    let world = World::new(rates);
+    let world = LimiterFixture::new(rates);
     let alice = somebody("alice").await;
     let refusals = async |native: &str| {
         let told = world
             .limits
-            .standing(&alice, &world.endpoint, &world.upstream, native)
+            .limit_status(&alice, &world.endpoint, &world.upstream, native)
             .await;
         told.into_iter()
             .filter(|limit| limit.refuses.is_some())

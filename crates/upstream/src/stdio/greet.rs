@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
-use weir_era::hop::{self, Found, Tongue, judge_probe};
-use weir_era::{carry, lower};
+use weir_era::upstream_messages::{self, ProbeOutcome, RevisionDialect, judge_probe};
+use weir_era::{capability_forwarding, lower};
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
@@ -21,7 +21,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// The dialect and description of a child that is ready.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeted {
-    pub(crate) tongue: Tongue,
+    pub(crate) tongue: RevisionDialect,
     pub(crate) about: ServerDescription,
 }
 
@@ -66,7 +66,7 @@ pub(crate) async fn greet(
         }
         Protocol::Modern => match answer(pipe, discover(pipe).await?).await? {
             Ok(result) => match judge_probe(Some(&Ok(result))) {
-                Found::Modern(found) => Ok(modern(found.revision, found.about)),
+                ProbeOutcome::Modern(found) => Ok(modern(found.revision, found.about)),
                 _ => Ok(modern(Revision::MODERN, None)),
             },
             Err(_) => Ok(modern(Revision::MODERN, None)),
@@ -94,7 +94,7 @@ async fn both(pipe: &Arc<Pipe>, mut asked: Ticket, clients: &Clients) -> Result<
             None => Err(Rude::EndedOnProbe),
             Some(outcome) => match judge_probe(Some(&outcome)) {
                 // The probe was refused, so `initialize` decides.
-                Found::Legacy(_) => Ok(initialized.await?),
+                ProbeOutcome::Legacy(_) => Ok(initialized.await?),
                 found => settle(pipe, found, clients).await,
             },
         },
@@ -104,7 +104,7 @@ async fn both(pipe: &Arc<Pipe>, mut asked: Ticket, clients: &Clients) -> Result<
             Err(_) => {
                 let outcome = answer(pipe, asked).await?;
                 match judge_probe(Some(&outcome)) {
-                    Found::Legacy(_) => Err(foreign(pipe, "nothing that weir speaks").into()),
+                    ProbeOutcome::Legacy(_) => Err(foreign(pipe, "nothing that weir speaks").into()),
                     found => settle(pipe, found, clients).await,
                 }
             }
@@ -112,11 +112,11 @@ async fn both(pipe: &Arc<Pipe>, mut asked: Ticket, clients: &Clients) -> Result<
     }
 }
 
-async fn settle(pipe: &Arc<Pipe>, found: Found, clients: &Clients) -> Result<Greeted, Rude> {
+async fn settle(pipe: &Arc<Pipe>, found: ProbeOutcome, clients: &Clients) -> Result<Greeted, Rude> {
     match found {
-        Found::Modern(found) => Ok(modern(found.revision, found.about)),
-        Found::Legacy(offered) => Ok(initialize(pipe, offered, clients).await?),
-        Found::Foreign(versions) => {
+        ProbeOutcome::Modern(found) => Ok(modern(found.revision, found.about)),
+        ProbeOutcome::Legacy(offered) => Ok(initialize(pipe, offered, clients).await?),
+        ProbeOutcome::NoCommonRevision(versions) => {
             let list: String = versions.join(", ").chars().take(200).collect();
             Err(foreign(pipe, &list).into())
         }
@@ -137,7 +137,7 @@ fn modern(revision: Revision, about: Option<ServerDescription>) -> Greeted {
         ..ServerDescription::default()
     });
     Greeted {
-        tongue: Tongue::new(revision),
+        tongue: RevisionDialect::new(revision),
         about,
     }
 }
@@ -147,7 +147,7 @@ async fn discover(pipe: &Arc<Pipe>) -> Result<Ticket, Failure> {
     let who = (CapabilityClass::BASE, &pipe.site.client_info[..]);
     pipe.request(
         id,
-        Tongue::new(Revision::MODERN).request(id, Method::Discover, &[], who),
+        RevisionDialect::new(Revision::MODERN).request(id, Method::Discover, &[], who),
         Purpose::Handshake,
     )
     .await
@@ -159,13 +159,13 @@ async fn initialize(
     clients: &Clients,
 ) -> Result<Greeted, Rude> {
     let id = pipe.site.next_id();
-    let capabilities = carry::to_legacy(clients.class, clients.session.is_some());
+    let capabilities = capability_forwarding::to_legacy(clients.class, clients.session.is_some());
     let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
     let asked = pipe.request(id, body, Purpose::Handshake).await?;
     let result = match answer(pipe, asked).await? {
         Ok(result) => result,
         Err(error) => {
-            let refused = hop::failure(&error);
+            let refused = upstream_messages::failure(&error);
             let text = "The upstream refused to be initialized";
             return Err(Rude::Refused(
                 pipe.site
@@ -174,7 +174,7 @@ async fn initialize(
             ));
         }
     };
-    let (revision, about) = hop::initialized(&result);
+    let (revision, about) = upstream_messages::read_initialize_result(&result);
     let Some(revision) = revision else {
         return Err(Rude::Refused(foreign(pipe, "another than the one offered")));
     };
@@ -183,7 +183,7 @@ async fn initialize(
         None,
     ));
     Ok(Greeted {
-        tongue: Tongue::new(revision),
+        tongue: RevisionDialect::new(revision),
         about,
     })
 }

@@ -37,8 +37,8 @@ use weir_core::upstream::{
     ClientSessionChange, ListWatch, OutboundCall, ResourceUpdates, TaskNotifications,
 };
 use weir_core::{Call, CapabilityClass, Failure, SessionKey};
-use weir_era::hop::Proof;
-use weir_era::{asks, lower};
+use weir_era::upstream_messages::ResendProof;
+use weir_era::{lower, server_questions};
 use weir_wire::LogLevel;
 use weir_wire::method::Method;
 
@@ -185,7 +185,8 @@ impl StdioServer {
 
     /// Returns a child for a call, with the turn to be asked if it takes one.
     async fn take(self: &Arc<Self>, key: Key, outbound: &OutboundCall) -> Result<Taken, Refusal> {
-        let may_be_asked = key.class != CapabilityClass::BASE && asks::may_ask_in(&outbound.call);
+        let may_be_asked =
+            key.class != CapabilityClass::BASE && server_questions::may_ask_in(&outbound.call);
         if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
             return Ok((
                 self.running(&self.slots, &key, key.clients(outbound))
@@ -480,5 +481,5 @@ fn alive(slot: &Slot<Running>) -> Option<Arc<Running>> {
 
 /// Makes the refusal of a process that ended before the request was given to it.
 fn not_sent(failure: Failure) -> Refusal {
-    Refusal::new(failure).proven(Some(Proof::NotSent))
+    Refusal::new(failure).proven(Some(ResendProof::NotSent))
 }

@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout};
 use weir_core::CapabilityClass;
 use weir_core::upstream::HandoverSession;
-use weir_era::hop::{self, Tongue};
+use weir_era::upstream_messages::{self, RevisionDialect};
 use weir_wire::{LogLevel, Revision};
 
 use super::child::Child;
@@ -95,7 +95,8 @@ impl StdioServer {
         pipe.set_given();
         let (first, several) = pipe.principals();
         let tongue = running.greeted.tongue;
-        let initialized = hop::initialize_result(tongue.revision(), &running.greeted.about);
+        let initialized =
+            upstream_messages::initialize_result(tongue.revision(), &running.greeted.about);
         let described = ExportedChild {
             owner: ExportedOwner::of(key.principal.as_ref()),
             class: key.class.bits(),
@@ -183,9 +184,10 @@ impl StdioServer {
                 .ok()?
                 .ok()?
         } else {
-            let (_, about) = hop::initialized(&Bytes::from(child.initialized));
+            let (_, about) =
+                upstream_messages::read_initialize_result(&Bytes::from(child.initialized));
             Greeted {
-                tongue: Tongue::new(revision),
+                tongue: RevisionDialect::new(revision),
                 about,
             }
         };

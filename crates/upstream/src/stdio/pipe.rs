@@ -20,7 +20,7 @@ use weir_core::budget::ByteReservation;
 use weir_core::catalog::SessionLists;
 use weir_core::upstream::ListKinds;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
-use weir_era::{asks, hop};
+use weir_era::{server_questions, upstream_messages};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Limits, Message, Notification, Request, Revision, code, meta, scan};
 
@@ -431,7 +431,7 @@ impl Pipe {
                     | Method::PromptsListChanged
                     | Method::ResourcesListChanged),
                 ) => {
-                    let kinds = hop::lists_of(method);
+                    let kinds = upstream_messages::changed_lists(method);
                     match self.lists.get() {
                         Some(lists) => {
                             lists.handle_list_changed(kinds);
@@ -449,7 +449,7 @@ impl Pipe {
                     self.alone(&message);
                 }
                 Some(Method::ElicitationComplete) => self.visited(told, &message),
-                _ => match hop::updated(told) {
+                _ => match upstream_messages::updated_resource(told) {
                     Some(uri) => {
                         if let Some(lists) = self.lists.get() {
                             lists.handle_resource_updated(&uri);
@@ -466,7 +466,7 @@ impl Pipe {
     /// Dispatches a message to its request.
     fn lead(&self, message: Message) {
         let state = self.lock();
-        let request = match hop::addressee(&message) {
+        let request = match upstream_messages::request_of(&message) {
             Some(id) => state.requests.get(&id),
             // A response without a known id answers no request, and must not take the place of the
             // real one.
@@ -496,7 +496,7 @@ impl Pipe {
         }
         if !self.asks.load(Ordering::Relaxed) {
             // No client capability was declared to it.
-            return self.tell(hop::answer(request));
+            return self.tell(upstream_messages::answer_request(request));
         }
         let mut state = self.lock();
         if let Some(call) = state.asking(request) {
@@ -509,13 +509,13 @@ impl Pipe {
             let refused = call.inbox.push(message.clone());
             drop(state);
             if let Some(question) = refused {
-                self.tell(asks::unanswered(&question.id));
+                self.tell(server_questions::no_answer_response(&question.id));
             }
             return;
         }
         drop(state);
         if !self.alone(message) {
-            self.tell(hop::answer_alone(request));
+            self.tell(upstream_messages::answer_outside_call(request));
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_era::hop;
+use weir_era::upstream_messages;
 use weir_wire::Message;
 
 use super::pipe::Pipe;
@@ -64,7 +64,7 @@ impl Relay {
 
     /// Returns the recipient of a message. `asks` is true if a call of this process may be asked.
     pub(super) fn recipient(&self, message: &Message, asks: bool) -> Recipient {
-        match (message, hop::addressee(message)) {
+        match (message, upstream_messages::request_of(message)) {
             (_, Some(id)) if id <= self.last_id => Recipient::Other,
             (Message::Request(_), _) if !asks => Recipient::Other,
             (Message::Notification(_), None) => Recipient::Both,

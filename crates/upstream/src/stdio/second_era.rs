@@ -9,7 +9,7 @@ use std::time::Duration;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, FailureKind};
-use weir_era::hop::Tongue;
+use weir_era::upstream_messages::RevisionDialect;
 
 use super::{Key, StdioServer, Taken, lock};
 use crate::pace::Pace;
@@ -27,18 +27,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// One era of a server: its revision, once known, and the backoff of process starts.
 #[derive(Debug, Default)]
 pub(super) struct Era {
-    tongue: Mutex<Option<Tongue>>,
+    tongue: Mutex<Option<RevisionDialect>>,
     pub(super) pace: Mutex<Pace>,
 }
 
 impl Era {
     /// Returns the protocol of the last process.
-    pub(super) fn tongue(&self) -> Option<Tongue> {
+    pub(super) fn tongue(&self) -> Option<RevisionDialect> {
         *lock(&self.tongue)
     }
 
     /// Stores the protocol of a process and returns the previous one.
-    pub(super) fn set(&self, tongue: Option<Tongue>) -> Option<Tongue> {
+    pub(super) fn set(&self, tongue: Option<RevisionDialect>) -> Option<RevisionDialect> {
         std::mem::replace(&mut *lock(&self.tongue), tongue)
     }
 }
@@ -76,7 +76,7 @@ impl SecondEra {
     }
 
     /// Notes a process that began in the legacy era. True if it is the first.
-    pub(super) fn found(&self, tongue: Tongue) -> bool {
+    pub(super) fn found(&self, tongue: RevisionDialect) -> bool {
         self.renew();
         self.era.set(Some(tongue)).is_none()
     }
@@ -101,7 +101,7 @@ impl StdioServer {
 
     /// Returns the protocol of legacy processes for clients of this class; absent unless the server
     /// is known to have both eras.
-    pub(super) fn second_for(&self, class: CapabilityClass) -> Option<Tongue> {
+    pub(super) fn second_for(&self, class: CapabilityClass) -> Option<RevisionDialect> {
         self.second
             .era
             .tongue()

@@ -9,7 +9,7 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
 use weir_core::upstream::{ListKinds, ProcessStart};
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::hop::Tongue;
+use weir_era::upstream_messages::RevisionDialect;
 
 use super::child::{Child, explaining_lines};
 use super::environment;
@@ -202,7 +202,7 @@ impl StdioServer {
     }
 
     /// Notes the protocol of a child, and the time that its start took.
-    pub(super) fn note(&self, key: &Key, tongue: Tongue, begun: Instant) {
+    pub(super) fn note(&self, key: &Key, tongue: RevisionDialect, begun: Instant) {
         if key.is_legacy {
             if self.second.found(tongue) {
                 // Clients with sessions have lists of their own from now on.

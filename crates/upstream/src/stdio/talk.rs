@@ -8,10 +8,10 @@ use bytes::Bytes;
 use weir_core::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::OutboundCall;
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::asks;
-use weir_era::hop::{self, Heard};
 use weir_era::lower;
+use weir_era::server_questions;
 use weir_era::tasks;
+use weir_era::upstream_messages::{self, MessageClass};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Message, scan};
 
@@ -57,17 +57,17 @@ pub(crate) async fn call(
         &outbound.native,
         (declared, &site.client_info, extensions),
     );
-    let class = if asks::may_have_questions(call.method) {
+    let class = if server_questions::may_have_questions(call.method) {
         declared
     } else {
         CapabilityClass::BASE
     };
     let ear = tongue
-        .ear(id, call.wants_progress, call.log_level)
-        .asking(declared, asks::may_ask_in(call));
+        .message_filter(id, call.wants_progress, call.log_level)
+        .with_questions(declared, server_questions::may_ask_in(call));
     let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
     let purpose = Purpose::Call {
-        asks: ear.may_be_asked(),
+        asks: ear.may_have_questions(),
         task: of_task,
     };
     let ticket = running
@@ -125,7 +125,9 @@ pub(crate) async fn ask(
             .map_err(not_sent)?;
         match ticket.answer().await {
             Some(Ok(result)) => Ok(result),
-            Some(Err(error)) => Err(hop::failure(&error).with_upstream(&site.id).into()),
+            Some(Err(error)) => Err(upstream_messages::failure(&error)
+                .with_upstream(&site.id)
+                .into()),
             None => Err(lost(site).into()),
         }
     })
@@ -184,7 +186,7 @@ impl Drop for Talk {
         self.asking
             .left()
             .iter()
-            .for_each(|question| pipe.tell(asks::unanswered(&question.id)));
+            .for_each(|question| pipe.tell(server_questions::no_answer_response(&question.id)));
     }
 }
 
@@ -215,9 +217,9 @@ impl ReplySource for Talk {
             } else {
                 None
             };
-            match self.listener.ear.hear(message) {
-                Heard::Note(note) => return Poll::Ready(ReplyEvent::Note(note)),
-                Heard::Answer(outcome) => {
+            match self.listener.ear.classify(message) {
+                MessageClass::Note(note) => return Poll::Ready(ReplyEvent::Note(note)),
+                MessageClass::Answer(outcome) => {
                     self.ticket.end();
                     self.ticket.leave(self.asking.left());
                     let end = match outcome {
@@ -233,15 +235,15 @@ impl ReplySource for Talk {
                     }
                     return Poll::Ready(ReplyEvent::End(end));
                 }
-                Heard::Dropped(why) => self.site.dropped(why),
-                Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted, question) {
+                MessageClass::Dropped(why) => self.site.dropped(why),
+                MessageClass::Ask(lifted) => match self.asking.ask(&self.site, *lifted, question) {
                     Ok(ask) => return Poll::Ready(ask),
                     Err(refusal) => self.running.child.pipe.tell(refusal),
                 },
-                Heard::Withdrawn(id) => self.asking.withdraw(&id),
-                Heard::Reply(answer) => self.running.child.pipe.tell(answer),
+                MessageClass::Withdrawn(id) => self.asking.withdraw(&id),
+                MessageClass::Reply(answer) => self.running.child.pipe.tell(answer),
                 // List changes are handled by the channel itself.
-                Heard::ListChanged(_) | Heard::Nothing => {}
+                MessageClass::ListChanged(_) | MessageClass::Ignored => {}
             }
         }
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use weir_core::hold::{HoldReservation, HoldShare};
 use weir_core::port::Fut;
-use weir_era::hop::{Ending, Tongue};
+use weir_era::upstream_messages::{ResultType, RevisionDialect};
 use weir_wire::RequestId;
 use weir_wire::splitter::{ReplySplitter, ResponseEnd, Split, SplitCaps, SplitError};
 
@@ -23,7 +23,7 @@ pub(crate) struct Release {
     /// The request that the response must answer.
     pub(crate) id: u64,
     /// The dialect by which its type is read.
-    pub(crate) tongue: Tongue,
+    pub(crate) tongue: RevisionDialect,
     /// True for the response to the request's own POST: past the bound of held bytes it goes on
     /// before its id was read.
     pub(crate) is_own: bool,
@@ -43,7 +43,7 @@ impl Release {
 
     /// True for the type of a complete result, which is passed on.
     pub(crate) fn is_plain(&self, result_type: Option<&[u8]>) -> bool {
-        self.tongue.ending_of(result_type) == Ending::Complete
+        self.tongue.parse_result_type(result_type) == ResultType::Complete
     }
 }
 
@@ -340,7 +340,7 @@ mod tests {
     fn release(revision: Revision, is_own: bool) -> Release {
         Release {
             id: 7,
-            tongue: Tongue::new(revision),
+            tongue: RevisionDialect::new(revision),
             is_own,
             whole: false,
             unsplit: false,

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt;
 use weir_core::call::TraceContext;
 use weir_core::{Failure, FailureKind};
-use weir_era::hop::{self, Proof};
+use weir_era::upstream_messages::{self, ResendProof};
 use weir_wire::{ErrorObject, Incoming as Parsed, Message};
 
 use super::answer::{Answer, AnswerError, limits};
@@ -159,7 +159,7 @@ impl Refused {
             .as_ref()
             .and_then(|error| ErrorObject::parse(error).ok())
             .map(|error| error.code);
-        code.is_some_and(hop::is_modern_error)
+        code.is_some_and(upstream_messages::is_modern_error)
     }
 
     /// True if the URL takes no messages by POST. The revisions since 2025-03-26 then tell a client
@@ -214,7 +214,7 @@ impl Refused {
             _ => {}
         }
         if let Some(error) = &self.error {
-            let proof = hop::proof_of_refusal(status, error).filter(|_| self.is_own);
+            let proof = upstream_messages::resend_proof(status, error).filter(|_| self.is_own);
             return Refusal::new(site.refused(error)).proven(proof);
         }
         let (kind, text) = match status {
@@ -288,11 +288,11 @@ pub(crate) fn unsent(site: &Site, error: SendError) -> Refusal {
         .unreached(),
         Reached::NotSent => {
             Refusal::new(unavailable("The connection to the upstream was lost").because(source))
-                .proven(Some(Proof::NotSent))
+                .proven(Some(ResendProof::NotSent))
         }
         Reached::Unread => {
             Refusal::new(unavailable("The upstream takes no requests now").because(source))
-                .proven(Some(Proof::Unread))
+                .proven(Some(ResendProof::Unread))
         }
         Reached::Maybe => Refusal::new(lost(site).because(source)).doubtful(),
     }

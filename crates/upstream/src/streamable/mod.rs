@@ -33,7 +33,7 @@ use weir_core::upstream::{
     ServerDescription, TaskNotifications,
 };
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
-use weir_era::hop::Proof;
+use weir_era::upstream_messages::ResendProof;
 use weir_wire::Revision;
 
 pub(crate) use answer::limits;
@@ -118,7 +118,7 @@ impl HttpServer {
     pub(crate) async fn call(
         &self,
         outbound: &OutboundCall,
-        again: Option<Proof>,
+        again: Option<ResendProof>,
     ) -> Result<Reply, Refusal> {
         let own = self.of_caller(outbound)?;
         match &*self.speaker().await? {
@@ -130,7 +130,7 @@ impl HttpServer {
                     return spoken;
                 }
                 let newer = match again {
-                    Some(Proof::HeaderMismatch) => {
+                    Some(ResendProof::HeaderMismatch) => {
                         let class = outbound
                             .call
                             .capabilities

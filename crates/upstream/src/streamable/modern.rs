@@ -10,9 +10,9 @@ use http::{HeaderName, HeaderValue};
 use weir_core::reply::Reply;
 use weir_core::upstream::{DeclaredExtension, OutboundCall};
 use weir_core::{CapabilityClass, FailureKind};
-use weir_era::asks;
-use weir_era::hop::Tongue;
 use weir_era::lower;
+use weir_era::server_questions;
+use weir_era::upstream_messages::RevisionDialect;
 use weir_wire::method::{Method, NameSource, OF_EXTENSION};
 use weir_wire::{Revision, code};
 
@@ -30,7 +30,7 @@ use crate::site::Site;
 pub(crate) struct Modern {
     pub(crate) site: Arc<Site>,
     pub(crate) http: Http,
-    pub(crate) tongue: Tongue,
+    pub(crate) tongue: RevisionDialect,
     /// The extensions that the server declares.
     extensions: Arc<[DeclaredExtension]>,
 }
@@ -40,7 +40,7 @@ impl Modern {
         Self {
             site,
             http,
-            tongue: Tongue::new(revision),
+            tongue: RevisionDialect::new(revision),
             extensions: Arc::new([]),
         }
     }
@@ -99,8 +99,10 @@ impl Modern {
         }
         let listener = Listener {
             tongue: self.tongue,
-            ear: self.tongue.ear(id, call.wants_progress, call.log_level),
-            class: if asks::may_have_questions(call.method) {
+            ear: self
+                .tongue
+                .message_filter(id, call.wants_progress, call.log_level),
+            class: if server_questions::may_have_questions(call.method) {
                 class
             } else {
                 CapabilityClass::BASE
@@ -139,7 +141,7 @@ impl Modern {
         let body = self
             .tongue
             .request(id, method, members, (class, &self.site.client_info));
-        let ear = self.tongue.ear(id, false, None);
+        let ear = self.tongue.message_filter(id, false, None);
         let listener = Listener::for_own_request(self.tongue, ear, class);
         let reply = self.post(self.headers(method), body, listener, id).await?;
         Ok(settle::result(&self.site, reply).await?)
@@ -221,7 +223,7 @@ impl Modern {
         headers: &mut Vec<(HeaderName, HeaderValue)>,
     ) -> Result<(), Refusal> {
         let Some(tool) = tool else { return Ok(()) };
-        let Ok(mirrors) = lower::mirrors(tool) else {
+        let Ok(mirrors) = lower::annotated_headers(tool) else {
             return Ok(());
         };
         let arguments = outbound.call.params.arguments().ok().flatten();
@@ -232,7 +234,7 @@ impl Modern {
             );
             return Err(self.site.fail(FailureKind::InvalidParams, text).into());
         }
-        for (name, value) in lower::mirrored(&mirrors, arguments.as_deref()) {
+        for (name, value) in lower::header_values(&mirrors, arguments.as_deref()) {
             // A token is always a valid header name.
             if let Ok(name) = HeaderName::try_from(format!("mcp-param-{name}")) {
                 headers.push((name, header_value(&value, &self.site)?));

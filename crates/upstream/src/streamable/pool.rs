@@ -15,8 +15,8 @@ use weir_core::principal::Principal;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ClientSessionChange, OutboundCall};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
-use weir_era::hop::{Proof, Tongue};
 use weir_era::lower;
+use weir_era::upstream_messages::{ResendProof, RevisionDialect};
 use weir_wire::Revision;
 
 use super::client::Http;
@@ -191,7 +191,7 @@ impl Pool {
     ) -> Result<Reply, Refusal> {
         let spoken = session.call(outbound, own).await;
         if let Err(refusal) = &spoken
-            && refusal.proof == Some(Proof::SessionLost)
+            && refusal.proof == Some(ResendProof::SessionLost)
         {
             place.slot.forget(session);
         }
@@ -302,7 +302,7 @@ impl Pool {
     /// clients.
     pub(crate) fn carries(&self) -> CapabilityClass {
         self.site
-            .carries(Tongue::new(self.offered))
+            .carries(RevisionDialect::new(self.offered))
             .with(CapabilityClass::UI)
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind};
-use weir_era::hop::{Discovered, Found, judge_probe};
+use weir_era::upstream_messages::{DiscoveredServer, ProbeOutcome, judge_probe};
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision};
 
@@ -25,7 +25,7 @@ const MOST_SILENCES: u32 = 3;
 
 /// The outcome of a probe.
 enum Probed {
-    Era(Found),
+    Era(ProbeOutcome),
     Line,
     /// The probe was not answered: it may be a legacy server, which is tried.
     Nothing,
@@ -109,17 +109,19 @@ impl HttpServer {
             }
         };
         let speaker = match (found, before.as_deref()) {
-            (Found::Legacy(offered), Some(Speaker::Legacy(pool))) if pool.offered() == offered => {
+            (ProbeOutcome::Legacy(offered), Some(Speaker::Legacy(pool)))
+                if pool.offered() == offered =>
+            {
                 // The same server: its sessions stay.
                 Speaker::Legacy(pool.clone())
             }
-            (Found::Legacy(offered), _) => {
+            (ProbeOutcome::Legacy(offered), _) => {
                 let pool = Pool::new(self.site.clone(), self.http.clone(), offered, self.sharing);
                 pool.import(&self.imported);
                 Speaker::Legacy(pool)
             }
-            (Found::Modern(found), _) => {
-                let Discovered { revision, about } = *found;
+            (ProbeOutcome::Modern(found), _) => {
+                let DiscoveredServer { revision, about } = *found;
                 // A server that refused the probe describes nothing: its lists and changes are
                 // tried.
                 let about = about.unwrap_or(ServerDescription {
@@ -132,7 +134,7 @@ impl HttpServer {
                     .with(&about.extensions);
                 Speaker::Modern(modern, about)
             }
-            (Found::Foreign(versions), _) => {
+            (ProbeOutcome::NoCommonRevision(versions), _) => {
                 let list: String = versions.join(", ").chars().take(200).collect();
                 let text = format!(
                     "The upstream speaks protocol versions that weir does not have: {list}"
@@ -165,7 +167,9 @@ impl HttpServer {
     /// era.
     async fn probe(&self) -> Result<Probed, Refusal> {
         match self.protocol {
-            Protocol::Legacy => return Ok(Probed::Era(Found::Legacy(Revision::NEWEST_LEGACY))),
+            Protocol::Legacy => {
+                return Ok(Probed::Era(ProbeOutcome::Legacy(Revision::NEWEST_LEGACY)));
+            }
             Protocol::Sse => return Ok(Probed::Line),
             Protocol::Auto | Protocol::Modern => {}
         }
@@ -178,10 +182,10 @@ impl HttpServer {
             });
         };
         Ok(match (self.protocol, found) {
-            (Protocol::Modern, Found::Legacy(_)) => Probed::Era(modern_unasked()),
+            (Protocol::Modern, ProbeOutcome::Legacy(_)) => Probed::Era(modern_unasked()),
             // The URL takes no messages by POST (400, 404, 405): a server of 2024-11-05 alone
             // answers so.
-            (Protocol::Auto, Found::Legacy(_))
+            (Protocol::Auto, ProbeOutcome::Legacy(_))
                 if no_endpoint && sse::is_there(&self.site, &self.http).await =>
             {
                 Probed::Line
@@ -219,7 +223,7 @@ impl HttpServer {
 ///
 /// # Errors
 /// The request's own, if it is no sign of the server's era.
-fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal> {
+fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<ProbeOutcome>, Refusal> {
     let refusal = match asked {
         Ok(result) => return Ok(Some(judge_probe(Some(&Ok(result))))),
         Err(refusal) => refusal,
@@ -242,8 +246,8 @@ fn judged(asked: Result<bytes::Bytes, Refusal>) -> Result<Option<Found>, Refusal
 }
 
 /// Describes a modern server that did not answer the probe as one.
-fn modern_unasked() -> Found {
-    Found::Modern(Box::new(Discovered {
+fn modern_unasked() -> ProbeOutcome {
+    ProbeOutcome::Modern(Box::new(DiscoveredServer {
         revision: Revision::MODERN,
         about: None,
     }))

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use weir_core::upstream::ListKinds;
-use weir_era::hop::{self, Heard};
+use weir_era::upstream_messages::{self, MessageClass};
 use weir_wire::method::Method;
 use weir_wire::{Incoming, Message};
 
@@ -337,7 +337,7 @@ impl Reader {
             return None;
         }
         if let (Message::Notification(told), Some(updates)) = (&message, &self.teller.updates)
-            && let Some(uri) = hop::updated(told)
+            && let Some(uri) = upstream_messages::updated_resource(told)
         {
             updates.one(&uri);
             return None;
@@ -349,40 +349,44 @@ impl Reader {
             return None;
         }
         match self.overhear(message) {
-            Heard::ListChanged(kinds) => {
+            MessageClass::ListChanged(kinds) => {
                 self.site.count_change();
                 self.teller.changed(kinds);
             }
-            Heard::Reply(answer) => self.send(answer),
-            Heard::Answer(_) => return Some("the server ended the subscription"),
-            Heard::Dropped(why) => self.site.dropped(why),
-            Heard::Note(_) | Heard::Ask(_) | Heard::Withdrawn(_) | Heard::Nothing => {}
+            MessageClass::Reply(answer) => self.send(answer),
+            MessageClass::Answer(_) => return Some("the server ended the subscription"),
+            MessageClass::Dropped(why) => self.site.dropped(why),
+            MessageClass::Note(_)
+            | MessageClass::Ask(_)
+            | MessageClass::Withdrawn(_)
+            | MessageClass::Ignored => {}
         }
         None
     }
 
     /// Classifies a message for a watch.
-    fn overhear(&self, message: Message) -> Heard {
+    fn overhear(&self, message: Message) -> MessageClass {
         match message {
             Message::Notification(told) => match told.method.known() {
                 Some(
                     method @ (Method::ToolsListChanged
                     | Method::PromptsListChanged
                     | Method::ResourcesListChanged),
-                ) => Heard::ListChanged(hop::lists_of(method)),
-                Some(_) => Heard::Nothing,
-                None => Heard::Dropped("unknown_notification"),
+                ) => MessageClass::ListChanged(upstream_messages::changed_lists(method)),
+                Some(_) => MessageClass::Ignored,
+                None => MessageClass::Dropped("unknown_notification"),
             },
             Message::Request(request) if self.session.is_some() => {
-                Heard::Reply(hop::answer_alone(&request))
+                MessageClass::Reply(upstream_messages::answer_outside_call(&request))
             }
-            Message::Request(_) => Heard::Dropped("server_request"),
+            Message::Request(_) => MessageClass::Dropped("server_request"),
             message @ Message::Response(_)
-                if self.request.is_none() || hop::addressee(&message) != self.request =>
+                if self.request.is_none()
+                    || upstream_messages::request_of(&message) != self.request =>
             {
-                Heard::Dropped("unknown_id")
+                MessageClass::Dropped("unknown_id")
             }
-            Message::Response(response) => Heard::Answer(response.outcome),
+            Message::Response(response) => MessageClass::Answer(response.outcome),
         }
     }
 

@@ -23,8 +23,8 @@ use weir_core::catalog::SessionLists;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
-use weir_era::hop::{self, Ear, Proof, Tongue};
-use weir_era::{asks, carry, lower};
+use weir_era::upstream_messages::{self, MessageFilter, ResendProof, RevisionDialect};
+use weir_era::{capability_forwarding, lower, server_questions};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Message, Revision, scan};
 
@@ -52,7 +52,7 @@ pub(crate) struct Session {
     /// The HTTP client. If calls are made in the name of callers, it is that of the last caller.
     http: ArcSwap<Http>,
     id: Option<HeaderValue>,
-    tongue: Tongue,
+    tongue: RevisionDialect,
     about: ServerDescription,
     has_logging: bool,
     /// The capabilities that were declared to the server.
@@ -108,7 +108,8 @@ impl Session {
     ) -> Result<Arc<Self>, Refusal> {
         settle::within(site, site.own.probe, async {
             let id = site.next_id();
-            let capabilities = carry::to_legacy(behind.class, behind.client.is_some());
+            let capabilities =
+                capability_forwarding::to_legacy(behind.class, behind.client.is_some());
             let body = lower::initialize(id, offered, &capabilities, &site.client_info);
             // A modern server is probed for sessions by this request, too, and wants the method of
             // every request as a header.
@@ -131,8 +132,8 @@ impl Session {
                 }
                 Headed::Refused(refused) => return Err(unopened(site, refused.into_refusal(site))),
             };
-            let tongue = Tongue::new(offered);
-            let ear = Ear::modern(id, false, None);
+            let tongue = RevisionDialect::new(offered);
+            let ear = MessageFilter::modern(id, false, None);
             let listener = Listener::for_own_request(tongue, ear, CapabilityClass::BASE);
             let reply = talk::reply(site.clone(), answer, listener, Pending::new(None, id)).await;
             let result = settle::result(site, reply)
@@ -154,7 +155,7 @@ impl Session {
         id: Option<HeaderValue>,
         result: &Bytes,
     ) -> Result<Self, Refusal> {
-        let (revision, about) = hop::initialized(result);
+        let (revision, about) = upstream_messages::read_initialize_result(result);
         let Some(revision) = revision else {
             let text =
                 "The upstream answered initialize with a protocol version that weir does not have";
@@ -174,7 +175,7 @@ impl Session {
             site: site.clone(),
             http: ArcSwap::from_pointee(http.clone()),
             id,
-            tongue: Tongue::new(revision),
+            tongue: RevisionDialect::new(revision),
             about,
             has_logging,
             class: behind.class,
@@ -248,13 +249,17 @@ impl Session {
         let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else {
             return false;
         };
-        let kinds = told.method.known().map(hop::lists_of).unwrap_or_default();
+        let kinds = told
+            .method
+            .known()
+            .map(upstream_messages::changed_lists)
+            .unwrap_or_default();
         if !kinds.is_empty() {
             lists.handle_list_changed(kinds);
             self.site.list_changed(ListKinds::default());
             return true;
         }
-        match hop::updated(told) {
+        match upstream_messages::updated_resource(told) {
             Some(uri) => {
                 lists.handle_resource_updated(&uri);
                 true
@@ -288,7 +293,7 @@ impl Session {
         self.id.is_some()
     }
 
-    pub(crate) fn tongue(&self) -> Tongue {
+    pub(crate) fn tongue(&self) -> RevisionDialect {
         self.tongue
     }
 
@@ -325,8 +330,8 @@ impl Session {
         );
         let ear = self
             .tongue
-            .ear(id, call.wants_progress, call.log_level)
-            .asking(self.class, asks::may_ask_in(call));
+            .message_filter(id, call.wants_progress, call.log_level)
+            .with_questions(self.class, server_questions::may_ask_in(call));
         let headers = self
             .headers()
             .into_iter()
@@ -367,7 +372,7 @@ impl Session {
     ) -> Result<Bytes, Refusal> {
         let id = self.site.next_id();
         let body = lower::legacy_request(id, method, members);
-        let (tongue, ear) = (self.tongue, self.tongue.ear(id, false, None));
+        let (tongue, ear) = (self.tongue, self.tongue.message_filter(id, false, None));
         let listener = Listener::for_own_request(tongue, ear, CapabilityClass::BASE);
         let reply = self
             .post(&self.http(), (self.headers(), body), listener, id)
@@ -411,7 +416,7 @@ impl Session {
         let entry = self
             .standing
             .as_ref()
-            .map(|standing| standing.enter(id, listener.ear.may_be_asked()));
+            .map(|standing| standing.enter(id, listener.ear.may_have_questions()));
         let mut pending = Pending::new(Some(self.clone()), id).hearing(entry);
         // As in `Modern::post`, the head is dropped before the wait for the reply.
         let outcome = match exchange::post(&self.site, http, headers, body, id).await {
@@ -457,7 +462,7 @@ impl Session {
             let failure = self
                 .site
                 .fail(FailureKind::Unavailable, "The upstream lost the session");
-            return Refusal::new(failure).proven(Some(Proof::SessionLost));
+            return Refusal::new(failure).proven(Some(ResendProof::SessionLost));
         }
         refusal
     }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use weir_core::{CapabilityClass, SessionKey};
-use weir_era::{asks, carry, hop};
+use weir_era::{capability_forwarding, server_questions, upstream_messages};
 use weir_wire::method::Method;
 use weir_wire::{Message, Request, RequestId, Revision};
 
@@ -61,7 +61,7 @@ impl Standing {
         class: CapabilityClass,
         session: Option<SessionKey>,
     ) -> Option<Arc<Self>> {
-        let class = class.cut(carry::TO_LEGACY);
+        let class = class.cut(capability_forwarding::TO_LEGACY);
         let client = || Client {
             site: site.clone(),
             session: ClientSession::new(session),
@@ -113,7 +113,12 @@ impl Standing {
         let only = || calls.values().next().filter(|_| calls.len() == 1);
         let asking = || calls.values().filter(|(_, asks)| *asks);
         let call = match &message {
-            Message::Request(request) if request.method.known().is_some_and(asks::is_question) => {
+            Message::Request(request)
+                if request
+                    .method
+                    .known()
+                    .is_some_and(server_questions::is_question) =>
+            {
                 match self.client.session.get() {
                     // All calls are of one client: its newest call is asked.
                     Some(_) => asking().next_back(),
@@ -121,7 +126,9 @@ impl Standing {
                 }
             }
             Message::Notification(told) => match told.method.known() {
-                Some(Method::Progress) => hop::addressee(&message).and_then(|id| calls.get(&id)),
+                Some(Method::Progress) => {
+                    upstream_messages::request_of(&message).and_then(|id| calls.get(&id))
+                }
                 Some(Method::LogMessage) => only(),
                 Some(Method::Cancelled) => {
                     calls
@@ -183,7 +190,7 @@ impl Reader {
     pub(crate) fn take(&mut self, message: Message) -> Option<Bytes> {
         match self.standing.lead(message) {
             Led::Taken => None,
-            Led::Refused(question) => Some(asks::unanswered(&question.id)),
+            Led::Refused(question) => Some(server_questions::no_answer_response(&question.id)),
             Led::ForNoCall(message) => self.alone.take(*message),
         }
     }

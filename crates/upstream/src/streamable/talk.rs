@@ -17,8 +17,8 @@ use weir_core::reply::{
 };
 use weir_core::upstream::ListKinds;
 use weir_core::{Failure, FailureKind};
-use weir_era::hop::Heard;
-use weir_era::{asks, tasks};
+use weir_era::upstream_messages::MessageClass;
+use weir_era::{server_questions, tasks};
 use weir_wire::splitter::ResponseEnd;
 use weir_wire::{Incoming, Message, Request};
 
@@ -79,7 +79,8 @@ impl Pending {
     pub(crate) fn end(&mut self) {
         let left = self.entry.take().map(Entry::left).unwrap_or_default();
         if let Some(side) = self.side.take() {
-            left.iter().for_each(|id| side.send(asks::unanswered(id)));
+            left.iter()
+                .for_each(|id| side.send(server_questions::no_answer_response(id)));
         }
     }
 
@@ -88,7 +89,8 @@ impl Pending {
     fn deafen(&mut self) {
         let left = self.entry.take().map(Entry::left).unwrap_or_default();
         if let Some(side) = &self.side {
-            left.iter().for_each(|id| side.send(asks::unanswered(id)));
+            left.iter()
+                .for_each(|id| side.send(server_questions::no_answer_response(id)));
         }
     }
 
@@ -105,7 +107,8 @@ impl Drop for Pending {
         let left = self.entry.take().map(Entry::left).unwrap_or_default();
         if let Some(side) = self.side.take() {
             side.cancel(self.id);
-            left.iter().for_each(|id| side.send(asks::unanswered(id)));
+            left.iter()
+                .for_each(|id| side.send(server_questions::no_answer_response(id)));
         }
     }
 }
@@ -257,19 +260,19 @@ impl Talk {
     /// Takes a message. `shared` is its request, if it did not come on the call's own stream.
     fn hear(&mut self, message: Message, shared: Option<Request>) -> Option<ReplyEvent> {
         let heard = message.clone();
-        match self.listener.ear.hear(message) {
-            Heard::Note(note) => return Some(ReplyEvent::Note(note)),
-            Heard::Answer(outcome) => return Some(self.ended(outcome)),
-            Heard::Ask(lifted) => match self.asking.ask(&self.site, *lifted, shared) {
+        match self.listener.ear.classify(message) {
+            MessageClass::Note(note) => return Some(ReplyEvent::Note(note)),
+            MessageClass::Answer(outcome) => return Some(self.ended(outcome)),
+            MessageClass::Ask(lifted) => match self.asking.ask(&self.site, *lifted, shared) {
                 Ok(ask) => {
                     self.depend();
                     return Some(ask);
                 }
                 Err(refusal) => self.send(refusal),
             },
-            Heard::Withdrawn(id) => self.asking.withdraw(&id),
-            Heard::Reply(message) => self.send(message),
-            Heard::ListChanged(kinds) => {
+            MessageClass::Withdrawn(id) => self.asking.withdraw(&id),
+            MessageClass::Reply(message) => self.send(message),
+            MessageClass::ListChanged(kinds) => {
                 let is_of_session = self
                     .pending
                     .side
@@ -281,11 +284,11 @@ impl Talk {
                     kinds
                 });
             }
-            Heard::Nothing => {}
-            Heard::Dropped(why @ ("unknown_id" | "no_id")) => self.strange(why),
+            MessageClass::Ignored => {}
+            MessageClass::Dropped(why @ ("unknown_id" | "no_id")) => self.strange(why),
             // It may be progress of the task with the result that this call waits for.
-            Heard::Dropped(_) if self.site.tracks.take(&self.site, &heard) => {}
-            Heard::Dropped(why) => self.site.dropped(why),
+            MessageClass::Dropped(_) if self.site.tracks.take(&self.site, &heard) => {}
+            MessageClass::Dropped(why) => self.site.dropped(why),
         }
         None
     }
@@ -336,7 +339,7 @@ impl Talk {
     /// the server must not wait.
     fn leave(&mut self) {
         for question in self.asking.left() {
-            self.send(asks::unanswered(&question.id));
+            self.send(server_questions::no_answer_response(&question.id));
         }
     }
 

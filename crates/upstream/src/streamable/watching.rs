@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::{hop, lower};
+use weir_era::{lower, upstream_messages};
 use weir_wire::Message;
 use weir_wire::method::Method;
 
@@ -220,7 +220,9 @@ pub(crate) async fn listen(
                             told.params.unwrap_or_default(),
                         )));
                     }
-                    Ok(message @ Message::Response(_)) if hop::addressee(&message) == Some(id) => {
+                    Ok(message @ Message::Response(_))
+                        if upstream_messages::request_of(&message) == Some(id) =>
+                    {
                         return Ok(None);
                     }
                     _ => site.dropped("before_acknowledgment"),

@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use data_encoding::HEXLOWER;
 use serde::Serialize;
-use weir_policy::limit::{Crowd, Pressed, Whose};
+use weir_policy::limit::{ExhaustedBudget, LimitOwner, SlotUsage};
 
 use super::super::desk::Desk;
 use super::super::refused::{Refused, json};
@@ -56,12 +56,12 @@ pub(in super::super) struct Owner {
 }
 
 impl Owner {
-    fn of(whose: &Whose, known: &HashMap<[u8; 16], Who>) -> Self {
+    fn of(whose: &LimitOwner, known: &HashMap<[u8; 16], Who>) -> Self {
         let (kind, name, principal) = match whose {
-            Whose::Network(network) => ("network", Some(network.clone()), None),
-            Whose::Upstream(id) => ("upstream", Some(id.clone()), None),
-            Whose::Everybody => ("everybody", None, None),
-            Whose::Principal(digest) => {
+            LimitOwner::Network(network) => ("network", Some(network.clone()), None),
+            LimitOwner::Upstream(id) => ("upstream", Some(id.clone()), None),
+            LimitOwner::Everybody => ("everybody", None, None),
+            LimitOwner::Principal(digest) => {
                 let who = known.get(digest).cloned();
                 let name = who
                     .as_ref()
@@ -96,15 +96,19 @@ pub(in super::super) async fn all(
 
 impl Desk {
     pub(in super::super) fn limits_now(&self, most: usize) -> Limits {
-        let (pressed, crowds, known) = (self.limits.pressed(), self.limits.crowds(), self.known());
-        let refusing = |pressed: &Pressed| Refusing {
+        let (pressed, crowds, known) = (
+            self.limits.exhausted_budgets(),
+            self.limits.slot_usage(),
+            self.known(),
+        );
+        let refusing = |pressed: &ExhaustedBudget| Refusing {
             limit: pressed.limit.to_string(),
-            of: Owner::of(&pressed.whose, &known),
+            of: Owner::of(&pressed.owner, &known),
             allows: pressed.allows.clone(),
             wait_ms: millis(pressed.wait),
         };
-        let places = |crowd: &Crowd| Places {
-            of: Owner::of(&crowd.whose, &known),
+        let places = |crowd: &SlotUsage| Places {
+            of: Owner::of(&crowd.owner, &known),
             held: crowd.held,
             waiting: crowd.waiting,
             most: crowd.most,

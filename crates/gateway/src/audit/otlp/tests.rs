@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use weir_core::port::{Fut, PostResponse};
 use weir_core::{Failure, FailureKind};
-use weir_policy::audit::{Chain, Event, Head, Life};
+use weir_policy::audit::{AuditChain, AuditEvent, AuditLifecycle, ChainHead};
 
 use super::*;
 
@@ -52,11 +52,16 @@ fn collector(answers: &[Result<(u16, &'static str), ()>]) -> Arc<Collector> {
     })
 }
 
-fn records(count: usize) -> Vec<Arc<Sealed>> {
-    let mut chain = Chain::after(Head::genesis(), None);
+fn records(count: usize) -> Vec<Arc<SealedRecord>> {
+    let mut chain = AuditChain::after(ChainHead::genesis(), None);
     let time = UNIX_EPOCH + Duration::from_millis(1_785_542_400_123);
     (0..count)
-        .map(|n| Arc::new(chain.seal(&Event::life(time, Life::Lost { events: n as u64 }))))
+        .map(|n| {
+            Arc::new(chain.seal(&AuditEvent::life(
+                time,
+                AuditLifecycle::Lost { events: n as u64 },
+            )))
+        })
         .collect()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Uri;
-use weir_policy::audit::{Key, Pointer, Shape};
+use weir_policy::audit::{ArgumentPointer, ArgumentRecording, AuditKey};
 use weir_upstream::HttpSettings;
 
 use super::super::raw::{
@@ -161,11 +161,11 @@ fn shape(
     show: Option<&[String]>,
     at: &Path,
     report: &mut Report,
-) -> Shape {
+) -> ArgumentRecording {
     let digest = !matches!(arguments, Some(RawArguments::None));
     let mut pointers = Vec::new();
     for (n, text) in show.unwrap_or_default().iter().enumerate() {
-        match Pointer::parse(text) {
+        match ArgumentPointer::parse(text) {
             Some(pointer) => pointers.push(pointer),
             None => {
                 let problem =
@@ -174,15 +174,15 @@ fn shape(
             }
         }
     }
-    Shape {
+    ArgumentRecording {
         digest,
         show: pointers,
     }
 }
 
-fn key(raw: &RawKey, at: &Path, report: &mut Report) -> Option<Key> {
+fn key(raw: &RawKey, at: &Path, report: &mut Report) -> Option<AuditKey> {
     match access::key(raw) {
-        Ok(key) => Some(Key::new(key.id, key.secret)),
+        Ok(key) => Some(AuditKey::new(key.id, key.secret)),
         Err((part, message)) => {
             let problem = Problem::error(at.key(part), message);
             report

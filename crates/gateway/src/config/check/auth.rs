@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_front::settings::OAuth;
-use weir_policy::settings::{CertificateName, Certificates, Settings};
+use weir_policy::settings::{CertificateName, CertificateRules, VerifierSettings};
 
 use super::super::is_local;
 use super::super::raw::{Raw, RawAuth, RawSubject};
@@ -19,10 +19,14 @@ use super::super::report::{Path, Problem, Report};
 const MOST_LEEWAY: Duration = Duration::from_secs(300);
 
 /// Checks `auth`, and sets the authorization servers in front's settings.
-pub(super) fn check(raw: &Raw, front: &mut weir_front::Settings, report: &mut Report) -> Settings {
+pub(super) fn check(
+    raw: &Raw,
+    front: &mut weir_front::Settings,
+    report: &mut Report,
+) -> VerifierSettings {
     let section = raw.auth.as_ref();
     let path = Path::at("auth.mode");
-    let mut settings = Settings::open();
+    let mut settings = VerifierSettings::open();
     says_something(section, report);
     match section
         .and_then(|auth| auth.mode.as_deref())
@@ -107,15 +111,17 @@ fn known(
     mode: &str,
     front: &weir_front::Settings,
     report: &mut Report,
-) -> Settings {
-    let leeway = section.leeway.map_or(Settings::LEEWAY, |time| time.0);
+) -> VerifierSettings {
+    let leeway = section
+        .leeway
+        .map_or(VerifierSettings::LEEWAY, |time| time.0);
     if leeway > MOST_LEEWAY {
         report.add(Problem::error(
             Path::at("auth.leeway"),
             "is more than 5m, the most there can be",
         ));
     }
-    let settings = Settings {
+    let settings = VerifierSettings {
         required: true,
         base: base(front, report),
         leeway,
@@ -154,7 +160,7 @@ fn certificates(
     section: &RawAuth,
     front: &weir_front::Settings,
     report: &mut Report,
-) -> Option<Certificates> {
+) -> Option<CertificateRules> {
     let raw = section.mtls.as_ref()?;
     if front.tls.as_ref().is_none_or(|tls| tls.clients.is_none())
         && !report.blames(&Path::at("tls"))
@@ -170,7 +176,7 @@ fn certificates(
         Some(RawSubject::Uri) => CertificateName::Uri,
         Some(RawSubject::Dns) => CertificateName::Dns,
     };
-    Some(Certificates {
+    Some(CertificateRules {
         subject,
         groups: arcs(raw.groups.as_ref()),
         scopes: arcs(raw.scopes.as_ref()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
-use weir_policy::rules::{Book, Complaint, Ruling, Sheet};
+use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyDiagnostic, PolicyFile};
 
 use super::super::raw::{OrOff, RawEndpoint, RawPolicy};
 use super::super::report::{Path, Problem, Report, Severity};
@@ -37,7 +37,7 @@ pub(super) fn sheets(
     (folder, texts): (&FilePath, &mut Texts),
     path: &Path,
     report: &mut Report,
-) -> Vec<Sheet> {
+) -> Vec<PolicyFile> {
     let Some(raw) = OrOff::section(raw) else {
         return Vec::new();
     };
@@ -61,7 +61,7 @@ pub(super) fn sheets(
                 ..problem.clone()
             }),
             Ok(text) => {
-                let found = Sheet::read(name, text, 1);
+                let found = PolicyFile::read(name, text, 1);
                 sheets.extend(take(found, &path, Some(&file), report));
             }
         }
@@ -71,7 +71,7 @@ pub(super) fn sheets(
         // The position of the text in the file is unknown here, so its rules are named by their
         // line within it.
         sheets.extend(take(
-            Sheet::read(&path.to_string(), text, 1),
+            PolicyFile::read(&path.to_string(), text, 1),
             &path,
             None,
             report,
@@ -86,7 +86,7 @@ pub(super) fn ruling(
     endpoint: &Endpoint,
     files: (&FilePath, &mut Texts),
     report: &mut Report,
-) -> Ruling {
+) -> EndpointRules {
     let path = Path::at("endpoints").key(&endpoint.id);
     let scopes = toolsets::scopes(
         raw.scopes.as_deref().unwrap_or_default(),
@@ -94,35 +94,39 @@ pub(super) fn ruling(
         report,
     );
     let sheets = sheets(raw.policy.as_ref(), files, &path.key("policy"), report);
-    Ruling {
+    EndpointRules {
         endpoint: endpoint.id.clone(),
         scopes,
         scoped: false,
-        sheets,
+        files: sheets,
     }
 }
 
 /// Returns the policies of the whole config: those of all files, and one for every endpoint with
 /// tools that need scopes.
-pub(crate) fn book(config: &Config, common: Vec<Sheet>, rulings: Vec<Ruling>) -> Arc<Book> {
+pub(crate) fn book(
+    config: &Config,
+    common: Vec<PolicyFile>,
+    rulings: Vec<EndpointRules>,
+) -> Arc<EndpointPolicies> {
     let all = config.endpoints.iter().filter_map(|endpoint| {
         let given = rulings
             .iter()
             .find(|ruling| ruling.endpoint == endpoint.id)
             .cloned();
-        let ruling = given.unwrap_or_else(|| Ruling {
+        let ruling = given.unwrap_or_else(|| EndpointRules {
             endpoint: endpoint.id.clone(),
             scopes: Vec::new(),
             scoped: false,
-            sheets: Vec::new(),
+            files: Vec::new(),
         });
-        let ruling = Ruling {
+        let ruling = EndpointRules {
             scoped: is_scoped(config, endpoint),
             ..ruling
         };
-        (ruling.scoped || !ruling.scopes.is_empty() || !ruling.sheets.is_empty()).then_some(ruling)
+        (ruling.scoped || !ruling.scopes.is_empty() || !ruling.files.is_empty()).then_some(ruling)
     });
-    Arc::new(Book::new(common, all.collect()))
+    Arc::new(EndpointPolicies::new(common, all.collect()))
 }
 
 /// Reports if a tool that the endpoint may show needs scopes.
@@ -148,11 +152,11 @@ fn is_scoped(config: &Config, endpoint: &Endpoint) -> bool {
 }
 
 fn take(
-    found: Result<(Sheet, Vec<Complaint>), Vec<Complaint>>,
+    found: Result<(PolicyFile, Vec<PolicyDiagnostic>), Vec<PolicyDiagnostic>>,
     path: &Path,
     file: Option<&FilePath>,
     report: &mut Report,
-) -> Option<Sheet> {
+) -> Option<PolicyFile> {
     let (sheet, complaints) = match found {
         Ok((sheet, doubts)) => (Some(sheet), doubts),
         Err(wrong) => (None, wrong),
@@ -163,12 +167,12 @@ fn take(
     sheet
 }
 
-fn problem(complaint: Complaint, path: &Path, file: Option<&FilePath>) -> Problem {
-    let Complaint {
+fn problem(complaint: PolicyDiagnostic, path: &Path, file: Option<&FilePath>) -> Problem {
+    let PolicyDiagnostic {
         line,
         message,
         hint,
-        harmless,
+        is_warning: harmless,
     } = complaint;
     let severity = if harmless {
         Severity::Warning

@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_policy::limit::{Concurrency, Limit, Rate, Rates, ToolLimit, ToolPattern, Uncounted};
+use weir_policy::limit::{
+    ConcurrencyLimits, LimitSettings, Rate, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
+};
 
 use super::super::raw::{
     Frequency, Ordered, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
@@ -16,9 +18,9 @@ use super::super::{Config, UpstreamPlan};
 const MOST_A_SECOND: u64 = 1_000_000;
 const WHAT_TO_WRITE: &str = "write { rate: 20/s, burst: 100 } or { daily: 10000 }";
 
-pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> Rates {
+pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> LimitSettings {
     let Some(raw) = raw else {
-        return Rates::default();
+        return LimitSettings::default();
     };
     let root = Path::at("rates");
     let address = raw.address.and_then(|RawRate { rate, burst }| {
@@ -35,7 +37,7 @@ pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> Rates {
     // An entry inherits the keys that it leaves out from `principal`.
     let base = raw.principal;
     let mut named =
-        |section: &str, entries: Option<Ordered<RawLimit>>, base| -> Vec<(String, Limit)> {
+        |section: &str, entries: Option<Ordered<RawLimit>>, base| -> Vec<(String, RateLimit)> {
             let one = section.trim_end_matches('s');
             let entries = entries.unwrap_or_default().0.into_iter();
             let checked = entries.filter_map(|(name, own)| {
@@ -51,7 +53,7 @@ pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> Rates {
     let groups = named("groups", raw.groups, base);
     let clients = named("clients", raw.clients, base);
     let upstreams = named("upstreams", raw.upstreams, None);
-    Rates {
+    LimitSettings {
         address,
         endpoints: endpoints
             .into_iter()
@@ -72,8 +74,8 @@ pub(super) fn check(raw: Option<RawRates>, report: &mut Report) -> Rates {
             .collect(),
         concurrency: concurrency(raw.concurrency, &root.key("concurrency"), report),
         uncounted: match raw.uncounted {
-            None | Some(RawUncounted::Allow) => Uncounted::Allowed,
-            Some(RawUncounted::Refuse) => Uncounted::Refused,
+            None | Some(RawUncounted::Allow) => UncountedQuota::Allowed,
+            Some(RawUncounted::Refuse) => UncountedQuota::Refused,
         },
         principal,
     }
@@ -111,7 +113,7 @@ fn limit(
     base: Option<RawLimit>,
     path: &Path,
     report: &mut Report,
-) -> Option<Limit> {
+) -> Option<RateLimit> {
     if own.rate.is_none() && own.daily.is_none() {
         if !report.blames(path) {
             report.add(Problem::error(path.clone(), "limits nothing").hint(WHAT_TO_WRITE));
@@ -136,7 +138,7 @@ fn limit(
         (base.rate, base.burst)
     };
     let rate = frequency.and_then(|frequency| rate(frequency, burst, path, report));
-    Some(Limit::new(name, rate, own.daily.or(base.daily)))
+    Some(RateLimit::new(name, rate, own.daily.or(base.daily)))
 }
 
 fn rate(
@@ -169,7 +171,7 @@ fn rate(
 
 fn tools(
     raw: Option<Ordered<RawToolLimit>>,
-    principal: Option<&Limit>,
+    principal: Option<&RateLimit>,
     root: &Path,
     report: &mut Report,
 ) -> Vec<ToolLimit> {
@@ -182,7 +184,7 @@ fn tools(
 fn tool(
     text: &str,
     raw: RawToolLimit,
-    principal: Option<&Limit>,
+    principal: Option<&RateLimit>,
     path: &Path,
     report: &mut Report,
 ) -> Option<ToolLimit> {
@@ -202,7 +204,7 @@ fn tool(
     if cost.is_none() {
         report.add(Problem::error(path.key("cost"), "must be at least 1"));
     }
-    let most = principal.and_then(Limit::rate).map(|rate| rate.burst);
+    let most = principal.and_then(RateLimit::rate).map(|rate| rate.burst);
     if let (Some(cost), Some(most)) = (cost, most)
         && cost > most
     {
@@ -216,7 +218,7 @@ fn tool(
     let own = RawLimit { rate, burst, daily };
     let limit = match (rate, daily, raw.cost) {
         // An entry with only a cost is valid.
-        (None, None, Some(_)) if burst.is_none() => Limit::new(name, None, None),
+        (None, None, Some(_)) if burst.is_none() => RateLimit::new(name, None, None),
         _ => limit(&name, own, None, path, report)?,
     };
     Some(ToolLimit {
@@ -229,10 +231,10 @@ fn tool(
 
 fn upstream(
     id: &str,
-    limit: Limit,
+    limit: RateLimit,
     root: &Path,
     report: &mut Report,
-) -> Option<(UpstreamId, Limit)> {
+) -> Option<(UpstreamId, RateLimit)> {
     match UpstreamId::new(id) {
         Ok(id) => Some((id, limit)),
         Err(error) => {
@@ -245,8 +247,8 @@ fn upstream(
     }
 }
 
-fn concurrency(raw: Option<RawConcurrency>, path: &Path, report: &mut Report) -> Concurrency {
-    let usual = Concurrency::default();
+fn concurrency(raw: Option<RawConcurrency>, path: &Path, report: &mut Report) -> ConcurrencyLimits {
+    let usual = ConcurrencyLimits::default();
     let Some(raw) = raw else { return usual };
     if raw.principal == Some(0) {
         report.add(Problem::error(
@@ -254,7 +256,7 @@ fn concurrency(raw: Option<RawConcurrency>, path: &Path, report: &mut Report) ->
             "must be at least 1: no call would ever get through",
         ));
     }
-    Concurrency {
+    ConcurrencyLimits {
         principal: raw.principal.unwrap_or(usual.principal),
         queue: raw.queue.unwrap_or(usual.queue),
         upstream_queue: raw.queue.unwrap_or(usual.upstream_queue),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
-use weir_core::secrets::{Pattern, Patterns, SecretAction, SecretSearch};
+use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 
 use super::super::raw::{OrOff, RawSecretArguments, RawSecretResults, RawSecrets};
 use super::super::report::{Path, Problem, Report};
@@ -14,7 +14,7 @@ use super::{Part, policy};
 
 /// The compiled pattern files, shared by all upstreams that name one. `None` for a file with
 /// errors.
-pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<Patterns>>>;
+pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<SecretPatterns>>>;
 
 /// Returns the search for secrets in one upstream's calls. Absent without such a section, or if its
 /// patterns have errors. Relative paths start at `folder`.
@@ -79,7 +79,7 @@ fn patterns(
     file: &FilePath,
     path: &Path,
     report: &mut Report,
-) -> Option<Arc<Patterns>> {
+) -> Option<Arc<SecretPatterns>> {
     let mut wrong = |line: Option<u32>, message: String| {
         let problem = Problem::error(path.clone(), message);
         report.add(Problem {
@@ -115,7 +115,7 @@ fn patterns(
         match &node.value {
             Value::Text(regex) => {
                 lines.insert(name.clone(), node.line);
-                all.push(Pattern {
+                all.push(SecretPattern {
                     name: name.clone(),
                     regex: regex.text.clone(),
                 });
@@ -133,7 +133,7 @@ fn patterns(
         }
     }
     loop {
-        let error = match Patterns::new(&all) {
+        let error = match SecretPatterns::new(&all) {
             Ok(patterns) => return is_good.then(|| Arc::new(patterns)),
             Err(error) => error,
         };

@@ -1,6 +1,6 @@
 //! `audit:` and its settings.
 
-use weir_policy::audit::{Key, Pointer, Shape};
+use weir_policy::audit::{ArgumentPointer, ArgumentRecording, AuditKey};
 
 use super::*;
 
@@ -25,7 +25,11 @@ fn audit_is_off_unless_it_is_there_and_has_defaults_where_it_is() {
     );
     assert_eq!(
         (plan.sync, plan.queue, plan.shape),
-        (Duration::from_millis(100), 16_384, Shape::default())
+        (
+            Duration::from_millis(100),
+            16_384,
+            ArgumentRecording::default()
+        )
     );
 }
 
@@ -60,16 +64,16 @@ fn everything_of_audit_can_be_said() {
         (true, true, Duration::from_millis(20), 64)
     );
     let show = ["/path", "/list/*/id"]
-        .map(|text| Pointer::parse(text).unwrap())
+        .map(|text| ArgumentPointer::parse(text).unwrap())
         .to_vec();
     assert_eq!(
         plan.shape,
-        Shape {
+        ArgumentRecording {
             digest: false,
             show
         }
     );
-    assert_eq!(plan.key.as_ref().map(Key::id), Some(3));
+    assert_eq!(plan.key.as_ref().map(AuditKey::id), Some(3));
     let printed = format!("{plan:?}");
     assert!(
         !printed.contains("canary") && !printed.contains("0, 1, 2"),

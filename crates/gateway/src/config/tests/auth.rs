@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_policy::settings::{Algorithm, KeysAt, Proof, Settings};
+use weir_policy::settings::{KeySource, SignatureAlgorithm, TokenValidation, VerifierSettings};
 
 use super::*;
 
@@ -19,21 +19,24 @@ fn r272_every_key_of_auth_arrives() {
     let [one, two, three] = auth.issuers.as_slice() else {
         panic!("three issuers")
     };
-    let Proof::Keys {
-        at,
+    let TokenValidation::Keys {
+        source: at,
         algorithms,
         strict_type,
         max_lifetime,
-    } = &one.proof
+    } = &one.validation
     else {
         panic!("keys")
     };
     assert_eq!(&*one.name, "https://id.example.com/tenant");
     assert_eq!(
         (at, *strict_type, *max_lifetime),
-        (&KeysAt::Metadata, true, Duration::from_secs(3600))
+        (&KeySource::Metadata, true, Duration::from_secs(3600))
     );
-    assert_eq!(algorithms, &[Algorithm::Es256, Algorithm::EdDsa]);
+    assert_eq!(
+        algorithms,
+        &[SignatureAlgorithm::Es256, SignatureAlgorithm::EdDsa]
+    );
     assert_eq!(
         (&*one.audiences[0], &*one.claims[0]),
         ("api://weir", "tenant")
@@ -45,21 +48,26 @@ fn r272_every_key_of_auth_arrives() {
             vec!["realm_access".to_owned(), "roles".to_owned()]
         ]
     );
-    let Proof::Keys {
-        at,
+    let TokenValidation::Keys {
+        source: at,
         algorithms,
         strict_type,
         ..
-    } = &two.proof
+    } = &two.validation
     else {
         panic!("keys")
     };
-    assert_eq!(at, &KeysAt::Url("https://old.example.com/keys".to_owned()));
+    assert_eq!(
+        at,
+        &KeySource::Url("https://old.example.com/keys".to_owned())
+    );
     assert_eq!(
         (algorithms.as_slice(), *strict_type),
-        (&Algorithm::DEFAULT[..], false)
+        (&SignatureAlgorithm::DEFAULT[..], false)
     );
-    assert!(matches!(&three.proof, Proof::Introspection { client_id, .. } if client_id == "weir"));
+    assert!(
+        matches!(&three.validation, TokenValidation::Introspection { client_id, .. } if client_id == "weir")
+    );
     assert!(
         !format!("{config:?}").contains("canary"),
         "secrets do not print"
@@ -83,7 +91,7 @@ fn r249_without_a_public_url_tokens_are_for_where_weir_listens() {
     assert_eq!(config.auth.base, "http://127.0.0.1:9000");
     let config = good(&format!("public_url: https://MCP.Example.com/\n{auth}"));
     assert_eq!(config.auth.base, "https://mcp.example.com");
-    assert_eq!(good("listen: 127.0.0.1:1").auth, Settings::open());
+    assert_eq!(good("listen: 127.0.0.1:1").auth, VerifierSettings::open());
 }
 
 #[test]

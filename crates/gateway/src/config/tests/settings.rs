@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_core::EndpointId;
 use weir_core::endpoint::{EndpointMode, NamePrefix};
 use weir_core::schema::CheckMode;
-use weir_policy::limit::{Limit, Rates, Uncounted};
+use weir_policy::limit::{LimitSettings, RateLimit, UncountedQuota};
 use weir_upstream::{OwnDeadlines, Protocol, Sharing, Transport};
 
 use super::*;
@@ -235,7 +235,7 @@ fn every_example_passes_check() {
 #[test]
 fn limits_inherit_what_they_do_not_say() {
     let rates = good(include_str!("full.yaml")).rates;
-    let says = |limit: &Limit| {
+    let says = |limit: &RateLimit| {
         let rate = limit
             .rate()
             .map(|rate| (rate.count.get(), rate.per.as_secs(), rate.burst.get()));
@@ -286,10 +286,10 @@ fn limits_inherit_what_they_do_not_say() {
         (32, 64, Duration::from_secs(1))
     );
     assert_eq!(concurrency.upstream_queue, 64);
-    assert_eq!(rates.uncounted, Uncounted::Refused);
+    assert_eq!(rates.uncounted, UncountedQuota::Refused);
     assert_eq!(
         good("upstreams: { a: { url: http://127.0.0.1:3001/mcp } }").rates,
-        Rates::default()
+        LimitSettings::default()
     );
 }
 

@@ -1,6 +1,6 @@
 //! Credentials of clients and operators, and TLS.
 
-use weir_policy::settings::{Issuer, Proof};
+use weir_policy::settings::{TokenIssuer, TokenValidation};
 
 use super::super::report::Path;
 use super::super::{AdminPlan, Config};
@@ -21,10 +21,10 @@ pub(super) fn credentials(old: &Config, new: &Config) -> Vec<Loss> {
 
 /// Finds issuers that had to mark their access tokens by type, and need not any more.
 pub(super) fn token_types(old: &Config, new: &Config) -> Vec<Loss> {
-    let is_strict = |issuer: &Issuer| {
+    let is_strict = |issuer: &TokenIssuer| {
         matches!(
-            issuer.proof,
-            Proof::Keys {
+            issuer.validation,
+            TokenValidation::Keys {
                 strict_type: true,
                 ..
             }
@@ -35,15 +35,15 @@ pub(super) fn token_types(old: &Config, new: &Config) -> Vec<Loss> {
         let now = new.auth.issuers.iter().find(|now| now.name == issuer.name);
         now.is_some_and(|now| {
             matches!(
-                now.proof,
-                Proof::Keys {
+                now.validation,
+                TokenValidation::Keys {
                     strict_type: false,
                     ..
                 }
             )
         })
     });
-    let loss = |issuer: &Issuer| {
+    let loss = |issuer: &TokenIssuer| {
         let path = Path::at("auth.issuers")
             .key(&issuer.name)
             .key("strict_type");

@@ -1,6 +1,6 @@
 //! Rate limits and quotas. A limit with a higher value is not a loss.
 
-use weir_policy::limit::{Limit, Rates, ToolLimit, Uncounted};
+use weir_policy::limit::{LimitSettings, RateLimit, ToolLimit, UncountedQuota};
 
 use super::super::Config;
 use super::super::report::Path;
@@ -79,7 +79,7 @@ pub(super) fn single(old: &Config, new: &Config) -> Vec<Loss> {
 
 /// Compares the handling of calls whose quota cannot be counted.
 pub(super) fn uncounted(old: &Config, new: &Config) -> Vec<Loss> {
-    let refuses = |config: &Config| config.rates.uncounted == Uncounted::Refused;
+    let refuses = |config: &Config| config.rates.uncounted == UncountedQuota::Refused;
     let is_lost = refuses(old) && !refuses(new) && new.rates.is_limited();
     let loss = || {
         let message = "calls whose quota cannot be counted would go on";
@@ -92,8 +92,8 @@ pub(super) fn uncounted(old: &Config, new: &Config) -> Vec<Loss> {
     is_lost.then(loss).into_iter().collect()
 }
 
-fn losses(path: Path, was: Option<&Limit>, now: Option<&Limit>) -> Vec<Loss> {
-    let parts = |limit: Option<&Limit>| {
+fn losses(path: Path, was: Option<&RateLimit>, now: Option<&RateLimit>) -> Vec<Loss> {
+    let parts = |limit: Option<&RateLimit>| {
         let limit = limit.map(|limit| (limit.rate().is_some(), limit.daily().is_some()));
         limit.unwrap_or_default()
     };
@@ -111,7 +111,7 @@ fn losses(path: Path, was: Option<&Limit>, now: Option<&Limit>) -> Vec<Loss> {
 }
 
 /// Compares the limit of some tools. Another pattern that covers all of them can replace it.
-fn tools(was: &ToolLimit, now: &Rates, root: &Path) -> Vec<Loss> {
+fn tools(was: &ToolLimit, now: &LimitSettings, root: &Path) -> Vec<Loss> {
     let path = root.key("tools").key(was.pattern.as_str());
     let same = now.tools.iter().find(|tool| tool.pattern == was.pattern);
     let now = same.or_else(|| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weir_core::Endpoint;
 use weir_core::names::EndpointId;
 use weir_core::toolset::{NamePattern, ToolHints, Toolset};
-use weir_policy::rules::Sheet;
+use weir_policy::rules::PolicyFile;
 
 use super::super::Config;
 use super::super::report::Path;
@@ -64,13 +64,13 @@ pub(super) fn own(old: &Served<'_>, new: &Served<'_>) -> Vec<Loss> {
 
 /// Compares the policy texts of one `policy`. The removal or truncation of a text also removes its
 /// rules that forbid.
-fn sheets(old: &[Sheet], new: &[Sheet], path: &Path, of: &str) -> Vec<Loss> {
+fn sheets(old: &[PolicyFile], new: &[PolicyFile], path: &Path, of: &str) -> Vec<Loss> {
     if !old.is_empty() && new.is_empty() {
         let message = format!("the rules of {of} would be gone");
         return vec![Loss::new(path.clone(), message, "write policy: off there")];
     }
     let inline = path.key("inline");
-    let place = |sheet: &Sheet| {
+    let place = |sheet: &PolicyFile| {
         let is_inline = sheet.name() == inline.to_string();
         if is_inline {
             inline.clone()

@@ -6,7 +6,7 @@ use weir_core::Endpoint;
 use weir_core::endpoint::ToolRules;
 use weir_core::names::UpstreamId;
 use weir_core::schema::{CheckMode, Validation};
-use weir_policy::rules::Book;
+use weir_policy::rules::EndpointPolicies;
 
 use super::super::check::Part;
 use super::super::report::Path;
@@ -18,7 +18,7 @@ use super::Loss;
 pub(super) struct Served<'a> {
     pub(super) upstreams: &'a [UpstreamPlan],
     pub(super) endpoints: &'a [Endpoint],
-    pub(super) rules: &'a Book,
+    pub(super) rules: &'a EndpointPolicies,
     pub(super) waivers: &'a Waivers,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Served<'a> {
         }
     }
 
-    pub(super) fn of(part: &'a Part, rules: &'a Book) -> Self {
+    pub(super) fn of(part: &'a Part, rules: &'a EndpointPolicies) -> Self {
         Self {
             upstreams: &part.upstreams,
             endpoints: &part.endpoints,

@@ -16,49 +16,49 @@ use weir_testkit::FakeClock;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
-use super::super::chain::{Chain, Head};
-use super::super::{Inspector, Pointer};
+use super::super::chain::{AuditChain, ChainHead};
+use super::super::{ArgumentPointer, ChainInspector};
 use super::*;
 
 /// Keeps all events in memory, or refuses to.
 #[derive(Default)]
-struct Shelf {
-    events: Mutex<Vec<Event>>,
+struct MemoryEventKeeper {
+    events: Mutex<Vec<AuditEvent>>,
     full: AtomicBool,
 }
 
-impl Keeper for Shelf {
-    fn promise(&self) -> Result<(), NotKept> {
+impl EventKeeper for MemoryEventKeeper {
+    fn reserve(&self) -> Result<(), RecordNotKept> {
         if self.full.load(Ordering::SeqCst) {
-            Err(NotKept)
+            Err(RecordNotKept)
         } else {
             Ok(())
         }
     }
 
-    fn fulfil(&self, event: Event) {
+    fn keep_reserved(&self, event: AuditEvent) {
         self.events.lock().unwrap().push(event);
     }
 
-    fn keep(&self, event: Event) -> Result<(), NotKept> {
-        self.promise()?;
-        self.fulfil(event);
+    fn keep(&self, event: AuditEvent) -> Result<(), RecordNotKept> {
+        self.reserve()?;
+        self.keep_reserved(event);
         Ok(())
     }
 }
 
-struct World {
-    shelf: Arc<Shelf>,
+struct RecorderFixture {
+    shelf: Arc<MemoryEventKeeper>,
     clock: FakeClock,
     refusals: Arc<RefusalCounter>,
-    recorder: Recorder,
+    recorder: AuditRecorder,
 }
 
-impl World {
-    fn new(shape: Shape) -> Self {
-        let (shelf, clock) = (Arc::new(Shelf::default()), FakeClock::new());
+impl RecorderFixture {
+    fn new(shape: ArgumentRecording) -> Self {
+        let (shelf, clock) = (Arc::new(MemoryEventKeeper::default()), FakeClock::new());
         let refusals = Arc::new(RefusalCounter::new(Arc::new(clock.clone())));
-        let recorder = Recorder::new(
+        let recorder = AuditRecorder::new(
             Arc::new(clock.clone()),
             shelf.clone(),
             shape,
@@ -74,7 +74,7 @@ impl World {
 
     /// The lines of all events so far.
     fn lines(&self) -> Vec<String> {
-        let mut chain = Chain::after(Head::genesis(), None);
+        let mut chain = AuditChain::after(ChainHead::genesis(), None);
         let lines: Vec<String> = self
             .shelf
             .events
@@ -83,7 +83,7 @@ impl World {
             .iter()
             .map(|event| chain.seal(event).line)
             .collect();
-        let mut inspector = Inspector::default();
+        let mut inspector = ChainInspector::default();
         for line in &lines {
             inspector.line(line.trim_end().as_bytes(), true).unwrap();
         }
@@ -96,7 +96,7 @@ impl World {
 
     /// The counts so far: of the minutes that are over, or with `open` of all.
     fn counts(&self, open: bool) -> Vec<Value> {
-        let mut chain = Chain::after(Head::genesis(), None).named(Some("refusals"));
+        let mut chain = AuditChain::after(ChainHead::genesis(), None).named(Some("refusals"));
         let lines = self
             .refusals
             .take(open)
@@ -143,15 +143,15 @@ impl World {
 }
 
 async fn principal(subject: Subject) -> Principal {
-    struct Knows(Subject);
-    impl Verifier for Knows {
+    struct KnownSubjectVerifier(Subject);
+    impl Verifier for KnownSubjectVerifier {
         fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
             Box::pin(async { Ok(VerifiedIdentity::Subject(Arc::new(self.0.clone()))) })
         }
     }
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    authenticate(&Knows(subject), &evidence, ())
+    authenticate(&KnownSubjectVerifier(subject), &evidence, ())
         .await
         .unwrap()
         .principal()
@@ -188,8 +188,8 @@ fn denied() -> Failure {
 }
 
 #[tokio::test]
-async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
-    let world = World::new(Shape::default());
+async fn f18_call_has_one_record_with_principal_and_outcome() {
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let ada = ada().await;
     let raw = r#"{"name":"files__read","arguments":{"path":"/a"},
         "_meta":{"io.modelcontextprotocol/clientInfo":{"name":"IDE","version":"2.1"}}}"#;
@@ -252,8 +252,8 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
 }
 
 #[tokio::test]
-async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept() {
-    let world = World::new(Shape::default());
+async fn f18_refusal_has_one_record_and_unrecordable_call_is_refused() {
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
     world
         .decided(&call, &ada, GateDecision::Refused(&denied()))
@@ -286,8 +286,8 @@ async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept
 }
 
 #[tokio::test]
-async fn f18_a_sender_let_in_has_its_first_record_and_one_refused_is_counted() {
-    let world = World::new(Shape::default());
+async fn f18_first_admission_is_recorded_and_refusals_are_counted() {
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let ada = ada().await;
     for _ in 0..5 {
         world.entered(Ok(&ada));
@@ -336,7 +336,7 @@ async fn f18_a_sender_let_in_has_its_first_record_and_one_refused_is_counted() {
 
 #[tokio::test]
 async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
-    let world = World::new(Shape::default());
+    let world = RecorderFixture::new(ArgumentRecording::default());
     for n in 0..100_000_u32 {
         let peer: IpAddr = match n % 2 {
             0 => IpAddr::from((n << 8).to_be_bytes()),
@@ -383,8 +383,8 @@ async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
 }
 
 #[tokio::test]
-async fn f18_counts_that_nobody_takes_keep_their_bound() {
-    let world = World::new(Shape::default());
+async fn f18_untaken_counts_are_bounded() {
+    let world = RecorderFixture::new(ArgumentRecording::default());
     for _ in 0..20 {
         for n in 0..1024_u32 {
             world.came(
@@ -407,7 +407,7 @@ async fn f18_counts_that_nobody_takes_keep_their_bound() {
 
 #[tokio::test]
 async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
-    let world = World::new(Shape::default());
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
     let bob = principal(Subject::new("https://id.example.com", "bob")).await;
     for _ in 0..500 {
@@ -487,7 +487,7 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
 
 #[test]
 fn f18_logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted_then() {
-    let world = World::new(Shape::default());
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let log_in = |done| {
         world.recorder.record_operator_action(&OperatorAction {
             actor: "unknown",
@@ -520,16 +520,16 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
             r#"{{"name":"x","arguments":{{"password":"CANARY-1{padding}","path":"/srv"}},"requestState":"CANARY-2",
                 "inputResponses":{{"a":{{"content":"CANARY-3"}}}},"_meta":{{"authorization":"CANARY-4"}}}}"#
         );
-        let world = World::new(Shape::default());
+        let world = RecorderFixture::new(ArgumentRecording::default());
         let refused = || {
             world
                 .decided(&call(&raw), &ada, GateDecision::Refused(&denied()))
                 .unwrap()
         };
         refused();
-        world.recorder.reshape(Shape {
+        world.recorder.set_argument_recording(ArgumentRecording {
             digest: true,
-            show: vec![Pointer::parse("/path").unwrap()],
+            show: vec![ArgumentPointer::parse("/path").unwrap()],
         });
         refused();
         let shown = world.last();
@@ -538,7 +538,7 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
             serde_json::json!({ "password": "***", "path": "/srv" })
         );
         assert_eq!(shown["arguments"]["sha256"].as_str().unwrap().len(), 64);
-        world.recorder.reshape(Shape {
+        world.recorder.set_argument_recording(ArgumentRecording {
             digest: false,
             show: Vec::new(),
         });
@@ -549,10 +549,10 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
 }
 
 #[tokio::test]
-async fn f14_nothing_that_others_write_breaks_out_of_its_line() {
-    let world = World::new(Shape {
+async fn f14_hostile_text_stays_in_its_line() {
+    let world = RecorderFixture::new(ArgumentRecording {
         digest: true,
-        show: vec![Pointer::parse("/a").unwrap()],
+        show: vec![ArgumentPointer::parse("/a").unwrap()],
     });
     let corpus = [
         "x\",\"decision\":\"allowed\",\"y\":\"",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
-use weir_era::hop;
+use weir_era::upstream_messages;
 use weir_wire::LogLevel;
 
 use super::{Behind, Session};
@@ -41,7 +41,7 @@ impl Session {
             .to_str()
             .ok()?
             .to_owned();
-        let initialized = hop::initialize_result(self.tongue.revision(), &self.about);
+        let initialized = upstream_messages::initialize_result(self.tongue.revision(), &self.about);
         let level = self
             .level
             .try_lock()

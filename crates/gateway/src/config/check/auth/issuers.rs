@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use http::Uri;
-use weir_policy::settings::{Algorithm, Issuer, KeysAt, Password, Proof};
+use weir_policy::settings::{
+    ClientSecret, KeySource, SignatureAlgorithm, TokenIssuer, TokenValidation,
+};
 
 use super::super::super::is_local_host;
 use super::super::super::raw::{RawAuth, RawIntrospection, RawIssuer};
@@ -16,7 +18,7 @@ const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 /// The largest number of issuers. weir keeps the keys of each fresh.
 const MOST: usize = 64;
 
-pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<Issuer> {
+pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<TokenIssuer> {
     let path = Path::at("auth.issuers");
     let listed = section.issuers.as_deref().unwrap_or_default();
     if listed.len() > MOST {
@@ -25,7 +27,7 @@ pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<Issuer> {
             format!("are more than {MOST}"),
         ));
     }
-    let mut issuers: Vec<Issuer> = Vec::new();
+    let mut issuers: Vec<TokenIssuer> = Vec::new();
     for (n, raw) in listed.iter().enumerate() {
         let path = path.key(n);
         let Some(issuer) = one(raw, &path, report) else {
@@ -42,7 +44,7 @@ pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<Issuer> {
     }
     let asked = issuers
         .iter()
-        .filter(|issuer| matches!(issuer.proof, Proof::Introspection { .. }))
+        .filter(|issuer| matches!(issuer.validation, TokenValidation::Introspection { .. }))
         .count();
     if asked > 1 {
         let problem = Problem::error(
@@ -54,7 +56,7 @@ pub(super) fn check(section: &RawAuth, report: &mut Report) -> Vec<Issuer> {
     issuers
 }
 
-fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<Issuer> {
+fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<TokenIssuer> {
     let Some(name) = raw.issuer.as_deref() else {
         if !report.blames(path) {
             let problem = Problem::error(path.key("issuer"), "is missing");
@@ -73,9 +75,9 @@ fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<Issuer> {
         None => vec![vec!["groups".to_owned()]],
         Some(paths) => paths.iter().map(split).collect(),
     };
-    Some(Issuer {
+    Some(TokenIssuer {
         name: name.into(),
-        proof: match &raw.introspection {
+        validation: match &raw.introspection {
             None => keys(raw, path, report),
             Some(asked) => asking(raw, asked, path, report),
         },
@@ -86,13 +88,16 @@ fn one(raw: &RawIssuer, path: &Path, report: &mut Report) -> Option<Issuer> {
 }
 
 /// Returns the settings of an issuer whose tokens are verified with its keys.
-fn keys(raw: &RawIssuer, path: &Path, report: &mut Report) -> Proof {
+fn keys(raw: &RawIssuer, path: &Path, report: &mut Report) -> TokenValidation {
     let max_lifetime = raw.max_lifetime.map_or(LIFETIME, |time| time.0);
     if max_lifetime.is_zero() {
         report.add(Problem::error(path.key("max_lifetime"), "must not be zero"));
     }
-    Proof::Keys {
-        at: raw.jwks_uri.clone().map_or(KeysAt::Metadata, KeysAt::Url),
+    TokenValidation::Keys {
+        source: raw
+            .jwks_uri
+            .clone()
+            .map_or(KeySource::Metadata, KeySource::Url),
         algorithms: algorithms(raw, path, report),
         strict_type: raw.strict_type.unwrap_or(false),
         max_lifetime,
@@ -100,7 +105,12 @@ fn keys(raw: &RawIssuer, path: &Path, report: &mut Report) -> Proof {
 }
 
 /// Returns the settings of an issuer with token introspection.
-fn asking(raw: &RawIssuer, asked: &RawIntrospection, path: &Path, report: &mut Report) -> Proof {
+fn asking(
+    raw: &RawIssuer,
+    asked: &RawIntrospection,
+    path: &Path,
+    report: &mut Report,
+) -> TokenValidation {
     for (key, given) in [
         ("jwks_uri", raw.jwks_uri.is_some()),
         ("algorithms", raw.algorithms.is_some()),
@@ -145,16 +155,16 @@ fn asking(raw: &RawIssuer, asked: &RawIntrospection, path: &Path, report: &mut R
             problem.hint("take the one that the issuer gave for this client, from the environment"),
         );
     }
-    Proof::Introspection {
+    TokenValidation::Introspection {
         url,
         client_id,
-        client_secret: Password::new(secret),
+        client_secret: ClientSecret::new(secret),
     }
 }
 
-fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorithm> {
+fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<SignatureAlgorithm> {
     let Some(names) = &raw.algorithms else {
-        return Algorithm::DEFAULT.to_vec();
+        return SignatureAlgorithm::DEFAULT.to_vec();
     };
     let path = path.key("algorithms");
     if names.is_empty() {
@@ -165,7 +175,7 @@ fn algorithms(raw: &RawIssuer, path: &Path, report: &mut Report) -> Vec<Algorith
     }
     let mut algorithms = Vec::new();
     for (n, name) in names.iter().enumerate() {
-        match Algorithm::parse(name) {
+        match SignatureAlgorithm::parse(name) {
             Some(algorithm) => algorithms.push(algorithm),
             None => {
                 let hint = match name.starts_with("HS") {
