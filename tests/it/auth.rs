@@ -14,14 +14,14 @@ pub use credentials::api_key;
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Idp, Mockup, RawClient};
+use weir_testkit::{ClientAnswer, IdentityProvider, MockServer, RawClient};
 
 use crate::harness::Weir;
 
 /// weir with `auth: oauth` over one upstream with one tool.
 pub struct Guarded {
-    pub idp: Idp,
-    pub upstream: Mockup,
+    pub idp: IdentityProvider,
+    pub upstream: MockServer,
     pub weir: Weir,
 }
 
@@ -32,14 +32,14 @@ impl Guarded {
 
     /// Starts it with further keys under `auth`.
     pub async fn with(more: Value) -> Self {
-        let idp = Idp::start().await;
+        let idp = IdentityProvider::start().await;
         let issuer = json!({ "issuer": idp.issuer() });
         Self::over(idp, issuer, more).await
     }
 
     /// Starts it with this issuer.
-    pub async fn over(idp: Idp, issuer: Value, more: Value) -> Self {
-        let upstream = Mockup::dual().tools(1).start().await;
+    pub async fn over(idp: IdentityProvider, issuer: Value, more: Value) -> Self {
+        let upstream = MockServer::dual().tools(1).start().await;
         let mut auth = json!({ "mode": "oauth", "issuers": [issuer] });
         for (name, value) in more.as_object().unwrap() {
             auth[name] = value.clone();
@@ -88,7 +88,7 @@ pub fn bearer(url: &str, token: &str) -> RawClient {
 }
 
 /// Sends a plain GET.
-pub async fn get(url: &str) -> Answer {
+pub async fn get(url: &str) -> ClientAnswer {
     RawClient::new(url)
         .send(Method::GET, HeaderMap::new(), "")
         .await

@@ -9,8 +9,8 @@ mod sessions;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Gate, Tool};
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::{CallGate, MockTool};
+use weir_testkit::{MockBehaviour, MockServer, RawClient};
 
 use crate::admin::{Operator, body, with_two};
 use crate::audit::{Folder, of_kind, records, verify};
@@ -52,10 +52,10 @@ fn is_gone(id: u32) -> bool {
 
 /// Runs this many hand-overs under load: no call is lost and none runs twice.
 async fn hand_over(times: usize) {
-    let gate = Gate::new();
-    let held = Tool::new("held").does(Behaviour::gated(&gate));
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let gate = CallGate::new();
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .with(held)
         .start()
         .await;
@@ -102,7 +102,11 @@ async fn hand_over(times: usize) {
     }
     load.goes_on(50).await;
     let calls = load.stop().await;
-    upstream.set_tools([Tool::new("echo"), Tool::new("held"), Tool::new("late")]);
+    upstream.set_tools([
+        MockTool::new("echo"),
+        MockTool::new("held"),
+        MockTool::new("late"),
+    ]);
     upstream.notify_list_changed();
     let ends = watchers.finish().await;
 
@@ -145,7 +149,7 @@ async fn hand_over(times: usize) {
     std::fs::remove_dir_all(records).unwrap();
 }
 
-fn is_ok(answer: &weir_testkit::Answer) -> bool {
+fn is_ok(answer: &weir_testkit::ClientAnswer) -> bool {
     answer.last()["result"]["content"].is_array()
 }
 
@@ -171,8 +175,8 @@ async fn g06_forty_processes_take_over_one_after_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_a_new_process_that_cannot_start_changes_nothing() {
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({ "upstreams": { "one": { "url": upstream.url() } } });
@@ -216,10 +220,10 @@ async fn g05_g06_a_stop_during_or_after_a_hand_over_cuts_no_call_off_and_the_sec
 /// Stops weir while it hands over, or `stops` times afterwards, under a running call, which is then
 /// `cut` off.
 async fn stops(stops: usize, cut: bool) {
-    let gate = Gate::new();
-    let held = Tool::new("held").does(Behaviour::gated(&gate));
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let gate = CallGate::new();
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .with(held)
         .start()
         .await;
@@ -280,8 +284,8 @@ async fn stops(stops: usize, cut: bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() {
     let (one, two) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let folder = Folder::new("handed-over");
     let (mut config, [ada, bob]) = with_two(&[("one", &one), ("two", &two)]);
@@ -378,9 +382,9 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_can_be_expected()
 {
-    let gate = Gate::new();
-    let held = Tool::new("held").does(Behaviour::gated(&gate));
-    let upstream = Mockup::modern().with(held).start().await;
+    let gate = CallGate::new();
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
+    let upstream = MockServer::modern().with(held).start().await;
     let folder = Folder::new("refused-over");
     let (key, entry) = api_key("somebody");
     let weir = Weir::with(json!({
@@ -506,8 +510,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sockets_of_a_service_manager_are_taken_by_their_names() {
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config: Value = json!({ "upstreams": { "one": { "url": upstream.url() } } });
@@ -528,12 +532,12 @@ async fn sockets_of_a_service_manager_are_taken_by_their_names() {
 /// Reloads under load: every other one is refused, every good one changes the config, and no call
 /// fails.
 async fn reload(times: usize) {
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let other = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let other = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = |at: usize| {
@@ -569,7 +573,7 @@ async fn reload(times: usize) {
     }
     load.goes_on(20).await;
     let calls = load.stop().await;
-    upstream.set_tools([Tool::new("echo"), Tool::new("late")]);
+    upstream.set_tools([MockTool::new("echo"), MockTool::new("late")]);
     upstream.notify_list_changed();
     assert_eq!(watchers.finish().await, 0, "no reload ends a stream");
     assert_eq!(upstream.executions("echo"), calls, "each call ran once");

@@ -7,8 +7,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
-use weir_testkit::mockup::Tool;
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::MockTool;
 
 use crate::harness::{Weir, browse, needs_peers};
 
@@ -68,15 +68,15 @@ fn accept(kinds: &str) -> String {
     format!("Accept: {kinds}")
 }
 
-async fn server() -> Mockup {
-    Mockup::dual()
+async fn server() -> MockServer {
+    MockServer::dual()
         .named("hidden-upstream")
-        .with(Tool::new("hidden_tool"))
+        .with(MockTool::new("hidden_tool"))
         .start()
         .await
 }
 
-fn config(server: &Mockup, more: &Value) -> Value {
+fn config(server: &MockServer, more: &Value) -> Value {
     let mut config = json!({ "upstreams": { "hidden-upstream": { "url": server.url() } } });
     config
         .as_object_mut()

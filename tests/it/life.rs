@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use serde_json::json;
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{MockServer, RawClient};
 
 use crate::harness::{Process, Server, Weir, binary, fresh_path, until, until_it};
 
@@ -219,9 +219,9 @@ async fn f10_when_memory_is_short_calls_wait_outside_and_streams_and_operators_g
     // Lists large enough to stand out from the memory of an idle process.
     let long = "x".repeat(20_000);
     let tools =
-        (0..1000).map(|n| Tool::new(&format!("tool_{n:04}")).with("description", json!(long)));
+        (0..1000).map(|n| MockTool::new(&format!("tool_{n:04}")).with("description", json!(long)));
     let upstream = tools
-        .fold(Mockup::modern().page_size(100), |server, tool| {
+        .fold(MockServer::modern().page_size(100), |server, tool| {
             server.with(tool)
         })
         .start()
@@ -274,7 +274,7 @@ async fn f10_when_memory_is_short_calls_wait_outside_and_streams_and_operators_g
         (weir.metric("weir_memory_shortage", &[]) == 0.0).then_some(())
     });
     assert_eq!(call().await.text(), r#"{"n":1}"#);
-    upstream.set_tools([Tool::new("tool_0999")]);
+    upstream.set_tools([MockTool::new("tool_0999")]);
     upstream.notify_list_changed();
     let heard = stream.next_message().await.unwrap().unwrap();
     assert_eq!(

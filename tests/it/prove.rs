@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
-use weir_testkit::{Faultd, Mockup, RawClient};
+use weir_testkit::{FaultProxy, MockServer, RawClient};
 use weir_wire::Revision;
 
 use crate::harness::{Weir, p99, soon, until};
 
-async fn weir_over_one() -> (Mockup, Weir) {
-    let upstream = Mockup::modern().tools(1).start().await;
+async fn weir_over_one() -> (MockServer, Weir) {
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = Weir::over(json!({ "one": { "url": upstream.url() } }));
     (upstream, weir)
 }
@@ -74,10 +74,10 @@ async fn a01_a02_slow_heads_do_not_slow_others() {
 #[ignore = "measures time"]
 async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
     let (good, mut flaps) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
-    let between = Faultd::start(flaps.address()).await;
+    let between = FaultProxy::start(flaps.address()).await;
     let weir = Weir::over(
         json!({ "one": { "url": good.url() }, "flaps": { "url": between.url("/mcp") } }),
     );
@@ -189,7 +189,7 @@ const HOLDING: usize = 100;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes"]
 async fn d08_a_million_abandoned_sessions_leave_nothing() {
-    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY)
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)
         .start()
         .await;
@@ -265,10 +265,10 @@ async fn d08_a_million_abandoned_sessions_leave_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn t5b_a_hanging_upstream_costs_a_list_nothing() {
-    let good = Mockup::modern().tools(50).start().await;
-    let hanging = Mockup::modern()
+    let good = MockServer::modern().tools(50).start().await;
+    let hanging = MockServer::modern()
         .tools(1)
-        .on("*", weir_testkit::Behaviour::hang())
+        .with_rule("*", weir_testkit::MockBehaviour::hang())
         .start()
         .await;
     let time = async |weir: &Weir| {
@@ -358,7 +358,7 @@ const PLACES: usize = 16;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
 async fn f11_overload_is_shed_early_and_goes_by() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(json!({
         "upstreams": { "one": { "url": upstream.url() } },
         // With the default wait each of these clients would get its turn in time.

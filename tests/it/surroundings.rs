@@ -1,7 +1,7 @@
 //! Unusual machines: without a writable disk, with a far-off year, or with another language.
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use crate::admin::Operator;
@@ -25,10 +25,10 @@ async fn serves(weir: &Weir) {
     }
 }
 
-async fn upstream() -> Mockup {
-    Mockup::dual()
-        .tool("echo", Behaviour::echo())
-        .tool("huge", Behaviour::huge(HUGE))
+async fn upstream() -> MockServer {
+    MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .tool("huge", MockBehaviour::huge(HUGE))
         .start()
         .await
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use weir_wire::splice::Sink;
+use weir_wire::splice::ByteSink;
 
 /// The destination of pieces of a chunk and of other bytes.
 pub(crate) trait PieceTarget {
@@ -19,7 +19,7 @@ pub(crate) struct SharedChunk<'a, S> {
     pub(crate) sink: &'a mut S,
 }
 
-impl<S: Sink> PieceTarget for SharedChunk<'_, S> {
+impl<S: ByteSink> PieceTarget for SharedChunk<'_, S> {
     fn pass(&mut self, range: Range<usize>) {
         self.sink.pass(self.chunk, range);
     }

@@ -1,7 +1,7 @@
 //! The streaming form, which is the only engine: the whole form is one chunk.
 
 use bytes::Bytes;
-use weir_wire::splice::Sink;
+use weir_wire::splice::ByteSink;
 
 use crate::bidi::BIDI_WINDOW;
 use crate::character_spelling::{CharacterSpelling, NOT_A_CHARACTER, SpellingProgress};
@@ -48,7 +48,7 @@ impl Cleaner {
 
     /// Takes the next chunk, and emits the decided bytes. Bytes that stay pass as ranges of the
     /// chunk.
-    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) {
+    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl ByteSink) {
         self.chunk(chunk, SharedChunk { chunk, sink: out });
     }
 
@@ -65,7 +65,7 @@ impl Cleaner {
 
     /// Ends the text, and emits the bytes still held: an empty rest, if it was JSON. Returns the
     /// removals.
-    pub fn finish(self, out: &mut impl Sink) -> RemovalCounts {
+    pub fn finish(self, out: &mut impl ByteSink) -> RemovalCounts {
         self.end(SharedChunk {
             chunk: &Bytes::new(),
             sink: out,

@@ -11,7 +11,7 @@ use crate::document::{DocumentKind, DocumentNode, LONGEST_KEY};
 ///
 /// Deeper ones are counted. In a part whose values are all cleaned (`structuredContent`), all
 /// strings there are cleaned, keys as well; in any other part they are left.
-pub const MAX_DEPTH: usize = weir_wire::Limits::DEPTH_CEILING as usize;
+pub const MAX_DEPTH: usize = weir_wire::JsonLimits::DEPTH_CEILING as usize;
 
 #[derive(Clone, Copy, Debug)]
 struct BracketLevel {

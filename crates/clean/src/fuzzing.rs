@@ -6,7 +6,7 @@
 )]
 
 use bytes::{Bytes, BytesMut};
-use weir_wire::{Limits, scan};
+use weir_wire::{JsonLimits, scan};
 
 use crate::{CleanedText, Cleaner, DocumentKind, RemovalCounts, clean, cut};
 
@@ -40,9 +40,9 @@ pub fn clean_any(data: &[u8]) {
         assert_eq!(in_chunks, whole, "in chunks of {step}");
         assert_eq!(counts, removed, "in chunks of {step}");
     }
-    let limits = Limits {
+    let limits = JsonLimits {
         max_depth: 200,
-        ..Limits::upstream()
+        ..JsonLimits::upstream()
     };
     if scan::check(data, &limits).is_ok() {
         assert!(scan::check(whole, &limits).is_ok(), "broken by cleaning");

@@ -125,7 +125,7 @@ impl Failure {
     /// True if it is a server's own -32601.
     #[must_use]
     pub fn is_unknown_method(&self) -> bool {
-        matches!(self.kind(), FailureKind::Upstream(error) if error.code == weir_wire::code::METHOD_NOT_FOUND)
+        matches!(self.kind(), FailureKind::Upstream(error) if error.code == weir_wire::error_code::METHOD_NOT_FOUND)
     }
 
     /// A failure with the text that a client may read: the problem and the remedy. Never a secret,

@@ -57,4 +57,4 @@ pub use reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 pub use route::Router;
 pub use task::{TaskLocation, TaskNames};
 pub use token::ClientToken;
-pub use weir_wire::fold;
+pub use weir_wire::case_folding;

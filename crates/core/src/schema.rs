@@ -13,7 +13,7 @@ mod unreadable;
 use std::sync::Arc;
 
 use serde_json::Value;
-use weir_wire::scan::{self, Limits, ScanErrorKind};
+use weir_wire::scan::{self, JsonLimits, ScanErrorKind};
 
 pub(crate) use compile::{CompiledSchema, SchemaCache};
 pub use mismatch::Mismatch;
@@ -147,7 +147,7 @@ pub(crate) enum SchemaVerdict {
 
 /// Keys and values of a value that is validated: as many as a client's request may have altogether.
 /// As a tree each takes many times its bytes.
-const MOST_TOKENS: u32 = Limits::DEFAULT_TOKENS;
+const MOST_TOKENS: u32 = JsonLimits::DEFAULT_TOKENS;
 
 /// The reason for refusing arguments that cannot be checked at a bearable cost.
 pub(crate) const TOO_COSTLY_TEXT: &str = "checking them against the schema would cost too much: send less at once, or nest it less deeply";
@@ -169,9 +169,9 @@ fn judged(
     bytes: &[u8],
     judge: fn(&CompiledSchema, &Value, usize) -> SchemaVerdict,
 ) -> SchemaVerdict {
-    let limits = Limits {
+    let limits = JsonLimits {
         max_tokens: MOST_TOKENS,
-        ..Limits::upstream()
+        ..JsonLimits::upstream()
     };
     match scan::check_unique(bytes, &limits) {
         // Of two equal keys the validator sees one and the upstream perhaps the other.

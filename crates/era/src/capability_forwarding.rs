@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
 use weir_core::upstream::DeclaredExtension;
 use weir_wire::scan;
-use weir_wire::splice::Edits;
+use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
 
 use crate::capabilities::declared_extensions;
@@ -103,8 +103,8 @@ fn remove_unforwarded(carried: CapabilityClass, name: &str, said: &[u8]) -> Byte
     let more = ways
         .iter()
         .filter(|(way, is_carried)| !is_carried && scan::find(&said, way).is_some());
-    let edits = more.fold(Edits::new(), |edits, (way, _)| edits.remove(*way));
-    edits.or_same(&said)
+    let edits = more.fold(ObjectEdits::new(), |edits, (way, _)| edits.remove(*way));
+    edits.apply_or_keep(&said)
 }
 
 /// Writes the extensions of a class, and `own` ones; `shows` are the settings of MCP Apps.

@@ -10,7 +10,7 @@ mod parameter_headers;
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::call::{InputMode, TaskMode, TraceContext};
 use weir_core::{Call, CallResumption};
-use weir_wire::method::{Method, OF_EXTENSION};
+use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::{NAMES, REF_NAMES};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
@@ -34,7 +34,7 @@ pub struct SenderMeta<'a> {
 /// A call for a modern server: of a tool, of a prompt, of a resource, or to complete for one.
 #[must_use]
 pub fn modern_call(id: u64, call: &Call, native: &str, sender: &SenderMeta<'_>) -> Bytes {
-    if call.method == OF_EXTENSION {
+    if call.method == EXTENSION_METHOD {
         return modern_extension(id, call, native, sender);
     }
     let mut out = head(id, call.method, call.params.raw().len() + 512);
@@ -104,7 +104,7 @@ fn about(out: &mut BytesMut, id: u64, call: &Call, sender: &SenderMeta<'_>) {
 /// The same for a legacy server.
 #[must_use]
 pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> Bytes {
-    if call.method == OF_EXTENSION {
+    if call.method == EXTENSION_METHOD {
         return legacy_extension(id, call, native);
     }
     let mut out = head(id, call.method, call.params.raw().len() + 256);
@@ -228,7 +228,7 @@ pub fn pong(id: &weir_wire::RequestId) -> Bytes {
 #[must_use]
 pub fn declined(id: &weir_wire::RequestId) -> Bytes {
     let error = ErrorObject::new(
-        weir_wire::code::METHOD_NOT_FOUND,
+        weir_wire::error_code::METHOD_NOT_FOUND,
         "The client cannot be asked for this",
     );
     weir_wire::write::error_response(Some(id), false, &error)

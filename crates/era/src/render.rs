@@ -6,8 +6,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::catalog::CatalogItem;
 use weir_core::reply::{NoteKind, ReplyNote};
 use weir_core::upstream::{ListKind, ListKinds};
-use weir_wire::method::{Method, OF_EXTENSION};
-use weir_wire::splice::{Block, Blocks, Edits, MetaEdits};
+use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::splice::{BlockReplacer, MetaEdits, ObjectEdits, ReplacedBlock};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
@@ -37,8 +37,8 @@ pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
 /// The edits of a complete result of a method for a client of this revision. The value of
 /// [`IS_ERROR`] is observed.
 #[must_use]
-pub fn complete(revision: Revision, method: Method, about: &WeirIdentity) -> Edits {
-    let edits = Edits::new().without_variants_of(&WITHHELD);
+pub fn complete(revision: Revision, method: Method, about: &WeirIdentity) -> ObjectEdits {
+    let edits = ObjectEdits::new().without_variants_of(&WITHHELD);
     if revision.is_modern() {
         // Members that would announce a continuation of the call never come from a server: older
         // revisions have no such members.
@@ -54,7 +54,7 @@ pub fn complete(revision: Revision, method: Method, about: &WeirIdentity) -> Edi
         edits
             .ensure("ttlMs", &b"0"[..])
             .ensure("cacheScope", &b"\"private\""[..])
-    } else if method == OF_EXTENSION {
+    } else if method == EXTENSION_METHOD {
         // All other members are between client and server.
         edits
             .observe(IS_ERROR)
@@ -75,24 +75,24 @@ pub fn complete(revision: Revision, method: Method, about: &WeirIdentity) -> Edi
 
 /// The same for a result that lost this number of hidden characters: its `_meta` states the number.
 #[must_use]
-pub fn cleaned(complete: Edits, removed: u64) -> Edits {
+pub fn cleaned(complete: ObjectEdits, removed: u64) -> ObjectEdits {
     complete.add_meta(meta::WEIR_CLEANED, removed.to_string())
 }
 
 /// The replacement by text of content blocks that the revision does not have; no value if it has
 /// them all.
 #[must_use]
-pub fn block_replacements(revision: Revision) -> Option<Blocks> {
+pub fn block_replacements(revision: Revision) -> Option<BlockReplacer> {
     let foreign: &[&str] = match (revision.has_audio(), revision.has_resource_link()) {
         (true, true) => return None,
         (true, false) => &["resource_link"],
         (false, _) => &["audio", "resource_link"],
     };
-    Some(Blocks::replacing(foreign, block_as_text))
+    Some(BlockReplacer::replacing(foreign, block_as_text))
 }
 
 /// A content block as text.
-fn block_as_text(block: &Block) -> String {
+fn block_as_text(block: &ReplacedBlock) -> String {
     match block.kind().as_deref() {
         Some("resource_link") => {
             let name = block.text("title").or_else(|| block.text("name")).unwrap_or_default();
@@ -112,8 +112,8 @@ fn block_as_text(block: &Block) -> String {
 /// The edits of an `input_required` result for a modern client: its state, if it has one, becomes
 /// `sealed`.
 #[must_use]
-pub fn input_required(about: &WeirIdentity, sealed: Option<&str>) -> Edits {
-    let edits = Edits::new()
+pub fn input_required(about: &WeirIdentity, sealed: Option<&str>) -> ObjectEdits {
+    let edits = ObjectEdits::new()
         .without_variants_of(&WITHHELD)
         .remove("ttlMs")
         .remove("cacheScope")
@@ -152,7 +152,7 @@ pub fn items(revision: Revision, items: &[CatalogItem]) -> Bytes {
 /// have.
 fn write_list_item(out: &mut BytesMut, revision: Revision, item: &CatalogItem) {
     let raw = &item.tool.raw;
-    let hidden = |key: &scan::Key<'_>, value: &[u8]| {
+    let hidden = |key: &scan::MemberKey<'_>, value: &[u8]| {
         (key.eq_str("execution") && !revision.has_execution())
             || (key.eq_str("outputSchema")
                 && !revision.has_any_structured_content()
@@ -432,13 +432,13 @@ pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
 pub fn note_notification(note: &ReplyNote, token: Option<&Bytes>) -> Option<Bytes> {
     let (method, params) = match note.kind {
         NoteKind::Progress => {
-            let edits = Edits::new()
+            let edits = ObjectEdits::new()
                 .set("progressToken", token?.clone())
                 .meta(MetaEdits::new().drop_owned());
             ("notifications/progress", edits.apply(&note.params).ok()?.0)
         }
         NoteKind::Log(_) => {
-            let edits = Edits::new().meta(MetaEdits::new().drop_owned());
+            let edits = ObjectEdits::new().meta(MetaEdits::new().drop_owned());
             ("notifications/message", edits.apply(&note.params).ok()?.0)
         }
         // Progress of a task: under the token of the call that became it, not of the request that

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::call::InputMode;
 use weir_core::{Call, CapabilityClass, UpstreamQuestion};
-use weir_wire::method::{Method, OF_EXTENSION};
-use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::write::{self, ObjectWriter};
-use weir_wire::{ErrorObject, Request, RequestId, Revision, code, meta, scan};
+use weir_wire::{ErrorObject, Request, RequestId, Revision, error_code, meta, scan};
 
 /// A question of a legacy server, lifted.
 #[derive(Debug)]
@@ -53,18 +53,18 @@ impl QuestionRefusal {
     pub fn error(self) -> ErrorObject {
         match self {
             Self::Undeclared => ErrorObject::new(
-                code::METHOD_NOT_FOUND,
+                error_code::METHOD_NOT_FOUND,
                 "The client cannot be asked for this",
             ),
             Self::UndeclaredMode => ErrorObject::new(
-                code::INVALID_PARAMS,
+                error_code::INVALID_PARAMS,
                 "The client did not say that it can be asked this way",
             ),
             Self::NotInRevision => ErrorObject::new(
-                code::INVALID_PARAMS,
+                error_code::INVALID_PARAMS,
                 "The client's protocol revision has no form for this",
             ),
-            Self::UnsafeUrl => ErrorObject::new(code::INVALID_PARAMS, "The URL is not https"),
+            Self::UnsafeUrl => ErrorObject::new(error_code::INVALID_PARAMS, "The URL is not https"),
         }
     }
 
@@ -105,7 +105,7 @@ pub const fn may_have_questions(method: Method) -> bool {
 #[must_use]
 pub fn may_ask_in(call: &Call) -> bool {
     may_have_questions(call.method)
-        || call.method == OF_EXTENSION && call.input_mode == InputMode::Requests
+        || call.method == EXTENSION_METHOD && call.input_mode == InputMode::Requests
 }
 
 /// The part of a class that a revision has a form for.
@@ -194,12 +194,12 @@ pub fn lift(request: &Request) -> Option<LiftedQuestion> {
         .and_then(|about| scan::find(&about, meta::PROGRESS_TOKEN).map(|range| about.slice(range)));
     let elicitation = scan::find(&params, "elicitationId")
         .and_then(|range| scan::string(&params[range]).map(Arc::from));
-    let edits = Edits::new()
+    let edits = ObjectEdits::new()
         .remove("task")
         .remove("elicitationId")
         .meta(MetaEdits::new().drop_owned());
     // The server's messages are checked when they are read.
-    let bare = edits.or_same(&params);
+    let bare = edits.apply_or_keep(&params);
     Some(LiftedQuestion {
         id: request.id.clone(),
         question: UpstreamQuestion {
@@ -233,7 +233,7 @@ pub fn lower(
     to: &QuestionLowering<'_>,
 ) -> Result<Bytes, QuestionRefusal> {
     let params = revision_forms::lower_params(to.revision, question)?;
-    let mut edits = Edits::new();
+    let mut edits = ObjectEdits::new();
     if is_by_url(&params, question.method) {
         edits = edits.set("elicitationId", crate::lower::json(to.elicitation_id));
     }
@@ -293,7 +293,7 @@ pub fn response(
         Err(error) => {
             let unreadable = |_| {
                 ErrorObject::new(
-                    code::INTERNAL_ERROR,
+                    error_code::INTERNAL_ERROR,
                     "The client answered with a malformed error",
                 )
             };
@@ -309,7 +309,7 @@ pub fn response(
 /// The error response to a question that will get no answer any more.
 #[must_use]
 pub fn no_answer_response(id: &RequestId) -> Bytes {
-    let error = ErrorObject::new(code::INTERNAL_ERROR, "The client did not answer");
+    let error = ErrorObject::new(error_code::INTERNAL_ERROR, "The client did not answer");
     write::error_response(Some(id), false, &error)
 }
 
@@ -322,7 +322,7 @@ pub fn progress_with_token(params: &Bytes, token: &Bytes) -> Option<Bytes> {
 /// The `params` of `notifications/progress` with another token.
 #[must_use]
 pub fn progress_params(params: &Bytes, token: &Bytes) -> Option<Bytes> {
-    let edits = Edits::new()
+    let edits = ObjectEdits::new()
         .set("progressToken", token.clone())
         .meta(MetaEdits::new().drop_owned());
     edits.apply(params).ok().map(|(params, _)| params)
@@ -442,10 +442,10 @@ pub fn url_elicitation_result(visits: &[UrlElicitation]) -> Bytes {
 /// neither `_meta` nor a type.
 #[must_use]
 pub fn lift_answer(result: &Bytes) -> Bytes {
-    Edits::new()
+    ObjectEdits::new()
         .remove("_meta")
         .remove("resultType")
-        .or_same(result)
+        .apply_or_keep(result)
 }
 
 #[cfg(test)]

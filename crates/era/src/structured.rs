@@ -6,12 +6,12 @@
 //! clients a result stays as it is.
 
 use bytes::Bytes;
-use weir_wire::splice::{Carried, LeftOut, SpliceError, StructuredAsText};
+use weir_wire::splice::{CarriedValues, LeftOutTexts, SpliceError, StructuredAsText};
 use weir_wire::{Revision, scan};
 
 /// The replacement of structured content that is too large to be held until it is known if a text
 /// block repeats it.
-const LEFT_OUT: LeftOut = LeftOut {
+const LEFT_OUT: LeftOutTexts = LeftOutTexts {
     value: "[structured content was left out: this revision of the protocol cannot carry it, and it is too large to be repeated \
             as text]",
     perhaps: "[structured content that may follow was left out: this revision of the protocol may not carry it, and too much \
@@ -28,8 +28,8 @@ pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
         revision.has_any_structured_content(),
     ) {
         (_, true) => return None,
-        (true, false) => Carried::Objects,
-        (false, false) => Carried::Nothing,
+        (true, false) => CarriedValues::Objects,
+        (false, false) => CarriedValues::Nothing,
     };
     Some(StructuredAsText::new(carried, LEFT_OUT))
 }

@@ -5,7 +5,7 @@
 use bytes::{Bytes, BytesMut};
 use weir_core::UpstreamQuestion;
 use weir_wire::method::Method;
-use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, meta, scan, write};
@@ -93,7 +93,7 @@ pub fn lifted(task: &Bytes, status: TaskStatus) -> Bytes {
 /// `resultType` inside of a task too: the official client of tasks rejects any other.
 #[must_use]
 pub fn completed(task: &Bytes, result: &Bytes) -> Bytes {
-    let complete = Edits::new()
+    let complete = ObjectEdits::new()
         .set("resultType", &b"\"complete\""[..])
         .apply_checked(result);
     // A malformed result passes as it is: the checks of results come later.
@@ -176,15 +176,15 @@ pub fn lowered_created(created: &Bytes) -> Bytes {
 
 /// The edits of a state for a modern client: it has the members of the extension and no others.
 #[must_use]
-pub fn rendered(about: &crate::render::WeirIdentity) -> Edits {
-    let edits = Edits::new().set("resultType", &b"\"complete\""[..]);
+pub fn rendered(about: &crate::render::WeirIdentity) -> ObjectEdits {
+    let edits = ObjectEdits::new().set("resultType", &b"\"complete\""[..]);
     bare(edits).meta(own(about))
 }
 
 /// The same for a `CreateTaskResult`, without questions and result.
 #[must_use]
-pub fn rendered_created(about: &crate::render::WeirIdentity) -> Edits {
-    let edits = Edits::new().set("resultType", &b"\"task\""[..]);
+pub fn rendered_created(about: &crate::render::WeirIdentity) -> ObjectEdits {
+    let edits = ObjectEdits::new().set("resultType", &b"\"task\""[..]);
     bare(edits)
         .remove("result")
         .remove("error")
@@ -198,7 +198,7 @@ pub fn rendered_created(about: &crate::render::WeirIdentity) -> Edits {
 pub fn task_notification(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
     let id = Bytes::copy_from_slice(subscription);
     let about = MetaEdits::new().drop_owned().add(meta::SUBSCRIPTION_ID, id);
-    let (params, _) = bare(Edits::new().remove("resultType"))
+    let (params, _) = bare(ObjectEdits::new().remove("resultType"))
         .meta(about)
         .apply_checked(state)
         .ok()?;
@@ -210,8 +210,8 @@ pub fn task_notification(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
 
 /// The edits of an acknowledgment for a modern client.
 #[must_use]
-pub fn acknowledged(about: &crate::render::WeirIdentity) -> Edits {
-    Edits::new()
+pub fn acknowledged(about: &crate::render::WeirIdentity) -> ObjectEdits {
+    ObjectEdits::new()
         .set("resultType", &b"\"complete\""[..])
         .meta(own(about))
 }
@@ -219,11 +219,11 @@ pub fn acknowledged(about: &crate::render::WeirIdentity) -> Edits {
 /// The same edits for a result that names its task (2025-11-25, "Associating Task-Related
 /// Messages").
 #[must_use]
-pub fn add_related_task(edits: Edits, name: &str) -> Edits {
+pub fn add_related_task(edits: ObjectEdits, name: &str) -> ObjectEdits {
     edits.meta(
         MetaEdits::new()
             .drop_owned()
-            .add(meta::RELATED_TASK, write::task(name)),
+            .add(meta::RELATED_TASK, write::task_params(name)),
     )
 }
 
@@ -271,7 +271,7 @@ pub fn ttl(state: &[u8]) -> Option<u64> {
     duration(state, "ttlMs").and_then(|millis| u64::try_from(millis).ok())
 }
 
-fn bare(edits: Edits) -> Edits {
+fn bare(edits: ObjectEdits) -> ObjectEdits {
     let edits = edits.without_variants_of(&WITHHELD);
     edits
         .ensure("ttlMs", &b"null"[..])

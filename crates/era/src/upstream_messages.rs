@@ -10,7 +10,7 @@ mod probe;
 use bytes::Bytes;
 use weir_core::failure::UpstreamError;
 use weir_core::{Failure, FailureKind};
-use weir_wire::{ErrorObject, code, scan};
+use weir_wire::{ErrorObject, error_code, scan};
 
 pub use dialect::RevisionDialect;
 pub use message_filter::{
@@ -120,8 +120,8 @@ pub fn resend_proof(status: u16, error: &Bytes) -> Option<ResendProof> {
         .then(|| ErrorObject::parse(error).ok())
         .flatten()?;
     match error.code {
-        code::HEADER_MISMATCH => Some(ResendProof::HeaderMismatch),
-        code::UNSUPPORTED_PROTOCOL_VERSION => Some(ResendProof::Version),
+        error_code::HEADER_MISMATCH => Some(ResendProof::HeaderMismatch),
+        error_code::UNSUPPORTED_PROTOCOL_VERSION => Some(ResendProof::Version),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@ use weir_core::{Call, CapabilityClass, EndpointId};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::lower::{self, SenderMeta};
 use weir_wire::Revision;
-use weir_wire::fold::equal;
+use weir_wire::case_folding::equal_folded;
 use weir_wire::method::Method;
 use weir_wire::params::{NAMES, Params};
 
@@ -69,7 +69,9 @@ fn params_of(
         .iter()
         .filter(|(key, _)| {
             !OWN.contains(&key.as_str())
-                && !NAMES.iter().any(|name| *name != *key && equal(name, key))
+                && !NAMES
+                    .iter()
+                    .any(|name| *name != *key && equal_folded(name, key))
         })
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();

@@ -12,7 +12,8 @@ use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{
-    ErrorObject, Incoming, Limits as ScanLimits, Message, MessageError, RequestId, Revision, code,
+    ErrorObject, IncomingMessage, JsonLimits as ScanLimits, Message, MessageError, RequestId,
+    Revision, error_code,
 };
 
 use crate::answer;
@@ -50,12 +51,12 @@ pub(crate) async fn enter(context: &Context, keeper: &Gatekeeper, arrival: &mut 
 }
 
 /// 8 decode.
-pub(crate) fn decode(context: &Context, body: Bytes) -> Result<Incoming, MessageError> {
+pub(crate) fn decode(context: &Context, body: Bytes) -> Result<IncomingMessage, MessageError> {
     let limits = ScanLimits {
         max_batch: context.limits().batch_items,
         ..ScanLimits::default()
     };
-    Incoming::parse(body, &limits)
+    IncomingMessage::parse(body, &limits)
 }
 
 /// 9 door: chooses the handler of a message.
@@ -66,14 +67,14 @@ pub(crate) fn post<'a>(
     context: &'a Context,
     known: &'a Authenticated<()>,
     headers: &'a HeaderMap,
-    incoming: Result<Incoming, MessageError>,
+    incoming: Result<IncomingMessage, MessageError>,
 ) -> Fut<'a, Answer> {
     let refused = |id: Option<&RequestId>, error: (i64, &str)| -> Fut<'a, Answer> {
         Box::pin(ready(refuse(context, StatusCode::BAD_REQUEST, id, error)))
     };
     let message = match incoming {
-        Ok(Incoming::One(message)) => message,
-        Ok(Incoming::Batch(items)) => {
+        Ok(IncomingMessage::One(message)) => message,
+        Ok(IncomingMessage::Batch(items)) => {
             return Box::pin(legacy::batch(context, known, headers, items));
         }
         Err(error) => return refused(error.id.as_ref(), (error.code, &error.text)),
@@ -83,12 +84,12 @@ pub(crate) fn post<'a>(
             Ok(params) => self::request(context, (known, headers), request, params),
             Err(error) => refused(
                 Some(&request.id),
-                (code::INVALID_PARAMS, &error.to_string()),
+                (error_code::INVALID_PARAMS, &error.to_string()),
             ),
         },
         Message::Notification(notification) => {
             if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
-                return refused(None, (code::INVALID_PARAMS, &error.to_string()));
+                return refused(None, (error_code::INVALID_PARAMS, &error.to_string()));
             }
             Box::pin(
                 async move { legacy::notification(context, known, headers, &notification).await },
@@ -158,7 +159,7 @@ fn era(
             context,
             StatusCode::BAD_REQUEST,
             Some(id),
-            (code::INVALID_PARAMS, text),
+            (error_code::INVALID_PARAMS, text),
         ))
     };
     let says_modern = match params.has_meta_protocol_version() {
@@ -192,7 +193,7 @@ pub(crate) fn unsupported(context: &Context, id: &RequestId, requested: &str) ->
     let supported = [Revision::MODERN.as_str()];
     let data = serde_json::json!({ "supported": supported, "requested": requested, "requestId": context.name.as_str() });
     let error = ErrorObject::new(
-        code::UNSUPPORTED_PROTOCOL_VERSION,
+        error_code::UNSUPPORTED_PROTOCOL_VERSION,
         "Unsupported protocol version",
     )
     .with_data(Bytes::from(data.to_string()));

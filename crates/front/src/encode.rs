@@ -22,9 +22,9 @@ use weir_core::{
 use weir_era::render::{self, WeirIdentity};
 use weir_era::request_state::{self, RequestStateBinding, SealedResume};
 use weir_era::{structured, tasks};
-use weir_wire::method::{Method, OF_EXTENSION};
+use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::Params;
-use weir_wire::splice::{Blocks, Edits};
+use weir_wire::splice::{BlockReplacer, ObjectEdits};
 use weir_wire::{RequestId, Revision};
 
 use crate::answer::{self, Said};
@@ -250,7 +250,7 @@ impl Asked {
         }
     }
 
-    fn whole(&self, result: Bytes, edits: Edits) -> Ready {
+    fn whole(&self, result: Bytes, edits: ObjectEdits) -> Ready {
         // The result itself is dropped before its message takes memory.
         let said = self
             .with_structured_as_text(result)
@@ -263,8 +263,8 @@ impl Asked {
 
     /// The replacement of content blocks that the client's revision does not have. Results of
     /// extension methods have no content blocks.
-    fn blocks(&self) -> Option<Blocks> {
-        render::block_replacements(self.revision).filter(|_| self.method != OF_EXTENSION)
+    fn blocks(&self) -> Option<BlockReplacer> {
+        render::block_replacements(self.revision).filter(|_| self.method != EXTENSION_METHOD)
     }
 
     /// Returns true if the answer is the result of a tool.
@@ -284,7 +284,7 @@ impl Asked {
     fn task(&self, created: &Bytes) -> Ready {
         let said = match (self.revision.is_modern(), self.revision.has_task_param()) {
             (true, _) => self.edited(created, tasks::rendered_created(&self.about)),
-            (false, true) => self.edited(&tasks::lowered_created(created), Edits::new()),
+            (false, true) => self.edited(&tasks::lowered_created(created), ObjectEdits::new()),
             (false, false) => {
                 let text = "The server makes a task of a call whose client knows none";
                 return self.failed(&Failure::new(FailureKind::BadAnswer, text));
@@ -339,7 +339,7 @@ impl Asked {
         }
     }
 
-    fn edited(&self, result: &Bytes, edits: Edits) -> Result<Said, Failure> {
+    fn edited(&self, result: &Bytes, edits: ObjectEdits) -> Result<Said, Failure> {
         let replaced = self.blocks().map(|blocks| blocks.apply(result)).transpose();
         // The upstream's messages are checked when they are read.
         let edited =

@@ -12,7 +12,7 @@ use weir_core::{Authenticated, Call};
 use weir_era::lift::LiftedRequest;
 use weir_wire::Revision;
 use weir_wire::message::Request;
-use weir_wire::method::{MethodName, OF_EXTENSION};
+use weir_wire::method::{EXTENSION_METHOD, MethodName};
 
 use crate::encode::{self, Asked};
 use crate::modern::canonical;
@@ -37,7 +37,7 @@ pub(crate) fn offered(context: &Context) -> Vec<DeclaredExtension> {
 /// The name of a method that no revision defines, if the endpoint is transparent and selects no
 /// tools.
 pub(crate) fn method(context: &Context, name: &MethodName) -> Option<Arc<str>> {
-    let name = name.extension()?;
+    let name = name.extension_name()?;
     let endpoint = context.shared.catalog.endpoint(&context.endpoint)?;
     (endpoint.mode.is_transparent() && endpoint.tools.is_none()).then(|| name.into())
 }
@@ -54,14 +54,14 @@ pub(crate) async fn serve(
     let call = Call {
         input_mode: InputMode::Rounds,
         extension,
-        ..canonical(context, OF_EXTENSION, lifted)
+        ..canonical(context, EXTENSION_METHOD, lifted)
     };
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = Running::new(Box::pin(async move { router.call(call).await }));
     let asked = Asked::new(
         (context, known),
         request.id.clone(),
-        (Revision::MODERN, OF_EXTENSION),
+        (Revision::MODERN, EXTENSION_METHOD),
         token,
     );
     encode::answer(asked, Owned::by_connection(running)).await

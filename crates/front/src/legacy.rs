@@ -15,9 +15,9 @@ use weir_era::capabilities::class_of;
 use weir_era::session::{LegacySessionRecord, negotiate};
 use weir_era::{lift, server_questions};
 use weir_wire::message::{Notification, Request, Response};
-use weir_wire::method::{Method, OF_EXTENSION};
+use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::Params;
-use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
+use weir_wire::{JsonLimits as ScanLimits, Message, RequestId, Revision, error_code, scan};
 
 pub(crate) use session_lookup::session;
 use session_lookup::{NoSession, alone};
@@ -91,7 +91,7 @@ async fn initialize(
             context,
             StatusCode::OK,
             Some(id),
-            (code::INVALID_PARAMS, text),
+            (error_code::INVALID_PARAMS, text),
         )
     };
     let proposed = match params.protocol_version() {
@@ -298,7 +298,7 @@ fn call(
     let revision = opened.session.revision;
     let (method, extension) = match method {
         CallMethod::Known(method) => (method, None),
-        CallMethod::Extension(name) => (OF_EXTENSION, Some(name)),
+        CallMethod::Extension(name) => (EXTENSION_METHOD, Some(name)),
     };
     let told = Told {
         revision,
@@ -396,7 +396,7 @@ pub(crate) async fn batch(
             context,
             StatusCode::BAD_REQUEST,
             None,
-            (code::INVALID_REQUEST, text),
+            (error_code::INVALID_REQUEST, text),
         );
     }
     let budget = &context.shared.ports.budgets.messages;
@@ -430,7 +430,7 @@ fn no_batch(context: &Context) -> Answer {
         context,
         StatusCode::BAD_REQUEST,
         None,
-        (code::INVALID_REQUEST, text),
+        (error_code::INVALID_REQUEST, text),
     )
 }
 
@@ -470,7 +470,7 @@ async fn item_of_batch(
         Ok(Message::Request(request)) => {
             let id = request.id.clone();
             match Params::of(&request.method, request.params.as_ref()) {
-                Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
+                Err(bad) => error(Some(&id), error_code::INVALID_PARAMS, bad.to_string()),
                 Ok(params) => match Span::begin(context, &request, &params, false) {
                     None => whole(context, known, opened, (request, params), room).await,
                     Some((context, span)) => {
@@ -482,7 +482,7 @@ async fn item_of_batch(
         }
         Ok(Message::Notification(notification)) => {
             if let Err(bad) = Params::of(&notification.method, notification.params.as_ref()) {
-                return error(None, code::INVALID_PARAMS, bad.to_string());
+                return error(None, error_code::INVALID_PARAMS, bad.to_string());
             }
             heard(context, known, opened, &notification).await;
             None
@@ -517,7 +517,11 @@ async fn whole(
         Turn::Call(asked, owned) => return encode::whole(*asked, owned, room).await,
     };
     Some(room.hold(said).unwrap_or_else(|failure| {
-        let error = envelope_error(context, code::INTERNAL_ERROR, failure.message().to_owned());
+        let error = envelope_error(
+            context,
+            error_code::INTERNAL_ERROR,
+            failure.message().to_owned(),
+        );
         let message = weir_wire::write::error_response(Some(&id), true, &error);
         Said::new(StatusCode::OK, message, Tally::Failed)
     }))
@@ -626,7 +630,7 @@ pub(crate) async fn response(
                 context,
                 StatusCode::BAD_REQUEST,
                 None,
-                (code::INVALID_REQUEST, text),
+                (error_code::INVALID_REQUEST, text),
             )
         }
         Err(none) => none.answer(context, None),

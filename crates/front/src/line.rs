@@ -22,7 +22,7 @@ use weir_core::port::{Fut, random_id};
 use weir_core::{Authenticated, EndpointId, Principal};
 
 use weir_wire::sse::StreamEncoder;
-use weir_wire::{Incoming, Message};
+use weir_wire::{IncomingMessage, Message};
 
 use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
@@ -214,7 +214,7 @@ impl Line {
         let incoming = doorway::decode(&context, body);
         let wants_no_answer = matches!(
             incoming,
-            Ok(Incoming::One(
+            Ok(IncomingMessage::One(
                 Message::Notification(_) | Message::Response(_)
             ))
         );

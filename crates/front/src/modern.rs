@@ -13,7 +13,7 @@ use weir_era::request_state::{self, RequestStateBinding};
 use weir_wire::message::Request;
 use weir_wire::method::{Method, NameSource};
 use weir_wire::params::Params;
-use weir_wire::{RequestId, Revision, code, header};
+use weir_wire::{RequestId, Revision, error_code, header};
 
 use crate::answer::{self, labelled};
 use crate::body::Body;
@@ -83,7 +83,7 @@ fn opened(
             context,
             StatusCode::OK,
             Some(&request.id),
-            (code::INVALID_PARAMS, &error.to_string()),
+            (error_code::INVALID_PARAMS, &error.to_string()),
         ))
     })?;
     Ok(Box::new(lifted))
@@ -99,8 +99,8 @@ fn check(
     let id = &request.id;
     let refused =
         |status, number, text: &str| Box::new(refuse(context, status, Some(id), (number, text)));
-    let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, text);
-    let bad = |text: &str| refused(StatusCode::BAD_REQUEST, code::INVALID_PARAMS, text);
+    let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, error_code::HEADER_MISMATCH, text);
+    let bad = |text: &str| refused(StatusCode::BAD_REQUEST, error_code::INVALID_PARAMS, text);
     let [version, method, name] = once(headers, [&head::VERSION, &head::METHOD, &head::NAME]);
     let version = version.ok_or(NO_VERSION).map_err(mismatch)?;
     let method = method.ok_or(NO_METHOD).map_err(mismatch)?;
@@ -135,7 +135,11 @@ fn check(
         None if extensions::method(context, &request.method).is_some() => Ok(()),
         _ => {
             let text = "This method is not served in 2026-07-28";
-            Err(refused(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, text))
+            Err(refused(
+                StatusCode::NOT_FOUND,
+                error_code::METHOD_NOT_FOUND,
+                text,
+            ))
         }
     }
 }
@@ -313,7 +317,7 @@ async fn dispatch(
                         context,
                         StatusCode::BAD_REQUEST,
                         Some(&request.id),
-                        (code::HEADER_MISMATCH, &text),
+                        (error_code::HEADER_MISMATCH, &text),
                     ),
                 },
                 Err(failure) => fail(&failure),

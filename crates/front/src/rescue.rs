@@ -11,7 +11,7 @@ use weir_core::failure::{AuthenticationDenial, LimitReached, UpstreamError};
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, RequestId, Revision, code, meta, scan};
+use weir_wire::{ErrorObject, RequestId, Revision, error_code, meta, scan};
 
 use crate::answer::{self, Said};
 use crate::observe::Answer;
@@ -67,13 +67,13 @@ impl Rescued {
 /// weir's own code for a failure, if it has one.
 fn own_code(kind: &FailureKind) -> Option<i64> {
     Some(match kind {
-        FailureKind::TimedOut => code::TIMED_OUT,
-        FailureKind::Unavailable => code::UNAVAILABLE,
-        FailureKind::BadAnswer => code::BAD_ANSWER,
-        FailureKind::ResultUnknown => code::RESULT_UNKNOWN,
-        FailureKind::Limit => code::LIMIT,
-        FailureKind::Busy | FailureKind::Overloaded => code::BUSY,
-        FailureKind::Denied => code::DENIED,
+        FailureKind::TimedOut => error_code::TIMED_OUT,
+        FailureKind::Unavailable => error_code::UNAVAILABLE,
+        FailureKind::BadAnswer => error_code::BAD_ANSWER,
+        FailureKind::ResultUnknown => error_code::RESULT_UNKNOWN,
+        FailureKind::Limit => error_code::LIMIT,
+        FailureKind::Busy | FailureKind::Overloaded => error_code::BUSY,
+        FailureKind::Denied => error_code::DENIED,
         FailureKind::MethodNotFound
         | FailureKind::InvalidParams
         | FailureKind::UnknownResource(_)
@@ -109,29 +109,32 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
             } else {
                 StatusCode::OK
             };
-            (status, with_data(code::METHOD_NOT_FOUND, failure, told))
+            (
+                status,
+                with_data(error_code::METHOD_NOT_FOUND, failure, told),
+            )
         }
         FailureKind::UnknownResource(uri) => unknown_resource(failure, uri, modern),
         FailureKind::InvalidParams => (
             StatusCode::OK,
-            with_data(code::INVALID_PARAMS, failure, told),
+            with_data(error_code::INVALID_PARAMS, failure, told),
         ),
         FailureKind::BadArguments if told.revision.has_tool_error_for_bad_arguments() => {
-            return own(failure, code::INVALID_PARAMS, told, StatusCode::OK);
+            return own(failure, error_code::INVALID_PARAMS, told, StatusCode::OK);
         }
         FailureKind::BadArguments => (
             StatusCode::OK,
-            with_data(code::INVALID_PARAMS, failure, told),
+            with_data(error_code::INVALID_PARAMS, failure, told),
         ),
         FailureKind::MissingCapability(needed) => missing_capability(failure, needed, modern),
         FailureKind::Upstream(error) => upstream(error, told.revision),
         FailureKind::Unauthenticated(_) => (
             StatusCode::UNAUTHORIZED,
-            with_data(code::INVALID_REQUEST, failure, told),
+            with_data(error_code::INVALID_REQUEST, failure, told),
         ),
         FailureKind::InsufficientScope(_) => (
             StatusCode::FORBIDDEN,
-            with_data(code::INVALID_REQUEST, failure, told),
+            with_data(error_code::INVALID_REQUEST, failure, told),
         ),
         FailureKind::Internal
         | FailureKind::TimedOut
@@ -143,7 +146,8 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
         | FailureKind::Denied
         | FailureKind::Overloaded => {
             let text = "weir failed while it handled this request: this is a bug of weir's";
-            let error = ErrorObject::new(code::INTERNAL_ERROR, text).with_data(data(failure, told));
+            let error =
+                ErrorObject::new(error_code::INTERNAL_ERROR, text).with_data(data(failure, told));
             (StatusCode::OK, error)
         }
     };
@@ -277,9 +281,9 @@ fn unknown_resource(failure: &Failure, uri: &str, modern: bool) -> (StatusCode, 
     let mut out = BytesMut::new();
     ObjectWriter::new(&mut out).string("uri", uri).end();
     let number = if modern {
-        code::INVALID_PARAMS
+        error_code::INVALID_PARAMS
     } else {
-        code::RESOURCE_NOT_FOUND
+        error_code::RESOURCE_NOT_FOUND
     };
     (
         StatusCode::OK,
@@ -300,10 +304,10 @@ fn missing_capability(
     let (status, number) = if modern {
         (
             StatusCode::BAD_REQUEST,
-            code::MISSING_REQUIRED_CLIENT_CAPABILITY,
+            error_code::MISSING_REQUIRED_CLIENT_CAPABILITY,
         )
     } else {
-        (StatusCode::OK, code::INTERNAL_ERROR)
+        (StatusCode::OK, error_code::INTERNAL_ERROR)
     };
     (
         status,
@@ -316,18 +320,18 @@ fn missing_capability(
 fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
     let modern = revision.is_modern();
     let (status, number) = match error.code {
-        code::MISSING_REQUIRED_CLIENT_CAPABILITY if modern && names_capabilities(error) => {
+        error_code::MISSING_REQUIRED_CLIENT_CAPABILITY if modern && names_capabilities(error) => {
             (StatusCode::BAD_REQUEST, error.code)
         }
-        code::METHOD_NOT_FOUND if modern => (StatusCode::NOT_FOUND, error.code),
-        code::RESOURCE_NOT_FOUND if modern => (StatusCode::OK, code::INVALID_PARAMS),
-        code::HEADER_MISMATCH
-        | code::MISSING_REQUIRED_CLIENT_CAPABILITY
-        | code::UNSUPPORTED_PROTOCOL_VERSION
+        error_code::METHOD_NOT_FOUND if modern => (StatusCode::NOT_FOUND, error.code),
+        error_code::RESOURCE_NOT_FOUND if modern => (StatusCode::OK, error_code::INVALID_PARAMS),
+        error_code::HEADER_MISMATCH
+        | error_code::MISSING_REQUIRED_CLIENT_CAPABILITY
+        | error_code::UNSUPPORTED_PROTOCOL_VERSION
         | -32000
-        | -32001 => (StatusCode::OK, code::INTERNAL_ERROR),
-        number if modern && !code::is_allowed_to_modern(number) => {
-            (StatusCode::OK, code::INTERNAL_ERROR)
+        | -32001 => (StatusCode::OK, error_code::INTERNAL_ERROR),
+        number if modern && !error_code::is_allowed_to_modern(number) => {
+            (StatusCode::OK, error_code::INTERNAL_ERROR)
         }
         number => (StatusCode::OK, number),
     };

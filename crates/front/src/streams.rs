@@ -23,7 +23,7 @@ use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::lift::LiftedRequest;
 use weir_era::render::{self, WeirIdentity};
-use weir_wire::{RequestId, Revision, code, scan, sse};
+use weir_wire::{RequestId, Revision, error_code, scan, sse};
 
 use crate::answer::{self, Refusal, labelled};
 use crate::body::{Body, Broken};
@@ -126,7 +126,7 @@ pub(crate) fn open_listen(
             context,
             StatusCode::OK,
             Some(id),
-            (code::INVALID_PARAMS, text),
+            (error_code::INVALID_PARAMS, text),
         )
     };
     let filter = match lifted.params.notifications() {

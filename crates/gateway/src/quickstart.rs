@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use weir_demo::Running;
+use weir_demo::RunningServer;
 
 use crate::config::{Config, Loader, LogPlan, Source};
 use crate::mcp_clients::{Connection, Credential, McpClient};
@@ -87,8 +87,8 @@ async fn loopback() -> std::io::Result<TcpListener> {
 /// Starts at the requested address, or at the first free port.
 async fn start(
     listen: Option<SocketAddr>,
-    notes: &Running,
-    desk: &Running,
+    notes: &RunningServer,
+    desk: &RunningServer,
 ) -> anyhow::Result<Weir> {
     if let Some(listen) = listen {
         let admin = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
@@ -111,8 +111,8 @@ async fn start(
 fn config(
     listen: SocketAddr,
     admin: SocketAddr,
-    notes: &Running,
-    desk: &Running,
+    notes: &RunningServer,
+    desk: &RunningServer,
 ) -> anyhow::Result<Config> {
     let text = format!(
         "listen: \"{listen}\"\nadmin: {{ listen: \"{admin}\" }}\ndrain: 2s\nupstreams:\n  notes: {{ url: \"{}\" }}\n  desk: {{ url: \"{}\" }}\n",
@@ -132,7 +132,7 @@ fn config(
         .ok_or_else(|| anyhow::anyhow!("{}", outcome.report))
 }
 
-fn welcome(weir: &Weir, notes: &Running, desk: &Running) -> String {
+fn welcome(weir: &Weir, notes: &RunningServer, desk: &RunningServer) -> String {
     let url = format!("http://{}/mcp", weir.address());
     let admin = weir
         .admin_address()

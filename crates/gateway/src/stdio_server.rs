@@ -27,7 +27,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_front::InMemoryChannel;
 use weir_wire::message::{Notification, Request as HostRequest, Response as HostResponse};
-use weir_wire::{ErrorObject, Incoming, Limits, Message, Method, RequestId, code, scan, write};
+use weir_wire::{
+    ErrorObject, IncomingMessage, JsonLimits, Message, Method, RequestId, error_code, scan, write,
+};
 
 pub(crate) use remote::{RemoteGate, remote_config};
 
@@ -181,17 +183,21 @@ impl Shared {
                 "A line is longer than {} bytes, the most that a message may have",
                 self.longest
             );
-            self.refuse(None, code::INVALID_REQUEST, text).await;
+            self.refuse(None, error_code::INVALID_REQUEST, text).await;
             return None;
         };
-        match Incoming::parse(line.clone(), &Limits::default()) {
+        match IncomingMessage::parse(line.clone(), &JsonLimits::default()) {
             Err(error) => self.refuse(error.id.as_ref(), error.code, error.text).await,
-            Ok(Incoming::Batch(_)) => self.take_batch(line).await,
-            Ok(Incoming::One(Message::Request(request))) => {
+            Ok(IncomingMessage::Batch(_)) => self.take_batch(line).await,
+            Ok(IncomingMessage::One(Message::Request(request))) => {
                 return self.take_request(request).await;
             }
-            Ok(Incoming::One(Message::Notification(told))) => self.take_notification(&told).await,
-            Ok(Incoming::One(Message::Response(answer))) => self.take_response(&answer, line).await,
+            Ok(IncomingMessage::One(Message::Notification(told))) => {
+                self.take_notification(&told).await
+            }
+            Ok(IncomingMessage::One(Message::Response(answer))) => {
+                self.take_response(&answer, line).await
+            }
         }
         None
     }
@@ -202,8 +208,12 @@ impl Shared {
         let in_flight = match self.in_flight.begin(&request.id, is_modern) {
             Ok(in_flight) => in_flight,
             Err(error) => {
-                self.refuse(Some(&request.id), code::INVALID_REQUEST, error.to_string())
-                    .await;
+                self.refuse(
+                    Some(&request.id),
+                    error_code::INVALID_REQUEST,
+                    error.to_string(),
+                )
+                .await;
                 return None;
             }
         };
@@ -259,7 +269,7 @@ impl Shared {
                 Ok(None) => break,
                 Err(error) => {
                     return self
-                        .refuse(None, code::INTERNAL_ERROR, error.to_string())
+                        .refuse(None, error_code::INTERNAL_ERROR, error.to_string())
                         .await;
                 }
             }
@@ -267,7 +277,7 @@ impl Shared {
         if messages.status().is_client_error() || messages.status().is_server_error() {
             let text = messages.text().await;
             if !text.is_empty() {
-                self.refuse(None, code::INVALID_REQUEST, text).await;
+                self.refuse(None, error_code::INVALID_REQUEST, text).await;
             }
         }
     }

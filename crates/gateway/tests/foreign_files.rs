@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 
 /// A process that is killed on drop.
 struct Running(Child);
@@ -83,8 +83,8 @@ fn weir(arguments: &[&str]) -> Output {
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_of_another_programs_file_are_served() {
     let (one, two) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let text = format!(
         "{{\n  // As an editor writes it.\n  \"theme\": \"dark\",\n  \"servers\": {{\n    \"One\": {{ \"type\": \"http\", \"url\": \"{}\",\n\
@@ -152,7 +152,7 @@ fn read_up_to(terminal: &mut std::fs::File, text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inputs_are_asked_for_at_the_terminal_and_a_secret_is_not_shown() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let text = format!(
         "{{ \"inputs\": [\n{{ \"type\": \"promptString\", \"id\": \"key\", \"description\": \"The key\", \"password\": true }},\n\
          {{ \"type\": \"pickString\", \"id\": \"region\", \"options\": [\"eu\", \"us\"] }}],\n\

@@ -202,7 +202,7 @@ mod tests {
 
     use weir_core::Failure;
     use weir_core::port::{DocumentFetcher, FetchResponse, Fut};
-    use weir_testkit::task::Owned;
+    use weir_testkit::owned_task::OwnedTask;
     use weir_testkit::{FakeRandom, TokioClock};
 
     use super::*;
@@ -293,11 +293,11 @@ mod tests {
         }
 
         /// Lets this number of requests of a network wait for the issuer.
-        async fn hang(&self, token: u8, network: u8, count: usize) -> Vec<Owned> {
+        async fn hang(&self, token: u8, network: u8, count: usize) -> Vec<OwnedTask> {
             let before = self.gated.asked.load(Ordering::Relaxed);
             let one = || {
                 let desk = self.clone();
-                Owned::spawn(async move {
+                OwnedTask::spawn(async move {
                     desk.ask(token, network).await;
                 })
             };

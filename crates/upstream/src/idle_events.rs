@@ -4,7 +4,7 @@
 //! the call's deadline on the stream of a call.
 
 use tokio::time::Instant;
-use weir_wire::http2::IdleFrames;
+use weir_wire::http2_frames::IdleFrames;
 
 /// The bytes without data of a message that count as one idle item.
 const BYTES_AN_ITEM: usize = 1 << 10;
@@ -72,7 +72,7 @@ impl IdleEvents {
 mod tests {
     use std::time::Duration;
 
-    use weir_wire::http2::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
+    use weir_wire::http2_frames::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
 
     use super::*;
 

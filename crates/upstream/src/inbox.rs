@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use weir_core::budget::{BudgetOwner, ByteBudget, ByteReservation};
-use weir_wire::{Limits, Message, Request};
+use weir_wire::{JsonLimits, Message, Request};
 
 /// The most notifications kept for a call with a slow client. Beyond this the oldest is dropped.
 const MOST_NOTIFICATIONS: usize = 256;
@@ -175,7 +175,7 @@ pub(crate) fn compact(message: Message) -> Message {
         Message::Notification(notification) => &notification.raw,
         Message::Response(_) => return message,
     };
-    Message::parse(Bytes::copy_from_slice(raw), &Limits::upstream()).unwrap_or(message)
+    Message::parse(Bytes::copy_from_slice(raw), &JsonLimits::upstream()).unwrap_or(message)
 }
 
 /// Wakes the reader after the lock is released.
@@ -193,7 +193,11 @@ mod tests {
     use super::*;
 
     fn message(text: &str) -> Message {
-        Message::parse(Bytes::copy_from_slice(text.as_bytes()), &Limits::upstream()).unwrap()
+        Message::parse(
+            Bytes::copy_from_slice(text.as_bytes()),
+            &JsonLimits::upstream(),
+        )
+        .unwrap()
     }
 
     fn owner() -> BudgetOwner {
@@ -274,7 +278,7 @@ mod tests {
         chunk[..text.len()].copy_from_slice(text);
         let chunk = Bytes::from(chunk);
         let message =
-            compact(Message::parse(chunk.slice(..text.len()), &Limits::upstream()).unwrap());
+            compact(Message::parse(chunk.slice(..text.len()), &JsonLimits::upstream()).unwrap());
         assert!(chunk.is_unique(), "nothing refers to it any more");
         assert!(matches!(message, Message::Request(request) if request.raw == text[..]));
     }

@@ -10,9 +10,9 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::FailureKind;
 use weir_core::catalog::sanitize_text;
-use weir_wire::Incoming;
+use weir_wire::IncomingMessage;
 use weir_wire::message::MessageError;
-use weir_wire::scan::{self, Limits, ScanErrorKind};
+use weir_wire::scan::{self, JsonLimits, ScanErrorKind};
 
 use crate::site::Site;
 
@@ -30,15 +30,19 @@ const AROUND: u32 = 3;
 ///
 /// # Errors
 /// As [`Incoming::parse`], unless only single items of a list are at fault.
-pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incoming, MessageError> {
-    let error = match Incoming::parse(bytes.clone(), limits) {
+pub(crate) fn parse(
+    site: &Site,
+    bytes: Bytes,
+    limits: &JsonLimits,
+) -> Result<IncomingMessage, MessageError> {
+    let error = match IncomingMessage::parse(bytes.clone(), limits) {
         Ok(incoming) => return Ok(incoming),
         Err(error) => error,
     };
     let Some((rest, names)) = without_bad_items(&bytes, limits) else {
         return Err(error);
     };
-    let incoming = Incoming::parse(rest, limits).map_err(|_| error)?;
+    let incoming = IncomingMessage::parse(rest, limits).map_err(|_| error)?;
     for name in names {
         site.dropped("bad_list_item");
         let item = name.as_deref().map(|name| sanitize_text(name, 64));
@@ -58,8 +62,8 @@ pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incomi
 
 /// Returns the message with `null` in place of the items that break a limit, and their names as far
 /// as they can be read; absent if all items are good. The rest of the message is not checked.
-fn without_bad_items(raw: &Bytes, limits: &Limits) -> Option<(Bytes, Vec<Option<String>>)> {
-    let limits = Limits {
+fn without_bad_items(raw: &Bytes, limits: &JsonLimits) -> Option<(Bytes, Vec<Option<String>>)> {
+    let limits = JsonLimits {
         max_depth: limits.max_depth.saturating_sub(AROUND),
         ..*limits
     };
@@ -110,7 +114,7 @@ mod tests {
     fn left(text: &str) -> Option<(String, Vec<Option<String>>)> {
         let (rest, names) = without_bad_items(
             &Bytes::copy_from_slice(text.as_bytes()),
-            &Limits::upstream(),
+            &JsonLimits::upstream(),
         )?;
         Some((String::from_utf8(rest.to_vec()).unwrap(), names))
     }

@@ -8,7 +8,7 @@ use weir_core::Failure;
 use weir_core::upstream::{ListKind, ListKinds, ListPage};
 use weir_era::lower;
 use weir_era::upstream_messages::RevisionDialect;
-use weir_wire::splice::Edits;
+use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{scan, write};
 
@@ -67,12 +67,12 @@ fn has_good_mirrors(site: &Site, drops: bool, tool: &mut Bytes) -> bool {
 /// tasks (specification 2025-11-25, Tasks, "Tool-Level Negotiation").
 fn marked(tongue: RevisionDialect, has_tasks: bool, tool: &Bytes) -> Bytes {
     let edits = match (tongue.revision().is_modern(), has_tasks) {
-        (true, true) => Edits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
+        (true, true) => ObjectEdits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
         (false, true) => return tool.clone(),
         (_, false) if memchr::memmem::find(tool, b"\"execution\"").is_none() => {
             return tool.clone();
         }
-        (_, false) => Edits::new().remove("execution"),
+        (_, false) => ObjectEdits::new().remove("execution"),
     };
     // An item that is no object is left out when the list is read.
     edits

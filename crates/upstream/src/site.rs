@@ -24,7 +24,7 @@ use weir_core::upstream::ListKinds;
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
 use weir_era::upstream_messages::{self, RevisionDialect};
 use weir_era::{capabilities, capability_forwarding};
-use weir_wire::{code, scan};
+use weir_wire::{error_code, scan};
 
 use crate::factory::Ports;
 use crate::list_news::{ListNews, ListNewsReader};
@@ -195,10 +195,10 @@ impl Site {
             return failure;
         };
         let text = match said.code {
-            code::URL_ELICITATION_REQUIRED if !self.visits => {
+            error_code::URL_ELICITATION_REQUIRED if !self.visits => {
                 "The upstream wants a URL visited first, which the config does not let it ask for"
             }
-            code::MISSING_REQUIRED_CLIENT_CAPABILITY if !self.asks_for_no_more(said) => {
+            error_code::MISSING_REQUIRED_CLIENT_CAPABILITY if !self.asks_for_no_more(said) => {
                 "The upstream wants to ask what the config does not let it ask"
             }
             _ => return failure,

@@ -16,7 +16,7 @@ use weir_core::{Call, Failure, FailureKind, Principal};
 use weir_era::tasks::{self, TaskStatus};
 use weir_era::upstream_messages::RevisionDialect;
 use weir_wire::method::Method;
-use weir_wire::{ErrorObject, Revision, code};
+use weir_wire::{ErrorObject, Revision, error_code};
 
 use crate::column;
 use crate::server::Server;
@@ -170,7 +170,7 @@ impl Looking {
             Err(failure) => failure,
         };
         // Older servers refuse to cancel a task that is over. In the extension that is no error.
-        let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS);
+        let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS);
         if is_refused && self.is_modern() == Some(false) {
             let state = self.ask(Method::TasksGet).await?;
             if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Gate, Step, Tool};
-use weir_testkit::{Behaviour, Mockup, Schemas, Sender};
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockTool};
+use weir_testkit::{MessageSender, MockBehaviour, MockServer, ProtocolSchemas};
 use weir_wire::{LogLevel, Revision};
 
 use super::Stage;
@@ -15,19 +15,19 @@ use super::stage::{in_time, usual_tools};
 
 /// Checks every message against the official schema, if this run has it.
 pub fn obeys(answered: &str, messages: &[Value]) {
-    let Some(schemas) = Schemas::from_environment() else {
+    let Some(schemas) = ProtocolSchemas::from_environment() else {
         return;
     };
     for message in messages {
         schemas
-            .check(Revision::MODERN, Sender::Server, answered, message)
+            .check(Revision::MODERN, MessageSender::Server, answered, message)
             .unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r037_r038_r041_r042_an_answer_is_one_object_or_a_stream_that_ends_with_it() {
-    let upstream = usual_tools(Mockup::modern()).tool("steps", Behaviour::progress(3));
+    let upstream = usual_tools(MockServer::modern()).tool("steps", MockBehaviour::progress(3));
     let mut stage = Stage::over(
         upstream,
         json!({ "limits": { "progress_interval": "0ms" } }),
@@ -66,7 +66,8 @@ async fn r037_r038_r041_r042_an_answer_is_one_object_or_a_stream_that_ends_with_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r039_a_quiet_stream_is_kept_alive_by_comments() {
-    let upstream = usual_tools(Mockup::modern()).tool("hang", Behaviour::hang_after_progress());
+    let upstream =
+        usual_tools(MockServer::modern()).tool("hang", MockBehaviour::hang_after_progress());
     let mut stage = Stage::over(
         upstream,
         json!({ "limits": { "keep_alive": "50ms", "stream_after": "50ms" } }),
@@ -95,7 +96,7 @@ async fn r039_a_quiet_stream_is_kept_alive_by_comments() {
     }
     stage
         .up
-        .until("the call to be given up", |up| {
+        .wait_until("the call to be given up", |up| {
             up.counts("hang").abandoned == 1
         })
         .await;
@@ -105,15 +106,15 @@ async fn r039_a_quiet_stream_is_kept_alive_by_comments() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r040_e21_a_legacy_upstreams_request_is_declined_and_never_on_a_modern_stream() {
-    let mut upstream = usual_tools(Mockup::legacy(Revision::V2025_11_25));
+    let mut upstream = usual_tools(MockServer::legacy(Revision::V2025_11_25));
     for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
-        let ask = Behaviour::steps([
-            Step::Progress(1, 2),
-            Step::Ask {
+        let ask = MockBehaviour::steps([
+            AnswerStep::Progress(1, 2),
+            AnswerStep::Ask {
                 method,
                 params: json!({ "message": "?", "requestedSchema": { "type": "object", "properties": {} } }),
             },
-            Step::Echo,
+            AnswerStep::Echo,
         ]);
         upstream = upstream.tool(&method.replace('/', "_"), ask.as_events());
     }
@@ -151,17 +152,17 @@ async fn r040_e21_a_legacy_upstreams_request_is_declined_and_never_on_a_modern_s
 /// call alone.
 #[tokio::test(flavor = "multi_thread")]
 async fn r043_b21_r207_what_is_on_a_stream_is_about_its_request_alone() {
-    let gate = Gate::new();
+    let gate = CallGate::new();
     let told = |total| {
-        Behaviour::steps([
-            Step::Progress(1, total),
-            Step::Gate(gate.clone()),
-            Step::Progress(2, total),
-            Step::Echo,
+        MockBehaviour::steps([
+            AnswerStep::Progress(1, total),
+            AnswerStep::Gate(gate.clone()),
+            AnswerStep::Progress(2, total),
+            AnswerStep::Echo,
         ])
         .as_events()
     };
-    let upstream = usual_tools(Mockup::modern())
+    let upstream = usual_tools(MockServer::modern())
         .tool("ten", told(10))
         .tool("twenty", told(20));
     let mut stage = Stage::over(
@@ -182,7 +183,7 @@ async fn r043_b21_r207_what_is_on_a_stream_is_about_its_request_alone() {
     }
     stage
         .up
-        .until("all calls to run", |up| up.total_executions() == 5)
+        .wait_until("all calls to run", |up| up.total_executions() == 5)
         .await;
     gate.open();
     for (tool, stream) in streams {
@@ -216,21 +217,21 @@ async fn r043_b21_r207_what_is_on_a_stream_is_about_its_request_alone() {
 async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
     let missing = json!({ "code": -32021, "message": "needs sampling", "data": { "requiredCapabilities": { "sampling": {} } } });
     let unknown = json!({ "code": -32602, "message": "no" });
-    let at_once = |error: &Value| Behaviour::steps([Step::Error(error.clone())]);
+    let at_once = |error: &Value| MockBehaviour::steps([AnswerStep::Error(error.clone())]);
     // A response head and a comment come first, as from a server that is about to stream.
     let late = |error: &Value| {
-        Behaviour::steps([
-            Step::Comment,
-            Step::Wait(Duration::from_millis(100)),
-            Step::Error(error.clone()),
+        MockBehaviour::steps([
+            AnswerStep::Comment,
+            AnswerStep::Wait(Duration::from_millis(100)),
+            AnswerStep::Error(error.clone()),
         ])
         .as_events()
     };
-    let upstream = usual_tools(Mockup::modern())
-        .with(Tool::new("missing").does(at_once(&missing).with_status(400)))
-        .with(Tool::new("missing_late").does(late(&missing)))
-        .with(Tool::new("unknown").does(at_once(&unknown)))
-        .with(Tool::new("unknown_late").does(late(&unknown)));
+    let upstream = usual_tools(MockServer::modern())
+        .with(MockTool::new("missing").does(at_once(&missing).with_status(400)))
+        .with(MockTool::new("missing_late").does(late(&missing)))
+        .with(MockTool::new("unknown").does(at_once(&unknown)))
+        .with(MockTool::new("unknown_late").does(late(&unknown)));
     let mut stage = Stage::over(upstream, json!({ "limits": { "stream_after": "1h" } })).await;
     for (tool, status, code) in [
         ("missing", 400, -32021),
@@ -255,8 +256,8 @@ async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r215_r216_no_log_message_without_a_level() {
-    let upstream = usual_tools(Mockup::legacy(Revision::V2025_11_25))
-        .tool("chatty", Behaviour::unasked_log(LogLevel::Error));
+    let upstream = usual_tools(MockServer::legacy(Revision::V2025_11_25))
+        .tool("chatty", MockBehaviour::unasked_log(LogLevel::Error));
     let mut stage = Stage::over(upstream, json!({})).await;
     let answer = stage.modern().call("chatty", json!({})).await.unwrap();
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Batches, a feature of 2025-03-26 alone (B05, R099 to R102).
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::Stage;
@@ -11,7 +11,7 @@ use super::stage::{in_time, usual_tools};
 
 const REVISION: Revision = Revision::V2025_03_26;
 
-async fn send(stage: &Stage, client: &RawClient, items: &[Value]) -> Answer {
+async fn send(stage: &Stage, client: &RawClient, items: &[Value]) -> ClientAnswer {
     in_time(
         "the batch's answer",
         stage.post_as(client, &[], json!(items).to_string()),
@@ -33,7 +33,7 @@ fn note() -> Value {
 }
 
 /// Returns the response with this id, of which there is exactly one.
-fn to<'a>(answer: &'a Answer, id: &Value) -> &'a Value {
+fn to<'a>(answer: &'a ClientAnswer, id: &Value) -> &'a Value {
     let all: Vec<_> = answer
         .messages
         .iter()
@@ -211,8 +211,8 @@ async fn b05_a_bad_item_spoils_only_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b05_items_run_beside_each_other() {
-    let gate = Gate::new();
-    let upstream = usual_tools(Mockup::modern()).tool("gated", Behaviour::gated(&gate));
+    let gate = CallGate::new();
+    let upstream = usual_tools(MockServer::modern()).tool("gated", MockBehaviour::gated(&gate));
     let mut stage = Stage::over(upstream, json!({})).await;
     let client = stage.legacy(REVISION).await;
     let items: Vec<_> = (0..10).map(|id| call(id, "gated")).collect();
@@ -221,7 +221,7 @@ async fn b05_items_run_beside_each_other() {
         // All ten are in flight before one has ended.
         stage
             .up
-            .until("ten calls at once", |up| up.executions("gated") == 10)
+            .wait_until("ten calls at once", |up| up.executions("gated") == 10)
             .await;
         gate.open();
     };

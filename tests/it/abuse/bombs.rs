@@ -2,8 +2,8 @@
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Step, Tool};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
 
 use super::letter::{refused, turned_away};
 use super::raw::{Line, exchange, good, head};
@@ -277,9 +277,9 @@ async fn b01_a_deep_answer_of_an_upstream_is_its_fault_alone() {
     let answer = format!(
         r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","content":[],"deep":{deep}}}}}"#
     );
-    let bomb = Behaviour::steps([Step::Send(answer)]);
-    let upstream = usual_tools(Mockup::modern())
-        .with(Tool::new("deep").does(bomb.clone()))
+    let bomb = MockBehaviour::steps([AnswerStep::Send(answer)]);
+    let upstream = usual_tools(MockServer::modern())
+        .with(MockTool::new("deep").does(bomb.clone()))
         .tool("deep_event", bomb.as_events());
     let mut stage = Stage::over(upstream, json!({})).await;
     for tool in ["deep", "deep_event"] {

@@ -1,8 +1,8 @@
 //! Calls of unknown tools, and calls with arguments that do not match the tool's schema (B15, B24).
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Answer, Behaviour, Mockup};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::Stage;
@@ -11,7 +11,7 @@ use super::stage::usual_tools;
 
 /// Returns all parts of an answer by which a client could tell two refusals apart, except the name
 /// that it sent itself.
-fn told(answer: &Answer, name: &str) -> (u16, Vec<String>, String) {
+fn told(answer: &ClientAnswer, name: &str) -> (u16, Vec<String>, String) {
     let mut headers: Vec<_> = answer.headers.keys().map(ToString::to_string).collect();
     headers.sort();
     let mut error = answer.error().clone();
@@ -28,15 +28,15 @@ fn told(answer: &Answer, name: &str) -> (u16, Vec<String>, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn b15_r111_names_are_told_apart_by_the_configured_id_and_ambiguous_ones_are_unknown() {
     let twin = || {
-        Mockup::modern()
+        MockServer::modern()
             .named("the same name")
-            .with(Tool::new("echo"))
+            .with(MockTool::new("echo"))
     };
-    let one = usual_tools(twin().tool("only_one", Behaviour::text("from one")))
+    let one = usual_tools(twin().tool("only_one", MockBehaviour::text("from one")))
         .start()
         .await;
     let two = twin()
-        .tool("same", Behaviour::text("from two"))
+        .tool("same", MockBehaviour::text("from two"))
         .start()
         .await;
     let config = json!({
@@ -105,14 +105,14 @@ async fn b15_r111_names_are_told_apart_by_the_configured_id_and_ambiguous_ones_a
     );
 }
 
-fn strict() -> weir_testkit::mockup::Builder {
+fn strict() -> weir_testkit::mock_server::MockServerBuilder {
     let schema = json!({
         "type": "object",
         "properties": { "count": { "type": "integer", "minimum": 1 }, "name": { "type": "string" } },
         "required": ["count"],
         "additionalProperties": false,
     });
-    usual_tools(Mockup::modern()).with(Tool::new("strict").with("inputSchema", schema))
+    usual_tools(MockServer::modern()).with(MockTool::new("strict").with("inputSchema", schema))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,7 +182,7 @@ async fn b24_a_refusal_tells_at_most_five_places() {
     let properties: serde_json::Map<_, _> = (0..50)
         .map(|n| (format!("p{n}"), json!({ "type": "integer" })))
         .collect();
-    let upstream = usual_tools(Mockup::modern()).with(Tool::new("wide").with(
+    let upstream = usual_tools(MockServer::modern()).with(MockTool::new("wide").with(
         "inputSchema",
         json!({ "type": "object", "properties": properties }),
     ));

@@ -2,8 +2,8 @@
 //! see (R049, R050, R123, R147, R217, B14, B16).
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Behaviour, Mockup};
-use weir_wire::{Revision, code};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer};
+use weir_wire::{Revision, error_code};
 
 use super::Stage;
 use super::letter::{is_error, refused};
@@ -225,7 +225,7 @@ async fn r217_a_level_that_is_none_is_32602() {
 
 /// Returns the code that a client sees of a call: of the JSON-RPC error, or of the error inside a
 /// result.
-fn seen(answer: &Answer) -> i64 {
+fn seen(answer: &ClientAnswer) -> i64 {
     match answer.last().get("error") {
         Some(error) => error["code"].as_i64().unwrap(),
         None => {
@@ -270,12 +270,12 @@ async fn r049_r050_whatever_code_an_upstream_sends_clients_see_only_those_that_t
         100_000,
         i64::from(i32::MAX) + 1,
     ];
-    let with_tools = |builder: weir_testkit::mockup::Builder| {
+    let with_tools = |builder: weir_testkit::mock_server::MockServerBuilder| {
         codes
             .iter()
             .enumerate()
             .fold(usual_tools(builder), |builder, (place, &code)| {
-                let failing = Behaviour::error(
+                let failing = MockBehaviour::error(
                     code,
                     "the upstream's own words",
                     json!({ "why": "its own data" }),
@@ -284,8 +284,8 @@ async fn r049_r050_whatever_code_an_upstream_sends_clients_see_only_those_that_t
             })
     };
     for upstream in [
-        with_tools(Mockup::modern()),
-        with_tools(Mockup::legacy(Revision::V2025_11_25)),
+        with_tools(MockServer::modern()),
+        with_tools(MockServer::legacy(Revision::V2025_11_25)),
     ] {
         let mut stage = Stage::over(upstream, json!({})).await;
         let session = stage.legacy(Revision::V2025_11_25).await;
@@ -303,7 +303,7 @@ async fn r049_r050_whatever_code_an_upstream_sends_clients_see_only_those_that_t
             for (era, answer) in [("modern", &modern), ("legacy", &legacy)] {
                 let seen = seen(answer);
                 assert!(
-                    era == "legacy" || code::is_allowed_to_modern(seen),
+                    era == "legacy" || error_code::is_allowed_to_modern(seen),
                     "{era} {code} became {seen}"
                 );
                 assert!(

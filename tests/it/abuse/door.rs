@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use weir_testkit::Answer;
+use weir_testkit::ClientAnswer;
 use weir_wire::Revision;
 
 use super::letter::{is_error, refused};
@@ -20,7 +20,7 @@ fn initialize(version: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": "init", "method": "initialize", "params": params })
 }
 
-async fn post(stage: &Stage, headers: &[(&str, &str)], body: &Value) -> Answer {
+async fn post(stage: &Stage, headers: &[(&str, &str)], body: &Value) -> ClientAnswer {
     stage.post(headers, body.to_string()).await
 }
 

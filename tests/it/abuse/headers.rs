@@ -2,7 +2,7 @@
 //! (R009 to R020, R026, R027, R045, B09 to B11, B13).
 
 use serde_json::{Value, json};
-use weir_testkit::{Mockup, mockup::Tool};
+use weir_testkit::{MockServer, mock_server::MockTool};
 use weir_wire::{Revision, meta};
 
 use super::letter::{is_error, row};
@@ -237,9 +237,9 @@ async fn b10_r019_broken_base64_is_400_32020() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r018_r020_base64_is_decoded_and_what_only_looks_like_it_is_literal() {
-    let upstream = usual_tools(Mockup::modern())
-        .with(Tool::new("gr\u{fc}\u{df}e"))
-        .with(Tool::new(" spaced "));
+    let upstream = usual_tools(MockServer::modern())
+        .with(MockTool::new("gr\u{fc}\u{df}e"))
+        .with(MockTool::new(" spaced "));
     let mut stage = Stage::over(upstream, json!({})).await;
     for (header, name) in [
         ("=?base64?ZWNobw==?=", "echo"),

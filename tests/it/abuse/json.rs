@@ -2,8 +2,8 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Step, Tool};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::Stage;
@@ -155,9 +155,9 @@ async fn b06_odd_json_reaches_the_client_as_it_was_written() {
         r#"{{"resultType":"complete","content":[],"structuredContent":{odd},"vendor/x":{odd}}}"#
     );
     let answer = format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#);
-    let odd_tool = Behaviour::steps([Step::Send(answer)]);
-    let upstream = usual_tools(Mockup::modern())
-        .with(Tool::new("odd").does(odd_tool.clone()))
+    let odd_tool = MockBehaviour::steps([AnswerStep::Send(answer)]);
+    let upstream = usual_tools(MockServer::modern())
+        .with(MockTool::new("odd").does(odd_tool.clone()))
         .tool("odd_event", odd_tool.as_events());
     let mut stage = Stage::over(upstream, json!({})).await;
     for tool in ["odd", "odd_event"] {

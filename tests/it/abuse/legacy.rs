@@ -2,7 +2,7 @@
 //! may receive (R131).
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::Stage;
@@ -137,10 +137,10 @@ async fn r104_ping_is_answered_by_weir_itself_before_and_in_a_session() {
 /// `initialized` arrived.
 #[tokio::test(flavor = "multi_thread")]
 async fn r098_weir_asks_nothing_before_initialized() {
-    let mut upstream = usual_tools(Mockup::legacy(Revision::V2025_11_25));
+    let mut upstream = usual_tools(MockServer::legacy(Revision::V2025_11_25));
     upstream = upstream.tool(
         "asks",
-        Behaviour::ask(
+        MockBehaviour::ask(
             "sampling/createMessage",
             json!({ "messages": [], "maxTokens": 1 }),
         ),
@@ -162,8 +162,8 @@ async fn r098_weir_asks_nothing_before_initialized() {
         .await
         .unwrap();
     stage.up.set_tools([
-        weir_testkit::mockup::Tool::new("echo"),
-        weir_testkit::mockup::Tool::new("new"),
+        weir_testkit::mock_server::MockTool::new("echo"),
+        weir_testkit::mock_server::MockTool::new("new"),
     ]);
     stage.up.notify_list_changed();
     let mut all = called.messages;

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value, json};
-use weir_testkit::{Answer, RawClient};
+use weir_testkit::{ClientAnswer, RawClient};
 
 use super::Stage;
 
@@ -80,7 +80,7 @@ impl Letter {
         self.body["method"] = json!(method);
     }
 
-    pub async fn post(self, stage: &Stage) -> Answer {
+    pub async fn post(self, stage: &Stage) -> ClientAnswer {
         stage
             .send(Method::POST, self.headers, self.body.to_string())
             .await
@@ -91,13 +91,13 @@ impl Letter {
 /// request.
 ///
 /// `id` null stands for a request whose id cannot be read: the member is null or absent then.
-pub fn refused(name: &str, answer: &Answer, status: u16, code: i64, id: &Value) {
+pub fn refused(name: &str, answer: &ClientAnswer, status: u16, code: i64, id: &Value) {
     assert_eq!(answer.status.as_u16(), status, "{name}: {:?}", answer.body);
     is_error(name, answer, code, id);
 }
 
 /// Asserts that the answer is this JSON-RPC error, with any status.
-pub fn is_error(name: &str, answer: &Answer, code: i64, id: &Value) {
+pub fn is_error(name: &str, answer: &ClientAnswer, code: i64, id: &Value) {
     let kind = answer.header("content-type").unwrap_or_default();
     assert!(
         kind.starts_with("application/json"),
@@ -121,7 +121,7 @@ pub fn is_error(name: &str, answer: &Answer, code: i64, id: &Value) {
 }
 
 /// Asserts that the request was refused before it was read: a status without JSON-RPC.
-pub fn turned_away(name: &str, answer: &Answer, status: StatusCode) {
+pub fn turned_away(name: &str, answer: &ClientAnswer, status: StatusCode) {
     assert_eq!(answer.status, status, "{name}: {:?}", answer.body);
     assert!(
         !String::from_utf8_lossy(&answer.body).contains("jsonrpc"),
@@ -132,7 +132,7 @@ pub fn turned_away(name: &str, answer: &Answer, status: StatusCode) {
 }
 
 /// Asserts that an operator can find the request in the log.
-fn carries_request_id(name: &str, answer: &Answer) {
+fn carries_request_id(name: &str, answer: &ClientAnswer) {
     assert!(
         answer
             .header("x-request-id")

@@ -2,14 +2,14 @@
 //! R051 to R056, B14).
 
 use serde_json::json;
-use weir_testkit::Answer;
+use weir_testkit::ClientAnswer;
 use weir_wire::meta;
 
 use super::Stage;
 use super::answers::obeys;
 use super::letter::refused;
 
-fn is_weir(answer: &Answer) {
+fn is_weir(answer: &ClientAnswer) {
     let server = &answer.result()["_meta"][meta::SERVER_INFO];
     assert_eq!(server["name"], "weir", "r053: {}", answer.last());
     assert!(server["version"].is_string(), "r053: {}", answer.last());

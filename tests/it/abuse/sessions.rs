@@ -2,14 +2,14 @@
 
 use http::Method;
 use serde_json::json;
-use weir_testkit::Answer;
+use weir_testkit::ClientAnswer;
 use weir_wire::Revision;
 
 use super::{Letter, Stage};
 use crate::harness::until;
 
 /// Returns every part of an answer by which a client could tell it apart.
-fn shape(answer: &Answer) -> (u16, Vec<String>, Vec<serde_json::Value>) {
+fn shape(answer: &ClientAnswer) -> (u16, Vec<String>, Vec<serde_json::Value>) {
     let mut names: Vec<_> = answer.headers.keys().map(ToString::to_string).collect();
     names.sort();
     let mut messages = answer.messages.clone();

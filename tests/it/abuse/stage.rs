@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Builder, Recorded, Tool};
-use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::{MockServerBuilder, MockTool, RecordedRequest};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::letter::refused;
@@ -27,7 +27,7 @@ const OWN: [&str; 10] = [
 /// weir and its upstream `up`, the only one of `/mcp`, with its names unchanged.
 pub struct Stage {
     pub weir: Weir,
-    pub up: Mockup,
+    pub up: MockServer,
     /// The number of client requests that were checked already.
     seen: usize,
     good: usize,
@@ -46,11 +46,11 @@ impl Stage {
 
     /// Starts weir with this config in front of the usual tools; upstreams and endpoints are added.
     pub async fn with(config: Value) -> Self {
-        Self::over(usual_tools(Mockup::modern()), config).await
+        Self::over(usual_tools(MockServer::modern()), config).await
     }
 
     /// Starts weir with this config in front of this upstream, which must have the tool `echo`.
-    pub async fn over(upstream: Builder, mut config: Value) -> Self {
+    pub async fn over(upstream: MockServerBuilder, mut config: Value) -> Self {
         let up = upstream.start().await;
         config["upstreams"] = json!({ "up": { "url": up.url() } });
         config["endpoints"] = json!({ "/mcp": { "upstream": "up" } });
@@ -59,7 +59,7 @@ impl Stage {
 
     /// Starts weir with `config`, which must serve the running upstream `up` on `/mcp` with its
     /// names unchanged.
-    pub async fn around(up: Mockup, config: Value) -> Self {
+    pub async fn around(up: MockServer, config: Value) -> Self {
         let weir = tokio::task::block_in_place(|| Weir::with(config));
         let mut stage = Self {
             weir,
@@ -87,13 +87,13 @@ impl Stage {
     }
 
     pub fn modern(&self) -> RawClient {
-        self.bare().with_canaries().modern()
+        self.bare().with_canary_credentials().modern()
     }
 
     /// Returns a legacy client with a session.
     pub async fn legacy(&self, revision: Revision) -> RawClient {
         self.bare()
-            .with_canaries()
+            .with_canary_credentials()
             .legacy(revision)
             .initialize()
             .await
@@ -114,7 +114,7 @@ impl Stage {
     }
 
     /// POSTs any body with the headers of a client without session and revision, and `extra` ones.
-    pub async fn post(&self, extra: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Answer {
+    pub async fn post(&self, extra: &[(&str, &str)], body: impl Into<Vec<u8>>) -> ClientAnswer {
         self.post_as(&self.bare(), extra, body).await
     }
 
@@ -124,7 +124,7 @@ impl Stage {
         client: &RawClient,
         extra: &[(&str, &str)],
         body: impl Into<Vec<u8>>,
-    ) -> Answer {
+    ) -> ClientAnswer {
         let mut letter = Letter::of(client, "", Value::Null);
         for (name, value) in extra {
             letter.set(name, value);
@@ -138,7 +138,7 @@ impl Stage {
         method: Method,
         headers: HeaderMap,
         body: impl Into<Vec<u8>>,
-    ) -> Answer {
+    ) -> ClientAnswer {
         let answered = async {
             self.bare()
                 .send(method, headers, body.into())
@@ -151,15 +151,15 @@ impl Stage {
 
     /// Returns the requests of clients that reached the upstream since the last call of this
     /// function.
-    pub fn heard(&mut self) -> Vec<Recorded> {
-        let own = |request: &Recorded| {
+    pub fn heard(&mut self) -> Vec<RecordedRequest> {
+        let own = |request: &RecordedRequest| {
             if request.verb == Method::POST {
                 OWN.contains(&request.method())
             } else {
                 request.body.is_empty()
             }
         };
-        let all: Vec<Recorded> = self
+        let all: Vec<RecordedRequest> = self
             .up
             .requests()
             .into_iter()
@@ -225,10 +225,10 @@ impl Stage {
 }
 
 /// Adds `echo`, and `smuggled`, a tool that no test calls on purpose.
-pub fn usual_tools(builder: Builder) -> Builder {
+pub fn usual_tools(builder: MockServerBuilder) -> MockServerBuilder {
     builder
-        .with(Tool::new("echo"))
-        .tool("smuggled", Behaviour::text("smuggled"))
+        .with(MockTool::new("echo"))
+        .tool("smuggled", MockBehaviour::text("smuggled"))
 }
 
 /// Returns the outcome of a future that must end.

@@ -1,20 +1,22 @@
 //! The streams of legacy sessions: their messages, and their number (D04, D20, R088 to R092).
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Gate, Step, Tool};
-use weir_testkit::{Behaviour, Exchange, Mockup};
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockTool};
+use weir_testkit::{HttpExchange, MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::Stage;
 use super::stage::{in_time, usual_tools};
 
-async fn next(stream: &mut Exchange) -> Option<Value> {
+async fn next(stream: &mut HttpExchange) -> Option<Value> {
     in_time("a message", stream.next_message()).await.unwrap()
 }
 
 /// Changes the list and notifies every stream for changes.
 fn change(stage: &Stage, name: &str) {
-    stage.up.set_tools([Tool::new("echo"), Tool::new(name)]);
+    stage
+        .up
+        .set_tools([MockTool::new("echo"), MockTool::new(name)]);
     stage.up.notify_list_changed();
 }
 
@@ -101,9 +103,12 @@ async fn d04_r090_each_message_is_on_one_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn r091_a_client_that_drops_its_stream_does_not_cancel_its_call() {
-    let gate = Gate::new();
-    for upstream in [Mockup::modern(), Mockup::legacy(Revision::V2025_11_25)] {
-        let gated = Behaviour::gated_after_progress(&gate);
+    let gate = CallGate::new();
+    for upstream in [
+        MockServer::modern(),
+        MockServer::legacy(Revision::V2025_11_25),
+    ] {
+        let gated = MockBehaviour::gated_after_progress(&gate);
         let mut stage = Stage::over(usual_tools(upstream).tool("gated", gated), json!({})).await;
         let client = stage.legacy(Revision::V2025_06_18).await;
         let mut calling = client
@@ -122,7 +127,7 @@ async fn r091_a_client_that_drops_its_stream_does_not_cancel_its_call() {
         gate.admit(1);
         stage
             .up
-            .until("the call to complete", |up| {
+            .wait_until("the call to complete", |up| {
                 up.counts("gated").completed == 1
             })
             .await;
@@ -146,12 +151,12 @@ async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
         let params = json!({ "progressToken": "TOKEN", "progress": number + 1, "message": text });
         let note =
             json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params });
-        steps.push(Step::Send(
+        steps.push(AnswerStep::Send(
             note.to_string().replace("\"TOKEN\"", "\"$token\""),
         ));
     }
     // Fields of the upstream's own, data split over several lines, comments between: all legal.
-    steps.push(Step::Raw(
+    steps.push(AnswerStep::Raw(
         [
             "event: message",
             "id: upstream-1",
@@ -165,9 +170,9 @@ async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
         ]
         .join("\n"),
     ));
-    steps.push(Step::Echo);
+    steps.push(AnswerStep::Echo);
     let upstream =
-        usual_tools(Mockup::modern()).tool("forger", Behaviour::steps(steps).as_events());
+        usual_tools(MockServer::modern()).tool("forger", MockBehaviour::steps(steps).as_events());
     let mut stage = Stage::over(
         upstream,
         json!({ "limits": { "progress_interval": "0ms" } }),

@@ -2,8 +2,8 @@
 //! first (A26).
 
 use serde_json::json;
-use weir_testkit::mockup::{Gate, Tool};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{CallGate, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::Stage;
@@ -13,9 +13,9 @@ use crate::harness::until;
 
 /// Starts a stage whose upstream takes one call at a time, so that a call that is not cancelled
 /// blocks the next one.
-async fn narrow(hang: Behaviour) -> Stage {
-    let upstream = usual_tools(Mockup::modern())
-        .with(Tool::new("hang").does(hang))
+async fn narrow(hang: MockBehaviour) -> Stage {
+    let upstream = usual_tools(MockServer::modern())
+        .with(MockTool::new("hang").does(hang))
         .start()
         .await;
     let config = json!({
@@ -36,7 +36,7 @@ fn logs_no_error(stage: &Stage) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a24_a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
-    for hang in [Behaviour::hang(), Behaviour::hang_after_progress()] {
+    for hang in [MockBehaviour::hang(), MockBehaviour::hang_after_progress()] {
         let mut stage = narrow(hang).await;
         let mut line = Line::to(&stage).await;
         line.say(good(&stage, "tools/call", Some("hang"), false).as_bytes())
@@ -44,13 +44,13 @@ async fn a24_a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
             .unwrap();
         stage
             .up
-            .until("the call to run", |up| up.executions("hang") == 1)
+            .wait_until("the call to run", |up| up.executions("hang") == 1)
             .await;
         line.stream.set_zero_linger().unwrap();
         drop(line);
         stage
             .up
-            .until("the call to be given up", |up| {
+            .wait_until("the call to be given up", |up| {
                 up.counts("hang").abandoned == 1
             })
             .await;
@@ -65,21 +65,21 @@ async fn a24_a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
 /// the cancel signal, and a half-closed connection looks like a closed one until weir writes to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a22_a_fin_in_a_modern_call_counts_as_leaving() {
-    let mut stage = narrow(Behaviour::hang()).await;
+    let mut stage = narrow(MockBehaviour::hang()).await;
     let mut line = Line::to(&stage).await;
     line.say(good(&stage, "tools/call", Some("hang"), false).as_bytes())
         .await
         .unwrap();
     stage
         .up
-        .until("the call to run", |up| up.executions("hang") == 1)
+        .wait_until("the call to run", |up| up.executions("hang") == 1)
         .await;
     tokio::io::AsyncWriteExt::shutdown(&mut line.stream)
         .await
         .unwrap();
     stage
         .up
-        .until("the call to be given up", |up| {
+        .wait_until("the call to be given up", |up| {
             up.counts("hang").abandoned == 1
         })
         .await;
@@ -95,8 +95,8 @@ async fn a22_a_fin_in_a_modern_call_counts_as_leaving() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a22_r091_a_fin_in_a_legacy_call_does_not_cancel_it() {
-    let gate = Gate::new();
-    let upstream = usual_tools(Mockup::modern()).tool("hang", Behaviour::gated(&gate));
+    let gate = CallGate::new();
+    let upstream = usual_tools(MockServer::modern()).tool("hang", MockBehaviour::gated(&gate));
     let mut stage = Stage::over(upstream, json!({})).await;
     let client = stage.legacy(Revision::V2025_11_25).await;
     let session = format!("Mcp-Session-Id: {}", client.session().unwrap());
@@ -108,7 +108,7 @@ async fn a22_r091_a_fin_in_a_legacy_call_does_not_cancel_it() {
         .unwrap();
     stage
         .up
-        .until("the call to run", |up| up.executions("hang") == 1)
+        .wait_until("the call to run", |up| up.executions("hang") == 1)
         .await;
     tokio::io::AsyncWriteExt::shutdown(&mut line.stream)
         .await
@@ -122,7 +122,7 @@ async fn a22_r091_a_fin_in_a_legacy_call_does_not_cancel_it() {
     gate.open();
     stage
         .up
-        .until("the call to complete", |up| {
+        .wait_until("the call to complete", |up| {
             up.counts("hang").completed == 1
         })
         .await;
@@ -217,9 +217,9 @@ async fn a23_streams_of_clients_that_left_are_freed() {
 /// of the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a26_a_request_on_a_kept_connection_is_not_lost_to_a_drain() {
-    let gate = Gate::new();
-    let upstream = usual_tools(Mockup::modern())
-        .tool("gated", Behaviour::gated(&gate))
+    let gate = CallGate::new();
+    let upstream = usual_tools(MockServer::modern())
+        .tool("gated", MockBehaviour::gated(&gate))
         .start()
         .await;
     let config = json!({
@@ -241,7 +241,7 @@ async fn a26_a_request_on_a_kept_connection_is_not_lost_to_a_drain() {
         .unwrap();
     stage
         .up
-        .until("the call to run", |up| up.executions("gated") == 1)
+        .wait_until("the call to run", |up| up.executions("gated") == 1)
         .await;
     stage.weir.process.signal("TERM");
     until("weir to stop listening", || {

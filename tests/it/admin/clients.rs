@@ -1,15 +1,15 @@
 //! Sessions, clients, limits and principals, as operators see and end them.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::{Operator, body, over, token};
 use crate::harness::{Checked, Weir, soon, until_it};
 
 /// Returns a config that knows Ada and Bob by their API keys, and their two headers.
-pub fn with_two(upstreams: &[(&str, &Mockup)]) -> (Value, [String; 2]) {
+pub fn with_two(upstreams: &[(&str, &MockServer)]) -> (Value, [String; 2]) {
     let mut config = over(upstreams);
     let made = ["ada", "bob"].map(token);
     let entries: Vec<Value> = ["ada", "bob"]
@@ -26,7 +26,7 @@ pub fn with_two(upstreams: &[(&str, &Mockup)]) -> (Value, [String; 2]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_is_seen_by_a_digest_and_ended_with_its_stream() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(over(&[("one", &one)]));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     let ops = Operator::of(&weir);
@@ -72,10 +72,10 @@ async fn a_session_is_seen_by_a_digest_and_ended_with_its_stream() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_principal_gets_403_and_its_calls_and_streams_end() {
-    let gate = Gate::new();
-    let one = Mockup::modern()
-        .tool("now", Behaviour::text("hi"))
-        .tool("slow", Behaviour::gated(&gate))
+    let gate = CallGate::new();
+    let one = MockServer::modern()
+        .tool("now", MockBehaviour::text("hi"))
+        .tool("slow", MockBehaviour::gated(&gate))
         .start()
         .await;
     let (config, [ada, bob]) = with_two(&[("one", &one)]);
@@ -176,7 +176,7 @@ async fn a_blocked_principal_gets_403_and_its_calls_and_streams_end() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_limit_that_refuses_names_whom() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let (mut config, [ada, _]) = with_two(&[("one", &one)]);
     config["rates"] = json!({ "principal": { "rate": "2/h" } });
     let weir = Weir::with(config);

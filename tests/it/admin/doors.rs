@@ -8,7 +8,7 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use http::Method;
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 
 use super::{Operator, body, over, token};
 use crate::audit::{Folder, records};
@@ -93,7 +93,7 @@ fn g14_beyond_loopback_it_does_not_start_without_operators() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let folder = Folder::new("admin-doors");
     let mut config = over(&[("one", &upstream)]);
     let ((ada, digest), (bob, gone)) = (token("ada"), token("bob"));
@@ -193,7 +193,7 @@ async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g14_a17_no_page_in_a_browser_looks_or_changes() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let mut config = over(&[("one", &upstream)]);
     config["admin"] = json!({ "allowed_hosts": ["ops.example.com"] });
     let weir = Weir::with(config);

@@ -12,7 +12,7 @@ mod upstreams;
 pub use clients::with_two;
 use http::{HeaderMap, HeaderValue, Method, header};
 use serde_json::{Value, json};
-use weir_testkit::{Answer, RawClient};
+use weir_testkit::{ClientAnswer, RawClient};
 
 use crate::harness::{Weir, soon};
 
@@ -43,7 +43,7 @@ impl Operator {
         self
     }
 
-    pub async fn send(&self, method: Method, path: &str, body: &str) -> Answer {
+    pub async fn send(&self, method: Method, path: &str, body: &str) -> ClientAnswer {
         let client = RawClient::new(&format!("{}{path}", self.url));
         let exchange = soon(
             path,
@@ -55,7 +55,7 @@ impl Operator {
     }
 
     /// Gets a path and returns the answer, with any status.
-    pub async fn look(&self, path: &str) -> Answer {
+    pub async fn look(&self, path: &str) -> ClientAnswer {
         self.send(Method::GET, path, "").await
     }
 
@@ -67,7 +67,7 @@ impl Operator {
     }
 
     /// Posts a change and returns the answer, with any status.
-    pub async fn attempt(&self, path: &str, wish: &Value) -> Answer {
+    pub async fn attempt(&self, path: &str, wish: &Value) -> ClientAnswer {
         let mut headers = self.headers.clone();
         headers
             .entry(header::CONTENT_TYPE)
@@ -99,12 +99,12 @@ pub fn token(name: &str) -> (String, String) {
 }
 
 /// Returns the body of an answer as text.
-pub fn body(answer: &Answer) -> String {
+pub fn body(answer: &ClientAnswer) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
 
 /// Returns a config over these upstreams.
-pub fn over(upstreams: &[(&str, &weir_testkit::Mockup)]) -> Value {
+pub fn over(upstreams: &[(&str, &weir_testkit::MockServer)]) -> Value {
     let upstreams: serde_json::Map<String, Value> = upstreams
         .iter()
         .map(|(id, mockup)| ((*id).to_owned(), json!({ "url": mockup.url() })))

@@ -4,8 +4,8 @@
 use std::process::Command;
 
 use serde_json::json;
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{Operator, body, over, token};
@@ -19,13 +19,13 @@ async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
     if !needs_peers() {
         return;
     }
-    let failing = Behaviour::error(-32000, MARKUP, json!(null));
-    let tool = Tool::new("fine").with("description", json!(MARKUP));
-    let one = Mockup::modern()
+    let failing = MockBehaviour::error(-32000, MARKUP, json!(null));
+    let tool = MockTool::new("fine").with("description", json!(MARKUP));
+    let one = MockServer::modern()
         .named(MARKUP)
         .with(tool)
         .tool("bad", failing)
-        .tool("hang", Behaviour::hang())
+        .tool("hang", MockBehaviour::hang())
         .start()
         .await;
     let mut config = over(&[("hostile", &one)]);
@@ -82,7 +82,7 @@ async fn r286_the_api_is_as_its_description_says() {
     if !needs_peers() {
         return;
     }
-    let one = Mockup::modern().tools(3).start().await;
+    let one = MockServer::modern().tools(3).start().await;
     let mut config = over(&[("one", &one)]);
     config["admin"] = json!({ "auth": { "token": "weir_0123456789_of-the-operators" } });
     let weir = Weir::with(config);
@@ -130,7 +130,7 @@ async fn r286_the_api_is_as_its_description_says() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_page_says_who_disabled_an_upstream_and_why() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(over(&[("one", &one)]));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     let ops = Operator::of(&weir);
@@ -170,7 +170,7 @@ async fn the_status_page_says_who_disabled_an_upstream_and_why() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_page_counts_refused_credentials() {
     let (key, digest) = token("ci");
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let mut config = over(&[("one", &one)]);
     config["auth"] = json!({ "mode": "required", "api_keys": [{ "id": key_id(&key), "subject": "ci", "sha256": digest }] });
     let weir = Weir::with(config);
@@ -215,7 +215,7 @@ fn key_id(key: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_page_connects_clients_to_every_endpoint() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(over(&[("one", &one)]));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     let ops = Operator::of(&weir);
@@ -250,7 +250,7 @@ async fn the_status_page_connects_clients_to_every_endpoint() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_that_is_not_there_has_a_way_back() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(over(&[("one", &one)]));
     let browser = Operator::of(&weir).with("accept", "text/html,*/*;q=0.8");
     for path in ["/canary", "/upstreams/canary", "/admin/canary"] {

@@ -1,7 +1,7 @@
 //! Parked calls (those that wait for input of their clients), as operators see and end them.
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{Operator, body, over};
@@ -31,8 +31,8 @@ async fn again(client: &Checked, state: &Value) -> Value {
 async fn r183_a_call_that_waits_for_its_client_is_shown_and_ended() {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let form = json!({ "message": "Who are you?", "requestedSchema": schema });
-    let asking = Behaviour::ask("elicitation/create", form);
-    let one = Mockup::legacy(Revision::NEWEST_LEGACY)
+    let asking = MockBehaviour::ask("elicitation/create", form);
+    let one = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tool("ask", asking)
         .start()
         .await;

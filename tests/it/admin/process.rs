@@ -3,14 +3,14 @@
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 
 use super::{Operator, body, over};
 use crate::harness::{Weir, binary, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_level_changes_and_comes_back() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let weir = Weir::logging(over(&[("one", &one)]), "warn");
     weir.until_listed("/mcp", &["one__tool_0000"]);
     assert!(!weir.process.said().contains("\"DEBUG\""));
@@ -54,8 +54,8 @@ async fn the_log_level_changes_and_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g01_a_reload_that_is_asked_for_says_how_it_went() {
     let (one, two) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let weir = Weir::with(over(&[("one", &one)]));
     let ops = Operator::of(&weir);
@@ -122,10 +122,10 @@ fn said(output: &Output) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_command_of_weir_admin_does_what_it_says() {
     let hostile = "x\u{1b}[2J<b>";
-    let one = Mockup::modern()
+    let one = MockServer::modern()
         .named(hostile)
         .tools(2)
-        .tool("hang", Behaviour::hang())
+        .tool("hang", MockBehaviour::hang())
         .start()
         .await;
     let mut config = over(&[("one", &one)]);

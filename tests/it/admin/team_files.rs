@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{MockServer, RawClient};
 
 use super::{Operator, body};
 use crate::harness::{Weir, fresh_path, until};
@@ -26,7 +26,7 @@ impl Teams {
     }
 
     /// Returns a main file that grants both teams the hosts and paths that they need.
-    fn config(&self, server: &Mockup) -> Value {
+    fn config(&self, server: &MockServer) -> Value {
         let granted = |path: &str| json!({ "hosts": [server.address().to_string()], "paths": [path, format!("{path}/*")] });
         json!({
             "include": self.0,
@@ -42,7 +42,7 @@ impl Drop for Teams {
     }
 }
 
-fn good(team: &str, server: &Mockup) -> String {
+fn good(team: &str, server: &MockServer) -> String {
     format!("upstreams:\n  {team}: {{ url: \"{}\" }}\n", server.url())
 }
 
@@ -70,7 +70,7 @@ async fn team_file(weir: &Weir, name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_good_version_later() {
-    let (server, teams) = (Mockup::modern().tools(1).start().await, Teams::new());
+    let (server, teams) = (MockServer::modern().tools(1).start().await, Teams::new());
     teams.write("red", BROKEN);
     teams.write("blue", &good("blue", &server));
     let weir = Weir::with(teams.config(&server));
@@ -199,7 +199,7 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_without_a_teams_file_is_refused_where_the_config_says_so() {
-    let (server, teams) = (Mockup::modern().tools(1).start().await, Teams::new());
+    let (server, teams) = (MockServer::modern().tools(1).start().await, Teams::new());
     teams.write("red", BROKEN);
     let mut config = teams.config(&server);
     config["include_errors"] = json!("refuse_start");

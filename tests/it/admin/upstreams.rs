@@ -1,8 +1,8 @@
 //! Upstreams that operators inspect, disable, drain, refresh and enable.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Gate, Tool};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{CallGate, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{Operator, body, over};
@@ -14,14 +14,14 @@ const ERAS: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disabled_upstream_leaves_the_lists_and_calls_of_it_say_why() {
-    let gate = Gate::new();
-    let slow = Behaviour::gated(&gate);
-    let one = Mockup::modern()
-        .tool("now", Behaviour::text("hello"))
+    let gate = CallGate::new();
+    let slow = MockBehaviour::gated(&gate);
+    let one = MockServer::modern()
+        .tool("now", MockBehaviour::text("hello"))
         .tool("slow", slow)
         .start()
         .await;
-    let two = Mockup::modern().tools(1).start().await;
+    let two = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(over(&[("one", &one), ("two", &two)]));
     weir.until_listed("/mcp", &["one__now", "two__tool_0000"]);
     let ops = Operator::of(&weir);
@@ -86,10 +86,10 @@ async fn a_disabled_upstream_leaves_the_lists_and_calls_of_it_say_why() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_upstream_ends_its_calls_and_begins_none() {
-    let gate = Gate::new();
-    let one = Mockup::modern()
-        .tool("now", Behaviour::echo())
-        .tool("slow", Behaviour::gated(&gate))
+    let gate = CallGate::new();
+    let one = MockServer::modern()
+        .tool("now", MockBehaviour::echo())
+        .tool("slow", MockBehaviour::gated(&gate))
         .start()
         .await;
     let weir = Weir::with(over(&[("one", &one)]));
@@ -127,8 +127,8 @@ async fn a_drained_upstream_ends_its_calls_and_begins_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_outlives_reloads_and_ends_when_its_time_is_over() {
     let (one, two) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let folder = Folder::new("admin-expiry");
     let mut config = over(&[("one", &one)]);
@@ -178,9 +178,9 @@ async fn a_change_outlives_reloads_and_ends_when_its_time_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refresh_walks_the_lists_now_and_a_call_can_be_cancelled() {
     // It announces no changes, and would be polled again after a minute.
-    let one = Mockup::modern()
+    let one = MockServer::modern()
         .without_list_changed()
-        .tool("hang", Behaviour::hang())
+        .tool("hang", MockBehaviour::hang())
         .start()
         .await;
     let weir = Weir::with(over(&[("one", &one)]));
@@ -215,7 +215,7 @@ async fn a_refresh_walks_the_lists_now_and_a_call_can_be_cancelled() {
         (ops.see("/admin/calls").await["total"] == 0).then_some(())
     })
     .await;
-    one.until("the cancel", |server| {
+    one.wait_until("the cancel", |server| {
         server.counts("hang").cancelled + server.counts("hang").abandoned == 1
     })
     .await;
@@ -223,7 +223,7 @@ async fn a_refresh_walks_the_lists_now_and_a_call_can_be_cancelled() {
     let walks = ops.see("/admin/upstreams/one").await["catalog"]["walks"]
         .as_u64()
         .unwrap();
-    one.set_tools([Tool::new("other")]);
+    one.set_tools([MockTool::new("other")]);
     ops.change("/admin/upstreams/one/refresh", json!({})).await;
     weir.until_listed("/mcp", &["one__other"]);
     assert!(
@@ -236,7 +236,7 @@ async fn a_refresh_walks_the_lists_now_and_a_call_can_be_cancelled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_asked_wrongly_is_said_and_changes_nothing() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(over(&[("one", &one)]));
     let ops = Operator::of(&weir);
     for (path, status) in [

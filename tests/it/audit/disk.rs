@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 
 use super::{Folder, call, client, config, of_kind, records, verify, whole};
 use crate::harness::{Weir, until, until_it};
@@ -23,7 +23,7 @@ fn limit_files(weir: &Weir, bytes: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f13_a_full_disk_refuses_calls_until_there_is_room_again() {
     let folder = Folder::new("full");
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let audit = json!({ "file": { "path": folder.file() }, "on_failure": "closed", "queue": 64 });
     // A write beyond the limit then fails with an error instead of a signal.
     let weir = Weir::within(
@@ -87,7 +87,7 @@ async fn f13_a_full_disk_refuses_calls_until_there_is_room_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f13_a_full_device_holds_up_no_call_where_the_audit_is_open() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(config(
         &upstream,
         json!({ "file": { "path": "/dev/full" }, "queue": 64 }),
@@ -118,7 +118,7 @@ async fn f13_a_pipe_that_nobody_reads_holds_up_no_request() {
                 .unwrap()
                 .success()
         );
-        let upstream = Mockup::modern().tools(1).start().await;
+        let upstream = MockServer::modern().tools(1).start().await;
         let audit = json!({ "file": { "path": pipe }, "queue": 64, "on_failure": on_failure });
         let mut weir = Weir::with(config(&upstream, audit));
         weir.until_listed("/mcp", &["one__tool_0000"]);
@@ -153,14 +153,14 @@ async fn f13_a_pipe_that_nobody_reads_holds_up_no_request() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f13_f18_copies_go_to_standard_output_and_to_a_collector() {
     let folder = Folder::new("copies");
-    let upstream = Mockup::modern().tools(1).start().await;
-    let collector = Mockup::modern().start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
+    let collector = MockServer::modern().start().await;
     // Accepted; then the collector fails one attempt, and the batch is sent again.
-    collector.on("POST", 1, Behaviour::status(503, "text/plain", "later"));
-    collector.on(
+    collector.add_rule("POST", 1, MockBehaviour::status(503, "text/plain", "later"));
+    collector.add_rule(
         "POST",
         1000,
-        Behaviour::status(200, "application/json", "{}"),
+        MockBehaviour::status(200, "application/json", "{}"),
     );
     let address = collector.address();
     let otlp = json!({ "url": format!("http://{address}"), "headers": { "Authorization": "Bearer SECRET-collector" } });
@@ -216,11 +216,11 @@ async fn f13_f18_copies_go_to_standard_output_and_to_a_collector() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f14_r283_what_clients_send_stays_in_its_line_and_out_of_the_record() {
     let folder = Folder::new("hostile");
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let audit = json!({ "file": { "path": folder.file() }, "show": ["/shown"] });
     let mut weir = Weir::with(config(&upstream, audit));
     weir.until_listed("/mcp", &["one__tool_0000"]);
-    let client = client(&weir).with_canaries();
+    let client = client(&weir).with_canary_credentials();
     let hostile = [
         "a\r\n{\"seq\":1}",
         "\u{1b}[2J",
@@ -279,7 +279,7 @@ async fn f14_r283_what_clients_send_stays_in_its_line_and_out_of_the_record() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f18_reloads_are_on_record_and_move_it() {
     let folder = Folder::new("reload");
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (first, second) = (folder.file(), folder.0.join("second.jsonl"));
     let mut weir = Weir::with(config(&upstream, json!({ "file": { "path": first } })));
     weir.until_listed("/mcp", &["one__tool_0000"]);
@@ -320,7 +320,7 @@ async fn f18_reloads_are_on_record_and_move_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f18_a_file_that_was_moved_away_is_left_at_a_sighup() {
     let folder = Folder::new("moved");
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (file, moved) = (folder.file(), folder.0.join("moved.jsonl"));
     let mut weir = Weir::with(config(&upstream, json!({ "file": { "path": file } })));
     weir.until_listed("/mcp", &["one__tool_0000"]);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::json;
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 
 use super::{Folder, call, client, config, of_kind, whole};
 use crate::harness::{Weir, until};
@@ -31,7 +31,7 @@ async fn answered(weir: &Weir, calls: usize) -> usize {
 async fn killed_again_and_again(rounds: usize, calls: usize) {
     let folder = Folder::new(&format!("kill-{calls}"));
     let file = folder.file();
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let config = config(
         &upstream,
         json!({ "file": { "path": file, "rotate": { "size": "1GiB" } }, "sync": "10ms" }),

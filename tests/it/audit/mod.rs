@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{MockServer, RawClient};
 
 use crate::harness::{Weir, binary};
 
@@ -36,7 +36,7 @@ impl Drop for Folder {
 }
 
 /// Returns a config with one upstream, `one`.
-pub fn config(upstream: &Mockup, audit: Value) -> Value {
+pub fn config(upstream: &MockServer, audit: Value) -> Value {
     json!({ "upstreams": { "one": { "url": upstream.url() } }, "audit": audit })
 }
 

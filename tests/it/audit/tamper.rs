@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::json;
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 
 use super::{Folder, call, client, config, verify, whole};
 use crate::harness::Weir;
@@ -12,7 +12,7 @@ const SECRET: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
 
 /// Returns the lines of a file that a real weir wrote over this many calls.
 async fn file(folder: &Folder, calls: usize, audit: serde_json::Value) -> Vec<String> {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let mut weir = Weir::with(config(&upstream, audit));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     for n in 0..calls {

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{MockServer, RawClient};
 use weir_wire::Revision;
 
 use crate::audit::{Folder, of_kind};
@@ -138,7 +138,7 @@ async fn c01_c22_a_certificate_of_the_operators_authority_is_a_principal_and_not
     let chain = pem(&folder.0, "server.pem", &own.certificate.pem());
     let key = pem(&folder.0, "server.key", &own.key.serialize_pem());
     let clients = pem(&folder.0, "clients.pem", &machines.own.pem());
-    let upstream = Mockup::dual().tools(1).start().await;
+    let upstream = MockServer::dual().tools(1).start().await;
     let weir = Weir::with(json!({
         "tls": { "cert": chain, "key": key, "client_ca": clients, "client_auth": "optional" },
         "auth": { "mode": "required", "mtls": { "subject": "uri" } },

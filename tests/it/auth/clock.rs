@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use weir_testkit::idp::now;
-use weir_testkit::{Idp, Mockup, RawClient};
+use weir_testkit::identity_provider::now;
+use weir_testkit::{IdentityProvider, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::{api_key, bearer};
@@ -56,8 +56,8 @@ impl Drop for Clock {
 async fn c11_jumps_of_the_clock_end_no_session_refill_no_limit_and_let_no_token_live_longer() {
     let Some(library) = library() else { return };
     let clock = Clock::new();
-    let idp = Idp::start().await;
-    let upstream = Mockup::dual().tools(2).start().await;
+    let idp = IdentityProvider::start().await;
+    let upstream = MockServer::dual().tools(2).start().await;
     let (key, entry) = api_key("machine");
     let config = json!({
         "upstreams": { "one": { "url": upstream.url() } },

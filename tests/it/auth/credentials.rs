@@ -2,8 +2,8 @@
 //! them all.
 
 use serde_json::{Value, json};
-use weir_testkit::idp::now;
-use weir_testkit::{Idp, RawClient};
+use weir_testkit::identity_provider::now;
+use weir_testkit::{IdentityProvider, RawClient};
 
 use super::{Guarded, bearer};
 use crate::harness::{Weir, until_it};
@@ -73,7 +73,7 @@ async fn c27_a_machine_gets_in_by_its_key_in_either_header() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r240_opaque_tokens_are_asked_about_once_a_minute() {
-    let idp = Idp::start().await;
+    let idp = IdentityProvider::start().await;
     let introspection = json!({
         "url": idp.introspection_url(), "client_id": "weir", "client_secret": "introspection-secret-0123456789",
     });
@@ -87,11 +87,11 @@ async fn r240_opaque_tokens_are_asked_about_once_a_minute() {
         }
         said
     };
-    stage.idp.knows("opaque-good", said(json!({})));
+    stage.idp.set_introspection("opaque-good", said(json!({})));
     for _ in 0..3 {
         assert_eq!(stage.status("opaque-good").await, 200);
     }
-    assert_eq!(stage.idp.asked("/introspect"), 1);
+    assert_eq!(stage.idp.request_count("/introspect"), 1);
     for (token, changes) in [
         ("wrong-audience", json!({ "aud": "other" })),
         ("no-audience", json!({ "aud": null })),
@@ -102,20 +102,22 @@ async fn r240_opaque_tokens_are_asked_about_once_a_minute() {
         ),
         ("inactive", json!({ "active": false })),
     ] {
-        stage.idp.knows(token, said(changes));
+        stage.idp.set_introspection(token, said(changes));
         assert_eq!(stage.status(token).await, 401, "{token}");
     }
-    let before = stage.idp.asked("/introspect");
+    let before = stage.idp.request_count("/introspect");
     for _ in 0..3 {
         assert_eq!(stage.status("inactive").await, 401);
     }
     assert_eq!(
-        stage.idp.asked("/introspect"),
+        stage.idp.request_count("/introspect"),
         before,
         "what is over is not asked about again at once"
     );
     // An unclear answer is not a yes: weir does not know, so it answers 503.
-    stage.idp.knows("odd", said(json!({ "active": "true" })));
+    stage
+        .idp
+        .set_introspection("odd", said(json!({ "active": "true" })));
     assert_eq!(stage.status("odd").await, 503);
     assert_eq!(stage.status("unknown").await, 401);
 }
@@ -134,5 +136,9 @@ async fn a_reload_takes_a_key_back_at_once() {
     })
     .await;
     assert_eq!(stage.status(&stage.token()).await, 200);
-    assert_eq!(stage.idp.asked("/keys"), 1, "the keys of the issuer stayed");
+    assert_eq!(
+        stage.idp.request_count("/keys"),
+        1,
+        "the keys of the issuer stayed"
+    );
 }

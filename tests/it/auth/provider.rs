@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use weir_testkit::{Idp, Misbehaviour, Signer};
+use weir_testkit::{IdentityProvider, IdpMisbehaviour, TokenSigner};
 
 use super::{Guarded, get};
 use crate::harness::until_it;
@@ -14,16 +14,16 @@ async fn c14_a_rotated_key_is_taken_at_once_and_the_old_one_goes() {
     let stage = Guarded::start().await;
     let old = stage.token();
     assert_eq!(stage.status(&old).await, 200);
-    stage.idp.rotate(Signer::eddsa("key-2"));
+    stage.idp.rotate_key(TokenSigner::eddsa("key-2"));
     assert_eq!(stage.status(&stage.token()).await, 200);
-    assert_eq!(stage.idp.asked("/keys"), 2);
+    assert_eq!(stage.idp.request_count("/keys"), 2);
     assert_eq!(stage.status(&old).await, 401);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c15_unknown_keys_cause_one_fetch() {
     let stage = Guarded::start().await;
-    let forged = Signer::es256("x");
+    let forged = TokenSigner::es256("x");
     let claims = stage.idp.claims("eve", &stage.weir.url("/mcp"));
     let begun = Instant::now();
     for number in 0..300 {
@@ -36,9 +36,9 @@ async fn c15_unknown_keys_cause_one_fetch() {
     // One at the start, and one for each thirty seconds that have passed.
     let most = 2 + usize::try_from(begun.elapsed().as_secs()).unwrap() / 30;
     assert!(
-        stage.idp.asked("/keys") <= most,
+        stage.idp.request_count("/keys") <= most,
         "{} fetches",
-        stage.idp.asked("/keys")
+        stage.idp.request_count("/keys")
     );
     assert_eq!(stage.status(&stage.token()).await, 200);
     assert_eq!(stage.upstream.executions("tool_0000"), 1);
@@ -49,26 +49,26 @@ async fn c16_c17_c22_whatever_the_provider_answers_the_last_keys_serve_and_nobod
     let stage = Guarded::start().await;
     assert_eq!(stage.status(&stage.token()).await, 200);
     let before = stage.token();
-    let redirect = Misbehaviour::Redirect(format!("{}/elsewhere", stage.idp.issuer()));
+    let redirect = IdpMisbehaviour::Redirect(format!("{}/elsewhere", stage.idp.issuer()));
     let private =
         json!({ "keys": [{ "kty": "oct", "kid": "key-9", "k": "c2VjcmV0" }] }).to_string();
     for how in [
-        Misbehaviour::Status(500),
-        Misbehaviour::Status(404),
-        Misbehaviour::Body("<html>".to_owned()),
-        Misbehaviour::Body(r#"{"keys":[]}"#.to_owned()),
-        Misbehaviour::Body(private),
+        IdpMisbehaviour::Status(500),
+        IdpMisbehaviour::Status(404),
+        IdpMisbehaviour::Body("<html>".to_owned()),
+        IdpMisbehaviour::Body(r#"{"keys":[]}"#.to_owned()),
+        IdpMisbehaviour::Body(private),
         redirect,
     ] {
-        stage.idp.misbehave(Some(how.clone()));
+        stage.idp.set_misbehaviour(Some(how.clone()));
         let forged =
-            Signer::es256("key-9").token(&stage.idp.claims("eve", &stage.weir.url("/mcp")));
+            TokenSigner::es256("key-9").token(&stage.idp.claims("eve", &stage.weir.url("/mcp")));
         assert_eq!(stage.status(&forged).await, 401, "{how:?}");
         assert_eq!(stage.status(&before).await, 200, "{how:?}");
         assert_eq!(stage.status(&stage.token()).await, 200, "{how:?}");
     }
     assert_eq!(
-        stage.idp.asked("/elsewhere"),
+        stage.idp.request_count("/elsewhere"),
         0,
         "redirects are not followed"
     );
@@ -76,10 +76,10 @@ async fn c16_c17_c22_whatever_the_provider_answers_the_last_keys_serve_and_nobod
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c17_weir_starts_without_its_provider_and_is_ready_once_it_is_there() {
-    let mut idp = Idp::start().await;
+    let mut idp = IdentityProvider::start().await;
     idp.stop();
     let issuer = json!({ "issuer": idp.issuer() });
-    let upstream = weir_testkit::Mockup::modern().tools(1).start().await;
+    let upstream = weir_testkit::MockServer::modern().tools(1).start().await;
     let config = json!({
         "upstreams": { "one": { "url": upstream.url() } },
         "auth": { "mode": "oauth", "issuers": [issuer] },

@@ -1,8 +1,8 @@
 //! Session ids are names, not credentials: one principal's ids are of no use to another.
 
 use serde_json::{Value, json};
-use weir_testkit::idp::now;
-use weir_testkit::{Answer, Mockup, RawClient};
+use weir_testkit::identity_provider::now;
+use weir_testkit::{ClientAnswer, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::{Guarded, bearer};
@@ -14,7 +14,7 @@ fn legacy(stage: &Guarded, subject: &str) -> RawClient {
 }
 
 /// Returns a refusal without the request's own id and name.
-fn told(answer: &Answer) -> String {
+fn told(answer: &ClientAnswer) -> String {
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     match serde_json::from_str::<Value>(&text) {
         Ok(mut message) => {
@@ -181,8 +181,8 @@ async fn d06_an_event_id_of_anybodys_opens_a_fresh_stream_and_replays_nothing() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r277_d16_two_principals_never_meet_in_a_session_of_an_upstream() {
-    let idp = weir_testkit::Idp::start().await;
-    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY)
+    let idp = weir_testkit::IdentityProvider::start().await;
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)
         .start()
         .await;

@@ -3,8 +3,8 @@
 
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::json;
-use weir_testkit::idp::now;
-use weir_testkit::{RawClient, Signer};
+use weir_testkit::identity_provider::now;
+use weir_testkit::{RawClient, TokenSigner};
 use weir_wire::Revision;
 
 use super::{Guarded, bearer};
@@ -94,7 +94,7 @@ async fn r240_r241_r242_c09_wrong_tokens_are_401_and_nothing_is_forwarded() {
         claims[name] = value;
         signer.token(&claims)
     };
-    let others = Signer::es256("key-1");
+    let others = TokenSigner::es256("key-1");
     let hmac = json!({ "alg": "HS256", "kid": "key-1" });
     let none = json!({ "alg": "none" });
     for (what, token) in [

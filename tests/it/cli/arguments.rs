@@ -1,13 +1,13 @@
 //! The arguments of calls, and the output of results.
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
-use weir_testkit::mockup::{Behaviour, Tool};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::{MockBehaviour, MockTool};
 
 use super::{weir, weir_with_input};
 use crate::harness::{Weir, fresh_path};
 
-fn tool() -> Tool {
+fn tool() -> MockTool {
     let properties = json!({
         "text": { "type": "string", "description": "What to say" },
         "count": { "type": "integer", "default": 1 },
@@ -15,7 +15,7 @@ fn tool() -> Tool {
         "tags": { "type": "array", "items": { "type": "string" } },
     });
     let schema = json!({ "type": "object", "properties": properties, "required": ["text"], "additionalProperties": false });
-    Tool::new("say")
+    MockTool::new("say")
         .with("inputSchema", schema)
         .with("description", json!("Says something.\n\nSlowly."))
 }
@@ -29,7 +29,7 @@ fn called(words: &[&str], input: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arguments_are_typed_by_the_schema_and_come_from_files_and_pipes() {
-    let server = Mockup::dual().with(tool()).start().await;
+    let server = MockServer::dual().with(tool()).start().await;
     let url = server.url();
     let call =
         |words: &[&str], input: &str| called(&[&["call", &url, "say"], words].concat(), input);
@@ -76,8 +76,8 @@ async fn arguments_are_typed_by_the_schema_and_come_from_files_and_pipes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn arguments_are_repeated_as_headers_where_the_tool_asks_for_it() {
     let schema = json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
-    let server = Mockup::modern()
-        .with(Tool::new("deploy").with("inputSchema", schema))
+    let server = MockServer::modern()
+        .with(MockTool::new("deploy").with("inputSchema", schema))
         .start()
         .await;
     let weir_ = Weir::over(json!({ "one": { "url": server.url() } }));
@@ -94,7 +94,7 @@ async fn arguments_are_repeated_as_headers_where_the_tool_asks_for_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_is_described_with_its_arguments_and_how_it_is_called() {
-    let server = Mockup::dual().with(tool()).start().await;
+    let server = MockServer::dual().with(tool()).start().await;
     let said = weir(&["describe", &server.url(), "say"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     for line in [
@@ -124,15 +124,15 @@ async fn images_audio_and_files_are_saved_where_out_says() {
         { "type": "image", "mimeType": "image/png", "data": "iVBORw0KGgo=" },
         { "type": "audio", "mimeType": "audio/wav", "data": "UklGRg==" },
     ]);
-    let server = Mockup::dual()
-        .tool("many", Behaviour::result(json!({ "content": content })))
+    let server = MockServer::dual()
+        .tool("many", MockBehaviour::result(json!({ "content": content })))
         .tool(
             "one",
-            Behaviour::result(json!({ "content": [content[1].clone()] })),
+            MockBehaviour::result(json!({ "content": [content[1].clone()] })),
         )
         .tool(
             "bad",
-            Behaviour::result(
+            MockBehaviour::result(
                 json!({ "content": [{ "type": "image", "mimeType": "image/png", "data": "?" }] }),
             ),
         )

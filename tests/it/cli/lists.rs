@@ -5,8 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Tool;
-use weir_testkit::{ClosedPort, Mockup};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{ClosedPort, MockServer};
 
 use super::{command, weir};
 use crate::harness::{Process, Server, Weir, until};
@@ -14,7 +14,10 @@ use crate::harness::{Process, Server, Weir, until};
 /// A list that lacked tools looked complete, and a script could not tell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_names_the_upstreams_that_it_lacks_and_exits_with_4() {
-    let (good, closed) = (Mockup::modern().tools(2).start().await, ClosedPort::new());
+    let (good, closed) = (
+        MockServer::modern().tools(2).start().await,
+        ClosedPort::new(),
+    );
     let weir_ = Weir::unready(json!({ "upstreams": {
         "good": { "url": good.url() },
         "gone": { "url": format!("http://{}/mcp", closed.address()) },
@@ -73,8 +76,8 @@ async fn a_list_names_the_upstreams_that_it_lacks_and_exits_with_4() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_ends_when_every_upstream_is_there() {
     let (good, mut late) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     late.stop().await;
     let weir_ = Weir::over(json!({ "good": { "url": good.url() }, "late": { "url": late.url() } }));
@@ -98,7 +101,7 @@ async fn waiting_ends_when_every_upstream_is_there() {
 /// A server that has not started yet, as in a script that has just started it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiting_waits_for_the_server_itself() {
-    let mut server = Mockup::dual().tools(1).start().await;
+    let mut server = MockServer::dual().tools(1).start().await;
     server.stop().await;
     let mut waiting = Process::start(command(&["tools", &server.url(), "--wait=50s"]));
     until("it to wait", || {
@@ -111,13 +114,13 @@ async fn waiting_waits_for_the_server_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn items_are_chosen_by_a_text_in_their_name_or_description() {
     let tools = [
-        Tool::new("read_file").with("description", json!("Reads a file")),
-        Tool::new("write_file").with("description", json!("WRITES a file")),
-        Tool::new("now"),
+        MockTool::new("read_file").with("description", json!("Reads a file")),
+        MockTool::new("write_file").with("description", json!("WRITES a file")),
+        MockTool::new("now"),
     ];
     let server = tools
         .into_iter()
-        .fold(Mockup::dual(), |server, tool| server.with(tool))
+        .fold(MockServer::dual(), |server, tool| server.with(tool))
         .start()
         .await;
     let said = weir(&["tools", &server.url(), "--grep", "writes"]);
@@ -135,8 +138,8 @@ async fn items_are_chosen_by_a_text_in_their_name_or_description() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn columns_use_the_width_of_the_terminal() {
     let long = "word ".repeat(40);
-    let server = Mockup::dual()
-        .with(Tool::new("talk").with("description", json!(long)))
+    let server = MockServer::dual()
+        .with(MockTool::new("talk").with("description", json!(long)))
         .start()
         .await;
     let said = weir(&["tools", &server.url()]);
@@ -154,7 +157,7 @@ async fn columns_use_the_width_of_the_terminal() {
 /// `weir tools --watch | head -1` went on for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_ends_with_its_reader() {
-    let server = Mockup::dual().tools(1).start().await;
+    let server = MockServer::dual().tools(1).start().await;
     let mut watching = command(&["tools", &server.url(), "--watch"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -167,7 +170,9 @@ async fn a_watch_ends_with_its_reader() {
     drop(reader);
     let ended = until("the watch to end", || {
         // The command notices that its reader has left only when it writes a line.
-        server.set_tools(Tool::numbered(2 + server.requests_of("tools/list").len()));
+        server.set_tools(MockTool::numbered(
+            2 + server.requests_of("tools/list").len(),
+        ));
         server.notify_list_changed();
         watching.try_wait().unwrap()
     });
@@ -183,12 +188,12 @@ async fn a_watch_ends_with_its_reader() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn prompts_and_resources_are_listed_filled_in_and_read() {
     use weir_wire::Revision;
-    let legacy = Mockup::legacy(Revision::NEWEST_LEGACY)
+    let legacy = MockServer::legacy(Revision::NEWEST_LEGACY)
         .with_library()
         .tools(1)
         .start()
         .await;
-    let modern = Mockup::modern().with_library().tools(1).start().await;
+    let modern = MockServer::modern().with_library().tools(1).start().await;
     for server in [&legacy, &modern] {
         let weir_ = Weir::over(json!({ "one": { "url": server.url() } }));
         weir_.until_listed("/mcp/one", &["tool_0000"]);

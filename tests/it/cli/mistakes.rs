@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 use serde_json::json;
-use weir_testkit::Mockup;
-use weir_testkit::mockup::{Behaviour, Tool};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::{MockBehaviour, MockTool};
 
 use super::{Said, command, weir};
 use crate::harness::{Server, Weir, fresh_path};
@@ -129,7 +129,7 @@ async fn a_port_of_another_protocol_is_named_as_one() {
             .contains(&format!("the port speaks no TLS: write http://{ssh}/mcp")),
         "{said:?}"
     );
-    let server = Mockup::dual().tools(1).start().await;
+    let server = MockServer::dual().tools(1).start().await;
     let said = weir(&["tools", &server.url().replace("http://", "https://")]);
     assert!(
         said.err
@@ -140,7 +140,7 @@ async fn a_port_of_another_protocol_is_named_as_one() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
-    let server = Mockup::dual().tools(1).start().await;
+    let server = MockServer::dual().tools(1).start().await;
     let folder = fresh_path("certificates");
     std::fs::create_dir_all(&folder).unwrap();
     let certified = |names: &[&str], ca: bool| {
@@ -210,7 +210,7 @@ async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ports_and_paths_of_weir_that_are_mixed_up_are_told_apart() {
-    let server = Mockup::dual().tools(1).start().await;
+    let server = MockServer::dual().tools(1).start().await;
     let weir_ = Weir::over(json!({ "one": { "url": server.url() } }));
     let clients = weir_.url("");
     let said = weir(&["tools", &weir_.url("/nope")]);
@@ -257,10 +257,10 @@ async fn an_unknown_tool_is_answered_with_the_names_that_were_meant() {
     // Servers report it in three ways: by an error, by another one, and by a result.
     let result =
         json!({ "content": [{ "type": "text", "text": "Tool ecoh not found" }], "isError": true });
-    let server = Mockup::dual()
-        .with(Tool::new("echo"))
-        .with(Tool::new("read_text_file"))
-        .on("tools/call", Behaviour::result(result))
+    let server = MockServer::dual()
+        .with(MockTool::new("echo"))
+        .with(MockTool::new("read_text_file"))
+        .with_rule("tools/call", MockBehaviour::result(result))
         .start()
         .await;
     let said = weir(&["call", &server.url(), "ecoh"]);
@@ -284,10 +284,10 @@ async fn an_unknown_tool_is_answered_with_the_names_that_were_meant() {
         assert!(said.code == Some(3) && said.err.contains(meant), "{said:?}");
     }
     // A tool's own failure is passed on unchanged, even if its words are the same.
-    server.on(
+    server.add_rule(
         "tools/call",
         1,
-        Behaviour::result(
+        MockBehaviour::result(
             json!({ "content": [{ "type": "text", "text": "echo: not found" }], "isError": true }),
         ),
     );

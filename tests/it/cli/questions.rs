@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
-use weir_testkit::mockup::{Behaviour, Step, Tool};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
 use weir_wire::Revision;
 
 use super::{at_terminal, weir};
@@ -28,10 +28,14 @@ fn sampling() -> Value {
 }
 
 /// Starts a server that asks by a request in the middle of the call.
-async fn legacy() -> Mockup {
-    let ask =
-        |method, params| Behaviour::steps([Step::Ask { method, params }, Step::Result(done())]);
-    Mockup::legacy(Revision::NEWEST_LEGACY)
+async fn legacy() -> MockServer {
+    let ask = |method, params| {
+        MockBehaviour::steps([
+            AnswerStep::Ask { method, params },
+            AnswerStep::Result(done()),
+        ])
+    };
+    MockServer::legacy(Revision::NEWEST_LEGACY)
         .tool("form", ask("elicitation/create", form()))
         .tool("sample", ask("sampling/createMessage", sampling()))
         .start()
@@ -39,17 +43,17 @@ async fn legacy() -> Mockup {
 }
 
 /// Starts a server that ends its answer with the question, and is called again with the answer.
-async fn modern() -> Mockup {
+async fn modern() -> MockServer {
     let asks = |method: &str, params: Value| {
         let question = json!({ "first": { "method": method, "params": params } });
         [
-            Behaviour::input_required(question, Some("sealed")),
-            Behaviour::result(done()),
+            MockBehaviour::input_required(question, Some("sealed")),
+            MockBehaviour::result(done()),
         ]
     };
-    Mockup::modern()
-        .with(Tool::new("form").does_in_turn(asks("elicitation/create", form())))
-        .with(Tool::new("sample").does_in_turn(asks("sampling/createMessage", sampling())))
+    MockServer::modern()
+        .with(MockTool::new("form").does_in_turn(asks("elicitation/create", form())))
+        .with(MockTool::new("sample").does_in_turn(asks("sampling/createMessage", sampling())))
         .start()
         .await
 }
@@ -60,7 +64,7 @@ fn done() -> Value {
 
 /// Returns the answer that the server got: by a response of its client, or by the retry of the
 /// call.
-fn answer(server: &Mockup) -> Value {
+fn answer(server: &MockServer) -> Value {
     let retried = server
         .requests_of("tools/call")
         .last()
@@ -184,14 +188,14 @@ async fn an_interrupt_ends_a_question() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_is_shown_and_never_opened() {
     let page = json!({ "mode": "url", "message": "Log in", "url": "https://sso.example/x", "elicitationId": "e1" });
-    let ask = Behaviour::steps([
-        Step::Ask {
+    let ask = MockBehaviour::steps([
+        AnswerStep::Ask {
             method: "elicitation/create",
             params: page,
         },
-        Step::Result(done()),
+        AnswerStep::Result(done()),
     ]);
-    let server = Mockup::legacy(Revision::NEWEST_LEGACY)
+    let server = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tool("page", ask)
         .start()
         .await;

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use weir_testkit::{ClosedPort, Mockup};
+use weir_testkit::{ClosedPort, MockServer};
 
 use super::{at_terminal, command};
 use crate::harness::{Process, fresh_path, until};
@@ -59,7 +59,7 @@ fn both_ports_are_bound_before_a_child_is_started() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
-    let server = Mockup::dual().tools(1).start().await;
+    let server = MockServer::dual().tools(1).start().await;
     let config = json!({ "listen": "127.0.0.1:1", "admin": { "listen": "127.0.0.1:0" }, "upstreams": { "one": { "url": server.url() } } });
     let folder = Folder::new(&config);
     let mut serving = Process::start(command(&[
@@ -99,7 +99,7 @@ async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
 /// Programs read JSON, line by line, without any other output.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pipe_gets_json_alone() {
-    let server = Mockup::dual().tools(1).start().await;
+    let server = MockServer::dual().tools(1).start().await;
     let folder = Folder::new(
         &json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": { "one": { "url": server.url() } } }),
     );
@@ -135,7 +135,10 @@ fn seen(setup: &str, folder: &Folder, seconds: u32) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
-    let (server, closed) = (Mockup::modern().tools(2).start().await, ClosedPort::new());
+    let (server, closed) = (
+        MockServer::modern().tools(2).start().await,
+        ClosedPort::new(),
+    );
     let folder = Folder::new(&json!({
         "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" },
         "upstreams": {

@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Cursors, Gate, Tool};
-use weir_testkit::{Behaviour, Idp, MockStdio, Mockup, RawClient, Signer};
+use weir_testkit::mock_server::{CallGate, CursorBehaviour, MockTool};
+use weir_testkit::{
+    IdentityProvider, MockBehaviour, MockServer, MockStdio, RawClient, TokenSigner,
+};
 use weir_wire::Revision;
 
 use super::Folder;
@@ -19,17 +21,17 @@ pub const LIMITED: &str = "files/search";
 pub struct Scene {
     pub weir: Weir,
     /// Always healthy.
-    pub files: Mockup,
-    notes: Mockup,
-    search: Mockup,
-    tickets: Mockup,
-    wiki: Mockup,
-    deploys: Mockup,
-    batch: Mockup,
-    mirror: Mockup,
-    pub idp: Idp,
+    pub files: MockServer,
+    notes: MockServer,
+    search: MockServer,
+    tickets: MockServer,
+    wiki: MockServer,
+    deploys: MockServer,
+    batch: MockServer,
+    mirror: MockServer,
+    pub idp: IdentityProvider,
     /// Never opened: calls that wait for it never end.
-    _gate: Gate,
+    _gate: CallGate,
     key: String,
     entry: Value,
     /// The folder of `include`.
@@ -37,12 +39,12 @@ pub struct Scene {
 }
 
 /// Returns a tool with this description.
-fn tool(name: &str, about: &str) -> Tool {
-    Tool::new(name).with("description", json!(about))
+fn tool(name: &str, about: &str) -> MockTool {
+    MockTool::new(name).with("description", json!(about))
 }
 
-fn failing(name: &str) -> Tool {
-    tool(name, "fails").does(Behaviour::result(
+fn failing(name: &str) -> MockTool {
+    tool(name, "fails").does(MockBehaviour::result(
         json!({ "content": [{ "type": "text", "text": "no" }], "isError": true }),
     ))
 }
@@ -50,7 +52,7 @@ fn failing(name: &str) -> Tool {
 impl Scene {
     /// Starts the scene, with every upstream healthy.
     pub async fn start() -> Self {
-        let gate = Gate::new();
+        let gate = CallGate::new();
         let files = [
             tool("read", "reads a file"),
             tool("list", "lists a folder"),
@@ -59,32 +61,35 @@ impl Scene {
         ];
         let files = files
             .into_iter()
-            .fold(Mockup::modern(), weir_testkit::mockup::Builder::with)
+            .fold(
+                MockServer::modern(),
+                weir_testkit::mock_server::MockServerBuilder::with,
+            )
             .start()
             .await;
-        let notes = Mockup::legacy(Revision::NEWEST_LEGACY)
+        let notes = MockServer::legacy(Revision::NEWEST_LEGACY)
             .with(tool("add", "adds a note"))
             .start()
             .await;
-        let one = async |name: &str| Mockup::modern().with(tool(name, "works")).start().await;
+        let one = async |name: &str| MockServer::modern().with(tool(name, "works")).start().await;
         let (search, tickets, wiki, deploys) = (
             one("query").await,
             one("create").await,
             one("page").await,
             one("status").await,
         );
-        let batch = Mockup::modern()
-            .with(tool("run", "runs").does(Behaviour::gated(&gate)))
+        let batch = MockServer::modern()
+            .with(tool("run", "runs").does(MockBehaviour::gated(&gate)))
             .start()
             .await;
-        let mirror = Mockup::modern()
+        let mirror = MockServer::modern()
             .tools(4)
             .page_size(2)
-            .cursors(Cursors::Same)
+            .cursors(CursorBehaviour::Same)
             .start()
             .await;
         let (idp, (key, entry), teams) = (
-            Idp::start().await,
+            IdentityProvider::start().await,
             api_key("operator"),
             Folder::new("teams"),
         );
@@ -204,19 +209,19 @@ impl Scene {
 
     /// Makes `search` take seconds for a call.
     pub fn slow_down(&self) {
-        self.search.on(
+        self.search.add_rule(
             "tools/call",
             usize::MAX,
-            Behaviour::slow(Duration::from_secs(4)),
+            MockBehaviour::slow(Duration::from_secs(4)),
         );
     }
 
     /// Makes `tickets` answer with errors.
     pub fn put_out_of_order(&self) {
-        self.tickets.on(
+        self.tickets.add_rule(
             "tools/call",
             usize::MAX,
-            Behaviour::status(500, "text/plain", "out of order"),
+            MockBehaviour::status(500, "text/plain", "out of order"),
         );
     }
 
@@ -321,7 +326,7 @@ impl Scene {
             } else {
                 "key-1".to_owned()
             };
-            let token = Signer::es256(&kid).token(&claims);
+            let token = TokenSigner::es256(&kid).token(&claims);
             drop(
                 bearer(&url, &token)
                     .modern()
@@ -354,7 +359,7 @@ const NAMES: [&str; 7] = [
     "files", "notes", "search", "tickets", "wiki", "deploys", "batch",
 ];
 
-fn config(upstreams: &[(&str, &Mockup)], idp: &Idp, key: &Value) -> Value {
+fn config(upstreams: &[(&str, &MockServer)], idp: &IdentityProvider, key: &Value) -> Value {
     let servers = upstreams.iter().map(|(name, server)| {
         let limits = if *name == "batch" {
             json!({ "in_flight": 1 })
@@ -396,12 +401,12 @@ pub fn waiting(scene: &Scene) -> Weir {
 }
 
 /// Starts a second weir, whose audit file is on a full disk.
-pub fn sick(upstream: &Mockup) -> Weir {
+pub fn sick(upstream: &MockServer) -> Weir {
     Weir::logging(sick_config(upstream, json!({})), "error")
 }
 
 /// Returns its config, with these limits.
-pub fn sick_config(upstream: &Mockup, limits: Value) -> Value {
+pub fn sick_config(upstream: &MockServer, limits: Value) -> Value {
     json!({
         "upstreams": { "beside": { "url": upstream.url() } },
         "audit": { "file": { "path": "/dev/full" }, "queue": 64 },

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 
 use crate::harness::{PATIENCE, Process, Weir, binary, fresh_path, needs_peers, peers};
 
@@ -22,8 +22,8 @@ fn node() -> PathBuf {
 
 /// Starts weir in front of a server with one tool, `one__tool_0000`, which answers with its
 /// arguments.
-async fn weir() -> (Mockup, Weir) {
-    let server = Mockup::dual().tools(1).start().await;
+async fn weir() -> (MockServer, Weir) {
+    let server = MockServer::dual().tools(1).start().await;
     let weir = Weir::over(json!({ "one": { "url": server.url() } }));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     (server, weir)

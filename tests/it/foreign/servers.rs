@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use weir_testkit::ScriptedServer;
-use weir_testkit::scripted::Act;
+use weir_testkit::scripted_server::ServerAct;
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Client, Server, Weir, fresh_path, needs_peers, until_it};
@@ -278,7 +278,7 @@ async fn site() -> ScriptedServer {
             ("text/plain", "nothing for programs")
         };
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n", body.len());
-        vec![Act::Write((head + body).into())]
+        vec![ServerAct::Write((head + body).into())]
     })
     .await
 }

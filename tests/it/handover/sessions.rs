@@ -1,8 +1,8 @@
 //! Legacy sessions that move to the next process: their clients notice only a stream that ends.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Builder, Gate, Tool};
-use weir_testkit::{Behaviour, Exchange, MockStdio, Mockup, RawClient};
+use weir_testkit::mock_server::{CallGate, MockServerBuilder, MockTool};
+use weir_testkit::{HttpExchange, MockBehaviour, MockServer, MockStdio, RawClient};
 use weir_wire::{LogLevel, Revision};
 
 use super::{is_gone, successors};
@@ -18,12 +18,12 @@ const REVISIONS: [Revision; 3] = [
 /// weir in front of one server, and the processes that served in turn.
 struct Bench {
     weir: Weir,
-    mockup: Mockup,
+    mockup: MockServer,
     processes: Vec<u32>,
 }
 
 impl Bench {
-    async fn new(server: Builder) -> Self {
+    async fn new(server: MockServerBuilder) -> Self {
         let mockup = server.start().await;
         let weir = Weir::with(json!({
             "upstreams": { "one": { "url": mockup.url() } },
@@ -68,10 +68,13 @@ impl Bench {
     }
 }
 
-fn server() -> Builder {
-    Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
-        .tool("logs", Behaviour::log(&[LogLevel::Info, LogLevel::Error]))
+fn server() -> MockServerBuilder {
+    MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
+        .tool(
+            "logs",
+            MockBehaviour::log(&[LogLevel::Info, LogLevel::Error]),
+        )
         .with_library()
 }
 
@@ -81,7 +84,7 @@ fn form() -> Value {
 }
 
 /// Returns the sessions in which a tool was called at the server.
-fn called_in(mockup: &Mockup, tool: &str) -> Vec<String> {
+fn called_in(mockup: &MockServer, tool: &str) -> Vec<String> {
     let calls = mockup
         .requests_of("tools/call")
         .into_iter()
@@ -91,7 +94,7 @@ fn called_in(mockup: &Mockup, tool: &str) -> Vec<String> {
         .collect()
 }
 
-async fn next_of(stream: &mut Exchange, method: &str) -> Value {
+async fn next_of(stream: &mut HttpExchange, method: &str) -> Value {
     loop {
         let message = soon("a message", stream.next_message()).await.unwrap();
         let message = message.unwrap_or_else(|| panic!("the stream ended before {method}"));
@@ -116,7 +119,7 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
             .unwrap();
         let mut stream = client.get_stream().await.unwrap();
         client.call("echo", json!({ "n": 1 })).await.unwrap();
-        bench.mockup.update("memo:1");
+        bench.mockup.notify_resource_updated("memo:1");
         next_of(&mut stream, "notifications/resources/updated").await;
 
         for round in 2..4 {
@@ -148,7 +151,7 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
             // One notification for changes that may have happened in between, and then one for each
             // change.
             next_of(&mut stream, "notifications/resources/updated").await;
-            bench.mockup.update("memo:1");
+            bench.mockup.notify_resource_updated("memo:1");
             next_of(&mut stream, "notifications/resources/updated").await;
         }
         let sessions = called_in(&bench.mockup, "echo");
@@ -171,9 +174,9 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_answers_and_cancels_reach_calls_that_run_in_the_process_before() {
-    let gate = Gate::new();
-    let asks = Tool::new("asks").does(Behaviour::ask("elicitation/create", form()));
-    let held = Tool::new("held").does(Behaviour::gated(&gate));
+    let gate = CallGate::new();
+    let asks = MockTool::new("asks").does(MockBehaviour::ask("elicitation/create", form()));
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
     let mut bench = Bench::new(server().with(asks).with(held)).await;
     let client = bench.client(Revision::V2025_11_25).await;
     let mut asking = client
@@ -236,8 +239,8 @@ async fn g06_answers_and_cancels_reach_calls_that_run_in_the_process_before() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_before_and_afterwards()
  {
-    let gate = Gate::new();
-    let gated = Tool::new("gated").does(Behaviour::gated_after_progress(&gate));
+    let gate = CallGate::new();
+    let gated = MockTool::new("gated").does(MockBehaviour::gated_after_progress(&gate));
     let mut bench = Bench::new(server().with(gated)).await;
     let client = bench.client(Revision::V2025_11_25).await;
     let params =

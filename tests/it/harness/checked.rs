@@ -4,7 +4,10 @@
 use std::sync::OnceLock;
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Exchange, Modern, RawClient, Schemas, Sender, emitted};
+use weir_testkit::{
+    ClientAnswer, HttpExchange, MessageSender, ModernEnvelope, ProtocolSchemas, RawClient,
+    emitted_messages,
+};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, meta};
 
@@ -15,7 +18,7 @@ use super::PATIENCE;
 pub struct Checked {
     raw: RawClient,
     pub revision: Revision,
-    modern: Modern,
+    modern: ModernEnvelope,
 }
 
 impl Checked {
@@ -26,7 +29,12 @@ impl Checked {
 
     /// Opens a client with these capabilities.
     pub async fn with_capabilities(url: &str, revision: Revision, capabilities: Value) -> Self {
-        Self::opened(RawClient::new(url).with_canaries(), revision, capabilities).await
+        Self::opened(
+            RawClient::new(url).with_canary_credentials(),
+            revision,
+            capabilities,
+        )
+        .await
     }
 
     /// Opens a client without capabilities that sends this header from its first request on, such
@@ -51,9 +59,9 @@ impl Checked {
     }
 
     async fn opened(bare: RawClient, revision: Revision, capabilities: Value) -> Self {
-        let modern = Modern {
+        let modern = ModernEnvelope {
             capabilities: capabilities.clone(),
-            ..Modern::default()
+            ..ModernEnvelope::default()
         };
         if revision.is_modern() {
             return Self {
@@ -106,7 +114,7 @@ impl Checked {
     }
 
     /// Makes a request and reads its whole answer.
-    pub async fn ask(&self, method: &str, params: Value) -> Answer {
+    pub async fn ask(&self, method: &str, params: Value) -> ClientAnswer {
         let answer = soon(method, self.raw.ask(method, params)).await;
         let answer = answer.unwrap_or_else(|error| panic!("{method}: {error}"));
         let name = answer.header("x-request-id").unwrap_or_default();
@@ -120,7 +128,7 @@ impl Checked {
     }
 
     /// Runs `tools/call` to its end.
-    pub async fn call(&self, tool: &str, arguments: Value) -> Answer {
+    pub async fn call(&self, tool: &str, arguments: Value) -> ClientAnswer {
         self.ask(
             "tools/call",
             json!({ "name": tool, "arguments": arguments }),
@@ -129,7 +137,12 @@ impl Checked {
     }
 
     /// Runs `tools/call` with a progress token to its end.
-    pub async fn call_with_token(&self, tool: &str, arguments: Value, token: &Value) -> Answer {
+    pub async fn call_with_token(
+        &self,
+        tool: &str,
+        arguments: Value,
+        token: &Value,
+    ) -> ClientAnswer {
         let meta = json!({ "progressToken": token });
         self.ask(
             "tools/call",
@@ -235,7 +248,7 @@ impl Checked {
         Some(call)
     }
 
-    fn hold_all(&self, method: &str, answer: &Answer) {
+    fn hold_all(&self, method: &str, answer: &ClientAnswer) {
         for message in &answer.messages {
             hold(self.revision, method, message);
         }
@@ -245,7 +258,7 @@ impl Checked {
 /// An answer that is still arriving. Dropping it closes its connection.
 #[derive(Debug)]
 pub struct Stream {
-    pub exchange: Exchange,
+    pub exchange: HttpExchange,
     revision: Revision,
     answered: String,
     /// The id of the request.
@@ -306,10 +319,10 @@ pub async fn soon<T>(what: &str, wait: impl Future<Output = T>) -> T {
 /// Checks a message that a client saw against the schema of its revision, if `MCP_SCHEMAS` names
 /// the folder of the schemas, and for members that the revision must not see.
 pub fn hold(revision: Revision, answered: &str, message: &Value) {
-    emitted::note(Sender::Server, revision, answered, message);
-    static SCHEMAS: OnceLock<Option<Schemas>> = OnceLock::new();
-    if let Some(schemas) = SCHEMAS.get_or_init(Schemas::from_environment)
-        && let Err(wrong) = schemas.check(revision, Sender::Server, answered, message)
+    emitted_messages::record_message(MessageSender::Server, revision, answered, message);
+    static SCHEMAS: OnceLock<Option<ProtocolSchemas>> = OnceLock::new();
+    if let Some(schemas) = SCHEMAS.get_or_init(ProtocolSchemas::from_environment)
+        && let Err(wrong) = schemas.check(revision, MessageSender::Server, answered, message)
     {
         panic!("an answer to {answered} breaks the schema: {wrong}");
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-use weir_testkit::emitted;
+use weir_testkit::emitted_messages;
 
 use super::process::Process;
 
@@ -88,7 +88,7 @@ impl Weir {
     }
 
     fn start(wrapper: &[&str], mut config: Value, page: &str, log: &str) -> Self {
-        emitted::is_weirs();
+        emitted_messages::start_recording();
         config["admin"]["listen"] = json!(ANY_PORT);
         let folder = fresh_folder();
         let file = folder.join("weir.json");

@@ -7,8 +7,8 @@ use std::process::Command;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::json;
 use tokio::task::JoinSet;
-use weir_testkit::scripted::{
-    Act, LargeAnswer, ScriptedRequest, json_answer, modern_answer, text_answer,
+use weir_testkit::scripted_server::{
+    LargeAnswer, ScriptedRequest, ServerAct, json_answer, modern_answer, text_answer,
 };
 use weir_testkit::{RawClient, ScriptedServer};
 
@@ -18,7 +18,7 @@ const SIZE: usize = 5 << 20;
 
 /// Starts weir in front of a server that answers calls with `answer`.
 async fn before(
-    answer: impl Fn(&ScriptedRequest) -> Vec<Act> + Send + Sync + 'static,
+    answer: impl Fn(&ScriptedRequest) -> Vec<ServerAct> + Send + Sync + 'static,
 ) -> (ScriptedServer, Weir) {
     let server = ScriptedServer::start(move |request| {
         modern_answer(request, &["t"]).unwrap_or_else(|| answer(request))
@@ -37,7 +37,7 @@ fn client(weir: &Weir) -> RawClient {
 async fn a_late_error_without_an_id_reaches_none_of_the_next_fifteen_callers() {
     let (server, weir) = before(|request| vec![text_answer(request, "own")]).await;
     let error = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32603, "message": "of-another" } });
-    let Act::Write(late) = json_answer(200, &error) else {
+    let ServerAct::Write(late) = json_answer(200, &error) else {
         panic!("an answer is written")
     };
     for round in 0..15 {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, MockStdio, Mockup, RawClient};
+use weir_testkit::{MockBehaviour, MockServer, MockStdio, RawClient};
 use weir_wire::Revision;
 
 use crate::auth::api_key;
@@ -249,8 +249,8 @@ async fn a_process_that_took_over_ends_its_children_too_when_the_keeper_is_kille
 async fn where_all_processes_are_in_use_callers_are_told_and_other_upstreams_serve_them() {
     let ((ann, anns), (bob, bobs)) = (api_key("ann"), api_key("bob"));
     let (command, args) = legacy().command();
-    let other = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let other = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let weir = Weir::with(json!({

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::scripted::{Act, ScriptedRequest, json_answer, modern_answer};
-use weir_testkit::{Behaviour, Mockup, RawClient, ScriptedServer};
+use weir_testkit::scripted_server::{ScriptedRequest, ServerAct, json_answer, modern_answer};
+use weir_testkit::{MockBehaviour, MockServer, RawClient, ScriptedServer};
 
 use crate::harness::{Bystander, Weir, soon, until_it};
 
@@ -30,22 +30,22 @@ fn floods() -> [(&'static str, Vec<u8>); 5] {
 /// The first bytes of an event stream. A comment begins, and one of the floods continues it.
 const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n:\n";
 
-fn stream(name: &str, flood: &[u8]) -> Vec<Act> {
+fn stream(name: &str, flood: &[u8]) -> Vec<ServerAct> {
     let comment = if name == "a comment without end" {
         &b":"[..]
     } else {
         b""
     };
     vec![
-        Act::Write([STREAM, comment].concat().into()),
-        Act::Endless(flood.to_vec().into()),
+        ServerAct::Write([STREAM, comment].concat().into()),
+        ServerAct::Endless(flood.to_vec().into()),
     ]
 }
 
 /// Starts weir in front of this server at `/bad` and a good one at `/good`.
-async fn staged(bad: &ScriptedServer, mut upstream: Value) -> (Mockup, Weir) {
-    let good = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+async fn staged(bad: &ScriptedServer, mut upstream: Value) -> (MockServer, Weir) {
+    let good = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     if upstream.get("url").is_none() {
@@ -151,7 +151,7 @@ async fn comments_without_end_beside_calls_end_their_stream_which_is_opened_anew
     }
 }
 
-fn modern(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
+fn modern(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<ServerAct> {
     match request.method() {
         "server/discover" => {
             let about = json!({
@@ -168,7 +168,7 @@ fn modern(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
     }
 }
 
-fn legacy(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
+fn legacy(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<ServerAct> {
     if request.head.starts_with("GET") {
         return stream(name, flood);
     }
@@ -179,7 +179,7 @@ fn legacy(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
         }),
         "tools/list" => json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object" } }] }),
         _ => {
-            return vec![Act::Write(
+            return vec![ServerAct::Write(
                 "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into(),
             )];
         }
@@ -190,15 +190,15 @@ fn legacy(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
     )]
 }
 
-fn sse(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<Act> {
+fn sse(request: &ScriptedRequest, name: &str, flood: &[u8]) -> Vec<ServerAct> {
     if !request.head.starts_with("GET") {
-        return vec![Act::Write(
+        return vec![ServerAct::Write(
             "HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into(),
         )];
     }
     let mut acts = stream(name, flood);
     let endpoint = b"event: endpoint\ndata: /mcp\n\n";
-    if let Some(Act::Write(first)) = acts.first_mut() {
+    if let Some(ServerAct::Write(first)) = acts.first_mut() {
         let comment = first.ends_with(b":\n:");
         let head = first.slice(..first.len() - usize::from(comment));
         *first = [&head[..], &endpoint[..], if comment { b":" } else { b"" }]

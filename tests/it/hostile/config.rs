@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::json;
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 
 use crate::audit::of_kind;
 use crate::auth::api_key;
@@ -189,7 +189,7 @@ fn ask(port: u16, line: &str, headers: &str, body: &str) -> (u16, String) {
 
 /// Returns a config that listens on every address of the machine, in an order in which a cut leaves
 /// neither `auth` nor `listen`.
-fn wide(upstream: &Mockup, entry: &serde_json::Value) -> [String; 2] {
+fn wide(upstream: &MockServer, entry: &serde_json::Value) -> [String; 2] {
     let url = upstream.url();
     let head = format!("public_url: http://127.0.0.1:1\nupstreams:\n  one: {{ url: \"{url}\" }}\n");
     let rest = format!(
@@ -201,7 +201,7 @@ fn wide(upstream: &Mockup, entry: &serde_json::Value) -> [String; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g01_a_reload_takes_no_authentication_off_a_listener_that_others_reach() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = api_key("build");
     let [head, rest] = wide(&upstream, &entry);
     let weir = Bound::start(&format!("{head}{rest}"));
@@ -224,7 +224,7 @@ async fn g01_a_reload_takes_no_authentication_off_a_listener_that_others_reach()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g01_a_process_that_takes_over_judges_the_sockets_it_is_given() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let url = upstream.url();
     let head = format!("upstreams:\n  one: {{ url: \"{url}\" }}\n");
     let open = "auth: { mode: none, allow_anyone: true }\nlisten: 0.0.0.0:0\nadmin: { listen: \"127.0.0.1:0\" }\n";
@@ -301,7 +301,7 @@ fn g05_a_start_judges_the_sockets_of_a_service_manager_by_where_they_are_bound()
 }
 
 /// Returns a config on loopback in sections, each with a protection.
-fn protected(upstream: &Mockup, entry: &serde_json::Value, audit: &str) -> [String; 7] {
+fn protected(upstream: &MockServer, entry: &serde_json::Value, audit: &str) -> [String; 7] {
     let listen = "listen: 127.0.0.1:0\npublic_url: http://127.0.0.1:1\n";
     [
         format!(
@@ -326,7 +326,7 @@ fn scoped_key() -> (String, serde_json::Value) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = scoped_key();
     let sections = protected(&upstream, &entry, "audit.jsonl");
     let weir = Bound::start(&sections.concat());
@@ -386,7 +386,7 @@ async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gives_that_one_up() {
-    let upstream = Mockup::modern().tools(2).start().await;
+    let upstream = MockServer::modern().tools(2).start().await;
     let (key, entry) = scoped_key();
     let [head, admin, auth, policy, ..] = protected(&upstream, &entry, "audit.jsonl");
     let secret = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
@@ -455,7 +455,7 @@ async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g01_an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = scoped_key();
     let sections = protected(&upstream, &entry, "audit.jsonl");
     let weaker: String = sections
@@ -508,7 +508,7 @@ async fn g01_an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g01_whoever_reaches_an_open_listener_of_operators_allows_no_weaker_file() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (_, entry) = scoped_key();
     let [head, _, auth, ..] = protected(&upstream, &entry, "audit.jsonl");
     let admin = "admin: { listen: 127.0.0.1:0 }\n";
@@ -524,7 +524,7 @@ async fn g01_whoever_reaches_an_open_listener_of_operators_allows_no_weaker_file
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c22_a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = scoped_key();
     let [head, admin, auth, ..] = protected(&upstream, &entry, "audit.jsonl");
     let first = "permit(principal, action, resource);";
@@ -567,7 +567,7 @@ async fn c22_a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_in_a_file_that_is_rotated_takes_effect_by_itself() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let folder = ConfigFolder::new("upstreams: {}\n");
     std::fs::create_dir(folder.0.join("secrets")).unwrap();
     let secret = folder.0.join("secrets/token");

@@ -7,9 +7,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use weir_testkit::flooding::{Calls, FloodingServer, Plan};
-use weir_testkit::scripted::Act;
-use weir_testkit::{Behaviour, Mockup, RawClient, ScriptedServer};
+use weir_testkit::flooding_server::{FloodCallHandling, FloodPlan, FloodingServer};
+use weir_testkit::scripted_server::ServerAct;
+use weir_testkit::{MockBehaviour, MockServer, RawClient, ScriptedServer};
 use weir_wire::Revision;
 
 use crate::harness::{Bystander, Weir, until, until_it};
@@ -19,19 +19,19 @@ use crate::harness::{Bystander, Weir, until, until_it};
 const FEW: usize = 24;
 
 /// Starts weir in front of a hostile upstream at `/bad` and a good one at `/good`.
-async fn stage(plan: Plan) -> (FloodingServer, Mockup, Weir) {
+async fn stage(plan: FloodPlan) -> (FloodingServer, MockServer, Weir) {
     staged(plan, 300, json!({})).await
 }
 
 /// Starts the same with this many MiB of memory and these limits.
 async fn staged(
-    plan: Plan,
+    plan: FloodPlan,
     mebibytes: usize,
     limits: serde_json::Value,
-) -> (FloodingServer, Mockup, Weir) {
+) -> (FloodingServer, MockServer, Weir) {
     let bad = FloodingServer::start(plan).await;
-    let good = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let good = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({
@@ -71,15 +71,15 @@ async fn is_well(weir: &Weir) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn six_thousand_pings_on_a_watch_stream_take_one_connection() {
     let ping = |nth: usize| format!(r#"{{"jsonrpc":"2.0","id":{nth},"method":"ping"}}"#);
-    let plan = Plan {
-        says: Some((Arc::new(ping), 6000)),
+    let plan = FloodPlan {
+        get_stream_messages: Some((Arc::new(ping), 6000)),
         hangs_on_messages: true,
-        ..Plan::default()
+        ..FloodPlan::default()
     };
     let (bad, _good, weir) = stage(plan).await;
     let bystander = beside(&weir);
     until_it("the flood", async || {
-        (bad.said() >= 6000 && bad.messages() >= 1).then_some(())
+        (bad.sent_messages() >= 6000 && bad.received_messages() >= 1).then_some(())
     })
     .await;
     is_well(&weir).await;
@@ -98,10 +98,10 @@ async fn six_thousand_pings_on_a_watch_stream_take_one_connection() {
 async fn a_session_that_does_not_take_256_answers_ends_and_another_is_opened() {
     // Each is answered with an error that the server has to receive.
     let ask = |nth: usize| format!(r#"{{"jsonrpc":"2.0","id":{nth},"method":"no/such"}}"#);
-    let plan = Plan {
-        says: Some((Arc::new(ask), 1000)),
+    let plan = FloodPlan {
+        get_stream_messages: Some((Arc::new(ask), 1000)),
         hangs_on_messages: true,
-        ..Plan::default()
+        ..FloodPlan::default()
     };
     let (bad, _good, weir) = stage(plan).await;
     let bystander = beside(&weir);
@@ -151,12 +151,12 @@ async fn asks_and_takes_no_answer() -> ScriptedServer {
     ScriptedServer::start(move |request| {
         if request.head.starts_with("GET") {
             let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: endpoint\ndata: /mcp\n\n";
-            return vec![Act::Write(head.into()), Act::Drip(events.clone().into(), Duration::from_millis(20))];
+            return vec![ServerAct::Write(head.into()), ServerAct::Drip(events.clone().into(), Duration::from_millis(20))];
         }
         if request.method().is_empty() {
-            return vec![Act::Hang];
+            return vec![ServerAct::Hang];
         }
-        vec![Act::Write("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into())]
+        vec![ServerAct::Write("HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".into())]
     })
     .await
 }
@@ -164,8 +164,8 @@ async fn asks_and_takes_no_answer() -> ScriptedServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_line_of_http_sse_that_does_not_take_256_answers_ends_and_another_is_opened() {
     let bad = asks_and_takes_no_answer().await;
-    let good = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let good = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({
@@ -212,9 +212,9 @@ async fn a_line_of_http_sse_that_does_not_take_256_answers_ends_and_another_is_o
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_thousand_changes_of_roots_are_a_few_posts() {
-    let (bad, _good, weir) = stage(Plan {
+    let (bad, _good, weir) = stage(FloodPlan {
         hangs_on_messages: true,
-        ..Plan::default()
+        ..FloodPlan::default()
     })
     .await;
     let bystander = beside(&weir);
@@ -239,7 +239,10 @@ async fn five_thousand_changes_of_roots_are_a_few_posts() {
             assert_eq!(answer.status.as_u16(), 202);
         }
     }
-    until_it("the first", async || (bad.messages() >= 1).then_some(())).await;
+    until_it("the first", async || {
+        (bad.received_messages() >= 1).then_some(())
+    })
+    .await;
     is_well(&weir).await;
     bystander
         .finish("5,000 changes of roots")
@@ -254,10 +257,10 @@ async fn five_thousand_changes_of_roots_are_a_few_posts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropped_calls_to_a_hung_upstream_leave_no_connections_behind() {
-    let plan = Plan {
+    let plan = FloodPlan {
         hangs_on_messages: true,
-        calls: Calls::Hang,
-        ..Plan::default()
+        calls: FloodCallHandling::Hang,
+        ..FloodPlan::default()
     };
     let (bad, _good, weir) = stage(plan).await;
     let bystander = beside(&weir);
@@ -277,7 +280,10 @@ async fn dropped_calls_to_a_hung_upstream_leave_no_connections_behind() {
         .await;
         calls.iter().for_each(tokio::task::JoinHandle::abort);
     }
-    until_it("a cancel", async || (bad.messages() >= 1).then_some(())).await;
+    until_it("a cancel", async || {
+        (bad.received_messages() >= 1).then_some(())
+    })
+    .await;
     is_well(&weir).await;
     bystander
         .finish("dropped calls to a hung upstream")
@@ -304,11 +310,11 @@ async fn questions_flooded_beside_a_stalled_large_result_are_not_kept() {
         )
     };
     let questions = 40_000;
-    let plan = Plan {
-        says: Some((Arc::new(ask), questions)),
+    let plan = FloodPlan {
+        get_stream_messages: Some((Arc::new(ask), questions)),
         after_call: true,
-        calls: Calls::Large(24 << 20),
-        ..Plan::default()
+        calls: FloodCallHandling::Large(24 << 20),
+        ..FloodPlan::default()
     };
     let (bad, _good, weir) = stage(plan).await;
     let bystander = beside(&weir);
@@ -324,7 +330,7 @@ async fn questions_flooded_beside_a_stalled_large_result_are_not_kept() {
         .await
         .unwrap();
     until_it("the flood", async || {
-        (bad.said() >= questions || bad.ended() >= 1).then_some(())
+        (bad.sent_messages() >= questions || bad.ended() >= 1).then_some(())
     })
     .await;
     is_well(&weir).await;
@@ -363,7 +369,7 @@ async fn half_a_request(address: String) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_hundred_megabytes_of_bodies_stay_within_the_memory_of_the_process() {
-    let (_bad, _good, weir) = staged(Plan::default(), 160, json!({ "body_time": "3s" })).await;
+    let (_bad, _good, weir) = staged(FloodPlan::default(), 160, json!({ "body_time": "3s" })).await;
     let address = weir.url("").trim_start_matches("http://").to_owned();
     let mut senders = JoinSet::new();
     for _ in 0..400 {
@@ -387,8 +393,8 @@ async fn four_hundred_megabytes_of_bodies_stay_within_the_memory_of_the_process(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_take_every_descriptor_leave_some_to_operators_and_reloads() {
-    let good = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let good = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use weir_testkit::h2::{
+use weir_testkit::h2_client::{
     CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
     INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, PING, PRIORITY, PUSH_PROMISE, REFUSED_STREAM,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, head, literal,
 };
 use weir_testkit::h2_server::{answer_block, answer_head, h2_answer};
-use weir_testkit::{Answer, Behaviour, H2Act, H2Plan, H2Request, H2Server, Mockup, RawClient};
+use weir_testkit::{
+    ClientAnswer, H2Act, H2Plan, H2Request, H2Server, MockBehaviour, MockServer, RawClient,
+};
 
 use crate::harness::{Bystander, Weir, soon, until, until_it};
 
@@ -34,7 +36,7 @@ const MOST_MORE: usize = 48;
 /// weir in front of a hostile upstream at `/bad` and a good one at `/good`.
 struct Scene {
     bad: H2Server,
-    _good: Mockup,
+    _good: MockServer,
     weir: Weir,
 }
 
@@ -52,8 +54,8 @@ impl Scene {
             let upstream = json!({ "url": bad.url(), "h2c": true });
             (bad, upstream)
         };
-        let good = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let good = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         upstream["protocol"] = json!("modern");
@@ -77,7 +79,7 @@ impl Scene {
 
     /// Calls the hostile upstream beside a good client of the good one; returns the answers to the
     /// first.
-    async fn attacked(&self, name: &str, arguments: Value) -> Vec<Answer> {
+    async fn attacked(&self, name: &str, arguments: Value) -> Vec<ClientAnswer> {
         let before = descriptors(&self.weir);
         let bystander = Bystander::beside(&self.weir, self.client("/good"));
         bystander.calls(4).await;
@@ -134,7 +136,7 @@ fn descriptors(weir: &Weir) -> usize {
 
 /// Asserts a clear error: HTTP 200, an error result or a JSON-RPC error, with a text of weir's own
 /// alone.
-fn failed(name: &str, answer: &Answer) {
+fn failed(name: &str, answer: &ClientAnswer) {
     assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
     let last = answer.last();
     let text = match last.get("error") {

@@ -12,9 +12,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use weir_testkit::idp::now;
-use weir_testkit::scripted::Act;
-use weir_testkit::{Behaviour, Idp, Mockup, RawClient, ScriptedRequest, ScriptedServer, Signer};
+use weir_testkit::identity_provider::now;
+use weir_testkit::scripted_server::ServerAct;
+use weir_testkit::{
+    IdentityProvider, MockBehaviour, MockServer, RawClient, ScriptedRequest, ScriptedServer,
+    TokenSigner,
+};
 
 use crate::auth::{api_key, bearer};
 use crate::harness::{Bystander, Weir, soon, until_it};
@@ -25,42 +28,42 @@ const MOST_TAKEN: usize = 16 << 20;
 /// The bytes that weir may grow by.
 const MOST_GROWN: usize = 64 << 20;
 
-fn text(status: &str, headers: &str, body: &str) -> Vec<Act> {
+fn text(status: &str, headers: &str, body: &str) -> Vec<ServerAct> {
     let head = format!(
         "HTTP/1.1 {status}\r\n{headers}content-length: {}\r\n\r\n",
         body.len()
     );
-    vec![Act::Write((head + body).into())]
+    vec![ServerAct::Write((head + body).into())]
 }
 
-fn said(body: &str) -> Vec<Act> {
+fn said(body: &str) -> Vec<ServerAct> {
     text("200 OK", "content-type: application/json\r\n", body)
 }
 
-fn raw(bytes: &'static [u8]) -> Act {
-    Act::Write(bytes.into())
+fn raw(bytes: &'static [u8]) -> ServerAct {
+    ServerAct::Write(bytes.into())
 }
 
-fn begun(more: Act) -> Vec<Act> {
+fn begun(more: ServerAct) -> Vec<ServerAct> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
     vec![raw(head.as_bytes()), raw(b"{\"a\":\""), more]
 }
 
-fn redirect(status: &str, to: &str) -> Vec<Act> {
+fn redirect(status: &str, to: &str) -> Vec<ServerAct> {
     text(status, &format!("location: {to}\r\n"), "")
 }
 
 /// Returns misbehaviours that any of the services may show instead of an answer. weir must not
 /// follow a redirect to `decoy`.
-fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<Act>)> {
-    let many = |bytes: &[u8]| Act::Endless(bytes.repeat((16 << 10) / bytes.len() + 1).into());
+fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<ServerAct>)> {
+    let many = |bytes: &[u8]| ServerAct::Endless(bytes.repeat((16 << 10) / bytes.len() + 1).into());
     let chunked =
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     vec![
         ("endless", begun(many(b"x"))),
         (
             "endless-chunks",
-            vec![Act::Write(chunked.into()), many(b"1\r\nx\r\n")],
+            vec![ServerAct::Write(chunked.into()), many(b"1\r\nx\r\n")],
         ),
         (
             "endless-interim",
@@ -68,19 +71,25 @@ fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<Act>)> {
         ),
         (
             "endless-head",
-            vec![Act::Write("HTTP/1.1 200 OK\r\n".into()), many(b"x: y\r\n")],
+            vec![
+                ServerAct::Write("HTTP/1.1 200 OK\r\n".into()),
+                many(b"x: y\r\n"),
+            ],
         ),
         (
             "endless-line",
-            vec![Act::Write("HTTP/1.1 200 OK\r\nx: ".into()), many(b"y")],
+            vec![
+                ServerAct::Write("HTTP/1.1 200 OK\r\nx: ".into()),
+                many(b"y"),
+            ],
         ),
         (
             "drip",
-            begun(Act::Drip("x".into(), Duration::from_millis(100))),
+            begun(ServerAct::Drip("x".into(), Duration::from_millis(100))),
         ),
         (
             "drip-interim",
-            vec![Act::Drip(
+            vec![ServerAct::Drip(
                 "HTTP/1.1 100 Continue\r\n\r\n".into(),
                 Duration::from_millis(20),
             )],
@@ -137,34 +146,39 @@ fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<Act>)> {
         ),
         (
             "status-204",
-            vec![Act::Write("HTTP/1.1 204 No Content\r\n\r\n".into())],
+            vec![ServerAct::Write("HTTP/1.1 204 No Content\r\n\r\n".into())],
         ),
         (
             "status-101",
-            vec![Act::Write(
+            vec![ServerAct::Write(
                 "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
                     .into(),
             )],
         ),
         (
             "two-lengths",
-            vec![Act::Write(
+            vec![ServerAct::Write(
                 "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}".into(),
             )],
         ),
         (
             "no-http",
-            vec![Act::Write("SSH-2.0-OpenSSH_9.9\r\n".into()), Act::Close],
+            vec![
+                ServerAct::Write("SSH-2.0-OpenSSH_9.9\r\n".into()),
+                ServerAct::Close,
+            ],
         ),
         (
             "half",
             vec![
-                Act::Write("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"active\":true".into()),
-                Act::Close,
+                ServerAct::Write(
+                    "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"active\":true".into(),
+                ),
+                ServerAct::Close,
             ],
         ),
-        ("close", vec![Act::Close]),
-        ("hang", vec![Act::Hang]),
+        ("close", vec![ServerAct::Close]),
+        ("hang", vec![ServerAct::Hang]),
     ]
 }
 
@@ -191,9 +205,9 @@ async fn decoy() -> ScriptedServer {
     ScriptedServer::start(|_| said("{\"active\":true,\"sub\":\"eve\",\"aud\":\"weir\"}")).await
 }
 
-async fn good() -> Mockup {
-    Mockup::modern()
-        .tool("echo", Behaviour::echo())
+async fn good() -> MockServer {
+    MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await
 }
@@ -212,14 +226,14 @@ async fn gets_in(client: &RawClient, tool: &str) {
 
 /// Returns answers about a token of `eve`, all of them invalid for an active token; and a good one
 /// about one of `ada`.
-fn introspections(decoy: &str) -> (Vec<(String, Vec<Act>)>, String) {
+fn introspections(decoy: &str) -> (Vec<(String, Vec<ServerAct>)>, String) {
     let far = now() + 3600;
     let claims = |name: &str, value: Value| {
         let mut claims = json!({ "active": true, "sub": "eve", "aud": "weir", "exp": far });
         claims[name] = value;
         claims.to_string()
     };
-    let mut cases: Vec<(String, Vec<Act>)> = misdeeds(decoy)
+    let mut cases: Vec<(String, Vec<ServerAct>)> = misdeeds(decoy)
         .into_iter()
         .map(|(name, acts)| (name.to_owned(), acts))
         .collect();
@@ -326,7 +340,7 @@ async fn whatever_introspection_answers_only_an_active_token_in_its_exact_form_g
     let decoy = decoy().await;
     let (cases, good_claims) = introspections(&decoy.origin());
     let names: Vec<String> = cases.iter().map(|(name, _)| name.clone()).collect();
-    let cases: HashMap<String, Vec<Act>> = cases.into_iter().collect();
+    let cases: HashMap<String, Vec<ServerAct>> = cases.into_iter().collect();
     let endless = cases
         .keys()
         .filter(|name| name.starts_with("endless"))
@@ -339,7 +353,7 @@ async fn whatever_introspection_answers_only_an_active_token_in_its_exact_form_g
             .unwrap_or_else(|| said(&good_claims))
     })
     .await;
-    let (good, victim) = (good().await, Mockup::modern().tools(1).start().await);
+    let (good, victim) = (good().await, MockServer::modern().tools(1).start().await);
     let (key, entry) = api_key("bystander");
     let introspection = json!({ "url": format!("{}/introspect", server.origin()), "client_id": "weir", "client_secret": "s-0123456789" });
     let weir = tokio::task::block_in_place(|| {
@@ -410,13 +424,13 @@ async fn an_introspected_token_ends_when_it_says_whatever_becomes_of_its_issuer(
         let hangs = hangs.clone();
         move |_| {
             if hangs.load(Ordering::SeqCst) {
-                return vec![Act::Hang];
+                return vec![ServerAct::Hang];
             }
             said(&json!({ "active": true, "sub": "ada", "aud": "weir", "exp": end }).to_string())
         }
     })
     .await;
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let introspection =
         json!({ "url": server.origin(), "client_id": "weir", "client_secret": "s-0123456789" });
     let weir = tokio::task::block_in_place(|| {
@@ -450,8 +464,8 @@ async fn an_introspected_token_ends_when_it_says_whatever_becomes_of_its_issuer(
 }
 
 /// Returns bad answers in place of an issuer's keys.
-fn key_sets(decoy: &str, forger: &Signer) -> HashMap<String, Vec<Act>> {
-    let mut cases: HashMap<String, Vec<Act>> = misdeeds(decoy)
+fn key_sets(decoy: &str, forger: &TokenSigner) -> HashMap<String, Vec<ServerAct>> {
+    let mut cases: HashMap<String, Vec<ServerAct>> = misdeeds(decoy)
         .into_iter()
         .map(|(name, acts)| (name.to_owned(), acts))
         .collect();
@@ -468,7 +482,7 @@ fn key_sets(decoy: &str, forger: &Signer) -> HashMap<String, Vec<Act>> {
     );
     cases.insert(
         "twins".to_owned(),
-        said(&json!({ "keys": [jwk, Signer::es256("key-1").jwk()] }).to_string()),
+        said(&json!({ "keys": [jwk, TokenSigner::es256("key-1").jwk()] }).to_string()),
     );
     let many: Vec<Value> = std::iter::repeat_n(json!({ "kty": "EC" }), 40)
         .chain([jwk.clone()])
@@ -482,7 +496,7 @@ fn key_sets(decoy: &str, forger: &Signer) -> HashMap<String, Vec<Act>> {
 
 /// Returns issuers at `origin` with these names, some with keys that are found by metadata; and a
 /// good one.
-fn issuers(origin: &str, names: &[String], idp: &Idp) -> Vec<Value> {
+fn issuers(origin: &str, names: &[String], idp: &IdentityProvider) -> Vec<Value> {
     names
         .iter()
         .map(|name| {
@@ -501,7 +515,10 @@ fn issuers(origin: &str, names: &[String], idp: &Idp) -> Vec<Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_stands_where_keys_should_be_lets_nobody_in_and_those_of_others_serve_on() {
     let decoy = decoy().await;
-    let (idp, forger) = (Idp::start().await, Arc::new(Signer::es256("key-1")));
+    let (idp, forger) = (
+        IdentityProvider::start().await,
+        Arc::new(TokenSigner::es256("key-1")),
+    );
     let cases = key_sets(&decoy.origin(), &forger);
     let mut names: Vec<String> = cases.keys().cloned().collect();
     // Metadata that points elsewhere, or belongs to another issuer.
@@ -544,7 +561,7 @@ async fn whatever_stands_where_keys_should_be_lets_nobody_in_and_those_of_others
     })
     .await;
     origin.set(server.origin()).unwrap();
-    let (good, victim) = (good().await, Mockup::modern().tools(1).start().await);
+    let (good, victim) = (good().await, MockServer::modern().tools(1).start().await);
     let issuers = issuers(&server.origin(), &names, &idp);
     let (key, entry) = api_key("bystander");
     let weir = tokio::task::block_in_place(|| {

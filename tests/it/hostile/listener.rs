@@ -7,8 +7,10 @@ use std::net::TcpStream;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinSet;
-use weir_testkit::h2::{END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, frame, literal};
-use weir_testkit::{Behaviour, H2Client, MockStdio, Mockup, RawClient, RawSocket};
+use weir_testkit::h2_client::{
+    END_HEADERS, END_STREAM, HEADERS, INITIAL_WINDOW_SIZE, frame, literal,
+};
+use weir_testkit::{H2Client, MockBehaviour, MockServer, MockStdio, RawClient, RawSocket};
 use weir_wire::Revision;
 
 use crate::abuse::{Stage, in_time};
@@ -69,8 +71,8 @@ async fn a12_answers_without_window_hold_no_place_in_flight() {
 async fn a12_a_client_that_reads_gets_eight_large_answers_at_once() {
     let size = 3 << 20;
     let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
-    let far = Mockup::modern()
-        .tool("huge", Behaviour::huge(size))
+    let far = MockServer::modern()
+        .tool("huge", MockBehaviour::huge(size))
         .start()
         .await;
     let config = json!({ "upstreams": { "near": { "command": command, "args": args }, "far": { "url": far.url() } } });
@@ -176,8 +178,8 @@ fn head(host: &str, body: usize) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
     const BODY: usize = 1_000_000;
-    let good = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let good = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({
@@ -229,8 +231,8 @@ async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
     const ROUNDS: usize = 60;
-    let good = Mockup::legacy(Revision::NEWEST_LEGACY)
-        .tool("echo", Behaviour::echo())
+    let good = MockServer::legacy(Revision::NEWEST_LEGACY)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({

@@ -19,8 +19,8 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use weir_testkit::h2::{DATA, END_HEADERS, END_STREAM, HEADERS, frame};
-use weir_testkit::scripted::{modern_answer, text_answer};
+use weir_testkit::h2_client::{DATA, END_HEADERS, END_STREAM, HEADERS, frame};
+use weir_testkit::scripted_server::{modern_answer, text_answer};
 use weir_testkit::{H2Client, RawClient, ScriptedServer};
 use weir_wire::Revision;
 
@@ -342,7 +342,7 @@ async fn send(count: u64, name: &str) {
     // The upstream's records are not needed.
     let forgetting = async {
         loop {
-            upstream.forget();
+            upstream.clear_requests();
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use weir_testkit::h2::{self, H2Client, INITIAL_WINDOW_SIZE};
-use weir_testkit::scripted::{Act, LargeAnswer, modern_answer};
-use weir_testkit::{Behaviour, MockStdio, Mockup, RawClient, ScriptedServer};
+use weir_testkit::h2_client::{self, H2Client, INITIAL_WINDOW_SIZE};
+use weir_testkit::scripted_server::{LargeAnswer, ServerAct, modern_answer};
+use weir_testkit::{MockBehaviour, MockServer, MockStdio, RawClient, ScriptedServer};
 
 use super::answers::sizes_of_32_results;
 use crate::harness::{PATIENCE, Weir, until, until_it};
@@ -96,13 +96,13 @@ fn refused(weir: &Weir, budget: &str) -> f64 {
 /// Makes calls with bodies of 1 MB to a server that never answers, at the same time; each client
 /// learns the outcome of its own.
 async fn bodies(mebibytes: usize, count: usize) {
-    let hangs = Mockup::modern()
-        .tool("hang", Behaviour::hang())
-        .tool("echo", Behaviour::echo())
+    let hangs = MockServer::modern()
+        .tool("hang", MockBehaviour::hang())
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let good = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let good = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({
@@ -171,9 +171,9 @@ async fn thirty_two_results_of_50_mib_stay_within_300_mib() {
 }
 
 /// Starts weir in front of a child that sends large results whole, and of a healthy server.
-async fn over_lines(mebibytes: usize) -> (Mockup, Weir) {
-    let good = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+async fn over_lines(mebibytes: usize) -> (MockServer, Weir) {
+    let good = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let (command, args) = MockStdio::modern().command();
@@ -266,7 +266,7 @@ async fn answers_that_wait_for_many_streams_without_window_stay_within_the_memor
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_that_are_filled_behind_unread_answers_stay_within_the_memory_of_the_process() {
-    let mut server = Mockup::modern().tool("echo", Behaviour::echo());
+    let mut server = MockServer::modern().tool("echo", MockBehaviour::echo());
     for nth in 0..100 {
         let description = "d".repeat(400);
         server = server.tool_json(
@@ -311,8 +311,8 @@ async fn windows_that_are_filled_behind_unread_answers_stay_within_the_memory_of
                 for _ in 0..59 {
                     let (stream, block) =
                         (client.next_stream(), client.block("POST", "/mcp", &list));
-                    client.send_raw(&h2::head(stream, 0, &block)).await?;
-                    client.send(h2::DATA, 0, stream, &filler).await?;
+                    client.send_raw(&h2_client::head(stream, 0, &block)).await?;
+                    client.send(h2_client::DATA, 0, stream, &filler).await?;
                 }
                 std::io::Result::Ok(())
             };
@@ -333,17 +333,17 @@ async fn endless_event() -> ScriptedServer {
             let head =
                 "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nevent: endpoint\ndata: /mcp\n\ndata: ";
             let text = vec![b'x'; 64 << 10];
-            return vec![Act::Write(head.into()), Act::Endless(text.into())];
+            return vec![ServerAct::Write(head.into()), ServerAct::Endless(text.into())];
         }
-        vec![Act::Write("HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n".into())]
+        vec![ServerAct::Write("HTTP/1.1 405 No\r\ncontent-length: 0\r\n\r\n".into())]
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_of_sse_servers_that_never_end_stay_within_the_memory_of_the_process() {
-    let good = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let good = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let mut servers = Vec::new();
@@ -424,8 +424,8 @@ async fn wave(weir: &Weir, count: usize) {
 /// Checks that memory is given back after `count` connections. The baseline is taken before the
 /// first of them, after some calls on others.
 async fn gives_back(count: usize) {
-    let server = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let server = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({

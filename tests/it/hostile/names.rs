@@ -10,7 +10,7 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, SanType, date_time_ymd,
 };
 use serde_json::json;
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::{MockBehaviour, MockServer, RawClient};
 
 use crate::audit::{Folder, of_kind, whole};
 use crate::auth::{Authority, Certified, Tunnel, pem};
@@ -56,7 +56,7 @@ struct Scene {
     folder: Folder,
     servers: Authority,
     machines: Authority,
-    upstream: Mockup,
+    upstream: MockServer,
     weir: Weir,
 }
 
@@ -68,8 +68,8 @@ impl Scene {
             SanType::IpAddress(Ipv4Addr::LOCALHOST.into()),
             ExtendedKeyUsagePurpose::ServerAuth,
         );
-        let upstream = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let upstream = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let mut config = json!({

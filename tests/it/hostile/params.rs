@@ -3,8 +3,8 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Builder, Step, Tool};
-use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::{AnswerStep, MockServerBuilder, MockTool};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
 use weir_wire::{Revision, meta};
 
 use crate::abuse::{Letter, Stage, refused, usual_tools};
@@ -36,7 +36,7 @@ fn folded(heard: &Value) -> Vec<String> {
     };
     members
         .keys()
-        .map(|key| weir_wire::fold::folded(key))
+        .map(|key| weir_wire::case_folding::folded(key))
         .collect()
 }
 
@@ -196,7 +196,7 @@ async fn b04_every_legacy_revision_and_every_item_of_a_batch_is_held_to_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b04_references_of_completions_are_held_to_it() {
-    let upstream = usual_tools(Mockup::modern());
+    let upstream = usual_tools(MockServer::modern());
     let mut stage = Stage::over(upstream, json!({})).await;
     let reference = json!({ "ref": { "type": "ref/prompt", "name": "p", "Name": "hidden" }, "argument": { "name": "a", "value": "" } });
     for client in [stage.modern(), stage.legacy(Revision::V2025_11_25).await] {
@@ -223,11 +223,11 @@ async fn b04_of_an_extensions_request_only_the_meta_is_held_to_it() {
         "resultType": "complete", "supportedVersions": [Revision::MODERN.as_str()], "ttlMs": 0, "cacheScope": "private",
         "capabilities": { "tools": {}, "extensions": { OWN: {} } },
     });
-    let upstream = usual_tools(Mockup::modern())
-        .on("server/discover", Behaviour::result(about))
-        .on(
+    let upstream = usual_tools(MockServer::modern())
+        .with_rule("server/discover", MockBehaviour::result(about))
+        .with_rule(
             "com.example/give",
-            Behaviour::result(json!({ "resultType": "complete" })),
+            MockBehaviour::result(json!({ "resultType": "complete" })),
         );
     let mut stage = Stage::over(upstream, json!({})).await;
     let letter = |stage: &Stage, name: &str, value: Value| {
@@ -256,7 +256,7 @@ async fn b04_of_an_extensions_request_only_the_meta_is_held_to_it() {
 }
 
 /// Returns `echo`, and `write` with a schema that names properties on several levels.
-fn named() -> Builder {
+fn named() -> MockServerBuilder {
     let schema = json!({
         "type": "object",
         "properties": {
@@ -265,14 +265,14 @@ fn named() -> Builder {
             "list": { "type": "array", "items": { "type": "object", "properties": { "task": {} } } },
         },
     });
-    usual_tools(Mockup::modern()).with(Tool::new("write").with("inputSchema", schema))
+    usual_tools(MockServer::modern()).with(MockTool::new("write").with("inputSchema", schema))
 }
 
-fn is_refused(answer: &Answer) -> bool {
+fn is_refused(answer: &ClientAnswer) -> bool {
     answer.last().get("error").is_some() || answer.result()["isError"] == true
 }
 
-async fn call(client: &RawClient, arguments: &str) -> Answer {
+async fn call(client: &RawClient, arguments: &str) -> ClientAnswer {
     let Letter { headers, body } = Letter::of(
         client,
         "tools/call",
@@ -369,7 +369,7 @@ async fn b04_arguments_that_differ_from_those_of_a_rule_in_case_alone_are_refuse
 async fn b04_arguments_that_differ_from_mirrored_ones_in_case_alone_are_refused() {
     let schema = json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
     let upstream =
-        usual_tools(Mockup::modern()).with(Tool::new("write").with("inputSchema", schema));
+        usual_tools(MockServer::modern()).with(MockTool::new("write").with("inputSchema", schema));
     let mut stage = Stage::over(upstream, json!({ "validation": { "input": "off" } })).await;
     let client = stage.legacy(Revision::V2025_11_25).await;
     let answer = call(&client, r#"{"region":"eu","Region":"us"}"#).await;
@@ -429,7 +429,7 @@ async fn b24_no_number_of_arguments_leads_past_the_schema() {
 async fn b23_a_schema_that_cannot_be_used_refuses_only_where_the_operator_wrote_enforce() {
     let broken = || {
         let schema = json!({ "type": "object", "$ref": "https://example.com/schema.json" });
-        usual_tools(Mockup::modern()).with(Tool::new("write").with("inputSchema", schema))
+        usual_tools(MockServer::modern()).with(MockTool::new("write").with("inputSchema", schema))
     };
     let mut stage = Stage::over(broken(), json!({})).await;
     assert!(
@@ -462,8 +462,9 @@ async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
         let result =
             format!(r#"{{"resultType":"complete","content":[],"structuredContent":{content}}}"#);
         let answer = format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#);
-        let tool = Tool::new("write").with("outputSchema", schema.clone());
-        usual_tools(Mockup::modern()).with(tool.does(Behaviour::steps([Step::Send(answer)])))
+        let tool = MockTool::new("write").with("outputSchema", schema.clone());
+        usual_tools(MockServer::modern())
+            .with(tool.does(MockBehaviour::steps([AnswerStep::Send(answer)])))
     };
     let zeros = vec!["0"; 100_001].join(",");
     for content in [
@@ -512,8 +513,9 @@ async fn b06_members_of_results_that_differ_in_case_alone_from_those_that_weir_w
             format!(r#"{{"resultType":"complete","content":{content},{evil}}}"#),
         ] {
             let answer = format!(r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#);
-            let tool = Tool::new("write").does(Behaviour::steps([Step::Send(answer)]));
-            let upstream = usual_tools(Mockup::modern()).with(tool);
+            let tool =
+                MockTool::new("write").does(MockBehaviour::steps([AnswerStep::Send(answer)]));
+            let upstream = usual_tools(MockServer::modern()).with(tool);
             let stage = Stage::over(upstream, json!({})).await;
             for client in [stage.modern(), stage.legacy(Revision::V2025_11_25).await] {
                 let answer = call(&client, "{}").await;
@@ -576,8 +578,8 @@ async fn a_tool_that_is_nested_too_deeply_is_left_out_and_the_others_are_served(
         let list = format!(
             r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","ttlMs":0,"cacheScope":"private","much":"{much}","tools":[{{"name":"deep","inputSchema":{{"type":"object","x":{deep}}}}},{{"name":"echo","inputSchema":{{"type":"object"}}}}]}}}}"#
         );
-        let upstream =
-            usual_tools(Mockup::modern()).on("tools/list", Behaviour::steps([Step::Send(list)]));
+        let upstream = usual_tools(MockServer::modern())
+            .with_rule("tools/list", MockBehaviour::steps([AnswerStep::Send(list)]));
         let mut stage = Stage::over(upstream, json!({})).await;
         let names: Vec<_> = stage
             .modern()

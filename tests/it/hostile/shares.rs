@@ -1,7 +1,7 @@
 //! Clients without an identity that take all they can get: others get their share.
 
 use serde_json::{Value, json};
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{MockServer, RawClient};
 
 use crate::harness::Weir;
 
@@ -18,7 +18,7 @@ async fn open(weir: &Weir, address: &str) -> u16 {
         .as_u16()
 }
 
-fn config(upstream: &Mockup, sessions: usize) -> Value {
+fn config(upstream: &MockServer, sessions: usize) -> Value {
     json!({
         "upstreams": { "one": { "url": upstream.url() } },
         "trusted_proxies": ["127.0.0.0/8"],
@@ -28,7 +28,7 @@ fn config(upstream: &Mockup, sessions: usize) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_network_without_an_identity_leaves_sessions_to_others_however_few_there_are() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     // `sessions_per_principal` has the default of 100.
     for sessions in [2, 3, 20, 100] {
         let weir = Weir::with(config(&upstream, sessions));

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{MockServer, RawClient};
 
 use crate::audit::{Folder, call, client, of_kind, records, verify, whole};
 use crate::auth::api_key;
@@ -14,13 +14,13 @@ use crate::harness::{Bystander, Weir, until, until_it};
 
 const FULL: &[&str] = &["sh", "-c", "exec \"$0\" \"$@\" 2>/dev/full"];
 
-fn one(upstream: &Mockup) -> Value {
+fn one(upstream: &MockServer) -> Value {
     json!({ "upstreams": { "one": { "url": upstream.url() } } })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f13_a_log_on_a_full_device_ends_nothing_and_is_counted() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let mut weir = Weir::within(FULL, one(&upstream));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     assert!(call(&client(&weir), json!({})).await);
@@ -68,7 +68,7 @@ async fn f13_a_log_that_is_not_read_holds_up_no_request_and_no_end() {
         // It ends with an error when the reader is gone.
         move || while end.write(&[b'x'; 1024]).is_ok() {}
     });
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let into = format!("exec \"$0\" \"$@\" 2>{}", pipe.display());
     let mut weir = Weir::within(&["sh", "-c", &into], one(&upstream));
     weir.until_listed("/mcp", &["one__tool_0000"]);
@@ -85,7 +85,7 @@ async fn f13_a_log_that_is_not_read_holds_up_no_request_and_no_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f13_a_file_of_the_largest_size_allowed_is_a_full_disk_and_no_signal() {
     let folder = Folder::new("largest");
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let mut config = one(&upstream);
     config["audit"] =
         json!({ "file": { "path": folder.file() }, "on_failure": "closed", "queue": 64 });
@@ -184,7 +184,7 @@ fn child_named(name: &str, ancestor: u32) -> Option<u32> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = api_key("somebody");
     let mut config = one(&upstream);
     config["auth"] = json!({ "mode": "required", "api_keys": [entry] });
@@ -240,7 +240,7 @@ async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a12_a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
     let folder = Folder::new("flood");
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = api_key("somebody");
     let mut config = one(&upstream);
     config["auth"] = json!({ "mode": "required", "api_keys": [entry] });
@@ -313,7 +313,7 @@ async fn a12_a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_principal_with_all_its_sessions_open_gets_429_and_another_has_room() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let ((ada, adas), (bob, bobs)) = (api_key("ada"), api_key("bob"));
     let mut config = one(&upstream);
     config["auth"] = json!({ "mode": "required", "api_keys": [adas, bobs] });

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use weir_testkit::{Mockup, TokenServer};
+use weir_testkit::{MockServer, TokenServer};
 
 use crate::harness::{Weir, fresh_path};
 
@@ -31,7 +31,7 @@ impl Drop for Teams {
 
 /// Returns one file for each way to name a secret that the config language has, all towards servers
 /// that the team may use.
-fn attacks(evil: &Mockup, authority: &TokenServer, proof: &str) -> Vec<(&'static str, Value)> {
+fn attacks(evil: &MockServer, authority: &TokenServer, proof: &str) -> Vec<(&'static str, Value)> {
     let url = evil.url();
     let upstream = |id: &str, upstream: Value| json!({ "upstreams": { id: upstream } });
     // A variable of weir's environment, set by the harness; no server may ever see it.
@@ -140,9 +140,9 @@ fn attacks(evil: &Mockup, authority: &TokenServer, proof: &str) -> Vec<(&'static
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_teams_file_sends_no_secret_outwards_and_starts_nothing() {
     let (payments, evil, honest) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let (authority, teams) = (TokenServer::start().await, Teams::new());
     let proof = teams.0.join("proof").display().to_string();

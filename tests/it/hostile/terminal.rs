@@ -3,8 +3,8 @@
 use std::process::Output;
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
-use weir_testkit::mockup::{Behaviour, Builder, Step, Tool};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockServerBuilder, MockTool};
 
 use crate::harness::Weir;
 
@@ -29,36 +29,41 @@ fn is_harmless(output: &Output, name: &str) -> String {
     all
 }
 
-fn hostile_server() -> Builder {
+fn hostile_server() -> MockServerBuilder {
     let says = |method: &str, params: Value| {
-        Step::Send(json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string())
+        AnswerStep::Send(
+            json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string(),
+        )
     };
     let content = json!([
         { "type": "text", "text": HOSTILE },
         { "type": "image", "mimeType": HOSTILE, "data": "AAAA" },
         { "type": "resource_link", "uri": "file:///x", "name": HOSTILE },
     ]);
-    Mockup::dual()
+    MockServer::dual()
         .named(HOSTILE)
-        .with(Tool::new("listed").with("description", json!(HOSTILE)))
-        .tool("text", Behaviour::result(json!({ "content": content })))
+        .with(MockTool::new("listed").with("description", json!(HOSTILE)))
+        .tool("text", MockBehaviour::result(json!({ "content": content })))
         .tool(
             "structured",
-            Behaviour::result(json!({ "content": [], "structuredContent": { "a": HOSTILE } })),
+            MockBehaviour::result(json!({ "content": [], "structuredContent": { "a": HOSTILE } })),
         )
-        .tool("error", Behaviour::error(-32000, HOSTILE, json!(HOSTILE)))
+        .tool(
+            "error",
+            MockBehaviour::error(-32000, HOSTILE, json!(HOSTILE)),
+        )
         .tool(
             "plain",
-            Behaviour::steps([Step::Raw(HOSTILE.to_owned())]).with_status(500),
+            MockBehaviour::steps([AnswerStep::Raw(HOSTILE.to_owned())]).with_status(500),
         )
         .tool(
             "noisy",
-            Behaviour::steps([
+            MockBehaviour::steps([
                 says(
                     "notifications/message",
                     json!({ "level": "error", "logger": HOSTILE, "data": HOSTILE }),
                 ),
-                Step::Result(json!({ "content": [{ "type": "text", "text": HOSTILE }] })),
+                AnswerStep::Result(json!({ "content": [{ "type": "text", "text": HOSTILE }] })),
             ]),
         )
 }

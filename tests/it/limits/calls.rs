@@ -1,15 +1,15 @@
 //! Calls over a limit: the error that a model reads.
 
 use serde_json::json;
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
 use weir_wire::{Revision, meta};
 
 use super::{config, weir_over, weir_with};
 use crate::harness::{Checked, until_it};
 
 /// Returns weir's own error in a result that a model reads.
-fn refusal(answer: &Answer) -> serde_json::Value {
+fn refusal(answer: &ClientAnswer) -> serde_json::Value {
     let result = answer.result();
     assert_eq!(
         (answer.status.as_u16(), &result["isError"]),
@@ -126,8 +126,8 @@ async fn quotas_of_a_day_are_said_to_be_that_and_outlive_a_reload() {
 /// refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r282_calls_wait_their_turn_and_whoever_waits_in_vain_is_told_so() {
-    let gate = Gate::new();
-    let slow = Mockup::modern().tool("slow", Behaviour::gated(&gate));
+    let gate = CallGate::new();
+    let slow = MockServer::modern().tool("slow", MockBehaviour::gated(&gate));
     let (upstream, weir) = weir_over(
         slow,
         json!({ "concurrency": { "queue": 1, "wait": "60s" } }),
@@ -150,7 +150,7 @@ async fn r282_calls_wait_their_turn_and_whoever_waits_in_vain_is_told_so() {
     };
     let first = call(&client);
     upstream
-        .until("the call to run", |mockup| mockup.executions("slow") == 1)
+        .wait_until("the call to run", |mockup| mockup.executions("slow") == 1)
         .await;
     let second = call(&client);
     until_it("the second to wait", async || {

@@ -2,7 +2,7 @@
 //! (server/utilities/completion, "Security").
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Mockup};
+use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Weir};
@@ -15,7 +15,7 @@ forbid(principal, action, resource) when { principal.scopes.contains("bob") && r
 "#;
 
 /// Completes for a prompt or a template of this name.
-async fn complete(client: &Checked, kind: &str, name: &str) -> Answer {
+async fn complete(client: &Checked, kind: &str, name: &str) -> ClientAnswer {
     let member = if kind == "ref/prompt" { "name" } else { "uri" };
     let reference = json!({ "type": kind, member: name });
     client
@@ -27,7 +27,7 @@ async fn complete(client: &Checked, kind: &str, name: &str) -> Answer {
 }
 
 /// Returns an error without the parts that differ between two names.
-fn told(answer: &Answer, name: &str) -> (Value, String) {
+fn told(answer: &ClientAnswer, name: &str) -> (Value, String) {
     let error = answer.error();
     (
         error["code"].clone(),
@@ -42,7 +42,7 @@ async fn r136_completion_is_limited_and_for_those_alone_who_see_what_is_complete
         Revision::NEWEST_LEGACY,
         Revision::V2024_11_05,
     ] {
-        let upstream = Mockup::modern().with_library().start().await;
+        let upstream = MockServer::modern().with_library().start().await;
         let weir = Weir::with(json!({
             "upstreams": { "one": { "url": upstream.url() } },
             "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(|tenant| tenant.api_key()) },

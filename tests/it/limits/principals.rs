@@ -1,8 +1,8 @@
 //! Two principals, known by their keys: the excess of one does not affect the other.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{MockBehaviour, MockServer, RawClient};
 
 use super::config;
 use crate::auth::api_key;
@@ -10,7 +10,11 @@ use crate::harness::{Client, Weir, until_it};
 
 /// Starts weir in front of one server, with clients of two principals: one that floods, and
 /// another.
-async fn two(upstream: &Mockup, rates: Value, in_flight: usize) -> (Weir, RawClient, RawClient) {
+async fn two(
+    upstream: &MockServer,
+    rates: Value,
+    in_flight: usize,
+) -> (Weir, RawClient, RawClient) {
     let ((flood, flooding), (other, others)) = (api_key("flood"), api_key("other"));
     let mut config = config(upstream, rates);
     config["auth"] = json!({ "mode": "required", "api_keys": [flooding, others] });
@@ -27,7 +31,7 @@ async fn two(upstream: &Mockup, rates: Value, in_flight: usize) -> (Weir, RawCli
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_all_succeed() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (_weir, flood, other) =
         two(&upstream, json!({ "principal": { "rate": "20/h" } }), 256).await;
     let flooding = tokio::spawn(async move {
@@ -72,9 +76,9 @@ async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_
 /// An upstream with one permit: the calls of both wait, and the permit goes round by principal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
-    let gate = Gate::new();
-    let upstream = Mockup::modern()
-        .tool("slow", Behaviour::gated(&gate))
+    let gate = CallGate::new();
+    let upstream = MockServer::modern()
+        .tool("slow", MockBehaviour::gated(&gate))
         .start()
         .await;
     let (weir, flood, other) = two(&upstream, json!({ "concurrency": { "wait": "60s" } }), 1).await;
@@ -89,7 +93,7 @@ async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
     };
     let mut calls = vec![call(&flood, "flood")];
     upstream
-        .until("the first to run", |mockup| mockup.executions("slow") == 1)
+        .wait_until("the first to run", |mockup| mockup.executions("slow") == 1)
         .await;
     calls.extend((0..20).map(|_| call(&flood, "flood")));
     let waiting = async |count: f64| {
@@ -123,7 +127,7 @@ async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
 /// answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = api_key("prober");
     let mut config = config(&upstream, json!({ "principal": { "rate": "1/h" } }));
     config["auth"] = json!({ "mode": "required", "api_keys": [entry] });

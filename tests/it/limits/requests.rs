@@ -1,8 +1,8 @@
 //! Requests that are refused by their head alone.
 
 use serde_json::json;
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Behaviour, Mockup, RawSocket};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{MockBehaviour, MockServer, RawSocket};
 
 use super::{config, from, weir_over, weir_with};
 use crate::harness::until_it;
@@ -105,11 +105,11 @@ async fn f01_the_refusal_comes_before_the_body() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_keeps_counts_of_limits_that_stay_and_drops_no_call() {
-    let gate = Gate::new();
+    let gate = CallGate::new();
     let (upstream, weir) = weir_over(
-        Mockup::modern()
+        MockServer::modern()
             .tools(2)
-            .tool("wait", Behaviour::gated(&gate)),
+            .tool("wait", MockBehaviour::gated(&gate)),
         json!({ "address": five_an_hour(), "upstreams": { "one": { "rate": "3/h" } } }),
     )
     .await;
@@ -119,7 +119,7 @@ async fn a_reload_keeps_counts_of_limits_that_stay_and_drops_no_call() {
         async move { other.call("one__wait", json!({})).await.unwrap() }
     });
     upstream
-        .until("the call to run", |mockup| mockup.executions("wait") == 1)
+        .wait_until("the call to run", |mockup| mockup.executions("wait") == 1)
         .await;
     for _ in 0..5 {
         assert_eq!(

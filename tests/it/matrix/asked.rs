@@ -2,8 +2,8 @@
 //! and resources.
 
 use serde_json::{Value, json};
-use weir_testkit::Behaviour;
-use weir_testkit::mockup::Step;
+use weir_testkit::MockBehaviour;
+use weir_testkit::mock_server::AnswerStep;
 use weir_wire::Revision;
 
 use super::asks::{Asking, converse_about, form};
@@ -12,19 +12,19 @@ use super::world::Transport;
 use crate::harness::{Checked, soon};
 
 /// Returns the behaviours of an answer that waits for another answer first.
-fn first_asking(world: &Asking, result: Value) -> Vec<Behaviour> {
+fn first_asking(world: &Asking, result: Value) -> Vec<MockBehaviour> {
     if world.upstream.is_modern() {
         let request = json!({ "question": { "method": "elicitation/create", "params": form() } });
         return vec![
-            Behaviour::input_required(request, Some("its own")),
-            Behaviour::result(result),
+            MockBehaviour::input_required(request, Some("its own")),
+            MockBehaviour::result(result),
         ];
     }
-    let ask = Step::Ask {
+    let ask = AnswerStep::Ask {
         method: "elicitation/create",
         params: form(),
     };
-    vec![Behaviour::steps([ask, Step::Result(result)])]
+    vec![MockBehaviour::steps([ask, AnswerStep::Result(result)])]
 }
 
 pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
@@ -49,7 +49,7 @@ pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
         ("resources/read", memo, read),
     ] {
         for behaviour in first_asking(world, result) {
-            world.mockup.on(method, 1, behaviour);
+            world.mockup.add_rule(method, 1, behaviour);
         }
         let (asked, last) = converse_about(&client, method, params).await;
         assert_eq!(asked.len(), 1, "{method}: {last}");
@@ -62,7 +62,7 @@ pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
     // A completion may not ask, so no client is asked. A legacy server gets an error for its
     // question (not one about a missing capability); a modern server's answer becomes an error.
     let completed = json!({ "completion": { "values": ["x"] } });
-    world.mockup.on(
+    world.mockup.add_rule(
         "completion/complete",
         1,
         first_asking(world, completed).remove(0),
@@ -220,10 +220,10 @@ pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it
         );
         return Support::Refused;
     }
-    let heard = |mockup: &weir_testkit::Mockup| mockup.requests_of(roots).len() > before;
+    let heard = |mockup: &weir_testkit::MockServer| mockup.requests_of(roots).len() > before;
     world
         .mockup
-        .until("the server hears of other roots", heard)
+        .wait_until("the server hears of other roots", heard)
         .await;
     if world.transport == Transport::Stdio {
         // One process serves all sessions of a principal, and outlives each of them.
@@ -235,7 +235,7 @@ pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it
         .unwrap()
         .to_owned();
     assert!(client.raw().delete().await.unwrap().status.is_success());
-    let gone = |mockup: &weir_testkit::Mockup| {
+    let gone = |mockup: &weir_testkit::MockServer| {
         mockup
             .requests_of("DELETE")
             .iter()
@@ -243,7 +243,9 @@ pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it
     };
     soon(
         "the end of its session",
-        world.mockup.until("the session at the server ends", gone),
+        world
+            .mockup
+            .wait_until("the session at the server ends", gone),
     )
     .await;
     Support::Carried

@@ -1,8 +1,8 @@
 //! Requests of servers in the middle of a call: sampling, elicitation, roots, in every pairing.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Builder, Step, Tool};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, MockServerBuilder, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::report::Support;
@@ -12,7 +12,7 @@ use crate::harness::{Checked, Weir, soon};
 /// A server that asks, weir, and the revisions of both sides.
 pub struct Asking {
     weir: Weir,
-    pub mockup: Mockup,
+    pub mockup: MockServer,
     pub client: Revision,
     /// The revision that weir speaks to the upstream for this client.
     pub upstream: Revision,
@@ -109,59 +109,61 @@ impl Asking {
     }
 }
 
-async fn mockup(builder: Builder, revision: Revision) -> Mockup {
+async fn mockup(builder: MockServerBuilder, revision: Revision) -> MockServer {
     let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
     let tool = |name: &str, questions: &[(&'static str, Value)]| {
-        Tool::new(name).does_in_turn(asking(revision, questions))
+        MockTool::new(name).does_in_turn(asking(revision, questions))
     };
     let both = if revision.is_modern() {
         let requests = json!({
             "a": { "method": "elicitation/create", "params": form() },
             "b": { "method": "roots/list" },
         });
-        Tool::new("both").does_in_turn([
-            Behaviour::input_required(requests, Some("s")),
-            Behaviour::echo(),
+        MockTool::new("both").does_in_turn([
+            MockBehaviour::input_required(requests, Some("s")),
+            MockBehaviour::echo(),
         ])
     } else {
         let asked = |id: &str, method: &str, params: Value| {
-            Step::Send(
+            AnswerStep::Send(
                 json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
                     .to_string(),
             )
         };
         let steps = [
             asked("both-1", "elicitation/create", form()),
-            Step::Ask {
+            AnswerStep::Ask {
                 method: "roots/list",
                 params: json!({}),
             },
         ];
-        Tool::new("both").does(Behaviour::steps(steps.into_iter().chain([Step::Echo])))
+        MockTool::new("both").does(MockBehaviour::steps(
+            steps.into_iter().chain([AnswerStep::Echo]),
+        ))
     };
     let nothing = json!({ "resultType": "input_required" });
-    let again = Behaviour::input_required(
+    let again = MockBehaviour::input_required(
         json!({ "q": { "method": "elicitation/create", "params": form() } }),
         Some("s"),
     );
     let cancelled = json!({ "requestId": "hasty-1", "reason": "never mind" });
-    let hasty = Behaviour::steps([
-        Step::Send(
+    let hasty = MockBehaviour::steps([
+        AnswerStep::Send(
             json!({ "jsonrpc": "2.0", "id": "hasty-1", "method": "elicitation/create", "params": form() }).to_string(),
         ),
-        Step::Send(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }).to_string()),
-        Step::Echo,
+        AnswerStep::Send(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled }).to_string()),
+        AnswerStep::Echo,
     ]);
     let own = OWN.map(|name| own(revision, name));
     // A stream, not JSON: a server that answers by JSON sends no message before its answer.
-    let beside = Step::AskBeside {
+    let beside = AnswerStep::AskOnGetStream {
         method: "roots/list",
         params: json!({}),
     };
-    let beside = Behaviour::steps([beside, Step::Answer]).as_events();
+    let beside = MockBehaviour::steps([beside, AnswerStep::Answer]).as_events();
     own.into_iter()
         .fold(builder, |builder, tool| builder.with(tool))
-        .tool("nothing", Behaviour::result(nothing))
+        .tool("nothing", MockBehaviour::result(nothing))
         .tool("again", again)
         .tool("beside", beside)
         .tool("hasty", hasty)
@@ -179,7 +181,10 @@ async fn mockup(builder: Builder, revision: Revision) -> Mockup {
                 ("sampling/createMessage", with_tools(2)),
             ],
         ))
-        .tool("sign_in", Behaviour::steps([Step::Error(sign_in())]))
+        .tool(
+            "sign_in",
+            MockBehaviour::steps([AnswerStep::Error(sign_in())]),
+        )
         .with(tool("unable", &[("sampling/createMessage", prompt())]))
         .with(both)
         .tools(1)
@@ -190,40 +195,40 @@ async fn mockup(builder: Builder, revision: Revision) -> Mockup {
 /// Tools that each ask a question of their own, and return the answer if they can.
 const OWN: [&str; 3] = ["own_0", "own_1", "own_2"];
 
-fn own(revision: Revision, name: &str) -> Tool {
+fn own(revision: Revision, name: &str) -> MockTool {
     let params = form_with(name);
     if revision.is_modern() {
         let request = json!({ "question": { "method": "elicitation/create", "params": params } });
-        return Tool::new(name).does_in_turn([
-            Behaviour::input_required(request, Some(name)),
-            Behaviour::echo(),
+        return MockTool::new(name).does_in_turn([
+            MockBehaviour::input_required(request, Some(name)),
+            MockBehaviour::echo(),
         ]);
     }
-    Tool::new(name).does(Behaviour::steps([
-        Step::Ask {
+    MockTool::new(name).does(MockBehaviour::steps([
+        AnswerStep::Ask {
             method: "elicitation/create",
             params,
         },
-        Step::Answer,
+        AnswerStep::Answer,
     ]))
 }
 
 /// Returns a tool that asks these one after another and then echoes.
-fn asking(revision: Revision, questions: &[(&'static str, Value)]) -> Vec<Behaviour> {
+fn asking(revision: Revision, questions: &[(&'static str, Value)]) -> Vec<MockBehaviour> {
     if !revision.is_modern() {
-        let steps = questions.iter().map(|(method, params)| Step::Ask {
+        let steps = questions.iter().map(|(method, params)| AnswerStep::Ask {
             method,
             params: params.clone(),
         });
-        return vec![Behaviour::steps(steps.chain([Step::Echo]))];
+        return vec![MockBehaviour::steps(steps.chain([AnswerStep::Echo]))];
     }
     let rounds = questions.iter().enumerate().map(|(nth, (method, params))| {
         let mut params = params.clone();
         params.as_object_mut().unwrap().remove("elicitationId");
         let request = json!({ "question": { "method": method, "params": params } });
-        Behaviour::input_required(request, Some(&format!("state \"{nth}\" \u{1F980}")))
+        MockBehaviour::input_required(request, Some(&format!("state \"{nth}\" \u{1F980}")))
     });
-    rounds.chain([Behaviour::echo()]).collect()
+    rounds.chain([MockBehaviour::echo()]).collect()
 }
 
 /// Makes a call and answers its questions; returns the questions, and the last message.
@@ -614,7 +619,7 @@ pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_ow
     // over.
     world
         .mockup
-        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
         .await;
     let mut stream = if world.client.is_modern() {
         None
@@ -632,7 +637,7 @@ pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_ow
     let ask = |method: &str, params: &Value| {
         soon(
             "its answer",
-            world.mockup.ask_beside(&session, method, params),
+            world.mockup.request_on_get_stream(&session, method, params),
         )
     };
     if let Some(stream) = &mut stream {

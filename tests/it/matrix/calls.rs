@@ -1,13 +1,13 @@
 //! Calls and their results.
 
 use serde_json::{Value, json};
-use weir_testkit::Answer;
+use weir_testkit::ClientAnswer;
 
 use super::report::Support;
 use super::world::{World, content, failed};
 
 /// Returns the result without the members that weir adds for its own revision.
-fn bare(answer: &Answer) -> Value {
+fn bare(answer: &ClientAnswer) -> Value {
     let mut result = answer.result().clone();
     let members = result.as_object_mut().unwrap();
     members.remove("resultType");

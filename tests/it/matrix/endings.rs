@@ -1,7 +1,7 @@
 //! Calls that do not end by themselves: deadlines, cancels, lost connections.
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 use weir_wire::meta;
 
 use super::report::Support;
@@ -38,10 +38,10 @@ pub async fn r143_progress_extends_the_deadline_and_silence_does_not(world: &Wor
 
 /// Waits until weir has cancelled this many calls of a tool, by the means of the upstream's
 /// revision.
-async fn let_go(mockup: &Mockup, tool: &str, calls: usize) {
-    let told = |mockup: &Mockup| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
+async fn let_go(mockup: &MockServer, tool: &str, calls: usize) {
+    let told = |mockup: &MockServer| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
     mockup
-        .until(&format!("{calls} of {tool} were given up"), |mockup| {
+        .wait_until(&format!("{calls} of {tool} were given up"), |mockup| {
             told(mockup) == calls
         })
         .await;
@@ -80,14 +80,14 @@ pub async fn r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and
             .into_iter()
             .find(|call| call.tool() == Some("stuck"))
             .unwrap();
-        let named = |mockup: &Mockup| {
+        let named = |mockup: &MockServer| {
             let cancels = mockup.requests_of("notifications/cancelled").into_iter();
             // The upstream's own id, in the call's own session.
             cancels
                 .filter(|cancel| cancel.message["params"]["requestId"] == call.message["id"])
                 .any(|cancel| cancel.session() == call.session())
         };
-        mockup.until("the cancel", named).await;
+        mockup.wait_until("the cancel", named).await;
     }
     gate.admit(1);
     let rest = kept.rest().await;
@@ -127,7 +127,7 @@ pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(world: &World) -
     drop(call);
     if world.client.is_modern() {
         mockup
-            .until("the call was given up", |mockup| {
+            .wait_until("the call was given up", |mockup| {
                 let now = mockup.counts("gated");
                 now.abandoned + now.cancelled == before.abandoned + before.cancelled + 1
             })
@@ -144,7 +144,7 @@ pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(world: &World) -
     );
     gate.admit(1);
     mockup
-        .until("the call was done", |mockup| {
+        .wait_until("the call was done", |mockup| {
             mockup.counts("gated").completed == before.completed + 1
         })
         .await;

@@ -1,13 +1,13 @@
 //! Prompts, resources, templates and completion.
 
 use serde_json::json;
-use weir_testkit::{Answer, Behaviour};
+use weir_testkit::{ClientAnswer, MockBehaviour};
 use weir_wire::Revision;
 
 use super::report::Support;
 use super::world::World;
 
-fn names(answer: &Answer, list: &str, key: &str) -> Vec<String> {
+fn names(answer: &ClientAnswer, list: &str, key: &str) -> Vec<String> {
     let items = answer.result()[list]
         .as_array()
         .unwrap_or_else(|| panic!("{:?}", answer.last()));
@@ -70,8 +70,8 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(
             "R137"
         );
         // A server that does not complete, and reports it only now.
-        let unknown = Behaviour::error(-32601, "no such method", json!({}));
-        world.mockup.on(
+        let unknown = MockBehaviour::error(-32601, "no such method", json!({}));
+        world.mockup.add_rule(
             "completion/complete",
             1,
             if world.upstream.is_modern() {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::json;
-use weir_testkit::mockup::Tool;
+use weir_testkit::mock_server::MockTool;
 
 use super::report::Support;
 use super::world::{FILLERS, RICH_SCHEMA, World};
@@ -47,12 +47,12 @@ pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) -> Su
     let mut stream = client.changes().await;
     let mockup = &world.mockup;
     mockup
-        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
         .await;
     mockup.set_tools(
-        Tool::numbered(FILLERS)
+        MockTool::numbered(FILLERS)
             .into_iter()
-            .chain([Tool::new("added_0")]),
+            .chain([MockTool::new("added_0")]),
     );
     mockup.notify_list_changed();
     stream.changed().await;
@@ -67,7 +67,7 @@ pub async fn r201_a_change_upstream_is_told_and_then_listed(world: &World) -> Su
     drop(stream);
     soon(
         "weir goes on listening",
-        mockup.until("it listens", |mockup| mockup.listeners() > 0),
+        mockup.wait_until("it listens", |mockup| mockup.listeners() > 0),
     )
     .await;
     Support::Carried

@@ -1,7 +1,7 @@
 //! Notifications before an answer: progress and logs.
 
 use serde_json::{Value, json};
-use weir_testkit::Answer;
+use weir_testkit::ClientAnswer;
 use weir_wire::LogLevel;
 
 use super::report::Support;
@@ -9,7 +9,7 @@ use super::world::World;
 use crate::harness::Checked;
 
 /// Returns the notifications before the answer; asserts that no message follows it.
-fn notes<'a>(answer: &'a Answer, method: &str) -> Vec<&'a Value> {
+fn notes<'a>(answer: &'a ClientAnswer, method: &str) -> Vec<&'a Value> {
     let (last, before) = answer.messages.split_last().unwrap();
     assert!(
         last.get("method").is_none(),

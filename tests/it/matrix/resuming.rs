@@ -1,7 +1,7 @@
 //! Resumed streams.
 
 use serde_json::{Value, json};
-use weir_testkit::Exchange;
+use weir_testkit::HttpExchange;
 use weir_wire::Revision;
 
 use super::report::Support;
@@ -13,7 +13,7 @@ fn has_ids(revision: Revision) -> bool {
 }
 
 /// Resumes a stream after this event.
-async fn resume(client: &Checked, id: &str) -> Exchange {
+async fn resume(client: &Checked, id: &str) -> HttpExchange {
     let exchange = soon(
         "GET",
         client
@@ -34,7 +34,7 @@ async fn resume(client: &Checked, id: &str) -> Exchange {
 
 /// Begins a call that waits for the gate; returns its stream after the first message, and the event
 /// id of that message.
-async fn begun(client: &Checked) -> (Exchange, String) {
+async fn begun(client: &Checked) -> (HttpExchange, String) {
     let params =
         json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
     let mut exchange = soon("tools/call", client.raw().request("tools/call", params))
@@ -105,7 +105,7 @@ pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(world: &World) 
     let before = mockup.counts("gated").completed;
     gate.admit(2);
     mockup
-        .until("both are done", |mockup| {
+        .wait_until("both are done", |mockup| {
             mockup.counts("gated").completed == before + 2
         })
         .await;

@@ -1,7 +1,7 @@
 //! Calls that become tasks, in every pairing, of two principals that never see each other's tasks.
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 use weir_wire::Revision;
 
 use super::report::Support;
@@ -12,7 +12,7 @@ use crate::tenants::{TENANTS, Tenant};
 /// A server with tasks, weir, and the revisions of both sides.
 pub struct Tasking {
     weir: Weir,
-    mockup: Mockup,
+    mockup: MockServer,
     client: Revision,
     /// The revision that weir speaks to the upstream for this client.
     upstream: Revision,
@@ -491,19 +491,22 @@ pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(world: &T
     );
     assert_eq!(stream.next().await.unwrap()["params"]["status"], "working");
     if world.upstream.is_modern() {
-        let of_task = |listen: &weir_testkit::mockup::Recorded| {
+        let of_task = |listen: &weir_testkit::mock_server::RecordedRequest| {
             let filter = &listen.message["params"]["notifications"];
             filter["taskIds"]
                 .as_array()
                 .is_some_and(|ids| ids.len() == 1)
         };
-        let asked = |mockup: &Mockup| {
+        let asked = |mockup: &MockServer| {
             mockup
                 .requests_of("subscriptions/listen")
                 .iter()
                 .any(of_task)
         };
-        world.mockup.until("weir listens for the task", asked).await;
+        world
+            .mockup
+            .wait_until("weir listens for the task", asked)
+            .await;
     }
     client.ask("tasks/cancel", json!({ "taskId": name })).await;
     loop {

@@ -1,7 +1,7 @@
 //! Updates of single resources.
 
 use serde_json::json;
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 
 use super::report::Support;
 use super::world::World;
@@ -65,24 +65,24 @@ pub async fn r194_r197_r205_updates_reach_those_who_subscribed(world: &World) ->
     let mut one = told_of(&clients[1], &["memo:1"]).await;
     let mut none = told_of(&clients[2], &["memo:9"]).await;
     // While a set is subscribed anew, it is there twice for a moment.
-    let once = |mockup: &Mockup| mockup.subscribed() == ["memo:1", "memo:2", "memo:9"];
+    let once = |mockup: &MockServer| mockup.subscriptions() == ["memo:1", "memo:2", "memo:9"];
     mockup
-        .until("many clients are one subscription", once)
+        .wait_until("many clients are one subscription", once)
         .await;
-    mockup.update("memo:1");
+    mockup.notify_resource_updated("memo:1");
     assert_eq!(
         (updated(&mut many).await, updated(&mut one).await),
         ("shop+memo:1".into(), "memo:1".into())
     );
-    mockup.update("memo:2");
-    mockup.update("memo:2/part");
+    mockup.notify_resource_updated("memo:2");
+    mockup.notify_resource_updated("memo:2/part");
     assert_eq!(
         [updated(&mut many).await, updated(&mut many).await],
         ["shop+memo:2", "shop+memo:2/part"]
     );
     // This is the next message for the others, without one before it.
-    mockup.update("memo:9");
-    mockup.update("memo:1");
+    mockup.notify_resource_updated("memo:9");
+    mockup.notify_resource_updated("memo:1");
     assert_eq!(
         (updated(&mut none).await, updated(&mut one).await),
         ("memo:9".into(), "memo:1".into())
@@ -136,7 +136,7 @@ pub async fn r197_what_cannot_be_told_is_refused_or_left_out(world: &World) -> S
     assert_eq!(never.result(), &json!({}));
     assert!(
         mockup
-            .subscribed()
+            .subscriptions()
             .iter()
             .all(|uri| !odd.contains(&uri.as_str()))
     );
@@ -146,16 +146,16 @@ pub async fn r197_what_cannot_be_told_is_refused_or_left_out(world: &World) -> S
 pub async fn r205_r206_subscriptions_end_with_their_clients(world: &World) -> Support {
     let mockup = &world.mockup;
     mockup
-        .until("those before are gone", |mockup| {
-            mockup.subscribed().is_empty()
+        .wait_until("those before are gone", |mockup| {
+            mockup.subscriptions().is_empty()
         })
         .await;
     let (staying, leaving) = (world.direct().await, world.direct().await);
     let mut stays = told_of(&staying, &["memo:1"]).await;
     let leaves = told_of(&leaving, &["memo:1", "memo:2"]).await;
     mockup
-        .until("both are told of", |mockup| {
-            mockup.subscribed() == ["memo:1", "memo:2"]
+        .wait_until("both are told of", |mockup| {
+            mockup.subscriptions() == ["memo:1", "memo:2"]
         })
         .await;
     if world.client.is_modern() {
@@ -169,12 +169,12 @@ pub async fn r205_r206_subscriptions_end_with_their_clients(world: &World) -> Su
         leave(&leaving).await;
     }
     mockup
-        .until("the other is not told any more", |mockup| {
-            mockup.subscribed() == ["memo:1"]
+        .wait_until("the other is not told any more", |mockup| {
+            mockup.subscriptions() == ["memo:1"]
         })
         .await;
-    mockup.update("memo:2");
-    mockup.update("memo:1");
+    mockup.notify_resource_updated("memo:2");
+    mockup.notify_resource_updated("memo:1");
     assert_eq!(updated(&mut stays).await, "memo:1");
     leave(&staying).await;
     Support::Carried
@@ -188,21 +188,21 @@ pub async fn r204_a_lost_upstream_session_is_subscribed_again(world: &World) -> 
         return Support::NotInRevision;
     }
     mockup
-        .until("those before are gone", |mockup| {
-            mockup.subscribed().is_empty()
+        .wait_until("those before are gone", |mockup| {
+            mockup.subscriptions().is_empty()
         })
         .await;
     let client = world.direct().await;
     let mut stream = told_of(&client, &["memo:3"]).await;
-    mockup.kill_sessions();
+    mockup.drop_sessions();
     mockup
-        .until("weir subscribed again", |mockup| {
-            mockup.subscribed() == ["memo:3"]
+        .wait_until("weir subscribed again", |mockup| {
+            mockup.subscriptions() == ["memo:3"]
         })
         .await;
     // weir cannot know of updates in between, so it announces one.
     assert_eq!(updated(&mut stream).await, "memo:3");
-    mockup.update("memo:3");
+    mockup.notify_resource_updated("memo:3");
     assert_eq!(updated(&mut stream).await, "memo:3");
     Support::Carried
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Builder, Gate, Step, Tool};
-use weir_testkit::{Behaviour, MockStdio, Mockup, SseRelay};
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockServerBuilder, MockTool};
+use weir_testkit::{MockBehaviour, MockServer, MockStdio, SseRelay};
 use weir_wire::{LogLevel, Revision};
 
 use crate::harness::{Checked, Weir};
@@ -27,7 +27,7 @@ pub struct Reached {
 impl Transport {
     /// Returns the config of the upstream over this transport. Over standard streams a child relays
     /// the mock server, and over HTTP+SSE another server does.
-    pub async fn reached(self, mockup: &Mockup) -> Reached {
+    pub async fn reached(self, mockup: &MockServer) -> Reached {
         match self {
             Self::Http => Reached {
                 config: json!({ "url": mockup.url() }),
@@ -75,20 +75,20 @@ impl Upstream {
         }
     }
 
-    pub fn builder(self) -> Builder {
+    pub fn builder(self) -> MockServerBuilder {
         match self {
-            Self::One(revision) if revision.is_modern() => Mockup::modern(),
-            Self::One(revision) => Mockup::legacy(revision),
-            Self::BothEras => Mockup::dual(),
+            Self::One(revision) if revision.is_modern() => MockServer::modern(),
+            Self::One(revision) => MockServer::legacy(revision),
+            Self::BothEras => MockServer::dual(),
         }
     }
 }
 
 pub struct World {
     pub weir: Weir,
-    pub mockup: Mockup,
+    pub mockup: MockServer,
     /// The gate that its gated tools wait for.
-    pub gate: Gate,
+    pub gate: CallGate,
     pub client: Revision,
     /// The revision that weir speaks to the upstream for this client.
     pub upstream: Revision,
@@ -109,7 +109,7 @@ pub const FILLERS: usize = 7;
 
 impl World {
     pub async fn start(client: Revision, server: Upstream, transport: Transport) -> Self {
-        let gate = Gate::new();
+        let gate = CallGate::new();
         let upstream = server.revision_for(client);
         let mockup = mockup(server.builder(), upstream, client.min(upstream), &gate).await;
         let reached = transport.reached(&mockup).await;
@@ -155,45 +155,57 @@ impl World {
     }
 }
 
-async fn mockup(builder: Builder, revision: Revision, common: Revision, gate: &Gate) -> Mockup {
+async fn mockup(
+    builder: MockServerBuilder,
+    revision: Revision,
+    common: Revision,
+    gate: &CallGate,
+) -> MockServer {
     let strict = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
-    let patient =
-        (1..=5).flat_map(|n| [Step::Wait(Duration::from_millis(150)), Step::Progress(n, 5)]);
+    let patient = (1..=5).flat_map(|n| {
+        [
+            AnswerStep::Wait(Duration::from_millis(150)),
+            AnswerStep::Progress(n, 5),
+        ]
+    });
     builder
         .page_size(5)
-        .with(Tool::raw(RICH))
-        .tool("content", Behaviour::result(content(common)))
-        .tool("fails", Behaviour::result(failed()))
+        .with(MockTool::raw(RICH))
+        .tool("content", MockBehaviour::result(content(common)))
+        .tool("fails", MockBehaviour::result(failed()))
         .tool(
             "error",
-            Behaviour::error(
+            MockBehaviour::error(
                 4242,
                 "sold out",
                 json!({ "left": 0, "big": 9_007_199_254_740_993_i64 }),
             ),
         )
-        .with(Tool::new("strict").with("inputSchema", strict))
+        .with(MockTool::new("strict").with("inputSchema", strict))
         .with(listing(revision))
         .tool(
             "pings",
-            Behaviour::steps([
-                Step::Ask {
+            MockBehaviour::steps([
+                AnswerStep::Ask {
                     method: "ping",
                     params: json!({}),
                 },
-                Step::Answer,
+                AnswerStep::Answer,
             ]),
         )
-        .tool("progress", Behaviour::progress(3))
+        .tool("progress", MockBehaviour::progress(3))
         .tool(
             "log",
-            Behaviour::log(&[LogLevel::Debug, LogLevel::Info, LogLevel::Error]),
+            MockBehaviour::log(&[LogLevel::Debug, LogLevel::Info, LogLevel::Error]),
         )
-        .tool("chatty", Behaviour::unasked_log(LogLevel::Info))
-        .tool("patient", Behaviour::steps(patient.chain([Step::Echo])))
-        .tool("silent", Behaviour::hang())
-        .tool("stuck", Behaviour::hang_after_progress())
-        .tool("gated", Behaviour::gated_after_progress(gate))
+        .tool("chatty", MockBehaviour::unasked_log(LogLevel::Info))
+        .tool(
+            "patient",
+            MockBehaviour::steps(patient.chain([AnswerStep::Echo])),
+        )
+        .tool("silent", MockBehaviour::hang())
+        .tool("stuck", MockBehaviour::hang_after_progress())
+        .tool("gated", MockBehaviour::gated_after_progress(gate))
         .tools(FILLERS)
         .with_library()
         .start()
@@ -201,8 +213,8 @@ async fn mockup(builder: Builder, revision: Revision, common: Revision, gate: &G
 }
 
 /// Returns a tool whose result is a list, a form that only the newest revision has.
-fn listing(revision: Revision) -> Tool {
-    let tool = Tool::new("listing");
+fn listing(revision: Revision) -> MockTool {
+    let tool = MockTool::new("listing");
     if !revision.is_modern() {
         return tool;
     }
@@ -211,7 +223,7 @@ fn listing(revision: Revision) -> Tool {
         "outputSchema",
         json!({ "type": "array", "items": { "type": "integer" } }),
     )
-    .does(Behaviour::result(result))
+    .does(MockBehaviour::result(result))
 }
 
 /// Returns a result with every type of content that both sides know, and unknown members.

@@ -3,7 +3,7 @@
 //! secrets is in any request, answer, log line at the finest level, or metric of weir.
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Behaviour, Idp, Mockup, RawClient};
+use weir_testkit::{ClientAnswer, IdentityProvider, MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use crate::harness::{Weir, soon, until_it};
@@ -27,26 +27,26 @@ const CLIENT_HEADERS: [(&str, &str); 4] = [
 type Secret = (&'static str, String);
 
 struct Planted {
-    idp: Idp,
-    one: Mockup,
-    two: Mockup,
+    idp: IdentityProvider,
+    one: MockServer,
+    two: MockServer,
     weir: Weir,
     collector: Collector,
     secrets: Vec<Secret>,
-    answers: Vec<Answer>,
+    answers: Vec<ClientAnswer>,
 }
 
 impl Planted {
     async fn start() -> Self {
-        let (idp, collector) = (Idp::start().await, Collector::start());
-        let one = Mockup::legacy(Revision::NEWEST_LEGACY)
+        let (idp, collector) = (IdentityProvider::start().await, Collector::start());
+        let one = MockServer::legacy(Revision::NEWEST_LEGACY)
             .tools(3)
-            .tool("slow", Behaviour::progress(3))
+            .tool("slow", MockBehaviour::progress(3))
             .start()
             .await;
-        let two = Mockup::modern()
+        let two = MockServer::modern()
             .tools(3)
-            .tool("broken", Behaviour::bad_json())
+            .tool("broken", MockBehaviour::bad_json())
             .start()
             .await;
         let config = json!({
@@ -157,13 +157,13 @@ impl Planted {
         }
     }
 
-    fn keep(&mut self, answer: std::io::Result<Answer>) {
+    fn keep(&mut self, answer: std::io::Result<ClientAnswer>) {
         self.answers.push(answer.unwrap());
     }
 
     /// Returns all outputs that may contain a secret, by name.
     fn places(&self) -> Vec<(String, String)> {
-        let requests = |upstream: &Mockup| {
+        let requests = |upstream: &MockServer| {
             upstream
                 .requests()
                 .iter()
@@ -302,8 +302,10 @@ async fn refused(world: &mut Planted) {
 /// Collects weir's answers when upstreams and the provider fail.
 async fn sick(world: &mut Planted, bearer: &str) {
     let client = world.client(("authorization", bearer)).modern();
-    world.one.kill_sessions();
-    world.two.on("tools/call", 2, Behaviour::unauthorized());
+    world.one.drop_sessions();
+    world
+        .two
+        .add_rule("tools/call", 2, MockBehaviour::unauthorized());
     for tool in ["one__tool_0000", "two__tool_0000"] {
         world.keep(
             client

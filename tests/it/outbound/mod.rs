@@ -4,7 +4,7 @@
 mod visits;
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Idp, Mockup, RawClient, TokenServer};
+use weir_testkit::{ClientAnswer, IdentityProvider, MockServer, RawClient, TokenServer};
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Weir};
@@ -17,13 +17,13 @@ const REVISIONS: [Revision; 3] = [
 const SECRET: &str = "CANARY-of-the-oauth-client";
 
 /// Starts weir in front of one server, with a client of its own at an authorization server.
-fn weir(upstream: &Mockup, authority: &TokenServer, mode: &str) -> Weir {
+fn weir(upstream: &MockServer, authority: &TokenServer, mode: &str) -> Weir {
     let auth = json!({ "mode": mode, "issuer": authority.issuer(), "client_id": "weir", "client_secret": SECRET });
     Weir::over(json!({ "one": { "url": upstream.url(), "auth": auth } }))
 }
 
 /// Returns weir's own error in the result of a call.
-fn told(answer: &Answer) -> Value {
+fn told(answer: &ClientAnswer) -> Value {
     assert_eq!(
         answer.status, 200,
         "R251: a server's refusal is none of the client: {:?}",
@@ -39,7 +39,10 @@ fn told(answer: &Answer) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c20_r250_r251_servers_get_weirs_tokens_alone_and_their_refusals_stay_here() {
-    for builder in [Mockup::modern(), Mockup::legacy(Revision::NEWEST_LEGACY)] {
+    for builder in [
+        MockServer::modern(),
+        MockServer::legacy(Revision::NEWEST_LEGACY),
+    ] {
         let (upstream, authority) = (builder.tools(2).start().await, TokenServer::start().await);
         upstream.accept_only(&["Bearer token-1"]);
         let weir = weir(&upstream, &authority, "client_credentials");
@@ -64,7 +67,8 @@ async fn c20_r250_r251_servers_get_weirs_tokens_alone_and_their_refusals_stay_he
 
         let ran = upstream.total_executions();
         upstream.accept_only(&[]);
-        upstream.challenge(b"Bearer realm=\"CANARY\", resource_metadata=\"http://127.0.0.1:1/\"");
+        upstream
+            .set_challenge(b"Bearer realm=\"CANARY\", resource_metadata=\"http://127.0.0.1:1/\"");
         for client in &clients {
             let answer = client.call("one__tool_0001", json!({})).await;
             let error = told(&answer);
@@ -93,7 +97,7 @@ async fn c20_r250_r251_servers_get_weirs_tokens_alone_and_their_refusals_stay_he
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r270_a_server_that_is_called_in_its_callers_names_serves_nobody_else() {
     let (upstream, authority) = (
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
         TokenServer::start().await,
     );
     let weir = weir(&upstream, &authority, "token_exchange");
@@ -116,9 +120,12 @@ async fn r270_a_server_that_is_called_in_its_callers_names_serves_nobody_else() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c20_r250_r254_each_callers_token_is_exchanged_and_never_passed_on() {
-    for builder in [Mockup::modern(), Mockup::legacy(Revision::NEWEST_LEGACY)] {
+    for builder in [
+        MockServer::modern(),
+        MockServer::legacy(Revision::NEWEST_LEGACY),
+    ] {
         let (upstream, authority) = (builder.tools(1).start().await, TokenServer::start().await);
-        let idp = Idp::start().await;
+        let idp = IdentityProvider::start().await;
         let auth = json!({
             "mode": "token_exchange", "issuer": authority.issuer(), "client_id": "weir", "client_secret": SECRET,
         });

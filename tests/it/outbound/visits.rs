@@ -2,8 +2,8 @@
 //! credential.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Step, Tool};
-use weir_testkit::{Answer, Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, MockTool};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::told;
@@ -19,24 +19,24 @@ fn form() -> Value {
 
 /// Starts a server that asks by URL, in all the ways of its revision, even if no client declared
 /// it.
-async fn server(revision: Revision) -> Mockup {
+async fn server(revision: Revision) -> MockServer {
     let url = json!({ "mode": "url", "message": "Sign in", "url": PAGE });
     if revision.is_modern() {
         let asks = |params: &Value| {
             let request =
                 json!({ "question": { "method": "elicitation/create", "params": params } });
             [
-                Behaviour::input_required(request, Some("s")),
-                Behaviour::echo(),
+                MockBehaviour::input_required(request, Some("s")),
+                MockBehaviour::echo(),
             ]
         };
         let needed = json!({ "requiredCapabilities": { "elicitation": { "url": {} } } });
-        return Mockup::modern()
-            .with(Tool::new("visit").does_in_turn(asks(&url)))
-            .with(Tool::new("fill").does_in_turn(asks(&form())))
+        return MockServer::modern()
+            .with(MockTool::new("visit").does_in_turn(asks(&url)))
+            .with(MockTool::new("fill").does_in_turn(asks(&form())))
             .tool(
                 "sign_in",
-                Behaviour::error(-32021, "Declare `elicitation.url`", needed).with_status(400),
+                MockBehaviour::error(-32021, "Declare `elicitation.url`", needed).with_status(400),
             )
             .start()
             .await;
@@ -44,26 +44,29 @@ async fn server(revision: Revision) -> Mockup {
     let mut named = url;
     named["elicitationId"] = json!("own-1");
     let asks = |params: Value| {
-        Behaviour::steps([
-            Step::Ask {
+        MockBehaviour::steps([
+            AnswerStep::Ask {
                 method: "elicitation/create",
                 params,
             },
-            Step::Echo,
+            AnswerStep::Echo,
         ])
     };
     let refused =
         json!({ "code": -32042, "message": "Not yet", "data": { "elicitations": [named] } });
-    Mockup::legacy(revision)
+    MockServer::legacy(revision)
         .tool("visit", asks(named))
         .tool("fill", asks(form()))
-        .tool("sign_in", Behaviour::steps([Step::Error(refused)]))
+        .tool(
+            "sign_in",
+            MockBehaviour::steps([AnswerStep::Error(refused)]),
+        )
         .start()
         .await
 }
 
 /// Starts weir, which knows its callers and sends the server one credential for all of them.
-fn weir(server: &Mockup, asks: Option<Value>) -> Weir {
+fn weir(server: &MockServer, asks: Option<Value>) -> Weir {
     let headers = json!({ "Authorization": "Bearer of-the-operator" });
     let mut upstream = json!({ "url": server.url(), "headers": headers });
     if let Some(asks) = asks {
@@ -82,7 +85,7 @@ async fn client(weir: &Weir, revision: Revision) -> Checked {
 }
 
 /// Returns the elicitation capability that the server got, in the last call or its session.
-fn declared(server: &Mockup) -> Value {
+fn declared(server: &MockServer) -> Value {
     let call = server.requests_of("tools/call").pop().unwrap();
     if !call.meta()["io.modelcontextprotocol/protocolVersion"].is_null() {
         return call.meta()["io.modelcontextprotocol/clientCapabilities"]["elicitation"].clone();
@@ -106,7 +109,7 @@ async fn asks(client: &Checked, tool: &str) -> bool {
 const UPSTREAMS: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
 const CLIENTS: [Revision; 2] = UPSTREAMS;
 
-fn is_refused(answer: &Answer) {
+fn is_refused(answer: &ClientAnswer) {
     assert_eq!(told(answer)["reason"], "bad_answer", "{}", answer.last());
     assert!(
         !String::from_utf8_lossy(&answer.body).contains(PAGE),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use http::Method;
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::{MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::compare;
@@ -212,12 +212,12 @@ fn series(page: &str, names: &mut BTreeSet<String>) {
 /// dashboards and scripts read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn audit_records_series_and_admin_answers_have_the_members_of_the_record() {
-    let one = Mockup::modern()
+    let one = MockServer::modern()
         .tools(2)
-        .tool("fails", Behaviour::error(-32000, "no", json!(null)))
+        .tool("fails", MockBehaviour::error(-32000, "no", json!(null)))
         .start()
         .await;
-    let two = Mockup::legacy(Revision::V2025_06_18)
+    let two = MockServer::legacy(Revision::V2025_06_18)
         .tools(1)
         .with_library()
         .start()

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup, RawSocket};
+use weir_testkit::{MockBehaviour, MockServer, RawSocket};
 use weir_wire::Revision;
 
 use super::compare;
@@ -141,29 +141,32 @@ impl Transcript {
 }
 
 /// One tool for each way in which a call ends.
-fn tools() -> [(&'static str, Behaviour); 7] {
+fn tools() -> [(&'static str, MockBehaviour); 7] {
     let structured = json!({
         "content": [{ "type": "text", "text": "3" }],
         "structuredContent": { "n": 3 },
         "resultType": "complete",
     });
     [
-        ("echo", Behaviour::echo()),
+        ("echo", MockBehaviour::echo()),
         (
             "fails",
-            Behaviour::error(-32000, "it is broken", json!({ "detail": 1 })),
+            MockBehaviour::error(-32000, "it is broken", json!({ "detail": 1 })),
         ),
-        ("notes", Behaviour::progress(2)),
-        ("bad_json", Behaviour::bad_json()),
-        ("unauthorized", Behaviour::unauthorized()),
-        ("busy", Behaviour::retry_after(503, 7)),
-        ("structured", Behaviour::result(structured)),
+        ("notes", MockBehaviour::progress(2)),
+        ("bad_json", MockBehaviour::bad_json()),
+        ("unauthorized", MockBehaviour::unauthorized()),
+        ("busy", MockBehaviour::retry_after(503, 7)),
+        ("structured", MockBehaviour::result(structured)),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_and_upstream_requests_are_those_of_the_record() {
-    let (mut modern, mut legacy) = (Mockup::modern(), Mockup::legacy(Revision::V2025_06_18));
+    let (mut modern, mut legacy) = (
+        MockServer::modern(),
+        MockServer::legacy(Revision::V2025_06_18),
+    );
     for (name, behaviour) in tools() {
         modern = modern.tool(name, behaviour.clone());
         legacy = legacy.tool(name, behaviour);

@@ -2,7 +2,7 @@
 //! instead.
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, mockup, own_error, weir_over};
@@ -10,54 +10,54 @@ use crate::harness::{Checked, Weir};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e08_e12_e13_answers_that_are_no_answers_become_one_of_six_codes() {
-    let canary = Mockup::modern().start().await;
+    let canary = MockServer::modern().start().await;
     let elsewhere = canary.url();
-    let html = Behaviour::status(200, "text/html", "<html>Bad gateway</html>");
+    let html = MockBehaviour::status(200, "text/html", "<html>Bad gateway</html>");
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":"$id","result":{}{}}}"#,
         "[".repeat(100_000),
         "]".repeat(100_000)
     );
-    let deep = Behaviour::steps([weir_testkit::mockup::Step::Send(deep)]);
-    let rows: [(&str, Behaviour, i64); 14] = [
-        ("unauthorized", Behaviour::unauthorized(), 1002),
+    let deep = MockBehaviour::steps([weir_testkit::mock_server::AnswerStep::Send(deep)]);
+    let rows: [(&str, MockBehaviour, i64); 14] = [
+        ("unauthorized", MockBehaviour::unauthorized(), 1002),
         (
             "forbidden",
-            Behaviour::status(403, "text/plain", "no"),
+            MockBehaviour::status(403, "text/plain", "no"),
             1002,
         ),
-        ("limited", Behaviour::retry_after(429, 7), 1005),
-        ("busy", Behaviour::retry_after(503, 7), 1006),
-        ("redirect", Behaviour::redirect(&elsewhere), 1003),
+        ("limited", MockBehaviour::retry_after(429, 7), 1005),
+        ("busy", MockBehaviour::retry_after(503, 7), 1006),
+        ("redirect", MockBehaviour::redirect(&elsewhere), 1003),
         ("html", html, 1003),
         (
             "empty",
-            Behaviour::status(200, "application/json", ""),
+            MockBehaviour::status(200, "application/json", ""),
             1003,
         ),
         (
             "no_content",
-            Behaviour::status(204, "application/json", ""),
+            MockBehaviour::status(204, "application/json", ""),
             1003,
         ),
         (
             "teapot",
-            Behaviour::status(418, "text/plain", "short and stout"),
+            MockBehaviour::status(418, "text/plain", "short and stout"),
             1003,
         ),
-        ("bad_json", Behaviour::bad_json(), 1003),
+        ("bad_json", MockBehaviour::bad_json(), 1003),
         (
             "not_utf8",
-            Behaviour::status(
+            MockBehaviour::status(
                 200,
                 "application/json",
                 "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"\u{0}",
             ),
             1003,
         ),
-        ("wrong_id", Behaviour::wrong_id(), 1003),
+        ("wrong_id", MockBehaviour::wrong_id(), 1003),
         ("deep", deep, 1003),
-        ("no_answer", Behaviour::no_answer(), 1004),
+        ("no_answer", MockBehaviour::no_answer(), 1004),
     ];
     for (era, builder) in both_eras() {
         let builder = rows
@@ -102,10 +102,10 @@ async fn e08_e12_e13_answers_that_are_no_answers_become_one_of_six_codes() {
 async fn e09_of_two_answers_the_first_counts_and_nothing_is_given_to_others() {
     for (era, builder) in both_eras() {
         let upstream = builder
-            .tool("twice", Behaviour::two_responses())
-            .tool("again", Behaviour::duplicate())
-            .tool("late", Behaviour::late_progress())
-            .tool("stranger", Behaviour::wrong_progress_token())
+            .tool("twice", MockBehaviour::two_responses())
+            .tool("again", MockBehaviour::duplicate())
+            .tool("late", MockBehaviour::late_progress())
+            .tool("stranger", MockBehaviour::wrong_progress_token())
             .tools(1)
             .start()
             .await;
@@ -145,13 +145,13 @@ async fn r049_r187_codes_of_one_hop_do_not_pass_weir() {
         let builder = codes.iter().fold(builder, |builder, code| {
             builder.tool(
                 &format!("c{}", -code),
-                Behaviour::error(*code, "of one hop", json!({ "x": 1 })),
+                MockBehaviour::error(*code, "of one hop", json!({ "x": 1 })),
             )
         });
         let upstream = builder
             .tool(
                 "fine",
-                Behaviour::error(-31999, "an application's", json!({ "y": 2 })),
+                MockBehaviour::error(-31999, "an application's", json!({ "y": 2 })),
             )
             .start()
             .await;
@@ -179,15 +179,15 @@ async fn r049_r187_codes_of_one_hop_do_not_pass_weir() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r074_a_result_of_an_unknown_type_is_no_success() {
-    let upstream = Mockup::modern()
+    let upstream = MockServer::modern()
         .tool(
             "plain",
-            Behaviour::steps([weir_testkit::mockup::Step::Send(
+            MockBehaviour::steps([weir_testkit::mock_server::AnswerStep::Send(
                 r#"{"jsonrpc":"2.0","id":"$id","result":{"content":[{"type":"text","text":"no type"}]}}"#.to_owned(),
             )]),
         )
-        .tool("odd", Behaviour::result(json!({ "resultType": "sculpture", "content": [] })))
-        .tool("task", Behaviour::result(json!({ "resultType": "task", "taskId": "t", "status": "working" })))
+        .tool("odd", MockBehaviour::result(json!({ "resultType": "sculpture", "content": [] })))
+        .tool("task", MockBehaviour::result(json!({ "resultType": "task", "taskId": "t", "status": "working" })))
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);
@@ -222,7 +222,7 @@ async fn e21_r105_a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_g
                 .fold(mockup(upstream_revision), |builder, (method, params)| {
                     builder.tool(
                         &method.replace('/', "_"),
-                        Behaviour::ask(method, params.clone()),
+                        MockBehaviour::ask(method, params.clone()),
                     )
                 });
         let upstream = builder.start().await;
@@ -257,7 +257,7 @@ async fn e21_r105_a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_g
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r103_an_array_from_a_server_of_2025_03_26_is_taken_apart() {
     let upstream = mockup(Revision::V2025_03_26)
-        .tool("batch", Behaviour::batch())
+        .tool("batch", MockBehaviour::batch())
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);
@@ -286,15 +286,15 @@ async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
     let link =
         json!({ "content": [{ "type": "resource_link", "uri": "file:///c", "name": "c" }, after] });
     let long = json!({ "content": [{ "type": "text", "text": "x".repeat(200_000) }], "structuredContent": [1, 2] });
-    let upstream = Mockup::modern()
-        .tool("list", Behaviour::result(list))
-        .tool("audio", Behaviour::result(sound("aGk=")))
+    let upstream = MockServer::modern()
+        .tool("list", MockBehaviour::result(list))
+        .tool("audio", MockBehaviour::result(sound("aGk=")))
         .tool(
             "long_audio",
-            Behaviour::result(sound(&"aGk=".repeat(100_000))),
+            MockBehaviour::result(sound(&"aGk=".repeat(100_000))),
         )
-        .tool("long_list", Behaviour::result(long))
-        .tool("link", Behaviour::result(link))
+        .tool("long_list", MockBehaviour::result(long))
+        .tool("link", MockBehaviour::result(link))
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);
@@ -348,7 +348,10 @@ async fn r130_r133_definitions_are_cut_to_what_a_revision_knows() {
         "outputSchema": { "type": "array" },
         "execution": { "taskSupport": "optional" },
     });
-    let upstream = Mockup::dual().tool_json(&tool.to_string()).start().await;
+    let upstream = MockServer::dual()
+        .tool_json(&tool.to_string())
+        .start()
+        .await;
     for protocol in ["modern", "legacy"] {
         let weir = Weir::over(json!({ "one": { "url": upstream.url(), "protocol": protocol } }));
         for revision in Revision::ALL {
@@ -371,7 +374,7 @@ async fn r130_r133_definitions_are_cut_to_what_a_revision_knows() {
 async fn r209_r208_a_flood_of_progress_becomes_few_notes_and_the_last_one_arrives() {
     for (era, builder) in both_eras() {
         let upstream = builder
-            .tool("flood", Behaviour::progress(5_000))
+            .tool("flood", MockBehaviour::progress(5_000))
             .start()
             .await;
         let weir = Weir::with(json!({

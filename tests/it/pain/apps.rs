@@ -1,8 +1,8 @@
 //! MCP Apps: tools that link to a user interface behind a `ui://` resource.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::{Revision, meta};
 
 use super::BOTH;
@@ -13,7 +13,7 @@ const CARD: &str = "ui://shop/card";
 const KIND: &str = "text/html;profile=mcp-app";
 
 /// Starts a server of one era with a tool that has an interface.
-async fn server(revision: Revision) -> Mockup {
+async fn server(revision: Revision) -> MockServer {
     let shows = json!({ "ui": { "resourceUri": CARD, "visibility": ["model", "app"] } });
     let capabilities = json!({ "tools": {}, "resources": {}, "extensions": { UI: {} } });
     let about = json!({ "name": "shop", "version": "1" });
@@ -23,11 +23,11 @@ async fn server(revision: Revision) -> Mockup {
         let described = json!({
             "supportedVersions": [revision.as_str()], "capabilities": capabilities, "ttlMs": 0, "cacheScope": "private",
         });
-        (Mockup::modern(), "server/discover", described)
+        (MockServer::modern(), "server/discover", described)
     } else {
         let described = json!({ "protocolVersion": revision.as_str(), "capabilities": capabilities, "serverInfo": about });
         (
-            Mockup::legacy(revision).without_sessions(),
+            MockServer::legacy(revision).without_sessions(),
             "initialize",
             described,
         )
@@ -37,17 +37,17 @@ async fn server(revision: Revision) -> Mockup {
             result["ttlMs"] = json!(0);
             result["cacheScope"] = json!("private");
         }
-        Behaviour::result(result)
+        MockBehaviour::result(result)
     };
     builder
-        .on(opening, Behaviour::result(described))
-        .on("resources/list", cached(json!({ "resources": [card] })))
-        .on(
+        .with_rule(opening, MockBehaviour::result(described))
+        .with_rule("resources/list", cached(json!({ "resources": [card] })))
+        .with_rule(
             "resources/templates/list",
             cached(json!({ "resourceTemplates": [] })),
         )
-        .on("resources/read", cached(json!({ "contents": [page] })))
-        .with(Tool::new("card").with("_meta", shows))
+        .with_rule("resources/read", cached(json!({ "contents": [page] })))
+        .with(MockTool::new("card").with("_meta", shows))
         .start()
         .await
 }

@@ -2,8 +2,8 @@
 //! other only the client of the session.
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
-use weir_testkit::mockup::{Behaviour, Step, Tool};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Weir, soon};
@@ -20,13 +20,13 @@ fn ada() -> Value {
     json!({ "action": "accept", "content": { "name": "Ada" } })
 }
 
-async fn server() -> Mockup {
+async fn server() -> MockServer {
     let beside = [
-        Step::AskBeside {
+        AnswerStep::AskOnGetStream {
             method: "elicitation/create",
             params: form(),
         },
-        Step::Echo,
+        AnswerStep::Echo,
     ];
     let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
     let mut first = url.clone();
@@ -36,23 +36,23 @@ async fn server() -> Mockup {
     let data = json!({ "elicitations": [unsafe_one, first] });
     let sign_in = json!({ "code": -32042, "message": "Sign in first", "data": data });
     let visit = [
-        Step::Ask {
+        AnswerStep::Ask {
             method: "elicitation/create",
             params: url,
         },
-        Step::Echo,
+        AnswerStep::Echo,
     ];
     // Streams, not JSON: a server that answers by JSON sends no message before its answer.
-    Mockup::legacy(Revision::NEWEST_LEGACY)
-        .with(Tool::new("beside").does(Behaviour::steps(beside).as_events()))
-        .with(Tool::new("visit").does(Behaviour::steps(visit)))
-        .with(Tool::new("sign_in").does(Behaviour::steps([Step::Error(sign_in)])))
+    MockServer::legacy(Revision::NEWEST_LEGACY)
+        .with(MockTool::new("beside").does(MockBehaviour::steps(beside).as_events()))
+        .with(MockTool::new("visit").does(MockBehaviour::steps(visit)))
+        .with(MockTool::new("sign_in").does(MockBehaviour::steps([AnswerStep::Error(sign_in)])))
         .tools(1)
         .start()
         .await
 }
 
-fn weir(server: &Mockup) -> Weir {
+fn weir(server: &MockServer) -> Weir {
     Weir::with(json!({
         "upstreams": { "shop": { "url": server.url() }, "other": { "url": server.url() } },
         "endpoints": { "/shop": { "upstream": "shop" }, "/mcp": { "upstreams": ["shop", "other"] } },
@@ -60,7 +60,7 @@ fn weir(server: &Mockup) -> Weir {
 }
 
 /// Returns the server's session in which a tool was called last.
-fn session_of(server: &Mockup, tool: &str) -> String {
+fn session_of(server: &MockServer, tool: &str) -> String {
     let calls = server.requests_of("tools/call");
     let last = calls
         .iter()
@@ -138,7 +138,7 @@ async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_it
     );
     client.call("shop__tool_0000", json!({})).await;
     let session = session_of(&server, "tool_0000");
-    let answer = server.ask_beside(&session, "elicitation/create", &form());
+    let answer = server.request_on_get_stream(&session, "elicitation/create", &form());
     let asked = soon("the question", stream.next()).await.unwrap();
     assert_eq!(
         asked["params"]["message"], "[shop] Who?",
@@ -150,7 +150,7 @@ async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_it
         ada()["content"]
     );
 
-    let answer = server.ask_beside(
+    let answer = server.request_on_get_stream(
         &session,
         "sampling/createMessage",
         &json!({ "messages": [], "maxTokens": 1 }),
@@ -164,7 +164,7 @@ async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_it
     // be asked, without an answer.
     let refused = async {
         loop {
-            let answer = server.ask_beside(&session, "roots/list", &json!({}));
+            let answer = server.request_on_get_stream(&session, "roots/list", &json!({}));
             if answer.await.unwrap()["error"]["code"] == -32602 {
                 return;
             }
@@ -172,7 +172,7 @@ async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_it
     };
     soon("the refusal of a question for nobody", refused).await;
     // The next message for the other client is one for all.
-    server.set_tools([Tool::new("new")]);
+    server.set_tools([MockTool::new("new")]);
     server.notify_list_changed();
     others.changed().await;
 }
@@ -211,7 +211,7 @@ async fn r186_a_url_that_is_visited_after_the_call_is_told_to_whoever_was_asked(
     let done = json!({ "elicitationId": "own-1" });
     let done =
         json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
-    server.say_beside(&session, &done);
+    server.send_on_get_stream(&session, &done);
     let told = soon("the visit", stream.next()).await.unwrap();
     assert_eq!(told["method"], "notifications/elicitation/complete");
     assert_eq!(
@@ -219,7 +219,7 @@ async fn r186_a_url_that_is_visited_after_the_call_is_told_to_whoever_was_asked(
         "under the name by which it was asked"
     );
     // The next message for the other client is one for all.
-    server.set_tools([Tool::new("new")]);
+    server.set_tools([MockTool::new("new")]);
     server.notify_list_changed();
     others.changed().await;
 }
@@ -240,7 +240,7 @@ async fn r186_r187_a_url_to_visit_first_is_told_as_visited_under_the_name_that_t
     let done = json!({ "elicitationId": "own-2" });
     let done =
         json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
-    server.say_beside(&session_of(&server, "sign_in"), &done);
+    server.send_on_get_stream(&session_of(&server, "sign_in"), &done);
     let told = soon("the visit", stream.next()).await.unwrap();
     assert_eq!(told["method"], "notifications/elicitation/complete");
     assert_eq!(told["params"]["elicitationId"], one["elicitationId"]);

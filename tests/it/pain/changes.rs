@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use weir_testkit::Mockup;
-use weir_testkit::mockup::Tool;
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::MockTool;
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, mockup, weir_over};
@@ -34,13 +34,13 @@ async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrive
             });
         }
         upstream
-            .until("weir listens", |mockup| mockup.listeners() > 0)
+            .wait_until("weir listens", |mockup| mockup.listeners() > 0)
             .await;
         let walks = upstream.requests_of("tools/list").len();
         let mut pace = tokio::time::interval(Duration::from_millis(1));
         for version in 1..=1_000 {
             pace.tick().await;
-            upstream.set_tools([Tool::new(&format!("v_{version}"))]);
+            upstream.set_tools([MockTool::new(&format!("v_{version}"))]);
             upstream.notify_list_changed();
         }
         while let Some(notifications) = listening.join_next().await {
@@ -57,7 +57,7 @@ async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrive
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r203_a_change_that_nobody_sees_is_told_to_nobody() {
-    let upstream = Mockup::modern().tools(2).start().await;
+    let upstream = MockServer::modern().tools(2).start().await;
     let weir = Weir::with(
         json!({ "upstreams": { "one": { "url": upstream.url() } }, "change_window": "1ms" }),
     );
@@ -65,17 +65,17 @@ async fn r203_a_change_that_nobody_sees_is_told_to_nobody() {
     assert_eq!(client.names().await.len(), 2);
     let mut stream = client.changes().await;
     upstream
-        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
         .await;
     for real in 1..=3 {
         let walks = upstream.requests_of("tools/list").len();
         upstream.notify_list_changed();
         upstream
-            .until("weir looked", |mockup| {
+            .wait_until("weir looked", |mockup| {
                 mockup.requests_of("tools/list").len() > walks
             })
             .await;
-        upstream.set_tools(Tool::numbered(2 + real));
+        upstream.set_tools(MockTool::numbered(2 + real));
         upstream.notify_list_changed();
         // If the first change had been announced, the list would be the old one here, in this round
         // or the next.
@@ -96,10 +96,10 @@ async fn r204_a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told
             let before = client.names().await.len();
             let mut stream = client.changes().await;
             upstream
-                .until("weir listens", |mockup| mockup.listeners() > 0)
+                .wait_until("weir listens", |mockup| mockup.listeners() > 0)
                 .await;
             upstream.stop().await;
-            upstream.set_tools(Tool::numbered(before + 1 + round));
+            upstream.set_tools(MockTool::numbered(before + 1 + round));
             upstream.restart().await;
             stream.changed().await;
             until_it(&format!("{era:?}: what changed meanwhile"), async || {
@@ -114,7 +114,7 @@ async fn r204_a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d10_idle_streams_are_all_held_and_all_hear_of_a_change() {
     const STREAMS: usize = 150;
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(json!({
         "upstreams": { "one": { "url": upstream.url() } },
         "limits": { "streams_per_principal": 2 * STREAMS, "sessions_per_principal": 2 * STREAMS },
@@ -133,9 +133,9 @@ async fn d10_idle_streams_are_all_held_and_all_hear_of_a_change() {
         open(&weir)
     );
     upstream
-        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
         .await;
-    upstream.set_tools(Tool::numbered(2));
+    upstream.set_tools(MockTool::numbered(2));
     upstream.notify_list_changed();
     for stream in &mut streams {
         stream.changed().await;
@@ -155,7 +155,7 @@ async fn d10_idle_streams_are_all_held_and_all_hear_of_a_change() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r163_a_server_that_tells_nothing_is_asked() {
     for builder in [
-        Mockup::modern().without_list_changed(),
+        MockServer::modern().without_list_changed(),
         mockup(Revision::NEWEST_LEGACY).without_list_changed(),
         mockup(Revision::NEWEST_LEGACY).without_get_stream(),
     ] {
@@ -164,7 +164,7 @@ async fn r163_a_server_that_tells_nothing_is_asked() {
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
         assert_eq!(client.names().await.len(), 1);
         let mut stream = client.changes().await;
-        upstream.set_tools(Tool::numbered(3));
+        upstream.set_tools(MockTool::numbered(3));
         stream.changed().await;
         assert_eq!(client.names().await.len(), 3);
     }
@@ -172,13 +172,13 @@ async fn r163_a_server_that_tells_nothing_is_asked() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g02_a_reload_is_a_change_and_a_call_in_flight_ends_well() {
-    let gate = weir_testkit::mockup::Gate::new();
-    let gated = weir_testkit::Behaviour::gated_after_progress(&gate);
+    let gate = weir_testkit::mock_server::CallGate::new();
+    let gated = weir_testkit::MockBehaviour::gated_after_progress(&gate);
     let old = mockup(Revision::NEWEST_LEGACY)
         .tool("slow", gated)
         .start()
         .await;
-    let kept = Mockup::modern().tools(1).start().await;
+    let kept = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("old", &old), ("kept", &kept)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let legacy = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
@@ -213,7 +213,7 @@ async fn g02_a_reload_is_a_change_and_a_call_in_flight_ends_well() {
         r#"{"n":1}"#,
         "the call ended as if nothing was"
     );
-    old.until("weir left the server", |mockup| {
+    old.wait_until("weir left the server", |mockup| {
         mockup.sessions() == 0 || mockup.listeners() == 0
     })
     .await;
@@ -231,7 +231,7 @@ async fn g02_a_reload_is_a_change_and_a_call_in_flight_ends_well() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
     assert_eq!(client.names().await.len(), 1);
@@ -240,7 +240,7 @@ async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
     // The newer one replaces the older, which ends without a message.
     assert_eq!(older.rest().await, Vec::<serde_json::Value>::new());
     upstream
-        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
         .await;
     // R089: answers do not come there.
     assert!(
@@ -250,17 +250,17 @@ async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
             .result()
             .is_object()
     );
-    upstream.set_tools(Tool::numbered(2));
+    upstream.set_tools(MockTool::numbered(2));
     upstream.notify_list_changed();
     newer.changed().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on_the_next_one() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in [Revision::V2025_03_26, Revision::NEWEST_LEGACY] {
-        upstream.set_tools(Tool::numbered(1));
+        upstream.set_tools(MockTool::numbered(1));
         upstream.notify_list_changed();
         let client = Checked::open(&weir.url("/mcp"), revision).await;
         let listed = |count| {
@@ -277,13 +277,13 @@ async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on
         let before = told();
         let mut stream = client.changes().await;
         upstream
-            .until("weir listens", |mockup| mockup.listeners() > 0)
+            .wait_until("weir listens", |mockup| mockup.listeners() > 0)
             .await;
-        upstream.set_tools(Tool::numbered(2));
+        upstream.set_tools(MockTool::numbered(2));
         upstream.notify_list_changed();
         stream.changed().await;
         drop(stream);
-        upstream.set_tools(Tool::numbered(3));
+        upstream.set_tools(MockTool::numbered(3));
         upstream.notify_list_changed();
         listed(3).await;
         // The event id is unknown, so a stream of its own answers.
@@ -294,7 +294,7 @@ async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on
         stream.changed().await;
         drop(stream);
         let mut stream = client.changes().await;
-        upstream.set_tools(Tool::numbered(4));
+        upstream.set_tools(MockTool::numbered(4));
         upstream.notify_list_changed();
         stream.changed().await;
         listed(4).await;
@@ -308,7 +308,7 @@ async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r194_r195_r196_r197_r198_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert_eq!(client.names().await.len(), 1);
@@ -336,10 +336,10 @@ async fn r194_r195_r196_r197_r198_r200_listens_are_independent_and_tell_only_wha
     let gone = client.changes().await;
     drop(gone);
     upstream
-        .until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
         .await;
     for count in 2..4 {
-        upstream.set_tools(Tool::numbered(count));
+        upstream.set_tools(MockTool::numbered(count));
         upstream.notify_list_changed();
         for stream in &mut streams {
             stream.changed().await;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Step, Tool};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{BOTH, weir_over};
@@ -32,28 +32,28 @@ fn counted(weir: &Weir, revision: Revision, method: &str, outcome: &str) -> f64 
     )
 }
 
-async fn upstream() -> Mockup {
+async fn upstream() -> MockServer {
     let strict = json!({ "type": "object", "required": ["n"] });
-    Mockup::modern()
-        .tool("fine", Behaviour::echo())
-        .tool("told", Behaviour::progress(2))
-        .tool("fails", Behaviour::result(failed("the disk is full")))
+    MockServer::modern()
+        .tool("fine", MockBehaviour::echo())
+        .tool("told", MockBehaviour::progress(2))
+        .tool("fails", MockBehaviour::result(failed("the disk is full")))
         .tool(
             "fails_late",
-            Behaviour::steps([
-                Step::Progress(1, 2),
-                Step::Result(failed("the disk is full")),
+            MockBehaviour::steps([
+                AnswerStep::Progress(1, 2),
+                AnswerStep::Result(failed("the disk is full")),
             ]),
         )
         .tool(
             "fails_long",
-            Behaviour::result(failed(&"full ".repeat(200_000))),
+            MockBehaviour::result(failed(&"full ".repeat(200_000))),
         )
-        .tool("long", Behaviour::huge(1_000_000))
-        .tool("error", Behaviour::error(4242, "sold out", json!({})))
-        .tool("garbage", Behaviour::bad_json())
-        .tool("stuck", Behaviour::hang_after_progress())
-        .with(Tool::new("strict").with("inputSchema", strict))
+        .tool("long", MockBehaviour::huge(1_000_000))
+        .tool("error", MockBehaviour::error(4242, "sold out", json!({})))
+        .tool("garbage", MockBehaviour::bad_json())
+        .tool("stuck", MockBehaviour::hang_after_progress())
+        .with(MockTool::new("strict").with("inputSchema", strict))
         .start()
         .await
 }

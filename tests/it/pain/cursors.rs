@@ -1,14 +1,14 @@
 //! Cursors of lists: changed ones, and ones of another client's list, must be refused.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Answer, Mockup};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::Revision;
 
 use super::BOTH;
 use crate::harness::{Checked, Weir, until_it};
 
-async fn page(client: &Checked, cursor: &str) -> Answer {
+async fn page(client: &Checked, cursor: &str) -> ClientAnswer {
     client.ask("tools/list", json!({ "cursor": cursor })).await
 }
 
@@ -20,7 +20,7 @@ async fn first_cursor(client: &Checked) -> String {
         .to_owned()
 }
 
-fn refused(answer: &Answer, why: &str) {
+fn refused(answer: &ClientAnswer, why: &str) {
     assert_eq!(
         (answer.status.as_u16(), answer.code()),
         (200, -32602),
@@ -31,11 +31,11 @@ fn refused(answer: &Answer, why: &str) {
 
 /// Starts two endpoints with small pages over a server with a list that depends on the capabilities
 /// of a client.
-async fn two_endpoints() -> (Mockup, Weir) {
-    let tools = Tool::numbered(9)
+async fn two_endpoints() -> (MockServer, Weir) {
+    let tools = MockTool::numbered(9)
         .into_iter()
-        .chain([Tool::new("for_asking").needing("elicitation")]);
-    let upstream = Mockup::modern().start().await;
+        .chain([MockTool::new("for_asking").needing("elicitation")]);
+    let upstream = MockServer::modern().start().await;
     upstream.set_tools(tools);
     let weir = Weir::with(json!({
         "upstreams": { "one": { "url": upstream.url() } },
@@ -128,7 +128,7 @@ async fn r147_b16_a_cursor_of_another_endpoint_or_another_kind_of_client_is_refu
 async fn b17_a_list_that_changes_between_two_pages_stays_whole() {
     let (upstream, weir) = two_endpoints().await;
     for revision in BOTH {
-        upstream.set_tools(Tool::numbered(9));
+        upstream.set_tools(MockTool::numbered(9));
         upstream.notify_list_changed();
         let client = Checked::open(&weir.url("/a"), revision).await;
         until_it("nine tools", async || {
@@ -138,7 +138,7 @@ async fn b17_a_list_that_changes_between_two_pages_stays_whole() {
         let first = client.ask("tools/list", json!({})).await;
         let cursor = first.result()["nextCursor"].as_str().unwrap().to_owned();
         let mut stream = client.changes().await;
-        upstream.set_tools(Tool::numbered(30).split_off(20));
+        upstream.set_tools(MockTool::numbered(30).split_off(20));
         upstream.notify_list_changed();
         stream.changed().await;
         // The old list, to its end: no duplicates, no gaps, no items of the new one.

@@ -2,7 +2,7 @@
 //! change another's.
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{mockup, weir_over};
@@ -11,11 +11,11 @@ use crate::harness::{Checked, Weir, until_it};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r062_clients_of_every_revision_at_once_on_one_endpoint() {
     let old = mockup(Revision::V2024_11_05)
-        .tool("echo", Behaviour::progress(1))
+        .tool("echo", MockBehaviour::progress(1))
         .start()
         .await;
-    let new = Mockup::modern()
-        .tool("echo", Behaviour::progress(1))
+    let new = MockServer::modern()
+        .tool("echo", MockBehaviour::progress(1))
         .start()
         .await;
     let weir = weir_over(&[("old", &old), ("new", &new)]);
@@ -54,7 +54,7 @@ async fn r062_clients_of_every_revision_at_once_on_one_endpoint() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r007_r063_a_modern_request_with_a_session_header_is_modern() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let legacy = Checked::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
     let session = legacy.raw().session().unwrap().to_owned();
@@ -79,7 +79,7 @@ async fn r007_r063_a_modern_request_with_a_session_header_is_modern() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r060_r061_an_unknown_version_gets_a_counter_offer() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for asked in ["1.0.0", "2026-07-28", "2099-01-01", "", "latest"] {
         let raw = weir_testkit::RawClient::new(&weir.url("/mcp"));
@@ -109,7 +109,7 @@ async fn r060_r061_an_unknown_version_gets_a_counter_offer() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r051_r056_discover_and_initialize_advertise_what_works_and_never_fail() {
-    let mut down = Mockup::modern().tools(1).start().await;
+    let mut down = MockServer::modern().tools(1).start().await;
     down.stop().await;
     let up = mockup(Revision::V2025_06_18).tools(1).start().await;
     for upstreams in [
@@ -169,7 +169,7 @@ async fn r051_r056_discover_and_initialize_advertise_what_works_and_never_fail()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r029_r033_methods_of_the_other_era_are_refused_and_notifications_are_accepted() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let modern = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     for method in [
@@ -219,8 +219,8 @@ async fn r029_r033_methods_of_the_other_era_are_refused_and_notifications_are_ac
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r068_r069_a_server_that_changes_its_era_is_found_out_again() {
     let legacy = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
-    let modern = Mockup::modern().tools(1).start().await;
-    let proxy = weir_testkit::Faultd::start(legacy.address()).await;
+    let modern = MockServer::modern().tools(1).start().await;
+    let proxy = weir_testkit::FaultProxy::start(legacy.address()).await;
     let weir = Weir::over(json!({ "one": { "url": proxy.url("/mcp") } }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert!(
@@ -249,23 +249,26 @@ async fn r068_e17_the_probe_is_judged_by_what_it_says() {
     let refusals = [
         (
             "an error",
-            Behaviour::error(-32601, "no such method", Value::Null),
+            MockBehaviour::error(-32601, "no such method", Value::Null),
         ),
         (
             "a bad request",
-            Behaviour::status(400, "text/plain", "Bad Request"),
+            MockBehaviour::status(400, "text/plain", "Bad Request"),
         ),
         (
             "not found",
-            Behaviour::status(404, "text/html", "<html></html>"),
+            MockBehaviour::status(404, "text/html", "<html></html>"),
         ),
-        ("not allowed", Behaviour::status(405, "text/plain", "")),
-        ("bad params", Behaviour::error(-32602, "no", Value::Null)),
+        ("not allowed", MockBehaviour::status(405, "text/plain", "")),
+        (
+            "bad params",
+            MockBehaviour::error(-32602, "no", Value::Null),
+        ),
     ];
     for (name, refusal) in refusals {
         let upstream = mockup(Revision::V2025_06_18)
             .tools(1)
-            .on("server/discover", refusal)
+            .with_rule("server/discover", refusal)
             .start()
             .await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -281,12 +284,12 @@ async fn r068_e17_the_probe_is_judged_by_what_it_says() {
         );
     }
     // R070, E17: a modern error comes from a modern server, with any status: never `initialize`.
-    let picky = Mockup::modern().tools(1).start().await;
+    let picky = MockServer::modern().tools(1).start().await;
     let supported = json!({ "supported": ["2026-07-28"], "requested": "2026-07-28" });
-    picky.on(
+    picky.add_rule(
         "server/discover",
         1,
-        Behaviour::error(-32022, "not that", supported).with_status(400),
+        MockBehaviour::error(-32022, "not that", supported).with_status(400),
     );
     let weir = weir_over(&[("one", &picky)]);
     for (revision, looks) in [
@@ -319,11 +322,11 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
     let ask = json!({ "k": { "method": "elicitation/create", "params": {
         "mode": "form", "message": "sure?", "requestedSchema": { "type": "object", "properties": {} },
     } } });
-    let tool = weir_testkit::mockup::Tool::new("ask").does_in_turn([
-        Behaviour::input_required(ask.clone(), Some("secret state")),
-        Behaviour::text("done"),
+    let tool = weir_testkit::mock_server::MockTool::new("ask").does_in_turn([
+        MockBehaviour::input_required(ask.clone(), Some("secret state")),
+        MockBehaviour::text("done"),
     ]);
-    let upstream = Mockup::modern().with(tool).start().await;
+    let upstream = MockServer::modern().with(tool).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let able = json!({ "elicitation": { "form": {} } });
     let client = Checked::with_capabilities(&weir.url("/mcp"), Revision::MODERN, able).await;
@@ -389,9 +392,8 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
     assert_ne!(seen[1].message["id"], seen[0].message["id"], "R171");
     // R168: a client without the capability is not asked.
     let unable = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-    upstream.set_tools([
-        weir_testkit::mockup::Tool::new("ask").does(Behaviour::input_required(ask, None))
-    ]);
+    upstream.set_tools([weir_testkit::mock_server::MockTool::new("ask")
+        .does(MockBehaviour::input_required(ask, None))]);
     let refused = unable.call("one__ask", json!({})).await;
     assert_ne!(
         refused.last()["result"]["resultType"],
@@ -403,7 +405,7 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r058_r080_who_a_client_says_it_is_and_what_nobody_knows_change_nothing() {
-    let upstream = Mockup::modern().tools(2).start().await;
+    let upstream = MockServer::modern().tools(2).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let plain = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let expected = plain.ask("tools/list", json!({})).await.result().clone();

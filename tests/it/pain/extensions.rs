@@ -2,7 +2,7 @@
 //! endpoint.
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::{Revision, meta};
 
 use super::weir_over;
@@ -22,9 +22,9 @@ fn describes_itself() -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r144_an_extension_passes_by_its_identifier_with_its_methods() {
-    let upstream = Mockup::modern()
-        .on("server/discover", Behaviour::result(describes_itself()))
-        .on("com.example/give", Behaviour::echo())
+    let upstream = MockServer::modern()
+        .with_rule("server/discover", MockBehaviour::result(describes_itself()))
+        .with_rule("com.example/give", MockBehaviour::echo())
         .tools(1)
         .start()
         .await;

@@ -2,15 +2,15 @@
 //! answers.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Gate, Recorded, Step};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, CallGate, RecordedRequest};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{mockup, weir_over};
 use crate::harness::Checked;
 
 /// Returns a request of the server's own as text; `id` is JSON.
-fn asks(id: &str, method: &str) -> Step {
+fn asks(id: &str, method: &str) -> AnswerStep {
     let params = match method {
         "roots/list" => json!({}),
         "sampling/createMessage" => json!({ "messages": [], "maxTokens": 1 }),
@@ -18,14 +18,14 @@ fn asks(id: &str, method: &str) -> Step {
             json!({ "message": "your password?", "requestedSchema": { "type": "object", "properties": {} } })
         }
     };
-    Step::Send(format!(
+    AnswerStep::Send(format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#
     ))
 }
 
 /// Returns the answers that weir posted to the server in one of its sessions, as (id, true for a
 /// result).
-fn answered_in(requests: &[Recorded], session: Option<&str>) -> Vec<(Value, bool)> {
+fn answered_in(requests: &[RecordedRequest], session: Option<&str>) -> Vec<(Value, bool)> {
     let answers = requests
         .iter()
         .filter(|sent| sent.message.get("method").is_none() && sent.session() == session);
@@ -43,18 +43,18 @@ fn answered_in(requests: &[Recorded], session: Option<&str>) -> Vec<(Value, bool
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b22_r193_a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answered_by_nobody_else()
  {
-    let gate = Gate::new();
+    let gate = CallGate::new();
     // The id of the call itself, one that is the same in every session, and one that names another
     // call's.
     let steps = [
         asks(r#""$id""#, "elicitation/create"),
         asks("-7", "sampling/createMessage"),
         asks("\"same\"", "roots/list"),
-        Step::Gate(gate.clone()),
-        Step::Echo,
+        AnswerStep::Gate(gate.clone()),
+        AnswerStep::Echo,
     ];
     let upstream = mockup(Revision::V2025_11_25)
-        .tool("forger", Behaviour::steps(steps).as_events())
+        .tool("forger", MockBehaviour::steps(steps).as_events())
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);
@@ -121,10 +121,11 @@ async fn b22_r193_a_servers_request_with_a_forged_id_is_asked_of_its_own_client_
             assert_eq!(client.raw().respond(id, answer).await.unwrap().status, 202);
         }
     }
-    let in_session =
-        |upstream: &Mockup, call: &Recorded| answered_in(&upstream.requests(), call.session());
+    let in_session = |upstream: &MockServer, call: &RecordedRequest| {
+        answered_in(&upstream.requests(), call.session())
+    };
     upstream
-        .until("all are answered", |up| {
+        .wait_until("all are answered", |up| {
             made.iter().all(|call| in_session(up, call).len() == 3)
         })
         .await;

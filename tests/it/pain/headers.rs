@@ -1,7 +1,7 @@
 //! Headers, types and encodings around a client's message must not reach a server.
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Mockup, RawClient};
+use weir_testkit::{ClientAnswer, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, mockup, weir_over};
@@ -92,10 +92,10 @@ async fn r001_r003_a17_a18_strange_hosts_and_origins_are_refused_before_anything
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r009_r017_r054_r055_b09_b10_headers_and_body_must_agree() {
-    let upstream = Mockup::modern().tools(2).start().await;
+    let upstream = MockServer::modern().tools(2).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = RawClient::new(&weir.url("/mcp")).modern();
-    let send = async |spoil: &dyn Fn(&mut http::HeaderMap, &mut Value)| -> Answer {
+    let send = async |spoil: &dyn Fn(&mut http::HeaderMap, &mut Value)| -> ClientAnswer {
         let params = json!({ "name": "one__tool_0000", "arguments": {} });
         let (mut headers, mut message) = client.envelope("tools/call", params);
         spoil(&mut headers, &mut message);
@@ -207,7 +207,7 @@ async fn r009_r017_r054_r055_b09_b10_headers_and_body_must_agree() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a05_a06_a21_r047_bodies_and_types_that_are_not_served() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let url = weir.url("/mcp");
     let raw = RawClient::new(&url);

@@ -2,7 +2,7 @@
 //! (CVE-2026-25536).
 
 use serde_json::{Value, json};
-use weir_testkit::Behaviour;
+use weir_testkit::MockBehaviour;
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, mockup, weir_over};
@@ -14,7 +14,10 @@ const CLIENTS: usize = 100;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b07_the_same_ids_from_many_clients_are_answered_to_the_right_one() {
     for (era, builder) in both_eras() {
-        let upstream = builder.tool("echo", Behaviour::progress(2)).start().await;
+        let upstream = builder
+            .tool("echo", MockBehaviour::progress(2))
+            .start()
+            .await;
         let weir = Weir::with(json!({
             "upstreams": { "one": { "url": upstream.url() } },
             "limits": { "sessions_per_principal": 1000, "progress_interval": "0ms" },
@@ -56,7 +59,7 @@ async fn b07_two_calls_in_flight_with_one_id_in_one_session_are_both_answered() 
         let upstream = builder
             .tool(
                 "echo",
-                Behaviour::slow(std::time::Duration::from_millis(100)),
+                MockBehaviour::slow(std::time::Duration::from_millis(100)),
             )
             .start()
             .await;

@@ -1,7 +1,7 @@
 //! Large results: they stream through at any size, for fast and for slow clients.
 
 use serde_json::{Value, json};
-use weir_testkit::Behaviour;
+use weir_testkit::MockBehaviour;
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, own_error, weir_over};
@@ -31,8 +31,8 @@ async fn drain(mut call: Stream) -> (usize, Vec<u8>) {
 async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
     for (era, builder) in both_eras() {
         let upstream = builder
-            .tool("json", Behaviour::huge(HUGE))
-            .tool("sse", Behaviour::huge(HUGE).as_events())
+            .tool("json", MockBehaviour::huge(HUGE))
+            .tool("sse", MockBehaviour::huge(HUGE).as_events())
             .tools(1)
             .start()
             .await;
@@ -77,8 +77,8 @@ async fn e07_large_results_are_still_whole_json() {
     for (_, builder) in both_eras() {
         let size = 3 << 20;
         let upstream = builder
-            .tool("json", Behaviour::huge(size))
-            .tool("sse", Behaviour::huge(size).as_events())
+            .tool("json", MockBehaviour::huge(size))
+            .tool("sse", MockBehaviour::huge(size).as_events())
             .start()
             .await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -95,8 +95,8 @@ async fn e07_large_results_are_still_whole_json() {
 async fn d09_a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
     for (_, builder) in both_eras() {
         let upstream = builder
-            .tool("json", Behaviour::huge(HUGE))
-            .tool("sse", Behaviour::huge(HUGE).as_events())
+            .tool("json", MockBehaviour::huge(HUGE))
+            .tool("sse", MockBehaviour::huge(HUGE).as_events())
             .tools(1)
             .start()
             .await;
@@ -128,7 +128,7 @@ async fn d09_a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
         assert!(filler >= HUGE);
         drop(sse);
         upstream
-            .until("the other one was given up", |mockup| {
+            .wait_until("the other one was given up", |mockup| {
                 mockup.counts("sse").abandoned == 1
             })
             .await;
@@ -139,8 +139,8 @@ async fn d09_a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
 async fn e07_a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
     for (era, builder) in both_eras() {
         let upstream = builder
-            .tool("json", Behaviour::huge(8 << 20))
-            .tool("sse", Behaviour::huge(8 << 20).as_events())
+            .tool("json", MockBehaviour::huge(8 << 20))
+            .tool("sse", MockBehaviour::huge(8 << 20).as_events())
             .start()
             .await;
         let weir = Weir::over(
@@ -175,7 +175,7 @@ async fn e07_a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
 async fn r134_uris_in_results_too_large_to_be_held_are_renamed_as_they_pass() {
     let link = json!({ "type": "resource_link", "uri": "memo:1", "name": "memo" });
     let content = json!([{ "type": "text", "text": "x".repeat(300_000) }, link]);
-    let big = Behaviour::result(json!({ "content": content }));
+    let big = MockBehaviour::result(json!({ "content": content }));
     for (_, builder) in both_eras() {
         let upstream = builder.tool("big", big.clone()).start().await;
         let weir = weir_over(&[("one", &upstream)]);

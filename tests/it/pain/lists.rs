@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Cursors, Tool};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{CursorBehaviour, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, missing, mockup, weir_over};
@@ -71,7 +71,7 @@ async fn r146_an_empty_cursor_is_a_cursor() {
         let mockup = builder
             .tools(5)
             .page_size(2)
-            .cursors(Cursors::Empty)
+            .cursors(CursorBehaviour::Empty)
             .start()
             .await;
         let weir = weir_over(&[("one", &mockup)]);
@@ -98,16 +98,16 @@ async fn r146_an_empty_cursor_is_a_cursor() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b18_r150_endless_lists_are_cut_and_said_to_be() {
-    let good = Mockup::modern().tools(3).start().await;
-    let endless = Mockup::modern()
+    let good = MockServer::modern().tools(3).start().await;
+    let endless = MockServer::modern()
         .page_size(10)
-        .cursors(Cursors::Endless)
+        .cursors(CursorBehaviour::Endless)
         .start()
         .await;
     let same = mockup(Revision::NEWEST_LEGACY)
         .tools(4)
         .page_size(10)
-        .cursors(Cursors::Same)
+        .cursors(CursorBehaviour::Same)
         .start()
         .await;
     let weir = Weir::over(json!({
@@ -154,7 +154,7 @@ async fn own_text(client: &Checked, tool: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r120_b23_schemas_that_explode_or_point_elsewhere_are_listed_and_cost_nothing() {
-    let canary = Mockup::modern().start().await;
+    let canary = MockServer::modern().start().await;
     let mut doubling = json!({ "leaf": { "type": "string" } });
     for n in 0..40 {
         let next = if n == 39 {
@@ -167,10 +167,10 @@ async fn r120_b23_schemas_that_explode_or_point_elsewhere_are_listed_and_cost_no
     let bomb = json!({ "type": "object", "$defs": doubling, "properties": { "s": { "$ref": "#/$defs/d0" } } });
     let elsewhere = json!({ "type": "object", "properties": { "s": { "$ref": canary.url() } } });
     let draft4 = json!({ "$schema": "http://json-schema.org/draft-04/schema#", "type": "object", "properties": {} });
-    let upstream = Mockup::modern()
-        .with(Tool::new("bomb").with("inputSchema", bomb))
-        .with(Tool::new("elsewhere").with("inputSchema", elsewhere))
-        .with(Tool::new("old").with("inputSchema", draft4))
+    let upstream = MockServer::modern()
+        .with(MockTool::new("bomb").with("inputSchema", bomb))
+        .with(MockTool::new("elsewhere").with("inputSchema", elsewhere))
+        .with(MockTool::new("old").with("inputSchema", draft4))
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);
@@ -197,7 +197,7 @@ async fn r120_b23_schemas_that_explode_or_point_elsewhere_are_listed_and_cost_no
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e16_when_all_are_down_the_list_is_empty_says_so_and_recovers() {
-    let mut only = Mockup::modern().tools(2).start().await;
+    let mut only = MockServer::modern().tools(2).start().await;
     only.stop().await;
     let weir = weir_over(&[("only", &only)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -214,7 +214,7 @@ async fn e16_when_all_are_down_the_list_is_empty_says_so_and_recovers() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r165_a_server_that_went_away_stays_listed_for_a_while_and_its_calls_say_why() {
-    let mut flaky = Mockup::modern().tools(2).start().await;
+    let mut flaky = MockServer::modern().tools(2).start().await;
     let weir = weir_over(&[("flaky", &flaky)]);
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert_eq!(client.names().await.len(), 2);
@@ -239,10 +239,10 @@ async fn r165_a_server_that_went_away_stays_listed_for_a_while_and_its_calls_say
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r116_r128_a_list_with_a_broken_item_keeps_the_others() {
     // One tool over the size limit: a megabyte of description.
-    let huge = Tool::new("huge").with("description", json!("x".repeat(1 << 20)));
-    let upstream = Mockup::modern()
+    let huge = MockTool::new("huge").with("description", json!("x".repeat(1 << 20)));
+    let upstream = MockServer::modern()
         .with(huge)
-        .tool("fine", Behaviour::echo())
+        .tool("fine", MockBehaviour::echo())
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);

@@ -2,8 +2,8 @@
 //! leaves no resources behind.
 
 use serde_json::json;
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Behaviour, Direction, Faultd, Mockup, Toxic};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ProxyDirection, Toxic};
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, mockup, own_error, weir_over};
@@ -33,8 +33,8 @@ async fn nothing_is_left(weir: &Weir) {
 async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
     for (era, builder) in both_eras() {
         let upstream = builder
-            .tool("silent", Behaviour::hang())
-            .tool("talking", Behaviour::hang_after_progress())
+            .tool("silent", MockBehaviour::hang())
+            .tool("talking", MockBehaviour::hang_after_progress())
             .tools(1)
             .start()
             .await;
@@ -48,7 +48,7 @@ async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
                     async move { calling.start_call("one__silent", json!({}), None).await },
                 );
             upstream
-                .until("it runs", |mockup| mockup.executions("silent") == round)
+                .wait_until("it runs", |mockup| mockup.executions("silent") == round)
                 .await;
             waiting.abort();
             let mut call = client
@@ -57,10 +57,11 @@ async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
             call.next().await.unwrap();
             drop(call);
             for tool in ["silent", "talking"] {
-                let told =
-                    |mockup: &Mockup| mockup.counts(tool).abandoned + mockup.counts(tool).cancelled;
+                let told = |mockup: &MockServer| {
+                    mockup.counts(tool).abandoned + mockup.counts(tool).cancelled
+                };
                 upstream
-                    .until(&format!("{era:?} {tool} was given up"), |mockup| {
+                    .wait_until(&format!("{era:?} {tool} was given up"), |mockup| {
                         told(mockup) == round
                     })
                     .await;
@@ -87,10 +88,10 @@ async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_nothing() {
     for (era, builder) in both_eras() {
-        let gate = Gate::new();
+        let gate = CallGate::new();
         let upstream = builder
-            .tool("silent", Behaviour::gated(&gate))
-            .tool("talking", Behaviour::gated_after_progress(&gate))
+            .tool("silent", MockBehaviour::gated(&gate))
+            .tool("talking", MockBehaviour::gated_after_progress(&gate))
             .tools(1)
             .start()
             .await;
@@ -103,7 +104,7 @@ async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_no
                     async move { calling.start_call("one__silent", json!({}), None).await },
                 );
             upstream
-                .until("it runs", |mockup| mockup.executions("silent") == round)
+                .wait_until("it runs", |mockup| mockup.executions("silent") == round)
                 .await;
             waiting.abort();
             let mut call = client
@@ -122,7 +123,7 @@ async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_no
             gate.admit(2);
             for tool in ["silent", "talking"] {
                 upstream
-                    .until(&format!("{era:?} {tool} is done"), |mockup| {
+                    .wait_until(&format!("{era:?} {tool} is done"), |mockup| {
                         mockup.counts(tool).completed == round
                     })
                     .await;
@@ -142,7 +143,7 @@ async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_no
 async fn r109_ending_a_session_ends_the_calls_that_run_on_in_it() {
     for (_, builder) in both_eras() {
         let upstream = builder
-            .tool("talking", Behaviour::hang_after_progress())
+            .tool("talking", MockBehaviour::hang_after_progress())
             .start()
             .await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -153,11 +154,11 @@ async fn r109_ending_a_session_ends_the_calls_that_run_on_in_it() {
         call.next().await.unwrap();
         drop(call);
         assert!(client.raw().delete().await.unwrap().status.is_success());
-        let told = |mockup: &Mockup| {
+        let told = |mockup: &MockServer| {
             mockup.counts("talking").abandoned + mockup.counts("talking").cancelled
         };
         upstream
-            .until("the call was given up", |mockup| told(mockup) == 1)
+            .wait_until("the call was given up", |mockup| told(mockup) == 1)
             .await;
         nothing_is_left(&weir).await;
     }
@@ -168,9 +169,9 @@ async fn r109_ending_a_session_ends_the_calls_that_run_on_in_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
     for (era, builder) in both_eras() {
-        let mut tool = weir_testkit::mockup::Tool::new("pay");
+        let mut tool = weir_testkit::mock_server::MockTool::new("pay");
         let last = 600;
-        let resets = (0..=last / 10).map(|n| Behaviour::reset_after(n * 10));
+        let resets = (0..=last / 10).map(|n| MockBehaviour::reset_after(n * 10));
         tool = tool.does_in_turn(resets);
         let upstream = builder.with(tool).tools(1).start().await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -220,7 +221,7 @@ async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
 async fn e05_a_connection_that_died_while_idle_costs_no_call() {
     for (_, builder) in both_eras() {
         let upstream = builder.tools(1).start().await;
-        let proxy = Faultd::start(upstream.address()).await;
+        let proxy = FaultProxy::start(upstream.address()).await;
         let weir = Weir::over(json!({ "one": { "url": proxy.url("/mcp") } }));
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
         for n in 0..10 {
@@ -250,12 +251,12 @@ async fn e05_a_connection_that_died_while_idle_costs_no_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r142_a_request_that_never_arrives_whole_runs_nothing() {
     let upstream = mockup(Revision::MODERN).tools(1).start().await;
-    let proxy = Faultd::start(upstream.address()).await;
+    let proxy = FaultProxy::start(upstream.address()).await;
     let weir = Weir::over(json!({ "one": { "url": proxy.url("/mcp") } }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     assert_eq!(client.names().await.len(), 1);
     proxy.reset_all();
-    proxy.add(Direction::Up, Toxic::ResetAfter(200));
+    proxy.add_toxic(ProxyDirection::Up, Toxic::ResetAfter(200));
     let answer = client
         .call("one__tool_0000", json!({ "pad": "x".repeat(4_000) }))
         .await;
@@ -265,7 +266,7 @@ async fn r142_a_request_that_never_arrives_whole_runs_nothing() {
         answer.last()
     );
     assert_eq!(upstream.total_executions(), 0);
-    proxy.clear();
+    proxy.clear_toxics();
     until_it("calls to go through again", async || {
         own_error(&client.call("one__tool_0000", json!({})).await)
             .is_null()
@@ -279,8 +280,8 @@ async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothin
     for (era, builder) in both_eras() {
         let upstream = builder
             .with_library()
-            .tool("safe", Behaviour::echo())
-            .tool("other", Behaviour::echo())
+            .tool("safe", MockBehaviour::echo())
+            .tool("other", MockBehaviour::echo())
             .start()
             .await;
         let weir = Weir::over(json!({
@@ -289,13 +290,13 @@ async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothin
         for revision in BOTH {
             let client = Checked::open(&weir.url("/mcp"), revision).await;
             let before = upstream.requests().len();
-            upstream.on("tools/call", 1, Behaviour::reset_after(30));
+            upstream.add_rule("tools/call", 1, MockBehaviour::reset_after(30));
             assert_eq!(
                 client.call("one__safe", json!({ "n": 1 })).await.text(),
                 r#"{"n":1}"#,
                 "{era:?} {revision}"
             );
-            upstream.on("tools/call", 1, Behaviour::reset_after(30));
+            upstream.add_rule("tools/call", 1, MockBehaviour::reset_after(30));
             assert_eq!(
                 own_error(&client.call("one__other", json!({})).await)["code"],
                 1004,
@@ -312,7 +313,7 @@ async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothin
                     json!({ "ref": { "type": "ref/prompt", "name": "one__greet" }, "argument": { "name": "who", "value": "y" } }),
                 ),
             ] {
-                upstream.on(method, 1, Behaviour::reset_after(30));
+                upstream.add_rule(method, 1, MockBehaviour::reset_after(30));
                 let answer = client.ask(method, params).await;
                 assert!(
                     answer.result().is_object(),
@@ -352,9 +353,9 @@ async fn e06_what_does_no_harm_twice_is_made_again_and_the_client_notices_nothin
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e06_a_lost_line_of_http_sse_is_opened_again_for_what_does_no_harm_twice() {
-    let gate = Gate::new();
+    let gate = CallGate::new();
     let upstream = mockup(Revision::V2025_11_25)
-        .tool("slow", Behaviour::gated(&gate))
+        .tool("slow", MockBehaviour::gated(&gate))
         .start()
         .await;
     let old = weir_over(&[("one", &upstream)]);
@@ -364,17 +365,17 @@ async fn e06_a_lost_line_of_http_sse_is_opened_again_for_what_does_no_harm_twice
         .trim_end_matches('/')
         .parse()
         .unwrap();
-    let proxy = Faultd::start(address).await;
+    let proxy = FaultProxy::start(address).await;
     let far = json!({ "url": proxy.url("/mcp/one/sse"), "protocol": "sse", "tools": { "slow": { "safe_to_repeat": true } } });
     let weir = Weir::over(json!({ "far": far }));
     let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
     let calling = tokio::spawn(async move { client.call("far__slow", json!({ "n": 1 })).await });
     upstream
-        .until("it runs", |mockup| mockup.executions("slow") == 1)
+        .wait_until("it runs", |mockup| mockup.executions("slow") == 1)
         .await;
     proxy.reset_all();
     upstream
-        .until("it runs again", |mockup| mockup.executions("slow") == 2)
+        .wait_until("it runs again", |mockup| mockup.executions("slow") == 2)
         .await;
     gate.open();
     assert_eq!(calling.await.unwrap().text(), r#"{"n":1}"#);

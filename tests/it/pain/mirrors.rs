@@ -1,8 +1,8 @@
 //! Headers that repeat arguments must agree with the arguments.
 
 use serde_json::json;
-use weir_testkit::Answer;
-use weir_testkit::mockup::Tool;
+use weir_testkit::ClientAnswer;
+use weir_testkit::mock_server::MockTool;
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras, weir_over};
@@ -17,13 +17,13 @@ async fn r021_r022_r023_r024_r025_b11_parameter_headers_are_checked_before_a_too
     }});
     for (_, builder) in both_eras() {
         let upstream = builder
-            .with(Tool::new("where").with("inputSchema", schema.clone()))
+            .with(MockTool::new("where").with("inputSchema", schema.clone()))
             .tools(1)
             .start()
             .await;
         let weir = weir_over(&[("one", &upstream)]);
         let client = Checked::open(&weir.url("/mcp"), Revision::MODERN).await;
-        let ask = async |headers: &[(&str, &str)], arguments: serde_json::Value| -> Answer {
+        let ask = async |headers: &[(&str, &str)], arguments: serde_json::Value| -> ClientAnswer {
             let client = headers
                 .iter()
                 .fold(client.clone(), |client, (name, value)| {
@@ -88,9 +88,9 @@ async fn r116_b11_a_tool_with_bad_annotations_is_left_out_or_shown_without_them_
     let tools = bad.into_iter().enumerate().map(|(nth, name)| {
         let schema =
             json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": name } } });
-        Tool::new(&format!("bad-{nth}")).with("inputSchema", schema)
+        MockTool::new(&format!("bad-{nth}")).with("inputSchema", schema)
     });
-    let tools: Vec<Tool> = tools.collect();
+    let tools: Vec<MockTool> = tools.collect();
     for (revision, builder) in both_eras() {
         let upstream = tools
             .iter()
@@ -143,7 +143,7 @@ async fn c28_arguments_names_and_uris_change_no_path_and_inject_no_header() {
     let schema = json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
     for (era, builder) in both_eras() {
         let upstream = builder
-            .with(Tool::new("where").with("inputSchema", schema.clone()))
+            .with(MockTool::new("where").with("inputSchema", schema.clone()))
             .tools(1)
             .start()
             .await;

@@ -32,8 +32,8 @@ mod traces;
 mod visits;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Builder;
-use weir_testkit::{Answer, Mockup};
+use weir_testkit::mock_server::MockServerBuilder;
+use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::{Revision, meta};
 
 use crate::harness::Weir;
@@ -42,21 +42,21 @@ use crate::harness::Weir;
 const BOTH: [Revision; 2] = [Revision::NEWEST_LEGACY, Revision::MODERN];
 
 /// Returns a mock server of each era.
-fn both_eras() -> [(Revision, Builder); 2] {
+fn both_eras() -> [(Revision, MockServerBuilder); 2] {
     BOTH.map(|revision| (revision, mockup(revision)))
 }
 
 /// Returns a mock server of a revision.
-fn mockup(revision: Revision) -> Builder {
+fn mockup(revision: Revision) -> MockServerBuilder {
     if revision.is_modern() {
-        Mockup::modern()
+        MockServer::modern()
     } else {
-        Mockup::legacy(revision)
+        MockServer::legacy(revision)
     }
 }
 
 /// Starts weir in front of these, without any further config.
-fn weir_over(upstreams: &[(&str, &Mockup)]) -> Weir {
+fn weir_over(upstreams: &[(&str, &MockServer)]) -> Weir {
     Weir::over(
         upstreams
             .iter()
@@ -67,7 +67,7 @@ fn weir_over(upstreams: &[(&str, &Mockup)]) -> Weir {
 
 /// Returns weir's own error in a tool's result, in a form for models; null if the result has no
 /// such error.
-fn own_error(answer: &Answer) -> &Value {
+fn own_error(answer: &ClientAnswer) -> &Value {
     let result = answer.result();
     let error = &result["_meta"][meta::WEIR_ERROR];
     if !error.is_null() {
@@ -89,7 +89,7 @@ fn own_error(answer: &Answer) -> &Value {
 }
 
 /// Returns the upstreams whose part of a list is incomplete or stale: id and reason.
-fn missing(list: &Answer) -> Vec<(String, String)> {
+fn missing(list: &ClientAnswer) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let upstreams = list.result()["_meta"][meta::WEIR_UPSTREAMS]
         .as_array()

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use serde_json::json;
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{BOTH, mockup, weir_over};
@@ -34,7 +34,7 @@ async fn r112_a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and
     ];
     for revision in BOTH {
         let upstream = mockup(revision).start().await;
-        upstream.set_tools(natives.map(|name| Tool::new(name).does(Behaviour::text(name))));
+        upstream.set_tools(natives.map(|name| MockTool::new(name).does(MockBehaviour::text(name))));
         let weir = weir_over(&[("one", &upstream)]);
         for client in BOTH {
             let client = Checked::open(&weir.url("/mcp"), client).await;
@@ -67,13 +67,13 @@ async fn r112_a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and
 async fn r111_b15_two_servers_with_the_same_tool_and_the_same_name_are_told_apart_by_the_config() {
     let east = mockup(Revision::NEWEST_LEGACY)
         .named("shop")
-        .tool("buy", Behaviour::text("east"))
+        .tool("buy", MockBehaviour::text("east"))
         .start()
         .await;
-    let west = Mockup::modern()
+    let west = MockServer::modern()
         .named("shop")
-        .tool("buy", Behaviour::text("west"))
-        .tool("only", Behaviour::echo())
+        .tool("buy", MockBehaviour::text("west"))
+        .tool("only", MockBehaviour::echo())
         .start()
         .await;
     let weir = weir_over(&[("east", &east), ("west", &west)]);
@@ -102,13 +102,13 @@ async fn r111_b15_two_servers_with_the_same_tool_and_the_same_name_are_told_apar
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r111_without_a_prefix_the_first_in_the_config_keeps_the_bare_name() {
-    let east = Mockup::modern()
-        .tool("buy", Behaviour::text("east"))
+    let east = MockServer::modern()
+        .tool("buy", MockBehaviour::text("east"))
         .start()
         .await;
-    let west = Mockup::modern()
-        .tool("buy", Behaviour::text("west"))
-        .tool("only", Behaviour::echo())
+    let west = MockServer::modern()
+        .tool("buy", MockBehaviour::text("west"))
+        .tool("only", MockBehaviour::echo())
         .start()
         .await;
     let weir = Weir::with(json!({

@@ -2,8 +2,8 @@
 //! is lost.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Builder;
-use weir_testkit::{Answer, Behaviour, Mockup};
+use weir_testkit::mock_server::MockServerBuilder;
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Weir, soon};
@@ -15,11 +15,11 @@ fn form() -> Value {
     json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": { "name": { "type": "string" } } } })
 }
 
-async fn server(builder: Builder, asks: Behaviour) -> Mockup {
+async fn server(builder: MockServerBuilder, asks: MockBehaviour) -> MockServer {
     builder.tool("ask", asks).start().await
 }
 
-fn config(server: &Mockup) -> Value {
+fn config(server: &MockServer) -> Value {
     json!({ "upstreams": { "shop": { "url": server.url() } }, "keys": [{ "id": 1, "secret": KEY }] })
 }
 
@@ -33,7 +33,7 @@ async fn client(weir: &Weir) -> Checked {
 }
 
 /// Returns the params of the retry, with an answer.
-fn again(asked: &Answer) -> Value {
+fn again(asked: &ClientAnswer) -> Value {
     let result = asked.result();
     assert_eq!(result["resultType"], "input_required", "{}", asked.last());
     let key = result["inputRequests"]
@@ -50,15 +50,15 @@ fn again(asked: &Answer) -> Value {
 async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reaches_its_own_goes_on()
 {
     let server = server(
-        Mockup::legacy(Revision::NEWEST_LEGACY),
-        Behaviour::ask("elicitation/create", form()),
+        MockServer::legacy(Revision::NEWEST_LEGACY),
+        MockBehaviour::ask("elicitation/create", form()),
     )
     .await;
     let (owner, other) = (Weir::with(config(&server)), Weir::with(config(&server)));
     let (here, there) = (client(&owner).await, client(&other).await);
     let asked = here.call("shop__ask", json!({})).await;
     let retry = again(&asked);
-    let lost = |answer: &Answer| {
+    let lost = |answer: &ClientAnswer| {
         let error = answer.result()["_meta"]["dev.weir/error"].clone();
         assert_eq!(
             (&answer.result()["isError"], &error["reason"]),
@@ -79,10 +79,10 @@ async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reach
     let asked = here.call("shop__ask", json!({})).await;
     owner.process.signal("KILL");
     let given_up =
-        |server: &Mockup| server.counts("ask").cancelled + server.counts("ask").abandoned == 1;
+        |server: &MockServer| server.counts("ask").cancelled + server.counts("ask").abandoned == 1;
     soon(
         "the call's end",
-        server.until("the call was given up", given_up),
+        server.wait_until("the call was given up", given_up),
     )
     .await;
     lost(&there.ask("tools/call", again(&asked)).await);
@@ -92,11 +92,11 @@ async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reach
 /// A modern server's own state leads on from any node: no call is parked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r184_rounds_of_modern_servers_go_on_at_any_node() {
-    let asks = Behaviour::input_required(
+    let asks = MockBehaviour::input_required(
         json!({ "q": { "method": "elicitation/create", "params": form() } }),
         Some("s"),
     );
-    let server = server(Mockup::modern(), asks).await;
+    let server = server(MockServer::modern(), asks).await;
     let (one, other) = (Weir::with(config(&server)), Weir::with(config(&server)));
     let asked = client(&one).await.call("shop__ask", json!({})).await;
     drop(one);

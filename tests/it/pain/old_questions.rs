@@ -2,8 +2,8 @@
 //! second weir, which serves them over HTTP+SSE.
 
 use serde_json::{Value, json};
-use weir_testkit::Mockup;
-use weir_testkit::mockup::{Behaviour, Step, Tool};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
 use weir_wire::Revision;
 
 use super::weir_over;
@@ -14,7 +14,7 @@ fn able() -> Value {
 }
 
 /// Starts two weirs: the one that clients use, and the one that is its HTTP+SSE server.
-fn chain(server: &Mockup) -> (Weir, Weir) {
+fn chain(server: &MockServer) -> (Weir, Weir) {
     let old = weir_over(&[("one", server)]);
     let far = json!({ "url": old.url("/mcp/one/sse"), "protocol": "sse" });
     (
@@ -58,7 +58,7 @@ fn questions() -> [(&'static str, Value, Value); 3] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_the_client_itself_or_is_refused()
  {
-    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY)
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)
         .start()
         .await;
@@ -81,7 +81,7 @@ async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_t
             .result()
             .is_object()
     );
-    let newest = |upstream: &Mockup| {
+    let newest = |upstream: &MockServer| {
         upstream
             .requests_of("tools/call")
             .pop()
@@ -92,7 +92,7 @@ async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_t
     };
     let session = newest(&upstream);
     for (method, params, answer) in questions() {
-        let answered = upstream.ask_beside(&session, method, &params);
+        let answered = upstream.request_on_get_stream(&session, method, &params);
         let asked = soon(method, stream.next()).await.unwrap();
         assert_eq!(asked["method"], method);
         if method == "elicitation/create" {
@@ -114,7 +114,7 @@ async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_t
     for (method, params, _) in questions() {
         let refused = async {
             while upstream
-                .ask_beside(&session, method, &params)
+                .request_on_get_stream(&session, method, &params)
                 .await
                 .unwrap()["error"]["code"]
                 != -32602
@@ -134,24 +134,26 @@ async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_t
     for (method, params, _) in questions() {
         let refused = soon(
             "the refusal",
-            upstream.ask_beside(&newest(&upstream), method, &params),
+            upstream.request_on_get_stream(&newest(&upstream), method, &params),
         )
         .await
         .unwrap();
         assert_eq!(refused["error"]["code"], -32602, "{method}: {refused}");
     }
     // The next message for the other client is one for all.
-    upstream.set_tools([Tool::new("new")]);
+    upstream.set_tools([MockTool::new("new")]);
     upstream.notify_list_changed();
     others.changed().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r182_what_a_server_of_http_sse_asks_in_a_call_reaches_clients_of_both_eras() {
-    let asks = |(method, params, _)| Behaviour::steps([Step::Ask { method, params }, Step::Answer]);
-    let builder = Mockup::legacy(Revision::NEWEST_LEGACY);
+    let asks = |(method, params, _)| {
+        MockBehaviour::steps([AnswerStep::Ask { method, params }, AnswerStep::Answer])
+    };
+    let builder = MockServer::legacy(Revision::NEWEST_LEGACY);
     let upstream = questions().into_iter().fold(builder, |server, one| {
-        server.with(Tool::new(tool(one.0)).does(asks(one)))
+        server.with(MockTool::new(tool(one.0)).does(asks(one)))
     });
     let upstream = upstream.start().await;
     let (weir, _old) = chain(&upstream);

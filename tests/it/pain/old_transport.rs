@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Exchange, Mockup, RawClient};
+use weir_testkit::{HttpExchange, MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::{both_eras, weir_over};
@@ -10,7 +10,7 @@ use crate::harness::{Checked, Weir, soon, until};
 
 /// A client with its stream and its path for messages.
 struct Client {
-    stream: Exchange,
+    stream: HttpExchange,
     messages: RawClient,
     path: String,
 }
@@ -113,13 +113,13 @@ impl Client {
 /// client's own list, or it would list again too early and keep the old one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r107_r202_the_stream_of_a_client_that_can_be_asked_follows_its_own_list() {
-    let upstream = Mockup::legacy(Revision::NEWEST_LEGACY)
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);
     let _client = Client::open_with(&weir, "/mcp", json!({ "sampling": {} })).await;
-    let is_asked_as = |upstream: &Mockup| {
+    let is_asked_as = |upstream: &MockServer| {
         let opened = upstream.requests_of("initialize");
         opened.iter().any(|asked| {
             asked.message["params"]["capabilities"]
@@ -130,7 +130,7 @@ async fn r107_r202_the_stream_of_a_client_that_can_be_asked_follows_its_own_list
     // Only the stream needs the list of this kind of client.
     soon(
         "the list of clients that can be asked",
-        upstream.until("it is followed", is_asked_as),
+        upstream.wait_until("it is followed", is_asked_as),
     )
     .await;
 }
@@ -164,7 +164,7 @@ async fn r107_a_client_of_http_sse_has_everything_on_its_one_stream() {
             .ask(5, "resources/subscribe", json!({ "uri": "one+memo:1" }))
             .await;
         assert_eq!(subscribed["result"], json!({}), "{subscribed}");
-        upstream.update("memo:1");
+        upstream.notify_resource_updated("memo:1");
         let updated = client.next().await;
         assert_eq!(
             (updated["method"].as_str(), &updated["params"]["uri"]),
@@ -176,8 +176,8 @@ async fn r107_a_client_of_http_sse_has_everything_on_its_one_stream() {
         // The end of the stream ends the session, and that ends its subscriptions.
         drop(client);
         upstream
-            .until("nobody is told any more", |upstream| {
-                upstream.subscribed().is_empty()
+            .wait_until("nobody is told any more", |upstream| {
+                upstream.subscriptions().is_empty()
             })
             .await;
     }
@@ -188,8 +188,8 @@ async fn r129_a_client_of_http_sse_reads_structured_content_as_text() {
     let result = |text: &str| json!({ "content": [{ "type": "text", "text": text }], "structuredContent": { "n": 1 } });
     for (_, builder) in both_eras() {
         let upstream = builder
-            .tool("small", Behaviour::result(result("words")))
-            .tool("large", Behaviour::result(result(&"x".repeat(200_000))))
+            .tool("small", MockBehaviour::result(result("words")))
+            .tool("large", MockBehaviour::result(result(&"x".repeat(200_000))))
             .start()
             .await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -210,7 +210,7 @@ async fn r129_a_client_of_http_sse_reads_structured_content_as_text() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r107_a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let mut client = Client::open(&weir, "/mcp").await;
     client
@@ -249,7 +249,7 @@ async fn r107_a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r108_nobody_posts_to_what_is_not_its_own_line() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = Client::open(&weir, "/mcp").await;
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
@@ -291,7 +291,7 @@ async fn r108_nobody_posts_to_what_is_not_its_own_line() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r078_a_server_of_http_sse_alone_is_found_or_named_and_serves_clients_of_both_eras() {
-    let upstream = Mockup::modern().tools(3).with_library().start().await;
+    let upstream = MockServer::modern().tools(3).with_library().start().await;
     let old = weir_over(&[("one", &upstream)]);
     let url = old.url("/mcp/one/sse");
     for protocol in ["auto", "sse"] {
@@ -326,7 +326,7 @@ async fn r078_a_server_of_http_sse_alone_is_found_or_named_and_serves_clients_of
                 .await["result"],
             json!({})
         );
-        upstream.update("memo:1");
+        upstream.notify_resource_updated("memo:1");
         assert_eq!(client.next().await["params"]["uri"], "far+memo:1");
     }
 }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Builder, Step};
-use weir_testkit::{Answer, Behaviour};
+use weir_testkit::mock_server::{AnswerStep, MockServerBuilder};
+use weir_testkit::{ClientAnswer, MockBehaviour};
 use weir_wire::{Revision, meta};
 
 use super::{BOTH, both_eras, own_error};
@@ -85,18 +85,18 @@ impl Form {
 
     /// Sends the result in pieces that end in the midst of escapes and characters, with an unknown
     /// member first; as an event with several data lines, behind another event.
-    fn behaviour(self, members: &str) -> Behaviour {
+    fn behaviour(self, members: &str) -> MockBehaviour {
         let filler = "x".repeat(if self.large { LARGE } else { 1 });
         let result = format!("{{\"resultType\":\"complete\",\"filler\":\"{filler}\",\n{members}}}");
         let message = format!("{{\"jsonrpc\":\"2.0\",\"id\":\"$id\",\"result\":{result}}}");
         if self.events {
             let message = message.replace('\n', "\ndata: ");
-            return Behaviour::steps([Step::Progress(1, 2), Step::Send(message)])
+            return MockBehaviour::steps([AnswerStep::Progress(1, 2), AnswerStep::Send(message)])
                 .as_events()
                 .dripping(5003, Duration::ZERO);
         }
         let piece = if message.len() > LARGE / 2 { 4999 } else { 7 };
-        Behaviour::steps([Step::Send(message)])
+        MockBehaviour::steps([AnswerStep::Send(message)])
             .as_json()
             .dripping(piece, Duration::ZERO)
     }
@@ -121,7 +121,7 @@ fn texts(result: &Value) -> Vec<&str> {
         .collect()
 }
 
-fn said(answer: &Answer) -> Option<u64> {
+fn said(answer: &ClientAnswer) -> Option<u64> {
     answer.result()["_meta"]
         .get(meta::WEIR_CLEANED)
         .map(|said| said.as_u64().unwrap())
@@ -305,7 +305,7 @@ async fn the_result_of_a_task_says_what_was_removed_from_it() {
 }
 
 /// Starts an upstream whose results are bounded, with `over` for the treatment of larger ones.
-async fn bounded(builder: Builder, over: &str) -> (weir_testkit::Mockup, Weir) {
+async fn bounded(builder: MockServerBuilder, over: &str) -> (weir_testkit::MockServer, Weir) {
     let structured = json!({ "s": "y".repeat(1500) }).to_string();
     let text = |size: usize| {
         format!(

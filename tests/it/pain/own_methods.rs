@@ -1,7 +1,7 @@
 //! Methods that no revision knows: on an endpoint with one server that server answers them.
 
 use serde_json::{Value, json};
-use weir_testkit::Behaviour;
+use weir_testkit::MockBehaviour;
 use weir_wire::{Revision, meta};
 
 use super::{BOTH, both_eras, mockup, weir_over};
@@ -22,13 +22,13 @@ fn stars(revision: Revision) -> Value {
     result
 }
 
-fn own(upstream: Revision) -> weir_testkit::mockup::Builder {
+fn own(upstream: Revision) -> weir_testkit::mock_server::MockServerBuilder {
     mockup(upstream)
         .tools(1)
-        .on("acme/stars", Behaviour::result(stars(upstream)))
-        .on(
+        .with_rule("acme/stars", MockBehaviour::result(stars(upstream)))
+        .with_rule(
             "acme/dark",
-            Behaviour::error(4711, "too dark", json!({ "sky": "cloudy" })),
+            MockBehaviour::error(4711, "too dark", json!({ "sky": "cloudy" })),
         )
 }
 
@@ -123,7 +123,7 @@ async fn a_method_that_no_revision_knows_goes_to_the_server_of_its_endpoint_and_
 }
 
 /// Returns a server that declares tools alone, but has a prompt as well.
-fn undeclaring(upstream: Revision) -> weir_testkit::mockup::Builder {
+fn undeclaring(upstream: Revision) -> weir_testkit::mock_server::MockServerBuilder {
     let mut list = json!({ "prompts": [{ "name": "rain", "description": "Of rain" }] });
     let mut got = json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "It rains." } }] });
     if upstream.is_modern() {
@@ -134,8 +134,8 @@ fn undeclaring(upstream: Revision) -> weir_testkit::mockup::Builder {
     }
     mockup(upstream)
         .tools(1)
-        .on("prompts/list", Behaviour::result(list))
-        .on("prompts/get", Behaviour::result(got))
+        .with_rule("prompts/list", MockBehaviour::result(list))
+        .with_rule("prompts/get", MockBehaviour::result(got))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -273,7 +273,10 @@ async fn a_method_that_no_revision_knows_goes_in_the_callers_own_session_and_may
     let question =
         json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
     let upstream = own(Revision::NEWEST_LEGACY)
-        .on("acme/ask", Behaviour::ask("elicitation/create", question))
+        .with_rule(
+            "acme/ask",
+            MockBehaviour::ask("elicitation/create", question),
+        )
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Builder;
-use weir_testkit::{Answer, Behaviour, Mockup};
+use weir_testkit::mock_server::MockServerBuilder;
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{both_eras, own_error};
@@ -34,7 +34,7 @@ impl Drop for Patterns {
 }
 
 /// Adds tools that return the secret in every form.
-fn telling(builder: Builder) -> Builder {
+fn telling(builder: MockServerBuilder) -> MockServerBuilder {
     let text = format!(r"key {SECRET}, and password = hunter2.");
     let content = json!([{ "type": "text", "text": text }]);
     let whole =
@@ -42,24 +42,24 @@ fn telling(builder: Builder) -> Builder {
     let large = json!({ "content": [{ "type": "text", "text": "x".repeat(LARGE) }, content[0]] });
     let hidden = json!({ "content": [{ "type": "text", "text": format!("AKIA\u{e0041}\u{1b}[0m{}", &SECRET[4..]) }] });
     builder
-        .tool("json", Behaviour::result(whole.clone()).as_json())
-        .tool("sse", Behaviour::result(whole).as_events())
-        .tool("large_json", Behaviour::result(large.clone()).as_json())
-        .tool("large_sse", Behaviour::result(large).as_events())
-        .tool("hidden", Behaviour::result(hidden))
+        .tool("json", MockBehaviour::result(whole.clone()).as_json())
+        .tool("sse", MockBehaviour::result(whole).as_events())
+        .tool("large_json", MockBehaviour::result(large.clone()).as_json())
+        .tool("large_sse", MockBehaviour::result(large).as_events())
+        .tool("hidden", MockBehaviour::result(hidden))
         .tool(
             "error",
-            Behaviour::error(-32000, &format!("no: {SECRET}"), json!({ "why": [SECRET] })),
+            MockBehaviour::error(-32000, &format!("no: {SECRET}"), json!({ "why": [SECRET] })),
         )
-        .tool("echo", Behaviour::echo())
+        .tool("echo", MockBehaviour::echo())
 }
 
-fn config(upstream: &Mockup, secrets: Value) -> Value {
+fn config(upstream: &MockServer, secrets: Value) -> Value {
     json!({ "upstreams": { "one": { "url": upstream.url(), "secrets": secrets } } })
 }
 
 /// Asserts that an answer is without the secret; returns it.
-fn without_secret(answer: &Answer) -> &Answer {
+fn without_secret(answer: &ClientAnswer) -> &ClientAnswer {
     let said = answer
         .messages
         .iter()

@@ -1,13 +1,13 @@
 //! Legacy clients that never send their session id back.
 
 use serde_json::json;
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::BOTH;
 use crate::harness::Weir;
 
-fn over(upstream: &Mockup, sessions: &str) -> Weir {
+fn over(upstream: &MockServer, sessions: &str) -> Weir {
     Weir::with(
         json!({ "upstreams": { "one": { "url": upstream.url() } }, "legacy_sessions": sessions }),
     )
@@ -17,9 +17,9 @@ fn over(upstream: &Mockup, sessions: &str) -> Weir {
 async fn r083_without_a_session_id_requests_are_served_one_by_one_where_the_config_says_so() {
     for revision in BOTH {
         let builder = if revision.is_modern() {
-            Mockup::modern()
+            MockServer::modern()
         } else {
-            Mockup::legacy(revision)
+            MockServer::legacy(revision)
         };
         let upstream = builder.tools(2).with_library().start().await;
         let weir = over(&upstream, "optional");
@@ -82,7 +82,7 @@ async fn r083_without_a_session_id_requests_are_served_one_by_one_where_the_conf
             "one session upstream serves them all"
         );
     }
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let weir = over(&upstream, "required");
     let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::V2025_11_25);
     assert_eq!(

@@ -2,7 +2,7 @@
 //! and a session cannot be used by another client.
 
 use serde_json::{Value, json};
-use weir_testkit::Behaviour;
+use weir_testkit::MockBehaviour;
 use weir_wire::Revision;
 
 use super::{BOTH, mockup, own_error, weir_over};
@@ -14,7 +14,7 @@ async fn e10_r077_lost_upstream_sessions_are_opened_again_and_each_call_runs_onc
     for status in [404, 400] {
         let upstream = mockup(Revision::NEWEST_LEGACY)
             .tools(1)
-            .lost_session(status)
+            .lost_session_status(status)
             .start()
             .await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -31,7 +31,7 @@ async fn e10_r077_lost_upstream_sessions_are_opened_again_and_each_call_runs_onc
                 upstream.executions("tool_0000"),
                 upstream.requests_of("initialize").len(),
             );
-            upstream.kill_sessions();
+            upstream.drop_sessions();
             let mut calls = tokio::task::JoinSet::new();
             for n in 1..=20 {
                 let client = client.clone();
@@ -144,12 +144,12 @@ async fn e10_a_session_that_cannot_be_opened_again_is_an_error_and_never_an_empt
             .is_object()
     );
     let ran = upstream.executions("tool_0000");
-    upstream.on(
+    upstream.add_rule(
         "initialize",
         usize::MAX,
-        Behaviour::status(500, "text/plain", "no"),
+        MockBehaviour::status(500, "text/plain", "no"),
     );
-    upstream.kill_sessions();
+    upstream.drop_sessions();
     let refused = client.call("one__tool_0000", json!({})).await;
     assert_eq!(own_error(&refused)["code"], 1002, "E11: {}", refused.last());
     assert_eq!(upstream.executions("tool_0000"), ran);

@@ -1,8 +1,8 @@
 //! Drain: running calls end, streams end with a message, and no client sees half a message.
 
 use serde_json::{Value, json};
-use weir_testkit::Behaviour;
-use weir_testkit::mockup::Gate;
+use weir_testkit::MockBehaviour;
+use weir_testkit::mock_server::CallGate;
 use weir_wire::{Revision, meta};
 
 use super::{BOTH, both_eras, mockup, weir_over};
@@ -11,10 +11,10 @@ use crate::harness::{Checked, Weir, soon, until, until_it};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_r110_r199_a_stop_ends_streams_gracefully_and_lets_calls_finish() {
     for (era, builder) in both_eras() {
-        let gate = Gate::new();
+        let gate = CallGate::new();
         let upstream = builder
-            .tool("silent", Behaviour::gated(&gate))
-            .tool("talking", Behaviour::gated_after_progress(&gate))
+            .tool("silent", MockBehaviour::gated(&gate))
+            .tool("talking", MockBehaviour::gated_after_progress(&gate))
             .start()
             .await;
         let mut weir = weir_over(&[("one", &upstream)]);
@@ -38,7 +38,7 @@ async fn g06_r110_r199_a_stop_ends_streams_gracefully_and_lets_calls_finish() {
             });
         }
         upstream
-            .until("all calls run", |mockup| mockup.total_executions() == 4)
+            .wait_until("all calls run", |mockup| mockup.total_executions() == 4)
             .await;
         weir.process.signal("TERM");
         // R199: the modern stream ends with an answer, R110: the legacy one with a whole event or
@@ -69,9 +69,9 @@ async fn g06_r110_r199_a_stop_ends_streams_gracefully_and_lets_calls_finish() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_readyz_says_so_while_weir_stops() {
-    let gate = Gate::new();
+    let gate = CallGate::new();
     let upstream = mockup(Revision::MODERN)
-        .tool("slow", Behaviour::gated_after_progress(&gate))
+        .tool("slow", MockBehaviour::gated_after_progress(&gate))
         .start()
         .await;
     let mut weir = weir_over(&[("one", &upstream)]);
@@ -96,7 +96,7 @@ async fn g06_readyz_says_so_while_weir_stops() {
 async fn g07_calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_signal() {
     for second_signal in [false, true] {
         let upstream = mockup(Revision::MODERN)
-            .tool("hang", Behaviour::hang_after_progress())
+            .tool("hang", MockBehaviour::hang_after_progress())
             .start()
             .await;
         let drain = if second_signal { "10m" } else { "1s" };
@@ -125,7 +125,7 @@ async fn g07_calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_si
             assert!(message.is_object(), "R110");
         }
         upstream
-            .until("the call was given up", |mockup| {
+            .wait_until("the call was given up", |mockup| {
                 mockup.counts("hang").abandoned == 1
             })
             .await;
@@ -157,7 +157,7 @@ async fn a26_g06_no_call_is_lost_in_a_stop() {
         });
     }
     upstream
-        .until("calls flow", |mockup| mockup.executions("tool_0000") > 200)
+        .wait_until("calls flow", |mockup| mockup.executions("tool_0000") > 200)
         .await;
     weir.process.signal("TERM");
     let mut answered = 0;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{BOTH, missing, mockup, own_error};
@@ -16,23 +16,23 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
     for n in 0..5 {
         good.push(mockup(BOTH[n % 2]).tools(4).start().await);
     }
-    let hanging = Mockup::modern()
+    let hanging = MockServer::modern()
         .tools(4)
-        .on("*", Behaviour::hang())
+        .with_rule("*", MockBehaviour::hang())
         .start()
         .await;
-    let drip = Behaviour::text("never whole").dripping(1, Duration::from_millis(500));
-    let dripping = Mockup::modern()
+    let drip = MockBehaviour::text("never whole").dripping(1, Duration::from_millis(500));
+    let dripping = MockServer::modern()
         .tools(4)
-        .on("tools/list", drip)
+        .with_rule("tools/list", drip)
         .start()
         .await;
     let crashing = mockup(Revision::NEWEST_LEGACY)
         .tools(4)
-        .on("*", Behaviour::reset_after(10))
+        .with_rule("*", MockBehaviour::reset_after(10))
         .start()
         .await;
-    let mut gone = Mockup::modern().tools(4).start().await;
+    let mut gone = MockServer::modern().tools(4).start().await;
     gone.stop().await;
     let mut flapping = mockup(Revision::NEWEST_LEGACY).tools(4).start().await;
 
@@ -106,11 +106,11 @@ async fn r141_e15_sick_servers_among_five_good_ones_cost_nobody_anything() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
-    let sick = Mockup::modern()
-        .tool("hang", Behaviour::hang())
+    let sick = MockServer::modern()
+        .tool("hang", MockBehaviour::hang())
         .start()
         .await;
-    let well = Mockup::modern().tools(1).start().await;
+    let well = MockServer::modern().tools(1).start().await;
     let weir = Weir::with(json!({
         "upstreams": {
             "sick": { "url": sick.url(), "deadlines": { "idle": "3s" }, "limits": { "in_flight": 8 } },
@@ -124,7 +124,7 @@ async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
         let client = client.clone();
         hanging.spawn(async move { client.call("sick__hang", json!({})).await });
     }
-    sick.until("all hang", |mockup| mockup.executions("hang") == 8)
+    sick.wait_until("all hang", |mockup| mockup.executions("hang") == 8)
         .await;
     // The bulkhead is full: a further call gets an error, and is not run.
     let busy = client.call("sick__hang", json!({})).await;
@@ -142,7 +142,7 @@ async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
     while let Some(answer) = hanging.join_next().await {
         assert_eq!(own_error(&answer.unwrap())["code"], 1001);
     }
-    sick.until("weir hung up on all", |mockup| {
+    sick.wait_until("weir hung up on all", |mockup| {
         mockup.counts("hang").abandoned == 8
     })
     .await;
@@ -157,8 +157,8 @@ async fn e04_e20_drips_and_comments_do_not_keep_a_call_alive() {
     let every = Duration::from_millis(100);
     for revision in BOTH {
         let upstream = mockup(revision)
-            .tool("comments", Behaviour::endless_comments(every))
-            .tool("progress", Behaviour::endless_progress(every))
+            .tool("comments", MockBehaviour::endless_comments(every))
+            .tool("progress", MockBehaviour::endless_progress(every))
             .start()
             .await;
         let weir = Weir::with(json!({
@@ -187,7 +187,7 @@ async fn e04_e20_drips_and_comments_do_not_keep_a_call_alive() {
         );
         for tool in ["comments", "progress"] {
             upstream
-                .until("it was told", |mockup| {
+                .wait_until("it was told", |mockup| {
                     mockup.counts(tool).abandoned + mockup.counts(tool).cancelled == 1
                 })
                 .await;

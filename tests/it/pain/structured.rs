@@ -2,8 +2,8 @@
 //! other client gets the result unchanged.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Step;
-use weir_testkit::{Answer, Behaviour, MockStdio, Mockup};
+use weir_testkit::mock_server::AnswerStep;
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, MockStdio};
 use weir_wire::Revision;
 
 use super::{both_eras, weir_over};
@@ -27,13 +27,13 @@ fn values() -> [(&'static str, Value, Revision); 4] {
 }
 
 /// Returns a result of these members, byte for byte in this order.
-fn result(members: &[(&str, String)]) -> Behaviour {
+fn result(members: &[(&str, String)]) -> MockBehaviour {
     let members: Vec<String> = members
         .iter()
         .map(|(name, value)| format!("\"{name}\":{value}"))
         .collect();
     let result = format!("{{{}}}", members.join(" , "));
-    Behaviour::steps([Step::Send(format!(
+    MockBehaviour::steps([AnswerStep::Send(format!(
         r#"{{"jsonrpc":"2.0","id":"$id","result":{result}}}"#
     ))])
 }
@@ -48,7 +48,7 @@ fn content(large: bool, text: &str) -> String {
     json!([{ "type": "text", "text": before }, { "type": "text", "text": text }]).to_string()
 }
 
-fn texts(answer: &Answer) -> Vec<&str> {
+fn texts(answer: &ClientAnswer) -> Vec<&str> {
     let blocks = answer.result()["content"]
         .as_array()
         .unwrap_or_else(|| panic!("{}", answer.last()));
@@ -134,7 +134,7 @@ async fn r129_a_value_too_large_to_hold_is_said_to_be_left_out() {
     let said = [("other", "words"), ("same", &*value)];
     let builder = said
         .into_iter()
-        .fold(Mockup::modern().tools(1), |builder, (text, said)| {
+        .fold(MockServer::modern().tools(1), |builder, (text, said)| {
             let content = ("content", content(true, said));
             let structured = ("structuredContent", value.clone());
             let complete = ("resultType", "\"complete\"".to_owned());

@@ -1,8 +1,8 @@
 //! URL elicitation: the principal that it belongs to, and the content of the URL.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Behaviour, Builder, Step, Tool};
-use weir_testkit::{Answer, Mockup};
+use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockServerBuilder, MockTool};
+use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::Revision;
 
 use super::{BOTH, both_eras};
@@ -17,28 +17,28 @@ fn able() -> Value {
 }
 
 /// Starts a server with a tool that asks for a URL to be visited.
-async fn server(modern: bool, builder: Builder, url: &str) -> Mockup {
+async fn server(modern: bool, builder: MockServerBuilder, url: &str) -> MockServer {
     let mut params = json!({ "mode": "url", "message": "Sign in", "url": url });
     let visit = if modern {
         let request = json!({ "visit": { "method": "elicitation/create", "params": params } });
-        Tool::new("visit").does_in_turn([
-            Behaviour::input_required(request, Some("its own")),
-            Behaviour::echo(),
+        MockTool::new("visit").does_in_turn([
+            MockBehaviour::input_required(request, Some("its own")),
+            MockBehaviour::echo(),
         ])
     } else {
         params["elicitationId"] = json!("own-1");
-        Tool::new("visit").does(Behaviour::steps([
-            Step::Ask {
+        MockTool::new("visit").does(MockBehaviour::steps([
+            AnswerStep::Ask {
                 method: "elicitation/create",
                 params,
             },
-            Step::Echo,
+            AnswerStep::Echo,
         ]))
     };
     builder.with(visit).start().await
 }
 
-fn config(server: &Mockup) -> Value {
+fn config(server: &MockServer) -> Value {
     let key = json!({ "x-service-key": SECRET });
     let asks = ["elicitation", "elicitation_url"];
     json!({
@@ -52,7 +52,7 @@ async fn client(weir: &Weir, tenant: &Tenant, revision: Revision) -> Checked {
 }
 
 /// Returns the params of a modern client's next round.
-fn again(asked: &Answer) -> Value {
+fn again(asked: &ClientAnswer) -> Value {
     let result = asked.result();
     let key = result["inputRequests"]
         .as_object()
@@ -69,7 +69,7 @@ async fn r191_what_one_principal_is_asked_no_other_answers() {
     for (upstream, builder) in both_eras() {
         let server = server(upstream.is_modern(), builder, "https://idp.example/").await;
         let weir = Weir::with(config(&server));
-        let told = |server: &Mockup| {
+        let told = |server: &MockServer| {
             let rounds = server.requests_of("tools/call").len();
             rounds + server.answers().len()
         };
@@ -129,7 +129,7 @@ async fn r191_what_one_principal_is_asked_no_other_answers() {
 async fn r192_a_url_passes_as_it_is_with_no_secrets_added_and_nobody_opens_it() {
     for (upstream, builder) in both_eras() {
         // A visit would be recorded here.
-        let page = Mockup::modern().start().await;
+        let page = MockServer::modern().start().await;
         let url = format!("{}/sign-in?state=x%20y&next=%2F#part", page.url());
         let server = server(upstream.is_modern(), builder, &url).await;
         let weir = Weir::with(config(&server));

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Tool;
-use weir_testkit::{ClosedPort, Mockup};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{ClosedPort, MockServer};
 
 use super::{Machine, Office, is_made};
 use crate::admin::Operator;
@@ -286,15 +286,18 @@ async fn the_route_answers_questions_alone() {
 /// Tools that a list dropped, and the stage that dropped each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tool_that_is_lost_on_its_way_is_found_where_it_was_lost() {
-    let long = Mockup::modern().tools(30).start().await;
+    let long = MockServer::modern().tools(30).start().await;
     // One name twice; and a schema that refers elsewhere.
-    let vague = Tool::new("vague").with(
+    let vague = MockTool::new("vague").with(
         "inputSchema",
         json!({ "$ref": "http://127.0.0.1:1/schema" }),
     );
-    let odd = ["a", "b", "a"].map(Tool::new).into_iter().chain([vague]);
+    let odd = ["a", "b", "a"]
+        .map(MockTool::new)
+        .into_iter()
+        .chain([vague]);
     let odd = odd
-        .fold(Mockup::modern(), |server, tool| server.with(tool))
+        .fold(MockServer::modern(), |server, tool| server.with(tool))
         .start()
         .await;
     let weir = Weir::with(json!({

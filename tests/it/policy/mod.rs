@@ -6,8 +6,8 @@ mod seen;
 mod stepped;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Answer, Mockup, RawClient};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{ClientAnswer, MockServer, RawClient};
 
 use crate::auth::api_key;
 use crate::harness::Weir;
@@ -22,7 +22,7 @@ unless { context.arguments.hasTag("/path") && context.arguments.getTag("/path") 
 
 /// weir over one server of five tools, with rules, for two machines with a key each.
 pub struct Office {
-    pub upstream: Mockup,
+    pub upstream: MockServer,
     pub weir: Weir,
     pub config: Value,
     writer: Machine,
@@ -60,12 +60,12 @@ impl Office {
     pub async fn with(more: Value) -> Self {
         let path = json!({ "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] });
         let tools = ["read", "write", "hidden", "wipe", "strict"].map(|name| match name {
-            "strict" => Tool::new(name).with("inputSchema", path.clone()),
-            _ => Tool::new(name),
+            "strict" => MockTool::new(name).with("inputSchema", path.clone()),
+            _ => MockTool::new(name),
         });
         let upstream = tools
             .into_iter()
-            .fold(Mockup::dual(), |server, tool| server.with(tool))
+            .fold(MockServer::dual(), |server, tool| server.with(tool))
             .start()
             .await;
         let ((writer, one), (reader, other)) = (Machine::new("writer"), Machine::new("reader"));
@@ -115,7 +115,7 @@ impl Office {
     }
 }
 
-pub fn names(answer: &Answer) -> Vec<String> {
+pub fn names(answer: &ClientAnswer) -> Vec<String> {
     let tools = answer.result()["tools"].as_array().unwrap();
     tools
         .iter()
@@ -124,7 +124,7 @@ pub fn names(answer: &Answer) -> Vec<String> {
 }
 
 /// Reports if a call was made.
-pub fn is_made(answer: &Answer) -> bool {
+pub fn is_made(answer: &ClientAnswer) -> bool {
     answer.status.is_success()
         && answer.last().get("error").is_none()
         && answer.result()["isError"] != json!(true)

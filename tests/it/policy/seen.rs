@@ -1,7 +1,7 @@
 //! Lists and calls agree, in every revision.
 
 use serde_json::json;
-use weir_testkit::{Answer, RawClient};
+use weir_testkit::{ClientAnswer, RawClient};
 use weir_wire::Revision;
 
 use super::{Office, is_made, names};
@@ -23,7 +23,7 @@ async fn clients(office: &Office, key: &str) -> Vec<RawClient> {
 }
 
 /// Returns an answer without the parts that differ between two calls of different names.
-fn told(answer: &Answer, name: &str) -> String {
+fn told(answer: &ClientAnswer, name: &str) -> String {
     let mut message = answer.last().clone();
     message["id"] = json!(0);
     if let Some(data) = message["error"]["data"].as_object_mut() {
@@ -150,7 +150,7 @@ async fn d13_a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nob
     assert_eq!(heard["method"], "notifications/tools/list_changed");
     // weir ends every stream, after all pending notifications.
     office.weir.process.signal("TERM");
-    let rest = async |mut stream: weir_testkit::Exchange| {
+    let rest = async |mut stream: weir_testkit::HttpExchange| {
         let mut changes = 0;
         while let Ok(Some(message)) = stream.next_message().await {
             changes += usize::from(message["method"] == "notifications/tools/list_changed");

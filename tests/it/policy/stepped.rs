@@ -1,8 +1,8 @@
 //! Scopes: the challenge names all missing scopes at once.
 
 use serde_json::json;
-use weir_testkit::idp::now;
-use weir_testkit::{Answer, Idp, Mockup};
+use weir_testkit::identity_provider::now;
+use weir_testkit::{ClientAnswer, IdentityProvider, MockServer};
 
 use super::{is_made, names};
 use crate::auth::bearer;
@@ -10,8 +10,8 @@ use crate::harness::Weir;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r239_r245_c21_a_token_without_scopes_is_told_all_that_it_needs_at_once() {
-    let idp = Idp::start().await;
-    let upstream = Mockup::dual().tools(2).start().await;
+    let idp = IdentityProvider::start().await;
+    let upstream = MockServer::dual().tools(2).start().await;
     let weir = Weir::with(json!({
         "auth": { "mode": "oauth", "issuers": [{ "issuer": idp.issuer() }] },
         "upstreams": { "one": { "url": upstream.url(), "tools": { "tool_0001": { "scopes": ["write", "files"] } } } },
@@ -24,7 +24,7 @@ async fn r239_r245_c21_a_token_without_scopes_is_told_all_that_it_needs_at_once(
         claims["exp"] = json!(now() + 300);
         bearer(&url, &idp.signer().token(&claims)).modern()
     };
-    let challenge = |answer: &Answer| {
+    let challenge = |answer: &ClientAnswer| {
         answer
             .header("www-authenticate")
             .unwrap_or_default()

@@ -1,8 +1,8 @@
 //! The end of `weir stdio`: by the host, by a signal, and by weir.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Behaviour, MockStdio, Mockup};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{MockBehaviour, MockServer, MockStdio};
 use weir_wire::{Revision, meta};
 
 use super::host::{ConfigFile, Host};
@@ -11,10 +11,10 @@ use crate::harness::{fresh_path, signal, soon, until_it};
 const NEWEST: Revision = Revision::NEWEST_LEGACY;
 
 /// Starts a server with a call that waits, and a host whose call waits there.
-async fn waiting(revision: Revision) -> (Mockup, Gate, Host, Value) {
-    let gate = Gate::new();
-    let server = Mockup::dual()
-        .tool("gated", Behaviour::gated(&gate))
+async fn waiting(revision: Revision) -> (MockServer, CallGate, Host, Value) {
+    let gate = CallGate::new();
+    let server = MockServer::dual()
+        .tool("gated", MockBehaviour::gated(&gate))
         .start()
         .await;
     let mut host = Host::open(revision, &[&server.url()]).await;
@@ -48,7 +48,10 @@ async fn running_requests_may_end_after_the_end_of_the_input() {
 
 #[tokio::test]
 async fn input_that_ends_before_the_first_answer_is_answered() {
-    let server = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let server = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     for revision in [NEWEST, Revision::MODERN] {
         let mut host = Host::start(revision, &[&server.url()]);
         let method = if revision.is_modern() {
@@ -109,8 +112,8 @@ async fn a_signal_ends_it_as_the_end_of_the_input_does_and_a_second_one_at_once(
 
 #[tokio::test]
 async fn a_server_that_says_nothing_does_not_hold_the_end() {
-    let server = Mockup::legacy(NEWEST)
-        .on("*", Behaviour::hang())
+    let server = MockServer::legacy(NEWEST)
+        .with_rule("*", MockBehaviour::hang())
         .start()
         .await;
     let url = server.url();
@@ -135,8 +138,8 @@ async fn a_server_that_says_nothing_does_not_hold_the_end() {
 
 #[tokio::test]
 async fn a_listen_ends_by_its_result_and_then_is_taken_back() {
-    let server = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let server = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let mut host = Host::open(Revision::MODERN, &[&server.url()]).await;

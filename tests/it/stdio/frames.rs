@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::{Revision, meta};
 
 use super::host::{ConfigFile, Host, command};
@@ -13,9 +13,9 @@ use crate::harness::soon;
 
 const NEWEST: Revision = Revision::NEWEST_LEGACY;
 
-async fn shop() -> (Mockup, ConfigFile) {
-    let server = Mockup::legacy(NEWEST)
-        .tool("echo", Behaviour::echo())
+async fn shop() -> (MockServer, ConfigFile) {
+    let server = MockServer::legacy(NEWEST)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({ "upstreams": { "shop": { "url": server.url() } } });
@@ -172,8 +172,8 @@ async fn both_eras_are_served_at_the_same_time() {
 
 #[tokio::test]
 async fn an_id_is_taken_until_its_answer() {
-    let server = Mockup::modern()
-        .tool("hang", Behaviour::hang())
+    let server = MockServer::modern()
+        .tool("hang", MockBehaviour::hang())
         .start()
         .await;
     let mut host = Host::open(Revision::MODERN, &[&server.url()]).await;
@@ -197,7 +197,7 @@ async fn an_id_is_taken_until_its_answer() {
 #[tokio::test]
 async fn arguments_that_a_tool_wants_as_headers_are_the_servers_matter_alone() {
     let definition = r#"{"name":"echo","inputSchema":{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"}}}}"#;
-    let server = Mockup::modern().tool_json(definition).start().await;
+    let server = MockServer::modern().tool_json(definition).start().await;
     let mut host = Host::open(Revision::MODERN, &[&server.url()]).await;
     assert_eq!(
         host.call("echo", json!({ "region": "eu" })).await,
@@ -239,19 +239,19 @@ async fn no_port_is_open() {
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_an_error_that_says_so_until_it_can() {
-    let server = Mockup::legacy(NEWEST)
-        .tool("echo", Behaviour::echo())
+    let server = MockServer::legacy(NEWEST)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     for (kind, behaviour, words) in [
         (
             "*",
-            Behaviour::status(401, "text/plain", "no"),
+            MockBehaviour::status(401, "text/plain", "no"),
             "weir login",
         ),
-        ("*", Behaviour::status(200, "text/html", "<html>"), ""),
+        ("*", MockBehaviour::status(200, "text/html", "<html>"), ""),
     ] {
-        server.on(kind, usize::MAX, behaviour);
+        server.add_rule(kind, usize::MAX, behaviour);
         let url = server.url();
         let mut host = Host::start(NEWEST, &[&url]);
         let answer = host.initialize().await;
@@ -296,7 +296,10 @@ async fn a_server_that_cannot_be_reached_is_an_error_that_says_so_until_it_can()
 
 #[tokio::test]
 async fn a_credential_is_shown_to_the_server_and_one_that_is_refused_later_is_told_to_the_host() {
-    let server = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let server = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     for (revision, token) in [(NEWEST, None), (Revision::MODERN, Some("given-token-1"))] {
         let url = server.url();
         let arguments: Vec<&str> = [url.as_str()]
@@ -317,7 +320,11 @@ async fn a_credential_is_shown_to_the_server_and_one_that_is_refused_later_is_to
             token.map(|token| format!("Bearer {token}"))
         );
         // With a login, a refused token is replaced once.
-        server.on("tools/call", 2, Behaviour::status(401, "text/plain", "no"));
+        server.add_rule(
+            "tools/call",
+            2,
+            MockBehaviour::status(401, "text/plain", "no"),
+        );
         let refused = host
             .ask("tools/call", json!({ "name": "echo", "arguments": {} }))
             .await
@@ -335,14 +342,14 @@ async fn a_credential_is_shown_to_the_server_and_one_that_is_refused_later_is_to
 #[tokio::test]
 async fn a_session_that_the_server_lost_is_begun_anew() {
     for status in [404, 400] {
-        let server = Mockup::legacy(NEWEST)
-            .lost_session(status)
-            .tool("echo", Behaviour::echo())
+        let server = MockServer::legacy(NEWEST)
+            .lost_session_status(status)
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let mut host = Host::open(NEWEST, &[&server.url()]).await;
         assert_eq!(host.call("echo", json!({ "n": 1 })).await, r#"{"n":1}"#);
-        server.kill_sessions();
+        server.drop_sessions();
         assert_eq!(host.call("echo", json!({ "n": 2 })).await, r#"{"n":2}"#);
         assert_eq!(server.executions("echo"), 2);
         host.end_well().await;
@@ -400,8 +407,8 @@ async fn a_mistake_ends_with_2_and_says_what_to_do() {
 
 #[tokio::test]
 async fn a_config_with_auth_wants_a_credential_like_every_client() {
-    let server = Mockup::legacy(NEWEST)
-        .tool("echo", Behaviour::echo())
+    let server = MockServer::legacy(NEWEST)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let (key, entry) = api_key("laptop");

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use weir_testkit::emitted;
+use weir_testkit::emitted_messages;
 use weir_wire::{Revision, meta};
 
 use crate::harness::{binary, fresh_path, hold, soon};
@@ -75,7 +75,7 @@ impl Host {
     }
 
     pub fn spawn(revision: Revision, mut command: Command) -> Self {
-        emitted::is_weirs();
+        emitted_messages::start_recording();
         let mut child = command.spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
         let capabilities = json!({});

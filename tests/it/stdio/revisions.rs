@@ -2,8 +2,8 @@
 //! and from a URL.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Builder, Gate, Step, Tool};
-use weir_testkit::{Behaviour, Mockup, SseRelay};
+use weir_testkit::mock_server::{AnswerStep, CallGate, MockServerBuilder, MockTool};
+use weir_testkit::{MockBehaviour, MockServer, SseRelay};
 use weir_wire::{LogLevel, Revision};
 
 use super::host::{ConfigFile, Host};
@@ -21,8 +21,8 @@ enum Form {
 }
 
 struct World {
-    server: Mockup,
-    gate: Gate,
+    server: MockServer,
+    gate: CallGate,
     host: Host,
     revision: Revision,
     /// The older of the revisions of host and server.
@@ -77,43 +77,46 @@ fn answer(method: &str) -> (Value, &'static str) {
     }
 }
 
-fn asking(builder: Builder, is_modern: bool) -> Builder {
+fn asking(builder: MockServerBuilder, is_modern: bool) -> MockServerBuilder {
     QUESTIONS
         .into_iter()
         .fold(builder, |builder, (tool, method)| {
             if !is_modern {
-                let ask = Step::Ask {
+                let ask = AnswerStep::Ask {
                     method,
                     params: question(method),
                 };
-                return builder.tool(tool, Behaviour::steps([ask, Step::Answer]));
+                return builder.tool(tool, MockBehaviour::steps([ask, AnswerStep::Answer]));
             }
             let mut asked = json!({ "method": method });
             if method != "roots/list" {
                 asked["params"] = question(method);
             }
             let rounds = [
-                Behaviour::input_required(json!({ "q": asked }), Some("s")),
-                Behaviour::text("asked"),
+                MockBehaviour::input_required(json!({ "q": asked }), Some("s")),
+                MockBehaviour::text("asked"),
             ];
-            builder.with(Tool::new(tool).does_in_turn(rounds))
+            builder.with(MockTool::new(tool).does_in_turn(rounds))
         })
 }
 
 impl World {
     async fn start(server: Option<Revision>, revision: Revision, way: Form) -> Self {
         let (gate, older) = (
-            Gate::new(),
+            CallGate::new(),
             server.unwrap_or(Revision::MODERN).min(revision),
         );
-        let builder = server.map_or_else(Mockup::modern, Mockup::legacy);
+        let builder = server.map_or_else(MockServer::modern, MockServer::legacy);
         let builder = asking(builder, server.is_none())
             .with_library()
-            .tool("echo", Behaviour::echo())
-            .tool("steps", Behaviour::progress(3))
-            .tool("logs", Behaviour::log(&[LogLevel::Debug, LogLevel::Error]))
-            .tool("gated", Behaviour::gated_after_progress(&gate))
-            .tool("large", Behaviour::huge(3 << 20));
+            .tool("echo", MockBehaviour::echo())
+            .tool("steps", MockBehaviour::progress(3))
+            .tool(
+                "logs",
+                MockBehaviour::log(&[LogLevel::Debug, LogLevel::Error]),
+            )
+            .tool("gated", MockBehaviour::gated_after_progress(&gate))
+            .tool("large", MockBehaviour::huge(3 << 20));
         let server = builder.start().await;
         let (mut file, mut relay) = (None, None);
         let target = match way {
@@ -333,20 +336,20 @@ impl World {
         .await;
         until_it("the subscription", async || {
             server
-                .subscribed()
+                .subscriptions()
                 .iter()
                 .any(|uri| uri == "memo:1")
                 .then_some(())
         })
         .await;
-        server.update("memo:1");
+        server.notify_resource_updated("memo:1");
         assert_eq!(
             host.heard("notifications/resources/updated").await["params"]["uri"],
             "memo:1"
         );
         let grown = [
-            Tool::new("grown"),
-            Tool::new("echo").does(Behaviour::echo()),
+            MockTool::new("grown"),
+            MockTool::new("echo").does(MockBehaviour::echo()),
         ];
         server.set_tools(grown);
         server.notify_list_changed();

@@ -2,7 +2,7 @@
 //! slowly.
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::host::{ConfigFile, Host};
@@ -22,8 +22,8 @@ async fn state_at_its_end(host: &mut Host, task: &Value) -> Value {
 #[tokio::test]
 async fn calls_become_tasks_where_the_host_has_them() {
     for server in [
-        Mockup::legacy(NEWEST).with_tasks_of(NEWEST),
-        Mockup::modern().with_tasks_of(Revision::MODERN),
+        MockServer::legacy(NEWEST).with_tasks_of(NEWEST),
+        MockServer::modern().with_tasks_of(Revision::MODERN),
     ] {
         let server = server.start().await;
         let mut host = Host::able(NEWEST, &[&server.url()], json!({ "elicitation": {} })).await;
@@ -61,7 +61,7 @@ async fn calls_become_tasks_where_the_host_has_them() {
 #[tokio::test]
 async fn a_changed_config_is_taken_up_and_the_host_is_told() {
     let [one, two] =
-        ["one", "two"].map(|name| Mockup::legacy(NEWEST).tool(name, Behaviour::echo()));
+        ["one", "two"].map(|name| MockServer::legacy(NEWEST).tool(name, MockBehaviour::echo()));
     let (one, two) = (one.start().await, two.start().await);
     let file = ConfigFile::new(
         &json!({ "upstreams": { "a": { "url": one.url() } }, "change_window": "50ms" }),
@@ -92,8 +92,8 @@ async fn a_changed_config_is_taken_up_and_the_host_is_told() {
 async fn a_host_that_reads_slowly_gets_everything_and_weir_holds_little() {
     const CALLS: usize = 20;
     const BYTES: usize = 8 << 20;
-    let server = Mockup::legacy(NEWEST)
-        .tool("large", Behaviour::huge(BYTES))
+    let server = MockServer::legacy(NEWEST)
+        .tool("large", MockBehaviour::huge(BYTES))
         .start()
         .await;
     let mut host = Host::open(NEWEST, &[&server.url()]).await;

@@ -1,8 +1,8 @@
 //! Spans and metrics at a collector, and the behaviour without one.
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Recorded;
-use weir_testkit::{Behaviour, ClosedPort, Mockup, RawClient};
+use weir_testkit::mock_server::RecordedRequest;
+use weir_testkit::{ClosedPort, MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::collector::{Collector, Receiver, attribute};
@@ -16,7 +16,7 @@ fn base64(hex: &str) -> String {
     data_encoding::BASE64.encode(&data_encoding::HEXLOWER.decode(hex.as_bytes()).unwrap())
 }
 
-fn weir_telling(upstream: &Mockup, telemetry: Value) -> Weir {
+fn weir_telling(upstream: &MockServer, telemetry: Value) -> Weir {
     let config = json!({ "upstreams": { "one": { "url": upstream.url() } }, "telemetry": telemetry,
         "log": { "format": "json" } });
     let weir = Weir::logging(config, "debug");
@@ -29,7 +29,7 @@ fn of_kind<'a>(spans: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 /// Returns the trace and the span that an upstream got: the same by header and in `_meta`.
-fn told(seen: &Recorded) -> (String, String) {
+fn told(seen: &RecordedRequest) -> (String, String) {
     let parent = seen.meta()["traceparent"].as_str().unwrap().to_owned();
     assert_eq!(seen.header("traceparent"), Some(parent.as_str()));
     let parts: Vec<&str> = parent.split('-').collect();
@@ -44,9 +44,9 @@ async fn r139_one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over
     }
     for protocol in ["grpc", "http"] {
         let collector = Receiver::start(&[]);
-        let upstream = Mockup::modern()
+        let upstream = MockServer::modern()
             .tools(1)
-            .tool("fails", Behaviour::error(4242, "sold out", json!({})))
+            .tool("fails", MockBehaviour::error(4242, "sold out", json!({})))
             .start()
             .await;
         let otlp = json!({ "endpoint": collector.url(protocol), "protocol": protocol, "interval": "500ms",
@@ -68,7 +68,7 @@ async fn r139_one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over
 
 /// Checks a call whose client has a trace: weir adds two spans to it, and the ids at the upstream
 /// and in the log agree.
-async fn one_trace(weir: &Weir, collector: &Receiver, upstream: &Mockup, revision: Revision) {
+async fn one_trace(weir: &Weir, collector: &Receiver, upstream: &MockServer, revision: Revision) {
     let client = Checked::open(&weir.url("/mcp"), revision).await;
     let parent = format!("00-{TRACE}-{SPAN}-00");
     let params =
@@ -225,9 +225,9 @@ async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_thems
         return;
     }
     let collector = Receiver::start(&[]);
-    let upstream = Mockup::modern()
+    let upstream = MockServer::modern()
         .tools(1)
-        .tool("fails", Behaviour::error(4242, "sold out", json!({})))
+        .tool("fails", MockBehaviour::error(4242, "sold out", json!({})))
         .start()
         .await;
     let otlp =
@@ -341,7 +341,7 @@ async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_thems
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f17_no_client_forces_weir_to_tell_of_it_unless_the_operator_lets_it() {
     let collector = Collector::start();
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let forced = format!("00-{TRACE}-{SPAN}-01");
     for (by_clients, flag) in [(false, "00"), (true, "01")] {
         let traces = json!({ "sample": 0.0, "by_clients": by_clients });
@@ -411,7 +411,7 @@ async fn f17_no_client_forces_weir_to_tell_of_it_unless_the_operator_lets_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f13_a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let silent = Collector::silent();
     let closed = ClosedPort::new();
     let away = format!("http://{}", closed.address());
@@ -472,7 +472,7 @@ async fn f13_a_collector_that_is_stopped_and_goes_on_or_refuses_is_told_of_and_n
     if !needs_peers() {
         return;
     }
-    let upstream = Mockup::modern().tools(1).start().await;
+    let upstream = MockServer::modern().tools(1).start().await;
     let (stopped, refusing) = (Receiver::start(&[]), Receiver::start(&["--refuse"]));
     for protocol in ["grpc", "http"] {
         let otlp = |collector: &Receiver| {

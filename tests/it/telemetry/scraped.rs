@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::{MockBehaviour, MockServer, RawClient};
 use weir_wire::{LogLevel, Revision};
 
 use super::Collector;
@@ -35,7 +35,10 @@ async fn page(weir: &Weir, accept: &str) -> (String, String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_scrape_names_traces_where_openmetrics_is_wanted_and_promtool_has_nothing_to_say() {
-    let (collector, upstream) = (Collector::start(), Mockup::modern().tools(1).start().await);
+    let (collector, upstream) = (
+        Collector::start(),
+        MockServer::modern().tools(1).start().await,
+    );
     let otlp = json!({ "endpoint": collector.url() });
     let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } },
         "telemetry": { "traces": { "sample": 1.0 }, "otlp": otlp } }));
@@ -89,7 +92,7 @@ async fn a_scrape_names_traces_where_openmetrics_is_wanted_and_promtool_has_noth
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "for `cargo xtask prove`: what is printed is a time"]
 async fn f16_how_long_a_scrape_of_two_thousand_series_takes() {
-    let upstream = Mockup::modern().tools(200).start().await;
+    let upstream = MockServer::modern().tools(200).start().await;
     let weir = Weir::over(json!({ "one": { "url": upstream.url() } }));
     weir.until_listed("/mcp", &["one__tool_0000"]);
     let client = RawClient::new(&weir.url("/mcp")).modern();
@@ -115,7 +118,10 @@ async fn f16_how_long_a_scrape_of_two_thousand_series_takes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_real_prometheus_keeps_the_exemplars_of_a_scrape() {
-    let (collector, upstream) = (Collector::start(), Mockup::modern().tools(1).start().await);
+    let (collector, upstream) = (
+        Collector::start(),
+        MockServer::modern().tools(1).start().await,
+    );
     let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } },
         "telemetry": { "traces": { "sample": 1.0 }, "otlp": { "endpoint": collector.url() } } }));
     weir.until_listed("/mcp", &["one__tool_0000"]);
@@ -143,8 +149,8 @@ async fn a_real_prometheus_keeps_the_exemplars_of_a_scrape() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r286_deprecated_features_are_counted_and_methods_are_those_that_were_verified() {
-    let upstream = Mockup::modern()
-        .tool("asks", Behaviour::echo())
+    let upstream = MockServer::modern()
+        .tool("asks", MockBehaviour::echo())
         .start()
         .await;
     let weir = Weir::over(json!({ "one": { "url": upstream.url() } }));

@@ -1,7 +1,7 @@
 //! Counters that are 0 before the first event, and the small number of their series.
 
 use serde_json::{Value, json};
-use weir_testkit::{ClosedPort, Mockup};
+use weir_testkit::{ClosedPort, MockServer};
 
 use crate::harness::{Weir, until};
 
@@ -93,7 +93,7 @@ fn limits_and_issuers_of_the_config_stand_at_zero_too() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_upstreams_are_at_most_two_thousand_series() {
-    let server = Mockup::modern().tools(1).start().await;
+    let server = MockServer::modern().tools(1).start().await;
     let upstreams: serde_json::Map<String, Value> = (0..50)
         .map(|number| (format!("server-{number}"), json!({ "url": server.url() })))
         .collect();

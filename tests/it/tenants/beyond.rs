@@ -111,7 +111,8 @@ impl Walker {
             self.client.changes().await
         };
         for tenant in [self.tenant.other(), self.tenant] {
-            self.library.update(&format!("memo:{}", tenant.name));
+            self.library
+                .notify_resource_updated(&format!("memo:{}", tenant.name));
         }
         self.board.reached();
         assert_eq!(

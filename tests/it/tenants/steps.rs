@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Mockup};
+use weir_testkit::{ClientAnswer, MockServer};
 use weir_wire::Revision;
 
 use super::world::{Tenant, World, everything};
@@ -50,7 +50,7 @@ pub struct Walker {
     pub(super) client: Checked,
     /// A client of the same tenant that declares elicitation, and whose calls may become tasks.
     pub(super) asking: Checked,
-    pub(super) library: Arc<Mockup>,
+    pub(super) library: Arc<MockServer>,
     pub(super) board: Board,
     random: u64,
     pub(super) steps: u64,
@@ -213,7 +213,7 @@ impl Walker {
             (answers[0].status.as_u16(), answers[1].status.as_u16()),
             (404, 404)
         );
-        let text = |answer: &Answer| {
+        let text = |answer: &ClientAnswer| {
             answer
                 .messages
                 .iter()
@@ -264,7 +264,7 @@ impl Walker {
         }
     }
 
-    fn own_tools(&self, page: &Answer) {
+    fn own_tools(&self, page: &ClientAnswer) {
         let tools = page.result()["tools"].as_array().unwrap();
         assert!(!tools.is_empty() && tools.len() <= 2, "{}", page.last());
         for tool in tools {
@@ -277,7 +277,7 @@ impl Walker {
         self.own(page);
     }
 
-    pub(super) fn own(&self, answer: &Answer) {
+    pub(super) fn own(&self, answer: &ClientAnswer) {
         let all = everything(&answer.messages);
         assert!(
             !all.contains(self.tenant.other().canary),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use crate::harness::{Checked, Weir};
@@ -70,10 +70,10 @@ impl Tenant {
 
 pub struct World {
     pub weir: Weir,
-    pub old: Mockup,
-    pub new: Mockup,
+    pub old: MockServer,
+    pub new: MockServer,
     /// Has prompts and resources, and makes tasks of calls.
-    pub library: Arc<Mockup>,
+    pub library: Arc<MockServer>,
 }
 
 /// The rules of access to the library; tools go by scopes.
@@ -87,18 +87,28 @@ const RULES: &str = r#"
 
 impl World {
     pub async fn start() -> Self {
-        let old = Mockup::legacy(Revision::NEWEST_LEGACY).start().await;
-        let new = Mockup::modern().start().await;
-        let library = Arc::new(Mockup::modern().with_library().with_tasks().start().await);
+        let old = MockServer::legacy(Revision::NEWEST_LEGACY).start().await;
+        let new = MockServer::modern().start().await;
+        let library = Arc::new(
+            MockServer::modern()
+                .with_library()
+                .with_tasks()
+                .start()
+                .await,
+        );
         let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
         let form = json!({ "message": "Who are you?", "requestedSchema": schema });
         let question = json!({ "q": { "method": "elicitation/create", "params": form } });
         let asks = [
-            Behaviour::ask("elicitation/create", form),
-            Behaviour::input_required(question, Some("its own")),
+            MockBehaviour::ask("elicitation/create", form),
+            MockBehaviour::input_required(question, Some("its own")),
         ];
         for (upstream, ask) in [&old, &new].into_iter().zip(asks) {
-            upstream.set_tools(tools(&[]).into_iter().chain([Tool::new("ask").does(ask)]));
+            upstream.set_tools(
+                tools(&[])
+                    .into_iter()
+                    .chain([MockTool::new("ask").does(ask)]),
+            );
         }
         let config = json!({
             "upstreams": { "old": { "url": old.url() }, "new": { "url": new.url() }, "library": { "url": library.url() } },
@@ -132,7 +142,7 @@ impl World {
     }
 
     /// Asserts that no session of a server ever carried texts of both tenants.
-    pub fn check_sessions(&self, upstream: &Mockup) {
+    pub fn check_sessions(&self, upstream: &MockServer) {
         let mut owners = std::collections::HashMap::new();
         for request in upstream.requests_of("tools/call") {
             let Some(session) = request.session() else {
@@ -155,12 +165,12 @@ impl World {
 }
 
 /// Returns a tool for all, one of each tenant, and these.
-fn tools(more: &[&str]) -> Vec<Tool> {
+fn tools(more: &[&str]) -> Vec<MockTool> {
     let named = ["echo", "ada_tool", "bob_tool"]
         .into_iter()
         .chain(more.iter().copied());
     named
-        .map(|name| Tool::new(name).does(Behaviour::progress(1)))
+        .map(|name| MockTool::new(name).does(MockBehaviour::progress(1)))
         .collect()
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use weir_wire::scan::{self, Limits};
+use weir_wire::scan::{self, JsonLimits};
 
 use super::view::ContentVersion;
 use crate::names::UpstreamId;
@@ -104,7 +104,7 @@ impl ToolDraft {
     /// # Errors
     /// [`NotATool`].
     pub(crate) fn read(kind: ListKind, raw: Bytes) -> Result<Self, InvalidItem> {
-        scan::check(&raw, &Limits::upstream()).map_err(|_| InvalidItem::Malformed)?;
+        scan::check(&raw, &JsonLimits::upstream()).map_err(|_| InvalidItem::Malformed)?;
         if !scan::is_object(&raw) {
             return Err(InvalidItem::Malformed);
         }

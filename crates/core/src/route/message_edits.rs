@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use opentelemetry::KeyValue;
 use weir_wire::method::Method;
 use weir_wire::scan;
-use weir_wire::splice::Edits;
+use weir_wire::splice::ObjectEdits;
 use weir_wire::write::{ObjectWriter, string};
 
 use crate::endpoint::{Endpoint, EndpointMode};
@@ -38,7 +38,7 @@ impl MessageEdits {
         note_deprecated(method, params);
         let edits = match (method, &self.asker_name) {
             (Method::SamplingCreateMessage, _) => {
-                Edits::new().replace("includeContext", &b"\"none\""[..])
+                ObjectEdits::new().replace("includeContext", &b"\"none\""[..])
             }
             (Method::ElicitationCreate, Some(asker)) => {
                 let said =
@@ -48,11 +48,11 @@ impl MessageEdits {
                 };
                 let mut text = BytesMut::with_capacity(said.len() + asker.len() + 8);
                 string(&mut text, &format!("[{asker}] {said}"));
-                Edits::new().replace("message", text.freeze())
+                ObjectEdits::new().replace("message", text.freeze())
             }
             _ => return params.clone(),
         };
-        edits.or_same(params)
+        edits.apply_or_keep(params)
     }
 
     /// The `params` of a log message: its logger is one of this server's. Malformed ones pass.
@@ -66,8 +66,8 @@ impl MessageEdits {
             Some(logger) => string(&mut text, &format!("{asker}/{logger}")),
             None => string(&mut text, asker),
         }
-        let edits = Edits::new().set("logger", text.freeze());
-        edits.or_same(params)
+        let edits = ObjectEdits::new().set("logger", text.freeze());
+        edits.apply_or_keep(params)
     }
 
     /// An `input_required` result, with its questions.
@@ -85,8 +85,8 @@ impl MessageEdits {
             object.raw_member(member.key.raw(), &self.request(request));
         }
         object.end();
-        let edits = Edits::new().replace("inputRequests", out.freeze());
-        edits.or_same(result)
+        let edits = ObjectEdits::new().replace("inputRequests", out.freeze());
+        edits.apply_or_keep(result)
     }
 
     fn request(&self, request: Bytes) -> Bytes {
@@ -96,7 +96,9 @@ impl MessageEdits {
             return request;
         };
         let params = self.question(method, &request.slice(range));
-        Edits::new().replace("params", params).or_same(&request)
+        ObjectEdits::new()
+            .replace("params", params)
+            .apply_or_keep(&request)
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use weir_clean::{Cleaner, DocumentKind};
 use weir_wire::method::Method;
-use weir_wire::splice::{Edits, MetaEdits, Sink};
+use weir_wire::splice::{ByteSink, MetaEdits, ObjectEdits};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::{meta, scan};
 
@@ -72,7 +72,7 @@ impl RemovedCount {
 ///
 /// `BadAnswer`: it is malformed.
 pub(super) fn strip_hop_members(result: &Bytes, removed: u64) -> Result<Bytes, Failure> {
-    let edits = Edits::new()
+    let edits = ObjectEdits::new()
         .without_variants_of(&WITHHELD)
         .meta(MetaEdits::new().drop_owned());
     let edits = if removed > 0 {
@@ -276,7 +276,7 @@ struct CleanedChunk {
     copied: BytesMut,
 }
 
-impl Sink for CleanedChunk {
+impl ByteSink for CleanedChunk {
     fn pass(&mut self, chunk: &Bytes, range: std::ops::Range<usize>) {
         if self.piece.is_empty() && self.copied.is_empty() {
             self.piece = chunk.slice(range);

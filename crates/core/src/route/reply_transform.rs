@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_clean::DocumentKind;
 use weir_wire::method::Method;
-use weir_wire::{code, scan};
+use weir_wire::{error_code, scan};
 
 use super::answer_search::AnswerSearch;
 use super::reply_cleaning::{self, RemovedCount, ReplyCleaning};
@@ -250,7 +250,8 @@ fn is_not_found(failure: &Failure) -> bool {
             .as_ref()
             .is_some_and(|data| scan::find(data, "uri").is_some())
     };
-    error.code == code::RESOURCE_NOT_FOUND || (error.code == code::INVALID_PARAMS && names_uri())
+    error.code == error_code::RESOURCE_NOT_FOUND
+        || (error.code == error_code::INVALID_PARAMS && names_uri())
 }
 
 /// Cuts a completion to the most values that clients expect.
@@ -323,16 +324,16 @@ mod tests {
             _ => None,
         };
         assert_eq!(
-            of(true, true, code::METHOD_NOT_FOUND).as_deref(),
+            of(true, true, error_code::METHOD_NOT_FOUND).as_deref(),
             Some(NO_VALUES)
         );
         assert_eq!(
-            of(true, false, code::METHOD_NOT_FOUND),
+            of(true, false, error_code::METHOD_NOT_FOUND),
             None,
             "the only server of an endpoint says so itself"
         );
-        assert_eq!(of(true, true, code::INVALID_PARAMS), None);
-        assert_eq!(of(false, true, code::METHOD_NOT_FOUND), None);
+        assert_eq!(of(true, true, error_code::INVALID_PARAMS), None);
+        assert_eq!(of(false, true, error_code::METHOD_NOT_FOUND), None);
     }
 
     #[test]

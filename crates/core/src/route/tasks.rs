@@ -16,9 +16,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
-use weir_wire::splice::Edits;
+use weir_wire::splice::ObjectEdits;
 use weir_wire::write::{ObjectWriter, string};
-use weir_wire::{code, scan};
+use weir_wire::{error_code, scan};
 
 use super::reply_transform::ReplyTransform;
 use super::{Router, ViewForPrincipal, reply_cleaning};
@@ -85,7 +85,9 @@ impl Router {
             .await
             .map_err(|failure| match failure.kind() {
                 // The upstream names it by its own id, and no client may see that.
-                FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS => unknown(),
+                FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS => {
+                    unknown()
+                }
                 _ => failure,
             })?;
         match asked.method {
@@ -191,7 +193,7 @@ impl Router {
         };
         let edits = ["result", "error", "inputRequests"]
             .into_iter()
-            .fold(Edits::new(), Edits::remove);
+            .fold(ObjectEdits::new(), ObjectEdits::remove);
         let state = edits
             .set("status", &b"\"cancelled\""[..])
             .apply_checked(&state)
@@ -332,13 +334,13 @@ fn state_for_client(state: &Bytes, name: &str, way: &ReplyTransform) -> Result<B
     let (cleaned, changed) = way.clean(ReplyEnd::Complete(Payload::Whole(state.slice(at))));
     let removed = changed.removed.of_whole();
     let edits = match way.apply(cleaned, removed) {
-        ReplyEnd::Complete(Payload::Whole(result)) => Edits::new().replace(
+        ReplyEnd::Complete(Payload::Whole(result)) => ObjectEdits::new().replace(
             "result",
             reply_cleaning::strip_hop_members(&result, removed)?,
         ),
         ReplyEnd::Failed(failure) => {
             let failed = failed(&failure);
-            Edits::new()
+            ObjectEdits::new()
                 .remove("result")
                 .set("status", &b"\"failed\""[..])
                 .set("error", failed)
@@ -355,7 +357,7 @@ fn state_for_client(state: &Bytes, name: &str, way: &ReplyTransform) -> Result<B
 fn failed(failure: &Failure) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
     ObjectWriter::new(&mut out)
-        .integer("code", code::BAD_ANSWER)
+        .integer("code", error_code::BAD_ANSWER)
         .string("message", &failure.to_string())
         .end();
     out.freeze()
@@ -365,7 +367,7 @@ fn failed(failure: &Failure) -> Bytes {
 fn named(object: &Bytes, name: &str) -> Option<Bytes> {
     let mut text = BytesMut::with_capacity(name.len() + 2);
     string(&mut text, name);
-    Edits::new()
+    ObjectEdits::new()
         .set("taskId", text.freeze())
         .apply_checked(object)
         .ok()

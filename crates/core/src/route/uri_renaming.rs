@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_wire::splice::{Retext, Step, Texts};
+use weir_wire::splice::{PathStep, StringEdit, StringEditor};
 use weir_wire::{scan, write};
 
 use crate::catalog::CatalogItem;
@@ -55,7 +55,7 @@ impl UriRenaming {
                     },
                     VecDeque::new(),
                 );
-                let texts = Some(Texts::new(DEEPEST));
+                let texts = Some(StringEditor::new(DEEPEST));
                 ReplyEnd::Complete(Payload::Stream(Box::new(RenamedStream {
                     source,
                     texts,
@@ -123,7 +123,7 @@ const DEEPEST: u32 = 6;
 struct RenamedStream {
     source: Box<dyn PayloadSource>,
     /// Absent once the text turned out invalid.
-    texts: Option<Texts>,
+    texts: Option<StringEditor>,
     passing: UriRewriter,
     waiting: VecDeque<Bytes>,
 }
@@ -163,26 +163,26 @@ impl PayloadSource for RenamedStream {
 struct UriRewriter {
     upstream: UpstreamId,
     /// The block whose `type` was read, and true if that is a kind that has URIs.
-    kind: Option<(Vec<Step>, bool)>,
+    kind: Option<(Vec<PathStep>, bool)>,
 }
 
 impl UriRewriter {
     /// The content block at the beginning of a path, and the rest of the path.
-    fn block(path: &[Step]) -> Option<(&[Step], &[Step])> {
+    fn block(path: &[PathStep]) -> Option<(&[PathStep], &[PathStep])> {
         let length = match path {
-            [Step::Key(name), Step::At(_), ..] if name == b"content" => 2,
+            [PathStep::Key(name), PathStep::At(_), ..] if name == b"content" => 2,
             [
-                Step::Key(name),
-                Step::At(_),
-                Step::Key(inner),
-                Step::At(_),
+                PathStep::Key(name),
+                PathStep::At(_),
+                PathStep::Key(inner),
+                PathStep::At(_),
                 ..,
             ] if name == b"messages" && inner == b"content" => 4,
             [
-                Step::Key(name),
-                Step::At(_),
-                Step::Key(inner),
-                Step::Key(_),
+                PathStep::Key(name),
+                PathStep::At(_),
+                PathStep::Key(inner),
+                PathStep::Key(_),
                 ..,
             ] if name == b"messages" && inner == b"content" => 3,
             _ => return None,
@@ -191,9 +191,9 @@ impl UriRewriter {
     }
 }
 
-impl Retext for UriRewriter {
-    fn reads(&mut self, path: &[Step]) -> bool {
-        if let [Step::Key(name), Step::At(_), Step::Key(uri)] = path
+impl StringEdit for UriRewriter {
+    fn reads(&mut self, path: &[PathStep]) -> bool {
+        if let [PathStep::Key(name), PathStep::At(_), PathStep::Key(uri)] = path
             && name == b"contents"
         {
             return uri == b"uri";
@@ -207,17 +207,17 @@ impl Retext for UriRewriter {
             .filter(|(of, _)| of == block)
             .map(|(_, has)| *has);
         match rest {
-            [Step::Key(name)] if name == b"type" => true,
-            [Step::Key(name)] => name == b"uri" && known.unwrap_or(true),
-            [Step::Key(inner), Step::Key(name)] => {
+            [PathStep::Key(name)] if name == b"type" => true,
+            [PathStep::Key(name)] => name == b"uri" && known.unwrap_or(true),
+            [PathStep::Key(inner), PathStep::Key(name)] => {
                 inner == b"resource" && name == b"uri" && known.unwrap_or(true)
             }
             _ => false,
         }
     }
 
-    fn text(&mut self, path: &[Step], text: &str) -> Option<String> {
-        if let Some((block, [Step::Key(name)])) = Self::block(path)
+    fn text(&mut self, path: &[PathStep], text: &str) -> Option<String> {
+        if let Some((block, [PathStep::Key(name)])) = Self::block(path)
             && name == b"type"
         {
             self.kind = Some((block.to_vec(), matches!(text, "resource_link" | "resource")));

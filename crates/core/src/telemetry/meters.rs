@@ -372,7 +372,7 @@ mod tests {
         let took = |name: &str, outcome: &'static str| {
             let meter = ItemMeter::of_method(upstream.clone(), name);
             meter.record_call(
-                weir_wire::method::OF_EXTENSION,
+                weir_wire::method::EXTENSION_METHOD,
                 outcome,
                 Duration::from_millis(3),
                 None,

@@ -6,9 +6,9 @@
 use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_wire::splice::Edits;
+use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{fold, header, scan};
+use weir_wire::{case_folding, header, scan};
 
 const ANNOTATION: &str = "x-mcp-header";
 /// Keywords with plain data as their value, even if it looks like a schema.
@@ -68,7 +68,7 @@ pub fn without_annotations(tool: &Bytes) -> Bytes {
     };
     let mut out = BytesMut::with_capacity(schema.len());
     bare(&tool[schema], DEEPEST * 2, &mut out);
-    let edited = Edits::new()
+    let edited = ObjectEdits::new()
         .replace("inputSchema", out.freeze())
         .apply(tool);
     edited.map_or_else(|_| tool.clone(), |(tool, _)| tool)
@@ -166,7 +166,7 @@ pub fn case_variant(
                 let name = member
                     .key
                     .text()
-                    .filter(|name| **name != **key && fold::equal(name, key))?;
+                    .filter(|name| **name != **key && case_folding::equal_folded(name, key))?;
                 (!is_property(tool, &path[..level], &name)).then(|| name.into_owned())
             });
             if variant.is_some() {
@@ -289,7 +289,7 @@ fn walk(
 }
 
 /// True if this member is an annotation or holds one, apart from plain data.
-fn has_annotation(key: scan::Key<'_>, value: &[u8], levels: usize) -> bool {
+fn has_annotation(key: scan::MemberKey<'_>, value: &[u8], levels: usize) -> bool {
     if key.eq_str(ANNOTATION) {
         return true;
     }
@@ -298,7 +298,7 @@ fn has_annotation(key: scan::Key<'_>, value: &[u8], levels: usize) -> bool {
     }
     scan::members(value).any(|member| has_annotation(member.key, &value[member.value], levels - 1))
         || scan::elements(value)
-            .any(|at| has_annotation(scan::Key::new(b""), &value[at], levels - 1))
+            .any(|at| has_annotation(scan::MemberKey::new(b""), &value[at], levels - 1))
 }
 
 /// A token as RFC 9110 5.6.2 has it.

@@ -120,7 +120,7 @@ fn other_requests_are_well_formed() {
         cancelled(u64::MAX),
     ];
     for sent in texts {
-        weir_wire::Message::parse(sent, &weir_wire::Limits::default()).unwrap();
+        weir_wire::Message::parse(sent, &weir_wire::JsonLimits::default()).unwrap();
     }
 }
 
@@ -153,7 +153,7 @@ fn extension_request_changes_only_its_meta() {
     )
     .unwrap();
     let call = Call {
-        method: OF_EXTENSION,
+        method: EXTENSION_METHOD,
         params,
         ..call("{}")
     };

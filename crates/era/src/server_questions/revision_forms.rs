@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use weir_core::UpstreamQuestion;
 use weir_wire::method::Method;
-use weir_wire::splice::Edits;
+use weir_wire::splice::ObjectEdits;
 use weir_wire::{Revision, scan};
 
 use super::QuestionRefusal;
@@ -41,8 +41,9 @@ pub(super) fn lower_answer(revision: Revision, method: Method, result: &Bytes) -
     let Ok(Value::Array(blocks)) = serde_json::from_slice::<Value>(content) else {
         return result.clone();
     };
-    let edits = Edits::new().replace("content", Bytes::from(merge_blocks(blocks).to_string()));
-    edits.or_same(result)
+    let edits =
+        ObjectEdits::new().replace("content", Bytes::from(merge_blocks(blocks).to_string()));
+    edits.apply_or_keep(result)
 }
 
 /// Several blocks as one: texts together, else the first.
@@ -60,7 +61,7 @@ fn merge_blocks(mut blocks: Vec<Value>) -> Value {
 /// A form for 2025-06-18: no `mode`; a single choice is `enum` with `enumNames`, a multiple choice
 /// cannot be expressed.
 fn form(params: &Bytes) -> Result<Bytes, QuestionRefusal> {
-    let mut edits = Edits::new().remove("mode");
+    let mut edits = ObjectEdits::new().remove("mode");
     let schema = scan::find(params, "requestedSchema").map(|range| &params[range]);
     if let Some(schema) = schema.filter(|schema| is_newer(schema)) {
         let mut schema: Value =
@@ -140,7 +141,8 @@ fn messages(revision: Revision, params: &Bytes) -> Result<Bytes, QuestionRefusal
             messages.push(json!({ "role": message["role"], "content": content }));
         }
     }
-    let edits = Edits::new().replace("messages", Bytes::from(Value::from(messages).to_string()));
+    let edits =
+        ObjectEdits::new().replace("messages", Bytes::from(Value::from(messages).to_string()));
     edits
         .apply_checked(params)
         .map(|(params, _)| params)

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 use serde_json::{Value, json};
 use weir_core::CapabilityClass as C;
-use weir_wire::{Limits, Message};
+use weir_wire::{JsonLimits, Message};
 
 use super::*;
 
@@ -24,7 +24,12 @@ fn lowered(revision: Revision, question: &UpstreamQuestion) -> Result<Value, Que
 }
 
 fn request(text: &str) -> Request {
-    match Message::parse(Bytes::copy_from_slice(text.as_bytes()), &Limits::default()).unwrap() {
+    match Message::parse(
+        Bytes::copy_from_slice(text.as_bytes()),
+        &JsonLimits::default(),
+    )
+    .unwrap()
+    {
         Message::Request(request) => request,
         other => panic!("{other:?}"),
     }

@@ -9,7 +9,7 @@ use weir_core::reply::{NoteKind, ReplyNote};
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_wire::method::Method;
 use weir_wire::{
-    ErrorObject, LogLevel, Message, Notification, Request, RequestId, code, meta, scan, write,
+    ErrorObject, LogLevel, Message, Notification, Request, RequestId, error_code, meta, scan, write,
 };
 
 use crate::capability_forwarding;
@@ -241,7 +241,7 @@ pub fn answer_outside_call(request: &Request) -> Bytes {
         .is_some_and(server_questions::is_question)
     {
         let error = ErrorObject::new(
-            code::INVALID_PARAMS,
+            error_code::INVALID_PARAMS,
             "Clients are asked in the middle of their own calls only",
         );
         return write::error_response(Some(&request.id), false, &error);
@@ -307,7 +307,7 @@ mod tests {
     fn message(text: &str) -> Message {
         Message::parse(
             Bytes::copy_from_slice(text.as_bytes()),
-            &weir_wire::Limits::default(),
+            &weir_wire::JsonLimits::default(),
         )
         .unwrap()
     }

@@ -4,7 +4,7 @@
 use bytes::{Bytes, BytesMut};
 use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescription};
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, Revision, code, meta, scan};
+use weir_wire::{ErrorObject, Revision, error_code, meta, scan};
 
 use crate::capabilities::named_objects;
 use crate::capability_forwarding::APPS;
@@ -40,7 +40,7 @@ pub fn judge_probe(outcome: Option<&Result<Bytes, Bytes>>) -> ProbeOutcome {
     match outcome {
         Some(Ok(result)) => read_discover_result(result),
         Some(Err(error)) => match ErrorObject::parse(error) {
-            Ok(error) if error.code == code::UNSUPPORTED_PROTOCOL_VERSION => {
+            Ok(error) if error.code == error_code::UNSUPPORTED_PROTOCOL_VERSION => {
                 let data = error.data.unwrap_or_default();
                 let supported = scan::find(&data, "supported")
                     .map(|range| texts(&data[range]))
@@ -111,9 +111,9 @@ pub fn initialize_result(revision: Revision, about: &ServerDescription) -> Bytes
 pub const fn is_modern_error(number: i64) -> bool {
     matches!(
         number,
-        code::HEADER_MISMATCH
-            | code::MISSING_REQUIRED_CLIENT_CAPABILITY
-            | code::UNSUPPORTED_PROTOCOL_VERSION
+        error_code::HEADER_MISMATCH
+            | error_code::MISSING_REQUIRED_CLIENT_CAPABILITY
+            | error_code::UNSUPPORTED_PROTOCOL_VERSION
     )
 }
 

@@ -16,7 +16,7 @@ use weir_core::{Call, CallResumption, Failure, FailureKind, Payload, ReplyEnd, U
 use weir_era::{render, server_questions};
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, code, scan};
+use weir_wire::{ErrorObject, error_code, scan};
 
 use super::{Asker, Outcome};
 use crate::questions::Asking;
@@ -53,7 +53,8 @@ impl Round {
                     .push((key, Bytes::from_static(br#"{"action":"cancel"}"#)));
             }
             (Err(error), _) => {
-                let unreadable = |_| ErrorObject::new(code::INTERNAL_ERROR, "a malformed error");
+                let unreadable =
+                    |_| ErrorObject::new(error_code::INTERNAL_ERROR, "a malformed error");
                 self.declined = Some(ErrorObject::parse(&error).unwrap_or_else(unreadable));
             }
         }

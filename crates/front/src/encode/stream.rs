@@ -12,7 +12,9 @@ use http_body::Frame;
 use weir_core::reply::PayloadSource;
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
-use weir_wire::splice::{Blocks, Edits, Observed, Rewriter, SpliceError, StructuredAsText};
+use weir_wire::splice::{
+    BlockReplacer, ObjectEdits, ObjectRewriter, ObservedMembers, SpliceError, StructuredAsText,
+};
 use weir_wire::{RequestId, meta};
 
 use super::BatchRoom;
@@ -32,9 +34,9 @@ pub(crate) struct Results {
 
 /// The edits of a result in order: each reads the output of the one before.
 pub(super) struct Column {
-    blocks: Option<Blocks>,
+    blocks: Option<BlockReplacer>,
     structured: Option<(StructuredAsText, HeldPart)>,
-    rewriter: Rewriter,
+    rewriter: ObjectRewriter,
     /// The number of hidden characters removed so far.
     removed: u64,
 }
@@ -125,14 +127,14 @@ impl Results {
 
 impl Column {
     pub(super) fn new(
-        blocks: Option<Blocks>,
+        blocks: Option<BlockReplacer>,
         structured: Option<(StructuredAsText, HeldPart)>,
-        edits: Edits,
+        edits: ObjectEdits,
     ) -> Self {
         Self {
             blocks,
             structured,
-            rewriter: Rewriter::new(edits),
+            rewriter: ObjectRewriter::new(edits),
             removed: 0,
         }
     }
@@ -176,7 +178,7 @@ impl Column {
         }
     }
 
-    fn finish(self) -> Result<Observed, SpliceError> {
+    fn finish(self) -> Result<ObservedMembers, SpliceError> {
         self.rewriter.finish()
     }
 }

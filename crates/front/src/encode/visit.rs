@@ -12,7 +12,7 @@ use weir_core::{CallResumption, CapabilityClass, Failure, FailureKind, Payload, 
 use weir_era::{render, server_questions};
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, code};
+use weir_wire::{ErrorObject, error_code};
 
 use super::{Asked, Ready};
 use crate::answer::Said;
@@ -25,7 +25,7 @@ impl Asked {
         let FailureKind::Upstream(error) = failure.kind() else {
             return None;
         };
-        if error.code != code::URL_ELICITATION_REQUIRED {
+        if error.code != error_code::URL_ELICITATION_REQUIRED {
             return None;
         }
         let visits = error
@@ -93,7 +93,7 @@ impl Asked {
             result.end();
             weir_wire::write::response(&self.id, &out)
         } else {
-            let error = ErrorObject::new(code::INTERNAL_ERROR, text);
+            let error = ErrorObject::new(error_code::INTERNAL_ERROR, text);
             weir_wire::write::error_response(Some(&self.id), false, &error)
         };
         Ready::Message(Said::new(StatusCode::OK, message, Tally::ToolError))

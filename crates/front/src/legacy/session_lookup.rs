@@ -3,7 +3,7 @@
 use http::{HeaderMap, StatusCode};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::session::LegacySessionRecord;
-use weir_wire::{RequestId, Revision, code};
+use weir_wire::{RequestId, Revision, error_code};
 
 use crate::answer;
 use crate::doorway::refuse;
@@ -40,7 +40,7 @@ impl NoSession {
             ),
             Self::Unreadable => return answer::unreadable_session(),
         };
-        refuse(context, status, id, (code::INVALID_REQUEST, text))
+        refuse(context, status, id, (error_code::INVALID_REQUEST, text))
     }
 }
 

@@ -124,7 +124,7 @@ fn r049_r050_no_undefined_code_reaches_a_modern_client() {
         };
         let (_, seen) = upstream(&error, Revision::MODERN);
         assert!(
-            code::is_allowed_to_modern(seen.code),
+            error_code::is_allowed_to_modern(seen.code),
             "{number} became {}",
             seen.code
         );

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde_json::json;
-use weir_wire::code;
+use weir_wire::error_code;
 
 use crate::world::{World, settings};
 
@@ -15,7 +15,7 @@ async fn a_panic_before_the_answer_is_a_500_for_that_request_alone() {
         .await
         .unwrap();
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
-    assert_eq!(answer.code(), code::INTERNAL_ERROR);
+    assert_eq!(answer.code(), error_code::INTERNAL_ERROR);
     assert_eq!(
         answer.error()["data"]["requestId"].as_str(),
         answer.header("x-request-id")

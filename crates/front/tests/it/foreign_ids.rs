@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use weir_testkit::{Answer, RawClient};
+use weir_testkit::{ClientAnswer, RawClient};
 
 use crate::world::{World, settings};
 
@@ -14,7 +14,7 @@ fn never_was(id: &str) -> String {
 }
 
 /// The status and body of an answer, without the name of its request.
-fn told(answer: &Answer) -> (u16, String) {
+fn told(answer: &ClientAnswer) -> (u16, String) {
     let body = String::from_utf8(answer.body.to_vec()).unwrap();
     (
         answer.status.as_u16(),
@@ -28,7 +28,7 @@ async fn both(
     method: &str,
     params: impl Fn(&str) -> Value,
     id: &str,
-) -> [Answer; 2] {
+) -> [ClientAnswer; 2] {
     let mut answers = Vec::new();
     for id in [id.to_owned(), never_was(id)] {
         let (headers, mut message) = client.envelope(method, params(&id));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use weir_front::Settings;
 use weir_testkit::H2Client;
-use weir_testkit::h2::{
+use weir_testkit::h2_client::{
     self, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
     INITIAL_WINDOW_SIZE, PING, PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
 };
@@ -313,7 +313,7 @@ async fn a10_every_flood_of_frames_ends_its_connection_and_the_others_are_served
                 let mut bytes = frame(HEADERS, 0, 1, &client.block("GET", "/mcp", &[]));
                 for number in 0..100 {
                     let mut block = Vec::new();
-                    h2::literal(&mut block, &format!("x-{number}"), "");
+                    h2_client::literal(&mut block, &format!("x-{number}"), "");
                     bytes.extend(frame(CONTINUATION, 0, 1, &block));
                 }
                 bytes

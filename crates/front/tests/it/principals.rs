@@ -2,14 +2,14 @@
 
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
-use weir_testkit::Answer;
+use weir_testkit::ClientAnswer;
 
 use crate::world::{World, settings};
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
 /// Sends a list request, or one of another method, with these headers besides the usual ones.
-async fn send(world: &World, method: &Method, headers: &[(&'static str, &str)]) -> Answer {
+async fn send(world: &World, method: &Method, headers: &[(&'static str, &str)]) -> ClientAnswer {
     let usual = [
         ("content-type", "application/json"),
         ("accept", "application/json, text/event-stream"),

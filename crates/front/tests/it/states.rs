@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_testkit::RawClient;
-use weir_wire::code;
+use weir_wire::error_code;
 
 use crate::world::{World, settings};
 
@@ -77,11 +77,15 @@ async fn r174_b19_a_state_opens_for_its_own_call_only() {
         ask(&alice, "ask", same.clone(), Some("")).await,
     ];
     for answer in refused {
-        assert_eq!(answer["error"]["code"], code::INVALID_PARAMS, "{answer}");
+        assert_eq!(
+            answer["error"]["code"],
+            error_code::INVALID_PARAMS,
+            "{answer}"
+        );
     }
     world.clock.advance(Duration::from_secs(601));
     let late = ask(&alice, "ask", same, Some(&state)).await;
-    assert_eq!(late["error"]["code"], code::INVALID_PARAMS, "{late}");
+    assert_eq!(late["error"]["code"], error_code::INVALID_PARAMS, "{late}");
 }
 
 #[tokio::test]

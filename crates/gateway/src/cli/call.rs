@@ -141,7 +141,7 @@ fn is_header_mismatch(result: &Result<Value, ClientError>) -> bool {
     matches!(
         result,
         Err(ClientError::Refused {
-            code: weir_wire::code::HEADER_MISMATCH,
+            code: weir_wire::error_code::HEADER_MISMATCH,
             ..
         })
     )

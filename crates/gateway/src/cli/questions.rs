@@ -8,7 +8,7 @@ mod keyboard;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
-use weir_wire::{Method, code};
+use weir_wire::{Method, error_code};
 
 use crate::client::{Answering, DeclinedRequest, Respondent};
 use crate::terminal::{self, one_line, plain};
@@ -44,7 +44,7 @@ impl Respondent for TerminalRespondent {
                         one_line(method)
                     );
                     Err(DeclinedRequest {
-                        code: code::METHOD_NOT_FOUND,
+                        code: error_code::METHOD_NOT_FOUND,
                         why,
                     })
                 }
@@ -140,7 +140,7 @@ async fn sample(keyboard: &mut KeyboardReader, params: &Value) -> Result<Value, 
     if lines.is_empty() {
         let why = "the person at the terminal did not answer for a model".to_owned();
         return Err(DeclinedRequest {
-            code: code::USER_REJECTED,
+            code: error_code::USER_REJECTED,
             why,
         });
     }

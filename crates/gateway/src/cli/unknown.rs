@@ -1,7 +1,7 @@
 //! Explains a name that the server does not have, with the similar names that it has.
 
 use serde_json::Value;
-use weir_wire::code;
+use weir_wire::error_code;
 
 use crate::client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
 use crate::suggestion::similar;
@@ -72,10 +72,10 @@ pub(super) fn own_name<'a>(items: &'a [Value], name: &str) -> Option<&'a Value> 
 fn may_be_unknown(answer: &Result<Value, ClientError>, name: &str) -> bool {
     match answer {
         Err(ClientError::Refused { code, .. }) => [
-            code::INVALID_PARAMS,
-            code::METHOD_NOT_FOUND,
-            code::RESOURCE_NOT_FOUND,
-            code::INTERNAL_ERROR,
+            error_code::INVALID_PARAMS,
+            error_code::METHOD_NOT_FOUND,
+            error_code::RESOURCE_NOT_FOUND,
+            error_code::INTERNAL_ERROR,
         ]
         .contains(code),
         Ok(result) if result["isError"] == true => {

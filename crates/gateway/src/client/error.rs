@@ -2,7 +2,7 @@
 
 use http::Uri;
 use serde_json::Value;
-use weir_wire::code;
+use weir_wire::error_code;
 
 use crate::login::Challenge;
 use crate::terminal::one_line;
@@ -120,7 +120,7 @@ fn advice(refusal: &HttpRefusal) -> String {
 /// The next step after an error of the protocol.
 fn next_step(found: i64, data: &Value) -> String {
     match found {
-        code::MISSING_REQUIRED_CLIENT_CAPABILITY => {
+        error_code::MISSING_REQUIRED_CLIENT_CAPABILITY => {
             let needed = data["requiredCapabilities"].as_object();
             let needed: Vec<String> = needed
                 .into_iter()
@@ -132,7 +132,7 @@ fn next_step(found: i64, data: &Value) -> String {
                 needed.join(" and ")
             )
         }
-        code::URL_ELICITATION_REQUIRED => {
+        error_code::URL_ELICITATION_REQUIRED => {
             let pages = data["elicitations"].as_array().into_iter().flatten();
             let pages: Vec<String> = pages
                 .filter_map(|page| page["url"].as_str())
@@ -222,7 +222,7 @@ mod tests {
             .to_string()
         };
         let said = refused(
-            code::MISSING_REQUIRED_CLIENT_CAPABILITY,
+            error_code::MISSING_REQUIRED_CLIENT_CAPABILITY,
             json!({ "requiredCapabilities": { "elicitation": {} } }),
         );
         assert!(
@@ -230,7 +230,7 @@ mod tests {
             "{said}"
         );
         let said = refused(
-            code::URL_ELICITATION_REQUIRED,
+            error_code::URL_ELICITATION_REQUIRED,
             json!({ "elicitations": [{ "url": "https://sso.example/x\n" }] }),
         );
         assert!(

@@ -5,7 +5,7 @@ use http::{Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_front::InMemoryBody;
-use weir_wire::sse::{Caps, Event, EventDecoder};
+use weir_wire::sse::{DecodedEvent, EventDecoder, SseCaps};
 
 /// The longest message that is passed on.
 const LONGEST: usize = 64 << 20;
@@ -56,9 +56,9 @@ impl<'a> ResponseMessages<'a> {
             .unwrap_or_default();
         let kind = match media.split(';').next().unwrap_or_default().trim() {
             "text/event-stream" => Kind::Events {
-                decoder: Box::new(EventDecoder::new(Caps {
+                decoder: Box::new(EventDecoder::new(SseCaps {
                     max_event: LONGEST as u64,
-                    ..Caps::default()
+                    ..SseCaps::default()
                 })),
                 unread: Bytes::new(),
             },
@@ -111,7 +111,7 @@ impl<'a> ResponseMessages<'a> {
             };
             let decoded = decoder.feed(unread).map_err(|_| BrokenResponse::TooLarge)?;
             match decoded {
-                Some(Event::Message { data, .. }) => {
+                Some(DecodedEvent::Message { data, .. }) => {
                     self.size = 0;
                     // An event without data is no message.
                     if !data.is_empty() {

@@ -137,7 +137,7 @@ impl StdoutWriter {
     /// Writes a message as one line; waits while the host reads slowly. Messages after the host
     /// closed its end are dropped.
     pub(super) async fn write(&self, message: &[u8]) {
-        let _closed = self.0.send(weir_wire::write::line(message)).await;
+        let _closed = self.0.send(weir_wire::write::stdio_line(message)).await;
     }
 
     /// Waits until the host has closed its end. Cancel safe.

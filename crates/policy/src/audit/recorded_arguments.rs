@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use weir_core::fold;
+use weir_core::case_folding;
 
 use super::canonical::{digest, members};
 use super::record_object::{RecordObject, push_text};
@@ -124,7 +124,7 @@ fn redact(value: &RawValue, pointers: &[&[String]], out: &mut String) -> Option<
         // A server without regard to case takes `Path` for `path`: then that is the value it was
         // called with.
         through
-            .filter(|(token, _)| *token == "*" || fold::equal(token, name))
+            .filter(|(token, _)| *token == "*" || case_folding::equal_folded(token, name))
             .map(|(_, rest)| rest)
             .collect()
     };

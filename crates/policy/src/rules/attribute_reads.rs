@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use serde_json::Value;
-use weir_core::fold;
+use weir_core::case_folding;
 
 use super::cedar_schema::{ACTOR, ANONYMOUS, ARGUMENTS, CLIENT, GROUPS, ISSUER, SCOPES, SUBJECT};
 
@@ -91,7 +91,7 @@ impl ArgumentPointers {
             if named == step {
                 return false;
             }
-            variant |= fold::equal(named, step);
+            variant |= case_folding::equal_folded(named, step);
         }
         variant
     }

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, ready};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
-use weir_wire::http2::{DATA, END_STREAM, FrameParser, HEADERS, IdleFrames, PREFACE, Seen};
+use weir_wire::http2_frames::{
+    DATA, END_STREAM, FrameParser, FramePiece, HEADERS, IdleFrames, PREFACE,
+};
 
 /// The idle frames that may come for each frame of a request. A good server sends some for each
 /// request (its response's head, windows, a reset) and pings now and then.
@@ -105,15 +107,15 @@ impl Frames {
     fn sent(&mut self, bytes: &[u8]) {
         let mut own = 0;
         let is_own =
-            |seen| matches!(seen, Seen::Head(frame) if matches!(frame.kind, DATA | HEADERS));
+            |seen| matches!(seen, FramePiece::Head(frame) if matches!(frame.kind, DATA | HEADERS));
         self.sent.feed(bytes, |seen| own += u32::from(is_own(seen)));
         self.idle.add(own.saturating_mul(IDLE_FRAMES_A_REQUEST));
     }
 }
 
 /// True for a frame that costs work and has no content. The library bounds small frames of data.
-fn is_idle(seen: Seen) -> bool {
-    let Seen::Head(frame) = seen else {
+fn is_idle(seen: FramePiece) -> bool {
+    let FramePiece::Head(frame) = seen else {
         return false;
     };
     frame.kind != DATA || frame.length == frame.padding && frame.flags & END_STREAM == 0
@@ -181,8 +183,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::time::Duration;
 
-    use weir_testkit::h2::{PING, SETTINGS, frame};
-    use weir_wire::http2::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
+    use weir_testkit::h2_client::{PING, SETTINGS, frame};
+    use weir_wire::http2_frames::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
 
     use super::*;
 
@@ -213,13 +215,13 @@ mod tests {
             frames.clear();
             for part in bytes.chunks(size) {
                 parser.feed(part, |seen| {
-                    frames.extend(matches!(seen, Seen::Head(_)).then_some(seen))
+                    frames.extend(matches!(seen, FramePiece::Head(_)).then_some(seen))
                 });
             }
             let all: Vec<_> = frames
                 .iter()
                 .filter_map(|seen| match seen {
-                    Seen::Head(frame) => {
+                    FramePiece::Head(frame) => {
                         Some((frame.kind, frame.flags, frame.length - frame.padding))
                     }
                     _ => None,

@@ -463,7 +463,7 @@ async fn write<W: AsyncWrite + Unpin>(
             },
             message = pipe.next_message() => message,
         };
-        let line = weir_wire::write::line(&message);
+        let line = weir_wire::write::stdio_line(&message);
         tokio::select! {
             () = stop.cancelled() => return,
             written = input.write_all(&line) => if written.is_err() { return pipe.unwritable() },

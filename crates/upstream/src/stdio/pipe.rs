@@ -22,7 +22,9 @@ use weir_core::upstream::ListKinds;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::{server_questions, upstream_messages};
 use weir_wire::method::Method;
-use weir_wire::{ErrorObject, Limits, Message, Notification, Request, Revision, code, meta, scan};
+use weir_wire::{
+    ErrorObject, JsonLimits, Message, Notification, Request, Revision, error_code, meta, scan,
+};
 
 pub(crate) use ticket::Ticket;
 
@@ -253,9 +255,9 @@ impl Pipe {
 
     /// Takes one line of the child's output.
     pub(crate) fn receive(&self, line: Bytes) {
-        let limits = Limits {
+        let limits = JsonLimits {
             max_batch: 1000,
-            ..Limits::upstream()
+            ..JsonLimits::upstream()
         };
         let copy = self.other_lines.copy(&line);
         let relayed = self
@@ -264,7 +266,7 @@ impl Pipe {
             .filter(|relay| relay.is_open())
             .map(|relay| (relay, line.clone()));
         match list_items::parse(&self.site, line, &limits) {
-            Ok(weir_wire::Incoming::One(message)) => {
+            Ok(weir_wire::IncomingMessage::One(message)) => {
                 let Some((relay, line)) = relayed else {
                     return self.sort(message);
                 };
@@ -276,7 +278,7 @@ impl Pipe {
                     self.sort(message);
                 }
             }
-            Ok(weir_wire::Incoming::Batch(items)) => {
+            Ok(weir_wire::IncomingMessage::Batch(items)) => {
                 if let Some((relay, line)) = relayed {
                     relay.send(line);
                 }
@@ -343,9 +345,9 @@ impl Pipe {
         let Some(id) = request else {
             return self.site.dropped("no_memory");
         };
-        let error = ErrorObject::new(code::INTERNAL_ERROR, NO_MEMORY);
+        let error = ErrorObject::new(error_code::INTERNAL_ERROR, NO_MEMORY);
         let message = weir_wire::write::error_response(Some(&id.into()), false, &error);
-        match Message::parse(message, &Limits::upstream()) {
+        match Message::parse(message, &JsonLimits::upstream()) {
             Ok(message) => self.lead(message),
             Err(_) => self.site.dropped("no_memory"),
         }

@@ -114,7 +114,7 @@ mod tests {
         let recipient = |text: &'static str, asks| {
             let message = Message::parse(
                 Bytes::from_static(text.as_bytes()),
-                &weir_wire::Limits::upstream(),
+                &weir_wire::JsonLimits::upstream(),
             );
             message.map(|message| relay.recipient(&message, asks)).ok()
         };
@@ -132,7 +132,7 @@ mod tests {
             let text = format!(
                 r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{params}}}"#
             );
-            Message::parse(text.into(), &weir_wire::Limits::upstream())
+            Message::parse(text.into(), &weir_wire::JsonLimits::upstream())
                 .map(|message| relay.recipient(&message, false))
                 .ok()
         };

@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 use weir_core::{Failure, FailureKind};
-use weir_wire::sse::{Caps, Decoder, SseItem};
+use weir_wire::sse::{SseCaps, SseDecoder, SseItem};
 
 use super::child::Child;
 use super::message_memory::{MessageMemory, SkippedMessage};
@@ -64,7 +64,7 @@ fn first(site: &Site) -> Duration {
 /// A stream of events.
 struct Stream {
     body: Body,
-    decoder: Decoder,
+    decoder: SseDecoder,
     idle: IdleEvents,
     rest: Bytes,
     /// The size of the body part that is being decoded.
@@ -88,13 +88,13 @@ enum Received {
 impl Stream {
     fn new(body: Body, site: &Site) -> Self {
         let most = site.bounds.max_reply;
-        let caps = Caps {
+        let caps = SseCaps {
             max_event: most as u64,
-            ..Caps::default()
+            ..SseCaps::default()
         };
         let memory = MessageMemory::new(site.budgets.results.clone());
         let (rest, data) = (Bytes::new(), BytesMut::new());
-        let (decoder, idle) = (Decoder::new(caps), IdleEvents::new());
+        let (decoder, idle) = (SseDecoder::new(caps), IdleEvents::new());
         Self {
             body,
             decoder,

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body::Body as _;
 use weir_core::hold::HoldShare;
 use weir_core::telemetry::UpstreamMeter;
-use weir_wire::Limits;
+use weir_wire::JsonLimits;
 use weir_wire::splitter::ResponseEnd;
 use weir_wire::sse::{self, SseItem};
 
@@ -64,7 +64,7 @@ pub(crate) enum AnswerError {
 /// The decoder of an event stream.
 #[derive(Debug)]
 struct Events {
-    decoder: sse::Decoder,
+    decoder: sse::SseDecoder,
     idle: IdleEvents,
     /// The size of the body part that is being decoded.
     part: usize,
@@ -94,12 +94,12 @@ impl Answer {
 
     /// Reads an event stream: many messages.
     pub(crate) fn events(body: Body, site: &Site) -> Self {
-        let caps = sse::Caps {
+        let caps = sse::SseCaps {
             max_event: site.bounds.max_reply as u64,
-            ..sse::Caps::default()
+            ..sse::SseCaps::default()
         };
         let events = Events {
-            decoder: sse::Decoder::new(caps),
+            decoder: sse::SseDecoder::new(caps),
             idle: IdleEvents::new(),
             part: 0,
         };
@@ -265,9 +265,9 @@ impl Answer {
 }
 
 /// Returns the bounds of a server's message: as deep as any, with room for long lists and batches.
-pub(crate) fn limits() -> Limits {
-    Limits {
+pub(crate) fn limits() -> JsonLimits {
+    JsonLimits {
         max_batch: 1000,
-        ..Limits::upstream()
+        ..JsonLimits::upstream()
     }
 }

@@ -9,7 +9,7 @@ use weir_core::hold::{HoldReservation, HoldShare};
 use weir_core::port::Fut;
 use weir_era::upstream_messages::{ResultType, RevisionDialect};
 use weir_wire::RequestId;
-use weir_wire::splitter::{ReplySplitter, ResponseEnd, Split, SplitCaps, SplitError};
+use weir_wire::splitter::{ReplySplitter, ResponseEnd, SplitCaps, SplitError, SplitMessage};
 
 use super::answer::{AnswerError, Part};
 use crate::hold::Blocks;
@@ -214,10 +214,10 @@ impl Collector {
                     .map_err(|error| broken(error, self.bound))?,
                 stage,
             ) {
-                (Split::Whole(message), _) => Part::Message(message),
-                (Split::Response(_), Stage::Foreign) => Part::Foreign,
-                (Split::Response(end), Stage::Released) => Part::LargeEnd(end),
-                (Split::Response(end), Stage::Held) => Part::Held(Box::new(HeldResult {
+                (SplitMessage::Whole(message), _) => Part::Message(message),
+                (SplitMessage::Response(_), Stage::Foreign) => Part::Foreign,
+                (SplitMessage::Response(end), Stage::Released) => Part::LargeEnd(end),
+                (SplitMessage::Response(end), Stage::Held) => Part::Held(Box::new(HeldResult {
                     blocks,
                     end,
                     reservation,

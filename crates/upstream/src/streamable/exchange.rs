@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use weir_core::call::TraceContext;
 use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::{self, ResendProof};
-use weir_wire::{ErrorObject, Incoming as Parsed, Message};
+use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
 
 use super::answer::{Answer, AnswerError, limits};
 use super::client::{Http, SendError};

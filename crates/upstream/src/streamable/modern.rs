@@ -13,8 +13,8 @@ use weir_core::{CapabilityClass, FailureKind};
 use weir_era::lower;
 use weir_era::server_questions;
 use weir_era::upstream_messages::RevisionDialect;
-use weir_wire::method::{Method, NameSource, OF_EXTENSION};
-use weir_wire::{Revision, code};
+use weir_wire::method::{EXTENSION_METHOD, Method, NameSource};
+use weir_wire::{Revision, error_code};
 
 use super::client::Http;
 use super::exchange::{self, Headed, METHOD, NAME, PROTOCOL_VERSION};
@@ -78,7 +78,7 @@ impl Modern {
             (class, &self.site.client_info, &self.extensions),
         );
         let mut headers = self.headers(call.method);
-        if call.method == OF_EXTENSION {
+        if call.method == EXTENSION_METHOD {
             headers.retain(|(name, _)| *name != METHOD);
             headers.push((METHOD, header_value(&outbound.native, &self.site)?));
         }
@@ -252,11 +252,11 @@ fn is_strange(refusal: &Refusal) -> bool {
     };
     !matches!(
         error.code,
-        code::METHOD_NOT_FOUND
-            | code::INVALID_PARAMS
-            | code::INTERNAL_ERROR
-            | code::HEADER_MISMATCH
-            | code::MISSING_REQUIRED_CLIENT_CAPABILITY
+        error_code::METHOD_NOT_FOUND
+            | error_code::INVALID_PARAMS
+            | error_code::INTERNAL_ERROR
+            | error_code::HEADER_MISMATCH
+            | error_code::MISSING_REQUIRED_CLIENT_CAPABILITY
     )
 }
 

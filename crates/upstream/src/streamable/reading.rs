@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages::{self, MessageClass};
 use weir_wire::method::Method;
-use weir_wire::{Incoming, Message};
+use weir_wire::{IncomingMessage, Message};
 
 use super::answer::{Answer, AnswerError, Part, limits};
 use super::exchange::{EVENTS, media_type};
@@ -309,9 +309,9 @@ impl Reader {
     }
 
     fn messages(&self, bytes: Bytes) -> Vec<Message> {
-        match Incoming::parse(bytes, &limits()) {
-            Ok(Incoming::One(message)) => vec![message],
-            Ok(Incoming::Batch(items)) => items
+        match IncomingMessage::parse(bytes, &limits()) {
+            Ok(IncomingMessage::One(message)) => vec![message],
+            Ok(IncomingMessage::Batch(items)) => items
                 .into_iter()
                 .filter_map(|item| Message::parse(item, &limits()).ok())
                 .collect(),

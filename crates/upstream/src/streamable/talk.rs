@@ -20,7 +20,7 @@ use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::MessageClass;
 use weir_era::{server_questions, tasks};
 use weir_wire::splitter::ResponseEnd;
-use weir_wire::{Incoming, Message, Request};
+use weir_wire::{IncomingMessage, Message, Request};
 
 use super::answer::{Answer, AnswerError, Part, limits};
 use super::collector::{HeldResult, Release};
@@ -228,11 +228,11 @@ impl Talk {
     fn take(&mut self, part: Option<Part>) -> Option<ReplyEvent> {
         match part {
             Some(Part::Message(bytes)) => match list_items::parse(&self.site, bytes, &limits()) {
-                Ok(Incoming::One(message)) => {
+                Ok(IncomingMessage::One(message)) => {
                     self.thread.goes_on();
                     self.hear(message, None)
                 }
-                Ok(Incoming::Batch(items)) => {
+                Ok(IncomingMessage::Batch(items)) => {
                     self.batch.extend(items);
                     None
                 }

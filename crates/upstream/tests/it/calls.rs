@@ -3,52 +3,59 @@
 use serde_json::{Value, json};
 use weir_core::CapabilityClass;
 use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent};
-use weir_testkit::mockup::{Gate, Step};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, CallGate};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::{HttpSettings, Protocol, SecretHeader, Settings, Transport};
 use weir_wire::{LogLevel, Revision};
 
 use crate::bench::*;
 
-async fn eras() -> Vec<(&'static str, Mockup)> {
-    let fill = |builder: weir_testkit::mockup::Builder| {
-        let ticks = (1..=3).map(|at| Step::Progress(at, 3));
-        let logs = [LogLevel::Debug, LogLevel::Info, LogLevel::Error].map(|level| Step::Log {
-            level,
-            unasked: true,
-        });
+async fn eras() -> Vec<(&'static str, MockServer)> {
+    let fill = |builder: weir_testkit::mock_server::MockServerBuilder| {
+        let ticks = (1..=3).map(|at| AnswerStep::Progress(at, 3));
+        let logs =
+            [LogLevel::Debug, LogLevel::Info, LogLevel::Error].map(|level| AnswerStep::Log {
+                level,
+                unasked: true,
+            });
         builder
-            .tool("echo", Behaviour::echo())
-            .tool("echo-sse", Behaviour::echo().as_events())
-            .tool("progress", Behaviour::progress(3))
+            .tool("echo", MockBehaviour::echo())
+            .tool("echo-sse", MockBehaviour::echo().as_events())
+            .tool("progress", MockBehaviour::progress(3))
             .tool(
                 "talk",
-                Behaviour::steps(ticks.chain(logs).chain([Step::Echo])),
+                MockBehaviour::steps(ticks.chain(logs).chain([AnswerStep::Echo])),
             )
-            .tool("big", Behaviour::huge(50 << 20))
-            .tool("big-sse", Behaviour::huge(50 << 20).as_events())
+            .tool("big", MockBehaviour::huge(50 << 20))
+            .tool("big-sse", MockBehaviour::huge(50 << 20).as_events())
             .tool(
                 "error",
-                Behaviour::error(-32602, "no such thing", json!({"x": 1})),
+                MockBehaviour::error(-32602, "no such thing", json!({"x": 1})),
             )
     };
     vec![
-        ("modern", fill(Mockup::modern()).start().await),
+        ("modern", fill(MockServer::modern()).start().await),
         (
             "2025-11-25",
-            fill(Mockup::legacy(Revision::V2025_11_25)).start().await,
+            fill(MockServer::legacy(Revision::V2025_11_25))
+                .start()
+                .await,
         ),
         (
             "2025-06-18",
-            fill(Mockup::legacy(Revision::V2025_06_18)).start().await,
+            fill(MockServer::legacy(Revision::V2025_06_18))
+                .start()
+                .await,
         ),
         (
             "2025-03-26",
-            fill(Mockup::legacy(Revision::V2025_03_26)).start().await,
+            fill(MockServer::legacy(Revision::V2025_03_26))
+                .start()
+                .await,
         ),
         (
             "no session",
-            fill(Mockup::legacy(Revision::V2025_11_25).without_sessions())
+            fill(MockServer::legacy(Revision::V2025_11_25).without_sessions())
                 .start()
                 .await,
         ),
@@ -146,8 +153,8 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
 
 #[tokio::test]
 async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
-    let mock = Mockup::modern()
-        .tool("a b é", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("a b é", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());
@@ -160,7 +167,7 @@ async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
     let requests = mock.requests();
     let methods: Vec<_> = requests
         .iter()
-        .map(weir_testkit::mockup::Recorded::method)
+        .map(weir_testkit::mock_server::RecordedRequest::method)
         .collect();
     let expected = [
         "server/discover",
@@ -204,8 +211,8 @@ async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
 
 #[tokio::test]
 async fn a19_only_the_operators_headers_reach_a_server() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let secret = SecretHeader::new("Bearer operator".parse().unwrap());
@@ -254,10 +261,10 @@ async fn a19_only_the_operators_headers_reach_a_server() {
 
 #[tokio::test]
 async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_connection() {
-    let gate = Gate::new();
-    let mock = Mockup::modern()
+    let gate = CallGate::new();
+    let mock = MockServer::modern()
         .http2()
-        .tool("wait", Behaviour::gated(&gate))
+        .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
     let http = HttpSettings {
@@ -276,7 +283,7 @@ async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_conne
         async { text(ask(&upstream, "wait", json!({"n": 1})).await).await },
         async { text(ask(&upstream, "wait", json!({"n": 2})).await).await },
         async {
-            mock.until("both run", |mock| mock.executions("wait") == 2)
+            mock.wait_until("both run", |mock| mock.executions("wait") == 2)
                 .await;
             gate.open();
         }
@@ -289,8 +296,8 @@ async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_conne
 async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_back_as_it_came() {
     let requests =
         json!({"q": {"method": "elicitation/create", "params": {"mode": "form", "message": "?"}}});
-    let asks = Behaviour::input_required(requests, Some("their state"));
-    let mock = Mockup::modern().tool("ask", asks).start().await;
+    let asks = MockBehaviour::input_required(requests, Some("their state"));
+    let mock = MockServer::modern().tool("ask", asks).start().await;
     let upstream = upstream(&mock.url());
     let mut able = call("ask", json!({}));
     able.capabilities.class = CapabilityClass::ELICITATION_FORM;

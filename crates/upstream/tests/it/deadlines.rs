@@ -6,8 +6,8 @@ use serde_json::json;
 use weir_core::CapabilityClass;
 use weir_core::reply::Reply;
 use weir_core::upstream::ListKind;
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::{Bounds, OwnDeadlines, Protocol, Settings};
 use weir_wire::Revision;
 
@@ -27,18 +27,18 @@ async fn hurried(
 #[tokio::test]
 async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_told() {
     for (era, builder) in [
-        ("modern", Mockup::modern()),
-        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+        ("modern", MockServer::modern()),
+        ("legacy", MockServer::legacy(Revision::V2025_11_25)),
     ] {
-        let drip = Behaviour::echo().dripping(1, Duration::from_millis(60));
+        let drip = MockBehaviour::echo().dripping(1, Duration::from_millis(60));
         let mock = builder
-            .tool("hang", Behaviour::hang())
-            .tool("hang-sse", Behaviour::hang_after_progress())
+            .tool("hang", MockBehaviour::hang())
+            .tool("hang-sse", MockBehaviour::hang_after_progress())
             .tool("drip", drip.clone().as_json())
             .tool("drip-sse", drip.as_events())
             .tool(
                 "comments",
-                Behaviour::endless_comments(Duration::from_millis(20)),
+                MockBehaviour::endless_comments(Duration::from_millis(20)),
             )
             .start()
             .await;
@@ -53,14 +53,14 @@ async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_to
             );
             if era == "legacy" {
                 let id = mock.requests_of("tools/call").last().unwrap().message["id"].clone();
-                let told = |mock: &Mockup| {
+                let told = |mock: &MockServer| {
                     mock.requests_of("notifications/cancelled")
                         .iter()
                         .any(|r| r.message["params"]["requestId"] == id)
                 };
-                mock.until("the server is told", told).await;
+                mock.wait_until("the server is told", told).await;
             } else {
-                mock.until("the connection is closed", |mock| {
+                mock.wait_until("the connection is closed", |mock| {
                     mock.open_connections() == 0
                 })
                 .await;
@@ -71,12 +71,12 @@ async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_to
 
 #[tokio::test]
 async fn r143_a_call_that_shows_life_for_ever_ends_at_the_hard_limit() {
-    let endless = Behaviour::endless_progress(Duration::from_millis(20));
-    let mock = Mockup::modern().tool("endless", endless).start().await;
+    let endless = MockBehaviour::endless_progress(Duration::from_millis(20));
+    let mock = MockServer::modern().tool("endless", endless).start().await;
     let endless = outcome(hurried(&upstream(&mock.url()), "endless").await).await;
     assert!(!endless.notes.is_empty());
     assert_eq!(endless.end.unwrap_err().reason(), "timed_out");
-    mock.until("the connection is closed", |mock| {
+    mock.wait_until("the connection is closed", |mock| {
         mock.open_connections() == 0
     })
     .await;
@@ -84,9 +84,9 @@ async fn r143_a_call_that_shows_life_for_ever_ends_at_the_hard_limit() {
 
 #[tokio::test]
 async fn a_reply_is_given_before_anything_is_known_once_waiting_takes_a_while() {
-    let gate = Gate::new();
-    let mock = Mockup::modern()
-        .tool("wait", Behaviour::gated(&gate))
+    let gate = CallGate::new();
+    let mock = MockServer::modern()
+        .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
     let upstream = upstream(&mock.url());
@@ -126,9 +126,9 @@ async fn e02_a_connection_that_is_never_made_is_unavailable_at_its_limit() {
 
 #[tokio::test]
 async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
-    let mock = Mockup::modern()
-        .tool("hang", Behaviour::hang())
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("hang", MockBehaviour::hang())
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let upstream = pinned(&mock.url(), Protocol::Modern);
@@ -158,10 +158,10 @@ async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
 
 #[tokio::test]
 async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_count_as_failures() {
-    let gate = Gate::new();
-    let mock = Mockup::modern()
-        .tool("wait", Behaviour::gated(&gate))
-        .tool("bad", Behaviour::error(-32603, "broken", json!({})))
+    let gate = CallGate::new();
+    let mock = MockServer::modern()
+        .tool("wait", MockBehaviour::gated(&gate))
+        .tool("bad", MockBehaviour::error(-32603, "broken", json!({})))
         .start()
         .await;
     let bounds = Bounds {
@@ -192,7 +192,7 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
             })
         })
         .collect();
-    mock.until("three run", |mock| mock.executions("wait") == 3)
+    mock.wait_until("three run", |mock| mock.executions("wait") == 3)
         .await;
     assert_eq!(upstream.health().in_flight, 3);
     assert_eq!(
@@ -212,8 +212,8 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
 async fn lists_and_probes_have_deadlines_of_their_own() {
     let brief = Duration::from_millis(200);
     for (era, builder) in [
-        ("modern", Mockup::modern()),
-        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+        ("modern", MockServer::modern()),
+        ("legacy", MockServer::legacy(Revision::V2025_11_25)),
     ] {
         let mock = builder.tools(1).start().await;
         let own = OwnDeadlines {
@@ -225,7 +225,7 @@ async fn lists_and_probes_have_deadlines_of_their_own() {
             ..settings(&mock.url())
         });
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-        mock.on("tools/list", 1, Behaviour::hang());
+        mock.add_rule("tools/list", 1, MockBehaviour::hang());
         let began = Instant::now();
         let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
         assert_eq!(failure.reason(), "timed_out", "{era}");
@@ -239,8 +239,11 @@ async fn lists_and_probes_have_deadlines_of_their_own() {
         (Protocol::Modern, "server/discover"),
         (Protocol::Legacy, "initialize"),
     ] {
-        let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
-        mock.on(probe, 99, Behaviour::hang());
+        let mock = MockServer::dual()
+            .tool("echo", MockBehaviour::echo())
+            .start()
+            .await;
+        mock.add_rule(probe, 99, MockBehaviour::hang());
         let own = OwnDeadlines {
             probe: brief,
             ..OwnDeadlines::default()

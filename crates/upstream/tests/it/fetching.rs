@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weir_core::port::{DocumentFetcher, FetchRequest, PostEncoding, UrlSource};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::{HttpSettings, SecretHeader};
 
 use crate::bench::factory;
@@ -22,32 +22,32 @@ fn ask(url: &str, limit: usize) -> FetchRequest<'_> {
 
 #[tokio::test]
 async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed() {
-    let mock = Mockup::modern().start().await;
-    let elsewhere = Mockup::modern().start().await;
+    let mock = MockServer::modern().start().await;
+    let elsewhere = MockServer::modern().start().await;
     let factory = factory();
     for (answer, limit, expected) in [
         (
-            Behaviour::status(200, "text/plain", "0123456789"),
+            MockBehaviour::status(200, "text/plain", "0123456789"),
             10,
             Ok((200, "0123456789")),
         ),
         (
-            Behaviour::status(200, "text/plain", "0123456789"),
+            MockBehaviour::status(200, "text/plain", "0123456789"),
             9,
             Err("bad_answer"),
         ),
         (
-            Behaviour::status(404, "text/plain", "no"),
+            MockBehaviour::status(404, "text/plain", "no"),
             10,
             Ok((404, "no")),
         ),
         (
-            Behaviour::redirect(&elsewhere.url()),
+            MockBehaviour::redirect(&elsewhere.url()),
             10,
             Ok((307, "elsewhere")),
         ),
     ] {
-        mock.on("GET", 1, answer);
+        mock.add_rule("GET", 1, answer);
         let fetched = factory.fetch(ask(&mock.url(), limit)).await;
         let fetched = fetched
             .as_ref()
@@ -62,7 +62,7 @@ async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed()
 
 #[tokio::test]
 async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
-    let canary = Mockup::modern().start().await;
+    let canary = MockServer::modern().start().await;
     let port = canary.address().port();
     let factory = factory();
     for url in [
@@ -93,8 +93,12 @@ async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
 
 #[tokio::test]
 async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
-    let mut mock = Mockup::modern().start().await;
-    mock.on("POST", 1, Behaviour::status(202, "application/json", "{}"));
+    let mut mock = MockServer::modern().start().await;
+    mock.add_rule(
+        "POST",
+        1,
+        MockBehaviour::status(202, "application/json", "{}"),
+    );
     let mut settings = HttpSettings {
         url: mock.url().parse().unwrap(),
         headers: Vec::new(),

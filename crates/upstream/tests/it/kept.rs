@@ -3,8 +3,10 @@
 
 use serde_json::{Value, json};
 use weir_testkit::ScriptedServer;
-use weir_testkit::scripted::{Act, ScriptedRequest, json_answer, modern_answer, text_answer};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::scripted_server::{
+    ScriptedRequest, ServerAct, json_answer, modern_answer, text_answer,
+};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::Protocol;
 use weir_wire::Revision;
 
@@ -14,7 +16,7 @@ fn error(id: &Value, code: i64) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "of another", "data": { "secret": "of-another" } } })
 }
 
-fn own(request: &ScriptedRequest) -> Vec<Act> {
+fn own(request: &ScriptedRequest) -> Vec<ServerAct> {
     modern_answer(request, &["t"]).unwrap_or_else(|| vec![text_answer(request, "own")])
 }
 
@@ -23,7 +25,7 @@ async fn a_late_error_without_an_id_is_never_the_next_callers_answer() {
     let server = ScriptedServer::start(own).await;
     let upstream = upstream(&server.url());
     for status in [200, 400, 500] {
-        let Act::Write(late) = json_answer(status, &error(&Value::Null, -32603)) else {
+        let ServerAct::Write(late) = json_answer(status, &error(&Value::Null, -32603)) else {
             panic!("an answer is written")
         };
         for round in 0..15 {
@@ -55,7 +57,7 @@ async fn an_error_without_an_id_in_a_200_or_on_a_stream_answers_no_call() {
                     _ => format!("data: {foreign}\n\ndata: {own}\n\n"),
                 };
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-                vec![Act::Write((head.to_owned() + &events).into()), Act::Close]
+                vec![ServerAct::Write((head.to_owned() + &events).into()), ServerAct::Close]
             })
         })
         .await;
@@ -125,19 +127,19 @@ async fn a_refusal_that_names_another_request_answers_none() {
 /// The servers of the SDKs name no request in 400 and 404.
 #[tokio::test]
 async fn era_and_lost_sessions_are_read_from_400_and_404_that_name_no_request() {
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let nameless = |code: i64| {
         let body = json!({ "jsonrpc": "2.0", "id": null, "error": { "code": code, "message": "no session" } });
-        Behaviour::status(
+        MockBehaviour::status(
             if code == -32001 { 404 } else { 400 },
             "application/json",
             &body.to_string(),
         )
     };
-    mock.on("server/discover", 1, nameless(-32000));
+    mock.add_rule("server/discover", 1, nameless(-32000));
     let upstream = upstream(&mock.url());
     outcome(ask(&upstream, "echo", json!({})).await)
         .await
@@ -145,8 +147,8 @@ async fn era_and_lost_sessions_are_read_from_400_and_404_that_name_no_request() 
         .unwrap();
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
     // The call goes over a kept connection, the proof that the session is gone over another.
-    mock.on("tools/call", 1, nameless(-32001));
-    mock.on("ping", 1, nameless(-32001));
+    mock.add_rule("tools/call", 1, nameless(-32001));
+    mock.add_rule("ping", 1, nameless(-32001));
     outcome(ask(&upstream, "echo", json!({})).await)
         .await
         .end
@@ -154,7 +156,7 @@ async fn era_and_lost_sessions_are_read_from_400_and_404_that_name_no_request() 
     assert_eq!(mock.requests_of("initialize").len(), 2, "in a new session");
     assert_eq!(mock.executions("echo"), 2);
     // Without that proof it is not sent again.
-    mock.on("tools/call", 1, nameless(-32001));
+    mock.add_rule("tools/call", 1, nameless(-32001));
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
     assert_eq!(mock.executions("echo"), 2, "{failure:?}");
 }
@@ -163,7 +165,7 @@ async fn era_and_lost_sessions_are_read_from_400_and_404_that_name_no_request() 
 async fn e17_a_server_that_closes_after_each_answer_fails_no_call_and_keeps_its_era() {
     let server = ScriptedServer::start(|request| {
         let mut acts = own(request);
-        acts.push(Act::Close);
+        acts.push(ServerAct::Close);
         acts
     })
     .await;
@@ -191,7 +193,7 @@ async fn e17_a_server_that_closes_after_each_answer_fails_no_call_and_keeps_its_
 async fn e17_a_lost_probe_is_made_again() {
     let server = ScriptedServer::start(|request| {
         if request.method() == "server/discover" && request.connection < 2 {
-            vec![Act::Close]
+            vec![ServerAct::Close]
         } else {
             own(request)
         }
@@ -221,7 +223,7 @@ async fn an_unsolicited_408_is_no_answer() {
     // it is not sent again.
     let crossing = ScriptedServer::start(|request| {
         if request.nth > 1 && request.method() == "tools/call" {
-            return vec![Act::Write(TIMEOUT.into()), Act::Close];
+            return vec![ServerAct::Write(TIMEOUT.into()), ServerAct::Close];
         }
         own(request)
     })

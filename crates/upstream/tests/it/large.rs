@@ -9,9 +9,9 @@ use weir_core::hold::HoldLimits;
 use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent};
 use weir_core::upstream::{OutboundCall, Upstream};
 use weir_core::{CapabilityClass, Failure};
-use weir_testkit::mockup::{Gate, Step};
-use weir_testkit::scripted::{Act, LargeAnswer as Large, modern_answer, text_answer};
-use weir_testkit::{Behaviour, Mockup, ScriptedServer};
+use weir_testkit::mock_server::{AnswerStep, CallGate};
+use weir_testkit::scripted_server::{LargeAnswer as Large, ServerAct, modern_answer, text_answer};
+use weir_testkit::{MockBehaviour, MockServer, ScriptedServer};
 use weir_upstream::{Factory, HttpSettings, Identity, Settings, Transport};
 
 use crate::bench::*;
@@ -287,12 +287,15 @@ async fn over_http2_a_late_fault_takes_its_connection_out_of_use_and_no_other_st
         let late = format!(
             r#"{{"result":{{"content":[{{"type":"text","text":"{text}"}}],"resultType":"{result_type}"}},"id":{id},"jsonrpc":"2.0"}}"#
         );
-        let gate = Gate::new();
-        let mock = Mockup::modern()
+        let gate = CallGate::new();
+        let mock = MockServer::modern()
             .http2()
-            .tool("small", Behaviour::text("own"))
-            .tool("late", Behaviour::steps([Step::Raw(late)]).as_json())
-            .tool("gated", Behaviour::gated(&gate))
+            .tool("small", MockBehaviour::text("own"))
+            .tool(
+                "late",
+                MockBehaviour::steps([AnswerStep::Raw(late)]).as_json(),
+            )
+            .tool("gated", MockBehaviour::gated(&gate))
             .start()
             .await;
         let url = mock.url();
@@ -319,7 +322,7 @@ async fn over_http2_a_late_fault_takes_its_connection_out_of_use_and_no_other_st
                     .unwrap()
             }
         });
-        mock.until("the other stream", |mock| {
+        mock.wait_until("the other stream", |mock| {
             mock.requests_of("tools/call").len() == 2
         })
         .await;
@@ -337,7 +340,7 @@ async fn over_http2_a_late_fault_takes_its_connection_out_of_use_and_no_other_st
         );
         gate.open();
         gated.await.unwrap();
-        mock.until("the end of the connection", |mock| {
+        mock.wait_until("the end of the connection", |mock| {
             mock.open_connections() == 1
         })
         .await;
@@ -357,11 +360,11 @@ async fn a_strangers_large_answer_on_a_calls_stream_is_read_over() {
                 let own = json!({ "jsonrpc": "2.0", "id": request.id(), "result": { "resultType": "complete",
                     "content": [{ "type": "text", "text": "own" }] } });
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-                let Act::Write(first) = &foreign[0] else { panic!("it begins with its head") };
+                let ServerAct::Write(first) = &foreign[0] else { panic!("it begins with its head") };
                 let at = first.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
-                let mut acts = vec![Act::Write(head.into()), Act::Write(first.slice(at..))];
+                let mut acts = vec![ServerAct::Write(head.into()), ServerAct::Write(first.slice(at..))];
                 acts.extend_from_slice(&foreign[1..]);
-                acts.extend([Act::Write(format!("data: {own}\n\n").into()), Act::Close]);
+                acts.extend([ServerAct::Write(format!("data: {own}\n\n").into()), ServerAct::Close]);
                 acts
             })
         })

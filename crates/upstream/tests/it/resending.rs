@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use weir_testkit::{Behaviour, Direction, Faultd, Mockup, Toxic};
+use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ProxyDirection, Toxic};
 use weir_upstream::Protocol;
 use weir_wire::Revision;
 
@@ -13,14 +13,14 @@ use crate::bench::*;
 async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
     let definition = r#"{"name":"m","inputSchema":{"type":"object","properties":{
         "region":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"Count"}}}}"#;
-    let mock = Mockup::modern()
+    let mock = MockServer::modern()
         .tools(30)
         .page_size(10)
         .tool_json(definition)
         .start()
         .await;
-    let mismatch = Behaviour::error(-32020, "headers", json!({})).with_status(400);
-    mock.on("tools/call", 1, mismatch.clone());
+    let mismatch = MockBehaviour::error(-32020, "headers", json!({})).with_status(400);
+    mock.add_rule("tools/call", 1, mismatch.clone());
     let upstream = upstream(&mock.url());
     let reply = ask(&upstream, "m", json!({"region": "eu", "n": null})).await;
     outcome(reply).await.end.unwrap();
@@ -38,7 +38,7 @@ async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
         "a request sent again has a new id"
     );
 
-    mock.on("tools/call", 9, mismatch);
+    mock.add_rule("tools/call", 9, mismatch);
     let failure = failure(ask(&upstream, "m", json!({})).await).await;
     assert_eq!(failure.reason(), "upstream_error");
     assert_eq!(
@@ -51,13 +51,13 @@ async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
 
 #[tokio::test]
 async fn r070_unsupported_version_is_renegotiated_without_initialize() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let unsupported =
-        Behaviour::error(-32022, "version", json!({"supported": ["2026-07-28"]})).with_status(400);
-    mock.on("tools/call", 1, unsupported);
+    let unsupported = MockBehaviour::error(-32022, "version", json!({"supported": ["2026-07-28"]}))
+        .with_status(400);
+    mock.add_rule("tools/call", 1, unsupported);
     let upstream = upstream(&mock.url());
     outcome(ask(&upstream, "echo", json!({})).await)
         .await
@@ -77,14 +77,14 @@ async fn r142_an_error_of_another_code_or_status_is_not_sent_again() {
         (-32603, 400),
         (-32602, 400),
     ] {
-        let mock = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
-        mock.on(
+        mock.add_rule(
             "tools/call",
             1,
-            Behaviour::error(code, "no", json!({})).with_status(status),
+            MockBehaviour::error(code, "no", json!({})).with_status(status),
         );
         let upstream = upstream(&mock.url());
         let failure = failure(ask(&upstream, "echo", json!({})).await).await;
@@ -98,15 +98,15 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
     for (era, mock) in [
         (
             "modern",
-            Mockup::modern()
-                .tool("echo", Behaviour::echo())
+            MockServer::modern()
+                .tool("echo", MockBehaviour::echo())
                 .start()
                 .await,
         ),
         (
             "legacy",
-            Mockup::legacy(Revision::V2025_11_25)
-                .tool("echo", Behaviour::echo())
+            MockServer::legacy(Revision::V2025_11_25)
+                .tool("echo", MockBehaviour::echo())
                 .start()
                 .await,
         ),
@@ -119,7 +119,7 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
         let (mut resets, mut whole, mut at) = (0, 0, 0);
         while whole < 3 {
             let before = mock.executions("echo");
-            mock.on("tools/call", 1, Behaviour::reset_after(at));
+            mock.add_rule("tools/call", 1, MockBehaviour::reset_after(at));
             let outcome = outcome(ask(&upstream, "echo", json!({"n": at})).await).await;
             match outcome.end {
                 Ok(result) => {
@@ -153,14 +153,14 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
 
 #[tokio::test]
 async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let mut length = 0;
     for at in (0..).step_by(7) {
-        let proxy = Faultd::start(mock.address()).await;
-        proxy.add(Direction::Up, Toxic::ResetAfter(at));
+        let proxy = FaultProxy::start(mock.address()).await;
+        proxy.add_toxic(ProxyDirection::Up, Toxic::ResetAfter(at));
         let upstream = pinned(&proxy.url("/mcp"), Protocol::Modern);
         let before = mock.executions("echo");
         let outcome = outcome(ask(&upstream, "echo", json!({"n": at})).await).await;
@@ -179,8 +179,8 @@ async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
 
 #[tokio::test]
 async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
-    let mut mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mut mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());
@@ -198,8 +198,8 @@ async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
 
 #[tokio::test]
 async fn e01_a_refused_connection_is_unavailable_and_says_nothing_ran() {
-    let mut mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mut mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use weir_core::upstream::Upstream;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::{HttpSettings, Protocol, Settings, Transport};
 
 use crate::bench::*;
@@ -93,8 +93,8 @@ fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>
 
 #[tokio::test]
 async fn e18_a_certificate_is_trusted_only_where_the_operator_named_its_root_and_for_its_name() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let (address, pem) = tls(mock.address(), &["localhost"], &[b"http/1.1"]).await;
@@ -170,8 +170,8 @@ fn openssl_self_signed() -> (String, String) {
 
 #[tokio::test]
 async fn a_self_signed_certificate_of_openssl_is_trusted_where_it_is_named_and_for_its_name() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let (pem, key) = openssl_self_signed();
@@ -205,8 +205,8 @@ async fn a_self_signed_certificate_of_openssl_is_trusted_where_it_is_named_and_f
 
 #[tokio::test]
 async fn an_expired_self_signed_certificate_is_refused_where_it_is_named_too() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -234,9 +234,9 @@ async fn an_expired_self_signed_certificate_is_refused_where_it_is_named_too() {
 
 #[tokio::test]
 async fn http2_is_agreed_on_by_tls() {
-    let mock = Mockup::modern()
+    let mock = MockServer::modern()
         .http2()
-        .tool("echo", Behaviour::echo())
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let (address, pem) = tls(mock.address(), &["localhost"], &[b"h2", b"http/1.1"]).await;

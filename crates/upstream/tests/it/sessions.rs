@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use weir_core::call::SessionKey;
 use weir_core::upstream::Upstream;
-use weir_testkit::mockup::{Gate, Recorded};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{CallGate, RecordedRequest};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::{Bounds, Protocol, Settings, Sharing};
 use weir_wire::Revision;
 
@@ -25,9 +25,9 @@ async fn as_principal(upstream: &Arc<dyn Upstream>, name: &str, session: Option<
         .unwrap();
 }
 
-async fn legacy() -> Mockup {
-    Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+async fn legacy() -> MockServer {
+    MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await
 }
@@ -35,8 +35,8 @@ async fn legacy() -> Mockup {
 #[tokio::test]
 async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
     for revision in Revision::LEGACY.into_iter().skip(1) {
-        let mock = Mockup::legacy(revision)
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::legacy(revision)
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let upstream = upstream(&mock.url());
@@ -47,7 +47,7 @@ async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
                 .unwrap();
         }
         let requests = mock.requests();
-        let methods: Vec<_> = requests.iter().map(Recorded::method).collect();
+        let methods: Vec<_> = requests.iter().map(RecordedRequest::method).collect();
         let expected = [
             "server/discover",
             "initialize",
@@ -122,9 +122,9 @@ async fn d16_principals_and_client_sessions_never_share_a_session_unless_the_ope
 #[tokio::test]
 async fn e10_r077_a_lost_session_is_opened_again_once_and_the_call_runs_once() {
     for status in [404, 400] {
-        let mock = Mockup::legacy(Revision::V2025_11_25)
-            .lost_session(status)
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::legacy(Revision::V2025_11_25)
+            .lost_session_status(status)
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let upstream = pinned(&mock.url(), Protocol::Legacy);
@@ -132,7 +132,7 @@ async fn e10_r077_a_lost_session_is_opened_again_once_and_the_call_runs_once() {
             .await
             .end
             .unwrap();
-        mock.kill_sessions();
+        mock.drop_sessions();
         let calls = (0..20).map(|_| async {
             outcome(ask(&upstream, "echo", json!({})).await)
                 .await
@@ -153,10 +153,10 @@ async fn e10_r077_a_lost_session_is_opened_again_once_and_the_call_runs_once() {
 async fn a_400_with_a_living_session_is_the_servers_answer() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), Protocol::Legacy);
-    mock.on(
+    mock.add_rule(
         "tools/call",
         1,
-        Behaviour::error(-32602, "bad", json!({})).with_status(400),
+        MockBehaviour::error(-32602, "bad", json!({})).with_status(400),
     );
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "upstream_error");
@@ -169,13 +169,13 @@ async fn a_400_with_a_living_session_is_the_servers_answer() {
 async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), Protocol::Legacy);
-    mock.on(
+    mock.add_rule(
         "tools/call",
         9,
-        Behaviour::status(404, "text/plain", "gone"),
+        MockBehaviour::status(404, "text/plain", "gone"),
     );
     // On a kept connection a 404 without a request id is no proof by itself.
-    mock.on("ping", 9, Behaviour::status(404, "text/plain", "gone"));
+    mock.add_rule("ping", 9, MockBehaviour::status(404, "text/plain", "gone"));
     let failure = failure(ask(&upstream, "echo", json!({})).await).await;
     assert_eq!(
         failure.reason(),
@@ -188,10 +188,10 @@ async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
 #[tokio::test]
 async fn e11_a_server_that_refuses_initialize_is_not_stormed() {
     let mock = legacy().await;
-    mock.on(
+    mock.add_rule(
         "initialize",
         usize::MAX,
-        Behaviour::status(500, "text/plain", "starting"),
+        MockBehaviour::status(500, "text/plain", "starting"),
     );
     let upstream = pinned(&mock.url(), Protocol::Legacy);
     let calls = (0..50).map(|_| async { failure(ask(&upstream, "echo", json!({})).await).await });
@@ -243,9 +243,9 @@ async fn r106_request_ids_are_unique_in_a_session() {
 
 #[tokio::test]
 async fn r210_r212_a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() {
-    let gate = Gate::new();
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("wait", Behaviour::gated(&gate))
+    let gate = CallGate::new();
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
     let shared = Settings {
@@ -263,16 +263,16 @@ async fn r210_r212_a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() 
                 .unwrap()
         }
     });
-    mock.until("the first runs", |mock| mock.executions("wait") == 1)
+    mock.wait_until("the first runs", |mock| mock.executions("wait") == 1)
         .await;
     let dropped = tokio::spawn({
         let upstream = upstream.clone();
         async move { outcome(ask(&upstream, "wait", json!({"n": 2})).await).await }
     });
-    mock.until("the second runs", |mock| mock.executions("wait") == 2)
+    mock.wait_until("the second runs", |mock| mock.executions("wait") == 2)
         .await;
     dropped.abort();
-    mock.until("the cancel arrives", |mock| {
+    mock.wait_until("the cancel arrives", |mock| {
         !mock.requests_of("notifications/cancelled").is_empty()
     })
     .await;
@@ -290,19 +290,19 @@ async fn r210_r212_a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() 
 
 #[tokio::test]
 async fn r210_r211_a_dropped_modern_call_closes_its_connection_and_sends_nothing() {
-    for behaviour in [Behaviour::hang(), Behaviour::hang_after_progress()] {
-        let mock = Mockup::modern().tool("wait", behaviour).start().await;
+    for behaviour in [MockBehaviour::hang(), MockBehaviour::hang_after_progress()] {
+        let mock = MockServer::modern().tool("wait", behaviour).start().await;
         let upstream = upstream(&mock.url());
         let dropped = tokio::spawn({
             let upstream = upstream.clone();
             async move { outcome(ask(&upstream, "wait", json!({})).await).await }
         });
-        mock.until("it runs", |mock| mock.executions("wait") == 1)
+        mock.wait_until("it runs", |mock| mock.executions("wait") == 1)
             .await;
         assert_eq!(mock.open_connections(), 1);
         let before = mock.requests().len();
         dropped.abort();
-        mock.until("the connection closes", |mock| mock.open_connections() == 0)
+        mock.wait_until("the connection closes", |mock| mock.open_connections() == 0)
             .await;
         assert_eq!(mock.requests().len(), before);
         assert_eq!(upstream.health().in_flight, 0);
@@ -326,7 +326,7 @@ async fn unused_sessions_are_ended_and_their_number_is_bounded() {
         as_principal(&upstream, &format!("p{n}"), None).await;
         assert!(upstream.health().sessions <= 3);
     }
-    mock.until("all are ended", |mock| mock.sessions() == 0)
+    mock.wait_until("all are ended", |mock| mock.sessions() == 0)
         .await;
     assert_eq!(mock.requests_of("DELETE").len(), 10);
     as_principal(&upstream, "p0", None).await;
@@ -340,10 +340,10 @@ async fn unused_sessions_are_ended_and_their_number_is_bounded() {
 
 #[tokio::test]
 async fn log_level_is_raised_once_for_a_shared_session() {
-    let mock = Mockup::legacy(Revision::V2025_11_25)
+    let mock = MockServer::legacy(Revision::V2025_11_25)
         .tool(
             "log",
-            Behaviour::log(&[weir_wire::LogLevel::Debug, weir_wire::LogLevel::Error]),
+            MockBehaviour::log(&[weir_wire::LogLevel::Debug, weir_wire::LogLevel::Error]),
         )
         .start()
         .await;

@@ -9,7 +9,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use weir_testkit::h2_server::Wire;
+use weir_testkit::h2_server::H2Transport;
 
 use super::*;
 use crate::harness::fresh_path;
@@ -52,7 +52,9 @@ fn identity() -> &'static (PathBuf, TlsAcceptor) {
 pub(super) async fn start(plan: H2Plan) -> (H2Server, Value) {
     let (file, acceptor) = identity();
     let wrap = move |stream: TcpStream| -> std::pin::Pin<Box<dyn Future<Output = _> + Send>> {
-        Box::pin(async move { Ok(Box::new(acceptor.accept(stream).await?) as Box<dyn Wire>) })
+        Box::pin(
+            async move { Ok(Box::new(acceptor.accept(stream).await?) as Box<dyn H2Transport>) },
+        )
     };
     let bad = H2Server::wrapped(&["t"], plan, Box::new(wrap)).await;
     let upstream =
@@ -121,8 +123,8 @@ async fn a_handshake_that_ends_in_nothing_is_a_clear_error() {
                 kept.push(stream);
             }
         });
-        let good = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let good = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let config = json!({

@@ -10,13 +10,13 @@ fn granted(token: &str) -> Value {
 
 /// Returns answers to an exchange: some without a valid token, and some with a token and a false
 /// lifetime.
-fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
+fn exchanges(decoy: &str) -> [Vec<(String, Vec<ServerAct>)>; 2] {
     let with = |name: &str, value: Value| {
         let mut granted = granted("CANARY-of-a-bad-answer");
         granted[name] = value;
         said(&granted.to_string())
     };
-    let mut bad: Vec<(String, Vec<Act>)> = misdeeds(decoy)
+    let mut bad: Vec<(String, Vec<ServerAct>)> = misdeeds(decoy)
         .into_iter()
         .map(|(name, acts)| (name.to_owned(), acts))
         .collect();
@@ -100,7 +100,7 @@ fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
         json!({}),
         json!(0.001),
     ];
-    let lies: Vec<(String, Vec<Act>)> = (lies.into_iter().enumerate())
+    let lies: Vec<(String, Vec<ServerAct>)> = (lies.into_iter().enumerate())
         .map(|(number, value)| {
             let mut granted = granted(&format!("good-{number}"));
             granted["expires_in"] = value;
@@ -111,7 +111,7 @@ fn exchanges(decoy: &str) -> [Vec<(String, Vec<Act>)>; 2] {
 }
 
 /// Asserts that an upstream got only tokens that are for it.
-fn only_tokens_were_shown(upstream: &Mockup) {
+fn only_tokens_were_shown(upstream: &MockServer) {
     for request in upstream.requests() {
         let shown = request.header("authorization").unwrap_or_default();
         let is_good = shown == "Bearer weirs-own"
@@ -125,9 +125,9 @@ fn only_tokens_were_shown(upstream: &Mockup) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it() {
-    let (decoy, idp) = (decoy().await, Idp::start().await);
+    let (decoy, idp) = (decoy().await, IdentityProvider::start().await);
     let [bad, lies] = exchanges(&decoy.origin());
-    let names = |cases: &[(String, Vec<Act>)]| {
+    let names = |cases: &[(String, Vec<ServerAct>)]| {
         cases
             .iter()
             .map(|(name, _)| name.clone())
@@ -138,7 +138,7 @@ async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it()
         .iter()
         .filter(|name| name.starts_with("endless"))
         .count();
-    let cases: HashMap<String, Vec<Act>> = bad.into_iter().chain(lies).collect();
+    let cases: HashMap<String, Vec<ServerAct>> = bad.into_iter().chain(lies).collect();
     let exchanges = Arc::new(AtomicUsize::new(0));
     let server = ScriptedServer::start({
         let exchanges = exchanges.clone();
@@ -160,7 +160,10 @@ async fn whatever_an_exchange_answers_no_upstream_gets_what_is_no_token_for_it()
     .await;
     let (good, victim) = (
         good().await,
-        Mockup::modern().tool("t", Behaviour::echo()).start().await,
+        MockServer::modern()
+            .tool("t", MockBehaviour::echo())
+            .start()
+            .await,
     );
     let mut upstreams = json!({ "good": { "url": good.url() } });
     let mut endpoints = json!({ "/good": { "upstream": "good" } });

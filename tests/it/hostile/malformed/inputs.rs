@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use serde_json::{Map, Value, json};
 use weir_testkit::RawClient;
-use weir_testkit::h2::{CANCEL, DATA, END_STREAM, RST_STREAM, frame, head, literal};
+use weir_testkit::h2_client::{CANCEL, DATA, END_STREAM, RST_STREAM, frame, head, literal};
 
 use super::dice::Dice;
 

@@ -13,7 +13,7 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::{Instant, sleep_until};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
-use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{meta, scan, write};
 
@@ -285,8 +285,9 @@ impl TaskResultWait {
             .flatten()
             .filter(|_| self.form == TaskResultForm::AsTask);
         let Some(name) = name else { return params };
-        let edits = Edits::new().meta(MetaEdits::new().add(meta::RELATED_TASK, write::task(&name)));
-        edits.or_same(&params)
+        let edits = ObjectEdits::new()
+            .meta(MetaEdits::new().add(meta::RELATED_TASK, write::task_params(&name)));
+        edits.apply_or_keep(&params)
     }
 
     /// Passes an answer on to the task.
@@ -299,10 +300,10 @@ impl TaskResultWait {
         let answer = match (word, method) {
             // Tasks have no progress notifications for questions.
             (AnswerEvent::Progress(_), _) => return Ok(None),
-            (AnswerEvent::Answer(Ok(answer)), _) => Edits::new()
+            (AnswerEvent::Answer(Ok(answer)), _) => ObjectEdits::new()
                 .remove("_meta")
                 .remove("resultType")
-                .or_same(&answer),
+                .apply_or_keep(&answer),
             (AnswerEvent::Answer(Err(_)), Method::ElicitationCreate) => {
                 Bytes::from_static(br#"{"action":"cancel"}"#)
             }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use jsonschema::Validator;
 use serde_json::Value;
-use weir_wire::fold::folded;
+use weir_wire::case_folding::folded;
 
 use super::super::compile::patterns;
 use super::super::mismatch::Mismatch;

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use weir_wire::http2::{DATA, END_STREAM, FrameHead, HEADERS, IdleFrames, Seen};
+use weir_wire::http2_frames::{DATA, END_STREAM, FrameHead, FramePiece, HEADERS, IdleFrames};
 
 /// The most bytes of answers that wait for the client of one connection (A12).
 pub(crate) const MOST_WAITING: usize = 4 << 20;
@@ -190,17 +190,19 @@ impl Flow {
         }
     }
 
-    pub(super) fn received(&self, seen: Seen) {
+    pub(super) fn received(&self, seen: FramePiece) {
         match seen {
-            Seen::Head(head) => self.count(&head),
-            Seen::Setting(INITIAL_WINDOW_SIZE, bytes) => self.windows().initial = i64::from(bytes),
-            Seen::Setting(..) => {}
-            Seen::Window(0, bytes) => {
+            FramePiece::Head(head) => self.count(&head),
+            FramePiece::Setting(INITIAL_WINDOW_SIZE, bytes) => {
+                self.windows().initial = i64::from(bytes)
+            }
+            FramePiece::Setting(..) => {}
+            FramePiece::Window(0, bytes) => {
                 let mut windows = self.windows();
                 windows.connection += i64::from(bytes);
                 windows.granted += u64::from(bytes);
             }
-            Seen::Window(stream, bytes) => {
+            FramePiece::Window(stream, bytes) => {
                 let mut windows = self.windows();
                 if let Some(granted) = windows.streams.get_mut(&stream) {
                     *granted += i64::from(bytes);
@@ -214,8 +216,8 @@ impl Flow {
         }
     }
 
-    pub(super) fn sent(&self, seen: Seen) {
-        let Seen::Head(head) = seen else { return };
+    pub(super) fn sent(&self, seen: FramePiece) {
+        let FramePiece::Head(head) = seen else { return };
         if !matches!(head.kind, DATA | HEADERS) {
             return;
         }
@@ -342,8 +344,8 @@ mod tests {
 
     use super::*;
 
-    fn head(kind: u8, flags: u8, length: usize) -> Seen {
-        Seen::Head(FrameHead {
+    fn head(kind: u8, flags: u8, length: usize) -> FramePiece {
+        FramePiece::Head(FrameHead {
             length,
             padding: 0,
             kind,
@@ -419,14 +421,14 @@ mod tests {
     #[tokio::test]
     async fn a12_a_streams_window_is_its_own_whenever_it_was_granted() {
         let flow = Flow::new();
-        flow.received(Seen::Setting(INITIAL_WINDOW_SIZE, 0));
-        flow.received(Seen::Window(3, 5));
+        flow.received(FramePiece::Setting(INITIAL_WINDOW_SIZE, 0));
+        flow.received(FramePiece::Window(3, 5));
         let (first, mut second) = (flow.enter(1), flow.enter(3));
         assert!(first.is_exhausted());
         assert!(!second.is_exhausted());
         second.sent(5);
         assert!(second.is_exhausted());
-        flow.received(Seen::Window(3, 1));
+        flow.received(FramePiece::Window(3, 1));
         assert!(!second.is_exhausted());
         assert_eq!(
             flow.exhausted(),
@@ -437,7 +439,7 @@ mod tests {
         assert_eq!(flow.exhausted(), None, "nothing waits");
         let _share = flow.hold(1).unwrap();
         assert_eq!(flow.exhausted(), Some(0));
-        flow.received(Seen::Window(0, 1));
+        flow.received(FramePiece::Window(0, 1));
         assert_eq!(flow.exhausted(), None);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use weir_wire::http2::{FrameParser, PREFACE};
+use weir_wire::http2_frames::{FrameParser, PREFACE};
 
 use super::flow::Flow;
 
@@ -100,8 +100,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameWatch<S> {
 
 #[cfg(test)]
 mod tests {
-    use weir_testkit::h2::{HEADERS, INITIAL_WINDOW_SIZE, SETTINGS, WINDOW_UPDATE, frame};
-    use weir_wire::http2::{DATA, FrameHead, Seen};
+    use weir_testkit::h2_client::{HEADERS, INITIAL_WINDOW_SIZE, SETTINGS, WINDOW_UPDATE, frame};
+    use weir_wire::http2_frames::{DATA, FrameHead, FramePiece};
 
     use super::*;
 
@@ -115,7 +115,7 @@ mod tests {
         bytes.extend(frame(WINDOW_UPDATE, 0, 1, &9u32.to_be_bytes()));
         bytes.extend(frame(DATA, 1, 3, b""));
         let head = |length, kind, flags, stream| {
-            Seen::Head(FrameHead {
+            FramePiece::Head(FrameHead {
                 length,
                 padding: 0,
                 kind,
@@ -125,10 +125,10 @@ mod tests {
         };
         let expected = [
             head(6, SETTINGS, 0, 0),
-            Seen::Setting(INITIAL_WINDOW_SIZE, 7),
+            FramePiece::Setting(INITIAL_WINDOW_SIZE, 7),
             head(3, HEADERS, 5, 1),
             head(4, WINDOW_UPDATE, 0, 1),
-            Seen::Window(1, 9),
+            FramePiece::Window(1, 9),
             head(0, DATA, 1, 3),
         ];
         for size in 1..=bytes.len() {

@@ -3,7 +3,7 @@
 use data_encoding::BASE64URL_NOPAD;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use weir_testkit::Signer;
+use weir_testkit::TokenSigner;
 
 use super::verifier_fixture::{ISSUER, URL, VerifierFixture, settings};
 use crate::settings::{SignatureAlgorithm, TokenValidation};
@@ -72,7 +72,7 @@ async fn c02_unsigned_tokens_are_refused_in_every_spelling() {
 
 #[tokio::test(start_paused = true)]
 async fn c03_public_key_is_not_accepted_as_hmac_secret() {
-    let signer = Signer::rsa("RS256", "key-1");
+    let signer = TokenSigner::rsa("RS256", "key-1");
     let stand = VerifierFixture::with(settings(), signer);
     stand.publish(&[stand.signer.jwk()]);
     stand.settle().await;
@@ -121,8 +121,8 @@ async fn c02_an_algorithm_that_the_issuer_does_not_use_is_refused_whatever_its_k
         panic!()
     };
     *algorithms = vec![SignatureAlgorithm::Es256];
-    let stand = VerifierFixture::with(settings, Signer::eddsa("key-1"));
-    stand.publish(&[stand.signer.jwk(), Signer::es256("key-2").jwk()]);
+    let stand = VerifierFixture::with(settings, TokenSigner::eddsa("key-1"));
+    stand.publish(&[stand.signer.jwk(), TokenSigner::es256("key-2").jwk()]);
     stand.settle().await;
     assert_eq!(stand.reason(&stand.good()).await, "alg");
 }
@@ -130,10 +130,10 @@ async fn c02_an_algorithm_that_the_issuer_does_not_use_is_refused_whatever_its_k
 #[tokio::test(start_paused = true)]
 async fn every_algorithm_of_the_default_list_works() {
     for signer in [
-        Signer::rsa("RS256", "k"),
-        Signer::rsa("PS256", "k"),
-        Signer::es256("k"),
-        Signer::eddsa("k"),
+        TokenSigner::rsa("RS256", "k"),
+        TokenSigner::rsa("PS256", "k"),
+        TokenSigner::es256("k"),
+        TokenSigner::eddsa("k"),
     ] {
         let stand = VerifierFixture::with(settings(), signer);
         stand.publish(&[stand.signer.jwk()]);
@@ -150,7 +150,7 @@ async fn every_algorithm_of_the_default_list_works() {
 async fn c04_a_token_that_brings_its_own_key_causes_no_fetch() {
     let stand = VerifierFixture::new().await;
     let before = stand.fetch.all().len();
-    let own = Signer::es256("key-1");
+    let own = TokenSigner::es256("key-1");
     for (name, value) in [
         ("jku", json!("http://127.0.0.1:9/keys")),
         ("x5u", json!("http://127.0.0.1:9/cert")),
@@ -228,11 +228,11 @@ async fn c05_the_name_of_a_key_is_only_a_name() {
 
 #[tokio::test(start_paused = true)]
 async fn c05_duplicate_key_id_is_refused_and_a_missing_one_needs_a_single_key() {
-    let stand = VerifierFixture::with(settings(), Signer::es256("key-1"));
+    let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
     stand.publish(&[
         stand.signer.jwk(),
-        Signer::es256("key-1").jwk(),
-        Signer::es256("key-2").jwk(),
+        TokenSigner::es256("key-1").jwk(),
+        TokenSigner::es256("key-2").jwk(),
     ]);
     stand.settle().await;
     assert_eq!(stand.reason(&stand.good()).await, "key");
@@ -426,9 +426,9 @@ async fn c09_r242_every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too(
     let mut other = both.issuers[0].clone();
     other.name = "https://other.example.com".into();
     both.issuers.push(other);
-    let stand = VerifierFixture::with(both, Signer::es256("key-1"));
+    let stand = VerifierFixture::with(both, TokenSigner::es256("key-1"));
     stand.publish(&[stand.signer.jwk()]);
-    let others = Signer::es256("key-1");
+    let others = TokenSigner::es256("key-1");
     let metadata = json!({ "issuer": "https://other.example.com", "jwks_uri": "https://other.example.com/keys" });
     stand.fetch.put(
         "https://other.example.com/.well-known/oauth-authorization-server",

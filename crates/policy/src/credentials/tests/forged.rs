@@ -4,7 +4,7 @@
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value, json};
 use weir_core::port::Random as _;
-use weir_testkit::{FakeRandom, Signer};
+use weir_testkit::{FakeRandom, TokenSigner};
 
 use super::verifier_fixture::{VerifierFixture, settings};
 
@@ -26,7 +26,7 @@ impl ForgeryRandom {
 /// The means of an attacker: keys of its own, and the public halves of the issuer's.
 struct TokenForger {
     dice: ForgeryRandom,
-    own: Vec<Signer>,
+    own: Vec<TokenSigner>,
     public: Vec<Value>,
 }
 
@@ -169,12 +169,12 @@ fn joined(header: &Map<String, Value>, claims: &Map<String, Value>, signature: &
 /// Forges this number of tokens for each kind of key, with this seed.
 async fn forge(count: usize, seed: u64) {
     for signer in [
-        Signer::es256("key-1"),
-        Signer::eddsa("key-1"),
-        Signer::rsa("RS256", "key-1"),
+        TokenSigner::es256("key-1"),
+        TokenSigner::eddsa("key-1"),
+        TokenSigner::rsa("RS256", "key-1"),
     ] {
         let stand = VerifierFixture::with(settings(), signer);
-        let second = Signer::es256("key-2");
+        let second = TokenSigner::es256("key-2");
         stand.publish(&[stand.signer.jwk(), second.jwk()]);
         stand.settle().await;
         let good = stand.good();
@@ -182,9 +182,9 @@ async fn forge(count: usize, seed: u64) {
         let mut forger = TokenForger {
             dice: ForgeryRandom(FakeRandom::new(seed)),
             own: vec![
-                Signer::es256("key-1"),
-                Signer::eddsa("key-1"),
-                Signer::es256("key-2"),
+                TokenSigner::es256("key-1"),
+                TokenSigner::eddsa("key-1"),
+                TokenSigner::es256("key-2"),
             ],
             public: vec![
                 stand.signer.jwk(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::Signer;
+use weir_testkit::TokenSigner;
 
 use super::verifier_fixture::{ISSUER, VerifierFixture, settings};
 use crate::settings::KeySource;
@@ -31,7 +31,7 @@ async fn r257_keys_are_found_by_metadata_or_by_their_url() {
         panic!()
     };
     *at = KeySource::Url(keys_url());
-    let stand = VerifierFixture::with(named, Signer::es256("key-1"));
+    let stand = VerifierFixture::with(named, TokenSigner::es256("key-1"));
     stand.publish(&[stand.signer.jwk()]);
     stand.settle().await;
     assert!(stand.subject(&stand.good()).await.is_ok());
@@ -43,7 +43,7 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
     let stand = VerifierFixture::new().await;
     let old = stand.good();
     assert!(stand.subject(&old).await.is_ok());
-    let new = Signer::es256("key-2");
+    let new = TokenSigner::es256("key-2");
     stand.publish(&[new.jwk(), stand.signer.jwk()]);
     stand.fetch.delay(Duration::from_millis(100));
     let token = new.token(&stand.claims());
@@ -73,7 +73,7 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
     // Out of the set the key is no longer valid, also for a token that was verified before.
     stand.pass(30).await;
     stand.publish(&[new.jwk()]);
-    let unknown = Signer::es256("key-9").token(&stand.claims());
+    let unknown = TokenSigner::es256("key-9").token(&stand.claims());
     assert_eq!(stand.reason(&unknown).await, "key");
     assert_eq!(stand.reason(&old).await, "key");
 }
@@ -81,7 +81,7 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
 #[tokio::test(start_paused = true)]
 async fn c15_a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
     let stand = VerifierFixture::new().await;
-    let signer = Signer::es256("forged");
+    let signer = TokenSigner::es256("forged");
     let claims = json!({ "iss": ISSUER, "sub": "eve" });
     let mut number = 0;
     for second in 0..90 {
@@ -106,7 +106,7 @@ async fn c15_a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
 #[tokio::test(start_paused = true)]
 async fn c15_a_key_that_was_asked_for_before_it_was_published_is_found_thirty_seconds_later() {
     let stand = VerifierFixture::new().await;
-    let new = Signer::es256("key-2");
+    let new = TokenSigner::es256("key-2");
     assert_eq!(stand.reason(&new.token(&stand.claims())).await, "key");
     stand.publish(&[stand.signer.jwk(), new.jwk()]);
     assert_eq!(
@@ -121,7 +121,7 @@ async fn c15_a_key_that_was_asked_for_before_it_was_published_is_found_thirty_se
 #[tokio::test(start_paused = true)]
 async fn c15_a_client_that_breaks_off_does_not_break_off_the_fetch() {
     let stand = VerifierFixture::new().await;
-    let new = Signer::es256("key-2");
+    let new = TokenSigner::es256("key-2");
     stand.publish(&[new.jwk()]);
     stand.fetch.delay(Duration::from_secs(1));
     let token = new.token(&stand.claims());
@@ -134,7 +134,7 @@ async fn c15_a_client_that_breaks_off_does_not_break_off_the_fetch() {
 
 #[tokio::test(start_paused = true)]
 async fn c17_weir_is_unready_until_the_first_keys() {
-    let stand = VerifierFixture::with(settings(), Signer::es256("key-1"));
+    let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
     stand.settle().await;
     assert!(!stand.credentials.is_ready());
     assert_eq!(stand.reason(&stand.good()).await, "unavailable");
@@ -190,7 +190,7 @@ async fn keys_are_refreshed_ahead_of_their_age_within_bounds() {
         (3600, 2500, 3200),
         (10 * 24 * 3600, 60_000, 77_000),
     ] {
-        let stand = VerifierFixture::with(settings(), Signer::es256("key-1"));
+        let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
         stand.publish(&[stand.signer.jwk()]);
         stand.fetch.max_age(Duration::from_secs(age));
         stand.pass(from).await;
@@ -202,7 +202,7 @@ async fn keys_are_refreshed_ahead_of_their_age_within_bounds() {
 
 #[tokio::test(start_paused = true)]
 async fn c16_bad_keys_are_left_out_of_a_set() {
-    let good = Signer::es256("key-1");
+    let good = TokenSigner::es256("key-1");
     let with = |name: &str, value: Value| {
         let mut key = good.jwk();
         key[name] = value;
@@ -224,7 +224,7 @@ async fn c16_bad_keys_are_left_out_of_a_set() {
         json!(7),
         json!({}),
     ] {
-        let stand = VerifierFixture::with(settings(), Signer::es256("key-2"));
+        let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-2"));
         stand.publish(&[bad.clone(), stand.signer.jwk()]);
         stand.settle().await;
         assert!(stand.subject(&stand.good()).await.is_ok(), "{bad}");

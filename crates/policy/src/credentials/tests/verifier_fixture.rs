@@ -12,8 +12,8 @@ use weir_core::port::{
     BorrowedSecret, Clock, DocumentFetcher, Evidence, FetchRequest, FetchResponse, Fut, Verifier,
 };
 use weir_core::principal::{Subject, VerifiedIdentity};
-use weir_testkit::task::Owned;
-use weir_testkit::{FakeRandom, Signer, TokioClock};
+use weir_testkit::owned_task::OwnedTask;
+use weir_testkit::{FakeRandom, TokenSigner, TokioClock};
 
 use super::super::{CredentialVerifier, VerifierPorts};
 use crate::settings::{
@@ -91,10 +91,10 @@ impl DocumentFetcher for FakeDocuments {
 pub(super) struct VerifierFixture {
     pub(super) credentials: Arc<CredentialVerifier>,
     pub(super) fetch: Arc<FakeDocuments>,
-    pub(super) signer: Signer,
+    pub(super) signer: TokenSigner,
     clock: TokioClock,
     endpoint: EndpointId,
-    _run: Owned,
+    _run: OwnedTask,
 }
 
 pub(super) fn settings() -> VerifierSettings {
@@ -142,14 +142,14 @@ pub(super) fn settings() -> VerifierSettings {
 impl VerifierFixture {
     /// With one key, published already.
     pub(super) async fn new() -> Self {
-        let stand = Self::with(settings(), Signer::es256("key-1"));
+        let stand = Self::with(settings(), TokenSigner::es256("key-1"));
         stand.publish(&[stand.signer.jwk()]);
         stand.settle().await;
         stand
     }
 
     /// Without documents yet.
-    pub(super) fn with(settings: VerifierSettings, signer: Signer) -> Self {
+    pub(super) fn with(settings: VerifierSettings, signer: TokenSigner) -> Self {
         let (fetch, clock) = (Arc::new(FakeDocuments::default()), TokioClock::new());
         let ports = VerifierPorts {
             fetch: fetch.clone(),
@@ -157,7 +157,7 @@ impl VerifierFixture {
             random: Arc::new(FakeRandom::new(1)),
         };
         let credentials = CredentialVerifier::new(settings, ports);
-        let run = Owned::spawn(credentials.clone().run());
+        let run = OwnedTask::spawn(credentials.clone().run());
         Self {
             credentials,
             fetch,

@@ -3,7 +3,7 @@
 use serde_json::json;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 
 use super::*;
 
@@ -11,9 +11,9 @@ const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
 #[tokio::test]
 async fn c20_r250_r254_each_caller_has_a_token_of_its_own_and_its_first_one_stays_here() {
-    let legacy = Mockup::legacy(weir_wire::Revision::NEWEST_LEGACY);
-    for builder in [Mockup::modern(), legacy] {
-        let scene = Scene::new(builder.tool("echo", Behaviour::echo()), exchanging).await;
+    let legacy = MockServer::legacy(weir_wire::Revision::NEWEST_LEGACY);
+    for builder in [MockServer::modern(), legacy] {
+        let scene = Scene::new(builder.tool("echo", MockBehaviour::echo()), exchanging).await;
         // Lists and probes use weir's own account.
         let mut watch = scene
             .upstream
@@ -82,7 +82,11 @@ async fn c20_r250_r254_each_caller_has_a_token_of_its_own_and_its_first_one_stay
 
 #[tokio::test]
 async fn r270_who_shows_no_token_is_not_served_with_weirs_own() {
-    let scene = Scene::new(Mockup::modern().tool("echo", Behaviour::echo()), exchanging).await;
+    let scene = Scene::new(
+        MockServer::modern().tool("echo", MockBehaviour::echo()),
+        exchanging,
+    )
+    .await;
     let failed = failure(scene.ask().await).await;
     assert_eq!(failed.reason(), "denied");
     assert!(failed.message().contains("OAuth access token"), "{failed}");
@@ -92,13 +96,17 @@ async fn r270_who_shows_no_token_is_not_served_with_weirs_own() {
 
 #[tokio::test]
 async fn r251_a_caller_whose_token_is_not_exchanged_is_told_so_and_harms_nobody() {
-    let scene = Scene::new(Mockup::modern().tool("echo", Behaviour::echo()), exchanging).await;
+    let scene = Scene::new(
+        MockServer::modern().tool("echo", MockBehaviour::echo()),
+        exchanging,
+    )
+    .await;
     let (ada, bob) = (
         caller("ada", "CANARY-ada").await,
         caller("bob", "CANARY-bob").await,
     );
     text(scene.ask_as(&bob).await).await;
-    scene.authority.answer(
+    scene.authority.queue_answer(
         400,
         &json!({ "error": "invalid_grant", "error_description": "CANARY" }),
     );
@@ -127,7 +135,11 @@ async fn r251_a_caller_whose_token_is_not_exchanged_is_told_so_and_harms_nobody(
 
 #[tokio::test]
 async fn r251_a_callers_refused_token_is_exchanged_anew_once() {
-    let scene = Scene::new(Mockup::modern().tool("echo", Behaviour::echo()), exchanging).await;
+    let scene = Scene::new(
+        MockServer::modern().tool("echo", MockBehaviour::echo()),
+        exchanging,
+    )
+    .await;
     let ada = caller("ada", "CANARY-ada").await;
     text(scene.ask_as(&ada).await).await;
     scene

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use http::HeaderValue;
 use weir_core::port::Fut;
-use weir_testkit::{Behaviour, Mockup, TokenServer};
+use weir_testkit::{MockBehaviour, MockServer, TokenServer};
 use weir_upstream::{KeepsTokens, KeptToken, TokenKeeper};
 
 use super::*;
@@ -33,8 +33,8 @@ impl KeepsTokens for Sequence {
 
 #[tokio::test]
 async fn a_keeper_is_asked_again_after_a_refusal_and_callers_get_its_advice() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let keeper = Sequence(Mutex::new(vec![

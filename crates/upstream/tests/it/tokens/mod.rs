@@ -13,7 +13,7 @@ use weir_core::port::{BorrowedSecret, Evidence};
 use weir_core::principal::{Subject, VerifiedIdentity as Sender};
 use weir_core::upstream::{OutboundCall, Upstream};
 use weir_core::{ClientToken, Principal, Reply};
-use weir_testkit::{FakeClock, FakeRandom, Mockup, TokenServer};
+use weir_testkit::{FakeClock, FakeRandom, MockServer, TokenServer};
 use weir_upstream::keeper::Keeper;
 use weir_upstream::{
     Authority, ClientAuth, Exchange, Factory, HttpSettings, Identity, OAuth, Ports, SecretText,
@@ -25,7 +25,7 @@ use crate::bench::*;
 /// A mock server, its authorization server, and weir's upstream between them, with a clock that
 /// stands still.
 pub(crate) struct Scene {
-    pub(crate) mock: Mockup,
+    pub(crate) mock: MockServer,
     pub(crate) authority: TokenServer,
     pub(crate) clock: FakeClock,
     pub(crate) upstream: Arc<dyn Upstream>,
@@ -58,14 +58,14 @@ pub(crate) fn exchanging(authority: &TokenServer) -> OAuth {
 
 impl Scene {
     pub(crate) async fn new(
-        mock: weir_testkit::mockup::Builder,
+        mock: weir_testkit::mock_server::MockServerBuilder,
         auth: impl FnOnce(&TokenServer) -> OAuth,
     ) -> Self {
         let (mock, authority) = (mock.start().await, TokenServer::start().await);
         Self::of(mock, auth(&authority), authority)
     }
 
-    pub(crate) fn of(mock: Mockup, auth: OAuth, authority: TokenServer) -> Self {
+    pub(crate) fn of(mock: MockServer, auth: OAuth, authority: TokenServer) -> Self {
         let clock = FakeClock::new();
         let ports = Ports {
             clock: Arc::new(clock.clone()),
@@ -166,19 +166,19 @@ pub(crate) async fn caller(name: &str, token: &str) -> (Principal, ClientToken) 
 }
 
 /// Returns the server's own metadata.
-pub(crate) fn resource(mock: &Mockup, servers: &[&str]) -> Value {
+pub(crate) fn resource(mock: &MockServer, servers: &[&str]) -> Value {
     json!({ "resource": mock.url(), "authorization_servers": servers })
 }
 
 #[tokio::test]
 async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server() {
     let eras = [
-        Mockup::modern(),
-        Mockup::legacy(weir_wire::Revision::NEWEST_LEGACY),
+        MockServer::modern(),
+        MockServer::legacy(weir_wire::Revision::NEWEST_LEGACY),
     ];
     for builder in eras {
         let scene = Scene::new(
-            builder.tool("echo", weir_testkit::Behaviour::echo()),
+            builder.tool("echo", weir_testkit::MockBehaviour::echo()),
             client,
         )
         .await;
@@ -245,20 +245,20 @@ async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server(
 
 #[tokio::test]
 async fn r256_the_servers_challenge_says_where_its_metadata_is() {
-    let mock = Mockup::modern()
-        .tool("echo", weir_testkit::Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", weir_testkit::MockBehaviour::echo())
         .start()
         .await;
     let authority = TokenServer::start().await;
     let own = mock.url().replace("/mcp", "");
-    mock.challenge(
+    mock.set_challenge(
         format!(r#"Basic realm="x", Bearer resource_metadata="{own}/elsewhere""#).as_bytes(),
     );
-    mock.document(
+    mock.serve_document(
         "/elsewhere",
         &json!({ "resource": own, "authorization_servers": [authority.issuer()] }),
     );
-    mock.document(
+    mock.serve_document(
         "/.well-known/oauth-protected-resource/mcp",
         &json!({ "resource": "https://wrong.example.com" }),
     );
@@ -279,7 +279,7 @@ async fn a_named_token_endpoint_is_used_without_a_look_around() {
         ..client(authority)
     };
     let scene = Scene::new(
-        Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+        MockServer::modern().tool("echo", weir_testkit::MockBehaviour::echo()),
         named,
     )
     .await;
@@ -317,7 +317,7 @@ async fn the_client_shows_itself_as_the_authority_wants() {
         (json!(["private_key_jwt"]), Err("takes no client secrets")),
     ] {
         let scene = Scene::new(
-            Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+            MockServer::modern().tool("echo", weir_testkit::MockBehaviour::echo()),
             client,
         )
         .await;
@@ -325,7 +325,7 @@ async fn the_client_shows_itself_as_the_authority_wants() {
         metadata["token_endpoint_auth_methods_supported"] = methods;
         scene
             .authority
-            .document("/.well-known/oauth-authorization-server", &metadata);
+            .serve_document("/.well-known/oauth-authorization-server", &metadata);
         match expected {
             Ok(basic) => {
                 scene.good().await;
@@ -343,14 +343,14 @@ async fn the_client_shows_itself_as_the_authority_wants() {
 #[tokio::test]
 async fn r258_c25_metadata_of_another_issuer_gets_no_credentials() {
     let scene = Scene::new(
-        Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+        MockServer::modern().tool("echo", weir_testkit::MockBehaviour::echo()),
         client,
     )
     .await;
     let thief = TokenServer::start().await;
     scene
         .authority
-        .document("/.well-known/oauth-authorization-server", &thief.metadata());
+        .serve_document("/.well-known/oauth-authorization-server", &thief.metadata());
     let failed = failure(scene.ask().await).await;
     assert_eq!(failed.reason(), "unavailable");
     assert!(failed.message().contains("of another issuer"), "{failed}");
@@ -358,7 +358,7 @@ async fn r258_c25_metadata_of_another_issuer_gets_no_credentials() {
     let stolen = json!({ "issuer": scene.authority.issuer(), "token_endpoint": thief.endpoint() });
     scene
         .authority
-        .document("/.well-known/oauth-authorization-server", &stolen);
+        .serve_document("/.well-known/oauth-authorization-server", &stolen);
     scene.advance(60);
     let failed = failure(scene.ask().await).await;
     assert_eq!(failed.reason(), "unavailable");

@@ -1,18 +1,19 @@
 //! Tests of a server that refuses a token: with 401, with 403, and with hostile challenges.
 
 use serde_json::json;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_upstream::SecretHeader;
 
 use super::*;
 
-fn echo() -> weir_testkit::mockup::Builder {
-    Mockup::modern().tool("echo", Behaviour::echo())
+fn echo() -> weir_testkit::mock_server::MockServerBuilder {
+    MockServer::modern().tool("echo", MockBehaviour::echo())
 }
 
 #[tokio::test]
 async fn r251_a_refused_token_is_replaced_once_and_the_call_sent_again() {
-    let legacy = Mockup::legacy(weir_wire::Revision::NEWEST_LEGACY).tool("echo", Behaviour::echo());
+    let legacy =
+        MockServer::legacy(weir_wire::Revision::NEWEST_LEGACY).tool("echo", MockBehaviour::echo());
     for builder in [echo(), legacy] {
         let scene = Scene::new(builder, client).await;
         scene.good().await;
@@ -59,7 +60,7 @@ async fn r251_many_refusals_at_once_are_one_request() {
 
 #[tokio::test]
 async fn c18_c19_c25_nothing_of_a_hostile_challenge_is_opened_or_shown() {
-    let canary = Mockup::modern().start().await;
+    let canary = MockServer::modern().start().await;
     let at = canary.address();
     let giant = format!("Bearer realm=\"CANARY{}\"", "x".repeat(1 << 20));
     let challenges: [Vec<u8>; 8] = [
@@ -82,7 +83,7 @@ async fn c18_c19_c25_nothing_of_a_hostile_challenge_is_opened_or_shown() {
     for challenge in challenges {
         let scene = Scene::new(echo(), client).await;
         scene.mock.accept_only(&[]);
-        scene.mock.challenge(&challenge);
+        scene.mock.set_challenge(&challenge);
         hostile(&scene.upstream).await;
         // The same without an authority: headers of the operator's own.
         let key = SecretHeader::new("Bearer CONFIGURED".parse().unwrap());
@@ -130,14 +131,14 @@ async fn r254_r262_a_server_that_moves_to_another_authority_gets_no_more_tokens_
     let scene = Scene::new(echo(), client).await;
     let thief = TokenServer::start().await;
     let well_known = "/.well-known/oauth-protected-resource/mcp";
-    scene.mock.document(
+    scene.mock.serve_document(
         well_known,
         &resource(&scene.mock, &[&scene.authority.issuer()]),
     );
     scene.good().await;
     scene
         .mock
-        .document(well_known, &resource(&scene.mock, &[&thief.issuer()]));
+        .serve_document(well_known, &resource(&scene.mock, &[&thief.issuer()]));
     scene.mock.accept_only(&[]);
     scene.advance(60);
     let failed = failure(scene.ask().await).await;
@@ -164,7 +165,7 @@ async fn r266_scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_an
  {
     let wants = |scopes: &str| {
         let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
-        Behaviour::status(403, "text/plain", "no").with_header("www-authenticate", &challenge)
+        MockBehaviour::status(403, "text/plain", "no").with_header("www-authenticate", &challenge)
     };
     let stepping = |authority: &TokenServer| OAuth {
         step_up: vec!["write".to_owned(), "delete".to_owned()],
@@ -172,7 +173,9 @@ async fn r266_scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_an
     };
     let scene = Scene::new(echo(), stepping).await;
     scene.good().await;
-    scene.mock.on("tools/call", 1, wants("tools write admin"));
+    scene
+        .mock
+        .add_rule("tools/call", 1, wants("tools write admin"));
     scene.good().await;
     assert_eq!(
         scene.asked("scope"),
@@ -180,7 +183,7 @@ async fn r266_scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_an
         "the union, without what no operator listed"
     );
     // The token has that scope already: another request would be useless.
-    scene.mock.on("tools/call", 1, wants("write"));
+    scene.mock.add_rule("tools/call", 1, wants("write"));
     let failed = failure(scene.ask().await).await;
     assert!(
         failed.message().contains("refuses weir's credentials"),
@@ -188,10 +191,10 @@ async fn r266_scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_an
     );
     // A scope that the authorization server denied is not requested again, and the previous token
     // is kept.
-    scene.mock.on("tools/call", 2, wants("delete"));
+    scene.mock.add_rule("tools/call", 2, wants("delete"));
     scene
         .authority
-        .answer(400, &json!({ "error": "invalid_scope" }));
+        .queue_answer(400, &json!({ "error": "invalid_scope" }));
     for _ in 0..2 {
         assert_eq!(failure(scene.ask().await).await.reason(), "unavailable");
     }

@@ -1,23 +1,23 @@
 //! Tests of token requests: one at a time, early, and with backoff after failures.
 
 use serde_json::json;
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::{MockBehaviour, MockServer};
 
 use super::*;
 
-fn echo() -> weir_testkit::mockup::Builder {
-    Mockup::modern().tool("echo", Behaviour::echo())
+fn echo() -> weir_testkit::mock_server::MockServerBuilder {
+    MockServer::modern().tool("echo", MockBehaviour::echo())
 }
 
 #[tokio::test]
 async fn r267_all_who_wait_for_a_token_wait_for_one_request_and_it_outlives_whoever_began_it() {
     let scene = Scene::new(echo(), client).await;
-    scene.authority.hold(true);
+    scene.authority.set_holding(true);
     let first = tokio::spawn({
         let upstream = scene.upstream.clone();
         async move { ask(&upstream, "echo", json!({})).await }
     });
-    scene.authority.until(1).await;
+    scene.authority.wait_for_requests(1).await;
     let others: Vec<_> = (0..20)
         .map(|_| {
             let upstream = scene.upstream.clone();
@@ -26,7 +26,7 @@ async fn r267_all_who_wait_for_a_token_wait_for_one_request_and_it_outlives_whoe
         .collect();
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
-    scene.authority.hold(false);
+    scene.authority.set_holding(false);
     for other in others {
         other.await.unwrap();
     }
@@ -37,7 +37,7 @@ async fn r267_all_who_wait_for_a_token_wait_for_one_request_and_it_outlives_whoe
 #[tokio::test]
 async fn a_token_is_renewed_early_while_the_old_one_serves() {
     let scene = Scene::new(echo(), client).await;
-    scene.authority.lifetime(json!(1000));
+    scene.authority.set_lifetime(json!(1000));
     scene.good().await;
     scene.advance(740);
     scene.good().await;
@@ -46,21 +46,21 @@ async fn a_token_is_renewed_early_while_the_old_one_serves() {
         1,
         "not before three quarters of its life"
     );
-    scene.authority.hold(true);
+    scene.authority.set_holding(true);
     scene.advance(120);
     for _ in 0..5 {
         scene.good().await;
     }
-    scene.authority.until(2).await;
+    scene.authority.wait_for_requests(2).await;
     assert_eq!(
         scene.shown("tools/call"),
         ["Bearer token-1"; 7],
         "nobody waits for the next one"
     );
-    scene.authority.hold(false);
+    scene.authority.set_holding(false);
     scene
         .mock
-        .until("the next token comes", |_| {
+        .wait_until("the next token comes", |_| {
             scene.authority.requests().len() == 2
         })
         .await;
@@ -87,12 +87,12 @@ async fn until_shown(scene: &Scene, token: &str) {
 #[tokio::test]
 async fn an_ended_token_is_not_used_and_an_authority_that_is_down_is_not_stormed() {
     let scene = Scene::new(echo(), client).await;
-    scene.authority.lifetime(json!(1000));
+    scene.authority.set_lifetime(json!(1000));
     scene.good().await;
     for _ in 0..50 {
         scene
             .authority
-            .answer(503, &json!({ "error_description": "CANARY" }));
+            .queue_answer(503, &json!({ "error_description": "CANARY" }));
     }
     scene.advance(860);
     scene.good().await;
