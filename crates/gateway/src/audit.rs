@@ -35,7 +35,7 @@ use weir_core::port::{
 };
 use weir_policy::LogAudit;
 use weir_policy::audit::{AuditRecorder, ChainHead, RefusalCounter};
-use weir_upstream::Factory;
+use weir_upstream::UpstreamFactory;
 
 use crate::config::{AuditPlan, FilePlan};
 use journal::Journal;
@@ -149,7 +149,7 @@ impl Auditing {
         plan: Option<&AuditPlan>,
         left: Heads,
         clock: Arc<dyn Clock>,
-        factory: &Factory,
+        factory: &UpstreamFactory,
     ) -> Result<Self, AuditError> {
         let auditing = Self {
             switch: Arc::default(),
@@ -188,7 +188,7 @@ impl Auditing {
     pub(crate) fn prepare(
         &self,
         plan: Option<&AuditPlan>,
-        factory: &Factory,
+        factory: &UpstreamFactory,
     ) -> Result<Prepared, AuditError> {
         let Some(plan) = plan else {
             return Ok(Prepared(None));
@@ -300,7 +300,7 @@ impl Copies {
         )
     }
 
-    fn start(plan: &AuditPlan, factory: &Factory) -> Result<(Self, Outlets), AuditError> {
+    fn start(plan: &AuditPlan, factory: &UpstreamFactory) -> Result<(Self, Outlets), AuditError> {
         let mut copies = Copies {
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -312,7 +312,8 @@ impl Copies {
             (outlets.stdout, copies.stdout) = (Some(sender), Some(worker));
         }
         if let Some(settings) = &plan.otlp {
-            let (exporter, work) = Exporter::new(factory.poster(settings)?, copies.stop.clone());
+            let (exporter, work) =
+                Exporter::new(factory.document_poster(settings)?, copies.stop.clone());
             copies.tasks.spawn(work);
             outlets.otlp = Some(exporter);
         }

@@ -200,7 +200,7 @@ impl PartialEq for SourceDigest {
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamPlan {
     /// The connection settings.
-    pub settings: weir_upstream::Settings,
+    pub settings: weir_upstream::UpstreamSettings,
     /// Deadlines, validation, and limits of list walks.
     pub rules: UpstreamRules,
 }

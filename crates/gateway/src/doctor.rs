@@ -15,8 +15,8 @@ use weir_core::catalog::SessionListTable;
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
-use weir_upstream::keeper::Keeper;
-use weir_upstream::{Factory, Identity, Ports};
+use weir_upstream::keeper::ChildKeeper;
+use weir_upstream::{ClientImplementation, UpstreamFactory, UpstreamPorts};
 
 use crate::config::{Config, UpstreamPlan};
 use crate::handover::Program;
@@ -106,11 +106,11 @@ pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFin
     let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
     let bells = Arc::<SessionNotifier>::default();
     let keeper = match Program::own() {
-        Ok(program) => Keeper::new(program.keeper()),
-        Err(_) => Keeper::none(),
+        Ok(program) => ChildKeeper::new(program.keeper()),
+        Err(_) => ChildKeeper::unavailable(),
     };
     let session_lists = SessionListTable::new(bells.clone(), &SystemRandom);
-    let ports = Ports {
+    let ports = UpstreamPorts {
         clock,
         random,
         bells,
@@ -118,12 +118,15 @@ pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFin
         keeper,
         budgets: Budgets::default(),
     };
-    let factory = Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION")));
+    let factory = UpstreamFactory::new(
+        ports,
+        ClientImplementation::new("weir", env!("CARGO_PKG_VERSION")),
+    );
     let each = plans.iter().map(|plan| examine_upstream(&factory, plan));
     futures_util::future::join_all(each).await
 }
 
-async fn examine_upstream(factory: &Factory, plan: &UpstreamPlan) -> UpstreamFinding {
+async fn examine_upstream(factory: &UpstreamFactory, plan: &UpstreamPlan) -> UpstreamFinding {
     let id = plan.settings.id.to_string();
     let none = |cause: String| UpstreamFinding {
         id: id.clone(),

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weir_upstream::Transport;
+use weir_upstream::TransportSettings;
 
 use crate::config::Config;
 use crate::mcp_clients::help_page;
@@ -10,12 +10,12 @@ use crate::mcp_clients::help_page;
 /// Returns the settings of the client side at its bound address. Callers' tokens are kept only if
 /// some upstream exchanges them; list pages are cached within the memory.
 pub(crate) fn front(config: &Config, listener: SocketAddr) -> weir_front::Settings {
-    let exchanges = |transport: &Transport| match transport {
-        Transport::Http(http) => http
+    let exchanges = |transport: &TransportSettings| match transport {
+        TransportSettings::Http(http) => http
             .auth
             .as_ref()
             .is_some_and(|auth| auth.exchange.is_some()),
-        Transport::Stdio(_) => false,
+        TransportSettings::Stdio(_) => false,
     };
     let keep_tokens = config
         .upstreams

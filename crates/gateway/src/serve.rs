@@ -13,7 +13,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_upstream::keeper::Keeper;
+use weir_upstream::keeper::ChildKeeper;
 
 use crate::admin::{Levers, ReloadRequest};
 use crate::audit::{Auditing, Heads};
@@ -128,7 +128,7 @@ async fn run(
     }
     let sessions_move = estate.will.sessions_move;
     let signals = Signals::new();
-    let keeper = Keeper::new(program.keeper());
+    let keeper = ChildKeeper::new(program.keeper());
     if let Some(Err(error)) = estate.keeper.take().map(|pipe| keeper.take_over(pipe)) {
         tracing::warn!(%error, "the keeper of the process before cannot be had: this one starts its own");
     }

@@ -16,7 +16,7 @@ use weir_core::port::OperatorAction;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::{Catalog, HandoverArrival};
 use weir_front::InMemoryChannel;
-use weir_upstream::keeper::Keeper;
+use weir_upstream::keeper::ChildKeeper;
 
 use crate::admin::{Admin, Levers};
 use crate::audit::Heads;
@@ -68,14 +68,14 @@ impl Weir {
     ///
     /// [`StartError`]: no part keeps running then.
     pub async fn start(config: Arc<Config>) -> Result<Self, StartError> {
-        Self::start_with(config, Estate::default(), Keeper::none()).await
+        Self::start_with(config, Estate::default(), ChildKeeper::unavailable()).await
     }
 
     /// Starts with the estate of the previous process, and the keeper of child processes.
     pub(crate) async fn start_with(
         config: Arc<Config>,
         estate: Estate,
-        keeper: Arc<Keeper>,
+        keeper: Arc<ChildKeeper>,
     ) -> Result<Self, StartError> {
         check_team_files(&config)?;
         // Both ports first: if one of them cannot be bound, no child process is started and no
@@ -107,7 +107,7 @@ impl Weir {
     /// As [`Self::start`].
     pub(crate) async fn start_in_memory(
         config: &Config,
-        keeper: Arc<Keeper>,
+        keeper: Arc<ChildKeeper>,
     ) -> Result<Self, StartError> {
         check_team_files(config)?;
         let config = Arc::new(config.in_memory());
@@ -123,7 +123,7 @@ impl Weir {
     async fn assemble(
         config: Arc<Config>,
         estate: Estate,
-        keeper: Arc<Keeper>,
+        keeper: Arc<ChildKeeper>,
         listeners: Listeners,
     ) -> Result<Self, StartError> {
         let Estate { sealing, will, .. } = estate;

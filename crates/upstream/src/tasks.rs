@@ -5,7 +5,7 @@
 //! (`tasks/result`). On that request's stream such a server asks its client, so the request is held
 //! open while the task waits for input.
 
-mod held;
+mod task_result_requests;
 
 use std::sync::Arc;
 
@@ -18,10 +18,10 @@ use weir_era::upstream_messages::RevisionDialect;
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision, error_code};
 
-use crate::column;
-use crate::server::Server;
-use crate::settle;
-pub(crate) use held::Desk;
+use crate::own_requests;
+use crate::stack;
+use crate::upstream_service::UpstreamService;
+pub(crate) use task_result_requests::TaskResultRequests;
 
 /// True if a call is about a task.
 pub(crate) const fn is_about_task(method: Method) -> bool {
@@ -33,8 +33,8 @@ pub(crate) const fn is_about_task(method: Method) -> bool {
 
 /// Gets a task's state, answers its questions, or cancels it. Dropping the future cancels the
 /// request, never the task.
-pub(crate) async fn call(server: Arc<Server>, outbound: OutboundCall) -> Reply {
-    let looking = Looking { server, outbound };
+pub(crate) async fn call(server: Arc<UpstreamService>, outbound: OutboundCall) -> Reply {
+    let looking = UpstreamTaskRequest { server, outbound };
     let done = match looking.outbound.call.method {
         Method::TasksUpdate => looking.answer().await,
         Method::TasksCancel => looking.cancel().await,
@@ -47,14 +47,14 @@ pub(crate) async fn call(server: Arc<Server>, outbound: OutboundCall) -> Reply {
 }
 
 /// One request about one task.
-struct Looking {
-    server: Arc<Server>,
+struct UpstreamTaskRequest {
+    server: Arc<UpstreamService>,
     outbound: OutboundCall,
 }
 
-impl Looking {
+impl UpstreamTaskRequest {
     async fn state(&self) -> Result<Bytes, Failure> {
-        let state = self.ask(Method::TasksGet).await?;
+        let state = self.request(Method::TasksGet).await?;
         if self.is_modern() == Some(true) {
             let tongue = RevisionDialect::new(Revision::MODERN);
             let class = self
@@ -77,8 +77,8 @@ impl Looking {
         };
         let status = TaskStatus::of(&state).ok_or_else(bad)?;
         if status.is_final() {
-            self.server.held.forget(&self.key());
-            self.server.site.tracks.over(&self.key());
+            self.server.task_results.forget(&self.key());
+            self.server.site.task_progress.end_task(&self.key());
         }
         match status {
             TaskStatus::Cancelled => Ok(tasks::lifted(&state, status)),
@@ -86,11 +86,13 @@ impl Looking {
             TaskStatus::InputRequired => {
                 self.questions(
                     &state,
-                    self.server.held.take(&self.key(), || self.result())?,
+                    self.server
+                        .task_results
+                        .take(&self.key(), || self.request_result())?,
                 )
                 .await
             }
-            TaskStatus::Working => match self.server.held.find(&self.key()) {
+            TaskStatus::Working => match self.server.task_results.find(&self.key()) {
                 Some(held) => self.questions(&state, held).await,
                 None => Ok(tasks::lifted(&state, status)),
             },
@@ -99,7 +101,7 @@ impl Looking {
 
     /// Returns the state of a task that is over, with its result.
     async fn outcome(&self, state: &Bytes) -> Result<Bytes, Failure> {
-        match self.ask(Method::TasksResult).await {
+        match self.request(Method::TasksResult).await {
             Ok(result) => Ok(tasks::completed(state, &result)),
             Err(failure) => match failure.kind() {
                 FailureKind::Upstream(error) => {
@@ -120,11 +122,15 @@ impl Looking {
 
     /// Returns the state of a task that may wait for its client, with the questions that the server
     /// has sent so far.
-    async fn questions(&self, state: &Bytes, held: Arc<held::Held>) -> Result<Bytes, Failure> {
+    async fn questions(
+        &self,
+        state: &Bytes,
+        held: Arc<task_result_requests::TaskResultRequest>,
+    ) -> Result<Bytes, Failure> {
         if TaskStatus::of(state) == Some(TaskStatus::InputRequired) {
-            held.asked().await;
+            held.wait_for_question().await;
         }
-        let open = held.open();
+        let open = held.open_questions();
         if open.is_empty() {
             return Ok(tasks::lifted(state, TaskStatus::Working));
         }
@@ -143,13 +149,13 @@ impl Looking {
         let answers = call.input_responses.clone().or(given);
         let answers =
             answers.ok_or_else(|| Failure::invalid_params("`inputResponses` is missing"))?;
-        if let Some(held) = self.server.held.find(&self.key()) {
+        if let Some(held) = self.server.task_results.find(&self.key()) {
             held.answer(&answers)?;
             return Ok(ACKNOWLEDGED);
         }
         if self.is_modern().is_none() {
             // The server is unknown yet: it has to be probed first.
-            self.ask(Method::TasksGet).await?;
+            self.request(Method::TasksGet).await?;
         }
         // An older server has no such method, and no open question is known. The request only makes
         // sure that the task exists.
@@ -158,13 +164,13 @@ impl Looking {
         } else {
             Method::TasksGet
         };
-        self.ask(method).await
+        self.request(method).await
     }
 
     async fn cancel(&self) -> Result<Bytes, Failure> {
-        let refused = match self.ask(Method::TasksCancel).await {
+        let refused = match self.request(Method::TasksCancel).await {
             Ok(done) => {
-                self.server.held.forget(&self.key());
+                self.server.task_results.forget(&self.key());
                 return Ok(done);
             }
             Err(failure) => failure,
@@ -172,7 +178,7 @@ impl Looking {
         // Older servers refuse to cancel a task that is over. In the extension that is no error.
         let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS);
         if is_refused && self.is_modern() == Some(false) {
-            let state = self.ask(Method::TasksGet).await?;
+            let state = self.request(Method::TasksGet).await?;
             if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {
                 return Ok(ACKNOWLEDGED);
             }
@@ -181,24 +187,24 @@ impl Looking {
     }
 
     /// Makes one request about the task, and returns its whole result.
-    async fn ask(&self, method: Method) -> Result<Bytes, Failure> {
-        let reply = column::call(
+    async fn request(&self, method: Method) -> Result<Bytes, Failure> {
+        let reply = stack::call(
             self.server.clone(),
-            self.about(method, self.outbound.deadlines),
+            self.outbound_for(method, self.outbound.deadlines),
         )
         .await;
-        settle::result(&self.server.site, reply).await
+        own_requests::read_result(&self.server.site, reply).await
     }
 
     /// Makes the request for the result. The server asks on its stream.
-    fn result(&self) -> weir_core::port::Fut<'static, Reply> {
-        Box::pin(column::call(
+    fn request_result(&self) -> weir_core::port::Fut<'static, Reply> {
+        Box::pin(stack::call(
             self.server.clone(),
-            self.about(Method::TasksResult, CallDeadlines::CALL),
+            self.outbound_for(Method::TasksResult, CallDeadlines::CALL),
         ))
     }
 
-    fn about(&self, method: Method, deadlines: CallDeadlines) -> OutboundCall {
+    fn outbound_for(&self, method: Method, deadlines: CallDeadlines) -> OutboundCall {
         let OutboundCall {
             principal,
             token,
@@ -232,7 +238,7 @@ impl Looking {
         // A task is in the era of its call: the name of the task carries the class.
         let class = self.outbound.call.capabilities.class;
         self.server
-            .line
+            .transport
             .revision_for(class)
             .map(|revision| revision == Revision::MODERN.as_str())
     }

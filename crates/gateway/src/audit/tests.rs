@@ -67,8 +67,8 @@ fn path(plan: &AuditPlan) -> &Path {
     &plan.file.as_ref().unwrap().path
 }
 
-fn factory() -> Factory {
-    let ports = weir_upstream::Ports {
+fn factory() -> UpstreamFactory {
+    let ports = weir_upstream::UpstreamPorts {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
@@ -76,10 +76,10 @@ fn factory() -> Factory {
             Arc::default(),
             &FakeRandom::new(8),
         ),
-        keeper: weir_upstream::keeper::Keeper::none(),
+        keeper: weir_upstream::keeper::ChildKeeper::unavailable(),
         budgets: weir_core::Budgets::default(),
     };
-    Factory::new(ports, weir_upstream::Identity::new("weir", "0"))
+    UpstreamFactory::new(ports, weir_upstream::ClientImplementation::new("weir", "0"))
 }
 
 async fn start(plan: &AuditPlan) -> Auditing {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderValue, Uri};
-use weir_upstream::keeper::Keeper;
+use weir_upstream::keeper::ChildKeeper;
 
 use super::{INTERRUPTED, NO, USAGE};
 use crate::client::bearer;
@@ -113,7 +113,7 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
             format!("the system does not say where this program is: {error}"),
         )
     })?;
-    let keeper = Keeper::new(program.keeper());
+    let keeper = ChildKeeper::new(program.keeper());
     let weir = Weir::start_in_memory(&served.config, keeper)
         .await
         .map_err(|error| (NO, cannot_start(&error)))?;

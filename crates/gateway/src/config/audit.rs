@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use weir_policy::audit::{ArgumentRecording, AuditKey};
-use weir_upstream::HttpSettings;
+use weir_upstream::HttpUpstreamSettings;
 
 /// The settings of the audit log.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub struct AuditPlan {
     /// True if records go to standard output. Its outcome decides if there is no file.
     pub stdout: bool,
     /// The collector that records are sent to.
-    pub otlp: Option<HttpSettings>,
+    pub otlp: Option<HttpUpstreamSettings>,
     /// True if calls are refused while records cannot be written.
     pub closed: bool,
     /// The longest time before a record is synced to disk.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use weir_core::port::PostEncoding;
 use weir_core::telemetry::DEFAULT_MAX_NAMES;
 use weir_core::trace::SpanSampling;
-use weir_upstream::HttpSettings;
+use weir_upstream::HttpUpstreamSettings;
 
 /// The settings of metrics and traces.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,9 +24,9 @@ pub struct TelemetryPlan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OtlpPlan {
     /// The endpoint for metrics.
-    pub metrics: HttpSettings,
+    pub metrics: HttpUpstreamSettings,
     /// The endpoint for spans.
-    pub traces: HttpSettings,
+    pub traces: HttpUpstreamSettings,
     /// True for gRPC.
     pub grpc: bool,
     /// The time between two pushes of metrics.

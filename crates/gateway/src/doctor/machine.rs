@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::process::Command;
-use weir_upstream::Transport;
+use weir_upstream::TransportSettings;
 
 use super::{Grade, MachineFinding, certificate, finding};
 use crate::config::Config;
@@ -177,8 +177,8 @@ async fn runtimes(config: &Config) -> Vec<MachineFinding> {
         .upstreams
         .iter()
         .filter_map(|plan| match &plan.settings.transport {
-            Transport::Stdio(stdio) => stdio.command.rsplit('/').next(),
-            Transport::Http(_) => None,
+            TransportSettings::Stdio(stdio) => stdio.command.rsplit('/').next(),
+            TransportSettings::Http(_) => None,
         })
         .collect();
     let needed = RUNTIMES.iter().filter(|runtime| {

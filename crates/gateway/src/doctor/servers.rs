@@ -12,7 +12,7 @@ use http_body_util::Empty;
 use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use tower::Service as _;
-use weir_upstream::{Authority, Transport};
+use weir_upstream::{TokenAuthority, TransportSettings};
 
 use super::{Grade, MachineFinding, certificate, finding};
 use crate::config::Config;
@@ -69,13 +69,15 @@ fn named(config: &Config) -> Vec<NamedServer> {
         });
     };
     for plan in &config.upstreams {
-        let Transport::Http(http) = &plan.settings.transport else {
+        let TransportSettings::Http(http) = &plan.settings.transport else {
             continue;
         };
         add(&http.url.to_string(), http.ca_file.as_ref());
         match http.auth.as_ref().map(|auth| &auth.authority) {
-            Some(Authority::Issuer(url) | Authority::TokenEndpoint(url)) => add(url, None),
-            Some(Authority::Keeper(_)) | None => {}
+            Some(TokenAuthority::Issuer(url) | TokenAuthority::TokenEndpoint(url)) => {
+                add(url, None)
+            }
+            Some(TokenAuthority::Provider(_)) | None => {}
         }
     }
     config

@@ -6,7 +6,7 @@ use weir_core::names::UpstreamId;
 use weir_core::upstream::ListKind;
 use weir_core::{Endpoint, Principal};
 use weir_policy::rules::{PolicyOutcome, PolicyTarget};
-use weir_upstream::{Authority, Transport};
+use weir_upstream::{TokenAuthority, TransportSettings};
 
 use super::Effect;
 use super::walk::{Walk, list};
@@ -143,7 +143,7 @@ impl Walk<'_> {
         else {
             return;
         };
-        let Transport::Http(http) = &plan.settings.transport else {
+        let TransportSettings::Http(http) = &plan.settings.transport else {
             return self.say(
                 "credential",
                 Effect::Passes,
@@ -159,8 +159,10 @@ impl Walk<'_> {
             ),
             Some(oauth) => {
                 let at = match &oauth.authority {
-                    Authority::Issuer(url) | Authority::TokenEndpoint(url) => url.as_str(),
-                    Authority::Keeper(_) => "a login",
+                    TokenAuthority::Issuer(url) | TokenAuthority::TokenEndpoint(url) => {
+                        url.as_str()
+                    }
+                    TokenAuthority::Provider(_) => "a login",
                 };
                 let has_token = principal
                     .subject()

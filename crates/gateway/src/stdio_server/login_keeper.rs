@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use http::HeaderValue;
 use url::Url;
 use weir_core::port::Fut;
-use weir_upstream::{KeepsTokens, KeptToken};
+use weir_upstream::{ProvidedToken, TokenProvider};
 
 use crate::client::bearer;
 use crate::login::{self, Account, Accounts};
@@ -52,11 +52,11 @@ impl LoginKeeper {
     }
 }
 
-impl KeepsTokens for LoginKeeper {
-    fn token(&self, is_refused: bool) -> Fut<'_, Option<KeptToken>> {
+impl TokenProvider for LoginKeeper {
+    fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>> {
         Box::pin(async move {
             match &self.source {
-                Source::Given(header) => Some(KeptToken {
+                Source::Given(header) => Some(ProvidedToken {
                     header: header.clone(),
                     lifetime: None,
                 }),
@@ -82,7 +82,7 @@ impl KeepsTokens for LoginKeeper {
 }
 
 impl UserLogin {
-    async fn token(&self, is_refused: bool) -> Option<KeptToken> {
+    async fn token(&self, is_refused: bool) -> Option<ProvidedToken> {
         let refused = self.last().clone().filter(|_| is_refused);
         let account = self
             .accounts
@@ -96,7 +96,7 @@ impl UserLogin {
         self.last().clone_from(&account);
         let account = account?;
         let lifetime = account.lifetime(SystemTime::now());
-        Some(KeptToken {
+        Some(ProvidedToken {
             header: bearer(account.access_token())?,
             lifetime,
         })

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use weir_core::port::{DocumentPoster, PostEncoding, PostResponse};
 use weir_core::telemetry::instruments;
 use weir_core::trace::{FinishedSpan, SpanSink};
-use weir_upstream::{Factory, TlsError};
+use weir_upstream::{TlsError, UpstreamFactory};
 
 use super::Metrics;
 use crate::config::OtlpPlan;
@@ -68,10 +68,10 @@ impl Lines {
     pub(super) fn new(
         plan: &OtlpPlan,
         metrics: &Metrics,
-        factory: &Factory,
+        factory: &UpstreamFactory,
     ) -> Result<Self, TlsError> {
         let line = |signal, settings| {
-            let post = factory.poster(settings)?;
+            let post = factory.document_poster(settings)?;
             Ok(Line {
                 signal,
                 post,

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_core::telemetry::set_max_names;
 use weir_core::trace::{self, SpanSink};
-use weir_upstream::{Factory, TlsError};
+use weir_upstream::{TlsError, UpstreamFactory};
 
 use super::Metrics;
 use super::otlp::{Lines, Pushing};
@@ -14,7 +14,7 @@ use crate::config::{OtlpPlan, TelemetryPlan};
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     metrics: Metrics,
-    factory: Arc<Factory>,
+    factory: Arc<UpstreamFactory>,
     pushing: Mutex<Option<Push>>,
 }
 
@@ -36,7 +36,7 @@ impl Telemetry {
     pub(crate) fn start(
         plan: &TelemetryPlan,
         metrics: Metrics,
-        factory: Arc<Factory>,
+        factory: Arc<UpstreamFactory>,
     ) -> Result<Self, TlsError> {
         let telemetry = Self {
             metrics,
@@ -114,7 +114,7 @@ impl std::fmt::Debug for Push {
 #[cfg(test)]
 mod tests {
     use weir_core::session_notifier::SessionNotifier;
-    use weir_upstream::{Identity, Ports};
+    use weir_upstream::{ClientImplementation, UpstreamPorts};
 
     use super::*;
     use crate::config::{Loader, Source};
@@ -122,15 +122,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_plan_that_is_made_ready_sends_nothing_before_it_is_taken() {
-        let ports = Ports {
+        let ports = UpstreamPorts {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             bells: Arc::<SessionNotifier>::default(),
             session_lists: weir_core::catalog::SessionListTable::new(Arc::default(), &SystemRandom),
-            keeper: weir_upstream::keeper::Keeper::none(),
+            keeper: weir_upstream::keeper::ChildKeeper::unavailable(),
             budgets: weir_core::Budgets::default(),
         };
-        let factory = Arc::new(Factory::new(ports, Identity::new("weir", "0")));
+        let factory = Arc::new(UpstreamFactory::new(
+            ports,
+            ClientImplementation::new("weir", "0"),
+        ));
         let none = TelemetryPlan::default();
         let telemetry = Telemetry::start(&none, Metrics::install(true), factory)
             .expect("there is nothing to send to");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use weir_core::catalog::Topology;
 use weir_core::upstream::Upstream;
-use weir_upstream::{BuildError, Factory};
+use weir_upstream::{UpstreamBuildError, UpstreamFactory};
 
 use crate::config::{Config, UpstreamPlan};
 
@@ -23,8 +23,8 @@ pub(super) type Built = (UpstreamPlan, Arc<dyn Upstream>);
 pub(super) fn build(
     config: &Config,
     before: &[Built],
-    factory: &Factory,
-) -> Result<Vec<Built>, BuildError> {
+    factory: &UpstreamFactory,
+) -> Result<Vec<Built>, UpstreamBuildError> {
     let one = |plan: &UpstreamPlan| {
         let same = before.iter().find(|(old, _)| old.settings == plan.settings);
         let upstream = match same {

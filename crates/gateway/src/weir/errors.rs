@@ -33,7 +33,7 @@ pub enum StartError {
     Exposed(#[from] Exposure),
     /// An upstream cannot be built from its settings.
     #[error(transparent)]
-    Upstream(#[from] weir_upstream::BuildError),
+    Upstream(#[from] weir_upstream::UpstreamBuildError),
     /// Audit records cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),
@@ -56,7 +56,7 @@ pub enum ReloadError {
     Weaker(Vec<Weakening>),
     /// An upstream cannot be built from its settings.
     #[error(transparent)]
-    Upstream(#[from] weir_upstream::BuildError),
+    Upstream(#[from] weir_upstream::UpstreamBuildError),
     /// Audit records cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),

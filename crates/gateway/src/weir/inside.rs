@@ -12,8 +12,8 @@ use weir_policy::BlocklistAuthorizer;
 use weir_policy::limit::PolicyLimiter;
 use weir_policy::rules::PolicyAuthorizer;
 use weir_store::{MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
-use weir_upstream::keeper::Keeper;
-use weir_upstream::{Factory, Identity};
+use weir_upstream::keeper::ChildKeeper;
+use weir_upstream::{ClientImplementation, UpstreamFactory};
 
 use super::applied::{Built, topology};
 use super::errors::StartError;
@@ -39,9 +39,9 @@ pub(super) struct Base {
     pub(super) budgets: Budgets,
     /// The table of session lists at upstreams.
     session_lists: Arc<SessionListTable>,
-    pub(super) factory: Arc<Factory>,
+    pub(super) factory: Arc<UpstreamFactory>,
     /// The parent of the child processes of upstreams.
-    pub(super) keeper: Arc<Keeper>,
+    pub(super) keeper: Arc<ChildKeeper>,
     /// The arrival of the previous process's sessions and child processes.
     arrival: HandoverArrival,
 }
@@ -52,7 +52,7 @@ impl Base {
     pub(super) fn new(
         config: &Config,
         sealing: Option<Sealing>,
-        keeper: Arc<Keeper>,
+        keeper: Arc<ChildKeeper>,
         arrival: HandoverArrival,
     ) -> Self {
         // First, because an instrument used before the installation would never record.
@@ -62,10 +62,10 @@ impl Base {
         let sealing = sealing.unwrap_or_else(|| Sealing::fresh(&*random));
         let sealer = sealer(config, &sealing);
         let bells = Arc::<SessionNotifier>::default();
-        keeper.await_children(arrival.clone());
+        keeper.set_arrival(arrival.clone());
         let session_lists = SessionListTable::new(bells.clone(), &*random);
         let budgets = Budgets::default();
-        let ports = weir_upstream::Ports {
+        let ports = weir_upstream::UpstreamPorts {
             clock: clock.clone(),
             random: random.clone(),
             bells: bells.clone(),
@@ -73,9 +73,9 @@ impl Base {
             keeper: keeper.clone(),
             budgets: budgets.clone(),
         };
-        let factory = Arc::new(Factory::new(
+        let factory = Arc::new(UpstreamFactory::new(
             ports,
-            Identity::new("weir", env!("CARGO_PKG_VERSION")),
+            ClientImplementation::new("weir", env!("CARGO_PKG_VERSION")),
         ));
         Self {
             metrics,

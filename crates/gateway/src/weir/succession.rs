@@ -25,7 +25,7 @@ impl Weir {
             operators: operators.map(Into::into),
             sealing: Some(self.inside.base.sealing.clone()),
             will: Will::default(),
-            keeper: self.inside.base.keeper.pipe_to_pass_on()?.map(Into::into),
+            keeper: self.inside.base.keeper.clone_pipe()?.map(Into::into),
         })
     }
 

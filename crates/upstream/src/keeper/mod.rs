@@ -23,13 +23,13 @@
 //! descendants. A process that had lost its parents before, and was the keeper's own child by then,
 //! is not found.
 
-mod client;
 mod descendants;
-mod handle;
-mod process;
-mod protocol;
+mod keeper_client;
+mod keeper_process;
+mod keeper_protocol;
+mod process_handle;
 
-pub(crate) use client::{ChildLine, KeptChild};
-pub use client::{Keeper, KeeperProgram};
-pub use process::run;
-pub(crate) use protocol::ChildSpec;
+pub(crate) use keeper_client::{ChildControlSocket, KeptChild};
+pub use keeper_client::{ChildKeeper, KeeperProgram};
+pub use keeper_process::run;
+pub(crate) use keeper_protocol::ChildSpec;

@@ -7,10 +7,10 @@ use serde_json::json;
 use weir_core::FailureKind;
 use weir_testkit::mock_server::{AnswerStep, CallGate};
 use weir_testkit::{MockBehaviour, MockServer};
-use weir_upstream::{Bounds, Settings};
+use weir_upstream::{UpstreamBounds, UpstreamSettings};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 fn raw(text: &str) -> MockBehaviour {
     MockBehaviour::steps([AnswerStep::Raw(text.to_owned())]).as_json()
@@ -77,7 +77,7 @@ async fn e08_bad_answers_are_named_and_never_an_empty_success() {
     for (name, behaviour, reason) in cases {
         let mock = MockServer::modern().tool("t", behaviour).start().await;
         let upstream = upstream(&mock.url());
-        let failure = failure(ask(&upstream, "t", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
         assert_eq!(failure.reason(), reason, "{name}: {failure:?}");
         assert_eq!(mock.requests_of("tools/call").len(), 1, "{name}: sent once");
     }
@@ -111,19 +111,19 @@ async fn e08_bad_answers_of_a_legacy_server_are_named_too() {
             .start()
             .await;
         let upstream = upstream(&mock.url());
-        let failure = failure(ask(&upstream, "t", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
         assert_eq!(failure.reason(), reason, "{name}: {failure:?}");
         assert_eq!(mock.requests_of("tools/call").len(), 1, "{name}: sent once");
     }
 }
 
 #[tokio::test]
-async fn e12_refused_credentials_are_the_operators_matter() {
+async fn e12_refused_credentials_advise_the_operator() {
     let mock = MockServer::modern()
         .tool("t", MockBehaviour::unauthorized())
         .start()
         .await;
-    let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream(&mock.url()), "t", json!({})).await).await;
     assert_eq!(
         *failure.kind(),
         FailureKind::Unavailable,
@@ -142,7 +142,7 @@ async fn e13_retry_after_is_passed_on() {
             .tool("t", MockBehaviour::retry_after(status, 7))
             .start()
             .await;
-        let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream(&mock.url()), "t", json!({})).await).await;
         assert_eq!(*failure.kind(), kind);
         assert_eq!(failure.retry_delay(), Some(Duration::from_secs(7)));
         assert_eq!(mock.requests_of("tools/call").len(), 1);
@@ -150,12 +150,12 @@ async fn e13_retry_after_is_passed_on() {
 }
 
 #[tokio::test]
-async fn e13_a_date_to_come_again_is_a_wait_by_the_servers_own_clock() {
+async fn e13_retry_after_date_uses_the_servers_clock() {
     let later = MockBehaviour::status(503, "text/plain", "later")
         .with_header("date", "Sun, 06 Nov 1994 08:49:37 GMT")
         .with_header("retry-after", "Sun, 06 Nov 1994 08:49:44 GMT");
     let mock = MockServer::modern().tool("t", later).start().await;
-    let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream(&mock.url()), "t", json!({})).await).await;
     assert_eq!(
         (failure.kind(), failure.retry_delay()),
         (&FailureKind::Busy, Some(Duration::from_secs(7)))
@@ -175,22 +175,22 @@ async fn e07_giant_answers_are_cut_at_the_cap() {
         )
         .start()
         .await;
-    let bounds = Bounds {
+    let bounds = UpstreamBounds {
         max_reply: 1 << 20,
-        ..Bounds::default()
+        ..UpstreamBounds::default()
     };
-    let upstream = build(Settings {
+    let upstream = build(UpstreamSettings {
         bounds,
         ..settings(&mock.url())
     });
     for tool in ["json", "sse", "endless"] {
-        let failure = failure(ask(&upstream, tool, json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, tool, json!({})).await).await;
         assert_eq!(failure.reason(), "bad_answer", "{tool}: {failure:?}");
     }
 }
 
 #[tokio::test]
-async fn e09_the_first_valid_answer_wins_and_strangers_are_dropped() {
+async fn e09_first_valid_response_wins_and_foreign_messages_are_dropped() {
     for (era, builder) in [
         ("modern", MockServer::modern()),
         ("legacy", MockServer::legacy(Revision::V2025_11_25)),
@@ -207,7 +207,7 @@ async fn e09_the_first_valid_answer_wins_and_strangers_are_dropped() {
             .await;
         let upstream = upstream(&mock.url());
         assert_eq!(
-            text(ask(&upstream, "two", json!({})).await).await,
+            text(call_anonymously(&upstream, "two", json!({})).await).await,
             "first",
             "{era}"
         );
@@ -304,7 +304,7 @@ async fn r105_e21_a_legacy_server_that_asks_gets_its_answer_and_the_call_goes_on
         .await;
     let upstream = upstream(&mock.url());
     for tool in ["ping", "sample"] {
-        outcome(ask(&upstream, tool, json!({})).await)
+        outcome(call_anonymously(&upstream, tool, json!({})).await)
             .await
             .end
             .unwrap();

@@ -9,10 +9,10 @@ use weir_core::upstream::Upstream;
 use weir_core::{CapabilityClass, Failure};
 use weir_testkit::mock_server::{CallGate, RecordedRequest};
 use weir_testkit::{MockBehaviour, MockServer};
-use weir_upstream::{Bounds, Protocol, Settings};
+use weir_upstream::{UpstreamBounds, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 /// Makes a call of a client with the session of this number.
 async fn ask_in_session(
@@ -31,7 +31,7 @@ async fn ask_in_session(
 }
 
 async fn ask_without(upstream: &Arc<dyn Upstream>) {
-    outcome(ask(upstream, "echo", json!({})).await)
+    outcome(call_anonymously(upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -50,7 +50,7 @@ fn calls(mock: &MockServer) -> Vec<bool> {
 }
 
 #[tokio::test]
-async fn each_caller_is_served_in_its_era_and_the_session_that_was_opened_to_find_out_is_ended() {
+async fn each_caller_is_served_in_its_era_and_the_probe_session_is_ended() {
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -135,7 +135,7 @@ async fn a_server_whose_other_era_has_no_sessions_is_spoken_to_in_its_modern_one
 }
 
 #[tokio::test]
-async fn e17_a_server_without_sessions_is_asked_once_and_one_that_was_lost_again() {
+async fn e17_server_without_sessions_is_probed_once_and_a_lost_probe_is_repeated() {
     let mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -168,7 +168,7 @@ async fn e17_a_server_without_sessions_is_asked_once_and_one_that_was_lost_again
 }
 
 #[tokio::test]
-async fn a_server_that_gives_sessions_up_is_spoken_to_without() {
+async fn server_that_stops_sessions_is_called_without() {
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -198,17 +198,17 @@ async fn a_server_that_gives_sessions_up_is_spoken_to_without() {
 }
 
 #[tokio::test]
-async fn beyond_its_sessions_only_callers_that_can_be_asked_nothing_go_over_the_bridge() {
+async fn without_free_sessions_only_callers_without_capabilities_use_the_bridge() {
     let gate = CallGate::new();
     let mock = MockServer::dual()
         .tool("held", MockBehaviour::gated(&gate))
         .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let upstream = build(Settings {
-        bounds: Bounds {
+    let upstream = build(UpstreamSettings {
+        bounds: UpstreamBounds {
             sessions: 1,
-            ..Bounds::default()
+            ..UpstreamBounds::default()
         },
         ..settings(&mock.url())
     });
@@ -255,7 +255,7 @@ async fn a_pinned_protocol_has_one_era() {
         .start()
         .await;
     ask_in_session(
-        &pinned(&mock.url(), Protocol::Modern),
+        &pinned(&mock.url(), UpstreamProtocol::Modern),
         "echo",
         1,
         CapabilityClass::BASE,
@@ -263,7 +263,7 @@ async fn a_pinned_protocol_has_one_era() {
     .await
     .unwrap();
     assert_eq!(mock.requests_of("initialize").len(), 0);
-    ask_without(&pinned(&mock.url(), Protocol::Legacy)).await;
+    ask_without(&pinned(&mock.url(), UpstreamProtocol::Legacy)).await;
     assert_eq!(calls(&mock), [false, true]);
 }
 

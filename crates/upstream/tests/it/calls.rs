@@ -5,10 +5,12 @@ use weir_core::CapabilityClass;
 use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent};
 use weir_testkit::mock_server::{AnswerStep, CallGate};
 use weir_testkit::{MockBehaviour, MockServer};
-use weir_upstream::{HttpSettings, Protocol, SecretHeader, Settings, Transport};
+use weir_upstream::{
+    HttpUpstreamSettings, SecretHeader, TransportSettings, UpstreamProtocol, UpstreamSettings,
+};
 use weir_wire::{LogLevel, Revision};
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 async fn eras() -> Vec<(&'static str, MockServer)> {
     let fill = |builder: weir_testkit::mock_server::MockServerBuilder| {
@@ -67,7 +69,7 @@ async fn r071_r073_r075_calls_succeed_in_every_era_and_framing() {
     for (era, mock) in eras().await {
         let upstream = upstream(&mock.url());
         for tool in ["echo", "echo-sse"] {
-            let reply = ask(&upstream, tool, json!({"n": 1, "s": "é\n"})).await;
+            let reply = call_anonymously(&upstream, tool, json!({"n": 1, "s": "é\n"})).await;
             let result = outcome(reply)
                 .await
                 .end
@@ -79,7 +81,7 @@ async fn r071_r073_r075_calls_succeed_in_every_era_and_framing() {
                 "{era} {tool}"
             );
         }
-        let failure = failure(ask(&upstream, "error", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, "error", json!({})).await).await;
         let weir_core::FailureKind::Upstream(error) = failure.kind() else {
             panic!("{era}: {failure:?}")
         };
@@ -109,9 +111,9 @@ async fn r207_progress_and_logs_reach_their_call_at_the_level_asked_for() {
             "{era}"
         );
         outcome.end.unwrap();
-        let silent = ask(&upstream, "talk", json!({})).await;
+        let silent = call_anonymously(&upstream, "talk", json!({})).await;
         assert_eq!(
-            crate::bench::outcome(silent).await.notes.len(),
+            crate::fixtures::outcome(silent).await.notes.len(),
             0,
             "{era}: nobody asked"
         );
@@ -125,7 +127,7 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
     for (era, mock) in eras().await {
         let upstream = upstream(&mock.url());
         for tool in ["big", "big-sse"] {
-            let mut reply = ask(&upstream, tool, json!({})).await;
+            let mut reply = call_anonymously(&upstream, tool, json!({})).await;
             let Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) =
                 reply.next().await
             else {
@@ -158,7 +160,7 @@ async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    text(ask(&upstream, "a b é", json!({})).await).await;
+    text(call_anonymously(&upstream, "a b é", json!({})).await).await;
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
     watch
         .list(weir_core::upstream::ListKind::Tools, None)
@@ -217,7 +219,7 @@ async fn a19_only_the_operators_headers_reach_a_server() {
         .await;
     let secret = SecretHeader::new("Bearer operator".parse().unwrap());
     let accept = SecretHeader::new("text/html".parse().unwrap());
-    let http = HttpSettings {
+    let http = HttpUpstreamSettings {
         url: mock.url().parse().unwrap(),
         headers: vec![
             (http::header::AUTHORIZATION, secret),
@@ -227,11 +229,11 @@ async fn a19_only_the_operators_headers_reach_a_server() {
         ca_file: None,
         h2c: false,
     };
-    let upstream = build(Settings {
-        transport: Transport::Http(http),
+    let upstream = build(UpstreamSettings {
+        transport: TransportSettings::Http(http),
         ..settings(&mock.url())
     });
-    text(ask(&upstream, "echo", json!({})).await).await;
+    text(call_anonymously(&upstream, "echo", json!({})).await).await;
     let request = &mock.requests_of("tools/call")[0];
     let mut names: Vec<_> = request
         .headers
@@ -267,21 +269,21 @@ async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_conne
         .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
-    let http = HttpSettings {
+    let http = HttpUpstreamSettings {
         url: mock.url().parse().unwrap(),
         headers: Vec::new(),
         auth: None,
         ca_file: None,
         h2c: true,
     };
-    let upstream = build(Settings {
-        transport: Transport::Http(http),
-        protocol: Protocol::Modern,
+    let upstream = build(UpstreamSettings {
+        transport: TransportSettings::Http(http),
+        protocol: UpstreamProtocol::Modern,
         ..settings(&mock.url())
     });
     let both = tokio::join!(
-        async { text(ask(&upstream, "wait", json!({"n": 1})).await).await },
-        async { text(ask(&upstream, "wait", json!({"n": 2})).await).await },
+        async { text(call_anonymously(&upstream, "wait", json!({"n": 1})).await).await },
+        async { text(call_anonymously(&upstream, "wait", json!({"n": 2})).await).await },
         async {
             mock.wait_until("both run", |mock| mock.executions("wait") == 2)
                 .await;
@@ -313,7 +315,7 @@ async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_
     assert_eq!(*told, json!({"elicitation": {"form": {"x": 1}}}));
     assert_eq!(request.message["params"]["requestState"], "their state");
 
-    let unable = failure(ask(&upstream, "ask", json!({})).await).await;
+    let unable = failure(call_anonymously(&upstream, "ask", json!({})).await).await;
     assert_eq!(
         unable.reason(),
         "bad_answer",

@@ -8,10 +8,10 @@ use weir_core::reply::Reply;
 use weir_core::upstream::ListKind;
 use weir_testkit::mock_server::CallGate;
 use weir_testkit::{MockBehaviour, MockServer};
-use weir_upstream::{Bounds, OwnDeadlines, Protocol, Settings};
+use weir_upstream::{OwnDeadlines, UpstreamBounds, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 async fn hurried(
     upstream: &std::sync::Arc<dyn weir_core::upstream::Upstream>,
@@ -20,7 +20,7 @@ async fn hurried(
     let mut call = call(tool, json!({}));
     call.wants_progress = true;
     let mut outbound = outbound(tool, call).await;
-    outbound.deadlines = brief();
+    outbound.deadlines = short_deadlines();
     upstream.clone().call(outbound).await
 }
 
@@ -83,14 +83,14 @@ async fn r143_a_call_that_shows_life_for_ever_ends_at_the_hard_limit() {
 }
 
 #[tokio::test]
-async fn a_reply_is_given_before_anything_is_known_once_waiting_takes_a_while() {
+async fn reply_is_returned_without_an_event_after_a_second() {
     let gate = CallGate::new();
     let mock = MockServer::modern()
         .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    let reply = ask(&upstream, "wait", json!({"n": 5})).await;
+    let reply = call_anonymously(&upstream, "wait", json!({"n": 5})).await;
     assert!(!reply.is_ended());
     assert_eq!(mock.counts("wait").started, 1);
     gate.open();
@@ -115,23 +115,23 @@ async fn e02_a_connection_that_is_never_made_is_unavailable_at_its_limit() {
     }
     let url = format!("http://{address}/mcp");
     let connect = Duration::from_millis(100);
-    let upstream = build(Settings {
+    let upstream = build(UpstreamSettings {
         connect,
-        protocol: Protocol::Modern,
+        protocol: UpstreamProtocol::Modern,
         ..settings(&url)
     });
-    let failure = failure(ask(&upstream, "t", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
 }
 
 #[tokio::test]
-async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
+async fn e03_breaker_opens_after_five_timeouts_and_stops_requests() {
     let mock = MockServer::modern()
         .tool("hang", MockBehaviour::hang())
         .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let upstream = pinned(&mock.url(), Protocol::Modern);
+    let upstream = pinned(&mock.url(), UpstreamProtocol::Modern);
     for _ in 0..5 {
         assert_eq!(
             failure(hurried(&upstream, "hang").await).await.reason(),
@@ -139,12 +139,12 @@ async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
         );
     }
     let asked = mock.requests_of("tools/call").len();
-    let refused = failure(ask(&upstream, "echo", json!({})).await).await;
+    let refused = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert_eq!(refused.reason(), "unavailable");
     assert!(refused.retry_delay().is_some());
     assert_eq!(mock.requests_of("tools/call").len(), asked);
     let mut tries = 0;
-    while outcome(ask(&upstream, "echo", json!({})).await)
+    while outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .is_err()
@@ -164,17 +164,17 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
         .tool("bad", MockBehaviour::error(-32603, "broken", json!({})))
         .start()
         .await;
-    let bounds = Bounds {
+    let bounds = UpstreamBounds {
         in_flight: 3,
-        ..Bounds::default()
+        ..UpstreamBounds::default()
     };
-    let upstream = build(Settings {
+    let upstream = build(UpstreamSettings {
         bounds,
         ..settings(&mock.url())
     });
     for _ in 0..20 {
         assert_eq!(
-            failure(ask(&upstream, "bad", json!({})).await)
+            failure(call_anonymously(&upstream, "bad", json!({})).await)
                 .await
                 .reason(),
             "upstream_error"
@@ -185,7 +185,7 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
         .map(|_| {
             let upstream = upstream.clone();
             tokio::spawn(async move {
-                outcome(ask(&upstream, "wait", json!({})).await)
+                outcome(call_anonymously(&upstream, "wait", json!({})).await)
                     .await
                     .end
                     .unwrap()
@@ -196,7 +196,7 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
         .await;
     assert_eq!(upstream.health().in_flight, 3);
     assert_eq!(
-        failure(ask(&upstream, "wait", json!({})).await)
+        failure(call_anonymously(&upstream, "wait", json!({})).await)
             .await
             .reason(),
         "busy"
@@ -220,8 +220,8 @@ async fn lists_and_probes_have_deadlines_of_their_own() {
             list: brief,
             ..OwnDeadlines::default()
         };
-        let upstream = build(Settings {
-            own,
+        let upstream = build(UpstreamSettings {
+            own_deadlines: own,
             ..settings(&mock.url())
         });
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
@@ -236,8 +236,8 @@ async fn lists_and_probes_have_deadlines_of_their_own() {
         );
     }
     for (protocol, probe) in [
-        (Protocol::Modern, "server/discover"),
-        (Protocol::Legacy, "initialize"),
+        (UpstreamProtocol::Modern, "server/discover"),
+        (UpstreamProtocol::Legacy, "initialize"),
     ] {
         let mock = MockServer::dual()
             .tool("echo", MockBehaviour::echo())
@@ -248,9 +248,9 @@ async fn lists_and_probes_have_deadlines_of_their_own() {
             probe: brief,
             ..OwnDeadlines::default()
         };
-        let upstream = build(Settings {
+        let upstream = build(UpstreamSettings {
             protocol,
-            own,
+            own_deadlines: own,
             ..settings(&mock.url())
         });
         let began = Instant::now();

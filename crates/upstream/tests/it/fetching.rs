@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use weir_core::port::{DocumentFetcher, FetchRequest, PostEncoding, UrlSource};
 use weir_testkit::{MockBehaviour, MockServer};
-use weir_upstream::{HttpSettings, SecretHeader};
+use weir_upstream::{HttpUpstreamSettings, SecretHeader};
 
-use crate::bench::factory;
+use crate::fixtures::factory;
 
 fn ask(url: &str, limit: usize) -> FetchRequest<'_> {
     let within = Duration::from_secs(10);
@@ -99,7 +99,7 @@ async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
         1,
         MockBehaviour::status(202, "application/json", "{}"),
     );
-    let mut settings = HttpSettings {
+    let mut settings = HttpUpstreamSettings {
         url: mock.url().parse().unwrap(),
         headers: Vec::new(),
         auth: None,
@@ -110,7 +110,7 @@ async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
         http::header::AUTHORIZATION,
         SecretHeader::new("Bearer collector".parse().unwrap()),
     ));
-    let poster = factory().poster(&settings).unwrap();
+    let poster = factory().document_poster(&settings).unwrap();
     let answer = poster
         .post(
             PostEncoding::Json,

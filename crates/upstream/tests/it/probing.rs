@@ -4,10 +4,10 @@ use serde_json::json;
 use weir_core::CapabilityClass;
 use weir_testkit::mock_server::AnswerStep;
 use weir_testkit::{MockBehaviour, MockServer};
-use weir_upstream::Protocol;
+use weir_upstream::UpstreamProtocol;
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 #[tokio::test]
 async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize() {
@@ -47,7 +47,7 @@ async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize(
             .await;
         mock.add_rule("server/discover", 1, behaviour);
         let upstream = upstream(&mock.url());
-        let outcome = outcome(ask(&upstream, "echo", json!({})).await).await;
+        let outcome = outcome(call_anonymously(&upstream, "echo", json!({})).await).await;
         outcome
             .end
             .unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
@@ -68,13 +68,13 @@ async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_be
     mock.add_rule("server/discover", 3, MockBehaviour::reset_after(0));
     let upstream = upstream(&mock.url());
     // Meanwhile every call is served, as by a legacy server.
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
     while upstream.health().revision != Some("2026-07-28") {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
@@ -89,7 +89,7 @@ async fn e17_a_modern_server_stays_one_while_probes_of_it_are_lost() {
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -100,8 +100,8 @@ async fn e17_a_modern_server_stays_one_while_probes_of_it_are_lost() {
         MockBehaviour::error(-32000, "restarting", json!({})).with_status(400),
     );
     mock.add_rule("server/discover", 3, MockBehaviour::reset_after(0));
-    failure(ask(&upstream, "echo", json!({})).await).await;
-    outcome(ask(&upstream, "echo", json!({})).await)
+    failure(call_anonymously(&upstream, "echo", json!({})).await).await;
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -118,7 +118,7 @@ async fn e17_a_legacy_server_that_never_answers_the_probe_is_served_and_seldom_a
     mock.add_rule("server/discover", usize::MAX, MockBehaviour::reset_after(0));
     let upstream = upstream(&mock.url());
     for _ in 0..100 {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
@@ -149,7 +149,7 @@ async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
             MockBehaviour::error(code, "no", data).with_status(400),
         );
         let upstream = upstream(&mock.url());
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
@@ -163,28 +163,32 @@ async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
 }
 
 #[tokio::test]
-async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() {
-    for protocol in [Protocol::Auto, Protocol::Modern, Protocol::Legacy] {
+async fn e03_e14_absent_server_stays_down() {
+    for protocol in [
+        UpstreamProtocol::Auto,
+        UpstreamProtocol::Modern,
+        UpstreamProtocol::Legacy,
+    ] {
         let mut mock = MockServer::dual()
             .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let upstream = pinned(&mock.url(), protocol);
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
         mock.stop().await;
         // The first may still have found a connection that was about to close.
         while !upstream.health().down {
-            outcome(ask(&upstream, "echo", json!({})).await)
+            outcome(call_anonymously(&upstream, "echo", json!({})).await)
                 .await
                 .end
                 .unwrap_err();
         }
         for _ in 0..200 {
             // Most of these are answered by weir alone, which is no sign of the server's state.
-            outcome(ask(&upstream, "echo", json!({})).await)
+            outcome(call_anonymously(&upstream, "echo", json!({})).await)
                 .await
                 .end
                 .unwrap_err();
@@ -192,7 +196,7 @@ async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() 
         }
         mock.restart().await;
         let mut tries = 0;
-        while outcome(ask(&upstream, "echo", json!({})).await)
+        while outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .is_err()
@@ -214,14 +218,14 @@ async fn r070_a_server_of_other_versions_alone_is_not_initialized() {
     let other =
         MockBehaviour::error(-32022, "no", json!({"supported": ["2027-01-01"]})).with_status(400);
     mock.add_rule("server/discover", usize::MAX, other);
-    let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
     assert!(failure.message().contains("2027-01-01"), "{failure}");
     assert_eq!(mock.requests_of("initialize").len(), 0);
 }
 
 #[tokio::test]
-async fn what_says_nothing_about_the_era_is_no_answer_to_the_probe() {
+async fn errors_without_era_evidence_do_not_end_the_probe() {
     for (behaviour, reason) in [
         (MockBehaviour::unauthorized(), "unavailable"),
         (MockBehaviour::retry_after(503, 1), "busy"),
@@ -236,7 +240,8 @@ async fn what_says_nothing_about_the_era_is_no_answer_to_the_probe() {
             .start()
             .await;
         mock.add_rule("server/discover", usize::MAX, behaviour);
-        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        let failure =
+            failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
         assert_eq!(failure.reason(), reason);
         assert_eq!(mock.requests().len(), 1, "nothing else is asked");
     }
@@ -264,7 +269,8 @@ async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
             .with_rule("GET", endpoint.as_events())
             .start()
             .await;
-        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        let failure =
+            failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "unavailable", "{status}");
         assert_eq!(
             !mock.requests_of("GET").is_empty(),
@@ -293,19 +299,19 @@ async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
         1,
         MockBehaviour::error(-32600, "no", json!({})).with_status(400),
     );
-    let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
     assert!(!failure.message().contains("HTTP+SSE"), "{failure}");
 }
 
 #[tokio::test]
-async fn r069_the_era_is_found_out_once_by_many_calls() {
+async fn r069_many_calls_share_one_probe() {
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());
     let calls = (0..20).map(|_| async {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap()
@@ -336,14 +342,17 @@ async fn r069_a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_ag
         (&modern, "2026-07-28"),
         (&legacy, "2025-11-25"),
     ] {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
         proxy.retarget(server.address());
         proxy.reset_all();
         let mut tries = 0;
-        while let Err(why) = outcome(ask(&upstream, "echo", json!({})).await).await.end {
+        while let Err(why) = outcome(call_anonymously(&upstream, "echo", json!({})).await)
+            .await
+            .end
+        {
             tries += 1;
             assert!(tries <= 20, "{revision}: {why:?}");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -358,10 +367,17 @@ async fn a_pinned_protocol_is_not_probed() {
         .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    outcome(ask(&pinned(&mock.url(), Protocol::Legacy), "echo", json!({})).await)
-        .await
-        .end
-        .unwrap();
+    outcome(
+        call_anonymously(
+            &pinned(&mock.url(), UpstreamProtocol::Legacy),
+            "echo",
+            json!({}),
+        )
+        .await,
+    )
+    .await
+    .end
+    .unwrap();
     assert_eq!(mock.requests_of("server/discover").len(), 0);
     assert_eq!(mock.requests_of("initialize").len(), 1);
 }
@@ -374,7 +390,7 @@ async fn r069_errors_of_the_other_era_raise_doubt() {
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -389,12 +405,12 @@ async fn r069_errors_of_the_other_era_raise_doubt() {
         MockBehaviour::error(-32000, "No session", json!({})).with_status(400),
     );
     assert_eq!(
-        failure(ask(&upstream, "echo", json!({})).await)
+        failure(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .reason(),
         "upstream_error"
     );
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -413,7 +429,8 @@ async fn an_error_to_initialize_is_not_the_calls_error() {
         MockBehaviour::error(-32600, "no", json!({})).with_status(400),
     ] {
         mock.add_rule("initialize", 1, refuses);
-        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        let failure =
+            failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "unavailable");
     }
     assert_eq!(mock.executions("echo"), 0);

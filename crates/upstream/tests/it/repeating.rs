@@ -15,8 +15,8 @@ use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::method::Method;
 use weir_wire::{Params, Revision};
 
-use crate::bench::*;
 use crate::child;
+use crate::fixtures::*;
 
 fn eras() -> [(&'static str, MockServerBuilder); 2] {
     let eras = [
@@ -159,7 +159,7 @@ async fn an_error_of_the_server_or_of_whoever_stands_before_it_is_not_asked_for_
 }
 
 #[tokio::test]
-async fn a_tool_is_called_again_only_on_its_operators_word() {
+async fn tool_call_is_repeated_only_if_declared_safe() {
     for (era, builder) in eras() {
         let mock = builder.start().await;
         let upstream = upstream(&mock.url());
@@ -229,7 +229,7 @@ async fn nothing_that_answers_a_question_or_becomes_a_task_is_sent_again() {
 }
 
 #[tokio::test]
-async fn what_has_gone_on_is_not_said_twice() {
+async fn forwarded_events_are_not_repeated() {
     for (era, builder) in eras() {
         let told = MockBehaviour::steps([
             AnswerStep::Progress(1, 2),
@@ -274,7 +274,7 @@ async fn a_server_that_breaks_every_connection_gets_a_tenth_more_of_calls() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_list_is_asked_for_again_once() {
+async fn list_page_is_requested_again_once() {
     for (era, builder) in eras() {
         let mock = builder.tools(30).page_size(10).start().await;
         let upstream = upstream(&mock.url());
@@ -313,7 +313,7 @@ fn no_file() -> String {
 async fn a_process_that_ends_during_a_read_is_replaced_and_asked_again() {
     for manner in ["modern", "legacy"] {
         let upstream = build(child::settings(manner));
-        text(ask(&upstream, "echo", json!({})).await).await;
+        text(call_anonymously(&upstream, "echo", json!({})).await).await;
         let file = no_file();
         let read = reading(Method::ResourcesRead, &file, &json!({ "uri": file })).await;
         let result = end(&upstream, read)
@@ -333,7 +333,8 @@ async fn a_process_that_ends_during_a_read_is_replaced_and_asked_again() {
         std::fs::remove_file(&file).unwrap();
 
         let upstream = build(child::settings(manner));
-        let lost = failure(ask(&upstream, "crash_once", json!({ "file": file })).await).await;
+        let lost =
+            failure(call_anonymously(&upstream, "crash_once", json!({ "file": file })).await).await;
         assert_eq!(
             lost.reason(),
             "result_unknown",

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ProxyDirection, Toxic};
-use weir_upstream::Protocol;
+use weir_upstream::UpstreamProtocol;
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 #[tokio::test]
 async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
@@ -22,7 +22,7 @@ async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
     let mismatch = MockBehaviour::error(-32020, "headers", json!({})).with_status(400);
     mock.add_rule("tools/call", 1, mismatch.clone());
     let upstream = upstream(&mock.url());
-    let reply = ask(&upstream, "m", json!({"region": "eu", "n": null})).await;
+    let reply = call_anonymously(&upstream, "m", json!({"region": "eu", "n": null})).await;
     outcome(reply).await.end.unwrap();
     let requests = mock.requests_of("tools/call");
     assert_eq!(requests.len(), 2);
@@ -39,7 +39,7 @@ async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
     );
 
     mock.add_rule("tools/call", 9, mismatch);
-    let failure = failure(ask(&upstream, "m", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream, "m", json!({})).await).await;
     assert_eq!(failure.reason(), "upstream_error");
     assert_eq!(
         mock.requests_of("tools/call").len(),
@@ -59,7 +59,7 @@ async fn r070_unsupported_version_is_renegotiated_without_initialize() {
         .with_status(400);
     mock.add_rule("tools/call", 1, unsupported);
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -87,7 +87,7 @@ async fn r142_an_error_of_another_code_or_status_is_not_sent_again() {
             MockBehaviour::error(code, "no", json!({})).with_status(status),
         );
         let upstream = upstream(&mock.url());
-        let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "upstream_error", "{code} {status}");
         assert_eq!(mock.requests_of("tools/call").len(), 1, "{code} {status}");
     }
@@ -112,7 +112,7 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
         ),
     ] {
         let upstream = upstream(&mock.url());
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
@@ -120,7 +120,8 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
         while whole < 3 {
             let before = mock.executions("echo");
             mock.add_rule("tools/call", 1, MockBehaviour::reset_after(at));
-            let outcome = outcome(ask(&upstream, "echo", json!({"n": at})).await).await;
+            let outcome =
+                outcome(call_anonymously(&upstream, "echo", json!({"n": at})).await).await;
             match outcome.end {
                 Ok(result) => {
                     assert_eq!(
@@ -161,9 +162,9 @@ async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
     for at in (0..).step_by(7) {
         let proxy = FaultProxy::start(mock.address()).await;
         proxy.add_toxic(ProxyDirection::Up, Toxic::ResetAfter(at));
-        let upstream = pinned(&proxy.url("/mcp"), Protocol::Modern);
+        let upstream = pinned(&proxy.url("/mcp"), UpstreamProtocol::Modern);
         let before = mock.executions("echo");
-        let outcome = outcome(ask(&upstream, "echo", json!({"n": at})).await).await;
+        let outcome = outcome(call_anonymously(&upstream, "echo", json!({"n": at})).await).await;
         let ran = mock.executions("echo") - before;
         assert!(ran <= 1, "at byte {at}: executed {ran} times");
         match outcome.end {
@@ -185,7 +186,7 @@ async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
         .await;
     let upstream = upstream(&mock.url());
     for round in 0..5 {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap_or_else(|failure| panic!("{round}: {failure}"));
@@ -203,13 +204,13 @@ async fn e01_a_refused_connection_is_unavailable_and_says_nothing_ran() {
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
     mock.stop().await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
     assert!(upstream.health().down);
     assert_eq!(
@@ -222,13 +223,17 @@ async fn e01_a_refused_connection_is_unavailable_and_says_nothing_ran() {
     );
     mock.restart().await;
     // The pace lets the next probe through at once or within its first 100 ms.
-    let mut again = outcome(ask(&upstream, "echo", json!({})).await).await.end;
+    let mut again = outcome(call_anonymously(&upstream, "echo", json!({})).await)
+        .await
+        .end;
     for _ in 0..100 {
         if again.is_ok() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-        again = outcome(ask(&upstream, "echo", json!({})).await).await.end;
+        again = outcome(call_anonymously(&upstream, "echo", json!({})).await)
+            .await
+            .end;
     }
     again.unwrap();
     assert!(!upstream.health().down);

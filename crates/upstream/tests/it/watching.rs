@@ -11,7 +11,7 @@ use weir_testkit::mock_server::{AnswerStep, MockTool};
 use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 async fn names(watch: &mut dyn ListWatch) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), None);
@@ -132,7 +132,7 @@ async fn a_change_heard_on_a_calls_own_stream_reaches_the_watch() {
         watch.about().notifies_of.is_empty(),
         "405 to GET: the list is polled"
     );
-    outcome(ask(&upstream, "add", json!({})).await)
+    outcome(call_anonymously(&upstream, "add", json!({})).await)
         .await
         .end
         .unwrap();
@@ -164,7 +164,7 @@ async fn a_watch_has_a_session_of_its_own_and_ends_it() {
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -184,7 +184,7 @@ async fn a_watch_has_a_session_of_its_own_and_ends_it() {
 }
 
 #[tokio::test]
-async fn a_server_without_tools_says_so() {
+async fn server_without_tools_offers_no_tool_list() {
     let mock = MockServer::modern().start().await;
     mock.add_rule(
         "tools/list",

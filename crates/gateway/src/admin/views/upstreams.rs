@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde::Serialize;
 use weir_core::catalog::{ClosingMode, ListStatus, UpstreamReach, UpstreamStatus, sanitize_text};
 use weir_core::names::UpstreamId;
-use weir_upstream::{Protocol, Transport};
+use weir_upstream::{TransportSettings, UpstreamProtocol};
 use weir_wire::Revision;
 
 use super::super::book::{Change, Target};
@@ -263,10 +263,12 @@ fn state(status: &UpstreamStatus) -> &'static str {
 /// Returns the transport and the address or program.
 fn reached(plan: &UpstreamPlan) -> (&'static str, String) {
     match (&plan.settings.transport, plan.settings.protocol) {
-        (Transport::Http(http), Protocol::Sse) => ("sse", without_secrets(&http.url)),
-        (Transport::Http(http), _) => ("http", without_secrets(&http.url)),
+        (TransportSettings::Http(http), UpstreamProtocol::Sse) => {
+            ("sse", without_secrets(&http.url))
+        }
+        (TransportSettings::Http(http), _) => ("http", without_secrets(&http.url)),
         // Arguments may hold secrets.
-        (Transport::Stdio(stdio), _) => ("stdio", stdio.command.clone()),
+        (TransportSettings::Stdio(stdio), _) => ("stdio", stdio.command.clone()),
     }
 }
 

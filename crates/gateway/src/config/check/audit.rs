@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Uri;
 use weir_policy::audit::{ArgumentPointer, ArgumentRecording, AuditKey};
-use weir_upstream::HttpSettings;
+use weir_upstream::HttpUpstreamSettings;
 
 use super::super::raw::{
     RawArguments, RawAudit, RawAuditFile, RawKey, RawOnFailure, RawOtlp, RawRotate, RawUpstream,
@@ -127,7 +127,7 @@ fn otlp(
     folder: &std::path::Path,
     at: &Path,
     report: &mut Report,
-) -> Option<HttpSettings> {
+) -> Option<HttpUpstreamSettings> {
     let RawOtlp {
         url,
         headers,

@@ -1,6 +1,6 @@
 //! `upstreams.<id>.auth`.
 
-use weir_upstream::{Authority, ClientAuth, Exchange, OAuth, SecretText};
+use weir_upstream::{ClientAuthMethod, SecretText, TokenAuthority, TokenExchange, UpstreamOAuth};
 
 use super::super::is_local_host;
 use super::super::raw::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
@@ -30,7 +30,7 @@ pub(super) fn check(
     beside: Beside,
     path: &Path,
     report: &mut Report,
-) -> Option<Box<OAuth>> {
+) -> Option<Box<UpstreamOAuth>> {
     let raw = raw?;
     let mode = raw.mode.unwrap_or(RawOutboundMode::None);
     let is_oauth = matches!(
@@ -66,21 +66,21 @@ pub(super) fn check(
     let client_secret = required(client_secret, "client_secret", path, report);
     let scopes = scopes(raw.scopes, &path.key("scopes"), report);
     let step_up = self::scopes(raw.step_up, &path.key("step_up"), report);
-    let exchange = (mode == RawOutboundMode::TokenExchange).then(|| Exchange {
+    let exchange = (mode == RawOutboundMode::TokenExchange).then(|| TokenExchange {
         audience: raw.audience,
         subject_type: match raw.subject_token {
-            None | Some(RawSubjectToken::AccessToken) => Exchange::ACCESS_TOKEN.to_owned(),
+            None | Some(RawSubjectToken::AccessToken) => TokenExchange::ACCESS_TOKEN.to_owned(),
             Some(RawSubjectToken::Jwt) => JWT.to_owned(),
         },
     });
-    Some(Box::new(OAuth {
+    Some(Box::new(UpstreamOAuth {
         authority: authority?,
         client_id: client_id?,
         client_secret: SecretText::new(client_secret?.expose()),
         client_auth: match raw.client_auth {
-            None => ClientAuth::Discovered,
-            Some(RawSecretPlace::Basic) => ClientAuth::Basic,
-            Some(RawSecretPlace::Post) => ClientAuth::Post,
+            None => ClientAuthMethod::Discovered,
+            Some(RawSecretPlace::Basic) => ClientAuthMethod::Basic,
+            Some(RawSecretPlace::Post) => ClientAuthMethod::Post,
         },
         scopes,
         step_up,
@@ -152,12 +152,12 @@ fn authority(
     allow_http: bool,
     path: &Path,
     report: &mut Report,
-) -> Option<Authority> {
+) -> Option<TokenAuthority> {
     match (issuer, endpoint) {
         (Some(issuer), None) => url(&issuer, allow_http, &path.key("issuer"), report)
-            .then_some(Authority::Issuer(issuer)),
+            .then_some(TokenAuthority::Issuer(issuer)),
         (None, Some(endpoint)) => url(&endpoint, allow_http, &path.key("token_endpoint"), report)
-            .then_some(Authority::TokenEndpoint(endpoint)),
+            .then_some(TokenAuthority::TokenEndpoint(endpoint)),
         (Some(_), Some(_)) => {
             report.add(
                 Problem::error(path.clone(), "has both `issuer` and `token_endpoint`")

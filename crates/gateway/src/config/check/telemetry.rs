@@ -6,7 +6,7 @@ use http::Uri;
 use http::uri::PathAndQuery;
 use weir_core::telemetry::DEFAULT_MAX_NAMES;
 use weir_core::trace::SpanSampling;
-use weir_upstream::HttpSettings;
+use weir_upstream::HttpUpstreamSettings;
 
 use super::super::env::Environment;
 use super::super::raw::{Ordered, RawPush, RawPushProtocol, RawTelemetry, RawUpstream, Time};
@@ -147,12 +147,12 @@ fn push(
 }
 
 /// Returns the settings with a path below their own.
-fn below(settings: &HttpSettings, path: &str) -> HttpSettings {
+fn below(settings: &HttpUpstreamSettings, path: &str) -> HttpUpstreamSettings {
     let mut parts = settings.url.clone().into_parts();
     let full = format!("{}{path}", settings.url.path().trim_end_matches('/'));
     parts.path_and_query = PathAndQuery::try_from(full).ok();
     let url = Uri::from_parts(parts).unwrap_or_else(|_| settings.url.clone());
-    HttpSettings {
+    HttpUpstreamSettings {
         url,
         ..settings.clone()
     }

@@ -5,8 +5,8 @@ use weir_core::CapabilityClass;
 use weir_core::endpoint::{ToolRules, UpstreamRules, WalkLimits};
 use weir_core::names::UpstreamId;
 use weir_upstream::{
-    Bounds, HttpSettings, Protocol, SecretHeader, SecretText, Settings, Sharing, StdioSettings,
-    Transport,
+    HttpUpstreamSettings, SecretHeader, SecretText, SessionSharing, StdioUpstreamSettings,
+    TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
 
 use super::super::raw::{
@@ -101,24 +101,27 @@ pub(super) fn one(
     let protocol = protocol(raw.protocol);
     let bounds = bounds(raw.limits.as_ref(), path, report);
     let sharing = match (raw.session, raw.command.is_some()) {
-        (Some(RawSession::Shared), _) => Sharing::Shared,
+        (Some(RawSession::Shared), _) => SessionSharing::Shared,
         // Without `auth` all callers are one principal and share a process. A single MCP client is
         // an exception: it can answer the upstream's requests.
-        (None, true) if !defaults.auth && !defaults.one_host => Sharing::Shared,
-        (Some(RawSession::Principal), _) | (None, _) => Sharing::Principal,
+        (None, true) if !defaults.auth && !defaults.one_host => SessionSharing::Shared,
+        (Some(RawSession::Principal), _) | (None, _) => SessionSharing::Principal,
     };
     if raw.session.is_none() && raw.command.is_some() && defaults.auth {
         let text = "each caller has processes of its own, by what it can be asked; before, all callers shared one";
         let most = raw
             .limits
             .and_then(|limits| limits.max_processes)
-            .unwrap_or(Settings::MOST_PROCESSES);
+            .unwrap_or(UpstreamSettings::DEFAULT_MAX_PROCESSES);
         let hint = format!(
             "at most {most} run at once (limits.max_processes); one for all, where no caller's data is in it: session: shared"
         );
         report.add(Problem::note(path.clone(), text).hint(hint));
     }
-    let asks = raw.asks.as_deref().map_or_else(|| sharing.asks(), asks);
+    let asks = raw
+        .asks
+        .as_deref()
+        .map_or_else(|| sharing.default_client_capabilities(), asks);
     let named = raw
         .asks
         .iter()
@@ -136,17 +139,17 @@ pub(super) fn one(
         );
     }
     let connect = rules.deadlines.connect;
-    let settings = Settings {
+    let settings = UpstreamSettings {
         id,
         transport,
         protocol,
         session: sharing,
-        asks,
-        visits,
+        client_capabilities: asks,
+        allows_url_elicitation: visits,
         baggage,
         bounds,
         connect,
-        own,
+        own_deadlines: own,
     };
     Some(UpstreamPlan { settings, rules })
 }
@@ -154,23 +157,23 @@ pub(super) fn one(
 /// Reports if an upstream can tell callers apart: each caller has a session or process of its own,
 /// and weir does not send one credential for all. Any fixed header, or a query in the URL, may be
 /// such a credential.
-fn tells_apart(sharing: Sharing, transport: &Transport) -> bool {
+fn tells_apart(sharing: SessionSharing, transport: &TransportSettings) -> bool {
     let has_own_name = match transport {
-        Transport::Stdio(_) => true,
-        Transport::Http(http) => match &http.auth {
+        TransportSettings::Stdio(_) => true,
+        TransportSettings::Http(http) => match &http.auth {
             Some(auth) => auth.exchange.is_some(),
             None => http.headers.is_empty() && http.url.query().is_none(),
         },
     };
-    sharing == Sharing::Principal && has_own_name
+    sharing == SessionSharing::Principal && has_own_name
 }
 
-fn protocol(raw: Option<RawProtocol>) -> Protocol {
+fn protocol(raw: Option<RawProtocol>) -> UpstreamProtocol {
     match raw {
-        None | Some(RawProtocol::Auto) => Protocol::Auto,
-        Some(RawProtocol::Modern) => Protocol::Modern,
-        Some(RawProtocol::Legacy) => Protocol::Legacy,
-        Some(RawProtocol::Sse) => Protocol::Sse,
+        None | Some(RawProtocol::Auto) => UpstreamProtocol::Auto,
+        Some(RawProtocol::Modern) => UpstreamProtocol::Modern,
+        Some(RawProtocol::Legacy) => UpstreamProtocol::Legacy,
+        Some(RawProtocol::Sse) => UpstreamProtocol::Sse,
     }
 }
 
@@ -264,8 +267,8 @@ fn upstream_rules(
     }
 }
 
-fn bounds(raw: Option<&RawUpstreamLimits>, path: &Path, report: &mut Report) -> Bounds {
-    let usual = Bounds::default();
+fn bounds(raw: Option<&RawUpstreamLimits>, path: &Path, report: &mut Report) -> UpstreamBounds {
+    let usual = UpstreamBounds::default();
     let Some(raw) = raw else { return usual };
     let path = path.key("limits");
     for (key, value) in [
@@ -283,7 +286,7 @@ fn bounds(raw: Option<&RawUpstreamLimits>, path: &Path, report: &mut Report) -> 
             "must be at least 64KiB",
         ));
     }
-    Bounds {
+    UpstreamBounds {
         in_flight: raw.in_flight.unwrap_or(usual.in_flight),
         max_reply: raw.max_reply.map_or(usual.max_reply, |Size(size)| size),
         sessions: raw.sessions.unwrap_or(usual.sessions),
@@ -299,7 +302,7 @@ fn transport(
     folder: &std::path::Path,
     path: &Path,
     report: &mut Report,
-) -> Option<Transport> {
+) -> Option<TransportSettings> {
     match (&raw.url, &raw.command) {
         (Some(_), Some(_)) => {
             report
@@ -315,8 +318,8 @@ fn transport(
             }
             None
         }
-        (Some(_), None) => http(raw, folder, path, report).map(Transport::Http),
-        (None, Some(_)) => stdio(raw, folder, path, report).map(Transport::Stdio),
+        (Some(_), None) => http(raw, folder, path, report).map(TransportSettings::Http),
+        (None, Some(_)) => stdio(raw, folder, path, report).map(TransportSettings::Stdio),
     }
 }
 
@@ -336,7 +339,7 @@ pub(super) fn http(
     folder: &std::path::Path,
     path: &Path,
     report: &mut Report,
-) -> Option<HttpSettings> {
+) -> Option<HttpUpstreamSettings> {
     let keys = [
         ("args", raw.args.is_some()),
         ("env", raw.env.is_some()),
@@ -397,7 +400,7 @@ pub(super) fn http(
             "is for http URLs; over TLS, HTTP/2 is agreed on by itself",
         ));
     }
-    Some(HttpSettings {
+    Some(HttpUpstreamSettings {
         url,
         headers,
         auth,
@@ -435,7 +438,7 @@ fn stdio(
     folder: &std::path::Path,
     path: &Path,
     report: &mut Report,
-) -> Option<StdioSettings> {
+) -> Option<StdioUpstreamSettings> {
     let keys = [
         ("protocol", matches!(raw.protocol, Some(RawProtocol::Sse))),
         ("headers", raw.headers.is_some()),
@@ -473,7 +476,7 @@ fn stdio(
         }
     }
     let usual = stdio_usual();
-    Some(StdioSettings {
+    Some(StdioUpstreamSettings {
         command,
         args: raw.args.unwrap_or_default(),
         env,
@@ -489,5 +492,8 @@ fn stdio(
 /// Returns the defaults of `max_processes` and `start`. A package runner may download for most of a
 /// minute.
 fn stdio_usual() -> (usize, std::time::Duration) {
-    (Settings::MOST_PROCESSES, std::time::Duration::from_secs(60))
+    (
+        UpstreamSettings::DEFAULT_MAX_PROCESSES,
+        std::time::Duration::from_secs(60),
+    )
 }

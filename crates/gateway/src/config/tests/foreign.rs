@@ -1,7 +1,7 @@
 //! Files of other programs, and their distinction from weir's own.
 
 use proptest::prelude::*;
-use weir_upstream::{SecretText, Transport};
+use weir_upstream::{SecretText, TransportSettings};
 
 use super::*;
 
@@ -166,7 +166,7 @@ fn servers_are_taken_as_each_program_writes_them() {
             .iter()
             .find(|plan| plan.settings.id.as_str() == id)
             .unwrap();
-        let Transport::Http(http) = &plan.settings.transport else {
+        let TransportSettings::Http(http) = &plan.settings.transport else {
             panic!("{id}")
         };
         (
@@ -196,7 +196,7 @@ fn servers_are_taken_as_each_program_writes_them() {
             .iter()
             .find(|plan| plan.settings.id.as_str() == id)
             .unwrap();
-        let Transport::Stdio(child) = &plan.settings.transport else {
+        let TransportSettings::Stdio(child) = &plan.settings.transport else {
             panic!("{id}")
         };
         (child.args.clone(), child.env.clone())
@@ -237,7 +237,7 @@ fn references_of_other_programs_are_filled_in() {
         .inputs_from(InputSource::Prompt(&answer));
     let config = loader.load().config.unwrap();
     let child = |config: &Config, n: usize| {
-        let Transport::Stdio(child) = &config.upstreams[n].settings.transport else {
+        let TransportSettings::Stdio(child) = &config.upstreams[n].settings.transport else {
             panic!("no child")
         };
         (child.command.clone(), child.args.clone(), child.cwd.clone())
@@ -266,7 +266,7 @@ fn a_file_of_variables_is_read_and_watched() {
         "{ \"mcpServers\": { \"a\": { \"command\": \"npx\",\n\"envFile\": \"a.env\", \"env\": { \"A\": \"mine\" } } } }",
     );
     let variables = |outcome: &Outcome| {
-        let Transport::Stdio(child) = &outcome.config.as_ref().unwrap().upstreams[0]
+        let TransportSettings::Stdio(child) = &outcome.config.as_ref().unwrap().upstreams[0]
             .settings
             .transport
         else {

@@ -1,12 +1,15 @@
 //! `auth` of upstreams.
 
-use weir_upstream::{Authority, ClientAuth, Exchange, OAuth, Sharing, Transport};
+use weir_upstream::{
+    ClientAuthMethod, SessionSharing, TokenAuthority, TokenExchange, TransportSettings,
+    UpstreamOAuth,
+};
 
 use super::*;
 
-fn auth(text: &str) -> OAuth {
+fn auth(text: &str) -> UpstreamOAuth {
     let config = good(text);
-    let Transport::Http(http) = &config.upstreams[0].settings.transport else {
+    let TransportSettings::Http(http) = &config.upstreams[0].settings.transport else {
         panic!("it has a URL")
     };
     *http.auth.clone().unwrap()
@@ -21,11 +24,11 @@ fn r255_an_oauth_client_can_be_said_in_full() {
     );
     assert_eq!(
         auth.authority,
-        Authority::Issuer("https://id.example.com/t".to_owned())
+        TokenAuthority::Issuer("https://id.example.com/t".to_owned())
     );
     assert_eq!(
         (auth.client_id.as_str(), auth.client_auth),
-        ("weir", ClientAuth::Post)
+        ("weir", ClientAuthMethod::Post)
     );
     assert_eq!(
         (auth.scopes, auth.step_up),
@@ -35,7 +38,7 @@ fn r255_an_oauth_client_can_be_said_in_full() {
     let jwt = "urn:ietf:params:oauth:token-type:jwt".to_owned();
     assert_eq!(
         auth.exchange,
-        Some(Exchange {
+        Some(TokenExchange {
             audience: Some("c".to_owned()),
             subject_type: jwt
         })
@@ -61,8 +64,8 @@ fn r272_secrets_go_over_https_or_stay_on_this_machine() {
         assert_eq!(
             (usual.authority, usual.client_auth),
             (
-                Authority::TokenEndpoint(url.to_owned()),
-                ClientAuth::Discovered
+                TokenAuthority::TokenEndpoint(url.to_owned()),
+                ClientAuthMethod::Discovered
             )
         );
         assert_eq!(usual.exchange, None);
@@ -86,7 +89,7 @@ fn r272_http_elsewhere_takes_a_word_of_the_operators() {
         allow_http: true, client_id: w, client_secret: kept-between-us } } }"#;
     assert_eq!(
         auth(text).authority,
-        Authority::Issuer("http://id:8080/realms/a".to_owned())
+        TokenAuthority::Issuer("http://id:8080/realms/a".to_owned())
     );
     assert!(load(&text.replace("true", "false")).config.is_none());
 }
@@ -158,19 +161,29 @@ fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
 fn with_auth_each_principal_has_processes_of_its_own_and_check_says_what_is_new() {
     let known = "auth: { mode: required, api_keys: [{ id: a, sha256: \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\", subject: y }] }";
     for (auth, upstream, expected, said) in [
-        ("auth: { mode: none }", "command: x", Sharing::Shared, false),
-        (known, "command: x", Sharing::Principal, true),
-        (known, "command: x, session: shared", Sharing::Shared, false),
+        (
+            "auth: { mode: none }",
+            "command: x",
+            SessionSharing::Shared,
+            false,
+        ),
+        (known, "command: x", SessionSharing::Principal, true),
+        (
+            known,
+            "command: x, session: shared",
+            SessionSharing::Shared,
+            false,
+        ),
         (
             known,
             "command: x, session: principal",
-            Sharing::Principal,
+            SessionSharing::Principal,
             false,
         ),
         (
             known,
             "url: \"https://a.example/mcp\"",
-            Sharing::Principal,
+            SessionSharing::Principal,
             false,
         ),
     ] {
@@ -201,9 +214,9 @@ fn r191_only_servers_that_can_tell_callers_apart_send_them_to_pages_unless_the_o
             .contains("sends nobody to a page");
         let settings = outcome.config.unwrap().upstreams.remove(0).settings;
         (
-            settings.visits,
+            settings.allows_url_elicitation,
             settings
-                .asks
+                .client_capabilities
                 .has(weir_core::CapabilityClass::ELICITATION_URL),
             said,
         )

@@ -6,7 +6,7 @@ use weir_core::EndpointId;
 use weir_core::endpoint::{EndpointMode, NamePrefix};
 use weir_core::schema::CheckMode;
 use weir_policy::limit::{LimitSettings, RateLimit, UncountedQuota};
-use weir_upstream::{OwnDeadlines, Protocol, Sharing, Transport};
+use weir_upstream::{OwnDeadlines, SessionSharing, TransportSettings, UpstreamProtocol};
 
 use super::*;
 
@@ -42,8 +42,11 @@ fn one_url_is_a_whole_config() {
     assert!(
         matches!(&endpoint(&config, "/mcp/b").mode, EndpointMode::Transparent(id) if id.as_str() == "b")
     );
-    assert_eq!(config.upstreams[0].settings.session, Sharing::Principal);
-    assert_eq!(config.upstreams[1].settings.session, Sharing::Shared);
+    assert_eq!(
+        config.upstreams[0].settings.session,
+        SessionSharing::Principal
+    );
+    assert_eq!(config.upstreams[1].settings.session, SessionSharing::Shared);
 }
 
 #[test]
@@ -64,7 +67,7 @@ fn everything_can_be_said() {
     assert_eq!(config.keys.len(), 1);
     assert_eq!(config.admin, None);
     let files = &config.upstreams[0];
-    assert_eq!(files.settings.protocol, Protocol::Legacy);
+    assert_eq!(files.settings.protocol, UpstreamProtocol::Legacy);
     assert_eq!(
         (
             files.settings.bounds.in_flight,
@@ -91,18 +94,18 @@ fn everything_can_be_said() {
         probe: Duration::from_secs(probe),
     };
     assert_eq!(
-        files.settings.own,
+        files.settings.own_deadlines,
         seconds(20, 3),
         "the list's comes from the top"
     );
-    assert_eq!(config.upstreams[1].settings.own, seconds(20, 10));
+    assert_eq!(config.upstreams[1].settings.own_deadlines, seconds(20, 10));
     assert_eq!(slow.validation.unwrap().output, CheckMode::Enforce);
     assert_eq!(
         slow.validation.unwrap().input,
         CheckMode::Warn,
         "comes from the upstream"
     );
-    let Transport::Stdio(child) = &config.upstreams[1].settings.transport else {
+    let TransportSettings::Stdio(child) = &config.upstreams[1].settings.transport else {
         panic!()
     };
     assert_eq!((child.command.as_str(), child.max_processes), ("npx", 2));
@@ -180,7 +183,7 @@ fn the_map_of_mcp_clients_is_understood() {
         } }"#,
     );
     assert_eq!(config.upstreams[0].settings.id.as_str(), "my-files");
-    let Transport::Http(web) = &config.upstreams[1].settings.transport else {
+    let TransportSettings::Http(web) = &config.upstreams[1].settings.transport else {
         panic!()
     };
     assert_eq!(web.headers[0].0, "authorization");
