@@ -13,13 +13,13 @@ use weir_era::render;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, RequestId, Revision, error_code, meta, scan};
 
-use crate::answer::{self, Said};
-use crate::observe::Answer;
-use crate::tally::Tally;
+use crate::answer::{self, RenderedMessage};
+use crate::observe::HttpAnswer;
+use crate::outcome::RequestOutcome;
 
 /// The request and client that a failure is rendered for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told<'a> {
+pub(crate) struct FailureContext<'a> {
     pub(crate) revision: Revision,
     /// True for `tools/call`: a failure that a model can act on is a result.
     pub(crate) tool_call: bool,
@@ -28,38 +28,38 @@ pub(crate) struct Told<'a> {
 
 /// A rendered failure.
 #[derive(Debug)]
-pub(crate) struct Rescued {
+pub(crate) struct FailureResponse {
     pub(crate) status: StatusCode,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: FailureBody,
     /// The outcome for the metrics.
-    pub(crate) tally: Tally,
+    pub(crate) tally: RequestOutcome,
 }
 
 /// An error result or a JSON-RPC error.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum FailureBody {
     /// An `isError` result object.
     Result(Bytes),
     /// An error object.
     Error(ErrorObject),
 }
 
-impl Rescued {
+impl FailureResponse {
     /// The failure as a whole answer.
-    pub(crate) fn answer(&self, id: &RequestId) -> Answer {
-        self.said(id).answer()
+    pub(crate) fn into_answer(&self, id: &RequestId) -> HttpAnswer {
+        self.rendered_message(id).into_answer()
     }
 
     /// The failure as a message, with its status and outcome.
-    pub(crate) fn said(&self, id: &RequestId) -> Said {
-        Said::new(self.status, self.message(id), self.tally)
+    pub(crate) fn rendered_message(&self, id: &RequestId) -> RenderedMessage {
+        RenderedMessage::new(self.status, self.message(id), self.tally)
     }
 
     /// The failure as a message.
     pub(crate) fn message(&self, id: &RequestId) -> Bytes {
         match &self.outcome {
-            Outcome::Result(result) => weir_wire::write::response(id, result),
-            Outcome::Error(error) => weir_wire::write::error_response(Some(id), false, error),
+            FailureBody::Result(result) => weir_wire::write::response(id, result),
+            FailureBody::Error(error) => weir_wire::write::error_response(Some(id), false, error),
         }
     }
 }
@@ -87,20 +87,20 @@ fn own_code(kind: &FailureKind) -> Option<i64> {
 }
 
 /// Logs a failure and renders the response to its request.
-pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
-    log(failure, told.request);
-    response(failure, told)
+pub(crate) fn log_and_render(failure: &Failure, told: FailureContext<'_>) -> FailureResponse {
+    log_failure(failure, told.request);
+    render_failure(failure, told)
 }
 
 /// Renders a failure by the table.
-pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
+pub(crate) fn render_failure(failure: &Failure, told: FailureContext<'_>) -> FailureResponse {
     let modern = told.revision.is_modern();
     if let Some(number) = own_code(failure.kind()) {
         let status = match failure.kind() {
             FailureKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::OK,
         };
-        return own(failure, number, told, status);
+        return render_own(failure, number, told, status);
     }
     let (status, error) = match failure.kind() {
         FailureKind::MethodNotFound => {
@@ -120,14 +120,14 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
             with_data(error_code::INVALID_PARAMS, failure, told),
         ),
         FailureKind::BadArguments if told.revision.has_tool_error_for_bad_arguments() => {
-            return own(failure, error_code::INVALID_PARAMS, told, StatusCode::OK);
+            return render_own(failure, error_code::INVALID_PARAMS, told, StatusCode::OK);
         }
         FailureKind::BadArguments => (
             StatusCode::OK,
             with_data(error_code::INVALID_PARAMS, failure, told),
         ),
         FailureKind::MissingCapability(needed) => missing_capability(failure, needed, modern),
-        FailureKind::Upstream(error) => upstream(error, told.revision),
+        FailureKind::Upstream(error) => upstream_error(error, told.revision),
         FailureKind::Unauthenticated(_) => (
             StatusCode::UNAUTHORIZED,
             with_data(error_code::INVALID_REQUEST, failure, told),
@@ -151,32 +151,32 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
             (StatusCode::OK, error)
         }
     };
-    Rescued {
+    FailureResponse {
         status,
-        outcome: Outcome::Error(error),
-        tally: Tally::of_failure(failure.kind()),
+        outcome: FailureBody::Error(error),
+        tally: RequestOutcome::of_failure(failure.kind()),
     }
 }
 
 /// The answer to a request that ended by a panic in weir. The request's id is lost with it.
-pub(crate) fn bug(request: &RequestName) -> Answer {
+pub(crate) fn internal_error_answer(request: &RequestName) -> HttpAnswer {
     let failure = Failure::internal("a request ended by a panic");
-    let rescued = rescue(
+    let rescued = log_and_render(
         &failure,
-        Told {
+        FailureContext {
             revision: Revision::MODERN,
             tool_call: false,
             request,
         },
     );
     let message = match &rescued.outcome {
-        Outcome::Result(result) => result.clone(),
-        Outcome::Error(error) => weir_wire::write::error_response(None, false, error),
+        FailureBody::Result(result) => result.clone(),
+        FailureBody::Error(error) => weir_wire::write::error_response(None, false, error),
     };
     answer::json(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
-fn log(failure: &Failure, request: &RequestName) {
+fn log_failure(failure: &Failure, request: &RequestName) {
     let upstream = failure.upstream().map(ToString::to_string);
     if matches!(failure.kind(), FailureKind::Internal) {
         tracing::error!(request = request.as_str(), ?upstream, error = %failure, "a bug");
@@ -193,13 +193,18 @@ fn log(failure: &Failure, request: &RequestName) {
 }
 
 /// weir's own failures: on `tools/call` a result that reaches the model, on other methods an error.
-fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Rescued {
-    let tally = Tally::of_failure(failure.kind());
+fn render_own(
+    failure: &Failure,
+    number: i64,
+    told: FailureContext<'_>,
+    status: StatusCode,
+) -> FailureResponse {
+    let tally = RequestOutcome::of_failure(failure.kind());
     if !told.tool_call {
         let error = ErrorObject::new(number, failure.to_string()).with_data(data(failure, told));
-        return Rescued {
+        return FailureResponse {
             status,
-            outcome: Outcome::Error(error),
+            outcome: FailureBody::Error(error),
             tally,
         };
     }
@@ -212,31 +217,31 @@ fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Re
     result.with("_meta", |out| {
         ObjectWriter::new(out)
             .with(meta::WEIR_ERROR, |out| {
-                facts(out, Some(number), failure, told)
+                write_data(out, Some(number), failure, told)
             })
             .end();
     });
     result.end();
-    Rescued {
+    FailureResponse {
         status,
-        outcome: Outcome::Result(out.freeze()),
+        outcome: FailureBody::Result(out.freeze()),
         tally,
     }
 }
 
-fn with_data(number: i64, failure: &Failure, told: Told<'_>) -> ErrorObject {
+fn with_data(number: i64, failure: &Failure, told: FailureContext<'_>) -> ErrorObject {
     ErrorObject::new(number, failure.message().to_owned()).with_data(data(failure, told))
 }
 
 /// `data` of weir's errors: `reason`, `upstream`, `requestId`, `retryAfterMs`, `limit`.
-fn data(failure: &Failure, told: Told<'_>) -> Bytes {
+fn data(failure: &Failure, told: FailureContext<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
-    facts(&mut out, None, failure, told);
+    write_data(&mut out, None, failure, told);
     out.freeze()
 }
 
 /// Writes the same object; inside a result, which has no error code beside it, with `code`.
-fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_>) {
+fn write_data(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: FailureContext<'_>) {
     let mut object = ObjectWriter::new(out);
     if let Some(code) = code {
         object.integer("code", code);
@@ -317,7 +322,7 @@ fn missing_capability(
 
 /// An upstream's own error, except for the codes that belong to one hop (`-32020` to `-32022`,
 /// `-32000` and `-32001`) or do not exist in the client's revision.
-fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
+fn upstream_error(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
     let modern = revision.is_modern();
     let (status, number) = match error.code {
         error_code::MISSING_REQUIRED_CLIENT_CAPABILITY if modern && names_capabilities(error) => {
@@ -448,17 +453,17 @@ pub fn error_table() -> Vec<ErrorRow> {
         ),
     ];
     rows.into_iter()
-        .map(|(kind, meaning)| row(kind, meaning))
+        .map(|(kind, meaning)| table_row(kind, meaning))
         .collect()
 }
 
-fn row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
+fn table_row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
     let request = RequestName::from_bits(0);
     let failure = Failure::new(kind, "");
     let look = |revision, tool_call| {
-        let rescued = rescue(
+        let rescued = log_and_render(
             &failure,
-            Told {
+            FailureContext {
                 revision,
                 tool_call,
                 request: &request,
@@ -466,11 +471,11 @@ fn row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
         );
         let status = rescued.status.as_u16();
         match rescued.outcome {
-            Outcome::Result(_) => format!("{status}, `isError` result"),
-            Outcome::Error(_) if matches!(failure.kind(), FailureKind::Upstream(_)) => {
+            FailureBody::Result(_) => format!("{status}, `isError` result"),
+            FailureBody::Error(_) if matches!(failure.kind(), FailureKind::Upstream(_)) => {
                 format!("{status}, the upstream's code")
             }
-            Outcome::Error(error) => format!("{status}, {}", error.code),
+            FailureBody::Error(error) => format!("{status}, {}", error.code),
         }
     };
     ErrorRow {

@@ -63,7 +63,7 @@ pub use weaker::{Protection, Weakening, weakenings};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The client side.
-    pub front: weir_front::Settings,
+    pub front: weir_front::FrontSettings,
     /// The authentication of clients.
     pub auth: weir_policy::settings::VerifierSettings,
     /// The operators' listener and credentials. `None` if that listener is off.

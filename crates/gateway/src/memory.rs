@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use weir_core::Budgets;
 use weir_core::hold::HoldLimits;
 use weir_core::telemetry::instruments;
-use weir_front::{Pressure, Shortage};
+use weir_front::{MemoryPressure, PressureHandle};
 use weir_store::ReplayCaps;
 
 use crate::config::Config;
@@ -45,7 +45,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// Starts the watch. Must be called inside a tokio runtime.
-    pub(crate) fn start(config: &Config, pressure: Pressure, budgets: Budgets) -> Self {
+    pub(crate) fn start(config: &Config, pressure: PressureHandle, budgets: Budgets) -> Self {
         let budget = Arc::new(AtomicU64::new(budget(config)));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         budgets.divide(divided(config));
@@ -78,8 +78,13 @@ impl Watch {
     }
 }
 
-async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets, tasks: TaskTracker) {
-    let (mut before, mut trimmer) = (Shortage::None, HeapTrimmer::new());
+async fn watch(
+    budget: Arc<AtomicU64>,
+    pressure: PressureHandle,
+    budgets: Budgets,
+    tasks: TaskTracker,
+) {
+    let (mut before, mut trimmer) = (MemoryPressure::None, HeapTrimmer::new());
     loop {
         let (used, most) = (used().unwrap_or(0), budget.load(Ordering::Relaxed));
         let now = shortage(before, used, most);
@@ -130,17 +135,17 @@ fn most_descriptors() -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn tell(shortage: Shortage, used: u64, most: u64) {
+fn tell(shortage: MemoryPressure, used: u64, most: u64) {
     match shortage {
-        Shortage::None => tracing::info!(used, most, "there is enough memory again"),
-        Shortage::Near => {
+        MemoryPressure::None => tracing::info!(used, most, "there is enough memory again"),
+        MemoryPressure::Near => {
             tracing::warn!(
                 used,
                 most,
                 "memory gets short: connections are not kept, nor are pages of lists"
             )
         }
-        Shortage::Acute => tracing::error!(
+        MemoryPressure::Acute => tracing::error!(
             used,
             most,
             "memory is short: new requests get 503, what is open goes on"
@@ -149,20 +154,20 @@ fn tell(shortage: Shortage, used: u64, most: u64) {
 }
 
 /// Returns the next stage, from the used memory and the limit.
-fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
+fn shortage(before: MemoryPressure, used: u64, most: u64) -> MemoryPressure {
     if most == ENDLESS {
-        return Shortage::None;
+        return MemoryPressure::None;
     }
     let is_in = |(begin, end): (u64, u64), stage| {
         let bound = if before >= stage { end } else { begin };
         u128::from(used) * 100 >= u128::from(most) * u128::from(bound)
     };
-    if is_in(ACUTE, Shortage::Acute) {
-        Shortage::Acute
-    } else if is_in(NEAR, Shortage::Near) {
-        Shortage::Near
+    if is_in(ACUTE, MemoryPressure::Acute) {
+        MemoryPressure::Acute
+    } else if is_in(NEAR, MemoryPressure::Near) {
+        MemoryPressure::Near
     } else {
-        Shortage::None
+        MemoryPressure::None
     }
 }
 
@@ -255,27 +260,30 @@ mod tests {
     #[test]
     fn f10_stages_begin_and_end_apart() {
         let walk = [
-            (50, Shortage::None),
-            (91, Shortage::None),
-            (92, Shortage::Near),
-            (94, Shortage::Near),
-            (89, Shortage::Near),
-            (87, Shortage::None),
-            (89, Shortage::None),
-            (95, Shortage::Acute),
-            (93, Shortage::Acute),
-            (91, Shortage::Near),
-            (94, Shortage::Near),
-            (200, Shortage::Acute),
-            (10, Shortage::None),
+            (50, MemoryPressure::None),
+            (91, MemoryPressure::None),
+            (92, MemoryPressure::Near),
+            (94, MemoryPressure::Near),
+            (89, MemoryPressure::Near),
+            (87, MemoryPressure::None),
+            (89, MemoryPressure::None),
+            (95, MemoryPressure::Acute),
+            (93, MemoryPressure::Acute),
+            (91, MemoryPressure::Near),
+            (94, MemoryPressure::Near),
+            (200, MemoryPressure::Acute),
+            (10, MemoryPressure::None),
         ];
-        let mut stage = Shortage::None;
+        let mut stage = MemoryPressure::None;
         for (used, expected) in walk {
             stage = shortage(stage, used << 30, 100 << 30);
             assert_eq!(stage, expected, "{used}");
         }
-        assert_eq!(shortage(Shortage::Acute, u64::MAX, ENDLESS), Shortage::None);
-        assert_eq!(shortage(Shortage::None, 1, 1), Shortage::Acute);
+        assert_eq!(
+            shortage(MemoryPressure::Acute, u64::MAX, ENDLESS),
+            MemoryPressure::None
+        );
+        assert_eq!(shortage(MemoryPressure::None, 1, 1), MemoryPressure::Acute);
     }
 
     #[test]

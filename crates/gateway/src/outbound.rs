@@ -9,7 +9,7 @@ use crate::mcp_clients::help_page;
 
 /// Returns the settings of the client side at its bound address. Callers' tokens are kept only if
 /// some upstream exchanges them; list pages are cached within the memory.
-pub(crate) fn front(config: &Config, listener: SocketAddr) -> weir_front::Settings {
+pub(crate) fn front(config: &Config, listener: SocketAddr) -> weir_front::FrontSettings {
     let exchanges = |transport: &TransportSettings| match transport {
         TransportSettings::Http(http) => http
             .auth
@@ -27,7 +27,7 @@ pub(crate) fn front(config: &Config, listener: SocketAddr) -> weir_front::Settin
         .iter()
         .flat_map(|file| file.unserved.clone())
         .collect();
-    let mut settings = weir_front::Settings {
+    let mut settings = weir_front::FrontSettings {
         keep_tokens,
         help,
         unserved,

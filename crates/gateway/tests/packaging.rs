@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use weir_front::{LINE_PATHS, WELL_KNOWN_PATHS};
+use weir_front::{SSE_PATHS, WELL_KNOWN_PATHS};
 use weir_gateway::admin::ROUTES;
 use weir_gateway::config::{Config, Loader, Source};
 
@@ -56,7 +56,7 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
         .to_string();
     let own_metadata = format!("{}{default}", WELL_KNOWN_PATHS[0]);
     let metadata = WELL_KNOWN_PATHS.into_iter().chain([own_metadata.as_str()]);
-    let line = LINE_PATHS.map(|end| format!("{default}{end}"));
+    let line = SSE_PATHS.map(|end| format!("{default}{end}"));
     let ours = [default.as_str(), line[0].as_str(), line[1].as_str()];
     let expected: BTreeSet<&str> = ROUTES
         .into_iter()

@@ -46,7 +46,7 @@ fn kinds() -> Vec<FailureKind> {
     ]
 }
 
-fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
+fn rendered(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
     let request = RequestName::from_bits(0x1234);
     let mut failure = Failure::new(kind.clone(), "what happened")
         .with_upstream(&UpstreamId::new("files").unwrap())
@@ -66,9 +66,9 @@ fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
         }
         _ => {}
     }
-    let rescued = rescue(
+    let rescued = log_and_render(
         &failure,
-        Told {
+        FailureContext {
             revision,
             tool_call,
             request: &request,
@@ -84,7 +84,7 @@ fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
 
 /// Failure x era x method, as a reviewed document: `UPDATE=1` writes it anew.
 #[test]
-fn the_table_of_failures_is_as_reviewed() {
+fn failure_table_matches_the_reviewed_file() {
     let mut table = String::new();
     for kind in kinds() {
         writeln!(table, "{kind:?}").unwrap();
@@ -98,7 +98,7 @@ fn the_table_of_failures_is_as_reviewed() {
             writeln!(
                 table,
                 "  {revision} {method}: {}",
-                looks(revision, tool_call, &kind)
+                rendered(revision, tool_call, &kind)
             )
             .unwrap();
         }
@@ -122,7 +122,7 @@ fn r049_r050_no_undefined_code_reaches_a_modern_client() {
             message: String::new(),
             data: None,
         };
-        let (_, seen) = upstream(&error, Revision::MODERN);
+        let (_, seen) = upstream_error(&error, Revision::MODERN);
         assert!(
             error_code::is_allowed_to_modern(seen.code),
             "{number} became {}",
@@ -145,9 +145,9 @@ fn e01_b14_only_weirs_own_state_is_a_5xx_and_404_is_modern() {
             for tool_call in [true, false] {
                 let request = RequestName::from_bits(0);
                 let failure = Failure::new(kind.clone(), "");
-                let rescued = rescue(
+                let rescued = log_and_render(
                     &failure,
-                    Told {
+                    FailureContext {
                         revision,
                         tool_call,
                         request: &request,

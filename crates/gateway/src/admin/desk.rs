@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use weir_core::live_calls::{LiveCall, LiveCalls};
 use weir_core::port::{AuditLog, CallParking, Clock, OperatorAction};
 use weir_core::{Catalog, ParkedCall};
-use weir_front::Overview;
+use weir_front::FrontOverview;
 use weir_policy::limit::PolicyLimiter;
 use weir_policy::{BlocklistAuthorizer, CredentialVerifier};
 
@@ -30,7 +30,7 @@ pub(crate) struct Parts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) parking: Arc<dyn CallParking>,
-    pub(crate) front: Overview,
+    pub(crate) front: FrontOverview,
     pub(crate) limits: Arc<PolicyLimiter>,
     pub(crate) blocked: Arc<BlocklistAuthorizer>,
     pub(crate) credentials: Arc<CredentialVerifier>,

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use weir_front::settings::TlsFiles;
+use weir_front::settings::ListenerTlsFiles;
 
 use super::{Grade, MachineFinding, finding};
 
@@ -15,7 +15,7 @@ use super::{Grade, MachineFinding, finding};
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// Checks the certificate of the clients' listener: its validity, and that the key belongs to it.
-pub(super) fn examine(files: &TlsFiles, now: SystemTime) -> Vec<MachineFinding> {
+pub(super) fn examine(files: &ListenerTlsFiles, now: SystemTime) -> Vec<MachineFinding> {
     let (what, path) = (
         format!("the certificate {}", files.cert.display()),
         &files.cert,
@@ -43,7 +43,7 @@ fn certificates(
 }
 
 /// Returns a finding if the key cannot be used with the certificate.
-fn key(files: &TlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineFinding> {
+fn key(files: &ListenerTlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineFinding> {
     let (cert, path) = (files.cert.display(), files.key.display());
     let Ok(key) = PrivateKeyDer::from_pem_file(&files.key) else {
         return Some(finding(

@@ -235,7 +235,7 @@ impl WireSession {
             session: WireId(session.key.0),
             subscriptions: session.subscriptions,
             told_lists: session
-                .told_lists
+                .notified_lists
                 .iter()
                 .map(|list| list.map(|ContentVersion(id)| WireId(id)))
                 .collect(),
@@ -255,7 +255,7 @@ impl WireSession {
         MovedSession {
             key: SessionKey(self.session.0),
             subscriptions: self.subscriptions,
-            told_lists: told.collect(),
+            notified_lists: told.collect(),
             network,
         }
     }

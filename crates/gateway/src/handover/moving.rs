@@ -62,7 +62,7 @@ pub(super) async fn move_state(
     tokio::spawn(receiving.receive(lines));
     let sessions = state.records.move_to(&link);
     state.replays.copy_to(&link);
-    for session in state.front.leave() {
+    for session in state.front.copy_all() {
         link.send(Message::Session(WireSession::of(session)));
     }
     for upstream in &state.upstreams {
@@ -217,9 +217,9 @@ impl Receiving {
                     session: log.session,
                     stream: *stream,
                 }));
-                state.replays.own().put(log);
+                state.replays.own().restore(log);
             }
-            Message::Session(session) => state.front.take(session.session()),
+            Message::Session(session) => state.front.take_over(session.session()),
             Message::Upstream {
                 id,
                 session,

@@ -198,9 +198,9 @@ impl Kept {
 
     /// Applies another config's bounds.
     pub(super) fn limit(&self, config: &Config) {
-        self.records.own().limit(config.sessions);
-        self.replays.own().limit(crate::memory::replays(config));
-        self.parking.limit(config.parked);
+        self.records.own().set_caps(config.sessions);
+        self.replays.own().set_caps(crate::memory::replays(config));
+        self.parking.set_caps(config.parked);
     }
 }
 

@@ -79,7 +79,7 @@ async fn front(
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
     let tasks = TaskNames::new(base.sealer.clone(), (random.clone(), clock.clone()), book);
     let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
-    let ports = weir_front::Ports {
+    let ports = weir_front::FrontPorts {
         verifier: deciders.clients.verifier(),
         authorizer: gates.authorizer.clone(),
         limiter: gates.limiter.clone(),

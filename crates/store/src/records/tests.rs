@@ -8,13 +8,13 @@ use weir_core::port::{Evidence, Verifier};
 use weir_core::principal::VerifiedIdentity;
 
 use super::*;
-use crate::fake::FakeClock;
+use crate::fake::StoreManualClock;
 
 const TTL: Duration = Duration::from_secs(1800);
 const KIND: RecordKind = RecordKind::Session;
 
-struct Named(&'static str);
-impl Verifier for Named {
+struct SubjectVerifier(&'static str);
+impl Verifier for SubjectVerifier {
     fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         let identity = match self.0 {
             "" => VerifiedIdentity::Anonymous,
@@ -28,7 +28,7 @@ impl Verifier for Named {
 pub(crate) async fn principal(name: &'static str) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
-    weir_core::authenticate(&Named(name), &evidence, ())
+    weir_core::authenticate(&SubjectVerifier(name), &evidence, ())
         .await
         .unwrap()
         .into_parts()
@@ -49,13 +49,13 @@ fn value(n: u64) -> Bytes {
     Bytes::copy_from_slice(&n.to_be_bytes())
 }
 
-struct Bench {
-    clock: Arc<FakeClock>,
+struct RecordsBench {
+    clock: Arc<StoreManualClock>,
     records: MemoryRecords,
 }
 
-fn bench(total: usize, per_principal: usize) -> Bench {
-    let clock = Arc::new(FakeClock::default());
+fn records_bench(total: usize, per_principal: usize) -> RecordsBench {
+    let clock = Arc::new(StoreManualClock::default());
     let records = MemoryRecords::new(
         clock.clone(),
         RecordCaps {
@@ -63,10 +63,10 @@ fn bench(total: usize, per_principal: usize) -> Bench {
             per_principal,
         },
     );
-    Bench { clock, records }
+    RecordsBench { clock, records }
 }
 
-impl Bench {
+impl RecordsBench {
     async fn put(&self, key: &RecordKey, n: u64, expect: WriteCondition) -> WriteOutcome {
         self.records
             .store(key, value(n), TTL, expect)
@@ -81,7 +81,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_record_is_found_by_its_owner_alone() {
-    let bench = bench(10, 10);
+    let bench = records_bench(10, 10);
     let (ann, bob) = (principal("ann").await, principal("bob").await);
     assert!(matches!(
         bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await,
@@ -97,7 +97,7 @@ async fn a_record_is_found_by_its_owner_alone() {
 
 #[tokio::test]
 async fn compare_and_set_lets_one_of_two_writers_win() {
-    let bench = bench(10, 10);
+    let bench = records_bench(10, 10);
     let ann = principal("ann").await;
     let one = key(&ann, 1);
     let WriteOutcome::Stored(first) = bench.put(&one, 1, WriteCondition::Absent).await else {
@@ -130,8 +130,8 @@ async fn compare_and_set_lets_one_of_two_writers_win() {
 }
 
 #[tokio::test]
-async fn a_touch_prolongs_and_expiry_is_told_once_oldest_first() {
-    let bench = bench(10, 10);
+async fn touch_prolongs_and_expiry_is_reported_once_oldest_first() {
+    let bench = records_bench(10, 10);
     let ann = principal("ann").await;
     for n in 0..3 {
         bench.put(&key(&ann, n), n, WriteCondition::Absent).await;
@@ -160,7 +160,7 @@ async fn a_touch_prolongs_and_expiry_is_told_once_oldest_first() {
 
 #[tokio::test]
 async fn a_touch_can_shorten_too() {
-    let bench = bench(10, 10);
+    let bench = records_bench(10, 10);
     let ann = principal("ann").await;
     bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await;
     bench
@@ -174,7 +174,7 @@ async fn a_touch_can_shorten_too() {
 
 #[tokio::test]
 async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
-    let bench = bench(5, 2);
+    let bench = records_bench(5, 2);
     let (ann, nobody) = (principal("ann").await, principal("").await);
     for n in 0..2 {
         assert!(matches!(
@@ -211,8 +211,8 @@ async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
 }
 
 #[tokio::test]
-async fn every_end_is_told_however_many_there_were_since_somebody_asked() {
-    let bench = bench(100, 100);
+async fn every_expiry_is_reported_even_if_queries_are_rare() {
+    let bench = records_bench(100, 100);
     let nobody = principal("").await;
     let (mut written, mut refused, mut n) = (0, 0, 0);
     for _ in 0..1500 {
@@ -235,8 +235,8 @@ async fn every_end_is_told_however_many_there_were_since_somebody_asked() {
 }
 
 #[tokio::test]
-async fn a_failed_write_takes_no_place() {
-    let bench = bench(2, 2);
+async fn failed_write_takes_no_slot() {
+    let bench = records_bench(2, 2);
     let ann = principal("ann").await;
     bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await;
     for _ in 0..10 {
@@ -249,7 +249,7 @@ async fn a_failed_write_takes_no_place() {
         bench.put(&key(&ann, 2), 2, WriteCondition::Absent).await,
         WriteOutcome::Stored(_)
     ));
-    let long = Bytes::from(vec![0; LONGEST + 1]);
+    let long = Bytes::from(vec![0; MAX_VALUE_BYTES + 1]);
     assert!(
         bench
             .records
@@ -260,8 +260,8 @@ async fn a_failed_write_takes_no_place() {
 }
 
 #[tokio::test]
-async fn a_record_that_comes_and_goes_leaves_nothing_behind() {
-    let bench = bench(1000, 1000);
+async fn removed_record_leaves_no_items_behind() {
+    let bench = records_bench(1000, 1000);
     let nobody = principal("").await;
     for n in 0..100_000 {
         bench.put(&key(&nobody, n), n, WriteCondition::Absent).await;
@@ -273,13 +273,13 @@ async fn a_record_that_comes_and_goes_leaves_nothing_behind() {
         .iter()
         .map(|shard| lock(shard).order.len())
         .sum();
-    assert!(left <= SHARDS * 65, "{left} items in the heaps");
+    assert!(left <= RECORD_SHARDS * 65, "{left} items in the heaps");
 }
 
 #[tokio::test]
 async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_value() {
     const MANY: u64 = 50_000;
-    let bench = bench(1_000_000, 1);
+    let bench = records_bench(1_000_000, 1);
     let nobody = principal("").await;
     for n in 0..MANY {
         bench.put(&key(&nobody, n), n, WriteCondition::Absent).await;
@@ -295,9 +295,9 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
         // A hash table of capacity c has at least 8c/7 slots, rounded up to a power of two, and a
         // control byte each.
         let slots = (shard.entries.capacity() * 8 / 7).next_power_of_two();
-        bytes += slots * (size_of::<(Name, Box<Entry>)>() + 1);
-        bytes += shard.entries.len() * (size_of::<Entry>() + 16);
-        bytes += shard.order.capacity() * size_of::<Reverse<(u64, Name)>>();
+        bytes += slots * (size_of::<(RecordName, Box<RecordEntry>)>() + 1);
+        bytes += shard.entries.len() * (size_of::<RecordEntry>() + 16);
+        bytes += shard.order.capacity() * size_of::<Reverse<(u64, RecordName)>>();
     }
     let each = bytes as u64 / MANY;
     assert!(each <= 300, "{each} bytes a record");
@@ -305,7 +305,7 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
 
 #[tokio::test]
 async fn records_move_with_their_versions_their_time_and_their_places() {
-    let (from, to) = (bench(10, 2), bench(2, 2));
+    let (from, to) = (records_bench(10, 2), records_bench(2, 2));
     let (ann, nobody) = (principal("ann").await, principal("").await);
     let all = [key(&ann, 1), key(&ann, 2), key(&nobody, 3)];
     for key in &all {
@@ -354,7 +354,7 @@ proptest::proptest! {
     fn records_behave_like_a_plain_map(steps in proptest::collection::vec((0..5_u8, 0..60_u64, 1..50_u64), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async move {
-            let bench = bench(4, 4);
+            let bench = records_bench(4, 4);
             let nobody = principal("").await;
             let mut ends: Vec<u64> = Vec::new();
             let mut gone: Vec<bool> = Vec::new();

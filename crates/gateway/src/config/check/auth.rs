@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_front::settings::OAuth;
+use weir_front::settings::ResourceMetadata;
 use weir_policy::settings::{CertificateName, CertificateRules, VerifierSettings};
 
 use super::super::is_local;
@@ -21,7 +21,7 @@ const MOST_LEEWAY: Duration = Duration::from_secs(300);
 /// Checks `auth`, and sets the authorization servers in front's settings.
 pub(super) fn check(
     raw: &Raw,
-    front: &mut weir_front::Settings,
+    front: &mut weir_front::FrontSettings,
     report: &mut Report,
 ) -> VerifierSettings {
     let section = raw.auth.as_ref();
@@ -49,7 +49,7 @@ pub(super) fn check(
             .iter()
             .map(|issuer| issuer.name.to_string())
             .collect();
-        front.oauth = Some(OAuth {
+        front.oauth = Some(ResourceMetadata {
             base: settings.base.clone(),
             servers,
             scopes: HashMap::new(),
@@ -81,7 +81,7 @@ pub(super) fn allows_anyone(section: Option<&RawAuth>) -> bool {
 
 /// Checks the mode without credentials. It serves this machine only, unless the operator sets
 /// `allow_anyone`.
-fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Report) {
+fn none(section: Option<&RawAuth>, front: &weir_front::FrontSettings, report: &mut Report) {
     let (path, listen) = (Path::at("auth.mode"), front.listen);
     if let Some(section) = section {
         for (key, given) in [
@@ -109,7 +109,7 @@ fn none(section: Option<&RawAuth>, front: &weir_front::Settings, report: &mut Re
 fn known(
     section: &RawAuth,
     mode: &str,
-    front: &weir_front::Settings,
+    front: &weir_front::FrontSettings,
     report: &mut Report,
 ) -> VerifierSettings {
     let leeway = section
@@ -158,7 +158,7 @@ fn known(
 
 fn certificates(
     section: &RawAuth,
-    front: &weir_front::Settings,
+    front: &weir_front::FrontSettings,
     report: &mut Report,
 ) -> Option<CertificateRules> {
     let raw = section.mtls.as_ref()?;
@@ -184,7 +184,7 @@ fn certificates(
 }
 
 /// Returns the URL of weir that tokens name as their audience.
-fn base(front: &weir_front::Settings, report: &mut Report) -> String {
+fn base(front: &weir_front::FrontSettings, report: &mut Report) -> String {
     if let Some(url) = &front.public_url {
         return url.to_ascii_lowercase();
     }
@@ -200,7 +200,10 @@ fn base(front: &weir_front::Settings, report: &mut Report) -> String {
 }
 
 /// Returns the URL of weir if the config has no `public_url`.
-pub(in crate::config) fn implied_base(front: &weir_front::Settings, listen: SocketAddr) -> String {
+pub(in crate::config) fn implied_base(
+    front: &weir_front::FrontSettings,
+    listen: SocketAddr,
+) -> String {
     format!(
         "{}://{listen}",
         if front.tls.is_some() { "https" } else { "http" }

@@ -1,7 +1,7 @@
 //! `limits`: checks the range of each key, and converts it to the settings it belongs to.
 
 use weir_core::hold::HoldLimits;
-use weir_front::settings::{H2Limits, Limits};
+use weir_front::settings::{FrontLimits, H2Limits};
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
 use super::super::raw::RawLimits;
@@ -16,8 +16,8 @@ const SMALLEST_HOLD: usize = 64 << 10;
 /// The range of a window in HTTP/2 (RFC 9113 section 6.9.1).
 const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
 
-pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
-    let d = Limits::default();
+pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> FrontLimits {
+    let d = FrontLimits::default();
     let Some(raw) = raw else { return d };
     let mut judge = Judge { report };
     macro_rules! count {
@@ -50,7 +50,7 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut Report) -> Limits {
             "is less than 8KiB: a bearer token alone may be that long",
         );
     }
-    Limits {
+    FrontLimits {
         backlog: count!(backlog),
         connections: count!(connections),
         connections_per_address: count!(connections_per_address),

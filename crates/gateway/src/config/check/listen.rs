@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use http::Uri;
-use weir_front::settings::{ClientCertificates, Network, ServerIdentity, TlsFiles};
+use weir_front::settings::{AddressRange, ClientCertificates, ListenerTlsFiles, ServerIdentity};
 
 use super::super::raw::{OrOff, Raw, RawClientAuth, RawLegacySessions, RawServer, RawTls};
 use super::super::report::{Path, Problem, Report};
@@ -19,12 +19,12 @@ pub(super) fn check(
     raw: &Raw,
     folder: &std::path::Path,
     report: &mut Report,
-) -> weir_front::Settings {
+) -> weir_front::FrontSettings {
     let listen = raw
         .listen
         .as_deref()
         .map_or(LISTEN, |text| address(text, &Path::at("listen"), report));
-    weir_front::Settings {
+    weir_front::FrontSettings {
         tls: tls(OrOff::section(raw.tls.as_ref()), folder, report),
         public_url: raw
             .public_url
@@ -41,7 +41,7 @@ pub(super) fn check(
         http_sse: raw.http_sse.unwrap_or(true),
         server: server(raw.server.as_ref()),
         limits: limits::check(raw.limits.as_ref(), report),
-        ..weir_front::Settings::at(listen)
+        ..weir_front::FrontSettings::at(listen)
     }
 }
 
@@ -61,7 +61,11 @@ pub(super) fn address(text: &str, path: &Path, report: &mut Report) -> SocketAdd
     LISTEN
 }
 
-fn tls(raw: Option<&RawTls>, folder: &std::path::Path, report: &mut Report) -> Option<TlsFiles> {
+fn tls(
+    raw: Option<&RawTls>,
+    folder: &std::path::Path,
+    report: &mut Report,
+) -> Option<ListenerTlsFiles> {
     let raw = raw?;
     let clients = client_certificates(raw, folder, report);
     let mut file = |name: &Option<String>, key: &str| {
@@ -78,7 +82,7 @@ fn tls(raw: Option<&RawTls>, folder: &std::path::Path, report: &mut Report) -> O
             }
         }
     };
-    Some(TlsFiles {
+    Some(ListenerTlsFiles {
         cert: file(&raw.cert, "cert"),
         key: file(&raw.key, "key"),
         clients,
@@ -182,7 +186,7 @@ pub(super) fn hosts(given: Option<&[String]>, path: &Path, report: &mut Report) 
     hosts
 }
 
-fn proxies(raw: &Raw, report: &mut Report) -> Vec<Network> {
+fn proxies(raw: &Raw, report: &mut Report) -> Vec<AddressRange> {
     let mut networks = Vec::new();
     for (n, text) in raw.trusted_proxies.iter().flatten().enumerate() {
         match text.parse() {

@@ -27,7 +27,10 @@ fn one_url_is_a_whole_config() {
         "127.0.0.1:8081"
     );
     assert_eq!(config.drain, Duration::from_secs(25));
-    assert_eq!(config.front.limits, weir_front::settings::Limits::default());
+    assert_eq!(
+        config.front.limits,
+        weir_front::settings::FrontLimits::default()
+    );
     assert_eq!(config.sessions, RecordCaps::default());
     assert_eq!(config.upstreams[0].rules, UpstreamRules::default());
     let paths: Vec<&str> = config
