@@ -36,7 +36,7 @@ use data_encoding::BASE64URL_NOPAD;
 use weir_core::port::Random;
 
 use crate::config::{Source, schema};
-use crate::handover::Inherited;
+use crate::handover::InheritedSockets;
 use crate::system::SystemRandom;
 use crate::{quickstart, serve, telemetry, terminal};
 
@@ -213,7 +213,7 @@ const UNWRITTEN: u8 = 5;
 const INTERRUPTED: u8 = 130;
 
 /// Runs the command line. Only `serve` uses `inherited`.
-pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
+pub async fn run(inherited: Result<InheritedSockets, String>) -> ExitCode {
     let Cli { command, log } = Cli::parse();
     let code = run_command(command, log.as_deref(), inherited).await;
     // A closed pipe is not an error.
@@ -229,7 +229,7 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
 async fn run_command(
     command: Command,
     log: Option<&str>,
-    inherited: Result<Inherited, String>,
+    inherited: Result<InheritedSockets, String>,
 ) -> ExitCode {
     match command {
         // Boxed: its future is the largest by far, and the others must not reserve its size.
@@ -239,7 +239,7 @@ async fn run_command(
             address_file,
         } => {
             let source = Source::File(config.path());
-            let start = serve::Start {
+            let start = serve::ServeStart {
                 source,
                 listen,
                 log,

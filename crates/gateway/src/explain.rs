@@ -19,7 +19,7 @@ use weir_policy::limit::PolicyLimiter;
 use weir_policy::rules::PolicyAuthorizer;
 use weir_store::MemoryCounters;
 
-use crate::admin::Book;
+use crate::admin::OperatorOverrides;
 use crate::config::Config;
 
 pub(crate) use question::{ENDPOINT, Question};
@@ -35,7 +35,7 @@ pub(crate) struct Explainer {
     /// The upstreams' lists. `None` if upstreams are not queried.
     catalog: Option<Arc<Catalog>>,
     /// The operators' overrides.
-    book: Arc<Book>,
+    book: Arc<OperatorOverrides>,
 }
 
 impl Explainer {
@@ -43,7 +43,7 @@ impl Explainer {
     pub(crate) fn live(
         config: Arc<Config>,
         (rules, limits): (&Arc<PolicyAuthorizer>, &Arc<PolicyLimiter>),
-        (catalog, book): (&Arc<Catalog>, &Arc<Book>),
+        (catalog, book): (&Arc<Catalog>, &Arc<OperatorOverrides>),
         clock: &Arc<dyn Clock>,
     ) -> Self {
         Self {

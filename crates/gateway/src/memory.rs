@@ -2,7 +2,7 @@
 //! budgets for incoming data. If memory gets short all the same, the client side is put under
 //! pressure (fault F10).
 
-mod allocator;
+mod heap_trimmer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,18 +17,18 @@ use weir_front::{MemoryPressure, PressureHandle};
 use weir_store::ReplayCaps;
 
 use crate::config::Config;
-use allocator::HeapTrimmer;
+use heap_trimmer::HeapTrimmer;
 
 /// The time between two measurements. A process takes hundreds of megabytes in less only if each
 /// request does.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The time between two measurements from three quarters of the limit on, because the rest fills
 /// sooner.
-const CLOSE_LOOK: Duration = Duration::from_millis(50);
+const NEAR_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The time between two counts of open descriptors: each is an entry of a folder to be read.
-const COUNT: Duration = Duration::from_secs(1);
+const DESCRIPTOR_INTERVAL: Duration = Duration::from_secs(1);
 /// The value for no limit.
-const ENDLESS: u64 = u64::MAX;
+const NO_LIMIT: u64 = u64::MAX;
 /// The percentages of the limit at which each stage begins and ends. They differ, so that the stage
 /// does not flap.
 const NEAR: (u64, u64) = (92, 88);
@@ -36,14 +36,14 @@ const ACUTE: (u64, u64) = (95, 92);
 
 /// The running watch. Dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct MemoryWatch {
     budget: Arc<AtomicU64>,
     budgets: Budgets,
     stop: DropGuard,
     tasks: TaskTracker,
 }
 
-impl Watch {
+impl MemoryWatch {
     /// Starts the watch. Must be called inside a tokio runtime.
     pub(crate) fn start(config: &Config, pressure: PressureHandle, budgets: Budgets) -> Self {
         let budget = Arc::new(AtomicU64::new(budget(config)));
@@ -91,17 +91,17 @@ async fn watch(
         if now != before {
             // Before the log, so that readers of the log can rely on the stage's effect.
             pressure.set(now);
-            tell(now, used, most);
+            log_stage(now, used, most);
             before = now;
         }
         instruments().memory_used.record(used, &[]);
         instruments().memory_shortage.record(now as u64, &[]);
         budgets.measure();
-        trimmer.look(used, budgets.reserved() as u64, &tasks);
+        trimmer.update(used, budgets.reserved() as u64, &tasks);
         tokio::time::sleep(if used >= most / 4 * 3 {
-            CLOSE_LOOK
+            NEAR_CHECK_INTERVAL
         } else {
-            LOOK
+            CHECK_INTERVAL
         })
         .await;
     }
@@ -110,7 +110,7 @@ async fn watch(
 async fn count(budgets: Budgets) {
     loop {
         let open = count_descriptors(&budgets);
-        tokio::time::sleep(COUNT.saturating_mul(1 + open / 4096)).await;
+        tokio::time::sleep(DESCRIPTOR_INTERVAL.saturating_mul(1 + open / 4096)).await;
     }
 }
 
@@ -135,7 +135,7 @@ fn most_descriptors() -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn tell(shortage: MemoryPressure, used: u64, most: u64) {
+fn log_stage(shortage: MemoryPressure, used: u64, most: u64) {
     match shortage {
         MemoryPressure::None => tracing::info!(used, most, "there is enough memory again"),
         MemoryPressure::Near => {
@@ -155,7 +155,7 @@ fn tell(shortage: MemoryPressure, used: u64, most: u64) {
 
 /// Returns the next stage, from the used memory and the limit.
 fn shortage(before: MemoryPressure, used: u64, most: u64) -> MemoryPressure {
-    if most == ENDLESS {
+    if most == NO_LIMIT {
         return MemoryPressure::None;
     }
     let is_in = |(begin, end): (u64, u64), stage| {
@@ -175,7 +175,7 @@ fn shortage(before: MemoryPressure, used: u64, most: u64) -> MemoryPressure {
 /// within 1.1 times the divided limit, and the kernel kills the process beyond the group's.
 fn budget(config: &Config) -> u64 {
     let of_group = || of_group(&read("/sys/fs/cgroup/memory.max")?);
-    config.memory.or_else(of_group).unwrap_or(ENDLESS)
+    config.memory.or_else(of_group).unwrap_or(NO_LIMIT)
 }
 
 /// Returns the part of a control group's limit that is divided; `None` without a limit.
@@ -199,7 +199,7 @@ fn divided(config: &Config) -> usize {
             .map(|kilobytes| kilobytes * 1024)
     };
     let memory = Some(budget(config))
-        .filter(|budget| *budget != ENDLESS)
+        .filter(|budget| *budget != NO_LIMIT)
         .or_else(machine);
     memory.map_or(usize::MAX, |memory| {
         usize::try_from(memory).unwrap_or(usize::MAX)
@@ -280,20 +280,20 @@ mod tests {
             assert_eq!(stage, expected, "{used}");
         }
         assert_eq!(
-            shortage(MemoryPressure::Acute, u64::MAX, ENDLESS),
+            shortage(MemoryPressure::Acute, u64::MAX, NO_LIMIT),
             MemoryPressure::None
         );
         assert_eq!(shortage(MemoryPressure::None, 1, 1), MemoryPressure::Acute);
     }
 
     #[test]
-    fn a_tenth_of_a_control_groups_memory_is_left_to_what_is_not_counted() {
+    fn limit_is_nine_tenths_of_the_control_groups() {
         assert_eq!(of_group("1000000000\n"), Some(900_000_000));
         assert_eq!(of_group("max\n"), None);
     }
 
     #[test]
-    fn the_process_knows_what_it_uses() {
+    fn used_memory_and_descriptor_limit_are_read() {
         assert!(most_descriptors().is_some_and(|most| most > 64));
         assert!(used().is_some_and(|used| (1 << 20..1 << 40).contains(&used)));
     }

@@ -12,7 +12,7 @@ use weir_demo::RunningServer;
 
 use crate::config::{Config, Loader, LogPlan, Source};
 use crate::mcp_clients::{Connection, Credential, McpClient};
-use crate::serve::{CANNOT_START, Signals, catch_file_size_limit, finish};
+use crate::serve::{CANNOT_START, ProcessSignals, catch_file_size_limit, drain};
 use crate::telemetry;
 use crate::terminal;
 use crate::weir::{StartError, Weir};
@@ -35,7 +35,7 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
         telemetry::print_error(format_args!("weir: {why}"));
         return ExitCode::from(CANNOT_START);
     }
-    telemetry::hook_panics();
+    telemetry::install_panic_hook();
     if let Err(error) = catch_file_size_limit() {
         telemetry::print_error(format_args!("weir: signals cannot be heard: {error}"));
         return ExitCode::from(CANNOT_START);
@@ -51,7 +51,7 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
 }
 
 async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
-    let mut signals = Signals::new()?;
+    let mut signals = ProcessSignals::new()?;
     let notes = weir_demo::start_notes(loopback().await?)
         .await
         .context("the demo server `notes`")?;
@@ -74,7 +74,7 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let code = Box::pin(finish(weir, &mut signals)).await;
+    let code = Box::pin(drain(weir, &mut signals)).await;
     notes.shutdown().await;
     desk.shutdown().await;
     Ok(code)

@@ -7,11 +7,11 @@
 //! cancelled by dropping its response.
 
 mod exchange;
+mod http_request;
 mod in_flight;
 mod login_keeper;
 mod remote;
-mod request;
-mod response;
+mod response_messages;
 mod streams;
 
 use std::io;
@@ -33,26 +33,26 @@ use weir_wire::{
 
 pub(crate) use remote::{RemoteGate, remote_config};
 
-use exchange::Exchange;
+use exchange::HostExchange;
+use http_request::{HostSession, RequestEra, RequestMaker};
 use in_flight::InFlightRequests;
-use request::{HostSession, RequestEra, RequestMaker};
-use response::ResponseMessages;
-use streams::{Line, StdinLines, StdoutEnd, StdoutWriter};
+use response_messages::ResponseMessages;
+use streams::{StdinLine, StdinLines, StdoutEnd, StdoutWriter};
 
 /// The wait before a standing stream that ended is opened again.
-const REOPEN: Duration = Duration::from_secs(1);
+const REOPEN_DELAY: Duration = Duration::from_secs(1);
 /// The longest wait for tasks after the gateway has stopped.
-const LAST_TASKS: Duration = Duration::from_secs(1);
+const TASKS_GRACE: Duration = Duration::from_secs(1);
 
 /// The gateway as the host's server.
-pub(crate) struct StdioServer {
-    shared: Arc<Shared>,
+pub(crate) struct StdioGateway {
+    shared: Arc<StdioGatewayState>,
     stdin: StdinLines,
     end: StdoutEnd,
 }
 
 /// The settings of a [`StdioServer`].
-pub(crate) struct StdioSettings {
+pub(crate) struct StdioGatewaySettings {
     pub(crate) channel: InMemoryChannel,
     /// The path of the endpoint.
     pub(crate) endpoint: Uri,
@@ -65,7 +65,7 @@ pub(crate) struct StdioSettings {
 }
 
 /// The state that the reader of the host's messages shares with the tasks that answer them.
-struct Shared {
+struct StdioGatewayState {
     channel: InMemoryChannel,
     requests: RequestMaker,
     remote: Option<RemoteGate>,
@@ -98,13 +98,13 @@ impl SessionOpening {
     }
 }
 
-impl StdioServer {
+impl StdioGateway {
     /// Starts to read standard input.
     ///
     /// # Errors
     /// The system has no descriptor or no thread left.
-    pub(crate) fn open(settings: StdioSettings) -> io::Result<Self> {
-        let StdioSettings {
+    pub(crate) fn open(settings: StdioGatewaySettings) -> io::Result<Self> {
+        let StdioGatewaySettings {
             channel,
             endpoint,
             authorization,
@@ -112,7 +112,7 @@ impl StdioServer {
             remote,
         } = settings;
         let (stdout, end) = StdoutWriter::open()?;
-        let shared = Shared {
+        let shared = StdioGatewayState {
             channel,
             requests: RequestMaker {
                 endpoint,
@@ -165,7 +165,7 @@ impl StdioServer {
     /// Writes the last messages. Call it after [`Self::close`] and after the gateway has stopped.
     pub(crate) async fn finish(self) {
         let Self { shared, end, .. } = self;
-        let _ = tokio::time::timeout(LAST_TASKS, shared.tasks.wait()).await;
+        let _ = tokio::time::timeout(TASKS_GRACE, shared.tasks.wait()).await;
         shared.abandoned.cancel();
         shared.tasks.wait().await;
         // The writing thread ends with the last writer.
@@ -174,11 +174,11 @@ impl StdioServer {
     }
 }
 
-impl Shared {
+impl StdioGatewayState {
     /// Handles a line. Requests run on after the return; all other messages are complete then.
     /// Returns the session being opened, if the next message must wait for it.
-    async fn take(self: &Arc<Self>, line: Line) -> Option<SessionOpening> {
-        let Line::Whole(line) = line else {
+    async fn take(self: &Arc<Self>, line: StdinLine) -> Option<SessionOpening> {
+        let StdinLine::Whole(line) = line else {
             let text = format!(
                 "A line is longer than {} bytes, the most that a message may have",
                 self.longest
@@ -219,7 +219,7 @@ impl Shared {
         };
         let is_initialize = !is_modern && request.method.known() == Some(Method::Initialize);
         let upcoming = self.channel.upcoming();
-        let exchange = Exchange {
+        let exchange = HostExchange {
             shared: self.clone(),
             request,
             era,
@@ -296,7 +296,7 @@ impl Shared {
         let Some(session) = self.session() else {
             return;
         };
-        self.tell(self.requests.post(Some(&session), told.raw.clone()))
+        self.send_without_response(self.requests.post(Some(&session), told.raw.clone()))
             .await;
         if method == Some(Method::Initialized) {
             self.open_stream();
@@ -305,7 +305,10 @@ impl Shared {
 
     async fn take_response(&self, answer: &HostResponse, line: Bytes) {
         match self.session() {
-            Some(session) => self.tell(self.requests.post(Some(&session), line)).await,
+            Some(session) => {
+                self.send_without_response(self.requests.post(Some(&session), line))
+                    .await
+            }
             None => {
                 let id = answer
                     .id
@@ -317,7 +320,7 @@ impl Shared {
     }
 
     /// Sends a message without a response.
-    async fn tell(&self, request: http::Request<Bytes>) {
+    async fn send_without_response(&self, request: http::Request<Bytes>) {
         let Ok(response) = self.channel.send(request).await else {
             return;
         };
@@ -370,7 +373,8 @@ impl Shared {
         }) = before
         {
             stream.cancel();
-            self.tell(self.requests.delete(&session)).await;
+            self.send_without_response(self.requests.delete(&session))
+                .await;
         }
     }
 
@@ -405,7 +409,7 @@ impl Shared {
             if self.tasks.is_closed() {
                 return;
             }
-            tokio::time::sleep(REOPEN).await;
+            tokio::time::sleep(REOPEN_DELAY).await;
         }
     }
 }

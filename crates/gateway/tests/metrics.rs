@@ -34,7 +34,7 @@ fn series<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_instrument_is_scraped_under_its_name_and_what_is_of_nobody_is_not() {
+fn instruments_are_scraped_and_removed_upstreams_are_not() {
     let (metrics, _turn) = metrics();
     let a = UpstreamMeter::of(&UpstreamId::new("a").unwrap());
     let tool = ItemMeter::new(a.clone(), ListKind::Tools, "order".to_owned());

@@ -107,7 +107,7 @@ fn dockerfile() -> Vec<String> {
 }
 
 #[test]
-fn the_image_runs_this_weir() {
+fn dockerfile_matches_the_code() {
     let (clients, operators) = ports();
     let instructions = dockerfile();
     let has = |wanted: &str| {
@@ -169,7 +169,7 @@ fn the_image_runs_this_weir() {
 }
 
 #[test]
-fn the_base_of_the_manifests_runs_this_weir() {
+fn kubernetes_base_matches_the_code() {
     let manifest = |name: &str| yaml(&read(&format!("deploy/kubernetes/base/{name}.yaml")));
     let overlay = yaml(&read("deploy/kubernetes/overlays/development/config.yaml"));
     let config = config(overlay["data"]["weir.yaml"].as_str().unwrap());
@@ -228,7 +228,7 @@ fn the_base_of_the_manifests_runs_this_weir() {
 }
 
 #[test]
-fn the_unit_and_the_scrape_config_name_what_there_is() {
+fn systemd_unit_and_scrape_config_match_the_code() {
     let unit = read("deploy/systemd/weir.service");
     assert!(unit.contains("ExecStart=/usr/local/bin/weir serve --config /etc/weir/weir.yaml"));
     assert!(unit.contains("ExecReload=/bin/kill -HUP $MAINPID"));
@@ -271,7 +271,7 @@ fn under<'a>(schema: &'a Value, found: Vec<&'a Value>, key: &str) -> Vec<&'a Val
 }
 
 #[test]
-fn every_key_of_the_config_that_a_page_names_is_there() {
+fn config_keys_in_docs_exist() {
     let schema: Value = serde_json::from_str(&weir_gateway::config::schema()).unwrap();
     let sections = schema["properties"].as_object().unwrap();
     let docs = std::fs::read_dir(root().join("docs"))

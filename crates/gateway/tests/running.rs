@@ -286,7 +286,7 @@ async fn readiness_is_about_weir_and_not_about_every_upstream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g05_a_taken_port_is_said_and_nothing_runs() {
+async fn g05_taken_port_fails_the_start() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
     let text = format!(

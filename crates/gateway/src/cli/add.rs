@@ -10,7 +10,7 @@ use weir_core::names::UpstreamId;
 use super::{USAGE, fail};
 use crate::config::{Loader, NewUpstream, Severity, Source, slug, with_upstream};
 use crate::import::{UpstreamEntry, flow, has_credential};
-use crate::{new_file, terminal};
+use crate::{atomic_file, terminal};
 
 /// The options of `weir add`.
 #[derive(Debug, Args)]
@@ -98,9 +98,9 @@ pub(super) fn add(options: AddOptions) -> ExitCode {
         return fail(USAGE, format_args!("{} was not changed", file.display()));
     }
     let written = if is_new {
-        new_file::create(file, &text)
+        atomic_file::create(file, &text)
     } else {
-        new_file::replace(file, &text)
+        atomic_file::replace(file, &text)
     };
     if let Err(error) = written {
         return fail(

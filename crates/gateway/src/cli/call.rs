@@ -13,7 +13,7 @@ use super::target::{Target, failed};
 use super::unknown::{self, UnknownName};
 use super::{INTERRUPTED, NO, UNREACHABLE, UNWRITTEN, USAGE, fail};
 use crate::client::{Client, ClientError, Note, ServerList};
-use crate::serve::Signals;
+use crate::serve::ProcessSignals;
 use crate::terminal;
 
 /// The options of `weir call`.
@@ -152,7 +152,7 @@ fn is_header_mismatch(result: &Result<Value, ClientError>) -> bool {
 /// # Errors
 /// The exit code of an interrupted command.
 pub(super) async fn until_interrupted<T>(work: impl Future<Output = T>) -> Result<T, ExitCode> {
-    let mut signals = Signals::new().map_err(|error| fail(UNREACHABLE, error))?;
+    let mut signals = ProcessSignals::new().map_err(|error| fail(UNREACHABLE, error))?;
     tokio::select! {
         done = work => Ok(done),
         () = signals.stop() => Err(ExitCode::from(INTERRUPTED)),

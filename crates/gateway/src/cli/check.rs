@@ -11,7 +11,7 @@ use crate::terminal::{self, count};
 pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCode {
     // An upstream that is started needs the real values.
     let inputs = if connect {
-        InputSource::Prompt(&crate::ask::ask)
+        InputSource::Prompt(&crate::input_prompt::prompt_input)
     } else {
         InputSource::StandIn
     };

@@ -18,7 +18,7 @@ use crate::config::{Config, Loader, Source};
 use crate::mcp_clients::{ClientFolders, Connection, McpClient, Merged};
 use crate::suggestion::nearest;
 use crate::terminal::{self, one_line};
-use crate::{login, new_file};
+use crate::{atomic_file, login};
 
 /// The endpoint of a weir with its defaults.
 const USUAL_URL: &str = "http://127.0.0.1:8080/mcp";
@@ -249,7 +249,7 @@ fn target(
 
 fn save(file: &Path, is_there: bool, text: &str) -> std::io::Result<()> {
     if is_there {
-        return new_file::replace(file, text);
+        return atomic_file::replace(file, text);
     }
     if let Some(folder) = file
         .parent()
@@ -257,7 +257,7 @@ fn save(file: &Path, is_there: bool, text: &str) -> std::io::Result<()> {
     {
         fs::create_dir_all(folder)?;
     }
-    new_file::create(file, text)
+    atomic_file::create(file, text)
 }
 
 /// Accepts a name that every client supports.

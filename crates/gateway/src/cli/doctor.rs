@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{ConfigFile, NO};
 use crate::config::{InputSource, Report};
-use crate::doctor::{Findings, Grade, MachineFinding, UpstreamFinding, examine};
+use crate::doctor::{DoctorFindings, FindingGrade, MachineFinding, UpstreamFinding, examine};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
 
@@ -30,7 +30,7 @@ pub(super) async fn doctor(options: Options) -> ExitCode {
             terminal::line(report)
         }
     };
-    let inputs = InputSource::Prompt(&crate::ask::ask);
+    let inputs = InputSource::Prompt(&crate::input_prompt::prompt_input);
     let Some(config) = super::check::load_and_say(&options.config.path(), inputs, say) else {
         return ExitCode::from(BAD_CONFIG);
     };
@@ -49,7 +49,7 @@ pub(super) async fn doctor(options: Options) -> ExitCode {
     }
 }
 
-fn show(findings: &Findings) {
+fn show(findings: &DoctorFindings) {
     let width = findings
         .upstreams
         .iter()
@@ -85,13 +85,13 @@ pub(super) fn show_upstream(upstream: &UpstreamFinding, width: usize) {
                 .join(", ");
             terminal::line(format_args!(
                 "{}  {id:<width$}  {parts}, protocol {protocol}{second}, {took}",
-                word(Grade::Good)
+                word(FindingGrade::Good)
             ));
         }
         Some(cause) => {
             terminal::line(format_args!(
                 "{}  {id:<width$}  {}, {took}",
-                word(Grade::Error),
+                word(FindingGrade::Error),
                 terminal::one_line(cause)
             ));
             for line in &upstream.last_lines {
@@ -105,10 +105,10 @@ pub(super) fn show_upstream(upstream: &UpstreamFinding, width: usize) {
     }
 }
 
-fn word(grade: Grade) -> &'static str {
+fn word(grade: FindingGrade) -> &'static str {
     match grade {
-        Grade::Good => "ok   ",
-        Grade::Warning => "warn ",
-        Grade::Error => "FAIL ",
+        FindingGrade::Good => "ok   ",
+        FindingGrade::Warning => "warn ",
+        FindingGrade::Error => "FAIL ",
     }
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use super::admin::ask::{self, Desk, Failed};
 use super::operators::{NAME_IT, OperatorsOptions};
 use super::{NO, UNREACHABLE, USAGE, fail};
-use crate::admin::EXPLAIN;
+use crate::admin::EXPLAIN_PATH;
 use crate::config::{Config, InputSource, Loader, Source};
 use crate::explain::{Explainer, Explanation, Question};
 use crate::serve::BAD_CONFIG;
@@ -158,7 +158,7 @@ async fn ask(
 ) -> Result<Explanation, Failed> {
     let desk = Desk::new(admin, token).map_err(|why| Failed { code: USAGE, why })?;
     let answer = desk
-        .look(&format!("{EXPLAIN}?{}", question.query()))
+        .look(&format!("{EXPLAIN_PATH}?{}", question.query()))
         .await?;
     serde_json::from_value(answer).map_err(|error| Failed {
         code: UNREACHABLE,

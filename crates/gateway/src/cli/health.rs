@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full, Limited};
 
 use super::operators::{NAME_IT, OperatorsOptions};
 use super::{NO, UNREACHABLE, USAGE, fail};
-use crate::admin::{ALIVE, READY};
+use crate::admin::{LIVENESS_PATH, READINESS_PATH};
 use crate::client::{explain_unreachable, pool};
 use crate::terminal;
 
@@ -34,7 +34,11 @@ pub(super) async fn health(options: &Options) -> ExitCode {
         Ok(admin) => admin,
         Err(why) => return fail(USAGE, why),
     };
-    let page = if options.alive { ALIVE } else { READY };
+    let page = if options.alive {
+        LIVENESS_PATH
+    } else {
+        READINESS_PATH
+    };
     match ask(&format!("{admin}{page}")).await {
         Ok((StatusCode::OK, text)) => {
             terminal::line(text);

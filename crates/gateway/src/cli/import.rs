@@ -9,10 +9,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{USAGE, fail};
+use crate::atomic_file;
 use crate::config::{Loader, Severity, Source};
 use crate::import::{ClientFile, ConvertedServer, ServerConverter, SkippedServer, read, scalar};
 use crate::mcp_clients::{ClientFolders, McpClient};
-use crate::new_file;
 use crate::terminal::{self, one_line};
 
 /// The exit code if there is no server to import.
@@ -98,9 +98,9 @@ pub(super) fn import(options: &ImportOptions) -> ExitCode {
         None => terminal::write(&text),
         Some(file) => {
             let written = if options.force {
-                new_file::replace(file, &text)
+                atomic_file::replace(file, &text)
             } else {
-                new_file::create(file, &text)
+                atomic_file::create(file, &text)
             };
             if let Err(error) = written {
                 return fail(

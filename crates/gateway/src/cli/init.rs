@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{USAGE, fail};
-use crate::{new_file, terminal};
+use crate::{atomic_file, terminal};
 
 /// The options of `weir init`.
 #[derive(Debug, Args)]
@@ -70,9 +70,9 @@ pub(super) fn init(options: &InitOptions) -> ExitCode {
     let named = options.file.as_deref().or(options.config.as_deref());
     let file = named.unwrap_or(Path::new("weir.yaml"));
     let written = if options.force {
-        new_file::replace(file, FIRST)
+        atomic_file::replace(file, FIRST)
     } else {
-        new_file::create(file, FIRST)
+        atomic_file::create(file, FIRST)
     };
     match written {
         Ok(()) => {

@@ -8,7 +8,7 @@ use url::Url;
 use super::target::failed;
 use super::{UNREACHABLE, USAGE, fail};
 use crate::client::{Client, ClientError};
-use crate::login::{self, Accounts, LoginError, Wishes};
+use crate::login::{self, LoginAccounts, LoginChoices, LoginError};
 use crate::terminal;
 
 /// The options of `weir login`.
@@ -59,7 +59,7 @@ pub(super) async fn login(options: Options) -> ExitCode {
         }
     };
     let logged_in = async {
-        let accounts = Accounts::of_this_user()?;
+        let accounts = LoginAccounts::of_this_user()?;
         // A login with additional scopes keeps the earlier ones. A login without them starts anew.
         let scope = match scope {
             Some(more) => Some(
@@ -69,7 +69,7 @@ pub(super) async fn login(options: Options) -> ExitCode {
             ),
             None => None,
         };
-        let wishes = Wishes {
+        let wishes = LoginChoices {
             client_id,
             scope,
             port,
@@ -114,7 +114,7 @@ pub(super) async fn logout(url: &str) -> ExitCode {
         Ok(server) => server,
         Err(error) => return fail(USAGE, error),
     };
-    let forgotten = async { Accounts::of_this_user()?.forget(&server).await };
+    let forgotten = async { LoginAccounts::of_this_user()?.forget(&server).await };
     match forgotten.await {
         Ok(None) => terminal::line(format_args!("nobody is logged in at {server}")),
         Ok(Some((account, Ok(())))) => {

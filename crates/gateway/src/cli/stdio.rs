@@ -13,10 +13,10 @@ use weir_upstream::keeper::ChildKeeper;
 use super::{INTERRUPTED, NO, USAGE};
 use crate::client::bearer;
 use crate::config::{Config, InputSource, Loader, LogPlan, Report, Source};
-use crate::handover::Program;
-use crate::reload::{Follower, say};
-use crate::serve::{Signals, Wish, catch_file_size_limit};
-use crate::stdio_server::{RemoteGate, StdioServer, StdioSettings, remote_config};
+use crate::handover::OwnProgram;
+use crate::reload::{ConfigFollower, log_report};
+use crate::serve::{ProcessSignals, SignalAction, catch_file_size_limit};
+use crate::stdio_server::{RemoteGate, StdioGateway, StdioGatewaySettings, remote_config};
 use crate::telemetry;
 use crate::terminal::{can_ask, one_line};
 use crate::weir::{StartError, Strictness, Weir};
@@ -103,11 +103,11 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
         ..served.config.log.clone()
     };
     telemetry::start_log(&plan, log).map_err(|why| (USAGE, why))?;
-    telemetry::hook_panics();
-    say(&served.report);
+    telemetry::install_panic_hook();
+    log_report(&served.report);
     let mut signals =
-        Signals::new().map_err(|error| (NO, format!("signals cannot be heard: {error}")))?;
-    let program = Program::own().map_err(|error| {
+        ProcessSignals::new().map_err(|error| (NO, format!("signals cannot be heard: {error}")))?;
+    let program = OwnProgram::own().map_err(|error| {
         (
             NO,
             format!("the system does not say where this program is: {error}"),
@@ -117,7 +117,7 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
     let weir = Weir::start_in_memory(&served.config, keeper)
         .await
         .map_err(|error| (NO, cannot_start(&error)))?;
-    let server = StdioServer::open(StdioSettings {
+    let server = StdioGateway::open(StdioGatewaySettings {
         channel: weir.channel(),
         endpoint: served.endpoint,
         authorization: served.authorization,
@@ -133,7 +133,8 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, NotSe
             "weir stdio waits for messages of an MCP host on standard input; Ctrl-D ends it. Put the command into the host's settings.",
         );
     }
-    let mut follower = loader.map(|loader| Follower::new(loader, served.config, served.report));
+    let mut follower =
+        loader.map(|loader| ConfigFollower::new(loader, served.config, served.report));
     serve(&mut server, &weir, &mut signals, &mut follower).await;
     Ok(end(server, weir, &mut signals).await)
 }
@@ -249,14 +250,14 @@ fn cannot_start(error: &StartError) -> String {
 
 /// Serves, and follows changes of the config, until the client closes a stream or a signal arrives.
 async fn serve(
-    server: &mut StdioServer,
+    server: &mut StdioGateway,
     weir: &Weir,
-    signals: &mut Signals,
-    follower: &mut Option<Follower<'_>>,
+    signals: &mut ProcessSignals,
+    follower: &mut Option<ConfigFollower<'_>>,
 ) {
     if let Some(follower) = follower {
         // The files may have changed between the load and the start of the watch.
-        follower.follow(weir);
+        follower.reload_if_changed(weir);
     }
     let mut serving = std::pin::pin!(server.serve());
     loop {
@@ -272,17 +273,19 @@ async fn serve(
             () = changed => None,
         };
         match (wish, &mut *follower) {
-            (Some(Wish::Stop), _) => return,
-            (Some(Wish::Reload), Some(follower)) => follower.reload(weir, Strictness::NoWeaker),
-            (None, Some(follower)) => follower.follow(weir),
+            (Some(SignalAction::Stop), _) => return,
+            (Some(SignalAction::Reload), Some(follower)) => {
+                follower.reload(weir, Strictness::NoWeaker)
+            }
+            (None, Some(follower)) => follower.reload_if_changed(weir),
             // The client owns the process that it started, so there is no hand-over.
-            (Some(Wish::HandOver | Wish::Reload) | None, _) => {}
+            (Some(SignalAction::HandOver | SignalAction::Reload) | None, _) => {}
         }
     }
 }
 
 /// Drains running requests. A signal cuts the drain short.
-async fn end(server: StdioServer, weir: Weir, signals: &mut Signals) -> ExitCode {
+async fn end(server: StdioGateway, weir: Weir, signals: &mut ProcessSignals) -> ExitCode {
     server.close();
     let mut stopping = std::pin::pin!(weir.shutdown());
     let drained = async {

@@ -9,7 +9,7 @@ use url::Url;
 use super::questions::TerminalRespondent;
 use super::{UNREACHABLE, USAGE, fail};
 use crate::client::{Client, ClientError, Respondent, Token};
-use crate::login::{self, Account, Accounts};
+use crate::login::{self, LoginAccount, LoginAccounts};
 use crate::terminal;
 
 /// The server that a command connects to.
@@ -71,20 +71,20 @@ pub(super) fn failed(error: &ClientError) -> ExitCode {
 
 /// This user's logins, for one server.
 struct Logins {
-    accounts: Accounts,
+    accounts: LoginAccounts,
     server: Url,
 }
 
 impl Logins {
     fn at(url: &str) -> Option<Self> {
         Some(Self {
-            accounts: Accounts::of_this_user().ok()?,
+            accounts: LoginAccounts::of_this_user().ok()?,
             server: login::server_url(url).ok()?,
         })
     }
 
     /// Returns the account. A failure is only printed, because the server may not require a token.
-    async fn account(&self, anew: Option<&Account>) -> Option<Account> {
+    async fn account(&self, anew: Option<&LoginAccount>) -> Option<LoginAccount> {
         match self.accounts.token(&self.server, anew).await {
             Ok(account) => account,
             Err(error) => {
@@ -95,6 +95,6 @@ impl Logins {
     }
 }
 
-fn token(account: Option<&Account>) -> Option<Token> {
+fn token(account: Option<&LoginAccount>) -> Option<Token> {
     Token::new(account?.access_token())
 }

@@ -12,7 +12,7 @@ use super::table::columns;
 use super::target::failed;
 use super::{UNREACHABLE, fail};
 use crate::client::{Client, ListedItems, ServerList};
-use crate::serve::Signals;
+use crate::serve::ProcessSignals;
 use crate::terminal::{self, one_line};
 
 /// The interval between attempts to reach a server that was lost during a watch.
@@ -60,7 +60,7 @@ pub(super) async fn tools(options: &ToolsOptions) -> ExitCode {
 }
 
 async fn stay(mut client: Client, tools: Vec<Value>, options: &ToolsOptions) -> ExitCode {
-    let mut signals = match Signals::new() {
+    let mut signals = match ProcessSignals::new() {
         Ok(signals) => signals,
         Err(error) => return fail(UNREACHABLE, error),
     };

@@ -4,7 +4,7 @@ use http::Uri;
 use serde_json::Value;
 use weir_wire::error_code;
 
-use crate::login::Challenge;
+use crate::login::LoginChallenge;
 use crate::terminal::one_line;
 
 /// As much of a server's own words as one line shows.
@@ -61,7 +61,7 @@ pub(crate) struct HttpRefusal {
     /// 401 or 403.
     pub(crate) status: u16,
     /// The server's `WWW-Authenticate`.
-    pub(crate) challenge: Challenge,
+    pub(crate) challenge: LoginChallenge,
     /// The explanation in the body.
     pub(crate) said: Option<String>,
     /// True if the request had a token.
@@ -164,7 +164,7 @@ mod tests {
         HttpRefusal {
             url,
             status,
-            challenge: Challenge::default(),
+            challenge: LoginChallenge::default(),
             said: said.map(str::to_owned),
             with_token,
         }
@@ -197,10 +197,10 @@ mod tests {
             );
         }
         let mut scoped = refusal(403, None, true);
-        scoped.challenge = Challenge {
+        scoped.challenge = LoginChallenge {
             scope: Some("a b\u{7}".to_owned()),
             error: Some("insufficient_scope".to_owned()),
-            ..Challenge::default()
+            ..LoginChallenge::default()
         };
         let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
         assert!(

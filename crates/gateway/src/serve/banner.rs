@@ -17,9 +17,9 @@ use crate::terminal::{count, one_line};
 use crate::weir::Weir;
 
 /// The time between two checks of the upstreams.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The time after which a starting upstream is named.
-const SLOW: Duration = Duration::from_secs(5);
+const SLOW_START: Duration = Duration::from_secs(5);
 /// The most endpoints that are listed one by one.
 const MOST_ENDPOINTS: usize = 12;
 
@@ -118,7 +118,7 @@ impl StartBanner {
             colors,
             zone: TimeZone::own(),
             known: Vec::new(),
-            looks: interval(LOOK),
+            looks: interval(CHECK_INTERVAL),
         }
     }
 
@@ -129,11 +129,11 @@ impl StartBanner {
             return std::future::pending().await;
         };
         banner.looks.tick().await;
-        banner.look(weir);
+        banner.show_changes(weir);
     }
 
     /// Shows the upstreams with a changed state since the last check.
-    fn look(&mut self, weir: &Weir) {
+    fn show_changes(&mut self, weir: &Weir) {
         let now = SystemTime::now();
         let status = weir.catalog().status();
         self.known
@@ -171,7 +171,7 @@ impl StartBanner {
             ShownState::Slow => format!(
                 "{} for {} s already",
                 self.colors.paint("33", "starting"),
-                SLOW.as_secs()
+                SLOW_START.as_secs()
             ),
             ShownState::Up { tools } => {
                 let revision = upstream
@@ -214,7 +214,7 @@ fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime)
         (UpstreamReach::Unknown, Some(ShownState::Starting(since))) => {
             match now
                 .duration_since(*since)
-                .is_ok_and(|waited| waited >= SLOW)
+                .is_ok_and(|waited| waited >= SLOW_START)
             {
                 true => ShownState::Slow,
                 false => ShownState::Starting(*since),

@@ -10,14 +10,14 @@ use weir_wire::params::Params;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{ErrorObject, JsonLimits, Message, Method, Revision, error_code};
 
-use super::Shared;
+use super::StdioGatewayState;
+use super::http_request::{HostSession, RequestEra};
 use super::in_flight::InFlightRequest;
-use super::request::{HostSession, RequestEra};
-use super::response::{BrokenResponse, ResponseMessages};
+use super::response_messages::{BrokenResponse, ResponseMessages};
 
 /// One request, from its line to its answer's.
-pub(super) struct Exchange {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct HostExchange {
+    pub(super) shared: Arc<StdioGatewayState>,
     pub(super) request: HostRequest,
     pub(super) era: RequestEra,
     pub(super) in_flight: InFlightRequest,
@@ -34,7 +34,7 @@ struct WrittenMessages {
     answer: Option<bool>,
 }
 
-impl Exchange {
+impl HostExchange {
     /// Answers the request, unless the host cancels it.
     pub(super) async fn run(self) {
         let (withdrawn, abandoned) = (

@@ -1,10 +1,10 @@
 //! The credential of a connection: absent, the name of a variable, or a secret of this user.
 
 use super::ConnectOptions;
-use crate::ask::ask;
 use crate::client::Token;
 use crate::config::{Config, InputVariable};
-use crate::login::{self, Accounts};
+use crate::input_prompt::prompt_input;
+use crate::login::{self, LoginAccounts};
 use crate::mcp_clients::{Credential, McpClient, TOKEN_VARIABLE};
 use crate::terminal;
 
@@ -59,7 +59,7 @@ async fn secret(url: &str) -> Result<String, String> {
         return usable(&given);
     }
     let server = login::server_url(url).map_err(|error| error.to_string())?;
-    let accounts = Accounts::of_this_user().ok();
+    let accounts = LoginAccounts::of_this_user().ok();
     if let Some(accounts) = accounts
         && let Some(account) = accounts
             .token(&server, None)
@@ -78,7 +78,7 @@ async fn secret(url: &str) -> Result<String, String> {
         is_secret: true,
         ..InputVariable::default()
     };
-    match ask(&question).filter(|answer| !answer.is_empty()) {
+    match prompt_input(&question).filter(|answer| !answer.is_empty()) {
         Some(answer) => usable(&answer),
         None => Err(format!(
             "there is no credential for {url}: set {TOKEN_VARIABLE}, or run `weir login {url}` first"

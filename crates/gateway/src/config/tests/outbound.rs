@@ -152,7 +152,8 @@ fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
         )
     };
     let keeps = |grant: &str| {
-        crate::outbound::front(&good(&text(grant)), ([127, 0, 0, 1], 8080).into()).keep_tokens
+        crate::front_settings::of_config(&good(&text(grant)), ([127, 0, 0, 1], 8080).into())
+            .keep_tokens
     };
     assert!(keeps("token_exchange") && !keeps("client_credentials"));
 }
