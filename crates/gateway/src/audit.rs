@@ -37,7 +37,7 @@ use weir_policy::LogAudit;
 use weir_policy::audit::{AuditRecorder, ChainHead, RefusalCounter};
 use weir_upstream::UpstreamFactory;
 
-use crate::config::{AuditPlan, FilePlan};
+use crate::config::{AuditFilePlan, AuditPlan};
 use audit_file::AuditFile;
 use audit_thread::AuditThread;
 use event_queue::{AuditEventQueue, AuditWriterMessage};
@@ -604,7 +604,7 @@ fn refusals_plan(plan: &AuditPlan) -> AuditPlan {
     let file = plan.file.as_ref().map(|file| {
         let mut path = file.path.clone().into_os_string();
         path.push(REFUSALS);
-        FilePlan {
+        AuditFilePlan {
             path: path.into(),
             size: (file.size / REFUSALS_PART).max(SMALLEST),
             ..file.clone()

@@ -10,8 +10,8 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use weir_demo::RunningServer;
 
-use crate::config::{Config, Loader, LogPlan, Source};
-use crate::mcp_clients::{Connection, Credential, McpClient};
+use crate::config::{Config, ConfigLoader, ConfigSource, LogPlan};
+use crate::mcp_clients::{EndpointConnection, EntryCredential, McpClient};
 use crate::serve::{CANNOT_START, ProcessSignals, catch_file_size_limit, drain};
 use crate::telemetry;
 use crate::terminal;
@@ -119,8 +119,8 @@ fn config(
         notes.url(),
         desk.url()
     );
-    let outcome = Loader::new(
-        Source::Text {
+    let outcome = ConfigLoader::new(
+        ConfigSource::Text {
             name: "quickstart".to_owned(),
             text,
         },
@@ -170,11 +170,11 @@ Ctrl-C ends it.
 /// Returns a line for each of the usual clients: its own command, or `weir connect`.
 fn clients(url: &str) -> String {
     let own = |client: McpClient| {
-        let connection = Connection {
+        let connection = EndpointConnection {
             name: "weir",
             url,
             program: "weir",
-            credential: Credential::None,
+            credential: EntryCredential::None,
         };
         client.command(&connection).map(|command| (client, command))
     };

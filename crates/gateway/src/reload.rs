@@ -12,7 +12,7 @@ use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::config::{Config, Loader, Report, Severity, TeamFileVersion};
+use crate::config::{Config, ConfigLoader, ConfigReport, Severity, TeamFileVersion};
 use crate::weir::{ReloadError, Strictness, Weir};
 
 /// The quiet time after the last event, so that a half-written file is rarely read.
@@ -22,12 +22,12 @@ const MAX_DELAY: Duration = Duration::from_secs(2);
 
 /// The follower of the config's files.
 pub(crate) struct ConfigFollower<'a> {
-    loader: Loader<'a>,
+    loader: ConfigLoader<'a>,
     changed: Arc<Notify>,
     watcher: Option<RecommendedWatcher>,
     watched: Vec<PathBuf>,
     applied: Arc<Config>,
-    last_report: Report,
+    last_report: ConfigReport,
     /// True if the last config read was rejected.
     refused: bool,
     /// The reason, if it was rejected as weaker: a new process would accept it.
@@ -36,7 +36,7 @@ pub(crate) struct ConfigFollower<'a> {
 
 impl<'a> ConfigFollower<'a> {
     /// Follows from here on: `applied` is the running config, `said` the report on it.
-    pub(crate) fn new(loader: Loader<'a>, applied: Arc<Config>, said: Report) -> Self {
+    pub(crate) fn new(loader: ConfigLoader<'a>, applied: Arc<Config>, said: ConfigReport) -> Self {
         let changed = Arc::new(Notify::new());
         let signal = changed.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -101,7 +101,7 @@ impl<'a> ConfigFollower<'a> {
             .applied
             .team_files
             .iter()
-            .filter(|file| file.serves == TeamFileVersion::LastGood);
+            .filter(|file| file.version == TeamFileVersion::LastGood);
         let kept: Vec<&str> = kept.map(|file| file.name.as_str()).collect();
         let why = "a new process would not have the last good version of these files of `include`, whose errors have to be mended first";
         (!kept.is_empty()).then(|| format!("{why}: {}", kept.join(", ")))
@@ -141,7 +141,7 @@ impl<'a> ConfigFollower<'a> {
             Some(config) => self.apply(weir, config, asked.unwrap_or(Strictness::NoWeaker)),
         }
         if !self.refused {
-            weir.record_held_protections(&outcome.held);
+            weir.record_held_protections(&outcome.held_back);
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> ConfigFollower<'a> {
 }
 
 /// Logs a report, one line per problem.
-pub(crate) fn log_report(report: &Report) {
+pub(crate) fn log_report(report: &ConfigReport) {
     for problem in report.problems() {
         match problem.severity {
             Severity::Error => tracing::error!("{problem}"),

@@ -17,7 +17,7 @@ use weir_upstream::keeper::ChildKeeper;
 
 use crate::admin::{ControlHandles, ReloadRequest};
 use crate::audit::{AuditService, ChainHeads};
-use crate::config::{Config, InputSource, Loader, Report, Source};
+use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource};
 use crate::handover::{
     DrainingPredecessor, HandoverResources, InheritedSockets, OwnProgram, Predecessor,
 };
@@ -37,7 +37,7 @@ const CUT_SHORT: u8 = 130;
 
 /// The command line of `weir serve`, and the sockets that the process was started with.
 pub(crate) struct ServeStart<'a> {
-    pub(crate) source: Source,
+    pub(crate) source: ConfigSource,
     /// The address of `--listen`, in the place of the config's.
     pub(crate) listen: Option<SocketAddr>,
     /// The filter of `--log`.
@@ -60,9 +60,9 @@ pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
         return cannot_start(&format!("signals cannot be heard: {error}"));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let loader = Loader::new(source, &environment)
-        .inputs_from(InputSource::Prompt(&crate::input_prompt::prompt_input));
-    let mut loader = loader.listening_at(listen);
+    let loader = ConfigLoader::new(source, &environment)
+        .with_inputs(InputSource::Prompt(&crate::input_prompt::prompt_input));
+    let mut loader = loader.with_listen(listen);
     let outcome = loader.load();
     let Some(config) = outcome.config else {
         telemetry::print_error(format_args!(
@@ -105,9 +105,9 @@ pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
 
 /// A loaded config, with the state to reload it.
 struct LoadedConfig<'a> {
-    loader: Loader<'a>,
+    loader: ConfigLoader<'a>,
     config: Arc<Config>,
-    report: Report,
+    report: ConfigReport,
     log: LogControl,
     address_file: Option<PathBuf>,
 }

@@ -21,7 +21,8 @@ use weir_upstream::keeper::ChildKeeper;
 use crate::admin::{AdminListener, ControlHandles};
 use crate::audit::ChainHeads;
 use crate::config::{
-    Config, IncludeErrors, Loader, Report, Source, TeamFile, TeamFileVersion, Weakening, weakenings,
+    Config, ConfigLoader, ConfigReport, ConfigSource, IncludeErrors, TeamFile, TeamFileVersion,
+    Weakening, weakenings,
 };
 use crate::front_settings;
 use crate::handover::{HandoverResources, Successor};
@@ -187,7 +188,7 @@ impl Weir {
     /// # Errors
     ///
     /// As [`Weir::start`], and the errors of the config.
-    pub async fn start_from(source: Source) -> Result<Self, StartError> {
+    pub async fn start_from(source: ConfigSource) -> Result<Self, StartError> {
         Self::start(load(source).map_err(StartError::Config)?).await
     }
 
@@ -196,7 +197,7 @@ impl Weir {
     /// # Errors
     ///
     /// As [`Weir::reload`], and the errors of the config.
-    pub fn reload_from(&self, source: Source) -> Result<Vec<&'static str>, ReloadError> {
+    pub fn reload_from(&self, source: ConfigSource) -> Result<Vec<&'static str>, ReloadError> {
         let config = load(source)
             .map_err(ReloadError::Config)
             .inspect_err(|error| self.refused_reload(error))?;
@@ -459,7 +460,7 @@ fn note_team_files(before: &[TeamFile], now: &[TeamFile]) {
         .iter()
         .filter(|old| now.iter().all(|new| new.name != old.name))
         .map(|old| (old, None));
-    for (file, serves) in gone.chain(now.iter().map(|file| (file, Some(file.serves)))) {
+    for (file, serves) in gone.chain(now.iter().map(|file| (file, Some(file.version)))) {
         for version in TeamFileVersion::FAULTY {
             let labels = [
                 ("file", file.name.clone()),
@@ -489,8 +490,8 @@ fn record_load_time(result: &'static str) {
         .record(now, &[opentelemetry::KeyValue::new("result", result)]);
 }
 
-fn load(source: Source) -> Result<Arc<Config>, Report> {
+fn load(source: ConfigSource) -> Result<Arc<Config>, ConfigReport> {
     let environment = |name: &str| std::env::var(name).ok();
-    let outcome = Loader::new(source, &environment).load();
+    let outcome = ConfigLoader::new(source, &environment).load();
     outcome.config.map(Arc::new).ok_or(outcome.report)
 }

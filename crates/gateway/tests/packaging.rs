@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 use weir_front::{SSE_PATHS, WELL_KNOWN_PATHS};
 use weir_gateway::admin::ROUTES;
-use weir_gateway::config::{Config, Loader, Source};
+use weir_gateway::config::{Config, ConfigLoader, ConfigSource};
 
 fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -28,11 +28,11 @@ fn config(text: &str) -> Config {
         "WEIR_ADMIN_TOKEN" => Some("weir_0123456789_operators-of-a-test".to_owned()),
         _ => None,
     };
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         name: "packaged".to_owned(),
         text: text.to_owned(),
     };
-    let outcome = Loader::new(source, &key).load();
+    let outcome = ConfigLoader::new(source, &key).load();
     assert!(outcome.report.problems().is_empty(), "{}", outcome.report);
     outcome.config.unwrap()
 }

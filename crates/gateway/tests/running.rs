@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use serde_json::json;
-use weir_gateway::config::Source;
+use weir_gateway::config::ConfigSource;
 use weir_gateway::{Exposure, ReloadError, StartError, Weir};
 use weir_testkit::mock_server::{CallGate, MockTool};
 use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
 
-fn source(text: &str) -> Source {
-    Source::Text {
+fn source(text: &str) -> ConfigSource {
+    ConfigSource::Text {
         name: "test".to_owned(),
         text: text.to_owned(),
     }

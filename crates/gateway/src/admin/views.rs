@@ -21,7 +21,7 @@ use weir_core::instant::rfc3339;
 
 use super::admin_error::{AdminError, json};
 use super::state::AdminState;
-use crate::explain::Question;
+use crate::explain::AccessQuestion;
 
 /// The items in a response by default, and below it the most.
 const DEFAULT_LIMIT: usize = 200;
@@ -42,8 +42,8 @@ pub(super) async fn explain(
     State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
-    let question =
-        Question::read(query.as_deref().unwrap_or_default()).map_err(AdminError::bad_request)?;
+    let question = AccessQuestion::read(query.as_deref().unwrap_or_default())
+        .map_err(AdminError::bad_request)?;
     Ok(json(
         StatusCode::OK,
         &desk.explainer.answer(&question).await,

@@ -20,7 +20,7 @@ use weir_wire::Params;
 use weir_wire::method::Method;
 
 use super::*;
-use crate::config::FilePlan;
+use crate::config::AuditFilePlan;
 use crate::system::SystemClock;
 
 /// A fresh folder, removed on drop.
@@ -47,7 +47,7 @@ impl Drop for AuditTestFolder {
 
 fn plan(path: &Path) -> AuditPlan {
     AuditPlan {
-        file: Some(FilePlan {
+        file: Some(AuditFilePlan {
             path: path.to_owned(),
             size: 64 << 20,
             keep: 32,
@@ -313,7 +313,7 @@ async fn f18_two_processes_never_write_one_chain() {
 async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
     let folder = AuditTestFolder::new("rotation");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan {
+    plan.file = Some(AuditFilePlan {
         size: 2000,
         keep: 3,
         ..plan.file.unwrap()
@@ -598,7 +598,7 @@ fn refusals(plan: &AuditPlan) -> PathBuf {
 async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
     let folder = AuditTestFolder::new("flood");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan {
+    plan.file = Some(AuditFilePlan {
         size: 64 << 10,
         keep: 4,
         ..plan.file.unwrap()
@@ -632,7 +632,7 @@ async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
 async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the_same() {
     let folder = AuditTestFolder::new("denials");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan {
+    plan.file = Some(AuditFilePlan {
         size: 1 << 20,
         keep: 4,
         ..plan.file.unwrap()

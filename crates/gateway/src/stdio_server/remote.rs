@@ -12,7 +12,7 @@ use weir_core::catalog::{UpstreamReach, UpstreamStatus};
 use weir_upstream::{SharedTokenProvider, TransportSettings, UpstreamOAuth};
 
 use super::login_keeper::LoginKeeper;
-use crate::config::{Config, Loader, Source};
+use crate::config::{Config, ConfigLoader, ConfigSource};
 use crate::terminal::one_line;
 
 /// The longest wait for the first answer of the remote server.
@@ -40,11 +40,11 @@ pub(crate) fn remote_config(
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
         return Err(wrong());
     }
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         name: "the URL".to_owned(),
         text: TEXT.to_owned(),
     };
-    let outcome = Loader::new(source, &|_| None).load();
+    let outcome = ConfigLoader::new(source, &|_| None).load();
     let mut config = outcome.config.ok_or_else(|| outcome.report.to_string())?;
     for plan in &mut config.upstreams {
         if let TransportSettings::Http(http) = &mut plan.settings.transport {

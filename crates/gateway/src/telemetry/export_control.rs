@@ -117,7 +117,7 @@ mod tests {
     use weir_upstream::{ClientImplementation, UpstreamPorts};
 
     use super::*;
-    use crate::config::{Loader, Source};
+    use crate::config::{ConfigLoader, ConfigSource};
     use crate::system::{SystemClock, SystemRandom};
 
     #[tokio::test]
@@ -138,11 +138,11 @@ mod tests {
         let telemetry = Telemetry::start(&none, Metrics::install(true), factory)
             .expect("there is nothing to send to");
         let text = "telemetry: { otlp: { endpoint: 'http://127.0.0.1:9' } }\nupstreams: { a: { command: x } }\n";
-        let source = Source::Text {
+        let source = ConfigSource::Text {
             name: "test".to_owned(),
             text: text.to_owned(),
         };
-        let plan = Loader::new(source, &|_| None)
+        let plan = ConfigLoader::new(source, &|_| None)
             .load()
             .config
             .expect("a good config")

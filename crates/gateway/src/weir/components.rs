@@ -265,7 +265,7 @@ impl Components {
         clients.replace(config.auth.clone());
         self.stores.limit(config);
         limits.replace(crate::limits::rates(config));
-        self.explainer.replace(config.clone());
+        self.explainer.set_config(config.clone());
     }
 
     /// Applies the config's rules, and notifies the clients whose lists change.

@@ -17,7 +17,7 @@ use weir_core::upstream::ListKind;
 use super::super::admin_error::{AdminError, json};
 use super::super::state::AdminState;
 use super::{AdminQuery, Rfc3339Time};
-use crate::explain::ENDPOINT;
+use crate::explain::DEFAULT_ENDPOINT;
 
 /// The bytes of JSON that count as one token. Tokenizers differ: for tool definitions in English a
 /// token has 3.5 to 4.5 bytes.
@@ -102,7 +102,7 @@ pub(in super::super) async fn all(
             "definitions",
         ],
     )?;
-    let endpoint = query.text("endpoint").unwrap_or(ENDPOINT);
+    let endpoint = query.text("endpoint").unwrap_or(DEFAULT_ENDPOINT);
     let kind = match query.text("kind") {
         None => ListKind::Tools,
         Some(word) => {

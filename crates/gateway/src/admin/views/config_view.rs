@@ -127,7 +127,7 @@ impl TeamFileView {
     fn of(file: &TeamFile) -> Self {
         Self {
             name: file.name.clone(),
-            serves: file.serves.label(),
+            serves: file.version.label(),
             errors: file.errors.clone(),
             unserved: file
                 .unserved
