@@ -1,16 +1,16 @@
 //! Authentication: the weir binary with an identity provider beside it that behaves and misbehaves.
 
-mod certificates;
-mod clock;
-pub mod credentials;
-mod metadata;
-mod provider;
-mod sessions;
-mod tokens;
+mod bearer_tokens;
+mod client_certificates;
+mod clock_jumps;
+mod identity_provider;
+pub mod opaque_credentials;
+mod resource_metadata;
+mod session_owners;
 
-pub use certificates::{Authority, Certified, Tunnel, pem};
-pub use clock::library as faketime;
-pub use credentials::api_key;
+pub use client_certificates::{IssuedCertificate, IssuingAuthority, TlsTunnel, pem};
+pub use clock_jumps::library as faketime;
+pub use opaque_credentials::api_key;
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
@@ -19,13 +19,13 @@ use weir_testkit::{ClientAnswer, IdentityProvider, MockServer, RawClient};
 use crate::harness::Weir;
 
 /// weir with `auth: oauth` over one upstream with one tool.
-pub struct Guarded {
+pub struct WeirWithIdp {
     pub idp: IdentityProvider,
     pub upstream: MockServer,
     pub weir: Weir,
 }
 
-impl Guarded {
+impl WeirWithIdp {
     pub async fn start() -> Self {
         Self::with(json!({})).await
     }
@@ -44,8 +44,9 @@ impl Guarded {
         for (name, value) in more.as_object().unwrap() {
             auth[name] = value.clone();
         }
-        let weir =
-            Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } }, "auth": auth }));
+        let weir = Weir::with_config(
+            json!({ "upstreams": { "one": { "url": upstream.url() } }, "auth": auth }),
+        );
         Self {
             idp,
             upstream,

@@ -15,13 +15,13 @@ use crate::{
 
 /// The filter of every attack: those over the binary, and those that need one of its crates alone
 /// (frames and window of HTTP/2, interim answers).
-const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|abuse|limits::flood)::|^pain::large::d09_/) \
+const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|hostile_input|limits::flood)::|^user_reports::large_results::d09_/) \
      | package(weir-front) & test(/^http2::(a1[0-2]|d09)_/) | package(weir-upstream) & test(/endless_interim|bounded::/)";
 const PACKAGES: [&str; 3] = ["weir-tests", "weir-front", "weir-upstream"];
 /// The same filter by parts of names, for the runner without expressions.
 const NAMES: [&str; 9] = [
     "hostile::",
-    "abuse::",
+    "hostile_input::",
     "limits::flood::",
     "d09_",
     "a10_",

@@ -1,10 +1,10 @@
 //! Rates: the refusals that a client over its rate gets, and that other clients are not affected.
 
-mod calls;
-mod completions;
+mod call_limits;
+mod completion_limits;
 mod flood;
-mod principals;
-mod requests;
+mod principal_limits;
+mod request_limits;
 
 use serde_json::{Value, json};
 use weir_testkit::mock_server::MockServerBuilder;
@@ -20,7 +20,7 @@ async fn weir_with(rates: Value) -> (MockServer, Weir) {
 
 async fn weir_over(upstream: MockServerBuilder, rates: Value) -> (MockServer, Weir) {
     let upstream = upstream.start().await;
-    let weir = Weir::with(config(&upstream, rates));
+    let weir = Weir::with_config(config(&upstream, rates));
     (upstream, weir)
 }
 

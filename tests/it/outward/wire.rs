@@ -7,7 +7,7 @@ use weir_testkit::{MockBehaviour, MockServer, RawSocket};
 use weir_wire::Revision;
 
 use super::compare;
-use crate::harness::{Weir, soon};
+use crate::harness::{Weir, within_test_timeout};
 
 /// Headers whose values differ from run to run.
 const VARYING: [&str; 3] = ["date", "x-request-id", "mcp-session-id"];
@@ -58,7 +58,9 @@ impl Transcript {
         };
         let request = format!("{head}\r\nHost: {host}\r\nConnection: close\r\n{length}\r\n{body}");
         socket.write(request.as_bytes()).await.unwrap();
-        let response = soon(title, socket.read_to_end()).await.unwrap();
+        let response = within_test_timeout(title, socket.read_to_end())
+            .await
+            .unwrap();
         let _ = writeln!(
             self.text,
             "## {title}\n\n{head}\n\n{body}\n\n->\n\n{}",
@@ -172,7 +174,7 @@ async fn responses_and_upstream_requests_are_those_of_the_record() {
         legacy = legacy.tool(name, behaviour);
     }
     let (modern, legacy) = (modern.start().await, legacy.start().await);
-    let weir = Weir::with(json!({
+    let weir = Weir::with_config(json!({
         "upstreams": { "new": { "url": modern.url() }, "old": { "url": legacy.url() } },
         "limits": { "body_bytes": "64KiB" },
     }));
