@@ -2,7 +2,7 @@
 //! the status, the length and the id of the answer.
 //!
 //! It is for loads beyond weir's capacity, with one processor for the generator and the upstream.
-//! [`Client`](crate::client::Client) is the one that checks all parts of an answer.
+//! [`LoadClient`](crate::client::LoadClient) is the one that checks all parts of an answer.
 
 use crate::client::ToolAddress;
 use crate::load_clients::message;

@@ -111,7 +111,7 @@ impl LoadClient {
     /// Connects with a credential on every request.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// As [`LoadClient::connect`].
     pub(crate) async fn connect_as(
         credential: Option<HeaderValue>,
         addr: SocketAddr,
@@ -182,7 +182,7 @@ impl LoadClient {
     /// Opens legacy sessions until there are `count`, all of which are kept.
     ///
     /// # Errors
-    /// As [`Client::initialize`].
+    /// As [`LoadClient::initialize`].
     pub(crate) async fn open_sessions(&mut self, count: usize) -> Result<()> {
         while 1 + self.waiting.len() < count {
             let former = self.session.clone();
@@ -229,7 +229,7 @@ impl LoadClient {
         check_called(result(&text, id)?, self.era, expected)
     }
 
-    /// Asks for one page of tools and returns the raw answer for [`Client::page`], so that the
+    /// Asks for one page of tools and returns the raw answer for [`LoadClient::page`], so that the
     /// caller can time the request without the parsing.
     ///
     /// # Errors
@@ -247,7 +247,7 @@ impl LoadClient {
         .await
     }
 
-    /// Reads the page out of the answer to the last [`Client::list`].
+    /// Reads the page out of the answer to the last [`LoadClient::list`].
     ///
     /// # Errors
     /// It is not a page.

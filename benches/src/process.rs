@@ -62,7 +62,7 @@ impl ChildProcess {
     /// Starts this very executable with another subcommand.
     ///
     /// # Errors
-    /// As [`Process::spawn`].
+    /// As [`ChildProcess::spawn`].
     pub(crate) fn this<A: AsRef<OsStr>>(
         name: &'static str,
         args: impl IntoIterator<Item = A>,
@@ -84,7 +84,7 @@ impl ChildProcess {
     /// Sends one line and waits for the line that answers it.
     ///
     /// # Errors
-    /// As [`Process::line`], or its standard input is closed.
+    /// As [`ChildProcess::line`], or its standard input is closed.
     pub(crate) async fn ask(&mut self, line: &str) -> Result<String> {
         let stdin = self
             .stdin
@@ -140,7 +140,7 @@ impl ChildProcess {
     }
 
     /// The high water of resident memory in bytes, since the start or the last
-    /// [`Process::reset_peak`].
+    /// [`ChildProcess::reset_peak`].
     ///
     /// # Errors
     /// The process has ended.

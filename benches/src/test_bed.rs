@@ -112,7 +112,7 @@ impl TestBed {
     /// Starts them with a weir that requires this credential.
     ///
     /// # Errors
-    /// As [`Stage::start`].
+    /// As [`TestBed::start`].
     pub(crate) async fn start_for(
         credential: Option<HeaderValue>,
         settings: &RunSettings,

@@ -24,7 +24,7 @@ struct BrowserAnswer {
     body: String,
 }
 
-/// Gets a path with these header lines; `Host` is the listener's unless they have one.
+/// Gets a path with these header lines; `StdioHost` is the listener's unless they have one.
 fn get(weir: &Weir, target: &str, lines: &[&str]) -> BrowserAnswer {
     let authority = weir.url("").replace("http://", "");
     let mut stream = TcpStream::connect(&authority).unwrap();

@@ -2,8 +2,8 @@
 //! other clients as before, and sends no upstream a request for them.
 //!
 //! Every test looks at the binary from outside, over a socket. A refusal is checked by its status,
-//! its code and its id. After each refusal [`Stage::is_well`] makes a good call and checks the
-//! requests that reached the upstream in the meantime.
+//! its code and its id. After each refusal [`WeirWithUpstream::is_well`] makes a good call and
+//! checks the requests that reached the upstream in the meantime.
 
 mod batches;
 mod disconnects;

@@ -2,9 +2,9 @@
 //!
 //! PDI ends the innermost isolate and every embedding in it; PDF ends the innermost embedding of
 //! the same isolate (UAX #9, BD9 and X5a to X7). A character without partner is removed. The
-//! partner of an opening control is known only later, so all text behind it is held, for [`WINDOW`]
-//! characters at most: an opening control that is not closed by then counts as one without partner.
-//! The rule is the same for a whole text, so that both forms agree.
+//! partner of an opening control is known only later, so all text behind it is held, for
+//! [`BIDI_WINDOW`] characters at most: an opening control that is not closed by then counts as one
+//! without partner. The rule is the same for a whole text, so that both forms agree.
 
 use std::collections::VecDeque;
 

@@ -39,8 +39,8 @@ impl CharacterSpelling {
         self.len = 0;
     }
 
-    /// Takes the next byte. After [`Progress::Complete`] and [`Progress::Broken`] the spelling must
-    /// be cleared.
+    /// Takes the next byte. After [`SpellingProgress::Complete`] and [`SpellingProgress::Broken`]
+    /// the spelling must be cleared.
     pub(crate) fn push(&mut self, byte: u8) -> SpellingProgress {
         let progress = self.next(byte);
         if progress != SpellingProgress::Broken

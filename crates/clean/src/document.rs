@@ -30,10 +30,11 @@ pub enum DocumentKind {
     Notification,
     /// The result of `tasks/get`, `tasks/list` or `tasks/cancel`.
     Task,
-    /// The state of one task without its result, which is a [`Document::ToolResult`] of its own.
+    /// The state of one task without its result, which is a [`DocumentKind::ToolResult`] of its
+    /// own.
     TaskState,
     /// The `arguments` of a tool. They come from the client and are not cleaned: for
-    /// [`Patterns`](crate::Patterns).
+    /// [`SecretPatterns`](crate::SecretPatterns).
     Arguments,
 }
 
@@ -93,7 +94,7 @@ pub(crate) enum DocumentNode {
     TaskState,
 }
 
-/// The members of an object at a node; others are [`Node::others`].
+/// The members of an object at a node; others are [`DocumentNode::others`].
 type NodeMembers = &'static [(&'static str, DocumentNode)];
 
 const TOOL_RESULT: NodeMembers = &[

@@ -37,7 +37,7 @@ enum WalkerState {
 #[derive(Debug)]
 pub(crate) struct DocumentWalker {
     levels: Vec<BracketLevel>,
-    /// Open brackets beyond [`DEPTH`].
+    /// Open brackets beyond [`MAX_DEPTH`].
     beyond: u64,
     /// The node of the next value.
     value: DocumentNode,
@@ -57,7 +57,7 @@ impl DocumentWalker {
     }
 
     /// True if the next byte is in a string that is cleaned. The caller must find the end of that
-    /// string, and call [`Walker::end_text`].
+    /// string, and call [`DocumentWalker::end_text`].
     pub(crate) fn is_in_text(&self) -> bool {
         self.state == WalkerState::Text
     }

@@ -66,7 +66,7 @@ impl CharacterFilter {
             && !self.outlet.is_open()
     }
 
-    /// Takes bytes of plain characters. Not while [`Filter::reads_all`] holds.
+    /// Takes bytes of plain characters. Not while [`CharacterFilter::reads_all`] holds.
     pub(crate) fn run<T: PieceTarget>(
         &mut self,
         raw: SpelledPiece<'_>,

@@ -3,15 +3,15 @@
 //! A tool's result is read by a model and often shown in a terminal. Characters that a reader does
 //! not see, or that steer the terminal, are removed from the strings meant for readers; names,
 //! addresses, data and all else pass as bytes. [`REMOVALS`] is the table of characters,
-//! [`Document`] the one of strings.
+//! [`DocumentKind`] the one of strings.
 //!
 //! [`clean`] takes a whole text and [`Cleaner`] one in chunks; they do the same. Cleaning is total
 //! (any bytes are taken), idempotent, leaves a text alone that has no such characters, and makes of
 //! JSON always JSON. [`is_quiet`] finds out cheaply that a text has no such characters, without a
 //! look at its structure.
 //!
-//! [`cut()`] bounds the size of a result at the cost of its text, and [`Patterns`] find secrets in
-//! the same strings. This crate does no IO and holds no clock.
+//! [`cut()`] bounds the size of a result at the cost of its text, and [`SecretPatterns`] find
+//! secrets in the same strings. This crate does no IO and holds no clock.
 
 mod bidi;
 mod character_spelling;

@@ -89,7 +89,7 @@ pub const REMOVALS: [RemovalRule; 6] = [
 /// The shortest run of private-use characters that is removed.
 pub(crate) const PRIVATE_RUN: u64 = 4;
 
-/// The number of removals of each kind. A sequence of [`Kind::Escape`] counts as one, at any
+/// The number of removals of each kind. A sequence of [`RemovalKind::Escape`] counts as one, at any
 /// length; all others count characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemovalCounts {

@@ -86,7 +86,7 @@ impl Call {
 /// The form of asking a client for input in the middle of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InputMode {
-    /// While the call goes on: the reply carries [`crate::Ask`]s.
+    /// While the call goes on: the reply carries [`crate::PendingQuestion`]s.
     #[default]
     Requests,
     /// By ending the call with the questions; the client makes it again with the answers, and it

@@ -32,7 +32,7 @@ pub(crate) fn error(upstream: &UpstreamId, error: &mut UpstreamError) -> u64 {
     removed
 }
 
-/// Message and data of an error as one [`Document::Error`].
+/// Message and data of an error as one [`weir_clean::DocumentKind::Error`].
 pub(crate) fn error_text(error: &UpstreamError) -> Bytes {
     let mut out = BytesMut::with_capacity(error.message.len() + 32);
     let mut object = ObjectWriter::new(&mut out);

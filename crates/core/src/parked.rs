@@ -1,8 +1,8 @@
 //! Parked calls: calls that wait for an answer while their client is away. The client received the
 //! questions as the end of its call, and will make the call again with the answers.
 //!
-//! The call at the upstream runs on in the meantime, unread: a [`Parked`] holds its reply, and
-//! dropping it cancels the call. [`crate::port::Parking`] keeps parked calls, and bounds their
+//! The call at the upstream runs on in the meantime, unread: a [`ParkedReply`] holds its reply, and
+//! dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and bounds their
 //! number and time.
 
 use std::fmt;

@@ -244,7 +244,7 @@ pub trait DocumentFetcher: Send + Sync {
     fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>>;
 }
 
-/// A request for [`Fetch`].
+/// A request for [`DocumentFetcher`].
 #[derive(Clone, Copy, Debug)]
 pub struct FetchRequest<'a> {
     /// An absolute `http` or `https` URL.
@@ -271,7 +271,7 @@ pub enum UrlSource {
     Outsider,
 }
 
-/// The response to a [`Fetch`].
+/// The response to a [`DocumentFetcher`].
 #[derive(Clone, Debug)]
 pub struct FetchResponse {
     /// The status of the answer.

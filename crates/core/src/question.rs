@@ -1,9 +1,9 @@
 //! Questions: requests that an upstream sends to the client in the middle of a call, and the
 //! channel on which the answer returns.
 //!
-//! An [`Ask`] travels with the events of a reply. Its [`Hearing`] stays with the code that speaks
-//! to the upstream. Either end may be dropped: without its hearing the question is withdrawn,
-//! without its ask there will be no answer.
+//! An [`PendingQuestion`] travels with the events of a reply. Its [`AnswerReceiver`] stays with the
+//! code that speaks to the upstream. Either end may be dropped: without its hearing the question is
+//! withdrawn, without its ask there will be no answer.
 
 use std::future::Future as _;
 use std::sync::{Arc, OnceLock};
@@ -47,14 +47,14 @@ pub struct PendingQuestion {
     waiting: QuestionWait,
 }
 
-/// The upstream's end of an [`Ask`]. Dropping it withdraws the question.
+/// The upstream's end of an [`PendingQuestion`]. Dropping it withdraws the question.
 #[derive(Debug)]
 pub struct AnswerReceiver {
     answer: oneshot::Receiver<Result<Bytes, Bytes>>,
     reports: mpsc::Receiver<Bytes>,
 }
 
-/// An event that a [`Hearing`] receives.
+/// An event that a [`AnswerReceiver`] receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AnswerEvent {
     /// `params` of a progress notification; the token in it is of the client's hop.

@@ -60,7 +60,8 @@ pub enum ReplyEnd {
     /// upstream wrote it.
     InputRequired(Payload),
     /// The upstream asked a question, and the call waits for the answer while parked: `result` has
-    /// the questions, and a call made with [`crate::Resume::Parked`] of this id goes on with it.
+    /// the questions, and a call made with [`crate::CallResumption::Parked`] of this id goes on
+    /// with it.
     Parked {
         /// The name of the parked call.
         id: ParkedId,
@@ -85,7 +86,7 @@ pub enum Payload {
     /// All of it.
     Whole(Bytes),
     /// All of it, without its hidden characters: the client gets their number. Only the router
-    /// makes it, and only in [`End::Complete`].
+    /// makes it, and only in [`ReplyEnd::Complete`].
     Cleaned {
         /// The `result` object.
         result: Bytes,
@@ -122,7 +123,7 @@ pub trait PayloadSource: Send {
 
 /// The source of a reply's events. Dropping it cancels the call.
 pub trait ReplySource: Send {
-    /// The next event. After [`Event::End`] it is not polled again.
+    /// The next event. After [`ReplyEvent::End`] it is not polled again.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent>;
 }
 

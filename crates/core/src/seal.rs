@@ -95,7 +95,7 @@ impl Sealer {
     ///
     /// # Errors
     ///
-    /// [`NotOpened`] for every reason.
+    /// [`SealError`] for every reason.
     pub fn open(&self, purpose: &[u8], text: &str) -> Result<Vec<u8>, SealError> {
         if text.len() > LONGEST {
             return Err(SealError);

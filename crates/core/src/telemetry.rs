@@ -4,8 +4,8 @@
 //! Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP; names
 //! without a convention begin with `weir.`. Attribute values come from fixed sets or from the
 //! config, so that the number of series is bounded by the config. The names of tools are chosen by
-//! upstreams, and bounded in [`ItemMeter`]. The durations of requests and of calls are [`Timing`]s
-//! of weir's own.
+//! upstreams, and bounded in [`ItemMeter`]. The durations of requests and of calls are
+//! [`DurationHistogram`]s of weir's own.
 
 mod client_meter;
 mod duration_histogram;

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::port::BorrowedSecret;
 
 /// A bearer token that the verifier found good for its sender. Only
-/// [`crate::Authenticated::keeping`] makes one.
+/// [`crate::Authenticated::with_verified_token`] makes one.
 #[derive(Clone)]
 pub struct ClientToken(Arc<str>);
 

@@ -158,7 +158,8 @@ pub trait Upstream: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The server cannot be reached, or has no subscriptions (see [`About::subscribes`]).
+    /// The server cannot be reached, or has no subscriptions (see
+    /// [`ServerDescription::subscribes`]).
     fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>>;
 
     /// Opens the server's session for a client that began a session at an endpoint of this server
@@ -215,7 +216,7 @@ pub trait Upstream: Send + Sync {
 pub struct HandoverSession {
     /// The description.
     pub description: Bytes,
-    /// The descriptors of a child process, at most [`ExportedSession::MOST_DESCRIPTORS`].
+    /// The descriptors of a child process, at most [`HandoverSession::MOST_DESCRIPTORS`].
     pub descriptors: Vec<OwnedFd>,
 }
 
@@ -295,8 +296,8 @@ pub trait ListWatch: Send {
 
     /// Waits for change notifications of the server, and returns the changed lists; the empty set
     /// if a notification may have been missed. Notifications during a walk are kept, as one. For a
-    /// server without notifications ([`About::pushes`] is empty) this waits only for the
-    /// connection's end.
+    /// server without notifications ([`ServerDescription::notifies_of`] is empty) this waits only
+    /// for the connection's end.
     ///
     /// # Errors
     ///

@@ -38,7 +38,7 @@ pub(crate) struct ServerSignal {
     pub(crate) stopping: bool,
 }
 
-/// The receiving side of [`Signal`].
+/// The receiving side of [`ServerSignal`].
 pub(crate) type SignalReceiver = watch::Receiver<ServerSignal>;
 
 /// An HTTP service that the accept loop can share between connections.
@@ -51,7 +51,7 @@ pub(crate) trait ServeRequest: Send + Sync + 'static {
 }
 
 /// A running server. Dropping it ends the server and every connection at once;
-/// [`Running::shutdown`] ends it gently.
+/// [`RunningServer::shutdown`] ends it gently.
 #[derive(Debug)]
 pub struct RunningServer {
     address: SocketAddr,

@@ -122,8 +122,8 @@ pub(crate) fn json(status: StatusCode, message: &Value) -> Response<DemoBody> {
     response
 }
 
-/// A stream of messages as server-sent events, with a comment after each quiet [`KEEP_ALIVE`]. The
-/// stream is dropped as soon as the client goes away.
+/// A stream of messages as server-sent events, with a comment after each quiet
+/// [`KEEP_ALIVE_INTERVAL`]. The stream is dropped as soon as the client goes away.
 pub(crate) fn events(messages: impl Stream<Item = Value> + Send + 'static) -> Response<DemoBody> {
     let frames = futures_util::stream::unfold(Box::pin(messages), |mut messages| async move {
         let text = match tokio::time::timeout(KEEP_ALIVE_INTERVAL, messages.next()).await {
@@ -164,7 +164,7 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case(JSON))
 }
 
-/// Reports if a `Host` or `Origin` names this machine; a request without the header is not a
+/// Reports if a `StdioHost` or `Origin` names this machine; a request without the header is not a
 /// browser's and passes.
 fn loopback(headers: &HeaderMap, name: &header::HeaderName) -> bool {
     let Some(value) = headers.get(name) else {

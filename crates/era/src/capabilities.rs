@@ -1,7 +1,7 @@
 //! Capabilities of both sides, as JSON and as classes.
 //!
 //! The capabilities that a client declares become a [`CapabilityClass`]; those that weir offers are
-//! written from [`Offer`] in the form of a revision.
+//! written from [`OfferedCapabilities`] in the form of a revision.
 
 use std::sync::Arc;
 

@@ -106,7 +106,7 @@ pub fn seal(
 /// Opens a sealed state for the same call.
 ///
 /// # Errors
-/// [`BadState`], for every reason.
+/// [`InvalidRequestState`], for every reason.
 pub fn open(
     sealer: &Sealer,
     binding: &RequestStateBinding<'_>,

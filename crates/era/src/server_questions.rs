@@ -128,7 +128,7 @@ pub fn cut_to_revision(revision: Revision, class: CapabilityClass) -> Capability
 /// Checks that a client of this class can be asked this.
 ///
 /// # Errors
-/// [`Unaskable`].
+/// [`QuestionRefusal`].
 pub fn may_ask(
     class: CapabilityClass,
     method: Method,
@@ -227,7 +227,7 @@ pub struct QuestionLowering<'a> {
 /// The request that asks a legacy client.
 ///
 /// # Errors
-/// [`Unaskable::Words`] if the client's revision has no form for it.
+/// [`QuestionRefusal::NotInRevision`] if the client's revision has no form for it.
 pub fn lower(
     question: &UpstreamQuestion,
     to: &QuestionLowering<'_>,

@@ -50,8 +50,8 @@ impl InMemoryChannel {
         UpcomingRequest(self.listening.tasks.token())
     }
 
-    /// Sends a request, with its `Host` set here, and waits for the head of its response. Dropping
-    /// the future, or later the body, has the effect of a closed connection.
+    /// Sends a request, with its `StdioHost` set here, and waits for the head of its response.
+    /// Dropping the future, or later the body, has the effect of a closed connection.
     ///
     /// # Errors
     /// The client side has stopped, or stops before the response begins.

@@ -1,8 +1,8 @@
 //! Client programs that have used weir: the name and version that each claims, unverified.
 //!
 //! A session's program is known from its `initialize`. A client of 2026-07-28 names it on every
-//! request. Only the first request of a connection and then one in [`EVERY`] is examined, because
-//! examining each would cost calls too much.
+//! request. Only the first request of a connection and then one in [`EXAMINED_EVERY`] is examined,
+//! because examining each would cost calls too much.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

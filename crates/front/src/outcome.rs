@@ -115,7 +115,8 @@ impl ResponseOutcome {
     }
 }
 
-/// An outcome that the body of an answer sets at its end; until then, [`Tally::Cancelled`].
+/// An outcome that the body of an answer sets at its end; until then,
+/// [`RequestOutcome::Cancelled`].
 #[derive(Clone, Debug)]
 pub(crate) struct PendingOutcome(Arc<AtomicU8>);
 

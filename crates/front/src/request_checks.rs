@@ -242,7 +242,7 @@ pub(crate) fn envelope_refusal(
     )
 }
 
-/// The error object of [`refuse`].
+/// The error object of [`envelope_refusal`].
 pub(crate) fn envelope_error(
     context: &HttpRequestContext,
     number: i64,

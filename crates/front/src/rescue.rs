@@ -372,7 +372,7 @@ pub struct ErrorRow {
     pub older_call: String,
 }
 
-/// The whole table, derived from [`response`].
+/// The whole table, derived from [`render_failure`].
 #[must_use]
 pub fn error_table() -> Vec<ErrorRow> {
     let upstream = |number| {

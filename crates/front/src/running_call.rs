@@ -198,7 +198,7 @@ impl OwnedCall {
         }
     }
 
-    /// The next step; after the end, always [`Step::Cancelled`].
+    /// The next step; after the end, always [`CallStep::Cancelled`].
     pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<CallStep> {
         if let Some(owner) = &mut self.session
             && owner.cancelled.as_mut().poll(cx).is_ready()

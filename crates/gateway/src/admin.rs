@@ -93,7 +93,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// The operators' listener with its connections. Dropping it cancels them at once;
-/// [`Admin::shutdown`] waits for running responses.
+/// [`AdminListener::shutdown`] waits for running responses.
 #[derive(Debug)]
 pub(crate) struct AdminListener {
     address: SocketAddr,

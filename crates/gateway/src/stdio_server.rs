@@ -51,7 +51,7 @@ pub(crate) struct StdioGateway {
     end: StdoutEnd,
 }
 
-/// The settings of a [`StdioServer`].
+/// The settings of a [`StdioGateway`].
 pub(crate) struct StdioGatewaySettings {
     pub(crate) channel: InMemoryChannel,
     /// The path of the endpoint.

@@ -1,9 +1,10 @@
 //! The audit: records of all actions and their actors, and the hash chain that shows if one of them
 //! was changed.
 //!
-//! All code here is pure. [`Recorder`] turns calls of core's audit port into an [`Event`] and hands
-//! that to a [`Keeper`]. The keeper renders events with a [`Chain`] and stores the bytes. Files,
-//! threads and sockets are not here. Without a configured audit, [`LogAudit`] writes to the log.
+//! All code here is pure. [`AuditRecorder`] turns calls of core's audit port into an [`AuditEvent`]
+//! and hands that to a [`EventKeeper`]. The keeper renders events with a [`AuditChain`] and stores
+//! the bytes. Files, threads and sockets are not here. Without a configured audit, [`LogAudit`]
+//! writes to the log.
 
 mod audit_key;
 mod canonical;

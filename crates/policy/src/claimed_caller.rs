@@ -1,7 +1,7 @@
 //! The subject that certain claims would give: for operators that ask for the rights of a caller.
 //!
-//! The claims are not proven, so [`Claimed`] must not authenticate a request. It answers operators'
-//! questions alone, and reports the refusal of the real check.
+//! The claims are not proven, so [`ClaimedCaller`] must not authenticate a request. It answers
+//! operators' questions alone, and reports the refusal of the real check.
 
 use std::sync::Arc;
 use std::time::SystemTime;

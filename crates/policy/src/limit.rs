@@ -5,7 +5,8 @@
 //! shared ones, so that a refused caller takes no budget from the others. A charge before a refusal
 //! is not refunded.
 //!
-//! It counts for this replica alone, except for daily quotas, counted through the `Counters` port.
+//! It counts for this replica alone, except for daily quotas, counted through the `SharedCounters`
+//! port.
 
 mod bucket_table;
 mod daily_quota;

@@ -108,7 +108,7 @@ impl PolicyAuthorizer {
         Self(ArcSwap::new(book))
     }
 
-    /// Replaces the rules. Keepers of lists must be notified: `Catalog::reconsider`.
+    /// Replaces the rules. Keepers of lists must be notified: `Catalog::announce_rule_change`.
     pub fn replace(&self, book: Arc<EndpointPolicies>) {
         self.0.store(book);
     }

@@ -86,7 +86,7 @@ struct RecordShard {
     entries: HashMap<RecordName, Box<RecordEntry>>,
     /// The time to examine an entry next. If the entry was touched since, its item is put back.
     order: BinaryHeap<Reverse<(u64, RecordName)>>,
-    /// Expired records that [`Records::expired`] has not returned yet.
+    /// Expired records that [`RecordStore::expired`] has not returned yet.
     expired: VecDeque<(u64, RecordKey)>,
     /// Never used twice, so that a new record differs from a removed one of the same key.
     versions: u64,

@@ -30,7 +30,7 @@ use crate::mock_server::CANARY;
 
 /// A client of one endpoint. Clones share the request counter and the session.
 ///
-/// Every request has a connection of its own, so dropping an [`Exchange`] is a client that goes
+/// Every request has a connection of its own, so dropping an [`HttpExchange`] is a client that goes
 /// away in the middle; unless the client keeps its connections
 /// ([`RawClient::keeping_connections`]).
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ impl RawClient {
         self
     }
 
-    /// Adds a header to every request, such as a token or another `Host`.
+    /// Adds a header to every request, such as a token or another `StdioHost`.
     ///
     /// # Panics
     /// Name or value is not valid in a header.
@@ -299,7 +299,7 @@ impl RawClient {
             .await
     }
 
-    /// A POST with exactly these headers (and `Host`) and this body.
+    /// A POST with exactly these headers (and `StdioHost`) and this body.
     pub async fn post_raw(
         &self,
         headers: &[(&str, &str)],
@@ -312,7 +312,8 @@ impl RawClient {
         self.send(Method::POST, map, body).await
     }
 
-    /// Sends any request. `Host` is added if it is missing. Errors if no head of an answer arrives.
+    /// Sends any request. `StdioHost` is added if it is missing. Errors if no head of an answer
+    /// arrives.
     pub async fn send(
         &self,
         method: Method,

@@ -75,7 +75,7 @@ pub struct FaultProxy {
 struct ProxyState {
     target: Mutex<SocketAddr>,
     toxics: watch::Sender<Vec<(ProxyDirection, Toxic)>>,
-    /// Counts the calls of [`Faultd::reset_all`].
+    /// Counts the calls of [`FaultProxy::reset_all`].
     resets: watch::Sender<u64>,
     /// The delay before a new connection is connected.
     accept_delay: watch::Sender<Duration>,

@@ -19,7 +19,7 @@ use crate::token_signer::TokenSigner;
 /// The largest request it reads, in bytes.
 const MAX_BODY: usize = 1 << 20;
 
-/// A running provider. Dropping it, or [`Idp::stop`], closes every connection.
+/// A running provider. Dropping it, or [`IdentityProvider::stop`], closes every connection.
 #[derive(Debug)]
 pub struct IdentityProvider {
     address: SocketAddr,

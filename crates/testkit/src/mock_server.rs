@@ -1,6 +1,6 @@
 //! A scriptable upstream server over real loopback TCP, of either era or both. It behaves or
-//! misbehaves as scripted and remembers every request. Its state survives [`Mockup::stop`] and
-//! [`Mockup::restart`], except for sessions.
+//! misbehaves as scripted and remembers every request. Its state survives [`MockServer::stop`] and
+//! [`MockServer::restart`], except for sessions.
 
 mod authorization;
 mod behaviour;
@@ -38,7 +38,7 @@ pub use state::CallCounts;
 use crate::owned_task::OwnedTask;
 use state::{AnswerRule, MockChange, MockState};
 
-/// The most time [`Mockup::until`] waits before it fails the test.
+/// The most time [`MockServer::wait_until`] waits before it fails the test.
 const UNTIL_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running mock server. Dropping it closes every connection.

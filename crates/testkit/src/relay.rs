@@ -1,7 +1,7 @@
 //! A relay between a line transport (stdio, HTTP+SSE) and a Streamable HTTP server: each message of
 //! the client is posted to the server, and each message of the server is passed on in the order of
-//! arrival. A test can so reach a [`crate::Mockup`] over every transport, and inspect it in its own
-//! process.
+//! arrival. A test can so reach a [`crate::MockServer`] over every transport, and inspect it in its
+//! own process.
 
 use std::collections::HashMap;
 

@@ -19,7 +19,7 @@ use crate::owned_task::OwnedTask;
 
 pub use large_answer::LargeAnswer;
 
-/// The bytes that are written at once of an [`Act::Fill`].
+/// The bytes that are written at once of an [`ServerAct::Fill`].
 const FILL: usize = 64 << 10;
 
 /// A received request.
@@ -133,7 +133,7 @@ impl ScriptedServer {
         format!("http://{}", self.address)
     }
 
-    /// Bytes that it wrote without end ([`Act::Endless`]) and the system accepted.
+    /// Bytes that it wrote without end ([`ServerAct::Endless`]) and the system accepted.
     pub fn written(&self) -> usize {
         self.shared.written.load(Ordering::SeqCst)
     }

@@ -1,5 +1,5 @@
 //! A server of HTTP+SSE, the transport of 2024-11-05, in front of a Streamable HTTP server such as
-//! a [`crate::Mockup`]. A GET opens a stream; its first event names the path for the client's
+//! a [`crate::MockServer`]. A GET opens a stream; its first event names the path for the client's
 //! messages, and every message of the server is an event of that stream.
 
 use std::collections::HashMap;

@@ -45,7 +45,7 @@ impl MockStdio {
         era.with("--revision", newest.as_str())
     }
 
-    /// Relays the server at this URL, such as a [`crate::Mockup`], without messages of its own.
+    /// Relays the server at this URL, such as a [`crate::MockServer`], without messages of its own.
     pub fn relay(url: &str) -> Self {
         Self {
             arguments: Vec::new(),

@@ -16,7 +16,7 @@ use weir_core::upstream::HandoverSession;
 /// The most descriptors that go with one byte.
 pub const MAX_DESCRIPTORS: usize = HandoverSession::MOST_DESCRIPTORS;
 
-/// Sends one byte with these descriptors: at most [`MOST`].
+/// Sends one byte with these descriptors: at most [`MAX_DESCRIPTORS`].
 ///
 /// # Errors
 /// The other end is closed, or there are too many descriptors.

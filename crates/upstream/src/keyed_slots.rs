@@ -196,7 +196,7 @@ impl<T> KeyedSlot<T> {
     }
 
     /// Returns the time of the last use, which users of the value update, in milliseconds of the
-    /// clock of [`Slots::slot`].
+    /// clock of [`KeyedSlots::slot`].
     pub(crate) fn use_clock(&self) -> Arc<AtomicU64> {
         self.used.clone()
     }

@@ -1,9 +1,9 @@
 //! The server side: how weir reaches upstream servers, over Streamable HTTP of both eras and as
 //! child processes.
 //!
-//! One object stands for each server ([`Factory::build`]) and implements core's port. It finds out
-//! the server's era, holds its sessions and connections, limits and times the calls, and sends
-//! again only calls that provably did not run. It knows no client, no endpoint and no other
+//! One object stands for each server ([`UpstreamFactory::build`]) and implements core's port. It
+//! finds out the server's era, holds its sessions and connections, limits and times the calls, and
+//! sends again only calls that provably did not run. It knows no client, no endpoint and no other
 //! upstream, and it never forwards a client's header or token.
 
 mod advice;

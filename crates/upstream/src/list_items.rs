@@ -29,7 +29,8 @@ const OUTER_DEPTH: u32 = 3;
 /// Parses a server's bytes as one message or a batch.
 ///
 /// # Errors
-/// As [`Incoming::parse`], unless only single items of a list are at fault.
+/// As [`IncomingMessage::parse`], unless only single items of a list are at
+/// fault.
 pub(crate) fn parse_without_bad_items(
     site: &UpstreamContext,
     bytes: Bytes,

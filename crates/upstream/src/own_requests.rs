@@ -59,7 +59,7 @@ pub(crate) async fn within_list_deadline<T>(
 /// Runs one of weir's own requests within this time limit.
 ///
 /// # Errors
-/// As [`in_time`].
+/// As [`within_list_deadline`].
 pub(crate) async fn within<T>(
     site: &UpstreamContext,
     limit: Duration,

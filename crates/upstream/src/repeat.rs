@@ -1,4 +1,5 @@
-//! Repeats a request after its connection broke, if that does no harm ([`Outbound::may_repeat`]).
+//! Repeats a request after its connection broke, if that does no harm
+//! ([`OutboundCall::may_repeat`]).
 //!
 //! It is unknown if the first request was executed. So it is repeated once, only before any part of
 //! the response was forwarded, and within a budget: a server that breaks every connection gets a

@@ -3,7 +3,7 @@
 //!
 //! Used if an attempt is costly for the other side: opening a session, starting a process, probing
 //! the era. A stream or a process that ended is never reopened at once, even if the server asks for
-//! that: see [`least`].
+//! that: see [`least_wait`].
 
 use std::time::Duration;
 

@@ -47,7 +47,7 @@ pub struct OwnDeadlines {
     pub list: Duration,
     /// The limit of a probe: of each request that finds out the server's protocol or opens a
     /// session, and of the greeting of a server of HTTP+SSE. The limit for a process is
-    /// [`StdioSettings::start`].
+    /// [`StdioUpstreamSettings::start`].
     pub probe: Duration,
 }
 
@@ -96,7 +96,7 @@ pub struct StdioUpstreamSettings {
     /// The working directory. Default: weir's own.
     pub cwd: Option<PathBuf>,
     /// The most processes at once if each principal has its own. One more is refused as busy,
-    /// unless one was idle for [`Bounds::session_idle`].
+    /// unless one was idle for [`UpstreamBounds::session_idle`].
     pub max_processes: usize,
     /// The time limit from the start to the answer to the first message. Package runners download
     /// on their first start.

@@ -32,8 +32,8 @@ use crate::upstream_service::UpstreamService;
 /// The longest wait for the permit of a call that has just ended.
 const PERMIT_RETURN_WAIT: Duration = Duration::from_millis(100);
 
-/// Makes a call. Returns the reply once its first event is known, or after [`PATIENCE`]. Dropping
-/// the future or the reply cancels the call at the server.
+/// Makes a call. Returns the reply once its first event is known, or after [`FIRST_EVENT_WAIT`].
+/// Dropping the future or the reply cancels the call at the server.
 pub(crate) async fn call(server: Arc<UpstreamService>, outbound: OutboundCall) -> Reply {
     let limits = CallTimeLimits::new(outbound.deadlines);
     let mut running: Fut<'static, Reply> = Box::pin(limit_in_flight(

@@ -43,7 +43,7 @@ enum ScalarDigest {
 }
 
 impl Default for JsonDigest {
-    /// A digest of a text within [`Limits::upstream`].
+    /// A digest of a text within [`JsonLimits::upstream`].
     fn default() -> Self {
         let lexer = JsonLexer::new(JsonLimits::upstream(), u32::MAX);
         Self {

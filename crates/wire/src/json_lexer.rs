@@ -8,7 +8,7 @@
 use crate::plain_runs;
 use crate::scan::{JsonLimits, ScanError, ScanErrorKind};
 
-/// An event of the lexer. The depth is [`Lexer::depth`] at that moment.
+/// An event of the lexer. The depth is [`JsonLexer::depth`] at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LexerEvent {
     /// An opening bracket was consumed.
@@ -37,7 +37,7 @@ enum NumberState {
     Exponent,
 }
 
-/// One of the three literals. It is stored as a number, to keep [`State`] small enough for a
+/// One of the three literals. It is stored as a number, to keep [`LexerState`] small enough for a
 /// register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JsonLiteral {
@@ -85,8 +85,8 @@ enum LexerState {
     Done,
 }
 
-/// The lexer's state machine. Feed it consecutive pieces of one JSON text with [`Lexer::advance`],
-/// then call [`Lexer::finish`].
+/// The lexer's state machine. Feed it consecutive pieces of one JSON text with
+/// [`JsonLexer::advance`], then call [`JsonLexer::finish`].
 #[derive(Debug)]
 pub(crate) struct JsonLexer {
     state: LexerState,

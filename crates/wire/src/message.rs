@@ -86,8 +86,8 @@ impl Response {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct MessageError {
-    /// [`code::PARSE_ERROR`], [`code::INVALID_REQUEST`], or [`code::INVALID_PARAMS`] for a name
-    /// that differs from a known one in case alone.
+    /// [`error_code::PARSE_ERROR`], [`error_code::INVALID_REQUEST`], or
+    /// [`error_code::INVALID_PARAMS`] for a name that differs from a known one in case alone.
     pub code: i64,
     /// The fault and the correction; safe to show to the peer.
     pub text: String,
@@ -130,7 +130,7 @@ impl MessageError {
 }
 
 impl IncomingMessage {
-    /// Reads a whole body. Upstream replies take [`Limits::upstream`].
+    /// Reads a whole body. Upstream replies take [`JsonLimits::upstream`].
     ///
     /// # Errors
     /// -32700 for text that is not JSON; -32600 for JSON beyond `limits`, an empty or too long
@@ -165,7 +165,7 @@ impl Message {
     /// Reads one message.
     ///
     /// # Errors
-    /// As [`Incoming::parse`]; an array is refused.
+    /// As [`IncomingMessage::parse`]; an array is refused.
     pub fn parse(raw: Bytes, limits: &JsonLimits) -> Result<Self, MessageError> {
         let mut envelope = EnvelopeMembers {
             ignores_variants: limits.ignore_case_variants,

@@ -64,8 +64,8 @@ const NAMES: [&str; 14] = [
 ];
 
 /// The key of one hop, or the prefix of such keys, that `key` differs from in case alone
-/// ([`crate::fold`]). A server without regard to case would take it for a key that weir sets
-/// itself.
+/// ([`crate::case_folding`]). A server without regard to case would take it for a key that weir
+/// sets itself.
 #[must_use]
 pub fn case_variant_of_owned(key: &str) -> Option<&'static str> {
     let name = NAMES

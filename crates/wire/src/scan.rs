@@ -23,7 +23,7 @@ pub use json_members::{
 /// Bounds of one JSON text. The defaults suit a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonLimits {
-    /// Open brackets at one time; more than [`Limits::DEPTH_CEILING`] counts as that.
+    /// Open brackets at one time; more than [`JsonLimits::DEPTH_CEILING`] counts as that.
     pub max_depth: u32,
     /// Keys and values together, each container counting as one.
     pub max_tokens: u32,

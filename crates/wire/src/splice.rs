@@ -1,10 +1,11 @@
 //! Editing one JSON object while its bytes pass.
 //!
 //! A gateway changes a few members of a message and must leave the rest alone, byte for byte, at
-//! any size. [`Edits`] lists the changes at the top level and inside `_meta`. [`Rewriter`] makes
-//! them in bounded memory over chunks of any size; [`Edits::apply`] makes them in a whole object at
-//! once. Deeper levels are not touched, and values are replaced, never interpreted. [`Blocks`] and
-//! [`StructuredAsText`] look one level deeper, and [`Texts`] changes single strings at any depth.
+//! any size. [`ObjectEdits`] lists the changes at the top level and inside `_meta`.
+//! [`ObjectRewriter`] makes them in bounded memory over chunks of any size; [`ObjectEdits::apply`]
+//! makes them in a whole object at once. Deeper levels are not touched, and values are replaced,
+//! never interpreted. [`BlockReplacer`] and [`StructuredAsText`] look one level deeper, and
+//! [`StringEditor`] changes single strings at any depth.
 
 mod block_replacer;
 mod object_edits;

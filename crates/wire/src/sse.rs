@@ -1,7 +1,7 @@
 //! Server-sent events: framing only (WHATWG HTML, "Server-sent events").
 //!
-//! [`Decoder`] is incremental and hands `data` on as it arrives, so that one event of 50 MiB passes
-//! in bounded memory. [`EventDecoder`] assembles events whole, up to a cap. Writing is
+//! [`SseDecoder`] is incremental and hands `data` on as it arrives, so that one event of 50 MiB
+//! passes in bounded memory. [`EventDecoder`] assembles events whole, up to a cap. Writing is
 //! [`write_event`], [`write_comment`] and [`write_retry`], or [`StreamEncoder`] for data that comes
 //! in chunks. The meaning of an event and reconnecting are not in here.
 

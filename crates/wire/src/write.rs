@@ -115,7 +115,7 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Appends a member from other JSON: `key` is the bytes between its quotes, escapes included
-    /// ([`crate::scan::Key::raw`]).
+    /// ([`crate::scan::MemberKey::raw`]).
     pub fn raw_member(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
         self.raw_with(key, |out| out.put_slice(value))
     }

@@ -2,8 +2,8 @@
 //! the servers that people really have, of npm and PyPI, behind one weir.
 //!
 //! A command is run with replacements: free ports for the two listeners and for a server, folders
-//! of the test for folders of a reader, and weir's own version. [`pages::is_as_shown`] defines the
-//! differences that the output may have.
+//! of the test for folders of a reader, and weir's own version. [`doc_pages::is_as_shown`] defines
+//! the differences that the output may have.
 
 mod doc_pages;
 mod first_failures;

@@ -318,7 +318,7 @@ impl CheckedStream {
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
+/// After [`TEST_TIMEOUT`].
 pub async fn within_test_timeout<T>(what: &str, wait: impl Future<Output = T>) -> T {
     tokio::time::timeout(TEST_TIMEOUT, wait)
         .await

@@ -33,7 +33,7 @@ pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
+/// After [`TEST_TIMEOUT`].
 pub fn wait_until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -63,11 +63,11 @@ pub async fn measure_p99(client: &RawClient, calls: usize) -> Duration {
     times[calls * 99 / 100]
 }
 
-/// Does the same as [`until`] for an attempt that waits itself.
+/// Does the same as [`wait_until`] for an attempt that waits itself.
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
+/// After [`TEST_TIMEOUT`].
 pub async fn wait_until_async<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

@@ -39,12 +39,12 @@ impl Weir {
         Self::until(&[], config, "/readyz", LOG)
     }
 
-    /// Starts weir as [`Self::with`] does, with another log filter.
+    /// Starts weir as [`Self::with_config`] does, with another log filter.
     pub fn with_log_filter(config: Value, filter: &str) -> Self {
         Self::until(&[], config, "/readyz", filter)
     }
 
-    /// Starts weir as [`Self::with`] does, with this many MiB as `limits.memory`. When it is
+    /// Starts weir as [`Self::with_config`] does, with this many MiB as `limits.memory`. When it is
     /// dropped, its peak must be at most 1.1 times that: the guarantee that every flood is checked
     /// against.
     pub fn with_memory_limit(mebibytes: usize, mut config: Value) -> Self {
@@ -72,12 +72,12 @@ impl Weir {
         Self::until(&[], config, "/healthz", LOG)
     }
 
-    /// Starts weir as [`Self::with`] does, by another program that gets weir's command line.
+    /// Starts weir as [`Self::with_config`] does, by another program that gets weir's command line.
     pub fn start_with_wrapper(wrapper: &[&str], config: Value) -> Self {
         Self::until(wrapper, config, "/readyz", LOG)
     }
 
-    /// Starts weir as [`Self::with`] does, at the config's own `listen`.
+    /// Starts weir as [`Self::with_config`] does, at the config's own `listen`.
     pub fn with_own_listen(config: Value) -> Self {
         Self::start(&[], config, "/readyz", LOG)
     }

@@ -32,7 +32,7 @@ use seeded_random::SplitMixRandom;
 
 const SEED: u64 = 20_260_728;
 /// Connections with malformed inputs at the same time. They are many, because the test reads for
-/// [`LISTENS`] after some inputs.
+/// [`READ_TIME`] after some inputs.
 const CONNECTIONS: usize = 48;
 /// Requests that are written before their answers are read.
 const PIPELINED: usize = 8;

@@ -1,13 +1,14 @@
-//! `Host` (A17, R003): weir refuses a request that does not name it by one of its own names. Names
-//! of loopback protect a listener on loopback from web pages that rebind their own name to it.
+//! `StdioHost` (A17, R003): weir refuses a request that does not name it by one of its own names.
+//! Names of loopback protect a listener on loopback from web pages that rebind their own name to
+//! it.
 
 use serde_json::json;
 
 use super::WeirWithUpstream;
 use super::raw_connection::{modern_request_parts, send_and_read_all};
 
-/// Returns a good call of `echo` with these `Host` lines instead of the usual one, and this request
-/// target.
+/// Returns a good call of `echo` with these `StdioHost` lines instead of the usual one, and this
+/// request target.
 fn call(target: &str, hosts: &[String]) -> String {
     let (mut lines, body) = modern_request_parts("tools/call", Some("echo"), "by-host");
     lines.extend(hosts.iter().map(|host| format!("Host: {host}")));
@@ -215,7 +216,7 @@ async fn a17_an_authority_of_http_2_must_agree_with_host() {
     }
 }
 
-/// No URL is built from `Host`: with every allowed name the upstream is the configured one and
+/// No URL is built from `StdioHost`: with every allowed name the upstream is the configured one and
 /// receives its own name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a17_the_upstream_hears_its_own_name() {

@@ -140,7 +140,7 @@ pub fn post(stage: &WeirWithUpstream, lines: &[&str], body: &str) -> String {
     ) + body
 }
 
-/// Returns a request head for JSON with `Host`, and these lines.
+/// Returns a request head for JSON with `StdioHost`, and these lines.
 pub fn head(stage: &WeirWithUpstream, first: &str, lines: &[&str]) -> String {
     let mut text = format!(
         "{first}\r\nHost: {}\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n",

@@ -20,7 +20,7 @@ pub struct RefusalRow {
     pub code: i64,
 }
 
-/// Returns a [`Row`]; short for a table.
+/// Returns a [`RefusalRow`]; short for a table.
 pub const fn row(
     name: &'static str,
     status: u16,

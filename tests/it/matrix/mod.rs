@@ -21,8 +21,8 @@
 //! | tasks | `tasks` |
 //! | resumed streams; sessions that end | `resuming`; `asked` |
 //!
-//! Each scenario reports if its pairing has the feature ([`report::Support`]), and each test prints
-//! the report: the compatibility tables are made of it.
+//! Each scenario reports if its pairing has the feature ([`support_report::FeatureSupport`]), and
+//! each test prints the report: the compatibility tables are made of it.
 
 mod bridged_tasks;
 mod call_ends;

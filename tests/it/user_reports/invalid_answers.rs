@@ -159,7 +159,7 @@ async fn r049_r187_codes_of_one_hop_do_not_pass_weir() {
         for revision in BOTH {
             let client = CheckedClient::open(&weir.url("/mcp"), revision).await;
             for code in codes {
-                // The client refuses reserved codes itself, see `Checked`.
+                // The client refuses reserved codes itself, see `CheckedClient`.
                 let answer = client.call(&format!("one__c{}", -code), json!({})).await;
                 let seen = answer.last()["error"]["code"].as_i64();
                 assert!(
@@ -308,7 +308,7 @@ async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
             answer.last()
         );
         assert_eq!(answer.text(), "[1,2]");
-        // The schema of the client's own revision decides if a type passes, see `Checked`.
+        // The schema of the client's own revision decides if a type passes, see `CheckedClient`.
         for (tool, known, told) in [
             ("audio", revision.has_audio(), "audio/wav"),
             ("long_audio", revision.has_audio(), "audio/wav"),

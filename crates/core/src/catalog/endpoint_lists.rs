@@ -18,7 +18,7 @@ use crate::capability::CapabilityClass;
 use crate::endpoint::Endpoint;
 use crate::upstream::ListKind;
 
-/// An endpoint as of one reload. State that clients hold on to is in [`Desks`], which outlives
+/// An endpoint as of one reload. State that clients hold on to is in [`ListViews`], which outlives
 /// reloads.
 pub(super) struct EndpointLists {
     pub(super) endpoint: Arc<Endpoint>,
@@ -46,7 +46,7 @@ pub(super) struct ListView {
     pub(super) view_changes: Arc<ChangeBroadcast>,
     /// Announces changes that clients see, at a limited rate.
     pub(super) announcements: Arc<ChangeBroadcast>,
-    /// The time of the last access, in seconds of [`Works::seconds`].
+    /// The time of the last access, in seconds of [`CatalogContext::seconds`].
     last_used: AtomicU64,
 }
 

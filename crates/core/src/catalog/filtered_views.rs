@@ -95,8 +95,8 @@ impl Catalog {
             .for_each(|stand| stand.list_views.announce_all());
     }
 
-    /// The audience for [`crate::cursor::Scope`]: a cursor is good only as long as its owner sees
-    /// the same list.
+    /// The audience for [`crate::cursor::CursorScope`]: a cursor is good only as long as its owner
+    /// sees the same list.
     pub(super) fn audience(
         &self,
         endpoint: &EndpointId,
@@ -190,7 +190,8 @@ fn restated(
     }
 }
 
-/// The receiver of [`Catalog::watch`]. Cheap enough for tens of thousands: no task, no channel.
+/// The receiver of [`Catalog::watch_list`]. Cheap enough for tens of thousands: no task, no
+/// channel.
 pub struct ViewWatch {
     changes: ChangeReceiver,
     catalog: Arc<Catalog>,

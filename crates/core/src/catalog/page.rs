@@ -51,7 +51,8 @@ pub struct CatalogPage {
 
 impl Catalog {
     /// Returns one page from memory. No upstream is asked, unless it announced a change in the
-    /// client's own session. Only the first page of a fresh start waits, see [`Self::settled`].
+    /// client's own session. Only the first page of a fresh start waits, see
+    /// [`Self::settled_view`].
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! Subscriptions to single resources: one table for each upstream. All clients of one resource
 //! share one subscription at the server.
 //!
-//! A table has a task as long as it has subscribers. Updates for a client wait in its [`Inbox`], a
-//! resource at most once: a slow reader costs one entry for each of its resources, however often
-//! the server sends.
+//! A table has a task as long as it has subscribers. Updates for a client wait in its
+//! [`UpdateInbox`], a resource at most once: a slow reader costs one entry for each of its
+//! resources, however often the server sends.
 
 mod subscription_follower;
 mod subscription_table;

@@ -78,7 +78,7 @@ pub struct SessionLists {
     /// Held during a walk: walks run one after the other.
     walking: tokio::sync::Mutex<()>,
     /// After a walk that failed: the earliest time for the next one, in milliseconds of
-    /// [`super::works::Works::millis`].
+    /// [`super::context::CatalogContext::millis`].
     not_before: AtomicU64,
     /// True if [`Self::known`] has a difference. The table counts these.
     differs: AtomicBool,

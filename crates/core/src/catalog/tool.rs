@@ -36,7 +36,7 @@ pub struct Tool {
     /// A digest of [`Self::raw`].
     pub digest: ContentVersion,
     /// Its own annotations. Not to be believed, unless the operator trusts its upstream: see
-    /// [`super::Terms::hints`].
+    /// [`super::CallTerms::hints`].
     pub hints: ToolHints,
     /// True if arguments of it may have to be repeated as headers: it has an `x-mcp-header`
     /// somewhere.
@@ -102,7 +102,7 @@ impl ToolDraft {
     /// Reads an item of a list.
     ///
     /// # Errors
-    /// [`NotATool`].
+    /// [`InvalidItem`].
     pub(crate) fn read(kind: ListKind, raw: Bytes) -> Result<Self, InvalidItem> {
         scan::check(&raw, &JsonLimits::upstream()).map_err(|_| InvalidItem::Malformed)?;
         if !scan::is_object(&raw) {

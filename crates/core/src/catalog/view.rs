@@ -157,8 +157,8 @@ impl View {
         self.name_index.exposed.contains_key(name)
     }
 
-    /// True if an item may ask for its arguments as headers ([`Tool::mirrored`]): few lists have
-    /// one.
+    /// True if an item may ask for its arguments as headers
+    /// ([`super::Tool::has_header_arguments`]): few lists have one.
     #[must_use]
     pub fn is_mirrored(&self) -> bool {
         self.name_index.mirrored

@@ -234,7 +234,7 @@ pub trait AuditLog: Send + Sync {
     fn record_entrance(&self, entrance: &SenderEntrance<'_>);
 
     /// Records the decision on a call. A call that was allowed has its record when it ends, see
-    /// [`Audit::ended`].
+    /// [`AuditLog::record_end`].
     ///
     /// # Errors
     /// The record cannot be kept, and the operator wants no calls without one: the call must not be

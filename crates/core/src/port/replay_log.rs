@@ -27,8 +27,8 @@ pub struct ReplayedEvents {
 
 /// Replay logs. Bounded in bytes, of each session and altogether, and in age; the oldest go first.
 pub trait ReplayLog: Send + Sync {
-    /// Begins a stream. Until [`Replays::end`] it is known, however little is kept of it. False if
-    /// the log keeps no events at all.
+    /// Begins a stream. Until [`ReplayLog::end`] it is known, however little is kept of it. False
+    /// if the log keeps no events at all.
     fn begin(&self, key: StreamKey) -> bool;
 
     /// Keeps the event of this number; numbers increase. Never blocks.

@@ -90,7 +90,7 @@ pub(super) fn strip_hop_members(result: &Bytes, removed: u64) -> Result<Bytes, F
     })
 }
 
-/// The number of removed characters that [`bare`] wrote into a result.
+/// The number of removed characters that [`strip_hop_members`] wrote into a result.
 pub(super) fn removed_count_of(bare: &[u8]) -> u64 {
     let said = scan::find(bare, "_meta").map(|at| &bare[at]);
     let removed = said.and_then(|said| {

@@ -169,7 +169,7 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// As [`Self::task`]; `InvalidParams` for a task that is over.
+    /// As [`Self::request_task`]; `InvalidParams` for a task that is over.
     pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let about = |method| {
             call.for_item(Arc::new(Call {

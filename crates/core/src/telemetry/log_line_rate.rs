@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// The bound of one kind of log line: [`LineRate::LINES`] a second. Further lines of the same
+/// The bound of one kind of log line: [`LogLineRate::LINES`] a second. Further lines of the same
 /// second are counted, for one line with the number left out.
 #[derive(Debug, Default)]
 pub struct LogLineRate(Mutex<RateWindow>);

@@ -36,7 +36,7 @@ pub struct InvalidHeaderAnnotation;
 /// the path to its argument.
 ///
 /// # Errors
-/// [`BadMirror`] if an annotation breaks the rules.
+/// [`InvalidHeaderAnnotation`] if an annotation breaks the rules.
 pub fn annotated_headers(
     tool: &[u8],
 ) -> Result<Vec<(String, Vec<String>)>, InvalidHeaderAnnotation> {

@@ -12,7 +12,7 @@ use super::QuestionRefusal;
 /// The `params` of a question for a client of this revision.
 ///
 /// # Errors
-/// [`Unaskable::Words`].
+/// [`QuestionRefusal::NotInRevision`].
 pub(super) fn lower_params(
     revision: Revision,
     question: &UpstreamQuestion,

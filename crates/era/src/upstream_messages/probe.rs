@@ -87,7 +87,7 @@ pub fn read_initialize_result(result: &Bytes) -> (Option<Revision>, ServerDescri
     (revision, about(result, info))
 }
 
-/// The answer to `initialize` as far as [`initialized`] reads it.
+/// The answer to `initialize` as far as [`read_initialize_result`] reads it.
 #[must_use]
 pub fn initialize_result(revision: Revision, about: &ServerDescription) -> Bytes {
     let mut out = BytesMut::with_capacity(512);

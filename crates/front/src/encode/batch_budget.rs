@@ -52,7 +52,7 @@ impl BatchBudget {
     /// Reserves memory for a whole answer.
     ///
     /// # Errors
-    /// As for [`BatchRoom::grow`].
+    /// As for [`BatchBudget::grow`].
     pub(crate) fn hold(&self, said: RenderedMessage) -> Result<RenderedMessage, Failure> {
         let mut share = self.share();
         self.grow(&mut share, said.message.len())?;

@@ -287,7 +287,7 @@ fn http1_builder(limits: &FrontLimits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // `Guarded` keeps this time, apart from the idle time.
+        // `GuardedStream` keeps this time, apart from the idle time.
         .header_read_timeout(None)
         .max_header_size(limits.head_bytes)
         .max_buf_size((limits.head_bytes * 2).max(16 << 10))

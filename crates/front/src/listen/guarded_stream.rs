@@ -22,7 +22,7 @@ use super::request_framing::RequestFraming;
 use crate::request_body::{DISCARD_TIME, DISCARDED_BYTES};
 
 /// The longest time that a body is discarded for; a body that does not arrive gets
-/// [`SWALLOWED_TIME`].
+/// [`DISCARD_TIME`].
 const MAX_LINGERING: Duration = Duration::from_secs(5);
 
 /// The timeouts of an HTTP/1.1 connection; HTTP/2 has pings and an age instead.

@@ -17,7 +17,8 @@ use weir_core::{CallResumption, CapabilityClass, Failure, Reply, SessionKey, Ups
 
 /// Tools: `echo` answers at once, with as many bytes as its argument `size`; `ask` requires input
 /// first and then returns the state that it resumed; `wait` reports progress, unless it has the
-/// argument `silent`, and ends at [`Scripted::release`]; `boom` reports progress and then panics.
+/// argument `silent`, and ends at [`FrontUpstream::release`]; `boom` reports progress and then
+/// panics.
 pub(crate) struct FrontUpstream {
     id: UpstreamId,
     gate: Arc<Semaphore>,

@@ -1,11 +1,11 @@
 //! Authentication of operators, and the protection of the operators' listener against web pages.
 //!
-//! Every page, probes and metrics included, accepts as `Host` only IP addresses, `localhost` and
-//! the names of the config. So a page in a browser cannot read this listener by DNS rebinding.
+//! Every page, probes and metrics included, accepts as `StdioHost` only IP addresses, `localhost`
+//! and the names of the config. So a page in a browser cannot read this listener by DNS rebinding.
 //! Reading takes a token, as bearer or as the password of HTTP Basic, so that a browser can show
 //! the page without a script. Changing takes it as bearer alone, because no browser sends that by
-//! itself. On an open listener (loopback only) the checks of `Host`, `Origin` and `Content-Type`
-//! keep foreign pages out too.
+//! itself. On an open listener (loopback only) the checks of `StdioHost`, `Origin` and
+//! `Content-Type` keep foreign pages out too.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -336,7 +336,7 @@ pub(super) async fn add_security_headers(mut response: Response) -> Response {
 }
 
 /// Reports if a request is no web page's: it has no origin, and names this listener by a host that
-/// DNS cannot point elsewhere. A URL in the request line counts like `Host`.
+/// DNS cannot point elsewhere. A URL in the request line counts like `StdioHost`.
 fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
     let mut given = headers.get_all(header::HOST).iter();
     let host = given.next().filter(|_| given.next().is_none());

@@ -190,8 +190,8 @@ fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Res
     )))
 }
 
-/// Returns a safe file name from a tool, prompt or URI: no slash, no leading dot, at most [`STEM`]
-/// characters.
+/// Returns a safe file name from a tool, prompt or URI: no slash, no leading dot, at most
+/// [`MAX_STEM_CHARS`] characters.
 fn safe_stem(stem: &str) -> String {
     let kept = stem.chars().map(|c| {
         if c.is_ascii_alphanumeric() || "-_.".contains(c) {

@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | predecessor | `weir 2 KEY` | before the successor runs |
 //! | successor | `prepared` | it has read its config, and will now open its files |
-//! | predecessor | `go WILL` | it has put its audit file aside; the [`Will`] is JSON |
-//! | successor | `serving sessions` | it accepts; the predecessor drains. From now on both send a [`Message`](super::message::Message) a line |
+//! | predecessor | `go WILL` | it has put its audit file aside; the [`HandoverState`] is JSON |
+//! | successor | `serving sessions` | it accepts; the predecessor drains. From now on both send a [`HandoverMessage`](super::message::HandoverMessage) a line |
 //!
-//! A predecessor whose [`Will`] lacks `sessions_move`, and a successor that takes no sessions, are
-//! of an older release:
+//! A predecessor whose [`HandoverState`] lacks `sessions_move`, and a successor that takes no
+//! sessions, are of an older release:
 //!
 //! | sender | line | when |
 //! |---|---|---|
@@ -44,7 +44,7 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The state that is final only when the successor may begin.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct HandoverState {
-    /// The last audit record, after which the chain continues; as [`Head`] is written.
+    /// The last audit record, after which the chain continues; as [`ChainHead`] is written.
     pub(crate) audit: Option<String>,
     /// The last record of the chain of refusals.
     #[serde(default)]
@@ -99,8 +99,8 @@ async fn read_end(line: tokio::net::UnixStream) -> ChainHeads {
     }
 }
 
-/// The previous process, as its successor sees it. Dropping it without [`Predecessor::serving`]
-/// signals that the hand-over failed.
+/// The previous process, as its successor sees it. Dropping it without
+/// [`Predecessor::report_serving`] signals that the hand-over failed.
 #[derive(Debug)]
 pub(crate) struct Predecessor(BufReader<UnixStream>);
 

@@ -3,8 +3,9 @@
 //! mimalloc has a heap for each thread. A block freed by another thread is only queued; its own
 //! thread collects the queue when it allocates much. Connections are freed by the worker that sees
 //! their end, so after a wave most of their memory stays with the idle process. mimalloc's own call
-//! for this is unsafe in Rust. But every thread can allocate: after [`SLOW`] allocations beyond the
-//! fast path a thread collects its whole heap, and free blocks return to the system.
+//! for this is unsafe in Rust. But every thread can allocate: after [`COLLECT_ALLOCATIONS`]
+//! allocations beyond the fast path a thread collects its whole heap, and free blocks return to the
+//! system.
 
 use std::cell::Cell;
 use std::hint::black_box;

@@ -147,7 +147,7 @@ impl StdoutWriter {
 }
 
 impl StdoutEnd {
-    /// Waits until all messages are written, at most [`LAST_MESSAGES`]. All writers must be
+    /// Waits until all messages are written, at most [`STDOUT_GRACE`]. All writers must be
     /// dropped.
     pub(super) async fn finish(self) {
         let _ = tokio::time::timeout(STDOUT_GRACE, self.0).await;

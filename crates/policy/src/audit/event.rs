@@ -100,11 +100,12 @@ pub(super) enum AuditedEnding {
 /// Events of the audit record itself, written by the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuditLifecycle {
-    /// weir starts to write here. `unclean`: the record before is not a [`Life::Stopped`].
+    /// weir starts to write here. `unclean`: the record before is not a
+    /// [`AuditLifecycle::Stopped`].
     Started {
         /// weir's version.
         version: &'static str,
-        /// True if the last process ended without a [`Life::Stopped`].
+        /// True if the last process ended without a [`AuditLifecycle::Stopped`].
         unclean: bool,
     },
     /// weir ends in order; no record is missing before this.

@@ -45,12 +45,12 @@ pub trait EventKeeper: Send + Sync {
     fn keep(&self, event: AuditEvent) -> Result<(), RecordNotKept>;
 }
 
-/// The error of a [`Keeper`] that cannot keep an event.
+/// The error of a [`EventKeeper`] that cannot keep an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the audit record cannot be kept")]
 pub struct RecordNotKept;
 
-/// Records through a [`Keeper`].
+/// Records through a [`EventKeeper`].
 pub struct AuditRecorder {
     clock: Arc<dyn Clock>,
     keeper: Arc<dyn EventKeeper>,

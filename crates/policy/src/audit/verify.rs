@@ -3,7 +3,7 @@
 //!
 //! It detects a changed, dropped, inserted or swapped record. It cannot detect that the end was cut
 //! off between two records, nor, without a key, that the whole rest was written anew: against
-//! these, keep a head elsewhere ([`Inspector::expect`]).
+//! these, keep a head elsewhere ([`ChainInspector::expect`]).
 //!
 //! If one process took over from another, the chain has a branch: the last records of the process
 //! that drained. A record of the successor names the end of the branch, so that it cannot be cut

@@ -1,8 +1,8 @@
 //! The cache of an issuer's keys: one fetch at a time, ahead of their expiry, and at most one per
 //! cooldown because a request needs an unknown key.
 //!
-//! Requests never fetch: they notify the background task ([`Keeper::keep`]) and wait a bounded time
-//! for its next attempt. A client that disconnects cannot cancel a fetch that others wait for.
+//! Requests never fetch: they notify the background task ([`KeyKeeper::run`]) and wait a bounded
+//! time for its next attempt. A client that disconnects cannot cancel a fetch that others wait for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,7 +49,7 @@ pub(crate) struct KeyKeeperPorts {
     pub(crate) random: Arc<dyn Random>,
 }
 
-/// The answer to [`Keeper::find`].
+/// The answer to [`KeyKeeper::find`].
 pub(crate) enum KeyLookup {
     /// The key.
     Found(DecodingKey),

@@ -1,5 +1,5 @@
-//! Daily quotas: a number of calls in a day of UTC, counted through core's `Counters` port. So they
-//! outlive a reload and, with a shared store, are one budget for all replicas.
+//! Daily quotas: a number of calls in a day of UTC, counted through core's `SharedCounters` port.
+//! So they outlive a reload and, with a shared store, are one budget for all replicas.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};

@@ -144,7 +144,7 @@ fn all(rates: &LimitSettings) -> impl Iterator<Item = &RateLimit> {
         .chain(maps)
 }
 
-/// The network of an address bucket; see [`super::neighbourhood`].
+/// The network of an address bucket; see [`super::address_network`].
 fn network(of: &[u8; 16]) -> String {
     if of[..2] == [0, 4] {
         return format!("{}/24", Ipv4Addr::new(of[2], of[3], of[4], 0));

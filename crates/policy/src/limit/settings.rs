@@ -16,7 +16,7 @@ use weir_core::principal::Principal;
 use weir_core::telemetry::instruments;
 
 /// All limits of a service. The default limits no rate, and holds the caps of
-/// [`Concurrency::default`].
+/// [`ConcurrencyLimits::default`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LimitSettings {
     /// Requests of an address, before authentication. Its `daily` is ignored.

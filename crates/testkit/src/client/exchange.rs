@@ -108,7 +108,7 @@ impl HttpExchange {
     }
 
     /// Returns the next server-sent event, comments alone included, or no event at the end. Do not
-    /// mix with [`Exchange::next_message`]. Errors if the connection breaks.
+    /// mix with [`HttpExchange::next_message`]. Errors if the connection breaks.
     pub async fn next_event(&mut self) -> io::Result<Option<SseEvent>> {
         loop {
             if let Some(event) = self.reader.next() {

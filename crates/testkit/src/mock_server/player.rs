@@ -98,7 +98,7 @@ struct BehaviourPlayer {
     pause: Option<PlayerPause>,
     /// The answer to the last question.
     answered: Value,
-    /// Bytes of filler still to be written, in the middle of a [`Step::Huge`].
+    /// Bytes of filler still to be written, in the middle of a [`AnswerStep::Huge`].
     filler: usize,
     events: bool,
     pending: BytesMut,

@@ -10,7 +10,7 @@ const MAX_HEADERS: usize = 4;
 /// The most scopes that are read.
 const MAX_SCOPES: usize = 64;
 
-/// A `Bearer` challenge.
+/// A `BearerToken` challenge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BearerChallenge {
     /// The URL of the server's metadata. Not checked yet.
@@ -22,7 +22,7 @@ pub(crate) struct BearerChallenge {
 }
 
 impl BearerChallenge {
-    /// Reads the first `Bearer` challenge. It is empty if the headers have no such challenge.
+    /// Reads the first `BearerToken` challenge. It is empty if the headers have no such challenge.
     pub(crate) fn read(headers: &HeaderMap) -> Self {
         let lines = headers
             .get_all(header::WWW_AUTHENTICATE)
@@ -35,7 +35,7 @@ impl BearerChallenge {
     }
 }
 
-/// Parses the first `Bearer` challenge of a header line.
+/// Parses the first `BearerToken` challenge of a header line.
 fn parse(line: &str) -> Option<BearerChallenge> {
     let mut rest = line;
     let mut found: Option<BearerChallenge> = None;

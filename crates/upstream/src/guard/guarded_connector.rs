@@ -52,7 +52,8 @@ impl AddressLookup for CheckedLookup {
     }
 }
 
-/// Connects to URLs of outsiders. A host that is an address is checked here, a name by [`Checked`].
+/// Connects to URLs of outsiders. A host that is an address is checked here, a name by
+/// [`CheckedLookup`].
 #[derive(Clone)]
 pub(crate) struct GuardedConnector {
     inner: HttpConnector<DnsResolver>,

@@ -23,7 +23,7 @@ const LOCAL_SUFFIXES: [&str; 6] = [
 /// resolved, and the addresses checked.
 ///
 /// # Errors
-/// [`Refused`]: the rule that the URL breaks.
+/// [`UrlRefusal`]: the rule that the URL breaks.
 pub(crate) fn check_url(text: &str) -> Result<String, UrlRefusal> {
     // Parsers disagree about characters that they drop, mend or translate (blanks, backslashes,
     // letters of other scripts).

@@ -27,7 +27,7 @@ pub(super) struct IdleConnections {
     pub(super) http1: Vec<(Http1Connection, Instant)>,
     pub(super) http2: Option<(Http2Connection, Instant)>,
     pub(super) is_swept: bool,
-    /// True once an idle connection of the server was found open after [`TRIAL`].
+    /// True once an idle connection of the server was found open after [`TRIAL_TIME`].
     is_proven: bool,
     /// The time at which a request was last lost on a kept connection.
     lost_at: Option<Instant>,

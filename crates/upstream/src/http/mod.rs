@@ -97,13 +97,13 @@ pub(crate) enum RequestProgress {
 /// The reason for a missing or incomplete response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamHttpError {
-    /// See [`Reached::ConnectTimeout`].
+    /// See [`RequestProgress::ConnectTimeout`].
     #[error("no connection in time")]
     ConnectTimeout,
-    /// See [`Reached::NotTried`].
+    /// See [`RequestProgress::NotTried`].
     #[error("no file descriptor is left for a connection")]
     NoDescriptor,
-    /// See [`Reached::NoConnection`].
+    /// See [`RequestProgress::NoConnection`].
     #[error("no connection")]
     Connect(#[source] Box<dyn Error + Send + Sync>),
     /// No byte of the request was sent.
@@ -210,7 +210,7 @@ impl ConnectionPool {
         Box::pin(self.send_over_new(ask)).await
     }
 
-    /// Sends a request as [`Self::request`] does, but never on a kept HTTP/1.1 connection.
+    /// Sends a request as [`Self::send_request`] does, but never on a kept HTTP/1.1 connection.
     ///
     /// # Errors
     /// The request got no response.

@@ -38,7 +38,7 @@ impl ErrorLineRate {
         }
     }
 
-    /// Counts a line; true if it is to be logged. Call [`Self::omitted`] before.
+    /// Counts a line; true if it is to be logged. Call [`Self::take_omitted`] before.
     pub(crate) fn admit(&mut self) -> bool {
         let admits = self.lines < MAX_LINES_PER_SECOND;
         self.lines = self.lines.saturating_add(1);

@@ -27,7 +27,7 @@ use crate::upstream_context::UpstreamContext;
 pub(crate) enum ResponsePart {
     /// A whole message, or a batch of them.
     Message(Bytes),
-    /// A large response to the named request. Its `result` follows as [`Part::Result`].
+    /// A large response to the named request. Its `result` follows as [`ResponsePart::Result`].
     Large,
     /// Bytes of that result.
     Result(Bytes),

@@ -52,7 +52,7 @@ pub(crate) struct SessionPool {
 }
 
 /// The key of a session: two principals never share one, unless the operator allows it. Bounded by
-/// `Bounds::sessions`.
+/// `UpstreamBounds::sessions`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SessionPoolKey {
     principal: Option<Principal>,

@@ -47,7 +47,7 @@ fn is_utf8(bytes: &[u8]) -> bool {
 struct FastScanner<'a, 'l> {
     bytes: &'a [u8],
     at: usize,
-    /// The index of the first key of each open object, or [`ARRAY`].
+    /// The index of the first key of each open object, or [`ARRAY_MARK`].
     open: [u8; MAX_FAST_DEPTH],
     depth: usize,
     keys: [&'a [u8]; MAX_FAST_KEYS],

@@ -58,8 +58,9 @@ impl<'a> MemberKey<'a> {
         self.escaped
     }
 
-    /// The first of `names` that this key equals under simple case folding ([`crate::fold`])
-    /// without being one of them. The names are ASCII, and no two of them fold to the same.
+    /// The first of `names` that this key equals under simple case folding
+    /// ([`crate::case_folding`]) without being one of them. The names are ASCII, and no two of them
+    /// fold to the same.
     #[must_use]
     pub fn case_variant_of<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         if !self.escaped && self.raw.is_ascii() {
@@ -84,7 +85,7 @@ impl<'a> MemberKey<'a> {
             .filter(|name| *name != text)
     }
 
-    /// The text for showing: lone surrogates become U+FFFD, so compare with [`Key::eq_str`].
+    /// The text for showing: lone surrogates become U+FFFD, so compare with [`MemberKey::eq_str`].
     #[must_use]
     pub fn decode(&self) -> Cow<'a, str> {
         match self.unescaped() {

@@ -93,8 +93,8 @@ impl ObjectEdits {
     }
 
     /// Removes every member that equals one of these names under simple case folding
-    /// ([`crate::fold`]) without being one of them: a parser without regard to case would take it
-    /// for the edited member.
+    /// ([`crate::case_folding`]) without being one of them: a parser without regard to case would
+    /// take it for the edited member.
     #[must_use]
     pub fn without_variants_of(self, names: &'static [&'static str]) -> Self {
         Self {
@@ -117,7 +117,7 @@ impl ObjectEdits {
     /// Edits a whole object at once.
     ///
     /// # Errors
-    /// As [`Rewriter::feed`].
+    /// As [`ObjectRewriter::feed`].
     pub fn apply(self, object: &Bytes) -> Result<(Bytes, ObservedMembers), SpliceError> {
         let mut out = BytesMut::with_capacity(object.len() + 256);
         let mut rewriter = ObjectRewriter::new(self);
@@ -129,7 +129,7 @@ impl ObjectEdits {
     /// member changes, and then only the keys are read.
     ///
     /// # Errors
-    /// As [`Rewriter::feed`].
+    /// As [`ObjectRewriter::feed`].
     pub fn apply_checked(self, object: &Bytes) -> Result<(Bytes, ObservedMembers), SpliceError> {
         match self.try_append(object) {
             Some(done) => Ok(done),
@@ -137,7 +137,7 @@ impl ObjectEdits {
         }
     }
 
-    /// Edits like [`Edits::apply_checked`]; an object that cannot be edited stays as it is.
+    /// Edits like [`ObjectEdits::apply_checked`]; an object that cannot be edited stays as it is.
     #[must_use]
     pub fn apply_or_keep(self, object: &Bytes) -> Bytes {
         self.apply_checked(object)

@@ -25,7 +25,7 @@ pub enum SpliceError {
     NotAnObject,
 }
 
-/// Values of the members that [`Edits::observe`] named, as far as they were seen.
+/// Values of the members that [`ObjectEdits::observe`] named, as far as they were seen.
 #[derive(Clone, Debug, Default)]
 pub struct ObservedMembers(Vec<(&'static str, Vec<u8>)>);
 
@@ -109,7 +109,7 @@ pub struct ObjectRewriter {
 }
 
 impl ObjectRewriter {
-    /// A rewriter for objects within [`Limits::upstream`].
+    /// A rewriter for objects within [`JsonLimits::upstream`].
     #[must_use]
     pub fn new(edits: ObjectEdits) -> Self {
         Self::with_limits(edits, JsonLimits::upstream())

@@ -84,7 +84,7 @@ pub(super) struct SpliceOutput<'a, S> {
 }
 
 impl<'a, S: ByteSink> SpliceOutput<'a, S> {
-    /// An output for one chunk. Call [`Port::flush`] at its end.
+    /// An output for one chunk. Call [`SpliceOutput::flush`] at its end.
     pub(super) fn new(chunk: &'a Bytes, out: &'a mut S) -> Self {
         Self {
             chunk,

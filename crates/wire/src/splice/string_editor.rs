@@ -57,7 +57,7 @@ impl StringEditor {
     /// Takes the next chunk and emits the decided bytes.
     ///
     /// # Errors
-    /// The bytes so far are not the beginning of a JSON text within [`Limits::upstream`].
+    /// The bytes so far are not the beginning of a JSON text within [`JsonLimits::upstream`].
     pub fn feed(
         &mut self,
         chunk: &Bytes,

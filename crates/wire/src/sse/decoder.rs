@@ -45,10 +45,10 @@ pub enum SseItem {
 /// The reasons to refuse a stream. The decoder is of no use afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SseError {
-    /// An event with more data than [`Caps::max_event`].
+    /// An event with more data than [`SseCaps::max_event`].
     #[error("an event of the stream is larger than allowed")]
     EventTooLarge,
-    /// A field longer than [`Caps::max_field`].
+    /// A field longer than [`SseCaps::max_field`].
     #[error("a field of the stream is longer than allowed")]
     FieldTooLong,
     /// A field that is not UTF-8.
@@ -84,7 +84,7 @@ const MAX_FIELD_NAME: usize = 5;
 
 /// Splits a byte stream into [`SseItem`]s, for any chunks and line endings (LF, CRLF, CR).
 ///
-/// Memory is bounded by [`Caps::max_field`]; data is passed on as slices of the input.
+/// Memory is bounded by [`SseCaps::max_field`]; data is passed on as slices of the input.
 #[derive(Debug)]
 pub struct SseDecoder {
     caps: SseCaps,

@@ -24,8 +24,8 @@ pub enum DecodedEvent {
     Comment,
 }
 
-/// A [`Decoder`] for streams of small events: holds the data of one event, at most
-/// [`Caps::max_event`] bytes.
+/// A [`SseDecoder`] for streams of small events: holds the data of one event, at most
+/// [`SseCaps::max_event`] bytes.
 #[derive(Debug)]
 pub struct EventDecoder {
     decoder: SseDecoder,
@@ -48,7 +48,7 @@ impl EventDecoder {
     /// is needed.
     ///
     /// # Errors
-    /// As [`Decoder::feed`].
+    /// As [`SseDecoder::feed`].
     pub fn feed(&mut self, input: &mut Bytes) -> Result<Option<DecodedEvent>, SseError> {
         while let Some(item) = self.decoder.feed(input)? {
             match item {

@@ -10,7 +10,8 @@ const WALKS_PER_SECOND: u32 = 10;
 /// The longest wait for a turn.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// The turns of walks at one upstream: up to [`A_SECOND`] at once, then one each tenth of a second.
+/// The turns of walks at one upstream: up to [`WALKS_PER_SECOND`] at once, then one each tenth of a
+/// second.
 #[derive(Debug, Default)]
 pub(super) struct WalkPace(Mutex<Option<Instant>>);
 

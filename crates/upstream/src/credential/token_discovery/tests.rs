@@ -10,7 +10,7 @@ use weir_core::port::{FetchResponse, Fut};
 use super::*;
 
 /// Documents by URL; every other URL is a 404. Records the URLs that were fetched and their
-/// `NamedBy`.
+/// `UrlSource`.
 #[derive(Default)]
 struct MetadataServers {
     documents: HashMap<String, Value>,
