@@ -4,7 +4,7 @@
 //! caller counts errors.
 
 use crate::protocol::{self, Era, SESSION};
-use crate::sse::Events;
+use crate::sse::EventLines;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 /// The address of a tool.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
+pub(crate) struct ToolAddress {
     pub(crate) addr: SocketAddr,
     pub(crate) path: Uri,
     pub(crate) tool: String,
@@ -32,7 +32,7 @@ pub(crate) struct Site {
 
 /// A connection, and for a legacy client its session or sessions.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct LoadClient {
     sender: SendRequest<Full<Bytes>>,
     driver: JoinHandle<Option<TcpStream>>,
     host: String,
@@ -47,7 +47,7 @@ pub(crate) struct Client {
 
 /// A complete HTTP answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct LoadAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
@@ -55,13 +55,13 @@ pub(crate) struct Answer {
 
 /// One page of a tool list.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct ToolPage {
     pub(crate) names: Vec<String>,
     pub(crate) next: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Reply<'a> {
+struct ReplyEnvelope<'a> {
     id: Option<u64>,
     #[serde(borrow)]
     result: Option<&'a RawValue>,
@@ -71,9 +71,9 @@ struct Reply<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Called<'a> {
+struct ToolCallResult<'a> {
     #[serde(borrow)]
-    content: Vec<Text<'a>>,
+    content: Vec<TextContent<'a>>,
     #[serde(default)]
     is_error: bool,
     #[serde(borrow)]
@@ -81,24 +81,24 @@ struct Called<'a> {
 }
 
 #[derive(Deserialize)]
-struct Text<'a> {
+struct TextContent<'a> {
     #[serde(borrow)]
     text: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
-    tools: Vec<Tool>,
+struct ToolListResult {
+    tools: Vec<ListedTool>,
     next_cursor: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Tool {
+struct ListedTool {
     name: String,
 }
 
-impl Client {
+impl LoadClient {
     /// Connects; a legacy client also opens its session. Dropping it closes the connection but not
     /// the session.
     ///
@@ -111,7 +111,7 @@ impl Client {
     /// Connects with a credential on every request.
     ///
     /// # Errors
-    /// As [`Client::connect`].
+    /// As [`LoadClient::connect`].
     pub(crate) async fn connect_as(
         credential: Option<HeaderValue>,
         addr: SocketAddr,
@@ -182,7 +182,7 @@ impl Client {
     /// Opens legacy sessions until there are `count`, all of which are kept.
     ///
     /// # Errors
-    /// As [`Client::initialize`].
+    /// As [`LoadClient::initialize`].
     pub(crate) async fn open_sessions(&mut self, count: usize) -> Result<()> {
         while 1 + self.waiting.len() < count {
             let former = self.session.clone();
@@ -204,7 +204,7 @@ impl Client {
     ///
     /// # Errors
     /// No answer, or any other one.
-    pub(crate) async fn echo(&mut self, site: &Site, message: &str) -> Result<()> {
+    pub(crate) async fn echo(&mut self, site: &ToolAddress, message: &str) -> Result<()> {
         self.call(site, &format!(r#"{{"message":"{message}"}}"#), message)
             .await
     }
@@ -216,7 +216,7 @@ impl Client {
     /// No answer, or any other one.
     pub(crate) async fn call(
         &mut self,
-        site: &Site,
+        site: &ToolAddress,
         arguments: &str,
         expected: &str,
     ) -> Result<()> {
@@ -229,12 +229,12 @@ impl Client {
         check_called(result(&text, id)?, self.era, expected)
     }
 
-    /// Asks for one page of tools and returns the raw answer for [`Client::page`], so that the
+    /// Asks for one page of tools and returns the raw answer for [`LoadClient::page`], so that the
     /// caller can time the request without the parsing.
     ///
     /// # Errors
     /// No answer.
-    pub(crate) async fn list(&mut self, cursor: Option<&str>) -> Result<Answer> {
+    pub(crate) async fn list(&mut self, cursor: Option<&str>) -> Result<LoadAnswer> {
         let params = cursor.map_or_else(String::new, |cursor| format!(r#""cursor":"{cursor}""#));
         let path = self.path.clone();
         let id = self.next_id();
@@ -247,14 +247,14 @@ impl Client {
         .await
     }
 
-    /// Reads the page out of the answer to the last [`Client::list`].
+    /// Reads the page out of the answer to the last [`LoadClient::list`].
     ///
     /// # Errors
     /// It is not a page.
-    pub(crate) fn page(&self, answer: &Answer) -> Result<Page> {
+    pub(crate) fn page(&self, answer: &LoadAnswer) -> Result<ToolPage> {
         let text = answer.message(self.last_id)?;
-        let listed: Listed = serde_json::from_str(result(&text, self.last_id)?)?;
-        Ok(Page {
+        let listed: ToolListResult = serde_json::from_str(result(&text, self.last_id)?)?;
+        Ok(ToolPage {
             names: listed.tools.into_iter().map(|tool| tool.name).collect(),
             next: listed.next_cursor,
         })
@@ -316,7 +316,7 @@ impl Client {
         method: &'static str,
         tool: Option<&str>,
         body: String,
-    ) -> Result<Answer> {
+    ) -> Result<LoadAnswer> {
         let headers = protocol::headers(self.era, &self.host, method, tool)?;
         self.send(Method::POST, path, headers, body).await
     }
@@ -327,7 +327,7 @@ impl Client {
         path: &Uri,
         mut headers: HeaderMap,
         body: String,
-    ) -> Result<Answer> {
+    ) -> Result<LoadAnswer> {
         if let Some(session) = &self.session {
             headers.insert(SESSION, session.clone());
         }
@@ -341,7 +341,7 @@ impl Client {
         self.sender.ready().await?;
         let (parts, body) = self.sender.send_request(request).await?.into_parts();
         let body = body.collect().await?.to_bytes();
-        Ok(Answer {
+        Ok(LoadAnswer {
             status: parts.status,
             headers: parts.headers,
             body,
@@ -349,7 +349,7 @@ impl Client {
     }
 }
 
-impl Answer {
+impl LoadAnswer {
     /// The JSON-RPC message with this id, from a JSON body or an event.
     fn message(&self, id: u64) -> Result<Cow<'_, str>> {
         let kind = self
@@ -363,8 +363,10 @@ impl Answer {
             return Ok(Cow::Borrowed(std::str::from_utf8(&self.body)?));
         }
         let mut found = None;
-        let read = Events::default().push(&self.body, |data| {
-            if serde_json::from_slice::<Reply<'_>>(data).is_ok_and(|reply| reply.id == Some(id)) {
+        let read = EventLines::default().push(&self.body, |data| {
+            if serde_json::from_slice::<ReplyEnvelope<'_>>(data)
+                .is_ok_and(|reply| reply.id == Some(id))
+            {
                 found = Some(data.to_vec());
             }
         });
@@ -377,7 +379,8 @@ impl Answer {
 
 /// The result in an answer to the request `id`.
 fn result(text: &str, id: u64) -> Result<&str> {
-    let reply: Reply<'_> = serde_json::from_str(text).with_context(|| excerpt(text.as_bytes()))?;
+    let reply: ReplyEnvelope<'_> =
+        serde_json::from_str(text).with_context(|| excerpt(text.as_bytes()))?;
     if let Some(error) = reply.error {
         bail!("error: {}", excerpt(error.get().as_bytes()));
     }
@@ -390,7 +393,7 @@ fn result(text: &str, id: u64) -> Result<&str> {
 }
 
 fn check_called(result: &str, era: Era, expected: &str) -> Result<()> {
-    let called: Called<'_> =
+    let called: ToolCallResult<'_> =
         serde_json::from_str(result).with_context(|| excerpt(result.as_bytes()))?;
     ensure!(
         !called.is_error,
@@ -402,7 +405,7 @@ fn check_called(result: &str, era: Era, expected: &str) -> Result<()> {
         "no complete result"
     );
     match called.content.as_slice() {
-        [Text { text: Some(text) }] if text == expected => Ok(()),
+        [TextContent { text: Some(text) }] if text == expected => Ok(()),
         _ => bail!(
             "other content than expected: {}",
             excerpt(result.as_bytes())
@@ -420,9 +423,9 @@ mod tests {
 
     use super::*;
 
-    fn answer(kind: &'static str, body: &'static str) -> Answer {
+    fn answer(kind: &'static str, body: &'static str) -> LoadAnswer {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
-        Answer {
+        LoadAnswer {
             status: StatusCode::OK,
             headers,
             body: Bytes::from_static(body.as_bytes()),

@@ -4,9 +4,9 @@
 //! 19,000 of these must read one event each without slowing the measured process, so there is no
 //! HTTP library between the socket and the event. The handshake before the stream does use one.
 
-use crate::client::Client;
+use crate::client::LoadClient;
 use crate::protocol::{self, Era, SESSION, TOOLS_CHANGED};
-use crate::sse::Events;
+use crate::sse::EventLines;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use http::{HeaderMap, HeaderValue, Uri};
 use serde::Deserialize;
@@ -27,9 +27,9 @@ thread_local! {
 
 /// An open stream.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct StreamListener {
     stream: TcpStream,
-    decoder: Decoder,
+    decoder: ChunkedDecoder,
     era: Era,
     id: u64,
     acknowledged: bool,
@@ -37,13 +37,13 @@ pub(crate) struct Listener {
 
 /// Reads an HTTP/1.1 response with a chunked event stream in any chunks.
 #[derive(Debug)]
-struct Decoder {
-    phase: Phase,
-    events: Events,
+struct ChunkedDecoder {
+    phase: ChunkedDecoderPhase,
+    events: EventLines,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum ChunkedDecoderPhase {
     Head(Vec<u8>),
     /// In the line of a chunk's size; `true` once its extension began.
     Size(u64, bool),
@@ -54,24 +54,24 @@ enum Phase {
 }
 
 #[derive(Deserialize)]
-struct Note<'a> {
+struct ListenerNotification<'a> {
     method: Option<&'a str>,
-    params: Option<Params>,
+    params: Option<ListenerParams>,
 }
 
 #[derive(Deserialize)]
-struct Params {
+struct ListenerParams {
     #[serde(rename = "_meta")]
-    meta: Option<Meta>,
+    meta: Option<ListenerMeta>,
 }
 
 #[derive(Deserialize)]
-struct Meta {
+struct ListenerMeta {
     #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
     subscription: Option<u64>,
 }
 
-impl Listener {
+impl StreamListener {
     /// Opens a stream: a legacy session and its GET, or a modern `subscriptions/listen` until it is
     /// acknowledged.
     ///
@@ -89,7 +89,7 @@ impl Listener {
                 (stream, head("POST", path, &headers), body)
             }
             Era::Legacy => {
-                let (stream, session) = Client::connect(addr, path, era)
+                let (stream, session) = LoadClient::connect(addr, path, era)
                     .await?
                     .into_stream()
                     .await?;
@@ -100,9 +100,9 @@ impl Listener {
             }
         };
         stream.write_all(format!("{head}{body}").as_bytes()).await?;
-        let decoder = Decoder {
-            phase: Phase::Head(Vec::new()),
-            events: Events::default(),
+        let decoder = ChunkedDecoder {
+            phase: ChunkedDecoderPhase::Head(Vec::new()),
+            events: EventLines::default(),
         };
         let mut listener = Self {
             stream,
@@ -148,14 +148,14 @@ impl Listener {
     const fn is_open(&self) -> bool {
         match self.era {
             Era::Modern => self.acknowledged,
-            Era::Legacy => !matches!(self.decoder.phase, Phase::Head(_)),
+            Era::Legacy => !matches!(self.decoder.phase, ChunkedDecoderPhase::Head(_)),
         }
     }
 }
 
 /// Feeds bytes and counts the changes in them.
 fn changes(
-    decoder: &mut Decoder,
+    decoder: &mut ChunkedDecoder,
     bytes: &[u8],
     era: Era,
     id: u64,
@@ -163,27 +163,28 @@ fn changes(
 ) -> Result<usize> {
     let mut changes = 0;
     let mut wrong = None;
-    decoder.push(bytes, |data| match told(data, era, id) {
-        Ok(Some(Told::Changed)) => changes += 1,
-        Ok(Some(Told::Acknowledged)) => *acknowledged = true,
+    decoder.push(bytes, |data| match read_event(data, era, id) {
+        Ok(Some(ListenerEvent::Changed)) => changes += 1,
+        Ok(Some(ListenerEvent::Acknowledged)) => *acknowledged = true,
         Ok(None) => {}
         Err(error) => wrong = Some(error),
     })?;
     wrong.map_or(Ok(changes), Err)
 }
 
-enum Told {
+enum ListenerEvent {
     Acknowledged,
     Changed,
 }
 
 /// Reads an event, if it is one that a listener waits for. A modern one must carry the id of its
 /// listen request.
-fn told(data: &[u8], era: Era, id: u64) -> Result<Option<Told>> {
-    let note: Note<'_> = serde_json::from_slice(data).context("an event that is no message")?;
+fn read_event(data: &[u8], era: Era, id: u64) -> Result<Option<ListenerEvent>> {
+    let note: ListenerNotification<'_> =
+        serde_json::from_slice(data).context("an event that is no message")?;
     let told = match note.method {
-        Some(TOOLS_CHANGED) => Told::Changed,
-        Some("notifications/subscriptions/acknowledged") => Told::Acknowledged,
+        Some(TOOLS_CHANGED) => ListenerEvent::Changed,
+        Some("notifications/subscriptions/acknowledged") => ListenerEvent::Acknowledged,
         _ => return Ok(None),
     };
     let subscription = note
@@ -209,25 +210,25 @@ fn head(method: &str, path: &Uri, headers: &HeaderMap) -> String {
     head + "\r\n"
 }
 
-impl Decoder {
+impl ChunkedDecoder {
     fn push(&mut self, mut bytes: &[u8], mut found: impl FnMut(&[u8])) -> Result<()> {
         while let Some(&first) = bytes.first() {
             match &mut self.phase {
-                Phase::Data(left) => {
+                ChunkedDecoderPhase::Data(left) => {
                     let size = usize::try_from(*left)
                         .unwrap_or(usize::MAX)
                         .min(bytes.len());
                     let (data, rest) = bytes.split_at(size);
                     *left -= size as u64;
                     if *left == 0 {
-                        self.phase = Phase::LineEnd;
+                        self.phase = ChunkedDecoderPhase::LineEnd;
                     }
                     bytes = rest;
                     self.events
                         .push(data, &mut found)
                         .map_err(|_| anyhow!("an event without end"))?;
                 }
-                Phase::Ended => bail!("the stream ended"),
+                ChunkedDecoderPhase::Ended => bail!("the stream ended"),
                 phase => {
                     phase.step(first)?;
                     bytes = &bytes[1..];
@@ -238,7 +239,7 @@ impl Decoder {
     }
 }
 
-impl Phase {
+impl ChunkedDecoderPhase {
     /// Takes one byte of the framing around the data.
     fn step(&mut self, byte: u8) -> Result<()> {
         match self {
@@ -300,10 +301,10 @@ mod tests {
 
     use super::*;
 
-    fn decoder() -> Decoder {
-        Decoder {
-            phase: Phase::Head(Vec::new()),
-            events: Events::default(),
+    fn decoder() -> ChunkedDecoder {
+        ChunkedDecoder {
+            phase: ChunkedDecoderPhase::Head(Vec::new()),
+            events: EventLines::default(),
         }
     }
 
@@ -314,7 +315,7 @@ mod tests {
     );
 
     #[test]
-    fn a_stream_cut_anywhere_tells_the_same_changes() {
+    fn stream_cut_anywhere_has_the_same_changes() {
         for size in 1..STREAM.len() {
             let mut decoder = decoder();
             let mut told = 0;
@@ -333,11 +334,11 @@ mod tests {
             )
         };
         assert!(matches!(
-            told(note(3).as_bytes(), Era::Modern, 3),
-            Ok(Some(Told::Changed))
+            read_event(note(3).as_bytes(), Era::Modern, 3),
+            Ok(Some(ListenerEvent::Changed))
         ));
-        assert!(told(note(4).as_bytes(), Era::Modern, 3).is_err());
-        assert!(told(b"{", Era::Modern, 3).is_err());
+        assert!(read_event(note(4).as_bytes(), Era::Modern, 3).is_err());
+        assert!(read_event(b"{", Era::Modern, 3).is_err());
     }
 
     #[test]

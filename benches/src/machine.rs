@@ -14,7 +14,7 @@ const RESERVED_FILES: usize = 600;
 
 /// The machine and the build a run was made on.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Machine {
+pub(crate) struct MachineFacts {
     /// Logical processors this process may use.
     pub(crate) cores: usize,
     /// The processor's name, from `/proc/cpuinfo` if it has one.
@@ -41,7 +41,7 @@ pub(crate) struct Machine {
     pub(crate) at: u64,
 }
 
-impl Machine {
+impl MachineFacts {
     /// Reads the facts from `/proc` and `git`; `commit` overrides the commit from git.
     pub(crate) fn read(commit: Option<String>) -> Self {
         Self {
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn the_machine_is_described() {
-        let machine = Machine::read(Some("abc".to_owned()));
+        let machine = MachineFacts::read(Some("abc".to_owned()));
         assert!(machine.cores >= 1);
         assert!(machine.open_files >= 64);
         assert_eq!(machine.commit, "abc");

@@ -4,29 +4,29 @@
 //! content of every answer, and writes a table and a JSON file. It shares no code with weir. It
 //! tests no behaviour, which is the work of the tests; it measures speed and memory.
 
-mod bare;
+mod bare_client;
 mod client;
-mod cores;
-mod fleet;
+mod cpu_pinning;
 mod listener;
-mod load;
+mod listener_fleet;
+mod load_clients;
 mod machine;
-mod pipe;
 mod process;
 mod protocol;
+mod raw_pipe;
 mod report;
 mod run;
 mod scenario;
 mod settings;
 mod sse;
-mod stage;
 mod stats;
+mod test_bed;
 mod upstream;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
 use http::uri::Authority;
-use settings::{Flags, Settings};
+use settings::{RunFlags, RunSettings};
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
 
@@ -48,11 +48,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Measure; takes some minutes.
-    Run(Flags),
+    Run(RunFlags),
     /// All parts with tiny numbers, to see that all of it works.
-    Smoke(Flags),
+    Smoke(RunFlags),
     /// The upstream (started by a run).
-    Upstream(upstream::Shape),
+    Upstream(upstream::UpstreamShape),
     /// The raw pipe (started by a run).
     Pipe {
         /// Address to forward to.
@@ -60,7 +60,7 @@ enum Command {
         to: Authority,
     },
     /// Thousands of listening clients (started by a run).
-    Fleet(fleet::Target),
+    Fleet(listener_fleet::FleetTarget),
 }
 
 fn main() -> ExitCode {
@@ -86,14 +86,16 @@ fn command(command: Command) -> Result<bool> {
         Command::Pipe { to } => Builder::new_multi_thread()
             .enable_all()
             .build()?
-            .block_on(pipe::serve(to))
+            .block_on(raw_pipe::serve(to))
             .map(|()| true),
-        Command::Fleet(target) => one_thread()?.block_on(fleet::serve(target)).map(|()| true),
+        Command::Fleet(target) => one_thread()?
+            .block_on(listener_fleet::serve(target))
+            .map(|()| true),
     }
 }
 
-fn measure(flags: Flags, smoke: bool) -> Result<bool> {
-    let settings = Settings::settle(flags, smoke)?;
+fn measure(flags: RunFlags, smoke: bool) -> Result<bool> {
+    let settings = RunSettings::settle(flags, smoke)?;
     let runtime = one_thread()?;
     let finished = runtime.block_on(async {
         tokio::select! {

@@ -16,11 +16,11 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 /// The most time for one line of answer.
-const LINE: Duration = Duration::from_secs(60);
+const LINE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running child.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ChildProcess {
     name: &'static str,
     child: Child,
     pid: u32,
@@ -28,7 +28,7 @@ pub(crate) struct Process {
     lines: Lines<BufReader<ChildStdout>>,
 }
 
-impl Process {
+impl ChildProcess {
     /// Starts `program`. Its standard error goes to `log`.
     ///
     /// # Errors
@@ -62,7 +62,7 @@ impl Process {
     /// Starts this very executable with another subcommand.
     ///
     /// # Errors
-    /// As [`Process::spawn`].
+    /// As [`ChildProcess::spawn`].
     pub(crate) fn this<A: AsRef<OsStr>>(
         name: &'static str,
         args: impl IntoIterator<Item = A>,
@@ -76,7 +76,7 @@ impl Process {
     /// # Errors
     /// It ended, or printed no line for a minute.
     pub(crate) async fn line(&mut self) -> Result<String> {
-        let line = timeout(LINE, self.lines.next_line()).await;
+        let line = timeout(LINE_TIMEOUT, self.lines.next_line()).await;
         let line = line.map_err(|_| anyhow!("{} says nothing", self.name))??;
         line.with_context(|| format!("{} ended", self.name))
     }
@@ -84,7 +84,7 @@ impl Process {
     /// Sends one line and waits for the line that answers it.
     ///
     /// # Errors
-    /// As [`Process::line`], or its standard input is closed.
+    /// As [`ChildProcess::line`], or its standard input is closed.
     pub(crate) async fn ask(&mut self, line: &str) -> Result<String> {
         let stdin = self
             .stdin
@@ -140,7 +140,7 @@ impl Process {
     }
 
     /// The high water of resident memory in bytes, since the start or the last
-    /// [`Process::reset_peak`].
+    /// [`ChildProcess::reset_peak`].
     ///
     /// # Errors
     /// The process has ended.
@@ -208,7 +208,7 @@ mod tests {
     #[tokio::test]
     async fn a_child_answers_is_measured_and_is_gone_after_stop() {
         let log = std::env::temp_dir().join(format!("weir-bench-test-{}.log", std::process::id()));
-        let mut child = Process::spawn("cat", Path::new("/bin/cat"), [""; 0], &log).unwrap();
+        let mut child = ChildProcess::spawn("cat", Path::new("/bin/cat"), [""; 0], &log).unwrap();
         assert_eq!(child.ask("hello").await.unwrap(), "hello");
         child.check().unwrap();
         assert!(child.resident().unwrap() > 0);
@@ -223,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn a_child_that_ended_is_an_error_not_a_hang() {
         let log = std::env::temp_dir().join(format!("weir-bench-end-{}.log", std::process::id()));
-        let mut child = Process::spawn("true", Path::new("/bin/true"), [""; 0], &log).unwrap();
+        let mut child = ChildProcess::spawn("true", Path::new("/bin/true"), [""; 0], &log).unwrap();
         assert!(child.line().await.is_err());
         fs::remove_file(log).unwrap();
     }

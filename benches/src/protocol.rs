@@ -19,7 +19,7 @@ pub(crate) const NAME: HeaderName = HeaderName::from_static("mcp-name");
 pub(crate) const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 
 /// The path segment of servers that speak both eras on one URL.
-pub(crate) const BOTH: &str = "both";
+pub(crate) const BOTH_ERAS_SEGMENT: &str = "both";
 
 /// The `_meta` of a modern request.
 const META: &str = concat!(

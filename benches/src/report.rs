@@ -1,7 +1,7 @@
 //! The result of a run: tables for people, one JSON file for machines.
 
-use crate::machine::Machine;
-use crate::settings::Settings;
+use crate::machine::MachineFacts;
+use crate::settings::RunSettings;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -11,17 +11,17 @@ use std::path::Path;
 
 /// A run: machine, settings and results.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) machine: Machine,
-    pub(crate) settings: Settings,
-    pub(crate) tables: Vec<Table>,
+pub(crate) struct BenchReport {
+    pub(crate) machine: MachineFacts,
+    pub(crate) settings: RunSettings,
+    pub(crate) tables: Vec<ReportTable>,
     /// Errors of all rows, and parts that could not run.
     pub(crate) errors: u64,
 }
 
 /// One part's rows.
 #[derive(Debug, Serialize)]
-pub(crate) struct Table {
+pub(crate) struct ReportTable {
     name: &'static str,
     title: String,
     #[serde(skip)]
@@ -31,11 +31,11 @@ pub(crate) struct Table {
     notes: Vec<String>,
 }
 
-impl Report {
+impl BenchReport {
     /// A run that has not begun.
-    pub(crate) fn new(settings: Settings) -> Self {
+    pub(crate) fn new(settings: RunSettings) -> Self {
         Self {
-            machine: Machine::read(settings.commit.clone()),
+            machine: MachineFacts::read(settings.commit.clone()),
             settings,
             tables: Vec::new(),
             errors: 0,
@@ -43,7 +43,7 @@ impl Report {
     }
 
     /// Prints a table and keeps it.
-    pub(crate) fn add(&mut self, table: Table) {
+    pub(crate) fn add(&mut self, table: ReportTable) {
         print!("{}", table.text());
         self.errors += table.errors();
         self.tables.push(table);
@@ -62,7 +62,7 @@ impl Report {
     }
 }
 
-impl Table {
+impl ReportTable {
     /// A table without rows; `columns` are (key of a row, heading) in order. Keys that are not
     /// listed go to the file only.
     pub(crate) const fn new(
@@ -171,8 +171,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn table() -> Table {
-        let mut table = Table::new(
+    fn table() -> ReportTable {
+        let mut table = ReportTable::new(
             "calls",
             "tools/call".to_owned(),
             &[("target", "target"), ("rate", "calls/s")],
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_lines_up_and_names_what_went_wrong() {
+    fn table_is_aligned_and_lists_errors() {
         assert_eq!(
             table().text(),
             "\ntools/call\n  target  calls/s\n    pipe    12346\n    weir        -\n  error: HTTP 500\n  scaled down\n"

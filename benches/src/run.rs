@@ -1,10 +1,10 @@
 //! The order of a run, and the handling of a part that cannot run.
 
-use crate::report::{Report, Table};
+use crate::report::{BenchReport, ReportTable};
 use crate::scenario::{
     body, calls, dual, fanout, gates, hang, lists, overload, sessions, telemetry,
 };
-use crate::settings::{Part, Settings};
+use crate::settings::{RunPart, RunSettings};
 use anyhow::Result;
 use serde_json::json;
 
@@ -13,8 +13,8 @@ use serde_json::json;
 ///
 /// # Errors
 /// The result file cannot be written.
-pub(crate) async fn run(settings: Settings) -> Result<bool> {
-    let mut report = Report::new(settings.clone());
+pub(crate) async fn run(settings: RunSettings) -> Result<bool> {
+    let mut report = BenchReport::new(settings.clone());
     let machine = report.machine.clone();
     println!(
         "weir-bench: {} cores ({}), {} open files, build {}, commit {}",
@@ -31,16 +31,16 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
     }
     for part in &settings.parts {
         let table = match part {
-            Part::Calls => calls::run(&settings).await,
-            Part::Lists => lists::run(&settings).await,
-            Part::Fanout => fanout::run(&settings, &machine).await,
-            Part::Sessions => sessions::run(&settings).await,
-            Part::Dual => Box::pin(dual::run(&settings)).await,
-            Part::Gates => Box::pin(gates::run(&settings)).await,
-            Part::Telemetry => Box::pin(telemetry::run(&settings)).await,
-            Part::Hang => hang::run(&settings).await,
-            Part::Body => body::run(&settings).await,
-            Part::Overload => overload::run(&settings).await,
+            RunPart::Calls => calls::run(&settings).await,
+            RunPart::Lists => lists::run(&settings).await,
+            RunPart::Fanout => fanout::run(&settings, &machine).await,
+            RunPart::Sessions => sessions::run(&settings).await,
+            RunPart::Dual => Box::pin(dual::run(&settings)).await,
+            RunPart::Gates => Box::pin(gates::run(&settings)).await,
+            RunPart::Telemetry => Box::pin(telemetry::run(&settings)).await,
+            RunPart::Hang => hang::run(&settings).await,
+            RunPart::Body => body::run(&settings).await,
+            RunPart::Overload => overload::run(&settings).await,
         };
         report.add(table.or_else(|error| could_not_run(*part, &error))?);
     }
@@ -53,8 +53,8 @@ pub(crate) async fn run(settings: Settings) -> Result<bool> {
     Ok(report.errors == 0)
 }
 
-fn could_not_run(part: Part, error: &anyhow::Error) -> Result<Table> {
-    let mut table = Table::new(
+fn could_not_run(part: RunPart, error: &anyhow::Error) -> Result<ReportTable> {
+    let mut table = ReportTable::new(
         "failed",
         format!("{part:?}: could not run"),
         &[("errors", "errors")],

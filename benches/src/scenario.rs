@@ -8,15 +8,15 @@ pub(crate) mod gates;
 pub(crate) mod hang;
 pub(crate) mod lists;
 pub(crate) mod overload;
-mod pair;
 pub(crate) mod sessions;
 pub(crate) mod telemetry;
+mod weir_pair;
 
-use crate::settings::Settings;
+use crate::settings::RunSettings;
 use std::time::Duration;
 
 /// Lets memory settle before it is read: allocators free late, sockets close late. A measurement is
 /// the one case that needs real time.
-async fn settle(settings: &Settings) {
+async fn settle(settings: &RunSettings) {
     tokio::time::sleep(Duration::from_millis(settings.settle_ms)).await;
 }

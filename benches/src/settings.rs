@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// A target of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum TargetKind {
     /// weir, in front of the upstream.
     Weir,
     /// The raw pipe in front of the upstream.
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 /// One part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Part {
+pub(crate) enum RunPart {
     /// Throughput and latency of tools/call.
     Calls,
     /// tools/list over many upstreams.
@@ -50,7 +50,7 @@ pub(crate) enum Part {
 /// The endpoint of weir that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Endpoint {
+pub(crate) enum BenchEndpoint {
     /// /mcp over all upstreams, with prefixed names.
     Aggregate,
     /// /mcp/ID of one upstream.
@@ -59,7 +59,7 @@ pub(crate) enum Endpoint {
 
 /// Flags of `run` and `smoke`; a missing flag has the default of that command.
 #[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Flags {
+pub(crate) struct RunFlags {
     /// The weir binary [default: beside this one]
     #[arg(long)]
     weir: Option<PathBuf>,
@@ -68,10 +68,10 @@ pub(crate) struct Flags {
     before: Option<PathBuf>,
     /// Targets to measure [default: weir,pipe,direct, and before if its binary is named]
     #[arg(long, value_delimiter = ',')]
-    target: Vec<Kind>,
+    target: Vec<TargetKind>,
     /// Parts to run [default: all]
     #[arg(long, value_delimiter = ',')]
-    only: Vec<Part>,
+    only: Vec<RunPart>,
     /// Result file [default: bench-results/SECONDS.json]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub(crate) struct Flags {
     weir_config_extra: Option<PathBuf>,
     /// Endpoint of weir that is called [default: aggregate]
     #[arg(long)]
-    endpoint: Option<Endpoint>,
+    endpoint: Option<BenchEndpoint>,
     /// Commit to name in the result [default: the one git reports]
     #[arg(long)]
     commit: Option<String>,
@@ -130,19 +130,19 @@ pub(crate) struct Flags {
 
 /// The settings of a run. They are part of the result file.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Settings {
+pub(crate) struct RunSettings {
     pub(crate) smoke: bool,
     pub(crate) weir: PathBuf,
     pub(crate) before: Option<PathBuf>,
     /// The processor that weir is pinned to; absent to leave it free.
     #[serde(skip)]
     pub(crate) weir_core: Option<usize>,
-    pub(crate) targets: Vec<Kind>,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) targets: Vec<TargetKind>,
+    pub(crate) parts: Vec<RunPart>,
     #[serde(skip)]
     pub(crate) out: PathBuf,
     pub(crate) weir_config_extra: String,
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: BenchEndpoint,
     #[serde(skip)]
     pub(crate) commit: Option<String>,
     pub(crate) rounds: usize,
@@ -164,12 +164,12 @@ pub(crate) struct Settings {
     pub(crate) bodies: Vec<usize>,
 }
 
-impl Settings {
+impl RunSettings {
     /// Settles `flags` over the defaults of a full or a smoke run.
     ///
     /// # Errors
     /// An invalid flag, or weir's binary or the extra config missing.
-    pub(crate) fn settle(flags: Flags, smoke: bool) -> Result<Self> {
+    pub(crate) fn settle(flags: RunFlags, smoke: bool) -> Result<Self> {
         // (full, smoke): a full run takes minutes and its medians are worth quoting, a smoke run
         // shows that all works.
         let pick = |full: usize, small: usize| if smoke { small } else { full };
@@ -179,10 +179,15 @@ impl Settings {
                 (true, true) => small.to_vec(),
                 (true, false) => full.to_vec(),
             };
-        let usual = [Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct];
+        let usual = [
+            TargetKind::Weir,
+            TargetKind::Before,
+            TargetKind::Pipe,
+            TargetKind::Direct,
+        ];
         let usual: Vec<_> = usual
             .into_iter()
-            .filter(|kind| *kind != Kind::Before || flags.before.is_some())
+            .filter(|kind| *kind != TargetKind::Before || flags.before.is_some())
             .collect();
         let settings = Self {
             smoke,
@@ -190,12 +195,12 @@ impl Settings {
             before: flags.before,
             weir_core: None,
             targets: or(flags.target, &usual),
-            parts: or(flags.only, Part::value_variants()),
+            parts: or(flags.only, RunPart::value_variants()),
             out: flags.out.unwrap_or_else(default_out),
             weir_config_extra: flags
                 .weir_config_extra
                 .map_or_else(|| Ok(String::new()), read)?,
-            endpoint: flags.endpoint.unwrap_or(Endpoint::Aggregate),
+            endpoint: flags.endpoint.unwrap_or(BenchEndpoint::Aggregate),
             commit: flags.commit,
             rounds: flags.rounds.unwrap_or_else(|| pick(7, 1)).max(1),
             round_ms: flags.round_ms.unwrap_or(if smoke { 60 } else { 1_000 }),
@@ -223,19 +228,19 @@ impl Settings {
     }
 
     /// Reports if this target is measured.
-    pub(crate) fn has(&self, kind: Kind) -> bool {
+    pub(crate) fn has(&self, kind: TargetKind) -> bool {
         self.targets.contains(&kind)
     }
 
     fn check(&self) -> Result<()> {
         let weir = self.weir.display();
         ensure!(
-            !self.has(Kind::Weir) || self.weir.is_file(),
+            !self.has(TargetKind::Weir) || self.weir.is_file(),
             "no weir at {weir}: build it, name it with --weir, or measure only --target pipe,direct"
         );
         let before = self.before.as_deref();
         ensure!(
-            !self.has(Kind::Before) || before.is_some(),
+            !self.has(TargetKind::Before) || before.is_some(),
             "--target before: name its binary with --before"
         );
         if let Some(before) = before {
@@ -308,36 +313,36 @@ mod tests {
 
     use super::*;
 
-    fn without_weir() -> Flags {
-        Flags {
-            target: vec![Kind::Pipe, Kind::Direct],
-            ..Flags::default()
+    fn without_weir() -> RunFlags {
+        RunFlags {
+            target: vec![TargetKind::Pipe, TargetKind::Direct],
+            ..RunFlags::default()
         }
     }
 
     #[test]
     fn a_flag_overrides_the_default_of_either_run() {
-        let full = Settings::settle(without_weir(), false).unwrap();
+        let full = RunSettings::settle(without_weir(), false).unwrap();
         assert_eq!(full.concurrency, [1, 32, 256]);
         assert_eq!(full.listeners, [1_000, 19_000]);
         assert_eq!(full.pairs.len(), 4);
-        let flags = Flags {
+        let flags = RunFlags {
             concurrency: vec![4],
             pairs: vec!["lm".to_owned()],
             ..without_weir()
         };
-        let smoke = Settings::settle(flags, true).unwrap();
+        let smoke = RunSettings::settle(flags, true).unwrap();
         assert_eq!(smoke.concurrency, [4]);
         assert_eq!(smoke.pairs, [(Era::Legacy, Era::Modern)]);
         assert!(smoke.sessions < full.sessions);
     }
 
     #[test]
-    fn nonsense_is_refused_before_anything_starts() {
+    fn invalid_flags_are_refused_before_start() {
         for pairs in ["m", "xy", "mml"] {
             assert!(
-                Settings::settle(
-                    Flags {
+                RunSettings::settle(
+                    RunFlags {
                         pairs: vec![pairs.to_owned()],
                         ..without_weir()
                     },
@@ -347,8 +352,8 @@ mod tests {
             );
         }
         assert!(
-            Settings::settle(
-                Flags {
+            RunSettings::settle(
+                RunFlags {
                     concurrency: vec![0],
                     ..without_weir()
                 },
@@ -356,32 +361,32 @@ mod tests {
             )
             .is_err()
         );
-        let missing = Flags {
+        let missing = RunFlags {
             weir: Some("/nonexistent/weir".into()),
-            ..Flags::default()
+            ..RunFlags::default()
         };
         assert!(
-            Settings::settle(missing, true)
+            RunSettings::settle(missing, true)
                 .unwrap_err()
                 .to_string()
                 .contains("--weir")
         );
-        let missing = Flags {
+        let missing = RunFlags {
             before: Some("/nonexistent/weir".into()),
             ..without_weir()
         };
         assert!(
-            Settings::settle(missing, true)
+            RunSettings::settle(missing, true)
                 .unwrap_err()
                 .to_string()
                 .contains("--before")
         );
-        let unnamed = Flags {
-            target: vec![Kind::Before],
-            ..Flags::default()
+        let unnamed = RunFlags {
+            target: vec![TargetKind::Before],
+            ..RunFlags::default()
         };
         assert!(
-            Settings::settle(unnamed, true)
+            RunSettings::settle(unnamed, true)
                 .unwrap_err()
                 .to_string()
                 .contains("--before")

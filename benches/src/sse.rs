@@ -8,7 +8,7 @@ const MAX_EVENT: usize = 64 << 20;
 
 /// Collects lines into events.
 #[derive(Debug, Default)]
-pub(crate) struct Events {
+pub(crate) struct EventLines {
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
@@ -16,15 +16,15 @@ pub(crate) struct Events {
 
 /// The peer sent more than [`MAX_EVENT`] without ending an event.
 #[derive(Debug)]
-pub(crate) struct TooLong;
+pub(crate) struct EventTooLong;
 
-impl Events {
+impl EventLines {
     /// Takes the next bytes and calls `found` with the data of each event that is now complete.
     pub(crate) fn push(
         &mut self,
         mut bytes: &[u8],
         mut found: impl FnMut(&[u8]),
-    ) -> Result<(), TooLong> {
+    ) -> Result<(), EventTooLong> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (head, rest) = bytes.split_at(end);
             bytes = &rest[1..];
@@ -38,7 +38,7 @@ impl Events {
         }
         self.line.extend_from_slice(bytes);
         if self.line.len() + self.data.len() > MAX_EVENT {
-            Err(TooLong)
+            Err(EventTooLong)
         } else {
             Ok(())
         }
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn split(text: &[u8], size: usize) -> Vec<String> {
-        let mut events = Events::default();
+        let mut events = EventLines::default();
         let mut all = Vec::new();
         for chunk in text.chunks(size) {
             events
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn an_event_without_end_is_refused() {
-        let mut events = Events::default();
+        let mut events = EventLines::default();
         assert!(events.push(&vec![b'x'; MAX_EVENT + 1], |_| {}).is_err());
     }
 }

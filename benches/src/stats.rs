@@ -9,11 +9,11 @@ use std::time::Duration;
 
 /// A histogram that many workers of one round write to.
 #[derive(Clone, Debug)]
-pub(crate) struct Latencies(Arc<Mutex<Histogram<u64>>>);
+pub(crate) struct LatencyHistogram(Arc<Mutex<Histogram<u64>>>);
 
 /// The numbers of one round of load.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Round {
+pub(crate) struct RoundFigures {
     /// Right answers.
     pub(crate) calls: u64,
     /// Right answers a second.
@@ -28,7 +28,7 @@ pub(crate) struct Round {
     pub(crate) errors: u64,
 }
 
-impl Latencies {
+impl LatencyHistogram {
     /// An empty histogram with three significant digits, up to two minutes; a longer latency counts
     /// as two minutes.
     pub(crate) fn new() -> Self {
@@ -58,9 +58,9 @@ impl Latencies {
 
     /// These latencies as a round that took `elapsed`, with `cpu_nanos` spent by the measured
     /// process.
-    pub(crate) fn round(&self, elapsed: Duration, cpu_nanos: u64, errors: u64) -> Round {
+    pub(crate) fn round(&self, elapsed: Duration, cpu_nanos: u64, errors: u64) -> RoundFigures {
         let calls = self.count();
-        Round {
+        RoundFigures {
             calls,
             per_second: as_float(calls) / elapsed.as_secs_f64(),
             p50_us: self.quantile_us(0.5),
@@ -75,7 +75,7 @@ impl Latencies {
     }
 }
 
-impl Round {
+impl RoundFigures {
     /// The median of each number over `rounds`; calls and errors are summed.
     pub(crate) fn medians(rounds: &[Self]) -> Self {
         let over = |pick: fn(&Self) -> f64| median(rounds.iter().map(pick).collect());
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_round_counts_what_was_recorded() {
-        let latencies = Latencies::new();
+        let latencies = LatencyHistogram::new();
         for millis in 1..=100 {
             latencies.record(Duration::from_millis(millis));
         }
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn medians_sum_the_errors_of_all_rounds() {
-        let rounds = [1, 0, 4].map(|errors| Round {
+        let rounds = [1, 0, 4].map(|errors| RoundFigures {
             errors,
-            ..Round::default()
+            ..RoundFigures::default()
         });
-        assert_eq!(Round::medians(&rounds).errors, 5);
+        assert_eq!(RoundFigures::medians(&rounds).errors, 5);
     }
 }

@@ -9,10 +9,10 @@ mod streams;
 
 pub(crate) use self::answers::measure;
 
-use self::streams::{Body, State};
+use self::streams::{UpstreamBody, UpstreamState};
 use crate::machine::unix_micros;
 use crate::process::parent_gone;
-use crate::protocol::{BOTH, Era, VERSION};
+use crate::protocol::{BOTH_ERAS_SEGMENT, Era, VERSION};
 use anyhow::Result;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// The shape of the servers in this process.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct Shape {
+pub(crate) struct UpstreamShape {
     /// Servers of each kind: /modern/u/0 to /modern/u/N-1, and likewise /legacy/u/... and
     /// /both/u/...
     #[arg(long, default_value_t = 1)]
@@ -44,17 +44,17 @@ pub(crate) struct Shape {
 ///
 /// # Errors
 /// No port to listen on.
-pub(crate) async fn serve(shape: Shape) -> Result<()> {
+pub(crate) async fn serve(shape: UpstreamShape) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     println!("{}", listener.local_addr()?);
-    let state = Arc::new(State::new(shape));
+    let state = Arc::new(UpstreamState::new(shape));
     tokio::select! {
         () = parent_gone() => Ok(()),
         never = accept(listener, state) => never,
     }
 }
 
-async fn accept(listener: TcpListener, state: Arc<State>) -> Result<()> {
+async fn accept(listener: TcpListener, state: Arc<UpstreamState>) -> Result<()> {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -66,7 +66,7 @@ async fn accept(listener: TcpListener, state: Arc<State>) -> Result<()> {
     }
 }
 
-async fn connection(stream: TcpStream, state: Arc<State>) {
+async fn connection(stream: TcpStream, state: Arc<UpstreamState>) {
     // Only a latency setting; a peer that is gone already shows at the first read.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| {
@@ -81,34 +81,34 @@ async fn connection(stream: TcpStream, state: Arc<State>) {
 }
 
 /// The target of a request's path.
-enum Place {
+enum RequestTarget {
     /// A server; one without an era speaks that of the request.
     Server(Option<Era>, usize),
     Control(String),
     Nowhere,
 }
 
-async fn answer(request: Request<Incoming>, state: &State) -> Response<Body> {
+async fn answer(request: Request<Incoming>, state: &UpstreamState) -> Response<UpstreamBody> {
     match place(request.uri().path(), state) {
-        Place::Server(era, index) => {
+        RequestTarget::Server(era, index) => {
             state.until_not_hanging(index).await;
             let era = era.unwrap_or_else(|| asked_in(request.headers()));
             serve_server(request, state, era, index).await
         }
-        Place::Control(command) => control(&command, state),
-        Place::Nowhere => status(StatusCode::NOT_FOUND),
+        RequestTarget::Control(command) => control(&command, state),
+        RequestTarget::Nowhere => status(StatusCode::NOT_FOUND),
     }
 }
 
-fn place(path: &str, state: &State) -> Place {
+fn place(path: &str, state: &UpstreamState) -> RequestTarget {
     if let Some(command) = path.strip_prefix("/control/") {
-        return Place::Control(command.to_owned());
+        return RequestTarget::Control(command.to_owned());
     }
     let server = path
         .strip_prefix('/')
         .and_then(|path| path.split_once("/u/"));
     let server = server.and_then(|(word, index)| {
-        let era = if word == BOTH {
+        let era = if word == BOTH_ERAS_SEGMENT {
             None
         } else {
             Some(Era::from_word(word)?)
@@ -116,8 +116,8 @@ fn place(path: &str, state: &State) -> Place {
         Some((era, index.parse().ok()?))
     });
     match server {
-        Some((era, index)) if index < state.servers() => Place::Server(era, index),
-        _ => Place::Nowhere,
+        Some((era, index)) if index < state.servers() => RequestTarget::Server(era, index),
+        _ => RequestTarget::Nowhere,
     }
 }
 
@@ -132,10 +132,10 @@ fn asked_in(headers: &HeaderMap) -> Era {
 
 async fn serve_server(
     request: Request<Incoming>,
-    state: &State,
+    state: &UpstreamState,
     era: Era,
     index: usize,
-) -> Response<Body> {
+) -> Response<UpstreamBody> {
     match *request.method() {
         Method::POST => {
             let Ok(body) = request.into_body().collect().await else {
@@ -151,7 +151,7 @@ async fn serve_server(
 
 /// Handles a control command. `change/N` adds a tool to server N and notifies its listeners;
 /// `hang/N` and `wake/N` stop and resume it. Answers with the microsecond of the change.
-fn control(command: &str, state: &State) -> Response<Body> {
+fn control(command: &str, state: &UpstreamState) -> Response<UpstreamBody> {
     let (verb, index) = command.split_once('/').unwrap_or((command, ""));
     let Some(index) = index.parse().ok().filter(|index| *index < state.servers()) else {
         return status(StatusCode::NOT_FOUND);
@@ -166,7 +166,7 @@ fn control(command: &str, state: &State) -> Response<Body> {
     streams::text(at.to_string())
 }
 
-fn status(code: StatusCode) -> Response<Body> {
+fn status(code: StatusCode) -> Response<UpstreamBody> {
     let mut response = Response::new(streams::full(Bytes::new()));
     *response.status_mut() = code;
     response

@@ -71,7 +71,7 @@ fn a_smoke_run_measures_pipe_and_upstream_without_an_error() {
 }
 
 #[test]
-fn something_that_is_not_weir_is_an_error_in_the_table_and_in_the_exit_code() {
+fn wrong_weir_binary_is_an_error_in_table_and_exit_code() {
     let (output, out) = smoke(
         "bad",
         &[
@@ -91,7 +91,7 @@ fn something_that_is_not_weir_is_an_error_in_the_table_and_in_the_exit_code() {
 }
 
 #[test]
-fn a_missing_weir_is_said_before_anything_starts() {
+fn missing_weir_is_reported_before_start() {
     let (output, out) = smoke("none", &["--weir", "/nonexistent/weir"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("no weir at /nonexistent/weir"));

@@ -1,51 +1,52 @@
 //! Authentication: the weir binary with an identity provider beside it that behaves and misbehaves.
 
-mod certificates;
-mod clock;
-pub mod credentials;
-mod metadata;
-mod provider;
-mod sessions;
-mod tokens;
+mod bearer_tokens;
+mod client_certificates;
+mod clock_jumps;
+mod identity_provider;
+pub mod opaque_credentials;
+mod resource_metadata;
+mod session_owners;
 
-pub use certificates::{Authority, Certified, Tunnel, pem};
-pub use clock::library as faketime;
-pub use credentials::api_key;
+pub use client_certificates::{IssuedCertificate, IssuingAuthority, TlsTunnel, pem};
+pub use clock_jumps::library as faketime;
+pub use opaque_credentials::api_key;
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use weir_testkit::{Answer, Idp, Mockup, RawClient};
+use weir_testkit::{ClientAnswer, IdentityProvider, MockServer, RawClient};
 
 use crate::harness::Weir;
 
 /// weir with `auth: oauth` over one upstream with one tool.
-pub struct Guarded {
-    pub idp: Idp,
-    pub upstream: Mockup,
+pub struct WeirWithIdp {
+    pub idp: IdentityProvider,
+    pub upstream: MockServer,
     pub weir: Weir,
 }
 
-impl Guarded {
+impl WeirWithIdp {
     pub async fn start() -> Self {
         Self::with(json!({})).await
     }
 
     /// Starts it with further keys under `auth`.
     pub async fn with(more: Value) -> Self {
-        let idp = Idp::start().await;
+        let idp = IdentityProvider::start().await;
         let issuer = json!({ "issuer": idp.issuer() });
         Self::over(idp, issuer, more).await
     }
 
     /// Starts it with this issuer.
-    pub async fn over(idp: Idp, issuer: Value, more: Value) -> Self {
-        let upstream = Mockup::dual().tools(1).start().await;
+    pub async fn over(idp: IdentityProvider, issuer: Value, more: Value) -> Self {
+        let upstream = MockServer::dual().tools(1).start().await;
         let mut auth = json!({ "mode": "oauth", "issuers": [issuer] });
         for (name, value) in more.as_object().unwrap() {
             auth[name] = value.clone();
         }
-        let weir =
-            Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } }, "auth": auth }));
+        let weir = Weir::with_config(
+            json!({ "upstreams": { "one": { "url": upstream.url() } }, "auth": auth }),
+        );
         Self {
             idp,
             upstream,
@@ -88,7 +89,7 @@ pub fn bearer(url: &str, token: &str) -> RawClient {
 }
 
 /// Sends a plain GET.
-pub async fn get(url: &str) -> Answer {
+pub async fn get(url: &str) -> ClientAnswer {
     RawClient::new(url)
         .send(Method::GET, HeaderMap::new(), "")
         .await

@@ -4,23 +4,23 @@
 //!
 //! These tests run no container engine and no cluster.
 
-mod boards;
+mod alert_rules;
+mod alerts_fire;
+mod company_scene;
 mod compose;
-mod drill;
-mod image;
+mod dashboards;
+mod dockerfile;
+mod fault_drill;
 mod manifests;
 pub mod prometheus;
-mod rules;
-mod scene;
-mod units;
-mod watched;
+mod systemd_units;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::harness::{binary, fresh_path};
+use crate::harness::{fresh_path, weir_binary};
 
 /// The value of a config's `${WEIR_KEY}` in these tests.
 const KEY: &str = "AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA";
@@ -38,9 +38,9 @@ fn read(path: &str) -> String {
 }
 
 /// A folder that is removed when the value is dropped.
-struct Folder(PathBuf);
+struct DeployFolder(PathBuf);
 
-impl Folder {
+impl DeployFolder {
     fn new(name: &str) -> Self {
         let path = fresh_path(name);
         std::fs::create_dir_all(&path).unwrap();
@@ -48,14 +48,14 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for DeployFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// Returns a program of the environment that checks `deploy/`.
-fn judge(program: &str) -> Command {
+fn deploy_tool(program: &str) -> Command {
     Command::new(
         crate::harness::peers()
             .join("python/.venv-deploy/bin")
@@ -64,16 +64,20 @@ fn judge(program: &str) -> Command {
 }
 
 /// Runs a command that must succeed; returns its output.
-fn printed(command: &mut Command) -> String {
+fn run_checked(command: &mut Command) -> String {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", told(&output));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        whole_output(&output)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Returns the whole output of a command.
-fn told(output: &Output) -> String {
+fn whole_output(output: &Output) -> String {
     format!(
         "{}{}",
         String::from_utf8_lossy(&output.stdout),
@@ -83,11 +87,11 @@ fn told(output: &Output) -> String {
 
 /// Runs `weir check` on a config: no error and no warning.
 fn check(name: &str, config: &str) {
-    let folder = Folder::new("check");
+    let folder = DeployFolder::new("check");
     let file = folder.0.join("weir.yaml");
     std::fs::write(&file, config).unwrap();
-    let said = printed(
-        Command::new(binary())
+    let said = run_checked(
+        Command::new(weir_binary())
             .arg("check")
             .arg(&file)
             .env("WEIR_KEY", KEY)

@@ -2,26 +2,26 @@
 //! manager that holds them; and reloads of the config in the same process. No call is lost
 //! meanwhile.
 
-mod clients;
-mod load;
-mod sessions;
+mod handover_clients;
+mod handover_load;
+mod handover_sessions;
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::{Gate, Tool};
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::{CallGate, MockTool};
+use weir_testkit::{MockBehaviour, MockServer, RawClient};
 
-use crate::admin::{Operator, body, with_two};
-use crate::audit::{Folder, of_kind, records, verify};
+use crate::admin::{OperatorClient, body, with_two};
+use crate::audit::{AuditFolder, of_kind, records, verify};
 use crate::auth::api_key;
-use crate::harness::{Weir, signal, until, until_it};
+use crate::harness::{Weir, signal, wait_until, wait_until_async};
 
-use load::{Load, Watchers};
+use handover_load::{HandoverLoad, ListWatchers};
 
 /// Returns the ids of the processes that took over, in turn.
 fn successors(weir: &Weir) -> Vec<u32> {
-    let said = weir.process.said();
+    let said = weir.process.output();
     let ids = said
         .lines()
         .filter(|line| line.contains("the new process serves"));
@@ -52,22 +52,22 @@ fn is_gone(id: u32) -> bool {
 
 /// Runs this many hand-overs under load: no call is lost and none runs twice.
 async fn hand_over(times: usize) {
-    let gate = Gate::new();
-    let held = Tool::new("held").does(Behaviour::gated(&gate));
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let gate = CallGate::new();
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .with(held)
         .start()
         .await;
     let records = std::env::temp_dir().join(format!("weir-handover-{}", std::process::id()));
     std::fs::create_dir_all(&records).unwrap();
-    let weir = Weir::with(json!({
+    let weir = Weir::with_config(json!({
         "upstreams": { "one": { "url": upstream.url() } },
         "endpoints": { "/mcp": { "upstreams": ["one"], "page": { "items": 1 } } },
         "audit": { "file": { "path": records.join("audit.jsonl"), "rotate": { "keep": 100 } } },
     }));
     let client = RawClient::new(&weir.url("/mcp")).modern();
-    until_it("the list", async || {
+    wait_until_async("the list", async || {
         client
             .call("one__echo", json!({ "n": "first" }))
             .await
@@ -81,28 +81,32 @@ async fn hand_over(times: usize) {
         .unwrap()
         .to_owned();
     let slow = tokio::spawn(async move { client.call("one__held", json!({})).await });
-    until_it("the long call", async || {
+    wait_until_async("the long call", async || {
         (upstream.executions("held") == 1).then_some(())
     })
     .await;
 
     let (load, watchers) = (
-        Load::start(&weir.url("/mcp")),
-        Watchers::start(&weir.url("/mcp")).await,
+        HandoverLoad::start(&weir.url("/mcp")),
+        ListWatchers::start(&weir.url("/mcp")).await,
     );
     let mut processes = vec![weir.process.id()];
     for at in 0..times {
-        load.goes_on(20).await;
+        load.wait_for_more_calls(20).await;
         signal(processes[at], "USR2");
-        let id = until_it("the next process", async || {
+        let id = wait_until_async("the next process", async || {
             successors(&weir).get(at).copied()
         })
         .await;
         processes.push(id);
     }
-    load.goes_on(50).await;
+    load.wait_for_more_calls(50).await;
     let calls = load.stop().await;
-    upstream.set_tools([Tool::new("echo"), Tool::new("held"), Tool::new("late")]);
+    upstream.set_tools([
+        MockTool::new("echo"),
+        MockTool::new("held"),
+        MockTool::new("late"),
+    ]);
     upstream.notify_list_changed();
     let ends = watchers.finish().await;
 
@@ -122,11 +126,11 @@ async fn hand_over(times: usize) {
     gate.open();
     assert!(is_ok(&slow.await.unwrap().unwrap()));
     for id in &processes[..times] {
-        until("an old process to end", || is_gone(*id).then_some(()));
+        wait_until("an old process to end", || is_gone(*id).then_some(()));
     }
     assert_eq!(upstream.executions("echo"), calls + 1, "each call ran once");
     signal(processes[times], "TERM");
-    until("the last process to end", || {
+    wait_until("the last process to end", || {
         is_gone(processes[times]).then_some(())
     });
     println!(
@@ -145,7 +149,7 @@ async fn hand_over(times: usize) {
     std::fs::remove_dir_all(records).unwrap();
 }
 
-fn is_ok(answer: &weir_testkit::Answer) -> bool {
+fn is_ok(answer: &weir_testkit::ClientAnswer) -> bool {
     answer.last()["result"]["content"].is_array()
 }
 
@@ -171,39 +175,39 @@ async fn g06_forty_processes_take_over_one_after_another() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_a_new_process_that_cannot_start_changes_nothing() {
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = json!({ "upstreams": { "one": { "url": upstream.url() } } });
-    let weir = Weir::with(config.clone());
-    weir.until_listed("/mcp", &["one__echo"]);
-    weir.rewrite(json!({ "upstreams": { "one": { "urll": "x" } } }));
+    let weir = Weir::with_config(config.clone());
+    weir.wait_until_listed("/mcp", &["one__echo"]);
+    weir.rewrite_config(json!({ "upstreams": { "one": { "urll": "x" } } }));
     weir.process.signal("USR2");
-    until("the refusal", || {
+    wait_until("the refusal", || {
         weir.process
-            .said()
+            .output()
             .contains("this process goes on")
             .then_some(())
     });
     assert_eq!(
-        weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"],
+        weir.call_tool("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"],
         r#"{"n":1}"#
     );
     // With a good config the hand-over succeeds.
-    weir.rewrite(config);
+    weir.rewrite_config(config);
     weir.process.signal("USR2");
-    let id = until("the next process", || successors(&weir).first().copied());
+    let id = wait_until("the next process", || successors(&weir).first().copied());
     assert_eq!(
-        weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"],
+        weir.call_tool("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"],
         r#"{"n":2}"#
     );
     assert!(
-        weir.admin("/readyz").starts_with("HTTP/1.1 200"),
+        weir.get_admin_page("/readyz").starts_with("HTTP/1.1 200"),
         "operators meet the new one at once"
     );
     signal(id, "TERM");
-    until("its end", || is_gone(id).then_some(()));
+    wait_until("its end", || is_gone(id).then_some(()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -216,41 +220,41 @@ async fn g05_g06_a_stop_during_or_after_a_hand_over_cuts_no_call_off_and_the_sec
 /// Stops weir while it hands over, or `stops` times afterwards, under a running call, which is then
 /// `cut` off.
 async fn stops(stops: usize, cut: bool) {
-    let gate = Gate::new();
-    let held = Tool::new("held").does(Behaviour::gated(&gate));
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let gate = CallGate::new();
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .with(held)
         .start()
         .await;
-    let weir = Weir::with(json!({ "upstreams": { "one": { "url": upstream.url() } } }));
-    weir.until_listed("/mcp", &["one__echo"]);
+    let weir = Weir::with_config(json!({ "upstreams": { "one": { "url": upstream.url() } } }));
+    weir.wait_until_listed("/mcp", &["one__echo"]);
     let client = RawClient::new(&weir.url("/mcp")).modern();
     let slow = tokio::spawn(async move { client.call("one__held", json!({})).await });
-    until_it("the long call", async || {
+    wait_until_async("the long call", async || {
         (upstream.executions("held") == 1).then_some(())
     })
     .await;
     weir.process.signal("USR2");
-    until("the hand-over", || {
+    wait_until("the hand-over", || {
         weir.process
-            .said()
+            .output()
             .contains("is to take this one's place")
             .then_some(())
     });
     if stops == 0 {
         weir.process.signal("TERM");
     }
-    let id = until("the next process", || successors(&weir).first().copied());
-    until("the end to begin", || {
-        weir.process.said().contains("weir stops: ").then_some(())
+    let id = wait_until("the next process", || successors(&weir).first().copied());
+    wait_until("the end to begin", || {
+        weir.process.output().contains("weir stops: ").then_some(())
     });
     if stops > 0 {
         weir.process.signal("TERM");
     }
-    until("the stop to be heard", || {
+    wait_until("the stop to be heard", || {
         weir.process
-            .said()
+            .output()
             .contains("weir stops already")
             .then_some(())
     });
@@ -258,7 +262,7 @@ async fn stops(stops: usize, cut: bool) {
         weir.process.signal("TERM");
     }
     assert_eq!(
-        weir.call("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"],
+        weir.call_tool("/mcp", "one__echo", &json!({ "n": 1 }))["content"][0]["text"],
         r#"{"n":1}"#
     );
     if !cut {
@@ -270,23 +274,23 @@ async fn stops(stops: usize, cut: bool) {
         "after {stops} signals"
     );
     gate.open();
-    until("the first process to end", || {
+    wait_until("the first process to end", || {
         is_gone(weir.process.id()).then_some(())
     });
     signal(id, "TERM");
-    until("its end", || is_gone(id).then_some(()));
+    wait_until("its end", || is_gone(id).then_some(()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() {
     let (one, two) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
-    let folder = Folder::new("handed-over");
+    let folder = AuditFolder::new("handed-over");
     let (mut config, [ada, bob]) = with_two(&[("one", &one), ("two", &two)]);
     config["audit"] = json!({ "file": { "path": folder.file() } });
-    let weir = Weir::with(config);
+    let weir = Weir::with_config(config);
     let listed = async |who: &str| {
         let client = RawClient::new(&weir.url("/mcp"))
             .modern()
@@ -294,7 +298,7 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
         let answer = client.ask("tools/list", json!({})).await.unwrap();
         (answer.status.as_u16(), body(&answer))
     };
-    until_it("the lists", async || {
+    wait_until_async("the lists", async || {
         listed(&bob)
             .await
             .1
@@ -302,8 +306,8 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
             .then_some(())
     })
     .await;
-    let ops = Operator::of(&weir);
-    let issuer = ops.see("/admin/clients").await["clients"][0]["principal"]["issuer"].clone();
+    let ops = OperatorClient::of(&weir);
+    let issuer = ops.get_json("/admin/clients").await["clients"][0]["principal"]["issuer"].clone();
     ops.change(
         "/admin/upstreams/one/disable",
         json!({ "ttl": "1h", "reason": "it is slow" }),
@@ -315,28 +319,31 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
     )
     .await;
     ops.change("/admin/log", json!({ "level": "debug" })).await;
-    let changes = ops.see("/admin/config").await["changes"].clone();
+    let changes = ops.get_json("/admin/config").await["changes"].clone();
     assert_eq!(changes.as_array().map(Vec::len), Some(3), "{changes}");
 
     weir.process.signal("USR2");
-    let id = until("the next process", || successors(&weir).first().copied());
-    until("the old one to end", || {
+    let id = wait_until("the next process", || successors(&weir).first().copied());
+    wait_until("the old one to end", || {
         is_gone(weir.process.id()).then_some(())
     });
     assert_eq!(
-        ops.see("/admin/config").await["changes"],
+        ops.get_json("/admin/config").await["changes"],
         changes,
         "as they were, with their ends"
     );
     assert_eq!(listed(&ada).await.0, 403);
-    let (status, list) = until_it("the lists", async || {
+    let (status, list) = wait_until_async("the lists", async || {
         Some(listed(&bob).await).filter(|(_, list)| list.contains("two"))
     })
     .await;
     assert!(status == 200 && !list.contains("one__"), "{list}");
-    assert_eq!(ops.see("/admin/upstreams/one").await["state"], "disabled");
+    assert_eq!(
+        ops.get_json("/admin/upstreams/one").await["state"],
+        "disabled"
+    );
     ops.change("/admin/upstreams/one/enable", json!({})).await;
-    until_it("it back", async || {
+    wait_until_async("it back", async || {
         listed(&bob)
             .await
             .1
@@ -344,11 +351,11 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
             .then_some(())
     })
     .await;
-    until("the word of the old one", || {
+    wait_until("the word of the old one", || {
         of_kind(&folder.file(), "predecessor").pop()
     });
     signal(id, "TERM");
-    until("its end", || is_gone(id).then_some(()));
+    wait_until("its end", || is_gone(id).then_some(()));
 
     let taken: Vec<_> = records(&folder.file())
         .into_iter()
@@ -378,12 +385,12 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_can_be_expected()
 {
-    let gate = Gate::new();
-    let held = Tool::new("held").does(Behaviour::gated(&gate));
-    let upstream = Mockup::modern().with(held).start().await;
-    let folder = Folder::new("refused-over");
+    let gate = CallGate::new();
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
+    let upstream = MockServer::modern().with(held).start().await;
+    let folder = AuditFolder::new("refused-over");
     let (key, entry) = api_key("somebody");
-    let weir = Weir::with(json!({
+    let weir = Weir::with_config(json!({
         "upstreams": { "one": { "url": upstream.url() } },
         "auth": { "mode": "required", "api_keys": [entry] },
         "audit": { "file": { "path": folder.file() } },
@@ -399,7 +406,7 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
         }
     };
     let known = RawClient::new(&url).modern().with_header("X-API-Key", &key);
-    until_it("the tool", async || {
+    wait_until_async("the tool", async || {
         let listed = known.ask("tools/list", json!({})).await.unwrap();
         body(&listed).contains("one__held").then_some(())
     })
@@ -407,12 +414,12 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
     refuse(3).await;
     // A running call keeps the old process alive, so that its branch is open meanwhile.
     let slow = tokio::spawn(async move { known.call("one__held", json!({})).await });
-    until_it("the long call", async || {
+    wait_until_async("the long call", async || {
         (upstream.executions("held") == 1).then_some(())
     })
     .await;
     weir.process.signal("USR2");
-    let id = until("the next process", || successors(&weir).first().copied());
+    let id = wait_until("the next process", || successors(&weir).first().copied());
     refuse(5).await;
     let refusals = || -> Vec<PathBuf> {
         let all = std::fs::read_dir(&folder.0)
@@ -421,20 +428,20 @@ async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_recor
         all.filter(|file| file.to_string_lossy().contains(".refusals"))
             .collect()
     };
-    until("two files of refusals", || {
+    wait_until("two files of refusals", || {
         (refusals().len() == 2).then_some(())
     });
     gate.open();
     assert!(slow.await.unwrap().is_ok_and(|answer| is_ok(&answer)));
-    until("the old one to end", || {
+    wait_until("the old one to end", || {
         is_gone(weir.process.id()).then_some(())
     });
     let own = PathBuf::from(format!("{}.refusals", folder.file().display()));
-    until("the word of the old one", || {
+    wait_until("the word of the old one", || {
         of_kind(&own, "predecessor").pop()
     });
     signal(id, "TERM");
-    until("its end", || is_gone(id).then_some(()));
+    wait_until("its end", || is_gone(id).then_some(()));
 
     let files = refusals();
     let branch = files.iter().find(|file| **file != own).unwrap();
@@ -506,34 +513,34 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sockets_of_a_service_manager_are_taken_by_their_names() {
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config: Value = json!({ "upstreams": { "one": { "url": upstream.url() } } });
-    let weir = Weir::within(&["python3", "-c", MANAGER], config);
-    weir.until_listed("/mcp", &["one__echo"]);
-    assert!(weir.admin("/readyz").starts_with("HTTP/1.1 200"));
+    let weir = Weir::start_with_wrapper(&["python3", "-c", MANAGER], config);
+    weir.wait_until_listed("/mcp", &["one__echo"]);
+    assert!(weir.get_admin_page("/readyz").starts_with("HTTP/1.1 200"));
     // A second hand-over, by weir itself this time.
     weir.process.signal("USR2");
-    let id = until("the next process", || successors(&weir).first().copied());
+    let id = wait_until("the next process", || successors(&weir).first().copied());
     assert_eq!(
-        weir.call("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"],
+        weir.call_tool("/mcp", "one__echo", &json!({ "n": 2 }))["content"][0]["text"],
         r#"{"n":2}"#
     );
     signal(id, "TERM");
-    until("its end", || is_gone(id).then_some(()));
+    wait_until("its end", || is_gone(id).then_some(()));
 }
 
 /// Reloads under load: every other one is refused, every good one changes the config, and no call
 /// fails.
 async fn reload(times: usize) {
-    let upstream = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let upstream = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let other = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let other = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let config = |at: usize| {
@@ -543,11 +550,11 @@ async fn reload(times: usize) {
         }
         json!({ "upstreams": upstreams })
     };
-    let weir = Weir::with(config(0));
-    weir.until_listed("/mcp", &["one__echo"]);
+    let weir = Weir::with_config(config(0));
+    weir.wait_until_listed("/mcp", &["one__echo"]);
     let (load, watchers) = (
-        Load::start(&weir.url("/mcp")),
-        Watchers::start(&weir.url("/mcp")).await,
+        HandoverLoad::start(&weir.url("/mcp")),
+        ListWatchers::start(&weir.url("/mcp")).await,
     );
     for at in 1..=times {
         let label = if at.is_multiple_of(2) {
@@ -559,17 +566,17 @@ async fn reload(times: usize) {
         // Both the signal and the watch may cause it: the last one of this kind is long over.
         let before = counted();
         match at.is_multiple_of(2) {
-            true => weir.rewrite(config(at)),
-            false => weir.rewrite(
+            true => weir.rewrite_config(config(at)),
+            false => weir.rewrite_config(
                 json!({ "upstreams": { "one": { "url": upstream.url(), "deadline": at } } }),
             ),
         }
         weir.process.signal("HUP");
-        until_it("the reload", async || (counted() > before).then_some(())).await;
+        wait_until_async("the reload", async || (counted() > before).then_some(())).await;
     }
-    load.goes_on(20).await;
+    load.wait_for_more_calls(20).await;
     let calls = load.stop().await;
-    upstream.set_tools([Tool::new("echo"), Tool::new("late")]);
+    upstream.set_tools([MockTool::new("echo"), MockTool::new("late")]);
     upstream.notify_list_changed();
     assert_eq!(watchers.finish().await, 0, "no reload ends a stream");
     assert_eq!(upstream.executions("echo"), calls, "each call ran once");

@@ -12,29 +12,29 @@
     reason = "processes are polled from tests that have a thread of their own"
 )]
 
-mod abuse;
 mod admin;
 mod audit;
 mod auth;
-mod causes;
 mod cli;
 mod deploy;
+mod down_causes;
 mod first_hour;
-mod foreign;
 mod handover;
 mod harness;
-mod help;
+mod help_page;
 mod hostile;
-mod life;
+mod hostile_input;
 mod limits;
+mod long_proofs;
+mod machine_environment;
 mod matrix;
 mod oauth;
-mod outbound;
 mod outward;
-mod pain;
 mod policy;
-mod prove;
+mod process_life;
 mod stdio;
-mod surroundings;
 mod telemetry;
-mod tenants;
+mod tenant_isolation;
+mod third_party;
+mod upstream_auth;
+mod user_reports;

@@ -14,7 +14,7 @@ use crate::{
 
 /// Arguments of the load generator, passed on unchanged.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct BenchOptions {
     /// Measure no load: draw the curves in docs/benchmarks from this result, or from the newest one
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pictures: Option<Option<PathBuf>>,
@@ -24,7 +24,7 @@ pub(crate) struct Options {
 }
 
 /// Builds weir and the load generator with the bench profile and runs them.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &BenchOptions) -> anyhow::Result<()> {
     if let Some(file) = &options.pictures {
         return curves::draw(file.as_deref());
     }

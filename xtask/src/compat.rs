@@ -29,7 +29,7 @@ const SERVERS: [&str; 6] = [
 ];
 
 /// A transport between weir and its servers.
-struct Transport {
+struct MatrixTransport {
     /// Its name in the tests.
     key: &'static str,
     title: &'static str,
@@ -37,20 +37,20 @@ struct Transport {
     about: &'static str,
 }
 
-const TRANSPORTS: [Transport; 3] = [
-    Transport {
+const TRANSPORTS: [MatrixTransport; 3] = [
+    MatrixTransport {
         key: "http",
         title: "Streamable HTTP",
         servers: &SERVERS,
         about: "A server of both eras speaks them on one URL, to each client its own.",
     },
-    Transport {
+    MatrixTransport {
         key: "stdio",
         title: "stdio",
         servers: &SERVERS,
         about: "A server of both eras speaks one in each of its processes.",
     },
-    Transport {
+    MatrixTransport {
         key: "sse",
         title: "HTTP+SSE",
         servers: SERVERS.split_at(4).0,
@@ -59,49 +59,49 @@ const TRANSPORTS: [Transport; 3] = [
 ];
 
 /// A row of the tables: the test that reports it, its name there, and its title.
-struct Feature(&'static str, &'static str, &'static str);
+struct MatrixFeature(&'static str, &'static str, &'static str);
 
-const FEATURES: [Feature; 20] = [
-    Feature("greeting", "greeting", "greetings, discovery"),
-    Feature("greeting", "pings", "pings"),
-    Feature("lists", "lists", "lists, with pages and changes"),
-    Feature("calls", "calls", "tool calls, their results and errors"),
-    Feature("calls", "batches", "batches of messages"),
-    Feature(
+const FEATURES: [MatrixFeature; 20] = [
+    MatrixFeature("greeting", "greeting", "greetings, discovery"),
+    MatrixFeature("greeting", "pings", "pings"),
+    MatrixFeature("lists", "lists", "lists, with pages and changes"),
+    MatrixFeature("calls", "calls", "tool calls, their results and errors"),
+    MatrixFeature("calls", "batches", "batches of messages"),
+    MatrixFeature(
         "library",
         "library",
         "prompts, resources, templates, completion",
     ),
-    Feature("updates", "updates", "subscriptions to resources"),
-    Feature("asks", "sampling", "sampling"),
-    Feature("asks", "sampling_with_tools", "sampling with tools"),
-    Feature("asks", "elicitation", "elicitation by form"),
-    Feature("asks", "elicitation_url", "elicitation by URL"),
-    Feature("asks", "roots", "roots"),
-    Feature(
+    MatrixFeature("updates", "updates", "subscriptions to resources"),
+    MatrixFeature("asks", "sampling", "sampling"),
+    MatrixFeature("asks", "sampling_with_tools", "sampling with tools"),
+    MatrixFeature("asks", "elicitation", "elicitation by form"),
+    MatrixFeature("asks", "elicitation_url", "elicitation by URL"),
+    MatrixFeature("asks", "roots", "roots"),
+    MatrixFeature(
         "asks",
         "asked_beside",
         "what a server asks beside its call's own stream",
     ),
-    Feature(
+    MatrixFeature(
         "asks",
         "asked_outside",
         "what a server asks while no call runs",
     ),
-    Feature("tasks", "tasks", "tasks"),
-    Feature(
+    MatrixFeature("tasks", "tasks", "tasks"),
+    MatrixFeature(
         "tasks",
         "tasks_alone",
         "calls of tools that are tasks alone, by who asks for none",
     ),
-    Feature("notes", "progress", "progress"),
-    Feature("notes", "logs", "log messages"),
-    Feature(
+    MatrixFeature("notes", "progress", "progress"),
+    MatrixFeature("notes", "logs", "log messages"),
+    MatrixFeature(
         "endings",
         "endings",
         "cancellation, deadlines, lost connections",
     ),
-    Feature("resuming", "resuming", "resumption"),
+    MatrixFeature("resuming", "resuming", "resumption"),
 ];
 
 /// The end of the document: tests beside the pairings of revisions.
@@ -125,7 +125,7 @@ const END: &str = "<!-- end: cargo xtask compat -->\n";
 
 /// Options of the command.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct CompatOptions {
     /// Take the results of the last run of the tests instead of running the matrix
     #[arg(long)]
     last: bool,
@@ -135,13 +135,13 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// A scenario of the matrix fails; the tables are written and show it all the same.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &CompatOptions) -> anyhow::Result<()> {
     let outcome = if options.last {
         Ok(())
     } else {
-        test::run(&test::Options::only("matrix::"))
+        test::run(&test::TestOptions::only("matrix::"))
     };
-    let results = Results::read()?;
+    let results = MatrixResults::read()?;
     fs::write(root()?.join(DOCUMENT), results.document())?;
     let readme = root()?.join(README);
     fs::write(
@@ -156,7 +156,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 /// # Errors
 /// The tables differ, or there are no results.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let results = Results::read()?;
+    let results = MatrixResults::read()?;
     let readme = fs::read_to_string(root()?.join(README))?;
     let document = fs::read_to_string(root()?.join(DOCUMENT)).unwrap_or_default();
     if document != results.document() || readme != spliced(&readme, &results.summary())? {
@@ -180,7 +180,7 @@ fn spliced(readme: &str, text: &str) -> anyhow::Result<String> {
 
 /// One pairing over one transport.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Pairing {
+struct RevisionPairing {
     client: String,
     server: String,
     transport: String,
@@ -188,7 +188,7 @@ struct Pairing {
 
 /// The state of one feature in one pairing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum FeatureState {
     Carried,
     Refused,
     NotInRevision,
@@ -196,7 +196,7 @@ enum Found {
     Fails,
 }
 
-impl Found {
+impl FeatureState {
     /// Parses the state as the tests write it.
     fn parse(word: &str) -> Option<Self> {
         match word {
@@ -220,9 +220,9 @@ impl Found {
 
 /// The results of the matrix: each feature in each pairing that was run.
 #[derive(Debug, PartialEq, Eq)]
-struct Results(BTreeMap<(Pairing, &'static str), Found>);
+struct MatrixResults(BTreeMap<(RevisionPairing, &'static str), FeatureState>);
 
-impl Results {
+impl MatrixResults {
     fn read() -> anyhow::Result<Self> {
         // The report's folder is below the tree, for any folder of build output.
         let file = root()?.join("target/nextest/default/junit.xml");
@@ -253,11 +253,13 @@ impl Results {
             let told = if fails {
                 BTreeMap::new()
             } else {
-                told(own, &test)?
+                printed_features(own, &test)?
             };
-            for Feature(_, feature, _) in FEATURES.iter().filter(|Feature(of, ..)| *of == test) {
+            for MatrixFeature(_, feature, _) in
+                FEATURES.iter().filter(|MatrixFeature(of, ..)| *of == test)
+            {
                 let state = match told.get(feature) {
-                    _ if fails => Found::Fails,
+                    _ if fails => FeatureState::Fails,
                     Some(state) => *state,
                     None => bail!("{name} passed and said nothing of `{feature}`"),
                 };
@@ -277,11 +279,11 @@ impl Results {
         client: &str,
         server: &str,
         transport: &str,
-    ) -> Option<Found> {
+    ) -> Option<FeatureState> {
         let [client, server, transport] = [client, server, transport].map(str::to_owned);
         self.0
             .get(&(
-                Pairing {
+                RevisionPairing {
                     client,
                     server,
                     transport,
@@ -295,19 +297,22 @@ impl Results {
     fn pairing(&self, client: &str, server: &str, transport: &str) -> String {
         let found = FEATURES
             .iter()
-            .map(|Feature(_, feature, _)| self.get(feature, client, server, transport));
+            .map(|MatrixFeature(_, feature, _)| self.get(feature, client, server, transport));
         let found: Vec<_> = found.flatten().collect();
         if found.is_empty() {
             return "not run".to_owned();
         }
-        let count = |wanted: Found| found.iter().filter(|state| **state == wanted).count();
-        let works = count(Found::Carried);
-        format!("{works} of {}", works + count(Found::Fails))
+        let count = |wanted: FeatureState| found.iter().filter(|state| **state == wanted).count();
+        let works = count(FeatureState::Carried);
+        format!("{works} of {}", works + count(FeatureState::Fails))
     }
 
     /// README's table: every pairing over Streamable HTTP.
     fn summary(&self) -> String {
-        let titles: Vec<_> = FEATURES.iter().map(|Feature(_, _, title)| *title).collect();
+        let titles: Vec<_> = FEATURES
+            .iter()
+            .map(|MatrixFeature(_, _, title)| *title)
+            .collect();
         let mut text = format!(
             "Each cell says how many of the features that both sides have work; what one side lacks is refused in the words of the \
              revision. The features: {}. Each cell is a run of the tests with a real weir between; `docs/compatibility.md` has every \
@@ -336,10 +341,10 @@ impl Results {
                 "\n## Servers over {}\n\n{}\n",
                 transport.title, transport.about
             );
-            for Feature(_, feature, title) in &FEATURES {
+            for MatrixFeature(_, feature, title) in &FEATURES {
                 let _ = write!(text, "\n### {}\n\n", capital(title));
                 text += &grid(transport.servers, |client, server| {
-                    Found::shown(self.get(feature, client, server, transport.key)).to_owned()
+                    FeatureState::shown(self.get(feature, client, server, transport.key)).to_owned()
                 });
             }
         }
@@ -371,7 +376,7 @@ fn capital(text: &str) -> String {
 
 /// Parses the test and the pairing of a name such as
 /// `matrix::upstream_2024_11_05_http::client_2025_06_18::r119_r148_lists`.
-fn pairing(test: &str) -> Option<(String, Pairing)> {
+fn pairing(test: &str) -> Option<(String, RevisionPairing)> {
     let mut parts = test.strip_prefix("matrix::upstream_")?.split("::");
     let (server, transport) = parts.next()?.rsplit_once('_')?;
     let client = parts.next()?.strip_prefix("client_")?;
@@ -391,7 +396,7 @@ fn pairing(test: &str) -> Option<(String, Pairing)> {
     };
     Some((
         words.join("_"),
-        Pairing {
+        RevisionPairing {
             client: revision(client),
             server,
             transport: transport.to_owned(),
@@ -400,7 +405,10 @@ fn pairing(test: &str) -> Option<(String, Pairing)> {
 }
 
 /// Parses the features in a test's output: `compat FEATURE STATE`, at any position of a line.
-fn told<'a>(output: &'a str, test: &str) -> anyhow::Result<BTreeMap<&'a str, Found>> {
+fn printed_features<'a>(
+    output: &'a str,
+    test: &str,
+) -> anyhow::Result<BTreeMap<&'a str, FeatureState>> {
     let lines = output.split("compat ").skip(1).map(|rest| {
         let mut words = rest.split_whitespace();
         let (feature, state) = (
@@ -409,8 +417,8 @@ fn told<'a>(output: &'a str, test: &str) -> anyhow::Result<BTreeMap<&'a str, Fou
         );
         let is_known = FEATURES
             .iter()
-            .any(|Feature(of, name, _)| (*of, *name) == (test, feature));
-        let state = Found::parse(state).filter(|_| is_known);
+            .any(|MatrixFeature(of, name, _)| (*of, *name) == (test, feature));
+        let state = FeatureState::parse(state).filter(|_| is_known);
         Ok((
             feature,
             state.with_context(|| {
@@ -446,32 +454,32 @@ compat pings NotInRevision
 
     #[test]
     fn a_report_is_read_by_pairing_and_feature() {
-        let results = Results::parse(REPORT).unwrap();
+        let results = MatrixResults::parse(REPORT).unwrap();
         assert_eq!(
             results.get("lists", "2026-07-28", "2024-11-05", "http"),
-            Some(Found::Carried)
+            Some(FeatureState::Carried)
         );
         assert_eq!(
             results.get("logs", "2026-07-28", "2024-11-05", "http"),
-            Some(Found::Fails)
+            Some(FeatureState::Fails)
         );
         assert_eq!(
             results.get("greeting", "2025-03-26", "both eras", "stdio"),
-            Some(Found::Refused)
+            Some(FeatureState::Refused)
         );
         assert_eq!(
             results.get("pings", "2025-03-26", "both eras", "stdio"),
-            Some(Found::NotInRevision)
+            Some(FeatureState::NotInRevision)
         );
         assert_eq!(
             results.get("lists", "2025-03-26", "2025-11-25", "http"),
             None
         );
-        assert!(Results::parse("<testsuites/>").is_err());
+        assert!(MatrixResults::parse("<testsuites/>").is_err());
     }
 
     #[test]
-    fn a_test_that_says_nothing_or_something_unknown_makes_no_table() {
+    fn missing_or_unknown_feature_reports_are_errors() {
         let (own, of_another) = ("compat lists Carried", "compat roots Carried");
         for (said, wrong) in [
             (own, "passed and said nothing of `lists`"),
@@ -483,14 +491,14 @@ compat pings NotInRevision
             } else {
                 REPORT.replace(own, said)
             };
-            let error = Results::parse(&said).unwrap_err().to_string();
+            let error = MatrixResults::parse(&said).unwrap_err().to_string();
             assert!(error.contains(wrong), "{error}");
         }
     }
 
     #[test]
-    fn a_cell_says_what_holds_what_fails_and_what_was_not_run() {
-        let results = Results::parse(REPORT).unwrap();
+    fn cells_show_carried_failed_and_not_run() {
+        let results = MatrixResults::parse(REPORT).unwrap();
         assert_eq!(
             results.pairing("2026-07-28", "2024-11-05", "http"),
             "1 of 3"

@@ -12,12 +12,12 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use crate::{
-    draw::{Area, Chart, Line, Picture, Scale, Style, Unit},
+    draw::{AxisScale, ChartLine, LineChart, LineStyle, PictureArea, SvgPicture, ValueUnit},
     run::root,
 };
 
 /// A curve: the rows of a part, the members on its axes, and the members that tell its lines apart.
-struct Curve {
+struct BenchCurve {
     file: &'static str,
     title: &'static str,
     part: &'static str,
@@ -25,7 +25,7 @@ struct Curve {
     /// The unit of the numbers across.
     counted: &'static str,
     upward: &'static str,
-    unit: Unit,
+    unit: ValueUnit,
     /// The factor from the number in the file to the unit.
     times: f64,
     /// The values that a row must have to be drawn.
@@ -33,63 +33,63 @@ struct Curve {
     lines: &'static [&'static str],
 }
 
-const CURVES: [Curve; 5] = [
-    Curve {
+const CURVES: [BenchCurve; 5] = [
+    BenchCurve {
         file: "calls",
         title: "tools/call: calls a second, over calls in flight (modern client and upstream)",
         part: "calls",
         across: "concurrency",
         counted: "in flight",
         upward: "per_second",
-        unit: Unit::PerSecond("/s"),
+        unit: ValueUnit::PerSecond("/s"),
         times: 1.0,
         only: &[("client", "modern"), ("upstream", "modern")],
         lines: &["target"],
     },
-    Curve {
+    BenchCurve {
         file: "cpu",
         title: "tools/call: CPU time of weir for one call, over calls in flight, by eras (client, upstream)",
         part: "calls",
         across: "concurrency",
         counted: "in flight",
         upward: "cpu_us",
-        unit: Unit::Seconds,
+        unit: ValueUnit::Seconds,
         times: 1e-6,
         only: &[("target", "weir")],
         lines: &["client", "upstream"],
     },
-    Curve {
+    BenchCurve {
         file: "lists",
         title: "tools/list: CPU time of weir for a page, over upstreams with 50 tools each",
         part: "lists",
         across: "upstreams",
         counted: "upstreams",
         upward: "cpu_us",
-        unit: Unit::Seconds,
+        unit: ValueUnit::Seconds,
         times: 1e-6,
         only: &[("target", "weir")],
         lines: &["client"],
     },
-    Curve {
+    BenchCurve {
         file: "fanout",
         title: "A change told to all listeners: p99, over listeners",
         part: "fanout",
         across: "listeners",
         counted: "listeners",
         upward: "p99_ms",
-        unit: Unit::Seconds,
+        unit: ValueUnit::Seconds,
         times: 1e-3,
         only: &[("target", "weir")],
         lines: &["client"],
     },
-    Curve {
+    BenchCurve {
         file: "gates",
         title: "tools/call without and with tokens, rules, limits, schema checks and audit: calls a second",
         part: "gates",
         across: "concurrency",
         counted: "in flight",
         upward: "per_second",
-        unit: Unit::PerSecond("/s"),
+        unit: ValueUnit::PerSecond("/s"),
         times: 1.0,
         only: &[],
         lines: &["era", "gates"],
@@ -138,7 +138,7 @@ fn newest() -> anyhow::Result<PathBuf> {
         .context("there is no result yet")
 }
 
-impl Curve {
+impl BenchCurve {
     fn picture(&self, result: &Value) -> Option<String> {
         let lines = self.lines(result);
         let across: Vec<f64> = lines
@@ -152,24 +152,24 @@ impl Curve {
         let mut ticks: Vec<f64> = across;
         ticks.sort_by(f64::total_cmp);
         ticks.dedup();
-        let chart = Chart {
+        let chart = LineChart {
             title: self.title,
             unit: self.unit,
-            style: Style::Lines,
+            style: LineStyle::Lines,
             below: ticks
                 .iter()
                 .map(|at| (*at, format!("{at} {}", self.counted)))
                 .collect(),
-            scale: Scale::Doubling,
+            scale: AxisScale::Doubling,
             most: None,
             mark: None,
             lines,
         };
         let (width, height) = (760.0, 420.0);
-        let mut picture = Picture::new(width, height, self.title);
+        let mut picture = SvgPicture::new(width, height, self.title);
         chart.draw(
             &mut picture,
-            Area {
+            PictureArea {
                 x: 1.0,
                 y: 1.0,
                 width: width - 2.0,
@@ -180,7 +180,7 @@ impl Curve {
     }
 
     /// Groups the rows into lines.
-    fn lines(&self, result: &Value) -> Vec<Line> {
+    fn lines(&self, result: &Value) -> Vec<ChartLine> {
         let tables = result["tables"]
             .as_array()
             .map(Vec::as_slice)
@@ -210,7 +210,7 @@ impl Curve {
         };
         lines
             .into_iter()
-            .map(|(name, points)| Line {
+            .map(|(name, points)| ChartLine {
                 name,
                 points: sorted(points),
             })
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_become_lines_and_a_part_that_is_missing_becomes_nothing() {
+    fn rows_become_lines_and_missing_parts_no_picture() {
         let row = |target: &str, concurrency: u32, rate: f64| json!({ "target": target, "client": "modern", "upstream": "modern", "concurrency": concurrency, "per_second": rate });
         let mut other = row("weir", 1, 1.0);
         other["client"] = json!("legacy");

@@ -9,7 +9,10 @@ use anyhow::Context;
 use serde_json::Value;
 
 use crate::{
-    draw::{Anchor, Area, Chart, Figure, INK, Line, PALE, Picture, Scale, Style, Table, Unit},
+    draw::{
+        AxisScale, ChartLine, INK, LineChart, LineStyle, PALE, PictureArea, StatPanel, SvgPicture,
+        TablePanel, TextAnchor, ValueUnit,
+    },
     run::{root, target_dir},
     test,
 };
@@ -26,7 +29,7 @@ const GAP: f64 = 6.0;
 pub(crate) fn run() -> anyhow::Result<()> {
     let data = target_dir()?.join("dashboards.json");
     if env::var_os("WEIR_DASHBOARDS_AGAIN").is_none() {
-        test::scene("r286_every_panel_shows_something", "WEIR_DASHBOARDS", &data)?;
+        test::run_scene("r286_every_panel_shows_something", "WEIR_DASHBOARDS", &data)?;
     }
     let data: Value = serde_json::from_str(
         &fs::read_to_string(&data).context("the scene left nothing to draw")?,
@@ -39,21 +42,21 @@ pub(crate) fn run() -> anyhow::Result<()> {
         )?)?;
         fs::write(
             folder.join(format!("{name}.svg")),
-            Scene::new(&data, name)?.picture(&board),
+            DashboardScene::new(&data, name)?.picture(&board),
         )?;
     }
     Ok(())
 }
 
 /// The answers of Prometheus for one dashboard.
-struct Scene<'a> {
+struct DashboardScene<'a> {
     panels: BTreeMap<u64, &'a [Value]>,
     begin: f64,
     end: f64,
     broken: f64,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> DashboardScene<'a> {
     fn new(data: &'a Value, name: &str) -> anyhow::Result<Self> {
         let board = list(&data["boards"])
             .iter()
@@ -83,21 +86,21 @@ impl<'a> Scene<'a> {
             .fold(0.0, f64::max);
         let title = text(board, "title");
         let width = COLUMN * 24.0 + 2.0 * GAP;
-        let mut picture = Picture::new(width, HEAD + bottom * ROW + GAP, title);
+        let mut picture = SvgPicture::new(width, HEAD + bottom * ROW + GAP, title);
         picture.text(
             (14.0, 27.0),
             title,
             (20.0, INK, "700"),
-            (Anchor::Start, 800.0),
+            (TextAnchor::Start, 800.0),
         );
         picture.text(
             (14.0, 48.0),
             text(board, "description"),
             (12.5, PALE, "400"),
-            (Anchor::Start, 1400.0),
+            (TextAnchor::Start, 1400.0),
         );
         for panel in panels {
-            let area = Area {
+            let area = PictureArea {
                 x: GAP + place(panel, "x") * COLUMN,
                 y: HEAD + place(panel, "y") * ROW,
                 width: place(panel, "w") * COLUMN,
@@ -108,7 +111,7 @@ impl<'a> Scene<'a> {
         picture.finish()
     }
 
-    fn panel(&self, picture: &mut Picture, panel: &Value, area: Area) {
+    fn panel(&self, picture: &mut SvgPicture, panel: &Value, area: PictureArea) {
         let title = text(panel, "title");
         let targets = panel["id"]
             .as_u64()
@@ -121,7 +124,7 @@ impl<'a> Scene<'a> {
                     (area.x + 4.0, area.bottom() - 8.0),
                     &title,
                     (14.0, INK, "600"),
-                    (Anchor::Start, area.width),
+                    (TextAnchor::Start, area.width),
                 );
             }
             "stat" => self.figure(panel, targets).draw(picture, area),
@@ -130,7 +133,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn chart<'b>(&self, panel: &'b Value, targets: &[Value]) -> Chart<'b> {
+    fn chart<'b>(&self, panel: &'b Value, targets: &[Value]) -> LineChart<'b> {
         let settings = &panel["fieldConfig"]["defaults"];
         let custom = &settings["custom"];
         let style = match (
@@ -138,29 +141,29 @@ impl<'a> Scene<'a> {
             text(&custom["stacking"], "mode"),
             text(custom, "lineInterpolation"),
         ) {
-            ("bars", ..) => Style::Bars,
-            (_, "normal", _) => Style::Stacked,
-            (.., "stepAfter") => Style::Steps,
-            _ => Style::Lines,
+            ("bars", ..) => LineStyle::Bars,
+            (_, "normal", _) => LineStyle::Stacked,
+            (.., "stepAfter") => LineStyle::Steps,
+            _ => LineStyle::Lines,
         };
         let begin = self.begin;
         let below = (0..=6).map(|part| {
             let at = (self.end - begin) / 6.0 * f64::from(part);
             (begin + at, format!("{at:.0} s"))
         });
-        Chart {
+        LineChart {
             title: text(panel, "title"),
-            unit: Unit::named(text(settings, "unit")),
+            unit: ValueUnit::named(text(settings, "unit")),
             style,
             below: below.collect(),
-            scale: Scale::Even,
+            scale: AxisScale::Even,
             most: settings["max"].as_f64(),
             mark: Some((self.broken, "faults begin")),
             lines: lines(targets),
         }
     }
 
-    fn figure<'b>(&self, panel: &'b Value, targets: &[Value]) -> Figure<'b> {
+    fn figure<'b>(&self, panel: &'b Value, targets: &[Value]) -> StatPanel<'b> {
         let settings = &panel["fieldConfig"]["defaults"];
         let before = lines(targets)
             .into_iter()
@@ -178,10 +181,10 @@ impl<'a> Scene<'a> {
             .and_then(|map| map["options"][format!("{last:.0}")]["text"].as_str());
         let mut steps = list(&settings["thresholds"]["steps"]).iter();
         let reached = steps.rfind(|step| step["value"].as_f64().is_none_or(|from| last >= from));
-        Figure {
+        StatPanel {
             title: text(panel, "title"),
-            said: word.map_or_else(
-                || Unit::named(text(settings, "unit")).say(last),
+            shown_value: word.map_or_else(
+                || ValueUnit::named(text(settings, "unit")).render(last),
                 str::to_owned,
             ),
             colour: reached.map_or("blue", |step| text(step, "color")),
@@ -191,13 +194,13 @@ impl<'a> Scene<'a> {
 }
 
 /// The lines of all targets, named by their legends.
-fn lines(targets: &[Value]) -> Vec<Line> {
+fn lines(targets: &[Value]) -> Vec<ChartLine> {
     let all = targets.iter().flat_map(|target| {
         list(&target["series"])
             .iter()
             .map(move |series| (target, series))
     });
-    all.map(|(target, series)| Line {
+    all.map(|(target, series)| ChartLine {
         name: named(text(target, "legend"), &series["metric"]),
         points: points(series),
     })
@@ -229,7 +232,7 @@ fn named(legend: &str, labels: &Value) -> String {
 }
 
 /// A table of the targets' last values, a row for each set of labels.
-fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
+fn table<'a>(panel: &'a Value, targets: &[Value]) -> TablePanel<'a> {
     let mut rows: BTreeMap<Vec<(String, String)>, Vec<f64>> = BTreeMap::new();
     for (number, target) in targets.iter().enumerate() {
         for series in list(&target["series"]) {
@@ -243,9 +246,9 @@ fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
             row[number] = points(series).last().map_or(f64::NAN, |(_, value)| *value);
         }
     }
-    let units: Vec<Unit> = list(&panel["fieldConfig"]["overrides"])
+    let units: Vec<ValueUnit> = list(&panel["fieldConfig"]["overrides"])
         .iter()
-        .map(|one| Unit::named(one["properties"][0]["value"].as_str().unwrap_or_default()))
+        .map(|one| ValueUnit::named(one["properties"][0]["value"].as_str().unwrap_or_default()))
         .collect();
     let labels = rows
         .keys()
@@ -255,7 +258,7 @@ fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
     let values = list(&panel["fieldConfig"]["overrides"])
         .iter()
         .map(|one| text(&one["matcher"], "options").to_owned());
-    Table {
+    TablePanel {
         title: text(panel, "title"),
         heads: labels.iter().cloned().chain(values).collect(),
         rows: rows
@@ -270,7 +273,7 @@ fn table<'a>(panel: &'a Value, targets: &[Value]) -> Table<'a> {
                 let said = values
                     .iter()
                     .zip(&units)
-                    .map(|(value, unit)| unit.say(*value));
+                    .map(|(value, unit)| unit.render(*value));
                 labels.iter().map(word).chain(said).collect()
             })
             .collect(),

@@ -3,15 +3,15 @@
 
 pub(crate) mod axis;
 pub(crate) mod chart;
-pub(crate) mod figure;
+pub(crate) mod stat_panel;
 pub(crate) mod svg;
 pub(crate) mod unit;
 
-pub(crate) use axis::{Axis, Scale};
-pub(crate) use chart::{Chart, Line, Style};
-pub(crate) use figure::{Figure, Table};
-pub(crate) use svg::{Anchor, Area, Picture};
-pub(crate) use unit::Unit;
+pub(crate) use axis::{AxisScale, ChartAxis};
+pub(crate) use chart::{ChartLine, LineChart, LineStyle};
+pub(crate) use stat_panel::{StatPanel, TablePanel};
+pub(crate) use svg::{PictureArea, SvgPicture, TextAnchor};
+pub(crate) use unit::ValueUnit;
 
 /// Colours that are distinct on white, in the order of their use by lines.
 pub(crate) const PALETTE: [&str; 10] = [

@@ -15,13 +15,13 @@ use crate::{
 
 /// The filter of every attack: those over the binary, and those that need one of its crates alone
 /// (frames and window of HTTP/2, interim answers).
-const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|abuse|limits::flood)::|^pain::large::d09_/) \
+const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|hostile_input|limits::flood)::|^user_reports::large_results::d09_/) \
      | package(weir-front) & test(/^http2::(a1[0-2]|d09)_/) | package(weir-upstream) & test(/endless_interim|bounded::/)";
 const PACKAGES: [&str; 3] = ["weir-tests", "weir-front", "weir-upstream"];
 /// The same filter by parts of names, for the runner without expressions.
 const NAMES: [&str; 9] = [
     "hostile::",
-    "abuse::",
+    "hostile_input::",
     "limits::flood::",
     "d09_",
     "a10_",
@@ -33,7 +33,7 @@ const NAMES: [&str; 9] = [
 
 /// Options of the command.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct HostileOptions {
     /// Only tests whose name contains one of these
     names: Vec<String>,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Options {
 /// Builds the release binary of weir and runs every attack, the ignored ones included, and prints
 /// their cost. They run one at a time, because each watches the memory, the descriptors or the
 /// processor time of its target.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &HostileOptions) -> anyhow::Result<()> {
     let peers = peers::install()?;
     let weir = build_weir(&["--release"])?;
     let figures = empty_folder("hostile")?.join("figures.jsonl");
@@ -109,7 +109,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 /// The cost of one attack for other clients, as a test writes it.
 #[derive(Deserialize)]
-struct Figures {
+struct AttackFigures {
     attack: String,
     calls: u64,
     refused: u64,
@@ -125,7 +125,7 @@ struct Figures {
 fn table(lines: &str) -> anyhow::Result<String> {
     let mut rows = BTreeMap::new();
     for line in lines.lines() {
-        let figures: Figures =
+        let figures: AttackFigures =
             serde_json::from_str(line).with_context(|| format!("these are no figures: {line}"))?;
         rows.insert(figures.attack.clone(), figures);
     }
@@ -134,7 +134,7 @@ fn table(lines: &str) -> anyhow::Result<String> {
          |---|---|---|---|---|---|---|---|---|",
     );
     for (attack, row) in rows {
-        let Figures {
+        let AttackFigures {
             calls,
             refused,
             p99_ms,

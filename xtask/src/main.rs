@@ -32,23 +32,23 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run all checks that take minutes: tests, examples, the conformance suite
-    Test(test::Options),
+    Test(test::TestOptions),
     /// Run the official conformance suite against the fixture, directly and through weir
-    Conformance(conformance::Options),
+    Conformance(conformance::ConformanceOptions),
     /// Write the compatibility tables from the results of the pairing matrix
-    Compat(compat::Options),
+    Compat(compat::CompatOptions),
     /// Draw the dashboards in docs/dashboards anew, from a real scrape of a real weir
     Dashboards,
     /// Check format, lints, licences and crate boundaries
     Lint,
     /// Measure weir; arguments go to the load generator
-    Bench(bench::Options),
+    Bench(bench::BenchOptions),
     /// Run the hostile suite against the release build: clients, upstreams and files written to do
     /// harm
     ///
     /// The tests of `tests/it/hostile`, the long ones included, which `cargo xtask test` leaves
     /// out.
-    Hostile(hostile::Options),
+    Hostile(hostile::HostileOptions),
     /// Run the long proofs: timings, capacity, chaos, benchmarks
     ///
     /// Builds the release binary of weir and runs the tests that are ignored otherwise, one at a
@@ -56,7 +56,7 @@ enum Command {
     /// lists beside a hanging one (T5b), the cost of hostile schemas (T11). Each prints its figures
     /// and compares two measurements within its own run; no absolute time is asserted. The
     /// benchmarks follow, unless the test runner is given filters.
-    Prove(prove::Options),
+    Prove(prove::ProveOptions),
 }
 
 fn main() -> ExitCode {

@@ -27,7 +27,7 @@ const PYTHON_MINOR: u32 = 11;
 const QUICK: &str = "or leave the peers out with `cargo xtask test --quick`";
 
 /// The locations of the installed peers.
-pub(crate) struct Peers {
+pub(crate) struct ForeignPeers {
     /// `tests/peers`, absolute.
     pub(crate) dir: PathBuf,
     /// A Node of at least version 22.
@@ -38,7 +38,7 @@ pub(crate) struct Peers {
 ///
 /// # Errors
 /// Node, npm, Python or its venv module is missing or too old, or an installation fails.
-pub(crate) fn install() -> anyhow::Result<Peers> {
+pub(crate) fn install() -> anyhow::Result<ForeignPeers> {
     let dir = root()?.join("tests").join("peers");
     npm(&dir.join("node"))?;
     let node = newest_node(&dir.join("node"))?;
@@ -64,7 +64,7 @@ pub(crate) fn install() -> anyhow::Result<Peers> {
     faketime();
     prometheus();
     chromium();
-    Ok(Peers { dir, node })
+    Ok(ForeignPeers { dir, node })
 }
 
 /// Installs the large client programs, which the proofs alone run.
@@ -87,7 +87,7 @@ fn npm(dir: &Path) -> anyhow::Result<()> {
     if output_of(Command::new("npm").arg("--version")).is_none() {
         bail!("`npm` is not on PATH: install it, {QUICK}");
     }
-    let stamp = Stamp::new(
+    let stamp = InstallStamp::new(
         dir.join("node_modules/.weir-stamp"),
         &dir.join("package-lock.json"),
         "npm",
@@ -151,7 +151,7 @@ fn python(dir: &Path, venv: &str, requirements: &str) -> anyhow::Result<()> {
         bail!("{version} is too old: the peers need 3.{PYTHON_MINOR} or newer, {QUICK}");
     }
     let (venv, requirements) = (dir.join(venv), dir.join(requirements));
-    let stamp = Stamp::new(venv.join(".weir-stamp"), &requirements, &version)?;
+    let stamp = InstallStamp::new(venv.join(".weir-stamp"), &requirements, &version)?;
     if stamp.agrees() {
         return Ok(());
     }
@@ -227,12 +227,12 @@ fn debian(package: &str) -> bool {
 }
 
 /// The record of an installation's sources.
-struct Stamp {
+struct InstallStamp {
     file: PathBuf,
     wanted: String,
 }
 
-impl Stamp {
+impl InstallStamp {
     fn new(file: PathBuf, lock: &Path, tool: &str) -> anyhow::Result<Self> {
         let lock =
             fs::read_to_string(lock).with_context(|| format!("cannot read {}", lock.display()))?;

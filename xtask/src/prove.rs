@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::{
     bench,
-    peers::{self, Peers},
+    peers::{self, ForeignPeers},
     run::{build_weir, cargo, checked, has_cargo_command},
     test::environment,
 };
@@ -19,15 +19,15 @@ const SCOPE: [&str; 5] = ["--locked", "--release", "--lib", "--test", "it"];
 
 /// Options of the command.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct ProveOptions {
     /// Filters and further arguments of the test runner; the benchmarks are then left out
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
 
 /// Builds the release binary of weir, runs every ignored test against it, and measures it.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let peers: Peers = peers::install()?;
+pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
+    let peers: ForeignPeers = peers::install()?;
     peers::install_clients()?;
     // A timing of an unoptimized build has no meaning.
     let weir = build_weir(&["--release"])?;

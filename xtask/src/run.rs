@@ -126,7 +126,7 @@ fn built(build: &mut Command, binary: &str) -> anyhow::Result<PathBuf> {
     }
     String::from_utf8_lossy(&output.stdout)
         .lines()
-        .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
+        .filter_map(|line| serde_json::from_str::<CargoArtifact>(line).ok())
         .filter_map(|artifact| artifact.executable)
         .find(|executable| executable.file_stem().is_some_and(|name| name == binary))
         .with_context(|| format!("cargo built no binary `{binary}`"))
@@ -134,7 +134,7 @@ fn built(build: &mut Command, binary: &str) -> anyhow::Result<PathBuf> {
 
 /// The part of a cargo message that names a finished program.
 #[derive(Deserialize)]
-struct Artifact {
+struct CargoArtifact {
     executable: Option<PathBuf>,
 }
 

@@ -13,19 +13,19 @@ use clap::Args;
 
 use crate::{
     bench, compat, conformance,
-    peers::{self, Peers},
+    peers::{self, ForeignPeers},
     run::{build_weir, cargo, checked, empty_folder, has_cargo_command, root},
 };
 
 /// The filter of `--quick`: the crates' own tests, and the pairings of each era's newest revision.
 /// The rest of the integration tests wait for peers and deadlines, which is too slow while writing
 /// code.
-const QUICK: &str = "not package(weir-tests) or \
+const QUICK_FILTER: &str = "not package(weir-tests) or \
      test(/^matrix::upstream_(2025_11_25|2026_07_28)_http::client_(2025_11_25|2026_07_28)::/)";
 
 /// Options of the command.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct TestOptions {
     /// Only the crates' own tests and the newest pairings: no npm, no Python, under a minute once
     /// built
     #[arg(long)]
@@ -35,7 +35,7 @@ pub(crate) struct Options {
     args: Vec<String>,
 }
 
-impl Options {
+impl TestOptions {
     /// Selects the tests with names that contain `filter`, with all peers.
     pub(crate) fn only(filter: &str) -> Self {
         Self {
@@ -48,14 +48,14 @@ impl Options {
 /// Installs the peers unless `--quick`, builds weir and runs all checks.
 ///
 /// The rest also runs after a failed test, so that one run shows all failures.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     let peers = if options.quick {
         None
     } else {
         Some(peers::install()?)
     };
     let weir = build_weir(&[])?;
-    let emitted = peers.as_ref().map(Emitted::empty).transpose()?;
+    let emitted = peers.as_ref().map(EmittedCheck::empty).transpose()?;
     let tests = tests(options, &weir, peers.as_ref(), emitted.as_ref());
     let types = emitted.map_or(Ok(()), |emitted| emitted.check(options.args.is_empty()));
     let Some(peers) = peers.filter(|_| options.args.is_empty()) else {
@@ -79,7 +79,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Runs one test for the file that it writes; `variable` gives the test its path.
-pub(crate) fn scene(test: &str, variable: &str, file: &Path) -> anyhow::Result<()> {
+pub(crate) fn run_scene(test: &str, variable: &str, file: &Path) -> anyhow::Result<()> {
     let (peers, weir) = (peers::install()?, build_weir(&[])?);
     let mut scene = cargo()?;
     scene.args([
@@ -96,20 +96,20 @@ pub(crate) fn scene(test: &str, variable: &str, file: &Path) -> anyhow::Result<(
 }
 
 fn tests(
-    options: &Options,
+    options: &TestOptions,
     weir: &Path,
-    peers: Option<&Peers>,
-    emitted: Option<&Emitted<'_>>,
+    peers: Option<&ForeignPeers>,
+    emitted: Option<&EmittedCheck<'_>>,
 ) -> anyhow::Result<()> {
     let mut tests = cargo()?;
     if has_cargo_command("nextest")? {
         tests.args(["nextest", "run", "--workspace", "--locked"]);
         // A flag among the further arguments, or the caller's own variable, takes precedence.
-        if env::var_os(AT_A_TIME).is_none() {
-            tests.env(AT_A_TIME, at_a_time().to_string());
+        if env::var_os(TEST_THREADS_VARIABLE).is_none() {
+            tests.env(TEST_THREADS_VARIABLE, at_a_time().to_string());
         }
         if options.quick && options.args.is_empty() {
-            tests.args(["-E", QUICK]);
+            tests.args(["-E", QUICK_FILTER]);
         }
     } else {
         tests.args(["test", "--workspace", "--locked"]);
@@ -123,7 +123,7 @@ fn tests(
 }
 
 /// The variable of nextest for the count of tests at a time.
-const AT_A_TIME: &str = "NEXTEST_TEST_THREADS";
+const TEST_THREADS_VARIABLE: &str = "NEXTEST_TEST_THREADS";
 
 /// The count of tests at a time. Half of them wait for a process or a clock.
 fn at_a_time() -> usize {
@@ -132,14 +132,14 @@ fn at_a_time() -> usize {
 
 /// The messages of weir while the tests run, checked against the types of the official Python SDK
 /// and, for tasks of the extension, of npm's `@modelcontextprotocol/ext-tasks`.
-struct Emitted<'a> {
-    peers: &'a Peers,
+struct EmittedCheck<'a> {
+    peers: &'a ForeignPeers,
     folder: PathBuf,
 }
 
-impl<'a> Emitted<'a> {
+impl<'a> EmittedCheck<'a> {
     /// Empties the folder of an earlier run.
-    fn empty(peers: &'a Peers) -> anyhow::Result<Self> {
+    fn empty(peers: &'a ForeignPeers) -> anyhow::Result<Self> {
         Ok(Self {
             peers,
             folder: empty_folder("emitted")?,
@@ -173,7 +173,7 @@ fn examples() -> anyhow::Result<()> {
 pub(crate) fn environment(
     tests: &mut Command,
     weir: &Path,
-    peers: Option<&Peers>,
+    peers: Option<&ForeignPeers>,
 ) -> anyhow::Result<()> {
     tests.env("WEIR_BIN", weir);
     match peers {

@@ -4,20 +4,20 @@
 //! is measured all the same: refusing must not cost more than serving.
 
 use super::settle;
-use crate::client::Client;
-use crate::load::message;
+use crate::client::LoadClient;
+use crate::load_clients::message;
 use crate::protocol::{self, Era};
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
 use crate::stats::as_float;
-use crate::upstream::{Shape, measure};
+use crate::test_bed::{BenchUpstream, TestBed};
+use crate::upstream::{UpstreamShape, measure};
 use anyhow::Result;
 use serde::Serialize;
 
 /// weir's default limit of a body; beyond it, and for arrays, which have another limit, a refusal
 /// is a right answer.
-const SERVED: usize = 1 << 20;
+const DEFAULT_BODY_LIMIT: usize = 1 << 20;
 /// Small calls before the baseline is read.
 const WARM: u64 = 50;
 
@@ -35,7 +35,7 @@ const COLUMNS: &[(&str, &str)] = &[
 /// The content of the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Filling {
+enum ArgumentsFilling {
     /// One long string.
     Text,
     /// An array of zeros: the worst case of a parser into values.
@@ -43,10 +43,10 @@ enum Filling {
 }
 
 #[derive(Serialize)]
-struct Row {
-    target: Kind,
+struct BodyRow {
+    target: TargetKind,
     client: Era,
-    shape: Filling,
+    shape: ArgumentsFilling,
     body_kib: f64,
     peak_kib: f64,
     times: f64,
@@ -61,18 +61,18 @@ struct Row {
 ///
 /// # Errors
 /// A process or a connection that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
-    let mut table = Table::new(
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
+    let mut table = ReportTable::new(
         "body",
         "peak of resident memory while one request is served".to_owned(),
         COLUMNS,
     );
-    for kind in [Kind::Weir, Kind::Pipe] {
+    for kind in [TargetKind::Weir, TargetKind::Pipe] {
         if !settings.has(kind) {
             continue;
         }
         for size in &settings.bodies {
-            for filling in [Filling::Text, Filling::Array] {
+            for filling in [ArgumentsFilling::Text, ArgumentsFilling::Array] {
                 for era in [Era::Modern, Era::Legacy] {
                     table.row(&one(settings, kind, era, filling, *size).await?)?;
                 }
@@ -88,21 +88,21 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 }
 
 async fn one(
-    settings: &Settings,
-    kind: Kind,
+    settings: &RunSettings,
+    kind: TargetKind,
     era: Era,
-    filling: Filling,
+    filling: ArgumentsFilling,
     size: usize,
-) -> Result<Row> {
-    let upstreams = Upstream::many(era, 1);
-    let shape = Shape {
+) -> Result<BodyRow> {
+    let upstreams = BenchUpstream::many(era, 1);
+    let shape = UpstreamShape {
         servers: 1,
         tools: 50,
         page: 50,
     };
-    let mut stage = Stage::start(settings, &[kind], shape, &upstreams).await?;
-    let site = stage.site(kind, &upstreams[0], "measure")?;
-    let mut client = Client::connect(site.addr, &site.path, era).await?;
+    let mut stage = TestBed::start(settings, &[kind], shape, &upstreams).await?;
+    let site = stage.tool_address(kind, &upstreams[0], "measure")?;
+    let mut client = LoadClient::connect(site.addr, &site.path, era).await?;
     for number in 0..WARM {
         let arguments = format!(r#"{{"message":"{}"}}"#, message(0, number, 0));
         client.call(&site, &arguments, &measure(&arguments)).await?;
@@ -115,7 +115,8 @@ async fn one(
     let before = process.resident()?;
     let called = client.call(&site, &arguments, &measure(&arguments)).await;
     let grew = process.peak()?.saturating_sub(before);
-    let may_refuse = kind == Kind::Weir && (size > SERVED || filling == Filling::Array);
+    let may_refuse = kind == TargetKind::Weir
+        && (size > DEFAULT_BODY_LIMIT || filling == ArgumentsFilling::Array);
     let (outcome, error, refusal) = match called {
         Ok(()) => ("served", None, None),
         Err(error) if may_refuse => ("refused", None, Some(format!("{error:#}"))),
@@ -123,7 +124,7 @@ async fn one(
     };
     stage.check()?;
     stage.stop().await;
-    Ok(Row {
+    Ok(BodyRow {
         target: kind,
         client: era,
         shape: filling,
@@ -137,7 +138,7 @@ async fn one(
     })
 }
 
-impl Filling {
+impl ArgumentsFilling {
     /// Returns a JSON object of about `size` bytes, never more.
     fn arguments(self, size: usize) -> String {
         match self {
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn arguments_are_json_of_the_size_asked_for() {
-        for filling in [Filling::Text, Filling::Array] {
+        for filling in [ArgumentsFilling::Text, ArgumentsFilling::Array] {
             let arguments = filling.arguments(5_000);
             serde_json::from_str::<serde_json::Value>(&arguments).unwrap();
             assert!(

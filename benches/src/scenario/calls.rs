@@ -3,13 +3,13 @@
 //! If client and upstream differ in era, the pipe and the upstream are called in the upstream's
 //! era, as by a client that needs no weir.
 
-use crate::load::{Crew, Lane, Work, in_turns};
+use crate::load_clients::{ClientGroup, LoadWork, TargetLane, run_in_turns};
 use crate::protocol::Era;
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
-use crate::stats::Round;
-use crate::upstream::Shape;
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
+use crate::stats::RoundFigures;
+use crate::test_bed::{BenchUpstream, TestBed};
+use crate::upstream::UpstreamShape;
 use anyhow::Result;
 use serde::Serialize;
 
@@ -32,13 +32,13 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
+struct CallsRow {
     client: Era,
     upstream: Era,
     concurrency: usize,
-    target: Kind,
+    target: TargetKind,
     #[serde(flatten)]
-    medians: Round,
+    medians: RoundFigures,
     /// Throughput over that of the earlier weir in the same round, the median of these.
     of_before: Option<f64>,
     /// CPU time for one call over that of the earlier weir, likewise.
@@ -49,28 +49,33 @@ struct Row {
     added_p50_us: Option<f64>,
     added_p99_us: Option<f64>,
     error: Option<String>,
-    rounds: Vec<Round>,
+    rounds: Vec<RoundFigures>,
 }
 
 /// Measures every pair of eras at every concurrency.
 ///
 /// # Errors
 /// A process or a connection that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
     let title = format!(
         "tools/call ({:?} endpoint, {} bytes), medians of {} rounds of {} ms, targets in turns",
         settings.endpoint, settings.payload, settings.rounds, settings.round_ms
     );
-    let mut table = Table::new("calls", title, COLUMNS);
-    let upstreams = Upstream::of_each_era();
-    let shape = Shape {
+    let mut table = ReportTable::new("calls", title, COLUMNS);
+    let upstreams = BenchUpstream::of_each_era();
+    let shape = UpstreamShape {
         servers: 1,
         tools: 50,
         page: 50,
     };
-    let mut stage = Stage::start(
+    let mut stage = TestBed::start(
         settings,
-        &[Kind::Weir, Kind::Before, Kind::Pipe, Kind::Direct],
+        &[
+            TargetKind::Weir,
+            TargetKind::Before,
+            TargetKind::Pipe,
+            TargetKind::Direct,
+        ],
         shape,
         &upstreams,
     )
@@ -93,23 +98,23 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 }
 
 async fn cell(
-    settings: &Settings,
-    stage: &Stage,
+    settings: &RunSettings,
+    stage: &TestBed,
     client: Era,
-    upstream: &Upstream,
+    upstream: &BenchUpstream,
     size: usize,
-) -> Result<Vec<Row>> {
+) -> Result<Vec<CallsRow>> {
     let kinds = stage.kinds(settings);
     let mut lanes = Vec::new();
     for kind in &kinds {
-        let era = if matches!(kind, Kind::Weir | Kind::Before) {
+        let era = if matches!(kind, TargetKind::Weir | TargetKind::Before) {
             client
         } else {
             upstream.era
         };
-        let sites = [stage.site(*kind, upstream, "echo")?].into();
-        let crew = Crew::open(
-            Work {
+        let sites = [stage.tool_address(*kind, upstream, "echo")?].into();
+        let crew = ClientGroup::open(
+            LoadWork {
                 sites,
                 era,
                 sessions: 1,
@@ -118,9 +123,9 @@ async fn cell(
             size,
         )
         .await?;
-        lanes.push(Lane::new(crew, stage.process(*kind)?));
+        lanes.push(TargetLane::new(crew, stage.process(*kind)?));
     }
-    in_turns(&mut lanes, settings).await?;
+    run_in_turns(&mut lanes, settings).await?;
     let named: Vec<_> = kinds.into_iter().zip(&lanes).collect();
     let rows = named
         .iter()
@@ -133,36 +138,42 @@ async fn cell(
 }
 
 /// A target and its lane.
-type Named<'a> = (Kind, &'a Lane<'a>);
+type NamedLane<'a> = (TargetKind, &'a TargetLane<'a>);
 
 fn row(
-    (target, lane): Named<'_>,
-    lanes: &[Named<'_>],
+    (target, lane): NamedLane<'_>,
+    lanes: &[NamedLane<'_>],
     client: Era,
     upstream: Era,
     concurrency: usize,
-) -> Row {
-    let against = |kind: Kind, compare: fn(&Round, &Round) -> f64| {
+) -> CallsRow {
+    let against = |kind: TargetKind, compare: fn(&RoundFigures, &RoundFigures) -> f64| {
         let (_, other) = lanes
             .iter()
             .find(|(other, _)| *other == kind && target != kind)?;
         lane.against(other, compare)
     };
-    Row {
+    CallsRow {
         client,
         upstream,
         concurrency,
         target,
         medians: lane.medians(),
-        of_before: against(Kind::Before, |ours, theirs| {
+        of_before: against(TargetKind::Before, |ours, theirs| {
             ours.per_second / theirs.per_second
         }),
-        cpu_of_before: against(Kind::Before, |ours, theirs| ours.cpu_us / theirs.cpu_us),
-        of_pipe: against(Kind::Pipe, |ours, theirs| {
+        cpu_of_before: against(TargetKind::Before, |ours, theirs| {
+            ours.cpu_us / theirs.cpu_us
+        }),
+        of_pipe: against(TargetKind::Pipe, |ours, theirs| {
             ours.per_second / theirs.per_second
         }),
-        added_p50_us: against(Kind::Direct, |ours, theirs| ours.p50_us - theirs.p50_us),
-        added_p99_us: against(Kind::Direct, |ours, theirs| ours.p99_us - theirs.p99_us),
+        added_p50_us: against(TargetKind::Direct, |ours, theirs| {
+            ours.p50_us - theirs.p50_us
+        }),
+        added_p99_us: against(TargetKind::Direct, |ours, theirs| {
+            ours.p99_us - theirs.p99_us
+        }),
         error: lane.error.clone(),
         rounds: lane.rounds.clone(),
     }

@@ -5,13 +5,13 @@
 //! descriptors and memory.
 
 use super::settle;
-use crate::load::{Crew, Lane, Work, in_turns};
+use crate::load_clients::{ClientGroup, LoadWork, TargetLane, run_in_turns};
 use crate::protocol::Era;
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
-use crate::stats::{Round, as_float};
-use crate::upstream::Shape;
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
+use crate::stats::{RoundFigures, as_float};
+use crate::test_bed::{BenchUpstream, TestBed};
+use crate::upstream::UpstreamShape;
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Instant;
@@ -35,12 +35,12 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
-    target: Kind,
+struct DualRow {
+    target: TargetKind,
     #[serde(flatten)]
-    opening: Opening,
+    opening: DualSessionOpening,
     #[serde(flatten)]
-    medians: Round,
+    medians: RoundFigures,
     /// Throughput over that of the earlier weir in the same round, the median of these.
     of_before: Option<f64>,
     /// Descriptors of the target, after the last round.
@@ -50,7 +50,7 @@ struct Row {
 
 /// The cost until each session had made a call.
 #[derive(Serialize)]
-struct Opening {
+struct DualSessionOpening {
     sessions: usize,
     opened_per_second: f64,
     /// The rate of first calls of sessions.
@@ -63,25 +63,25 @@ struct Opening {
 ///
 /// # Errors
 /// A process, a connection or a session that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
     let title = format!(
         "tools/call in legacy sessions of a server of both eras ({CONNECTIONS} in flight), medians of {} rounds of {} ms",
         settings.rounds, settings.round_ms
     );
-    let mut table = Table::new("dual", title, COLUMNS);
-    let upstream = Upstream {
+    let mut table = ReportTable::new("dual", title, COLUMNS);
+    let upstream = BenchUpstream {
         both: true,
-        ..Upstream::one("u", Era::Legacy)
+        ..BenchUpstream::one("u", Era::Legacy)
     };
-    let shape = Shape {
+    let shape = UpstreamShape {
         servers: 1,
         tools: 50,
         page: 50,
     };
     let upstreams = std::slice::from_ref(&upstream);
-    let mut stage = Stage::start(
+    let mut stage = TestBed::start(
         settings,
-        &[Kind::Weir, Kind::Before, Kind::Direct],
+        &[TargetKind::Weir, TargetKind::Before, TargetKind::Direct],
         shape,
         upstreams,
     )
@@ -90,14 +90,14 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     let (mut lanes, mut openings) = (Vec::new(), Vec::new());
     for kind in &kinds {
         let (crew, opening) = open(settings, &stage, &upstream, *kind).await?;
-        lanes.push(Lane::new(crew, stage.process(*kind)?));
+        lanes.push(TargetLane::new(crew, stage.process(*kind)?));
         openings.push(opening);
     }
-    in_turns(&mut lanes, settings).await?;
-    let before = kinds.iter().position(|kind| *kind == Kind::Before);
+    run_in_turns(&mut lanes, settings).await?;
+    let before = kinds.iter().position(|kind| *kind == TargetKind::Before);
     for ((target, lane), opening) in kinds.iter().zip(&lanes).zip(openings) {
-        let before = before.filter(|_| *target == Kind::Weir);
-        table.row(&Row {
+        let before = before.filter(|_| *target == TargetKind::Weir);
+        table.row(&DualRow {
             target: *target,
             opening,
             medians: lane.medians(),
@@ -118,16 +118,16 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 }
 
 async fn open(
-    settings: &Settings,
-    stage: &Stage,
-    upstream: &Upstream,
-    kind: Kind,
-) -> Result<(Crew, Opening)> {
+    settings: &RunSettings,
+    stage: &TestBed,
+    upstream: &BenchUpstream,
+    kind: TargetKind,
+) -> Result<(ClientGroup, DualSessionOpening)> {
     let process = stage.process(kind)?;
     let connections = CONNECTIONS.min(settings.dual_sessions);
     let each = settings.dual_sessions / connections;
-    let sites = [stage.site(kind, upstream, "echo")?].into();
-    let work = Work {
+    let sites = [stage.tool_address(kind, upstream, "echo")?].into();
+    let work = LoadWork {
         sites,
         era: Era::Legacy,
         sessions: each,
@@ -135,14 +135,14 @@ async fn open(
     };
     let before = process.resident()?;
     let start = Instant::now();
-    let mut crew = Crew::open(work, connections).await?;
+    let mut crew = ClientGroup::open(work, connections).await?;
     let opened = start.elapsed();
     crew.call_in_each_session().await?;
     let called = start.elapsed() - opened;
     settle(settings).await;
     let sessions = connections * each;
     let count = as_float(sessions as u64);
-    let opening = Opening {
+    let opening = DualSessionOpening {
         sessions,
         opened_per_second: count / opened.as_secs_f64(),
         first_per_second: count / called.as_secs_f64(),

@@ -5,16 +5,16 @@
 //! without any catalog: the lower bound.
 
 use super::settle;
-use crate::client::Client;
-use crate::fleet::Told;
-use crate::machine::Machine;
-use crate::process::Process;
+use crate::client::LoadClient;
+use crate::listener_fleet::FleetReport;
+use crate::machine::MachineFacts;
+use crate::process::ChildProcess;
 use crate::protocol::Era;
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
 use crate::stats::{as_float, median};
-use crate::upstream::Shape;
+use crate::test_bed::{BenchUpstream, TestBed};
+use crate::upstream::UpstreamShape;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::time::{Duration, Instant};
@@ -23,12 +23,12 @@ use tokio::time::sleep;
 /// Streams opened before memory is first read, so that pools and tables have grown.
 const WARM: usize = 100;
 /// The most time until the last listener is notified.
-const WAIT: Duration = Duration::from_secs(20);
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Connections that weir allows by default.
-const ALLOWED: usize = 18_000;
+const DEFAULT_CONNECTION_LIMIT: usize = 18_000;
 /// Connections beside those of the listeners: for metrics, changes and lists.
-const BESIDE: usize = 500;
+const OTHER_CONNECTIONS: usize = 500;
 
 const COLUMNS: &[(&str, &str)] = &[
     ("target", "target"),
@@ -46,8 +46,8 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
-    target: Kind,
+struct FanoutRow {
+    target: TargetKind,
     client: Era,
     listeners: usize,
     open_s: f64,
@@ -71,12 +71,12 @@ struct Row {
 ///
 /// # Errors
 /// A process that does not start, or ends.
-pub(crate) async fn run(given: &Settings, machine: &Machine) -> Result<Table> {
+pub(crate) async fn run(given: &RunSettings, machine: &MachineFacts) -> Result<ReportTable> {
     let title = format!(
         "from an upstream's change to its listeners, medians of {} changes",
         given.changes
     );
-    let mut table = Table::new("fanout", title, COLUMNS);
+    let mut table = ReportTable::new("fanout", title, COLUMNS);
     let most = machine.connections();
     for wanted in &given.listeners {
         let listeners = (*wanted).min(most);
@@ -90,11 +90,11 @@ pub(crate) async fn run(given: &Settings, machine: &Machine) -> Result<Table> {
         if settings.weir_config_extra != given.weir_config_extra {
             table.note(format!(
                 "weir ran with limits.connections raised to {} for {listeners}",
-                listeners + BESIDE
+                listeners + OTHER_CONNECTIONS
             ));
         }
         for era in [Era::Modern, Era::Legacy] {
-            for kind in [Kind::Weir, Kind::Direct] {
+            for kind in [TargetKind::Weir, TargetKind::Direct] {
                 if settings.has(kind) {
                     table.row(&one(&settings, kind, era, listeners).await?)?;
                 }
@@ -111,31 +111,40 @@ pub(crate) async fn run(given: &Settings, machine: &Machine) -> Result<Table> {
 
 /// Returns the settings, with weir's limit of connections raised if the listeners need it and the
 /// run did not set limits itself.
-fn roomy(given: &Settings, listeners: usize) -> Settings {
+fn roomy(given: &RunSettings, listeners: usize) -> RunSettings {
     let mut settings = given.clone();
-    if listeners + BESIDE > ALLOWED && !settings.weir_config_extra.contains("limits:") {
-        settings.weir_config_extra +=
-            &format!("limits: {{ connections: {} }}\n", listeners + BESIDE);
+    if listeners + OTHER_CONNECTIONS > DEFAULT_CONNECTION_LIMIT
+        && !settings.weir_config_extra.contains("limits:")
+    {
+        settings.weir_config_extra += &format!(
+            "limits: {{ connections: {} }}\n",
+            listeners + OTHER_CONNECTIONS
+        );
     }
     settings
 }
 
-async fn one(settings: &Settings, kind: Kind, era: Era, listeners: usize) -> Result<Row> {
-    let upstreams = Upstream::many(era, 1);
-    let shape = Shape {
+async fn one(
+    settings: &RunSettings,
+    kind: TargetKind,
+    era: Era,
+    listeners: usize,
+) -> Result<FanoutRow> {
+    let upstreams = BenchUpstream::many(era, 1);
+    let shape = UpstreamShape {
         servers: 1,
         tools: 50,
         page: 100,
     };
-    let mut stage = Stage::start(settings, &[kind], shape, &upstreams).await?;
-    let (addr, path) = stage.everything(kind, &upstreams[0])?;
+    let mut stage = TestBed::start(settings, &[kind], shape, &upstreams).await?;
+    let (addr, path) = stage.list_address(kind, &upstreams[0])?;
     let args = [
         "fleet".to_owned(),
         format!("--addr={addr}"),
         format!("--path={path}"),
         format!("--era={}", era.word()),
     ];
-    let mut fleet = Process::this("fleet", args, &stage.file("fleet.log"))?;
+    let mut fleet = ChildProcess::this("fleet", args, &stage.file("fleet.log"))?;
     let warm = WARM.min(listeners / 2);
     ask(&mut fleet, &format!("open {warm}")).await?;
     settle(settings).await;
@@ -143,7 +152,7 @@ async fn one(settings: &Settings, kind: Kind, era: Era, listeners: usize) -> Res
     let opened = open(&mut fleet, listeners - warm).await?;
     settle(settings).await;
     let after = stage.process(kind)?.resident()?;
-    let mut row = Row {
+    let mut row = FanoutRow {
         target: kind,
         client: era,
         listeners,
@@ -169,7 +178,7 @@ async fn one(settings: &Settings, kind: Kind, era: Era, listeners: usize) -> Res
 }
 
 /// Opens streams by the thousand, because one answer of the fleet may take only so long.
-async fn open(fleet: &mut Process, mut count: usize) -> Result<Duration> {
+async fn open(fleet: &mut ChildProcess, mut count: usize) -> Result<Duration> {
     let start = Instant::now();
     while count > 0 {
         let some = count.min(1_000);
@@ -180,17 +189,17 @@ async fn open(fleet: &mut Process, mut count: usize) -> Result<Duration> {
 }
 
 async fn changes(
-    settings: &Settings,
-    stage: &Stage,
-    fleet: &mut Process,
-    row: &mut Row,
+    settings: &RunSettings,
+    stage: &TestBed,
+    fleet: &mut ChildProcess,
+    row: &mut FanoutRow,
 ) -> Result<()> {
     let mut told = Vec::new();
     for _ in 0..settings.changes {
         sleep(Duration::from_millis(settings.change_gap_ms)).await;
         ask(fleet, "arm").await?;
         let at = stage.control("change", 0).await?;
-        ask(fleet, &format!("wait {}", WAIT.as_millis())).await?;
+        ask(fleet, &format!("wait {}", NOTIFY_TIMEOUT.as_millis())).await?;
         // A second notification arrives within the gap.
         sleep(Duration::from_millis(settings.change_gap_ms / 2)).await;
         let now = ask(fleet, "wait 0").await?;
@@ -200,7 +209,7 @@ async fn changes(
         row.error.clone_from(&now.error);
         told.push((at, now));
     }
-    let millis = |pick: fn(&Told) -> u64| -> Vec<f64> {
+    let millis = |pick: fn(&FleetReport) -> u64| -> Vec<f64> {
         told.iter()
             .map(|(at, told)| as_float(pick(told).saturating_sub(*at)) / 1_000.0)
             .collect()
@@ -211,7 +220,10 @@ async fn changes(
     row.worst_ms = millis(|told| told.last_at).into_iter().fold(0.0, f64::max);
     if row.missing > 0 {
         row.error.get_or_insert_with(|| {
-            format!("{} listeners were not told within {WAIT:?}", row.missing)
+            format!(
+                "{} listeners were not told within {NOTIFY_TIMEOUT:?}",
+                row.missing
+            )
         });
     }
     Ok(())
@@ -219,14 +231,14 @@ async fn changes(
 
 /// Checks that the new tool is listed after the notification.
 async fn check_listed(
-    stage: &Stage,
-    kind: Kind,
-    upstream: &Upstream,
+    stage: &TestBed,
+    kind: TargetKind,
+    upstream: &BenchUpstream,
     changes: usize,
-    row: &mut Row,
+    row: &mut FanoutRow,
 ) -> Result<()> {
-    let (addr, path) = stage.everything(kind, upstream)?;
-    let mut client = Client::connect(addr, &path, row.client).await?;
+    let (addr, path) = stage.list_address(kind, upstream)?;
+    let mut client = LoadClient::connect(addr, &path, row.client).await?;
     let fresh = format!("fresh_{changes}");
     if !client
         .names()
@@ -241,8 +253,8 @@ async fn check_listed(
     client.close().await
 }
 
-async fn ask(fleet: &mut Process, command: &str) -> Result<Told> {
-    let told: Told = serde_json::from_str(&fleet.ask(command).await?)?;
+async fn ask(fleet: &mut ChildProcess, command: &str) -> Result<FleetReport> {
+    let told: FleetReport = serde_json::from_str(&fleet.ask(command).await?)?;
     ensure!(
         told.open > 0,
         "no stream is open: {}",

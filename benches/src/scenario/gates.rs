@@ -4,15 +4,15 @@
 //! The tokens are signed by a provider on loopback, and weir verifies each once: the measurement is
 //! of calls after the first.
 
-use super::pair::{Half, Measured, Pair};
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
+use super::weir_pair::{PairHalf, PairMeasurement, WeirPair};
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
 use anyhow::{Result, ensure};
 use http::HeaderValue;
 use serde::Serialize;
 use serde_json::json;
 use std::fmt::Write as _;
-use weir_testkit::Idp;
+use weir_testkit::IdentityProvider;
 
 /// Rules of the policy.
 const RULES: usize = 1_000;
@@ -33,10 +33,10 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
+struct GatesRow {
     gates: &'static str,
     #[serde(flatten)]
-    measured: Measured,
+    measured: PairMeasurement,
     /// Throughput over that without checks in the same round, the median of these.
     of_open: Option<f64>,
 }
@@ -45,36 +45,36 @@ struct Row {
 ///
 /// # Errors
 /// A process or a connection that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
     let title = format!(
         "tools/call without and with tokens, {RULES} rules, limits, schema checks and audit, medians of {} rounds of {} ms",
         settings.rounds, settings.round_ms
     );
-    let mut table = Table::new("gates", title, COLUMNS);
-    if !settings.has(Kind::Weir) {
+    let mut table = ReportTable::new("gates", title, COLUMNS);
+    if !settings.has(TargetKind::Weir) {
         table.note("weir is not measured");
         return Ok(table);
     }
-    let idp = Idp::start().await;
+    let idp = IdentityProvider::start().await;
     let halves = [
-        Half {
+        PairHalf {
             credential: None,
-            config: OPEN,
+            config: OPEN_CONFIG,
         },
-        Half {
+        PairHalf {
             credential: Some(credential(&idp)?),
             config: &guarded(&idp),
         },
     ];
-    let mut weirs = Pair::start(settings, halves).await?;
+    let mut weirs = WeirPair::start(settings, halves).await?;
     weirs
         .measure(settings, |[open, all], of_open| {
-            table.row(&Row {
+            table.row(&GatesRow {
                 gates: "open",
                 measured: open,
                 of_open: None,
             })?;
-            table.row(&Row {
+            table.row(&GatesRow {
                 gates: "all",
                 measured: all,
                 of_open,
@@ -92,10 +92,10 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 }
 
 /// The config without authentication and validation.
-const OPEN: &str = "validation: { input: off, output: off }\n";
+const OPEN_CONFIG: &str = "validation: { input: off, output: off }\n";
 
 /// The config with all checks. The limits are so high that no call of a run reaches them.
-fn guarded(idp: &Idp) -> String {
+fn guarded(idp: &IdentityProvider) -> String {
     let mut rules = String::new();
     for team in 0..RULES - 2 {
         // Writing into a String cannot fail.
@@ -123,7 +123,7 @@ fn guarded(idp: &Idp) -> String {
 }
 
 /// A token that outlives the run.
-fn credential(idp: &Idp) -> Result<HeaderValue> {
+fn credential(idp: &IdentityProvider) -> Result<HeaderValue> {
     let mut claims = idp.claims("load", AUDIENCE);
     claims["groups"] = json!(["load", "team-1", "team-2"]);
     claims["exp"] = json!(claims["iat"].as_u64().unwrap_or_default() + 6 * 3600);

@@ -4,14 +4,14 @@
 //! A steady trickle of calls goes to upstream 0 in both halves, each on its own connection and
 //! given up after a while. So the halves differ only in the answers of upstream 0.
 
-use crate::client::{Client, Site};
-use crate::load::{Crew, Work, message};
+use crate::client::{LoadClient, ToolAddress};
+use crate::load_clients::{ClientGroup, LoadWork, message};
 use crate::protocol::Era;
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
-use crate::stats::{Round, median};
-use crate::upstream::Shape;
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
+use crate::stats::{RoundFigures, median};
+use crate::test_bed::{BenchUpstream, TestBed};
+use crate::upstream::UpstreamShape;
 use anyhow::Result;
 use serde::Serialize;
 use std::time::Duration;
@@ -22,9 +22,9 @@ use tokio::time::{interval, timeout};
 /// queue for the CPU.
 const CLIENTS: usize = 4;
 /// The interval between calls to upstream 0.
-const EVERY: Duration = Duration::from_millis(10);
+const CALL_INTERVAL: Duration = Duration::from_millis(10);
 /// The time after which the client of such a call goes away.
-const GIVE_UP: Duration = Duration::from_secs(1);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 const COLUMNS: &[(&str, &str)] = &[
     ("target", "target"),
@@ -40,31 +40,31 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
-    target: Kind,
+struct HangRow {
+    target: TargetKind,
     hanging: usize,
     upstreams: usize,
     #[serde(flatten)]
-    medians: Round,
+    medians: RoundFigures,
     /// The p99 above that of the preceding round without a hanging upstream, the median of these.
     added_p99_us: Option<f64>,
     /// Calls to upstream 0 that were not answered in time.
     given_up: u64,
     error: Option<String>,
-    rounds: Vec<Round>,
+    rounds: Vec<RoundFigures>,
 }
 
 /// The rounds of a half.
 #[derive(Default)]
-struct Half {
-    rounds: Vec<Round>,
+struct HangHalf {
+    rounds: Vec<RoundFigures>,
     given_up: u64,
     error: Option<String>,
 }
 
 /// The outcomes of the calls to upstream 0.
 #[derive(Default)]
-struct Trickle {
+struct TrickleOutcome {
     given_up: u64,
     errors: u64,
     error: Option<String>,
@@ -74,20 +74,26 @@ struct Trickle {
 ///
 /// # Errors
 /// A process or a connection that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
     let count = settings.hang_upstreams;
     let title = format!(
         "calls to {} healthy upstreams beside one that hangs, {CLIENTS} in flight",
         count - 1
     );
-    let mut table = Table::new("hang", title, COLUMNS);
-    let upstreams = Upstream::many(Era::Modern, count);
-    let shape = Shape {
+    let mut table = ReportTable::new("hang", title, COLUMNS);
+    let upstreams = BenchUpstream::many(Era::Modern, count);
+    let shape = UpstreamShape {
         servers: count,
         tools: 50,
         page: 50,
     };
-    let mut stage = Stage::start(settings, &[Kind::Weir, Kind::Direct], shape, &upstreams).await?;
+    let mut stage = TestBed::start(
+        settings,
+        &[TargetKind::Weir, TargetKind::Direct],
+        shape,
+        &upstreams,
+    )
+    .await?;
     for kind in stage.kinds(settings) {
         let [calm, hung] = halves(settings, &stage, kind, &upstreams).await?;
         let added = calm
@@ -102,32 +108,32 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     }
     stage.stop().await;
     table.note(format!(
-        "upstream 0 gets a call every {EVERY:?}, given up after {GIVE_UP:?}, hanging or not"
+        "upstream 0 gets a call every {CALL_INTERVAL:?}, given up after {CLIENT_TIMEOUT:?}, hanging or not"
     ));
     table.note("aim: nothing measurable added");
     Ok(table)
 }
 
 async fn halves(
-    settings: &Settings,
-    stage: &Stage,
-    kind: Kind,
-    upstreams: &[Upstream],
-) -> Result<[Half; 2]> {
+    settings: &RunSettings,
+    stage: &TestBed,
+    kind: TargetKind,
+    upstreams: &[BenchUpstream],
+) -> Result<[HangHalf; 2]> {
     let sites = upstreams
         .iter()
-        .map(|upstream| stage.site(kind, upstream, "echo"))
+        .map(|upstream| stage.tool_address(kind, upstream, "echo"))
         .collect::<Result<Vec<_>>>()?;
     let (first, healthy) = (sites[0].clone(), &sites[1..]);
-    let work = Work {
+    let work = LoadWork {
         sites: healthy.into(),
         era: Era::Modern,
         sessions: 1,
         payload: settings.payload,
     };
-    let mut crew = Crew::open(work, CLIENTS).await?;
+    let mut crew = ClientGroup::open(work, CLIENTS).await?;
     let length = Duration::from_millis(settings.round_ms);
-    let mut halves = [Half::default(), Half::default()];
+    let mut halves = [HangHalf::default(), HangHalf::default()];
     halves[0].error = crew.round(length / 4, stage.process(kind)?).await?.error;
     for _ in 0..settings.rounds {
         for (half, verb) in halves.iter_mut().zip(["wake", "hang"]) {
@@ -144,8 +150,13 @@ async fn halves(
     Ok(halves)
 }
 
-impl Half {
-    fn add(&mut self, mut outcome: crate::load::Outcome, trickle: Trickle, answers: bool) {
+impl HangHalf {
+    fn add(
+        &mut self,
+        mut outcome: crate::load_clients::RoundOutcome,
+        trickle: TrickleOutcome,
+        answers: bool,
+    ) {
         outcome.round.errors += trickle.errors;
         self.given_up += trickle.given_up;
         let error = outcome.error.or(trickle.error);
@@ -158,15 +169,21 @@ impl Half {
         self.rounds.push(outcome.round);
     }
 
-    fn row(self, target: Kind, hanging: usize, upstreams: usize, added_p99_us: Option<f64>) -> Row {
-        let mut medians = Round::medians(&self.rounds);
+    fn row(
+        self,
+        target: TargetKind,
+        hanging: usize,
+        upstreams: usize,
+        added_p99_us: Option<f64>,
+    ) -> HangRow {
+        let mut medians = RoundFigures::medians(&self.rounds);
         medians.errors = medians.errors.max(u64::from(self.error.is_some()));
         let Self {
             rounds,
             given_up,
             error,
         } = self;
-        Row {
+        HangRow {
             target,
             hanging,
             upstreams,
@@ -180,19 +197,19 @@ impl Half {
 }
 
 /// Calls upstream 0 at a steady pace for `length`, and waits for the calls to end.
-async fn trickle(site: &Site, length: Duration) -> Trickle {
+async fn trickle(site: &ToolAddress, length: Duration) -> TrickleOutcome {
     let mut calls = JoinSet::new();
     let begin = async {
-        let mut tick = interval(EVERY);
+        let mut tick = interval(CALL_INTERVAL);
         for number in 0_u64.. {
             tick.tick().await;
             let site = site.clone();
-            calls.spawn(async move { timeout(GIVE_UP, one(&site, number)).await });
+            calls.spawn(async move { timeout(CLIENT_TIMEOUT, one(&site, number)).await });
         }
     };
     // The pace ends with the round, not with a count.
     let _ = timeout(length, begin).await;
-    let mut trickle = Trickle::default();
+    let mut trickle = TrickleOutcome::default();
     while let Some(call) = calls.join_next().await {
         match call {
             Ok(Ok(Ok(()))) => {}
@@ -204,12 +221,12 @@ async fn trickle(site: &Site, length: Duration) -> Trickle {
     trickle
 }
 
-async fn one(site: &Site, number: u64) -> Result<()> {
-    let mut client = Client::connect(site.addr, &site.path, Era::Modern).await?;
+async fn one(site: &ToolAddress, number: u64) -> Result<()> {
+    let mut client = LoadClient::connect(site.addr, &site.path, Era::Modern).await?;
     client.echo(site, &message(usize::MAX, number, 0)).await
 }
 
-impl Trickle {
+impl TrickleOutcome {
     fn failed(&mut self, error: &anyhow::Error) {
         self.errors += 1;
         self.error

@@ -1,13 +1,13 @@
 //! `tools/list` over one and over many upstreams: the cost of a page, and the check that every tool
 //! is on exactly one.
 
-use crate::client::Client;
+use crate::client::LoadClient;
 use crate::protocol::Era;
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
-use crate::stage::{Served, Stage, Upstream};
-use crate::stats::{Latencies, Round, as_float};
-use crate::upstream::Shape;
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
+use crate::stats::{LatencyHistogram, RoundFigures, as_float};
+use crate::test_bed::{BenchUpstream, ServedTime, TestBed};
+use crate::upstream::UpstreamShape;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -34,35 +34,35 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
+struct ListsRow {
     upstreams: usize,
     tools: usize,
     client: Era,
-    target: Kind,
+    target: TargetKind,
     pages: usize,
     page_kib: f64,
     /// The server time of one page, by weir's own metrics.
     server_us: Option<f64>,
     #[serde(flatten)]
-    measured: Round,
+    measured: RoundFigures,
     error: Option<String>,
 }
 
 /// One target: its client and the pages read through it.
-struct Lane {
-    kind: Kind,
-    client: Client,
-    latencies: Latencies,
+struct ListLane {
+    kind: TargetKind,
+    client: LoadClient,
+    latencies: LatencyHistogram,
     cpu: u64,
     spent: Duration,
-    served: Served,
-    walk: Walk,
+    served: ServedTime,
+    walk: ListWalk,
     errors: u64,
     error: Option<String>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Walk {
+struct ListWalk {
     pages: usize,
     bytes: usize,
 }
@@ -71,30 +71,30 @@ struct Walk {
 ///
 /// # Errors
 /// A process or a connection that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
     let title = format!(
         "tools/list over modern upstreams with {TOOLS} tools each, {} walks",
         settings.walks
     );
-    let mut table = Table::new("lists", title, COLUMNS);
+    let mut table = ReportTable::new("lists", title, COLUMNS);
     for count in &settings.upstreams {
         // Only weir lists many upstreams; the others are the lower bound under its first row.
-        let kinds: &[Kind] = if *count == 1 {
-            &[Kind::Weir, Kind::Pipe, Kind::Direct]
+        let kinds: &[TargetKind] = if *count == 1 {
+            &[TargetKind::Weir, TargetKind::Pipe, TargetKind::Direct]
         } else {
-            &[Kind::Weir]
+            &[TargetKind::Weir]
         };
-        if *count > 1 && !settings.has(Kind::Weir) {
+        if *count > 1 && !settings.has(TargetKind::Weir) {
             table.note(format!("{count} upstreams: only weir lists more than one"));
             continue;
         }
-        let upstreams = Upstream::many(Era::Modern, *count);
-        let shape = Shape {
+        let upstreams = BenchUpstream::many(Era::Modern, *count);
+        let shape = UpstreamShape {
             servers: *count,
             tools: TOOLS,
             page: TOOLS,
         };
-        let mut stage = Stage::start(settings, kinds, shape, &upstreams).await?;
+        let mut stage = TestBed::start(settings, kinds, shape, &upstreams).await?;
         for client in [Era::Modern, Era::Legacy] {
             for row in walks(settings, &stage, kinds, client, &upstreams).await? {
                 table.row(&row)?;
@@ -114,12 +114,12 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 }
 
 async fn walks(
-    settings: &Settings,
-    stage: &Stage,
-    kinds: &[Kind],
+    settings: &RunSettings,
+    stage: &TestBed,
+    kinds: &[TargetKind],
     client: Era,
-    upstreams: &[Upstream],
-) -> Result<Vec<Row>> {
+    upstreams: &[BenchUpstream],
+) -> Result<Vec<ListsRow>> {
     let mut lanes = Vec::new();
     for kind in stage
         .kinds(settings)
@@ -128,13 +128,13 @@ async fn walks(
     {
         // The upstream of this part is modern only, so the lower bound of a legacy client is a
         // legacy server.
-        let upstream = Upstream {
+        let upstream = BenchUpstream {
             era: client,
             ..upstreams[0].clone()
         };
-        let (addr, path) = stage.everything(kind, &upstream)?;
-        let client = Client::connect(addr, &path, client).await?;
-        lanes.push(Lane::new(kind, client));
+        let (addr, path) = stage.list_address(kind, &upstream)?;
+        let client = LoadClient::connect(addr, &path, client).await?;
+        lanes.push(ListLane::new(kind, client));
     }
     for number in 0..=settings.walks {
         for lane in &mut lanes {
@@ -155,7 +155,11 @@ async fn walks(
 }
 
 /// The names a target must list.
-fn expected(stage: &Stage, kind: Kind, upstreams: &[Upstream]) -> Result<BTreeSet<String>> {
+fn expected(
+    stage: &TestBed,
+    kind: TargetKind,
+    upstreams: &[BenchUpstream],
+) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for upstream in upstreams {
         for tool in 0..TOOLS {
@@ -166,38 +170,38 @@ fn expected(stage: &Stage, kind: Kind, upstreams: &[Upstream]) -> Result<BTreeSe
             };
             // The aggregate is listed for any `endpoint` setting.
             let prefixed = || format!("{}__{tool}", upstream.id);
-            names.insert(if kind == Kind::Weir {
+            names.insert(if kind == TargetKind::Weir {
                 prefixed()
             } else {
-                stage.site(kind, upstream, &tool)?.tool
+                stage.tool_address(kind, upstream, &tool)?.tool
             });
         }
     }
     Ok(names)
 }
 
-impl Lane {
-    fn new(kind: Kind, client: Client) -> Self {
-        let latencies = Latencies::new();
+impl ListLane {
+    fn new(kind: TargetKind, client: LoadClient) -> Self {
+        let latencies = LatencyHistogram::new();
         Self {
             kind,
             client,
             latencies,
             cpu: 0,
             spent: Duration::ZERO,
-            served: Served::default(),
-            walk: Walk::default(),
+            served: ServedTime::default(),
+            walk: ListWalk::default(),
             errors: 0,
             error: None,
         }
     }
 
     fn forget(&mut self) {
-        self.latencies = Latencies::new();
-        (self.cpu, self.spent, self.served) = (0, Duration::ZERO, Served::default());
+        self.latencies = LatencyHistogram::new();
+        (self.cpu, self.spent, self.served) = (0, Duration::ZERO, ServedTime::default());
     }
 
-    async fn measure(&mut self, stage: &Stage, expected: &BTreeSet<String>) -> Result<()> {
+    async fn measure(&mut self, stage: &TestBed, expected: &BTreeSet<String>) -> Result<()> {
         let process = stage.process(self.kind)?;
         let before = self.served(stage).await?;
         let cpu = process.cpu_nanos()?;
@@ -217,16 +221,16 @@ impl Lane {
     }
 
     /// The lists that weir has answered until now, and their time.
-    async fn served(&self, stage: &Stage) -> Result<Served> {
-        if self.kind == Kind::Weir {
+    async fn served(&self, stage: &TestBed) -> Result<ServedTime> {
+        if self.kind == TargetKind::Weir {
             stage.served("tools/list").await
         } else {
-            Ok(Served::default())
+            Ok(ServedTime::default())
         }
     }
 
-    async fn walk(&mut self, expected: &BTreeSet<String>) -> Result<Walk> {
-        let (mut walk, mut cursor, mut names) = (Walk::default(), None::<String>, Vec::new());
+    async fn walk(&mut self, expected: &BTreeSet<String>) -> Result<ListWalk> {
+        let (mut walk, mut cursor, mut names) = (ListWalk::default(), None::<String>, Vec::new());
         loop {
             let start = Instant::now();
             let answer = self.client.list(cursor.as_deref()).await?;
@@ -260,8 +264,8 @@ impl Lane {
         Ok(walk)
     }
 
-    fn row(&self, client: Era, upstreams: usize) -> Row {
-        Row {
+    fn row(&self, client: Era, upstreams: usize) -> ListsRow {
+        ListsRow {
             upstreams,
             tools: upstreams * TOOLS,
             client,
@@ -270,7 +274,7 @@ impl Lane {
             page_kib: as_float(self.walk.bytes as u64)
                 / 1024.0
                 / as_float(self.walk.pages.max(1) as u64),
-            server_us: (self.kind == Kind::Weir)
+            server_us: (self.kind == TargetKind::Weir)
                 .then(|| self.served.seconds * 1e6 / self.served.requests.max(1.0)),
             measured: self.latencies.round(self.spent, self.cpu, self.errors),
             error: self.error.clone(),

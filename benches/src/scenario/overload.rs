@@ -7,15 +7,15 @@
 //! earlier calls, and a call waits for a connection if none is free. Latencies start at the moment
 //! a call was due.
 
-use crate::bare::{Bare, Called};
-use crate::cores;
-use crate::process::Process;
+use crate::bare_client::{BareCallOutcome, BareClient};
+use crate::cpu_pinning;
+use crate::process::ChildProcess;
 use crate::protocol::Era;
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
-use crate::stats::{Latencies, as_float, median};
-use crate::upstream::Shape;
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
+use crate::stats::{LatencyHistogram, as_float, median};
+use crate::test_bed::{BenchUpstream, TestBed};
+use crate::upstream::UpstreamShape;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -25,13 +25,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 /// `limits.in_flight` of the weir that sheds load.
-const PLACES: usize = 32;
+const IN_FLIGHT_LIMIT: usize = 32;
 /// Connections that calls arrive over.
 const CONNECTIONS: usize = 1_000;
 /// The rate of arrivals, as a multiple of the peak.
 const OVERLOAD: f64 = 2.0;
 /// The part of the peak that must be left.
-const AIM: f64 = 0.85;
+const MIN_GOODPUT: f64 = 0.85;
 /// The interval of arrivals.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -50,7 +50,7 @@ const COLUMNS: &[(&str, &str)] = &[
 
 /// The medians over all rounds.
 #[derive(Serialize)]
-struct Row {
+struct OverloadRow {
     in_flight: &'static str,
     load: &'static str,
     offered: f64,
@@ -63,12 +63,12 @@ struct Row {
     busy: f64,
     errors: u64,
     error: Option<String>,
-    rounds: Vec<Load>,
+    rounds: Vec<LoadFigures>,
 }
 
 /// One kind of load in one round, by the second.
 #[derive(Clone, Debug, Serialize)]
-struct Load {
+struct LoadFigures {
     offered: f64,
     made: f64,
     made_p99_us: f64,
@@ -86,21 +86,21 @@ struct Load {
 ///
 /// # Errors
 /// A process or a connection that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
     let title = format!(
         "{OVERLOAD} times the peak of tools/call, weir alone on one processor, medians of {} rounds of {} ms",
         settings.rounds, settings.round_ms
     );
-    let mut table = Table::new("overload", title, COLUMNS);
-    let allowed = cores::allowed();
-    let (true, [first, second, ..]) = (settings.has(Kind::Weir), allowed.as_slice()) else {
+    let mut table = ReportTable::new("overload", title, COLUMNS);
+    let allowed = cpu_pinning::allowed();
+    let (true, [first, second, ..]) = (settings.has(TargetKind::Weir), allowed.as_slice()) else {
         table.note("not measured: it takes weir and two processors of a Linux");
         return Ok(table);
     };
-    let _pinned = cores::pin(*first)?;
+    let _pinned = cpu_pinning::pin(*first)?;
     let mut settings = settings.clone();
     settings.weir_core = Some(*second);
-    let shedding = format!("limits: {{ in_flight: {PLACES} }}\n");
+    let shedding = format!("limits: {{ in_flight: {IN_FLIGHT_LIMIT} }}\n");
     for (name, config) in [("32", shedding.as_str()), ("default", "")] {
         let mut settings = settings.clone();
         settings.weir_config_extra.push_str(config);
@@ -114,34 +114,36 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
         table.row(&row(name, "as many clients as places", peak, None))?;
         let mut row = row(name, "twice the peak", over, Some(left));
         // A smoke run is too short for a comparison.
-        if left < AIM && !settings.smoke {
+        if left < MIN_GOODPUT && !settings.smoke {
             row.errors += 1;
             row.error.get_or_insert_with(|| {
-                format!("{left:.2} of the peak is served under overload, {AIM} is the least")
+                format!(
+                    "{left:.2} of the peak is served under overload, {MIN_GOODPUT} is the least"
+                )
             });
         }
         table.row(&row)?;
     }
-    table.note(format!("aim: {AIM} of the peak, and no call lost"));
+    table.note(format!("aim: {MIN_GOODPUT} of the peak, and no call lost"));
     Ok(table)
 }
 
-async fn measure(settings: &Settings) -> Result<[Vec<Load>; 2]> {
-    let upstreams = [Upstream::one("m", Era::Modern)];
-    let shape = Shape {
+async fn measure(settings: &RunSettings) -> Result<[Vec<LoadFigures>; 2]> {
+    let upstreams = [BenchUpstream::one("m", Era::Modern)];
+    let shape = UpstreamShape {
         servers: 1,
         tools: 50,
         page: 50,
     };
-    let mut stage = Stage::start(settings, &[Kind::Weir], shape, &upstreams).await?;
-    let weir = stage.process(Kind::Weir)?;
-    let site = stage.site(Kind::Weir, &upstreams[0], "echo")?;
+    let mut stage = TestBed::start(settings, &[TargetKind::Weir], shape, &upstreams).await?;
+    let weir = stage.process(TargetKind::Weir)?;
+    let site = stage.tool_address(TargetKind::Weir, &upstreams[0], "echo")?;
     let mut connections = Vec::with_capacity(CONNECTIONS);
     for number in 0..CONNECTIONS {
-        connections.push(Bare::connect(&site, number, settings.payload).await?);
+        connections.push(BareClient::connect(&site, number, settings.payload).await?);
     }
     let length = Duration::from_millis(settings.round_ms);
-    let mut few: Vec<_> = connections.split_off(CONNECTIONS - PLACES);
+    let mut few: Vec<_> = connections.split_off(CONNECTIONS - IN_FLIGHT_LIMIT);
     peak(&mut few, length / 4, weir).await?;
     let mut loads = [Vec::new(), Vec::new()];
     for _ in 0..settings.rounds {
@@ -158,11 +160,11 @@ async fn measure(settings: &Settings) -> Result<[Vec<Load>; 2]> {
 fn row(
     in_flight: &'static str,
     load: &'static str,
-    rounds: Vec<Load>,
+    rounds: Vec<LoadFigures>,
     of_peak: Option<f64>,
-) -> Row {
-    let over = |pick: fn(&Load) -> f64| median(rounds.iter().map(pick).collect());
-    Row {
+) -> OverloadRow {
+    let over = |pick: fn(&LoadFigures) -> f64| median(rounds.iter().map(pick).collect());
+    OverloadRow {
         in_flight,
         load,
         offered: over(|load| load.offered),
@@ -179,8 +181,12 @@ fn row(
 }
 
 /// Measures the peak: each client calls as soon as it has its answer.
-async fn peak(connections: &mut Vec<Bare>, length: Duration, weir: &Process) -> Result<Load> {
-    let tally = Arc::new(Tally::default());
+async fn peak(
+    connections: &mut Vec<BareClient>,
+    length: Duration,
+    weir: &ChildProcess,
+) -> Result<LoadFigures> {
+    let tally = Arc::new(CallTally::default());
     let (begun, cpu) = (Instant::now(), weir.cpu_nanos()?);
     let end = begun + length;
     let mut calling = JoinSet::new();
@@ -195,7 +201,7 @@ async fn peak(connections: &mut Vec<Bare>, length: Duration, weir: &Process) -> 
         connections.push(connection?);
     }
     let load = tally.load(begun.elapsed(), weir.cpu_nanos()?.saturating_sub(cpu));
-    Ok(Load {
+    Ok(LoadFigures {
         offered: load.made + load.refused,
         ..load
     })
@@ -204,13 +210,13 @@ async fn peak(connections: &mut Vec<Bare>, length: Duration, weir: &Process) -> 
 /// Measures the overload: calls arrive `rate` times a second; each takes a free connection, or
 /// waits for one.
 async fn overload(
-    connections: &mut Vec<Bare>,
+    connections: &mut Vec<BareClient>,
     rate: f64,
     length: Duration,
-    weir: &Process,
-) -> Result<Load> {
-    let tally = Arc::new(Tally::default());
-    let due = Arc::new(Arrivals {
+    weir: &ChildProcess,
+) -> Result<LoadFigures> {
+    let tally = Arc::new(CallTally::default());
+    let due = Arc::new(DueCalls {
         waiting: Semaphore::new(0),
         since: Mutex::default(),
     });
@@ -247,19 +253,19 @@ async fn overload(
     while let Some(connection) = calling.join_next().await {
         connections.push(connection?);
     }
-    Ok(Load {
+    Ok(LoadFigures {
         offered: as_float(arrived) / length.as_secs_f64(),
         ..load
     })
 }
 
 /// Calls that are due and wait for a connection.
-struct Arrivals {
+struct DueCalls {
     waiting: Semaphore,
     since: Mutex<VecDeque<Instant>>,
 }
 
-impl Arrivals {
+impl DueCalls {
     fn arrive(&self, count: u64) {
         let (now, count) = (Instant::now(), usize::try_from(count).unwrap_or(usize::MAX));
         self.since
@@ -280,28 +286,28 @@ impl Arrivals {
 }
 
 /// The outcomes of the calls of one load.
-struct Tally {
-    made: Latencies,
-    refused: Latencies,
+struct CallTally {
+    made: LatencyHistogram,
+    refused: LatencyHistogram,
     errors: Mutex<(u64, Option<String>)>,
 }
 
-impl Default for Tally {
+impl Default for CallTally {
     fn default() -> Self {
         Self {
-            made: Latencies::new(),
-            refused: Latencies::new(),
+            made: LatencyHistogram::new(),
+            refused: LatencyHistogram::new(),
             errors: Mutex::default(),
         }
     }
 }
 
-impl Tally {
+impl CallTally {
     /// Makes a call that was due at `since`; false if the connection cannot be used any more.
-    async fn call(&self, connection: &mut Bare, since: Instant) -> bool {
+    async fn call(&self, connection: &mut BareClient, since: Instant) -> bool {
         match connection.call().await {
-            Ok(Called::Made) => self.made.record(since.elapsed()),
-            Ok(Called::Refused) => self.refused.record(since.elapsed()),
+            Ok(BareCallOutcome::Made) => self.made.record(since.elapsed()),
+            Ok(BareCallOutcome::Refused) => self.refused.record(since.elapsed()),
             Err(error) => {
                 let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
                 errors.0 += 1;
@@ -312,13 +318,13 @@ impl Tally {
         true
     }
 
-    fn load(&self, elapsed: Duration, cpu_nanos: u64) -> Load {
+    fn load(&self, elapsed: Duration, cpu_nanos: u64) -> LoadFigures {
         let (errors, error) = self
             .errors
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        Load {
+        LoadFigures {
             offered: 0.0,
             made: as_float(self.made.count()) / elapsed.as_secs_f64(),
             made_p99_us: self.made.quantile_us(0.99),

@@ -1,13 +1,13 @@
 //! The cost of an idle legacy session.
 
 use super::settle;
-use crate::client::Client;
+use crate::client::LoadClient;
 use crate::protocol::Era;
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
-use crate::stage::{Stage, Upstream};
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
 use crate::stats::as_float;
-use crate::upstream::Shape;
+use crate::test_bed::{BenchUpstream, TestBed};
+use crate::upstream::UpstreamShape;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::time::Instant;
@@ -25,8 +25,8 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
-    target: Kind,
+struct SessionsRow {
+    target: TargetKind,
     sessions: usize,
     opened_per_second: f64,
     session_kib: f64,
@@ -39,32 +39,32 @@ struct Row {
 ///
 /// # Errors
 /// A process that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
-    let mut table = Table::new(
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
+    let mut table = ReportTable::new(
         "sessions",
         "idle legacy sessions, without a stream".to_owned(),
         COLUMNS,
     );
-    if !settings.has(Kind::Weir) {
+    if !settings.has(TargetKind::Weir) {
         table.note("only weir keeps sessions: not measured");
         return Ok(table);
     }
-    let shape = Shape {
+    let shape = UpstreamShape {
         servers: 1,
         tools: 50,
         page: 50,
     };
-    let mut stage = Stage::start(
+    let mut stage = TestBed::start(
         settings,
-        &[Kind::Weir],
+        &[TargetKind::Weir],
         shape,
-        &Upstream::many(Era::Modern, 1),
+        &BenchUpstream::many(Era::Modern, 1),
     )
     .await?;
     // Tables and pools grow to their working size first.
     let warm = open(&stage, settings.sessions / 20).await;
     settle(settings).await;
-    let before = stage.process(Kind::Weir)?.resident()?;
+    let before = stage.process(TargetKind::Weir)?.resident()?;
     let start = Instant::now();
     let opened = match warm {
         Ok(()) => open(&stage, settings.sessions).await,
@@ -72,10 +72,10 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     };
     let elapsed = start.elapsed();
     settle(settings).await;
-    let after = stage.process(Kind::Weir)?.resident()?;
+    let after = stage.process(TargetKind::Weir)?.resident()?;
     let sessions = as_float(settings.sessions as u64);
-    table.row(&Row {
-        target: Kind::Weir,
+    table.row(&SessionsRow {
+        target: TargetKind::Weir,
         sessions: settings.sessions,
         opened_per_second: sessions / elapsed.as_secs_f64(),
         session_kib: as_float(after.saturating_sub(before)) / 1024.0 / sessions,
@@ -89,8 +89,9 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
     Ok(table)
 }
 
-async fn open(stage: &Stage, count: usize) -> Result<()> {
-    let (addr, path) = stage.everything(Kind::Weir, &Upstream::many(Era::Modern, 1)[0])?;
+async fn open(stage: &TestBed, count: usize) -> Result<()> {
+    let (addr, path) =
+        stage.list_address(TargetKind::Weir, &BenchUpstream::many(Era::Modern, 1)[0])?;
     let path = &path;
     let connection = |number: usize| async move {
         let share = count / CONNECTIONS + usize::from(number < count % CONNECTIONS);
@@ -98,7 +99,7 @@ async fn open(stage: &Stage, count: usize) -> Result<()> {
             return Ok(());
         }
         // The first session of a connection comes with it.
-        let mut client = Client::connect(addr, path, Era::Legacy).await?;
+        let mut client = LoadClient::connect(addr, path, Era::Legacy).await?;
         for opened in 1..share {
             client
                 .initialize()

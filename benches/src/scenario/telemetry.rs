@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::pair::{Half, Measured, Pair};
-use crate::report::Table;
-use crate::settings::{Kind, Settings};
+use super::weir_pair::{PairHalf, PairMeasurement, WeirPair};
+use crate::report::ReportTable;
+use crate::settings::{RunSettings, TargetKind};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -33,10 +33,10 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 #[derive(Serialize)]
-struct Row {
+struct TelemetryRow {
     telemetry: &'static str,
     #[serde(flatten)]
-    measured: Measured,
+    measured: PairMeasurement,
     /// Throughput over that without telemetry in the same round, the median of these.
     of_silent: Option<f64>,
 }
@@ -45,40 +45,40 @@ struct Row {
 const FIRST_PUSH: Duration = Duration::from_secs(10);
 
 /// The config without metrics and traces.
-const SILENT: &str = "telemetry: { metrics: { enabled: false } }\n";
+const SILENT_CONFIG: &str = "telemetry: { metrics: { enabled: false } }\n";
 
 /// Measures both eras at every concurrency.
 ///
 /// # Errors
 /// A process or a connection that does not start, or ends.
-pub(crate) async fn run(settings: &Settings) -> Result<Table> {
+pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
     let title = format!(
         "tools/call without and with metrics, traces of 1 % and OTLP, medians of {} rounds of {} ms",
         settings.rounds, settings.round_ms
     );
-    let mut table = Table::new("telemetry", title, COLUMNS);
-    if !settings.has(Kind::Weir) {
+    let mut table = ReportTable::new("telemetry", title, COLUMNS);
+    if !settings.has(TargetKind::Weir) {
         table.note("weir is not measured");
         return Ok(table);
     }
-    let sink = Sink::start().await?;
+    let sink = CollectorSink::start().await?;
     let told = format!(
         "telemetry: {{ traces: {{ sample: 0.01 }}, otlp: {{ endpoint: \"{}\", interval: 1s }} }}\n",
         sink.url
     );
-    let halves = [SILENT, &told].map(|config| Half {
+    let halves = [SILENT_CONFIG, &told].map(|config| PairHalf {
         credential: None,
         config,
     });
-    let mut weirs = Pair::start(settings, halves).await?;
+    let mut weirs = WeirPair::start(settings, halves).await?;
     weirs
         .measure(settings, |[off, on], of_silent| {
-            table.row(&Row {
+            table.row(&TelemetryRow {
                 telemetry: "off",
                 measured: off,
                 of_silent: None,
             })?;
-            table.row(&Row {
+            table.row(&TelemetryRow {
                 telemetry: "on",
                 measured: on,
                 of_silent,
@@ -104,12 +104,12 @@ pub(crate) async fn run(settings: &Settings) -> Result<Table> {
 }
 
 /// A collector that accepts all data and parses none.
-struct Sink {
+struct CollectorSink {
     url: String,
     requests: Arc<AtomicU64>,
 }
 
-impl Sink {
+impl CollectorSink {
     async fn start() -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);

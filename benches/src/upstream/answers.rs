@@ -3,8 +3,8 @@
 //! The envelope is read once with borrowed payloads and the arguments are echoed as raw text. So
 //! the upstream takes as little as it can of the machine it shares with the measured process.
 
-use super::streams::{self, Body, State};
-use super::{Shape, status};
+use super::streams::{self, UpstreamBody, UpstreamState};
+use super::{UpstreamShape, status};
 use crate::protocol::{Era, SESSION};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Deserialize;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Deserialize)]
-struct Message<'a> {
+struct UpstreamMessage<'a> {
     #[serde(borrow)]
     id: Option<&'a RawValue>,
     method: Option<&'a str>,
@@ -25,26 +25,31 @@ struct Message<'a> {
 }
 
 #[derive(Deserialize)]
-struct Call<'a> {
+struct UpstreamCall<'a> {
     name: &'a str,
     #[serde(borrow)]
     arguments: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Echo<'a> {
+struct EchoArguments<'a> {
     #[serde(borrow)]
     message: &'a RawValue,
 }
 
 #[derive(Default, Deserialize)]
-struct List<'a> {
+struct ListCursor<'a> {
     cursor: Option<&'a str>,
 }
 
 /// Answers one message in the era of the path it came by.
-pub(super) fn post(state: &State, era: Era, index: usize, body: &[u8]) -> Response<Body> {
-    let Ok(message) = serde_json::from_slice::<Message<'_>>(body) else {
+pub(super) fn post(
+    state: &UpstreamState,
+    era: Era,
+    index: usize,
+    body: &[u8],
+) -> Response<UpstreamBody> {
+    let Ok(message) = serde_json::from_slice::<UpstreamMessage<'_>>(body) else {
         return failure(StatusCode::BAD_REQUEST, "null", -32700, "not JSON");
     };
     let (Some(id), Some(method)) = (message.id.map(RawValue::get), message.method) else {
@@ -69,13 +74,13 @@ pub(super) fn post(state: &State, era: Era, index: usize, body: &[u8]) -> Respon
 
 /// Calls a tool: `echo` answers with its message, `measure` with the length and the byte sum of its
 /// arguments.
-fn call(id: &str, era: Era, params: &str) -> Response<Body> {
-    let Ok(call) = serde_json::from_str::<Call<'_>>(params) else {
+fn call(id: &str, era: Era, params: &str) -> Response<UpstreamBody> {
+    let Ok(call) = serde_json::from_str::<UpstreamCall<'_>>(params) else {
         return failure(StatusCode::OK, id, -32602, "no tool named");
     };
     let arguments = call.arguments.map_or("{}", RawValue::get);
     let text = match call.name {
-        "echo" => match serde_json::from_str::<Echo<'_>>(arguments) {
+        "echo" => match serde_json::from_str::<EchoArguments<'_>>(arguments) {
             Ok(echo) => echo.message.get().to_owned(),
             Err(_) => return failure(StatusCode::OK, id, -32602, "no message"),
         },
@@ -95,8 +100,14 @@ pub(crate) fn measure(arguments: &str) -> String {
     format!("{} bytes, sum {sum}", arguments.len())
 }
 
-fn list(id: &str, era: Era, params: &str, shape: Shape, changes: u64) -> Response<Body> {
-    let cursor = serde_json::from_str::<List<'_>>(params)
+fn list(
+    id: &str,
+    era: Era,
+    params: &str,
+    shape: UpstreamShape,
+    changes: u64,
+) -> Response<UpstreamBody> {
+    let cursor = serde_json::from_str::<ListCursor<'_>>(params)
         .unwrap_or_default()
         .cursor;
     let Ok(from) = cursor.unwrap_or("0").parse::<usize>() else {
@@ -144,7 +155,7 @@ fn tool(index: usize, tools: usize, changes: u64) -> String {
     )
 }
 
-fn discover(id: &str, index: usize) -> Response<Body> {
+fn discover(id: &str, index: usize) -> Response<UpstreamBody> {
     result(
         id,
         &format!(
@@ -153,7 +164,7 @@ fn discover(id: &str, index: usize) -> Response<Body> {
     )
 }
 
-fn initialize(id: &str, index: usize) -> Response<Body> {
+fn initialize(id: &str, index: usize) -> Response<UpstreamBody> {
     let mut response = result(
         id,
         &format!(
@@ -172,13 +183,13 @@ const fn complete(era: Era) -> &'static str {
     }
 }
 
-fn result(id: &str, result: &str) -> Response<Body> {
+fn result(id: &str, result: &str) -> Response<UpstreamBody> {
     streams::json(format!(
         r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#
     ))
 }
 
-fn failure(code: StatusCode, id: &str, error: i32, message: &str) -> Response<Body> {
+fn failure(code: StatusCode, id: &str, error: i32, message: &str) -> Response<UpstreamBody> {
     let mut response = streams::json(format!(
         r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{error},"message":"{message}"}}}}"#
     ));
@@ -195,15 +206,15 @@ mod tests {
     use http_body_util::BodyExt as _;
     use serde_json::{Value, json};
 
-    async fn asked(state: &State, era: Era, body: &str) -> (StatusCode, Value) {
+    async fn asked(state: &UpstreamState, era: Era, body: &str) -> (StatusCode, Value) {
         let response = post(state, era, 0, body.as_bytes());
         let code = response.status();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, serde_json::from_slice(&body).unwrap())
     }
 
-    fn state() -> State {
-        State::new(Shape {
+    fn state() -> UpstreamState {
+        UpstreamState::new(UpstreamShape {
             servers: 1,
             tools: 5,
             page: 2,
@@ -211,7 +222,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn echo_says_the_message_back_and_measure_counts_it() {
+    async fn echo_returns_the_message_and_measure_counts_it() {
         let state = state();
         for era in [Era::Modern, Era::Legacy] {
             let (_, answer) = asked(

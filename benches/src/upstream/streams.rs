@@ -1,6 +1,6 @@
 //! The state that the servers of an upstream process share, and the streams that announce a change.
 
-use super::Shape;
+use super::UpstreamShape;
 use crate::protocol::TOOLS_CHANGED;
 use bytes::Bytes;
 use futures_util::stream;
@@ -13,24 +13,24 @@ use std::convert::Infallible;
 use tokio::sync::watch;
 
 /// A whole answer, or a stream of events.
-pub(super) type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
+pub(super) type UpstreamBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
 
 /// All servers; both eras of an index share it.
-pub(super) struct State {
-    shape: Shape,
-    servers: Vec<Server>,
+pub(super) struct UpstreamState {
+    shape: UpstreamShape,
+    servers: Vec<UpstreamServer>,
 }
 
 /// One server: the count of changes of its list, and a switch that makes it hang.
-struct Server {
+struct UpstreamServer {
     changes: watch::Sender<u64>,
     hanging: watch::Sender<bool>,
 }
 
-impl State {
+impl UpstreamState {
     /// Servers that have not changed and do not hang.
-    pub(super) fn new(shape: Shape) -> Self {
-        let server = || Server {
+    pub(super) fn new(shape: UpstreamShape) -> Self {
+        let server = || UpstreamServer {
             changes: watch::Sender::new(0),
             hanging: watch::Sender::new(false),
         };
@@ -46,7 +46,7 @@ impl State {
     }
 
     /// The shape of the servers.
-    pub(super) const fn shape(&self) -> Shape {
+    pub(super) const fn shape(&self) -> UpstreamShape {
         self.shape
     }
 
@@ -80,7 +80,7 @@ impl State {
 }
 
 /// The stream of a legacy client's GET: silent until the list changes.
-pub(super) fn legacy(state: &State, index: usize) -> Response<Body> {
+pub(super) fn legacy(state: &UpstreamState, index: usize) -> Response<UpstreamBody> {
     let note = format!("data: {{\"jsonrpc\":\"2.0\",\"method\":\"{TOOLS_CHANGED}\"}}\n\n");
     events(
         Bytes::from_static(b": open\n\n"),
@@ -91,7 +91,7 @@ pub(super) fn legacy(state: &State, index: usize) -> Response<Body> {
 
 /// The stream of a modern `subscriptions/listen` with this (raw JSON) id: the acknowledgement, then
 /// one event a change.
-pub(super) fn modern(state: &State, index: usize, id: &str) -> Response<Body> {
+pub(super) fn modern(state: &UpstreamState, index: usize, id: &str) -> Response<UpstreamBody> {
     let meta = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
     let acknowledged = format!(
         "data: {{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{{\"notifications\":{{\"toolsListChanged\":true}},{meta}}}}}\n\n"
@@ -102,7 +102,7 @@ pub(super) fn modern(state: &State, index: usize, id: &str) -> Response<Body> {
     events(acknowledged.into(), note.into(), state.subscribe(index))
 }
 
-fn events(first: Bytes, note: Bytes, changes: watch::Receiver<u64>) -> Response<Body> {
+fn events(first: Bytes, note: Bytes, changes: watch::Receiver<u64>) -> Response<UpstreamBody> {
     let frames = stream::unfold(
         (Some(first), note, changes),
         |(first, note, mut changes)| async move {
@@ -131,12 +131,12 @@ fn events(first: Bytes, note: Bytes, changes: watch::Receiver<u64>) -> Response<
 }
 
 /// A complete body.
-pub(super) fn full(bytes: Bytes) -> Body {
+pub(super) fn full(bytes: Bytes) -> UpstreamBody {
     Either::Left(Full::new(bytes))
 }
 
 /// A JSON answer.
-pub(super) fn json(text: String) -> Response<Body> {
+pub(super) fn json(text: String) -> Response<UpstreamBody> {
     let mut response = text_body(text);
     response.headers_mut().insert(
         CONTENT_TYPE,
@@ -146,10 +146,10 @@ pub(super) fn json(text: String) -> Response<Body> {
 }
 
 /// A plain answer, for the control path.
-pub(super) fn text(text: String) -> Response<Body> {
+pub(super) fn text(text: String) -> Response<UpstreamBody> {
     text_body(text)
 }
 
-fn text_body(text: String) -> Response<Body> {
+fn text_body(text: String) -> Response<UpstreamBody> {
     Response::new(full(text.into()))
 }

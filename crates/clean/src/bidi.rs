@@ -2,21 +2,21 @@
 //!
 //! PDI ends the innermost isolate and every embedding in it; PDF ends the innermost embedding of
 //! the same isolate (UAX #9, BD9 and X5a to X7). A character without partner is removed. The
-//! partner of an opening control is known only later, so all text behind it is held, for [`WINDOW`]
-//! characters at most: an opening control that is not closed by then counts as one without partner.
-//! The rule is the same for a whole text, so that both forms agree.
+//! partner of an opening control is known only later, so all text behind it is held, for
+//! [`BIDI_WINDOW`] characters at most: an opening control that is not closed by then counts as one
+//! without partner. The rule is the same for a whole text, so that both forms agree.
 
 use std::collections::VecDeque;
 
-use crate::outlet::{Outlet, Part};
-use crate::port::{Raw, Target};
+use crate::cleaned_output::{PieceTarget, SpelledPiece};
+use crate::outlet::{FilterOutlet, StringPart};
 
 /// The farthest position of a closing control: this number of characters behind the opening one.
-pub const WINDOW: u64 = 4096;
+pub const BIDI_WINDOW: u64 = 4096;
 
 /// The kinds of opening controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
+pub(crate) enum BidiOpening {
     Embedding,
     Isolate,
     /// Always removed; its PDF with it.
@@ -24,8 +24,8 @@ pub(crate) enum Opening {
 }
 
 #[derive(Debug)]
-struct Opener {
-    kind: Opening,
+struct OpenControl {
+    kind: BidiOpening,
     /// Its number among all pieces; an override has no number.
     piece: Option<u64>,
     /// Characters of the string before it.
@@ -33,16 +33,16 @@ struct Opener {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum PieceFate {
     /// An opening control without partner so far.
     Undecided,
-    Kept(Part),
+    Kept(StringPart),
     Removed,
 }
 
 #[derive(Debug)]
-struct Piece {
-    fate: Fate,
+struct BidiPiece {
+    fate: PieceFate,
     len: usize,
 }
 
@@ -50,12 +50,12 @@ struct Piece {
 #[derive(Debug, Default)]
 pub(crate) struct BidiControls {
     /// Not closed yet, oldest first.
-    open: VecDeque<Opener>,
+    open: VecDeque<OpenControl>,
     isolates: usize,
     /// Characters of the string since the first open control.
     chars: u64,
     /// The held text. The first piece is undecided, if there is one.
-    pieces: VecDeque<Piece>,
+    pieces: VecDeque<BidiPiece>,
     /// The number of the first piece.
     first: u64,
     /// Their bytes, behind `gone` bytes that were emitted already.
@@ -69,70 +69,82 @@ impl BidiControls {
     }
 
     /// Takes bytes of plain characters, in any number.
-    pub(crate) fn run<T: Target>(&mut self, mut raw: Raw<'_>, outlet: &mut Outlet<'_, T>) {
+    pub(crate) fn run<T: PieceTarget>(
+        &mut self,
+        mut raw: SpelledPiece<'_>,
+        outlet: &mut FilterOutlet<'_, T>,
+    ) {
         while let Some(oldest) = self.open.front() {
             let (len, chars) = prefix(
                 raw.bytes,
-                (oldest.at + WINDOW + 1).saturating_sub(self.chars),
+                (oldest.at + BIDI_WINDOW + 1).saturating_sub(self.chars),
             );
             let (before, rest) = raw.split_at(len);
             self.chars += chars;
-            self.hold(Part::Plain, before, outlet);
+            self.hold(StringPart::Plain, before, outlet);
             if rest.bytes.is_empty() {
                 return;
             }
             raw = rest;
             self.expire(outlet);
         }
-        self.hold(Part::Plain, raw, outlet);
+        self.hold(StringPart::Plain, raw, outlet);
     }
 
     /// Takes a unit without a rule in this step: one character, or several that stay together.
-    pub(crate) fn part<T: Target>(
+    pub(crate) fn part<T: PieceTarget>(
         &mut self,
-        part: Part,
+        part: StringPart,
         chars: u64,
-        raw: Raw<'_>,
-        outlet: &mut Outlet<'_, T>,
+        raw: SpelledPiece<'_>,
+        outlet: &mut FilterOutlet<'_, T>,
     ) {
         self.count(chars, outlet);
         self.hold(part, raw, outlet);
     }
 
-    pub(crate) fn opening<T: Target>(
+    pub(crate) fn opening<T: PieceTarget>(
         &mut self,
-        kind: Opening,
+        kind: BidiOpening,
         bytes: &[u8],
-        outlet: &mut Outlet<'_, T>,
+        outlet: &mut FilterOutlet<'_, T>,
     ) {
         self.count(1, outlet);
         let mut piece = None;
-        if kind == Opening::Override {
+        if kind == BidiOpening::Override {
             outlet.counts.bidi += 1;
         } else {
             piece = Some(self.first + self.pieces.len() as u64);
-            self.push(Fate::Undecided, bytes);
+            self.push(PieceFate::Undecided, bytes);
         }
-        self.isolates += usize::from(kind == Opening::Isolate);
+        self.isolates += usize::from(kind == BidiOpening::Isolate);
         let at = self.chars.saturating_sub(1);
-        self.open.push_back(Opener { kind, piece, at });
+        self.open.push_back(OpenControl { kind, piece, at });
     }
 
     /// PDF.
-    pub(crate) fn end_of_embedding<T: Target>(&mut self, bytes: &[u8], outlet: &mut Outlet<'_, T>) {
+    pub(crate) fn end_of_embedding<T: PieceTarget>(
+        &mut self,
+        bytes: &[u8],
+        outlet: &mut FilterOutlet<'_, T>,
+    ) {
         self.count(1, outlet);
         match self.open.back().map(|opener| opener.kind) {
-            Some(Opening::Embedding) => self.close(bytes, outlet),
-            Some(Opening::Override) => {
+            Some(BidiOpening::Embedding) => self.close(bytes, outlet),
+            Some(BidiOpening::Override) => {
                 self.open.pop_back();
                 outlet.counts.bidi += 1;
             }
-            Some(Opening::Isolate) | None => outlet.counts.bidi += 1,
+            Some(BidiOpening::Isolate) | None => outlet.counts.bidi += 1,
         }
     }
 
     /// PDI.
-    pub(crate) fn end_of_isolate<T: Target>(&mut self, bytes: &[u8], outlet: &mut Outlet<'_, T>) {
+    pub(crate) fn end_of_isolate<T: PieceTarget>(
+        &mut self,
+        bytes: &[u8],
+        outlet: &mut FilterOutlet<'_, T>,
+    ) {
         self.count(1, outlet);
         if self.isolates == 0 {
             outlet.counts.bidi += 1;
@@ -141,7 +153,7 @@ impl BidiControls {
         while self
             .open
             .back()
-            .is_some_and(|opener| opener.kind != Opening::Isolate)
+            .is_some_and(|opener| opener.kind != BidiOpening::Isolate)
         {
             if let Some(opener) = self.open.pop_back() {
                 self.remove(&opener, outlet);
@@ -152,7 +164,7 @@ impl BidiControls {
     }
 
     /// The string ends: all open controls stay without partner.
-    pub(crate) fn end<T: Target>(&mut self, outlet: &mut Outlet<'_, T>) {
+    pub(crate) fn end<T: PieceTarget>(&mut self, outlet: &mut FilterOutlet<'_, T>) {
         while let Some(opener) = self.open.pop_front() {
             self.remove(&opener, outlet);
         }
@@ -161,16 +173,16 @@ impl BidiControls {
     }
 
     /// The innermost opening control has its partner.
-    fn close<T: Target>(&mut self, bytes: &[u8], outlet: &mut Outlet<'_, T>) {
+    fn close<T: PieceTarget>(&mut self, bytes: &[u8], outlet: &mut FilterOutlet<'_, T>) {
         if let Some(opener) = self.open.pop_back() {
-            self.decide(&opener, Fate::Kept(Part::Plain));
+            self.decide(&opener, PieceFate::Kept(StringPart::Plain));
         }
-        self.push(Fate::Kept(Part::Plain), bytes);
+        self.push(PieceFate::Kept(StringPart::Plain), bytes);
         self.release(outlet);
     }
 
     /// Counts the next characters. Opening controls that are too far behind them have no partner.
-    fn count<T: Target>(&mut self, chars: u64, outlet: &mut Outlet<'_, T>) {
+    fn count<T: PieceTarget>(&mut self, chars: u64, outlet: &mut FilterOutlet<'_, T>) {
         if self.open.is_empty() {
             self.chars = 0;
         } else {
@@ -179,15 +191,15 @@ impl BidiControls {
         self.chars += chars;
     }
 
-    fn expire<T: Target>(&mut self, outlet: &mut Outlet<'_, T>) {
+    fn expire<T: PieceTarget>(&mut self, outlet: &mut FilterOutlet<'_, T>) {
         let before = self.open.len();
         while self
             .open
             .front()
-            .is_some_and(|opener| opener.at + WINDOW < self.chars)
+            .is_some_and(|opener| opener.at + BIDI_WINDOW < self.chars)
         {
             if let Some(opener) = self.open.pop_front() {
-                self.isolates -= usize::from(opener.kind == Opening::Isolate);
+                self.isolates -= usize::from(opener.kind == BidiOpening::Isolate);
                 self.remove(&opener, outlet);
             }
         }
@@ -196,14 +208,14 @@ impl BidiControls {
         }
     }
 
-    fn remove<T>(&mut self, opener: &Opener, outlet: &mut Outlet<'_, T>) {
+    fn remove<T>(&mut self, opener: &OpenControl, outlet: &mut FilterOutlet<'_, T>) {
         if opener.piece.is_some() {
             outlet.counts.bidi += 1;
-            self.decide(opener, Fate::Removed);
+            self.decide(opener, PieceFate::Removed);
         }
     }
 
-    fn decide(&mut self, opener: &Opener, fate: Fate) {
+    fn decide(&mut self, opener: &OpenControl, fate: PieceFate) {
         let place = opener
             .piece
             .and_then(|piece| usize::try_from(piece - self.first).ok());
@@ -213,22 +225,27 @@ impl BidiControls {
     }
 
     /// Holds text behind an undecided control; emits all other text.
-    fn hold<T: Target>(&mut self, part: Part, raw: Raw<'_>, outlet: &mut Outlet<'_, T>) {
+    fn hold<T: PieceTarget>(
+        &mut self,
+        part: StringPart,
+        raw: SpelledPiece<'_>,
+        outlet: &mut FilterOutlet<'_, T>,
+    ) {
         if raw.bytes.is_empty() {
         } else if self.pieces.is_empty() {
             outlet.emit(part, raw);
         } else {
-            self.push(Fate::Kept(part), raw.bytes);
+            self.push(PieceFate::Kept(part), raw.bytes);
         }
     }
 
-    fn push(&mut self, fate: Fate, bytes: &[u8]) {
+    fn push(&mut self, fate: PieceFate, bytes: &[u8]) {
         self.text.extend_from_slice(bytes);
         match self.pieces.back_mut() {
-            Some(last) if last.fate == fate && fate == Fate::Kept(Part::Plain) => {
+            Some(last) if last.fate == fate && fate == PieceFate::Kept(StringPart::Plain) => {
                 last.len += bytes.len()
             }
-            _ => self.pieces.push_back(Piece {
+            _ => self.pieces.push_back(BidiPiece {
                 fate,
                 len: bytes.len(),
             }),
@@ -236,13 +253,13 @@ impl BidiControls {
     }
 
     /// Emits or drops the decided pieces.
-    fn release<T: Target>(&mut self, outlet: &mut Outlet<'_, T>) {
+    fn release<T: PieceTarget>(&mut self, outlet: &mut FilterOutlet<'_, T>) {
         while let Some(piece) = self.pieces.front()
-            && piece.fate != Fate::Undecided
+            && piece.fate != PieceFate::Undecided
         {
             let end = self.gone + piece.len;
-            if let Fate::Kept(part) = piece.fate {
-                outlet.emit(part, Raw::copy(&self.text[self.gone..end]));
+            if let PieceFate::Kept(part) = piece.fate {
+                outlet.emit(part, SpelledPiece::copy(&self.text[self.gone..end]));
             }
             self.gone = end;
             self.first += 1;

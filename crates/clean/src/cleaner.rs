@@ -1,23 +1,23 @@
 //! The streaming form, which is the only engine: the whole form is one chunk.
 
 use bytes::Bytes;
-use weir_wire::splice::Sink;
+use weir_wire::splice::ByteSink;
 
-use crate::bidi::WINDOW;
-use crate::document::Document;
-use crate::filter::Filter;
-use crate::kind::Counts;
-use crate::port::{Copied, Port, Raw, Shared, Target};
-use crate::stops::{plain_run, text_run};
-use crate::unit::{NOT_A_CHARACTER, Progress, Unit};
-use crate::walker::Walker;
+use crate::bidi::BIDI_WINDOW;
+use crate::character_spelling::{CharacterSpelling, NOT_A_CHARACTER, SpellingProgress};
+use crate::cleaned_output::{CleanedOutput, CopiedChunk, PieceTarget, SharedChunk, SpelledPiece};
+use crate::document::DocumentKind;
+use crate::document_walker::DocumentWalker;
+use crate::filter::CharacterFilter;
+use crate::quiet_scan::{plain_run, text_run};
+use crate::removals::RemovalCounts;
 
 /// The most bytes of its input that a [`Cleaner`] holds back: the longest stretch between an
 /// opening bidirectional control and its partner, of characters in their longest spelling (twelve
 /// bytes, two escapes), and a few that are not decided for other reasons.
 ///
 /// That much is held behind an opening bidirectional control only; otherwise at most 72 bytes are.
-pub const HELD_MAX: usize = (WINDOW as usize + 16) * 12;
+pub const HELD_MAX: usize = (BIDI_WINDOW as usize + 16) * 12;
 
 /// Cleans one JSON text that comes in chunks.
 ///
@@ -26,66 +26,66 @@ pub const HELD_MAX: usize = (WINDOW as usize + 16) * 12;
 /// document. Chunks may end anywhere, within characters and escapes too.
 #[derive(Debug)]
 pub struct Cleaner {
-    walker: Walker,
+    walker: DocumentWalker,
     /// The character that is being read.
-    unit: Unit,
+    unit: CharacterSpelling,
     /// Its position, if it began in this chunk.
     unit_start: Option<usize>,
-    filter: Filter,
+    filter: CharacterFilter,
 }
 
 impl Cleaner {
     /// A cleaner for one text of this kind.
     #[must_use]
-    pub fn new(document: Document) -> Self {
+    pub fn new(document: DocumentKind) -> Self {
         Self {
-            walker: Walker::new(document),
-            unit: Unit::default(),
+            walker: DocumentWalker::new(document),
+            unit: CharacterSpelling::default(),
             unit_start: None,
-            filter: Filter::default(),
+            filter: CharacterFilter::default(),
         }
     }
 
     /// Takes the next chunk, and emits the decided bytes. Bytes that stay pass as ranges of the
     /// chunk.
-    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) {
-        self.chunk(chunk, Shared { chunk, sink: out });
+    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl ByteSink) {
+        self.chunk(chunk, SharedChunk { chunk, sink: out });
     }
 
     /// [`Cleaner::feed`] with a borrowed chunk.
     pub(crate) fn feed_slice(&mut self, chunk: &[u8], buffer: &mut Vec<u8>) {
-        self.chunk(chunk, Copied { chunk, buffer });
+        self.chunk(chunk, CopiedChunk { chunk, buffer });
     }
 
     /// The removals so far. Held bytes are not counted yet.
     #[must_use]
-    pub const fn removed(&self) -> Counts {
+    pub const fn removed(&self) -> RemovalCounts {
         self.filter.counts()
     }
 
     /// Ends the text, and emits the bytes still held: an empty rest, if it was JSON. Returns the
     /// removals.
-    pub fn finish(self, out: &mut impl Sink) -> Counts {
-        self.end(Shared {
+    pub fn finish(self, out: &mut impl ByteSink) -> RemovalCounts {
+        self.end(SharedChunk {
             chunk: &Bytes::new(),
             sink: out,
         })
     }
 
     /// [`Cleaner::finish`] into a buffer.
-    pub(crate) fn finish_slice(self, buffer: &mut Vec<u8>) -> Counts {
-        self.end(Copied { chunk: &[], buffer })
+    pub(crate) fn finish_slice(self, buffer: &mut Vec<u8>) -> RemovalCounts {
+        self.end(CopiedChunk { chunk: &[], buffer })
     }
 
-    fn chunk(&mut self, bytes: &[u8], target: impl Target) {
-        let mut port = Port::new(target);
+    fn chunk(&mut self, bytes: &[u8], target: impl PieceTarget) {
+        let mut port = CleanedOutput::new(target);
         let mut pos = 0;
         while pos < bytes.len() {
             if self.walker.is_in_text() {
                 pos = self.text(bytes, pos, &mut port);
             } else {
                 let len = self.walker.advance(&bytes[pos..]);
-                port.emit(Raw {
+                port.emit(SpelledPiece {
                     bytes: &bytes[pos..pos + len],
                     start: Some(pos),
                 });
@@ -97,11 +97,14 @@ impl Cleaner {
         port.flush();
     }
 
-    fn end(mut self, target: impl Target) -> Counts {
-        let mut port = Port::new(target);
+    fn end(mut self, target: impl PieceTarget) -> RemovalCounts {
+        let mut port = CleanedOutput::new(target);
         if !self.unit.is_empty() {
-            self.filter
-                .unit(NOT_A_CHARACTER, Raw::copy(self.unit.bytes()), &mut port);
+            self.filter.unit(
+                NOT_A_CHARACTER,
+                SpelledPiece::copy(self.unit.bytes()),
+                &mut port,
+            );
         }
         self.filter.end(&mut port);
         port.flush();
@@ -110,7 +113,12 @@ impl Cleaner {
 
     /// Reads a string from `pos` to its end or to that of the chunk. Returns the position after the
     /// last byte read.
-    fn text<T: Target>(&mut self, bytes: &[u8], mut pos: usize, port: &mut Port<T>) -> usize {
+    fn text<T: PieceTarget>(
+        &mut self,
+        bytes: &[u8],
+        mut pos: usize,
+        port: &mut CleanedOutput<T>,
+    ) -> usize {
         while pos < bytes.len() {
             if self.unit.is_empty() && !self.filter.reads_all() {
                 let run = if self.filter.is_idle() {
@@ -121,7 +129,7 @@ impl Cleaner {
                 let len = run(&bytes[pos..]);
                 if len > 0 {
                     self.filter.run(
-                        Raw {
+                        SpelledPiece {
                             bytes: &bytes[pos..pos + len],
                             start: Some(pos),
                         },
@@ -135,7 +143,7 @@ impl Cleaner {
                 if bytes[pos] == b'"' {
                     self.filter.end(port);
                     self.walker.end_text();
-                    port.emit(Raw {
+                    port.emit(SpelledPiece {
                         bytes: b"\"",
                         start: Some(pos),
                     });
@@ -150,19 +158,19 @@ impl Cleaner {
 
     /// Takes a byte into the character that is being read. Returns 0 for a byte that does not
     /// belong to it.
-    fn byte<T: Target>(&mut self, byte: u8, port: &mut Port<T>) -> usize {
+    fn byte<T: PieceTarget>(&mut self, byte: u8, port: &mut CleanedOutput<T>) -> usize {
         let progress = self.unit.push(byte);
         let code = match progress {
-            Progress::More => return 1,
-            Progress::Complete(code) => code,
-            Progress::Broken => NOT_A_CHARACTER,
+            SpellingProgress::More => return 1,
+            SpellingProgress::Complete(code) => code,
+            SpellingProgress::Broken => NOT_A_CHARACTER,
         };
-        let raw = Raw {
+        let raw = SpelledPiece {
             bytes: self.unit.bytes(),
             start: self.unit_start,
         };
         self.filter.unit(code, raw, port);
         self.unit.clear();
-        usize::from(progress != Progress::Broken)
+        usize::from(progress != SpellingProgress::Broken)
     }
 }

@@ -5,14 +5,14 @@ use std::ops::Range;
 use bytes::BytesMut;
 use weir_wire::{scan, write};
 
-use crate::spelled::Characters;
+use crate::spelled_string::SpelledCharacters;
 
 /// The JSON around a note that is a block of its own.
 const NOTE_BLOCK: [&[u8]; 2] = [br#"{"type":"text","text":"#, b"}"];
 
 /// A result after cutting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct CutResult {
     /// The result.
     pub bytes: Vec<u8>,
     /// The number of removed bytes of text, as they were spelled.
@@ -41,7 +41,7 @@ pub fn cut(
     result: &[u8],
     limit: usize,
     note: impl Fn(usize) -> String,
-) -> Result<Option<Cut>, TooLarge> {
+) -> Result<Option<CutResult>, TooLarge> {
     if result.len() <= limit {
         return Ok(None);
     }
@@ -66,7 +66,7 @@ pub fn cut(
         .checked_sub(fixed + longest_note)
         .filter(|_| of_text().next().is_some())
         .ok_or(TooLarge)?;
-    let kept = Kept::within(room, of_text());
+    let kept = KeptText::within(room, of_text());
     let removed = of_text().map(text_len).sum::<usize>() - kept.text;
     let mut bytes = Vec::with_capacity(limit);
     bytes.extend_from_slice(&result[..content.start]);
@@ -87,11 +87,11 @@ pub fn cut(
     }
     bytes.push(b']');
     bytes.extend_from_slice(&result[content.end..]);
-    Ok(Some(Cut { bytes, removed }))
+    Ok(Some(CutResult { bytes, removed }))
 }
 
 /// The part of the text blocks that stays.
-struct Kept {
+struct KeptText {
     /// The number of blocks that stay whole.
     whole: usize,
     /// The bytes of text kept of the next block; `None` if it has no room at all.
@@ -100,7 +100,7 @@ struct Kept {
     text: usize,
 }
 
-impl Kept {
+impl KeptText {
     fn within<'a>(mut room: usize, blocks: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut kept = Self {
             whole: 0,
@@ -154,7 +154,7 @@ fn pieces(block: &[u8], mut left: usize) -> impl Iterator<Item = (Range<usize>, 
             return (place, text.len());
         }
         let mut end = 0;
-        for character in Characters(text) {
+        for character in SpelledCharacters(text) {
             if end + character.raw.len() > left {
                 break;
             }
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_text_is_too_large() {
+    fn result_without_text_is_too_large() {
         for result in [
             "{}",
             r#"{"content":[]}"#,
@@ -325,7 +325,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_cut_is_json_within_the_limit_that_says_what_is_gone(
+        fn cut_result_is_json_within_the_limit_with_a_note(
             texts in prop::collection::vec("[a-z\\\\\"é😀\n]{0,60}", 1..6),
             data in 0..300_usize,
             limit in 0..800_usize,

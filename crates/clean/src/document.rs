@@ -9,7 +9,7 @@
 /// The kinds of JSON texts that can be cleaned. Each is one object, without the envelope of
 /// JSON-RPC around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Document {
+pub enum DocumentKind {
     /// The result of `tools/call` or `tasks/result`: also one that asks for input or reports a
     /// task.
     ToolResult,
@@ -30,34 +30,35 @@ pub enum Document {
     Notification,
     /// The result of `tasks/get`, `tasks/list` or `tasks/cancel`.
     Task,
-    /// The state of one task without its result, which is a [`Document::ToolResult`] of its own.
+    /// The state of one task without its result, which is a [`DocumentKind::ToolResult`] of its
+    /// own.
     TaskState,
     /// The `arguments` of a tool. They come from the client and are not cleaned: for
-    /// [`Patterns`](crate::Patterns).
+    /// [`SecretPatterns`](crate::SecretPatterns).
     Arguments,
 }
 
-impl Document {
-    pub(crate) const fn root(self) -> Node {
+impl DocumentKind {
+    pub(crate) const fn root(self) -> DocumentNode {
         match self {
-            Self::ToolResult => Node::ToolResult,
-            Self::PromptResult => Node::PromptResult,
-            Self::Definitions => Node::Definitions,
-            Self::Definition => Node::Definition,
-            Self::Instructions => Node::Instructions,
-            Self::Error => Node::Error,
-            Self::Question => Node::Question,
-            Self::Notification => Node::Notification,
-            Self::Task => Node::Task,
-            Self::TaskState => Node::TaskState,
-            Self::Arguments => Node::Values,
+            Self::ToolResult => DocumentNode::ToolResult,
+            Self::PromptResult => DocumentNode::PromptResult,
+            Self::Definitions => DocumentNode::Definitions,
+            Self::Definition => DocumentNode::Definition,
+            Self::Instructions => DocumentNode::Instructions,
+            Self::Error => DocumentNode::Error,
+            Self::Question => DocumentNode::Question,
+            Self::Notification => DocumentNode::Notification,
+            Self::Task => DocumentNode::Task,
+            Self::TaskState => DocumentNode::TaskState,
+            Self::Arguments => DocumentNode::Values,
         }
     }
 }
 
 /// A place in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Node {
+pub(crate) enum DocumentNode {
     /// This node and all below it stay as they are.
     Untouched,
     /// A string that is cleaned.
@@ -93,121 +94,127 @@ pub(crate) enum Node {
     TaskState,
 }
 
-/// The members of an object at a node; others are [`Node::others`].
-type Members = &'static [(&'static str, Node)];
+/// The members of an object at a node; others are [`DocumentNode::others`].
+type NodeMembers = &'static [(&'static str, DocumentNode)];
 
-const TOOL_RESULT: Members = &[
-    ("content", Node::Block),
-    ("structuredContent", Node::Values),
-    ("inputRequests", Node::Questions),
-    ("statusMessage", Node::Text),
-    ("task", Node::Task),
+const TOOL_RESULT: NodeMembers = &[
+    ("content", DocumentNode::Block),
+    ("structuredContent", DocumentNode::Values),
+    ("inputRequests", DocumentNode::Questions),
+    ("statusMessage", DocumentNode::Text),
+    ("task", DocumentNode::Task),
 ];
 // Title and description are those of links to resources; content and structuredContent those of
 // tool results in sampling.
-const BLOCK: Members = &[
-    ("text", Node::Text),
-    ("title", Node::Text),
-    ("description", Node::Text),
-    ("content", Node::Block),
-    ("structuredContent", Node::Values),
+const BLOCK: NodeMembers = &[
+    ("text", DocumentNode::Text),
+    ("title", DocumentNode::Text),
+    ("description", DocumentNode::Text),
+    ("content", DocumentNode::Block),
+    ("structuredContent", DocumentNode::Values),
 ];
-const PROMPT_RESULT: Members = &[
-    ("description", Node::Text),
-    ("messages", Node::Message),
-    ("inputRequests", Node::Questions),
+const PROMPT_RESULT: NodeMembers = &[
+    ("description", DocumentNode::Text),
+    ("messages", DocumentNode::Message),
+    ("inputRequests", DocumentNode::Questions),
 ];
-const MESSAGE: Members = &[("content", Node::Block)];
-const DEFINITIONS: Members = &[
-    ("tools", Node::Definition),
-    ("prompts", Node::Definition),
-    ("resources", Node::Definition),
-    ("resourceTemplates", Node::Definition),
+const MESSAGE: NodeMembers = &[("content", DocumentNode::Block)];
+const DEFINITIONS: NodeMembers = &[
+    ("tools", DocumentNode::Definition),
+    ("prompts", DocumentNode::Definition),
+    ("resources", DocumentNode::Definition),
+    ("resourceTemplates", DocumentNode::Definition),
 ];
-const DEFINITION: Members = &[
-    ("title", Node::Text),
-    ("description", Node::Text),
-    ("annotations", Node::Annotations),
-    ("arguments", Node::Definition),
-    ("inputSchema", Node::Schema),
-    ("outputSchema", Node::Schema),
+const DEFINITION: NodeMembers = &[
+    ("title", DocumentNode::Text),
+    ("description", DocumentNode::Text),
+    ("annotations", DocumentNode::Annotations),
+    ("arguments", DocumentNode::Definition),
+    ("inputSchema", DocumentNode::Schema),
+    ("outputSchema", DocumentNode::Schema),
 ];
-const ANNOTATIONS: Members = &[("title", Node::Text)];
+const ANNOTATIONS: NodeMembers = &[("title", DocumentNode::Text)];
 /// The keywords that hold texts for readers, and those that hold schemas. Not `enum`, `const`,
 /// `default`, `examples` and `pattern`: their values are compared with arguments.
-const SCHEMA: Members = &[
-    ("title", Node::Text),
-    ("description", Node::Text),
-    ("$comment", Node::Text),
-    ("properties", Node::Schemas),
-    ("patternProperties", Node::Schemas),
-    ("dependentSchemas", Node::Schemas),
-    ("dependencies", Node::Schemas),
-    ("$defs", Node::Schemas),
-    ("definitions", Node::Schemas),
-    ("items", Node::Schema),
-    ("prefixItems", Node::Schema),
-    ("additionalItems", Node::Schema),
-    ("unevaluatedItems", Node::Schema),
-    ("contains", Node::Schema),
-    ("additionalProperties", Node::Schema),
-    ("unevaluatedProperties", Node::Schema),
-    ("propertyNames", Node::Schema),
-    ("contentSchema", Node::Schema),
-    ("allOf", Node::Schema),
-    ("anyOf", Node::Schema),
-    ("oneOf", Node::Schema),
-    ("not", Node::Schema),
-    ("if", Node::Schema),
-    ("then", Node::Schema),
-    ("else", Node::Schema),
+const SCHEMA: NodeMembers = &[
+    ("title", DocumentNode::Text),
+    ("description", DocumentNode::Text),
+    ("$comment", DocumentNode::Text),
+    ("properties", DocumentNode::Schemas),
+    ("patternProperties", DocumentNode::Schemas),
+    ("dependentSchemas", DocumentNode::Schemas),
+    ("dependencies", DocumentNode::Schemas),
+    ("$defs", DocumentNode::Schemas),
+    ("definitions", DocumentNode::Schemas),
+    ("items", DocumentNode::Schema),
+    ("prefixItems", DocumentNode::Schema),
+    ("additionalItems", DocumentNode::Schema),
+    ("unevaluatedItems", DocumentNode::Schema),
+    ("contains", DocumentNode::Schema),
+    ("additionalProperties", DocumentNode::Schema),
+    ("unevaluatedProperties", DocumentNode::Schema),
+    ("propertyNames", DocumentNode::Schema),
+    ("contentSchema", DocumentNode::Schema),
+    ("allOf", DocumentNode::Schema),
+    ("anyOf", DocumentNode::Schema),
+    ("oneOf", DocumentNode::Schema),
+    ("not", DocumentNode::Schema),
+    ("if", DocumentNode::Schema),
+    ("then", DocumentNode::Schema),
+    ("else", DocumentNode::Schema),
 ];
-const INSTRUCTIONS: Members = &[
-    ("instructions", Node::Text),
-    ("serverInfo", Node::Implementation),
+const INSTRUCTIONS: NodeMembers = &[
+    ("instructions", DocumentNode::Text),
+    ("serverInfo", DocumentNode::Implementation),
 ];
-const IMPLEMENTATION: Members = &[("title", Node::Text), ("description", Node::Text)];
-const ERROR: Members = &[("message", Node::Text), ("data", Node::ErrorData)];
+const IMPLEMENTATION: NodeMembers = &[
+    ("title", DocumentNode::Text),
+    ("description", DocumentNode::Text),
+];
+const ERROR: NodeMembers = &[
+    ("message", DocumentNode::Text),
+    ("data", DocumentNode::ErrorData),
+];
 /// Members of `data` that clients use as they are, at any depth of it.
-const ERROR_DATA: Members = &[
-    ("_meta", Node::Untouched),
-    ("uri", Node::Untouched),
-    ("url", Node::Untouched),
-    ("elicitationId", Node::Untouched),
-    ("taskId", Node::Untouched),
-    ("requestState", Node::Untouched),
+const ERROR_DATA: NodeMembers = &[
+    ("_meta", DocumentNode::Untouched),
+    ("uri", DocumentNode::Untouched),
+    ("url", DocumentNode::Untouched),
+    ("elicitationId", DocumentNode::Untouched),
+    ("taskId", DocumentNode::Untouched),
+    ("requestState", DocumentNode::Untouched),
 ];
-const QUESTION: Members = &[
-    ("message", Node::Text),
-    ("requestedSchema", Node::Schema),
-    ("systemPrompt", Node::Text),
-    ("messages", Node::Message),
-    ("tools", Node::Definition),
+const QUESTION: NodeMembers = &[
+    ("message", DocumentNode::Text),
+    ("requestedSchema", DocumentNode::Schema),
+    ("systemPrompt", DocumentNode::Text),
+    ("messages", DocumentNode::Message),
+    ("tools", DocumentNode::Definition),
 ];
-const KEYED_QUESTION: Members = &[("params", Node::Question)];
-const NOTIFICATION: Members = &[
-    ("message", Node::Text),
-    ("data", Node::Values),
-    ("statusMessage", Node::Text),
+const KEYED_QUESTION: NodeMembers = &[("params", DocumentNode::Question)];
+const NOTIFICATION: NodeMembers = &[
+    ("message", DocumentNode::Text),
+    ("data", DocumentNode::Values),
+    ("statusMessage", DocumentNode::Text),
 ];
-const TASK: Members = &[
-    ("statusMessage", Node::Text),
-    ("tasks", Node::Task),
-    ("result", Node::ToolResult),
-    ("error", Node::Error),
-    ("inputRequests", Node::Questions),
+const TASK: NodeMembers = &[
+    ("statusMessage", DocumentNode::Text),
+    ("tasks", DocumentNode::Task),
+    ("result", DocumentNode::ToolResult),
+    ("error", DocumentNode::Error),
+    ("inputRequests", DocumentNode::Questions),
 ];
 
-const TASK_STATE: Members = &[
-    ("statusMessage", Node::Text),
-    ("error", Node::Error),
-    ("inputRequests", Node::Questions),
+const TASK_STATE: NodeMembers = &[
+    ("statusMessage", DocumentNode::Text),
+    ("error", DocumentNode::Error),
+    ("inputRequests", DocumentNode::Questions),
 ];
 
 /// The length of the longest key in the tables above.
 pub(crate) const LONGEST_KEY: usize = 21;
 
-impl Node {
+impl DocumentNode {
     /// True if a string at this node is cleaned.
     pub(crate) const fn is_cleaned(self) -> bool {
         matches!(self, Self::Text | Self::Values | Self::ErrorData)
@@ -247,7 +254,7 @@ impl Node {
         }
     }
 
-    const fn members(self) -> Members {
+    const fn members(self) -> NodeMembers {
         match self {
             Self::Untouched | Self::Text | Self::Values | Self::Schemas | Self::Questions => &[],
             Self::ToolResult => TOOL_RESULT,

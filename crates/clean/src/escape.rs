@@ -4,7 +4,7 @@
 //! never reaches beyond its string, nor beyond [`LONGEST_SEQUENCE`] characters; the characters
 //! behind it are text again.
 
-use crate::kind::Counts;
+use crate::removals::RemovalCounts;
 
 /// The most characters that an escape sequence removes, its introducer included. So an unfinished
 /// sequence hides no more.
@@ -17,7 +17,7 @@ const ESC: u32 = 0x1b;
 const ST: u32 = 0x9c;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum EscapeParserState {
     #[default]
     Outside,
     /// Behind ESC. One that interrupted a control string is perhaps the first half of its
@@ -34,34 +34,34 @@ enum State {
 /// The state between characters.
 #[derive(Debug, Default)]
 pub(crate) struct EscapeSequence {
-    state: State,
+    state: EscapeParserState,
     /// Characters that the sequence may still take along.
     left: u32,
 }
 
 impl EscapeSequence {
     pub(crate) fn is_open(&self) -> bool {
-        self.state != State::Outside
+        self.state != EscapeParserState::Outside
     }
 
     /// Ends the sequence with its string.
     pub(crate) const fn end(&mut self) {
-        self.state = State::Outside;
+        self.state = EscapeParserState::Outside;
     }
 
     /// Returns true if the character is part of a sequence and is removed. Sequences are counted at
     /// their beginning.
-    pub(crate) fn takes(&mut self, code: u32, counts: &mut Counts) -> bool {
+    pub(crate) fn takes(&mut self, code: u32, counts: &mut RemovalCounts) -> bool {
         if self.is_open() {
             if self.left == 0 {
-                self.state = State::Outside;
+                self.state = EscapeParserState::Outside;
             } else {
                 self.left -= 1;
                 if let Some(state) = self.next(code, counts) {
                     self.state = state;
                     return true;
                 }
-                self.state = State::Outside;
+                self.state = EscapeParserState::Outside;
             }
         }
         let Some(state) = introduced(code) else {
@@ -73,60 +73,59 @@ impl EscapeSequence {
     }
 
     /// The state behind a character of the sequence; `None` for a character that is not part of it.
-    fn next(&mut self, code: u32, counts: &mut Counts) -> Option<State> {
+    fn next(&mut self, code: u32, counts: &mut RemovalCounts) -> Option<EscapeParserState> {
         match (self.state, code) {
-            (State::Text { is_osc: true }, BEL) | (State::Text { .. }, ST) | (_, CAN | SUB) => {
-                Some(State::Outside)
-            }
-            (State::Text { .. }, ESC) => {
+            (EscapeParserState::Text { is_osc: true }, BEL)
+            | (EscapeParserState::Text { .. }, ST)
+            | (_, CAN | SUB) => Some(EscapeParserState::Outside),
+            (EscapeParserState::Text { .. }, ESC) => {
                 // Perhaps the beginning of another.
                 self.left = LONGEST_SEQUENCE - 1;
-                Some(State::Escape {
+                Some(EscapeParserState::Escape {
                     perhaps_terminator: true,
                 })
             }
-            (State::Text { .. }, _) if introduced(code).is_some() => None,
-            (State::Text { .. }, _) => Some(self.state),
+            (EscapeParserState::Text { .. }, _) if introduced(code).is_some() => None,
+            (EscapeParserState::Text { .. }, _) => Some(self.state),
             // In the midst of other sequences terminals carry controls out and read on. TAB, LF and
             // CR are text.
             (_, ESC | 0x09 | 0x0a | 0x0d) => None,
             (_, 0x00..=0x1f | 0x7f) => Some(self.state),
             (
-                State::Escape {
+                EscapeParserState::Escape {
                     perhaps_terminator: true,
                 },
                 0x5c,
-            ) => Some(State::Outside),
-            (State::Escape { perhaps_terminator }, 0x20..=0x7e) => {
+            ) => Some(EscapeParserState::Outside),
+            (EscapeParserState::Escape { perhaps_terminator }, 0x20..=0x7e) => {
                 counts.escapes += u64::from(perhaps_terminator);
                 Some(match code {
-                    0x20..=0x2f => State::Intermediate,
+                    0x20..=0x2f => EscapeParserState::Intermediate,
                     // '[', and the letters of DCS, SOS, OSC, PM and APC.
-                    0x5b => State::Sequence,
-                    0x50 | 0x58 | 0x5d..=0x5f => State::Text {
+                    0x5b => EscapeParserState::Sequence,
+                    0x50 | 0x58 | 0x5d..=0x5f => EscapeParserState::Text {
                         is_osc: code == 0x5d,
                     },
-                    _ => State::Outside,
+                    _ => EscapeParserState::Outside,
                 })
             }
-            (State::Intermediate, 0x20..=0x2f) => Some(State::Intermediate),
-            (State::Sequence, 0x20..=0x3f) => Some(State::Sequence),
-            (State::Intermediate, 0x30..=0x7e) | (State::Sequence, 0x40..=0x7e) => {
-                Some(State::Outside)
-            }
+            (EscapeParserState::Intermediate, 0x20..=0x2f) => Some(EscapeParserState::Intermediate),
+            (EscapeParserState::Sequence, 0x20..=0x3f) => Some(EscapeParserState::Sequence),
+            (EscapeParserState::Intermediate, 0x30..=0x7e)
+            | (EscapeParserState::Sequence, 0x40..=0x7e) => Some(EscapeParserState::Outside),
             _ => None,
         }
     }
 }
 
 /// The state behind a character that begins a sequence.
-const fn introduced(code: u32) -> Option<State> {
+const fn introduced(code: u32) -> Option<EscapeParserState> {
     match code {
-        ESC => Some(State::Escape {
+        ESC => Some(EscapeParserState::Escape {
             perhaps_terminator: false,
         }),
-        0x9b => Some(State::Sequence),
-        0x90 | 0x98 | 0x9d..=0x9f => Some(State::Text {
+        0x9b => Some(EscapeParserState::Sequence),
+        0x90 | 0x98 | 0x9d..=0x9f => Some(EscapeParserState::Text {
             is_osc: code == 0x9d,
         }),
         _ => None,
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     fn cleaned(text: &str) -> (String, u64) {
-        let (mut sequence, mut counts) = (EscapeSequence::default(), Counts::default());
+        let (mut sequence, mut counts) = (EscapeSequence::default(), RemovalCounts::default());
         let kept = text
             .chars()
             .filter(|character| !sequence.takes(u32::from(*character), &mut counts))
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_takes_a_bounded_number_along() {
+    fn unfinished_sequence_removes_a_bounded_number() {
         let longest = LONGEST_SEQUENCE as usize;
         for introducer in ["\u{1b}]", "\u{1b}P", "\u{1b}["] {
             let text = format!("{introducer}{}", "1".repeat(longest));

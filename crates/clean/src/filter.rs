@@ -11,12 +11,12 @@
 //! step leaves no beginning of a sequence; flags are whole and stay so; pairs stay nested as they
 //! were; runs come last.
 
-use crate::bidi::{BidiControls, Opening};
+use crate::bidi::{BidiControls, BidiOpening};
+use crate::cleaned_output::{CleanedOutput, PieceTarget, SpelledPiece};
 use crate::escape::EscapeSequence;
-use crate::flag::{FLAG_TAGS, FlagTags, Tag};
-use crate::kind::{Class, Counts, classify};
-use crate::outlet::{Outlet, OutletState, Part};
-use crate::port::{Port, Raw, Target};
+use crate::flag::{FLAG_TAGS, FlagTags, TagOutcome};
+use crate::outlet::{FilterOutlet, OutletState, StringPart};
+use crate::removals::{CharacterClass, RemovalCounts, classify};
 
 /// An escape of the first half of a surrogate pair, until the next unit.
 #[derive(Debug)]
@@ -28,18 +28,18 @@ struct HighSurrogate {
 
 /// The state between characters of one string.
 #[derive(Debug, Default)]
-pub(crate) struct Filter {
+pub(crate) struct CharacterFilter {
     high: Option<HighSurrogate>,
     escape: EscapeSequence,
     flag: FlagTags,
     bidi: BidiControls,
     outlet: OutletState,
-    counts: Counts,
+    counts: RemovalCounts,
 }
 
 macro_rules! outlet {
     ($filter:expr, $port:expr) => {
-        &mut Outlet {
+        &mut FilterOutlet {
             state: &mut $filter.outlet,
             counts: &mut $filter.counts,
             port: $port,
@@ -47,8 +47,8 @@ macro_rules! outlet {
     };
 }
 
-impl Filter {
-    pub(crate) const fn counts(&self) -> Counts {
+impl CharacterFilter {
+    pub(crate) const fn counts(&self) -> RemovalCounts {
         self.counts
     }
 
@@ -66,8 +66,12 @@ impl Filter {
             && !self.outlet.is_open()
     }
 
-    /// Takes bytes of plain characters. Not while [`Filter::reads_all`] holds.
-    pub(crate) fn run<T: Target>(&mut self, raw: Raw<'_>, port: &mut Port<T>) {
+    /// Takes bytes of plain characters. Not while [`CharacterFilter::reads_all`] holds.
+    pub(crate) fn run<T: PieceTarget>(
+        &mut self,
+        raw: SpelledPiece<'_>,
+        port: &mut CleanedOutput<T>,
+    ) {
         if self.is_idle() {
             return port.emit(raw);
         }
@@ -77,7 +81,12 @@ impl Filter {
     }
 
     /// Takes one unit: a character, half a surrogate pair, or bytes that are no character.
-    pub(crate) fn unit<T: Target>(&mut self, code: u32, raw: Raw<'_>, port: &mut Port<T>) {
+    pub(crate) fn unit<T: PieceTarget>(
+        &mut self,
+        code: u32,
+        raw: SpelledPiece<'_>,
+        port: &mut CleanedOutput<T>,
+    ) {
         if let (Some(high), 0xdc00..=0xdfff) = (&self.high, code) {
             let mut bytes = [0; 12];
             bytes[..6].copy_from_slice(&high.bytes);
@@ -92,7 +101,7 @@ impl Filter {
             self.high = None;
             return self.character(
                 code,
-                Raw {
+                SpelledPiece {
                     bytes: &bytes,
                     start,
                 },
@@ -112,7 +121,7 @@ impl Filter {
     }
 
     /// The string ends: the held characters are decided.
-    pub(crate) fn end<T: Target>(&mut self, port: &mut Port<T>) {
+    pub(crate) fn end<T: PieceTarget>(&mut self, port: &mut CleanedOutput<T>) {
         if self.is_idle() {
             return;
         }
@@ -131,11 +140,11 @@ impl Filter {
         }
     }
 
-    fn release_high<T: Target>(&mut self, port: &mut Port<T>) {
+    fn release_high<T: PieceTarget>(&mut self, port: &mut CleanedOutput<T>) {
         if let Some(high) = self.high.take() {
             self.character(
                 high.code,
-                Raw {
+                SpelledPiece {
                     bytes: &high.bytes,
                     start: high.start,
                 },
@@ -144,36 +153,50 @@ impl Filter {
         }
     }
 
-    fn character<T: Target>(&mut self, code: u32, raw: Raw<'_>, port: &mut Port<T>) {
+    fn character<T: PieceTarget>(
+        &mut self,
+        code: u32,
+        raw: SpelledPiece<'_>,
+        port: &mut CleanedOutput<T>,
+    ) {
         if self.escape.takes(code, &mut self.counts) {
             return;
         }
         let class = classify(code);
         match class {
-            Class::Control => return self.counts.controls += 1,
-            Class::Variation => return self.counts.variation += 1,
-            Class::Tag => return self.tag(code, raw, port),
-            _ => self.flag.other(class == Class::Flag, &mut self.counts),
+            CharacterClass::Control => return self.counts.controls += 1,
+            CharacterClass::Variation => return self.counts.variation += 1,
+            CharacterClass::Tag => return self.tag(code, raw, port),
+            _ => self
+                .flag
+                .other(class == CharacterClass::Flag, &mut self.counts),
         }
         let outlet = outlet!(self, port);
         match class {
-            Class::Embedding => self.bidi.opening(Opening::Embedding, raw.bytes, outlet),
-            Class::Isolate => self.bidi.opening(Opening::Isolate, raw.bytes, outlet),
-            Class::Override => self.bidi.opening(Opening::Override, raw.bytes, outlet),
-            Class::EndOfEmbedding => self.bidi.end_of_embedding(raw.bytes, outlet),
-            Class::EndOfIsolate => self.bidi.end_of_isolate(raw.bytes, outlet),
-            Class::Private => self.bidi.part(Part::Private, 1, raw, outlet),
+            CharacterClass::Embedding => {
+                self.bidi.opening(BidiOpening::Embedding, raw.bytes, outlet)
+            }
+            CharacterClass::Isolate => self.bidi.opening(BidiOpening::Isolate, raw.bytes, outlet),
+            CharacterClass::Override => self.bidi.opening(BidiOpening::Override, raw.bytes, outlet),
+            CharacterClass::EndOfEmbedding => self.bidi.end_of_embedding(raw.bytes, outlet),
+            CharacterClass::EndOfIsolate => self.bidi.end_of_isolate(raw.bytes, outlet),
+            CharacterClass::Private => self.bidi.part(StringPart::Private, 1, raw, outlet),
             _ => self.bidi.part(half(code), 1, raw, outlet),
         }
     }
 
-    fn tag<T: Target>(&mut self, code: u32, raw: Raw<'_>, port: &mut Port<T>) {
-        if let Tag::CompletesFlag = self.flag.tag(code, raw.bytes, &mut self.counts) {
+    fn tag<T: PieceTarget>(
+        &mut self,
+        code: u32,
+        raw: SpelledPiece<'_>,
+        port: &mut CleanedOutput<T>,
+    ) {
+        if let TagOutcome::CompletesFlag = self.flag.tag(code, raw.bytes, &mut self.counts) {
             let tags = self.flag.take();
             self.bidi.part(
-                Part::Plain,
+                StringPart::Plain,
                 FLAG_TAGS as u64,
-                Raw::copy(&tags),
+                SpelledPiece::copy(&tags),
                 outlet!(self, port),
             );
         }
@@ -181,10 +204,10 @@ impl Filter {
 }
 
 /// The part of a plain character, which may be half of a surrogate pair.
-const fn half(code: u32) -> Part {
+const fn half(code: u32) -> StringPart {
     match code {
-        0xd800..=0xdbff => Part::HighHalf,
-        0xdc00..=0xdfff => Part::LowHalf,
-        _ => Part::Plain,
+        0xd800..=0xdbff => StringPart::HighHalf,
+        0xdc00..=0xdfff => StringPart::LowHalf,
+        _ => StringPart::Plain,
     }
 }

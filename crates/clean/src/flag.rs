@@ -1,6 +1,6 @@
 //! Flags that are spelled in tag characters: the black flag, a region's letters and the cancel tag.
 
-use crate::kind::Counts;
+use crate::removals::RemovalCounts;
 
 /// The regions of the sequences that are recommended for general interchange (RGI): England,
 /// Scotland and Wales.
@@ -14,7 +14,7 @@ const FIRST_TAG: u32 = 0xe_0000;
 pub(crate) const FLAG_TAGS: usize = REGION_LEN + 1;
 
 /// The outcome of taking a tag.
-pub(crate) enum Tag {
+pub(crate) enum TagOutcome {
     /// It is removed, or held.
     Taken,
     /// It is the last of a flag: the held tags are emitted.
@@ -38,12 +38,17 @@ impl FlagTags {
     }
 
     /// Takes a tag as it is spelled.
-    pub(crate) fn tag(&mut self, code: u32, bytes: &[u8], counts: &mut Counts) -> Tag {
+    pub(crate) fn tag(
+        &mut self,
+        code: u32,
+        bytes: &[u8],
+        counts: &mut RemovalCounts,
+    ) -> TagOutcome {
         if self.is_open {
             if self.len == REGION_LEN && code == CANCEL {
                 self.held.extend_from_slice(bytes);
                 self.is_open = false;
-                return Tag::CompletesFlag;
+                return TagOutcome::CompletesFlag;
             }
             if let (Some(place), Ok(letter)) = (
                 self.letters.get_mut(self.len),
@@ -56,7 +61,7 @@ impl FlagTags {
                     .any(|region| region.starts_with(&self.letters[..self.len]))
                 {
                     self.held.extend_from_slice(bytes);
-                    return Tag::Taken;
+                    return TagOutcome::Taken;
                 }
                 // This one was not held.
                 self.len -= 1;
@@ -64,7 +69,7 @@ impl FlagTags {
             self.end(counts);
         }
         counts.tags += 1;
-        Tag::Taken
+        TagOutcome::Taken
     }
 
     /// The spelled tags of a complete flag.
@@ -74,7 +79,7 @@ impl FlagTags {
     }
 
     /// Another character follows, perhaps a black flag: the held tags do not belong to a flag.
-    pub(crate) fn other(&mut self, is_black_flag: bool, counts: &mut Counts) {
+    pub(crate) fn other(&mut self, is_black_flag: bool, counts: &mut RemovalCounts) {
         if self.is_open {
             self.end(counts);
         }
@@ -82,7 +87,7 @@ impl FlagTags {
     }
 
     /// The string ends, or the held tags do not belong to a flag.
-    pub(crate) fn end(&mut self, counts: &mut Counts) {
+    pub(crate) fn end(&mut self, counts: &mut RemovalCounts) {
         counts.tags += self.len as u64;
         self.len = 0;
         self.held.clear();

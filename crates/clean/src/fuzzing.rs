@@ -6,9 +6,9 @@
 )]
 
 use bytes::{Bytes, BytesMut};
-use weir_wire::{Limits, scan};
+use weir_wire::{JsonLimits, scan};
 
-use crate::{Cleaned, Cleaner, Counts, Document, clean, cut};
+use crate::{CleanedText, Cleaner, DocumentKind, RemovalCounts, clean, cut};
 
 /// Takes any bytes and checks that there is no panic and that the output is the same for every
 /// division into chunks. JSON must stay JSON, with no removal left for a second pass.
@@ -17,32 +17,32 @@ pub fn clean_any(data: &[u8]) {
         .split_first()
         .map_or((0, data), |(first, rest)| (*first, rest));
     let documents = [
-        Document::ToolResult,
-        Document::PromptResult,
-        Document::Definitions,
-        Document::Definition,
-        Document::Instructions,
-        Document::Error,
-        Document::Question,
-        Document::Notification,
-        Document::Task,
-        Document::TaskState,
-        Document::Arguments,
+        DocumentKind::ToolResult,
+        DocumentKind::PromptResult,
+        DocumentKind::Definitions,
+        DocumentKind::Definition,
+        DocumentKind::Instructions,
+        DocumentKind::Error,
+        DocumentKind::Question,
+        DocumentKind::Notification,
+        DocumentKind::Task,
+        DocumentKind::TaskState,
+        DocumentKind::Arguments,
     ];
     let document = documents[usize::from(first) % documents.len()];
     let cleaned = clean(document, data);
     let (whole, removed) = match &cleaned {
-        Some(Cleaned { bytes, removed }) => (bytes.as_slice(), *removed),
-        None => (data, Counts::default()),
+        Some(CleanedText { bytes, removed }) => (bytes.as_slice(), *removed),
+        None => (data, RemovalCounts::default()),
     };
     for step in [1, 2, 3, 7, 64] {
         let (in_chunks, counts) = streamed(document, data, step);
         assert_eq!(in_chunks, whole, "in chunks of {step}");
         assert_eq!(counts, removed, "in chunks of {step}");
     }
-    let limits = Limits {
+    let limits = JsonLimits {
         max_depth: 200,
-        ..Limits::upstream()
+        ..JsonLimits::upstream()
     };
     if scan::check(data, &limits).is_ok() {
         assert!(scan::check(whole, &limits).is_ok(), "broken by cleaning");
@@ -58,7 +58,7 @@ pub fn clean_any(data: &[u8]) {
     }
 }
 
-fn streamed(document: Document, data: &[u8], step: usize) -> (BytesMut, Counts) {
+fn streamed(document: DocumentKind, data: &[u8], step: usize) -> (BytesMut, RemovalCounts) {
     let (mut cleaner, mut out) = (Cleaner::new(document), BytesMut::new());
     for chunk in data.chunks(step) {
         cleaner.feed(&Bytes::copy_from_slice(chunk), &mut out);

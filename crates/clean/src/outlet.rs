@@ -1,11 +1,11 @@
 //! The last step before the way out: runs of private-use characters, and halves of surrogate pairs.
 
-use crate::kind::{Counts, PRIVATE_RUN};
-use crate::port::{Port, Raw, Target};
+use crate::cleaned_output::{CleanedOutput, PieceTarget, SpelledPiece};
+use crate::removals::{PRIVATE_RUN, RemovalCounts};
 
 /// The parts of a string that the last step tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum StringPart {
     Plain,
     /// A private-use character.
     Private,
@@ -34,25 +34,25 @@ impl OutletState {
 }
 
 /// The last step with its state: all kept text goes through it.
-pub(crate) struct Outlet<'a, T> {
+pub(crate) struct FilterOutlet<'a, T> {
     pub(crate) state: &'a mut OutletState,
-    pub(crate) counts: &'a mut Counts,
-    pub(crate) port: &'a mut Port<T>,
+    pub(crate) counts: &'a mut RemovalCounts,
+    pub(crate) port: &'a mut CleanedOutput<T>,
 }
 
-impl<T: Target> Outlet<'_, T> {
-    pub(crate) fn emit(&mut self, part: Part, raw: Raw<'_>) {
+impl<T: PieceTarget> FilterOutlet<'_, T> {
+    pub(crate) fn emit(&mut self, part: StringPart, raw: SpelledPiece<'_>) {
         match part {
-            Part::Private => return self.private(raw.bytes),
+            StringPart::Private => return self.private(raw.bytes),
             // Two halves that were apart would join to one character, perhaps one of the table.
-            Part::LowHalf if self.state.after_half && self.state.held.is_empty() => {
+            StringPart::LowHalf if self.state.after_half && self.state.held.is_empty() => {
                 return self.counts.controls += 1;
             }
-            Part::Plain | Part::HighHalf | Part::LowHalf => {}
+            StringPart::Plain | StringPart::HighHalf | StringPart::LowHalf => {}
         }
         self.end_run();
         self.port.emit(raw);
-        self.state.after_half = part == Part::HighHalf;
+        self.state.after_half = part == StringPart::HighHalf;
     }
 
     /// The string ends.
@@ -79,7 +79,7 @@ impl<T: Target> Outlet<'_, T> {
     fn end_run(&mut self) {
         self.state.run = 0;
         if !self.state.held.is_empty() {
-            self.port.emit(Raw::copy(&self.state.held));
+            self.port.emit(SpelledPiece::copy(&self.state.held));
             self.state.held.clear();
             self.state.after_half = false;
         }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-use crate::document::Document;
-use crate::spelled::{Characters, Texts, decode};
+use crate::document::DocumentKind;
+use crate::spelled_string::{CleanedStrings, SpelledCharacters, decode};
 
 /// The group of an expression that is the secret itself. Without the group, the whole match is the
 /// secret.
@@ -21,7 +21,7 @@ const LONGEST_NAME: usize = 64;
 
 /// One pattern as an operator writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
+pub struct SecretPattern {
     /// The name in the mask, in metrics and in the audit: 1 to 64 ASCII letters, digits, `-`, `_`
     /// and `.`.
     pub name: String,
@@ -71,13 +71,13 @@ impl PatternError {
 /// Compiled patterns. A check that a string has no match takes linear time for all expressions. Two
 /// values are equal if they have the same names and expressions in the same order.
 #[derive(Clone, Debug)]
-pub struct Patterns {
+pub struct SecretPatterns {
     /// Answers for most strings that they have no match.
     set: RegexSet,
     each: Vec<(String, Regex)>,
 }
 
-impl PartialEq for Patterns {
+impl PartialEq for SecretPatterns {
     fn eq(&self, other: &Self) -> bool {
         let each = |all: &Self| {
             all.each
@@ -89,11 +89,11 @@ impl PartialEq for Patterns {
     }
 }
 
-impl Eq for Patterns {}
+impl Eq for SecretPatterns {}
 
 /// A secret in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found<'a> {
+pub struct SecretMatch<'a> {
     /// The name of its pattern.
     pub name: &'a str,
     /// The offset in the text of the string that has the secret, behind its quote.
@@ -102,7 +102,7 @@ pub struct Found<'a> {
 
 /// A text with its secrets masked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Masked<'a> {
+pub struct MaskedText<'a> {
     /// The text.
     pub bytes: Vec<u8>,
     /// The number of secrets by name of their pattern. Of overlapping secrets, the one that begins
@@ -110,14 +110,14 @@ pub struct Masked<'a> {
     pub found: BTreeMap<&'a str, u64>,
 }
 
-impl Patterns {
+impl SecretPatterns {
     /// Compiles patterns.
     ///
     /// # Errors
     /// The first fault of a pattern.
-    pub fn new(patterns: &[Pattern]) -> Result<Self, PatternError> {
+    pub fn new(patterns: &[SecretPattern]) -> Result<Self, PatternError> {
         let mut each: Vec<(String, Regex)> = Vec::with_capacity(patterns.len());
-        for Pattern { name, regex } in patterns {
+        for SecretPattern { name, regex } in patterns {
             let is_plain =
                 |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
             if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_plain) {
@@ -153,11 +153,11 @@ impl Patterns {
 
     /// The first secret in the strings of the document, if there is one.
     #[must_use]
-    pub fn find(&self, document: Document, bytes: &[u8]) -> Option<Found<'_>> {
-        let mut texts = Texts::new(document, bytes);
+    pub fn find(&self, document: DocumentKind, bytes: &[u8]) -> Option<SecretMatch<'_>> {
+        let mut texts = CleanedStrings::new(document, bytes);
         texts.find_map(|place| {
             let secrets = self.secrets(&decode(&bytes[place.clone()]));
-            secrets.first().map(|(_, name)| Found {
+            secrets.first().map(|(_, name)| SecretMatch {
                 name,
                 at: place.start,
             })
@@ -176,17 +176,17 @@ impl Patterns {
     /// Strings are matched as they are decoded, so no spelling hides a secret; one that is spread
     /// over several strings is not found.
     #[must_use]
-    pub fn mask(&self, document: Document, bytes: &[u8]) -> Option<Masked<'_>> {
-        let mut masked = Masked {
+    pub fn mask(&self, document: DocumentKind, bytes: &[u8]) -> Option<MaskedText<'_>> {
+        let mut masked = MaskedText {
             bytes: Vec::new(),
             found: BTreeMap::new(),
         };
         let mut copied = 0;
-        for place in Texts::new(document, bytes) {
+        for place in CleanedStrings::new(document, bytes) {
             let spelled = &bytes[place.clone()];
             let secrets = self.secrets(&decode(spelled));
-            let mut spelling = Spelling {
-                rest: Characters(spelled),
+            let mut spelling = SpellingCursor {
+                rest: SpelledCharacters(spelled),
                 decoded: 0,
                 at: place.start,
             };
@@ -241,13 +241,13 @@ fn reason(error: &regex::Error) -> String {
 }
 
 /// Maps positions in the decoded string to positions in the spelled one.
-struct Spelling<'a> {
-    rest: Characters<'a>,
+struct SpellingCursor<'a> {
+    rest: SpelledCharacters<'a>,
     decoded: usize,
     at: usize,
 }
 
-impl Spelling<'_> {
+impl SpellingCursor<'_> {
     /// The spelled position of a decoded one. It must not lie before the last.
     fn seek(&mut self, decoded: usize) -> usize {
         while self.decoded < decoded {
@@ -266,25 +266,25 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
-    fn pattern(name: &str, regex: &str) -> Pattern {
-        Pattern {
+    fn pattern(name: &str, regex: &str) -> SecretPattern {
+        SecretPattern {
             name: name.to_owned(),
             regex: regex.to_owned(),
         }
     }
 
-    fn patterns() -> Patterns {
+    fn patterns() -> SecretPatterns {
         let key = pattern("key", "AKIA[0-9A-Z]{4}");
         let password = pattern(
             "password",
             r#"(?i)password["']?\s*[:=]\s*["']?(?<secret>[^\s"']+)"#,
         );
-        Patterns::new(&[key, password, pattern("umlaut", "gehe[iî]m-ü+")]).unwrap()
+        SecretPatterns::new(&[key, password, pattern("umlaut", "gehe[iî]m-ü+")]).unwrap()
     }
 
     fn masked(json: &str) -> Option<(String, Vec<(String, u64)>)> {
         let patterns = patterns();
-        let masked = patterns.mask(Document::ToolResult, json.as_bytes())?;
+        let masked = patterns.mask(DocumentKind::ToolResult, json.as_bytes())?;
         let found = masked
             .found
             .into_iter()
@@ -317,7 +317,7 @@ mod tests {
             );
             assert!(
                 patterns()
-                    .find(Document::ToolResult, json.as_bytes())
+                    .find(DocumentKind::ToolResult, json.as_bytes())
                     .is_some()
             );
         }
@@ -336,11 +336,14 @@ mod tests {
             r#"{"content":[{"text":"AKIA12AB"#,
         ] {
             assert_eq!(masked(json), None);
-            assert_eq!(patterns().find(Document::ToolResult, json.as_bytes()), None);
+            assert_eq!(
+                patterns().find(DocumentKind::ToolResult, json.as_bytes()),
+                None
+            );
         }
         assert_eq!(
-            patterns().find(Document::Arguments, br#"{"a":{"b":["AKIA12AB"]}}"#),
-            Some(Found {
+            patterns().find(DocumentKind::Arguments, br#"{"a":{"b":["AKIA12AB"]}}"#),
+            Some(SecretMatch {
                 name: "key",
                 at: 12
             })
@@ -350,7 +353,7 @@ mod tests {
 
     #[test]
     fn patterns_are_equal_by_their_names_and_expressions() {
-        let of = |name: &str, regex: &str| Patterns::new(&[pattern(name, regex)]).unwrap();
+        let of = |name: &str, regex: &str| SecretPatterns::new(&[pattern(name, regex)]).unwrap();
         assert_eq!(of("a", "x"), of("a", "x"));
         assert_ne!(of("a", "x"), of("b", "x"));
         assert_ne!(of("a", "x"), of("a", "y"));
@@ -361,17 +364,18 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told_by_name() {
-        let error = |patterns: &[Pattern]| Patterns::new(patterns).unwrap_err().to_string();
+    fn pattern_errors_name_the_pattern() {
+        let error =
+            |patterns: &[SecretPattern]| SecretPatterns::new(patterns).unwrap_err().to_string();
         assert!(error(&[pattern("a b", "x")]).contains("'a b' must have"));
         assert!(error(&[pattern("a", "x"), pattern("a", "y")]).contains("two patterns"));
         assert_eq!(error(&[pattern("a", "(")]), "pattern 'a': unclosed group");
         assert!(error(&[pattern("a", "x*")]).contains("empty text"));
         assert!(error(&[pattern("a", r"\w{1000}{1000}")]).starts_with("pattern 'a'"));
         assert!(
-            Patterns::new(&[])
+            SecretPatterns::new(&[])
                 .unwrap()
-                .mask(Document::ToolResult, b"{}")
+                .mask(DocumentKind::ToolResult, b"{}")
                 .is_none()
         );
     }

@@ -7,10 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::call::Call;
-use crate::catalog::Item;
+use crate::catalog::CatalogItem;
 use crate::failure::Failure;
 use crate::port::{
-    Attempt, Audit, Authorizer, Decision, Entry, Evidence, Limiter, Permit, Verdict, Verifier,
+    AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, Evidence, GateDecision, Limiter,
+    PermitWait, Verifier,
 };
 use crate::principal::Principal;
 use crate::token::ClientToken;
@@ -50,7 +51,7 @@ impl<T> Authenticated<T> {
     }
 
     /// The sender's proof alone, for a further message of the same request (an item of a batch).
-    pub fn with<U>(&self, inner: U) -> Authenticated<U> {
+    pub fn for_item<U>(&self, inner: U) -> Authenticated<U> {
         Authenticated {
             principal: self.principal.clone(),
             token: self.token.clone(),
@@ -62,11 +63,11 @@ impl<T> Authenticated<T> {
     /// sender's name. `evidence` is the verified evidence. A token that the verifier did not use is
     /// not kept.
     #[must_use]
-    pub fn keeping(mut self, evidence: &Evidence<'_>) -> Self {
+    pub fn with_verified_token(mut self, evidence: &Evidence<'_>) -> Self {
         let verified = self
             .principal
             .subject()
-            .is_some_and(|subject| subject.by_token);
+            .is_some_and(|subject| subject.is_by_token);
         self.token = evidence.bearer.filter(|_| verified).map(ClientToken::mint);
         self
     }
@@ -84,21 +85,21 @@ pub struct Admitted {
     principal: Principal,
     token: Option<ClientToken>,
     call: Arc<Call>,
-    item: Item,
-    verdict: Verdict,
-    permit: Permit,
+    item: CatalogItem,
+    verdict: CallPermission,
+    permit: CallPermit,
 }
 
 /// The parts of an [`Admitted`] call; the proof ends here.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct AdmittedParts {
     pub(crate) principal: Principal,
     pub(crate) token: Option<ClientToken>,
     pub(crate) call: Arc<Call>,
-    pub(crate) item: Item,
-    pub(crate) verdict: Verdict,
+    pub(crate) item: CatalogItem,
+    pub(crate) verdict: CallPermission,
     /// Kept as long as the call is in flight.
-    pub(crate) permit: Permit,
+    pub(crate) permit: CallPermit,
 }
 
 impl Admitted {
@@ -113,11 +114,11 @@ impl Admitted {
     }
 
     /// The tool that is called.
-    pub fn item(&self) -> &Item {
+    pub fn item(&self) -> &CatalogItem {
         &self.item
     }
 
-    pub(crate) fn into_parts(self) -> Parts {
+    pub(crate) fn into_parts(self) -> AdmittedParts {
         let Self {
             principal,
             token,
@@ -126,7 +127,7 @@ impl Admitted {
             verdict,
             permit,
         } = self;
-        Parts {
+        AdmittedParts {
             principal,
             token,
             call,
@@ -145,7 +146,7 @@ pub struct Gates {
     /// Decides how often a principal may call.
     pub limiter: Arc<dyn Limiter>,
     /// Records the decisions.
-    pub audit: Arc<dyn Audit>,
+    pub audit: Arc<dyn AuditLog>,
 }
 
 /// Authenticates the sender of `inner` with `verifier`.
@@ -177,35 +178,37 @@ pub async fn authenticate<T>(
 pub async fn admit(
     gates: &Gates,
     call: Authenticated<Arc<Call>>,
-    item: Item,
+    item: CatalogItem,
 ) -> Result<Admitted, Failure> {
     let Authenticated {
         principal,
         token,
         inner: call,
     } = call;
-    let attempt = Attempt {
+    let attempt = CallAttempt {
         principal: &principal,
         call: &call,
         item: Some(&item),
     };
     let decided = match gates.authorizer.may_call(&principal, &call, &item) {
-        Ok(verdict) => match gates.limiter.call(&principal, &call, &item) {
-            Ok(Entry::Now(permit)) => Ok((verdict, permit)),
-            Ok(Entry::Later(turn)) => turn.await.map(|permit| (verdict, permit)),
+        Ok(verdict) => match gates.limiter.admit_call(&principal, &call, &item) {
+            Ok(PermitWait::Now(permit)) => Ok((verdict, permit)),
+            Ok(PermitWait::Later(turn)) => turn.await.map(|permit| (verdict, permit)),
             Err(failure) => Err(failure),
         },
         Err(failure) => Err(failure),
     };
     if decided
         .as_ref()
-        .is_err_and(|failure| failure.limited().is_some())
+        .is_err_and(|failure| failure.limit_reached().is_some())
     {
         principal.meter().limited();
     }
     match decided {
         Ok((verdict, permit)) => {
-            gates.audit.decided(&attempt, Decision::Allowed(&verdict))?;
+            gates
+                .audit
+                .record_decision(&attempt, GateDecision::Allowed(&verdict))?;
             Ok(Admitted {
                 principal,
                 token,
@@ -216,7 +219,9 @@ pub async fn admit(
             })
         }
         Err(failure) => {
-            gates.audit.decided(&attempt, Decision::Refused(&failure))?;
+            gates
+                .audit
+                .record_decision(&attempt, GateDecision::Refused(&failure))?;
             Err(failure)
         }
     }

@@ -17,9 +17,9 @@ use opentelemetry::KeyValue;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-pub use self::descriptors::{Descriptor, Descriptors, Side};
+pub use self::descriptors::{ConnectionSide, DescriptorBudget, DescriptorPermit};
 use crate::fast::FastMap;
-use crate::hold::{HoldLimits, HoldRoom};
+use crate::hold::{HoldBudget, HoldLimits};
 use crate::names::UpstreamId;
 use crate::network::SenderNetwork;
 use crate::principal::Principal;
@@ -42,9 +42,9 @@ pub struct Budgets {
     /// Receive windows of HTTP/2 connections beyond the first 64 KiB of each.
     pub windows: ByteBudget,
     /// Parts of large results that are held while the results pass.
-    pub hold: Arc<HoldRoom>,
+    pub hold: Arc<HoldBudget>,
     /// File descriptors.
-    pub descriptors: Descriptors,
+    pub descriptors: DescriptorBudget,
 }
 
 impl Budgets {
@@ -93,8 +93,8 @@ impl Default for Budgets {
             subscriptions: ByteBudget::new("subscriptions"),
             connections: ByteBudget::new("connections"),
             windows: ByteBudget::new("windows"),
-            hold: HoldRoom::new(HoldLimits::default()),
-            descriptors: Descriptors::default(),
+            hold: HoldBudget::new(HoldLimits::default()),
+            descriptors: DescriptorBudget::default(),
         }
     }
 }
@@ -134,10 +134,10 @@ impl BudgetOwner {
 
 /// A number of bytes that many owners share.
 #[derive(Clone, Debug)]
-pub struct ByteBudget(Arc<Bytewise>);
+pub struct ByteBudget(Arc<ByteBudgetState>);
 
 #[derive(Debug)]
-struct Bytewise {
+struct ByteBudgetState {
     name: &'static str,
     limit: AtomicUsize,
     used: AtomicUsize,
@@ -150,17 +150,17 @@ struct Bytewise {
 
 /// The reservations that may wait for one budget at the same time: each holds a part of a message
 /// already.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 /// An owner may have this many times the bytes that are left for others once it has its own. A
 /// single owner can take three quarters of a budget, one beside others less, and a newcomer finds
 /// some left.
-const OWN_TO_FREE: usize = 3;
+const OWNER_TO_FREE_RATIO: usize = 3;
 /// The divisor that gives one connection's window its part of the free bytes.
-const PART_OF_FREE: usize = 8;
+const FREE_SHARE_DIVISOR: usize = 8;
 
 /// Bytes taken from a budget. Dropping it gives them back.
 #[derive(Debug)]
-pub struct Reservation {
+pub struct ByteReservation {
     budget: ByteBudget,
     owner: Option<BudgetOwner>,
     bytes: usize,
@@ -176,7 +176,7 @@ impl ByteBudget {
             AtomicUsize::new(0),
         );
         let (freed, owners) = (Notify::new(), Mutex::default());
-        Self(Arc::new(Bytewise {
+        Self(Arc::new(ByteBudgetState {
             name,
             limit,
             used,
@@ -206,22 +206,22 @@ impl ByteBudget {
 
     /// Takes `bytes`; no reservation if fewer are left.
     #[must_use]
-    pub fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
-        let mut none = self.nothing();
+    pub fn try_reserve(&self, bytes: usize) -> Option<ByteReservation> {
+        let mut none = self.empty();
         none.try_grow(bytes).then_some(none)
     }
 
     /// The same for an owner, which leaves some to others.
     #[must_use]
-    pub fn try_reserve_of(&self, owner: BudgetOwner, bytes: usize) -> Option<Reservation> {
-        let mut none = self.nothing_of(owner);
+    pub fn try_reserve_of(&self, owner: BudgetOwner, bytes: usize) -> Option<ByteReservation> {
+        let mut none = self.empty_of(owner);
         none.try_grow(bytes).then_some(none)
     }
 
     /// An empty reservation that can grow.
     #[must_use]
-    pub fn nothing(&self) -> Reservation {
-        Reservation {
+    pub fn empty(&self) -> ByteReservation {
+        ByteReservation {
             budget: self.clone(),
             owner: None,
             bytes: 0,
@@ -230,8 +230,8 @@ impl ByteBudget {
 
     /// The same for an owner, which leaves some to others.
     #[must_use]
-    pub fn nothing_of(&self, owner: BudgetOwner) -> Reservation {
-        Reservation {
+    pub fn empty_of(&self, owner: BudgetOwner) -> ByteReservation {
+        ByteReservation {
             budget: self.clone(),
             owner: Some(owner),
             bytes: 0,
@@ -241,17 +241,17 @@ impl ByteBudget {
     /// Takes at most `most` bytes, and no more than a part of the free bytes: the first callers get
     /// all, and the last still some.
     #[must_use]
-    pub fn reserve_part(&self, most: usize) -> Reservation {
-        let mut part = self.nothing();
-        let bytes = most.min(self.limit().saturating_sub(self.used()) / PART_OF_FREE);
+    pub fn reserve_share(&self, most: usize) -> ByteReservation {
+        let mut part = self.empty();
+        let bytes = most.min(self.limit().saturating_sub(self.used()) / FREE_SHARE_DIVISOR);
         // Another caller may have been faster: then the reservation stays empty.
         let _taken = bytes > 0 && part.try_grow(bytes);
         part
     }
 
     /// The same as [`Self::try_reserve`], but waits up to `patience` for others to give some back.
-    pub async fn reserve(&self, bytes: usize, patience: Duration) -> Option<Reservation> {
-        let mut none = self.nothing();
+    pub async fn reserve(&self, bytes: usize, patience: Duration) -> Option<ByteReservation> {
+        let mut none = self.empty();
         none.grow(bytes, patience).await.then_some(none)
     }
 
@@ -274,7 +274,7 @@ impl ByteBudget {
         let mut owners = self.owners();
         let own = owners.get(&owner).copied().unwrap_or(0) + bytes;
         let left = more(self.used()).map(|sum| limit - sum);
-        let is_fair = left.is_some_and(|left| own <= left.saturating_mul(OWN_TO_FREE));
+        let is_fair = left.is_some_and(|left| own <= left.saturating_mul(OWNER_TO_FREE_RATIO));
         if !is_fair || !take() {
             return false;
         }
@@ -285,7 +285,7 @@ impl ByteBudget {
     /// Takes `bytes` as soon as there are so many; false if there are not in time, or if too many
     /// wait already.
     async fn wait(&self, bytes: usize, owner: Option<BudgetOwner>, patience: Duration) -> bool {
-        let Some(_waiting) = Waiting::begin(&self.0.waiting) else {
+        let Some(_waiting) = WaitingReservation::begin(&self.0.waiting) else {
             return false;
         };
         let taking = async {
@@ -314,7 +314,7 @@ impl ByteBudget {
         self.0.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refused(&self) {
+    fn count_refusal(&self) {
         instruments().memory_refused.add(1, &self.label());
     }
 
@@ -324,22 +324,22 @@ impl ByteBudget {
 }
 
 /// One waiting reservation.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingReservation<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingReservation<'a> {
     fn begin(count: &'a AtomicUsize) -> Option<Self> {
         let waiting = Self(count);
-        (count.fetch_add(1, Ordering::SeqCst) < MOST_WAITING).then_some(waiting)
+        (count.fetch_add(1, Ordering::SeqCst) < MAX_WAITING).then_some(waiting)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingReservation<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Reservation {
+impl ByteReservation {
     /// The bytes of this reservation.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -351,7 +351,7 @@ impl Reservation {
     pub fn most(&self) -> usize {
         let limit = self.budget.limit();
         if self.owner.is_some() {
-            limit - limit / (OWN_TO_FREE + 1)
+            limit - limit / (OWNER_TO_FREE_RATIO + 1)
         } else {
             limit
         }
@@ -378,7 +378,7 @@ impl Reservation {
         if taken {
             self.bytes += bytes;
         } else {
-            self.budget.refused();
+            self.budget.count_refusal();
         }
         taken
     }
@@ -393,7 +393,7 @@ impl Reservation {
     /// The bytes, which hold the reservation until the last part of them is dropped.
     #[must_use]
     pub fn hold(self, bytes: Bytes) -> Bytes {
-        Bytes::from_owner(Held {
+        Bytes::from_owner(ReservedBytes {
             bytes,
             _reservation: self,
         })
@@ -421,18 +421,18 @@ impl Reservation {
     }
 }
 
-impl Drop for Reservation {
+impl Drop for ByteReservation {
     fn drop(&mut self) {
         self.give_back(self.bytes);
     }
 }
 
-struct Held {
+struct ReservedBytes {
     bytes: Bytes,
-    _reservation: Reservation,
+    _reservation: ByteReservation,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -442,23 +442,25 @@ impl AsRef<[u8]> for Held {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const RESERVE_TIMEOUT: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_taken_is_given_back_to_the_next_who_waits() {
+    async fn returned_bytes_go_to_the_next_waiting_reservation() {
         let budget = ByteBudget::new("bodies");
         budget.set_limit(100);
         let held = budget.try_reserve(80);
         assert!(held.is_some() && budget.try_reserve(21).is_none());
         assert!(
-            budget.reserve(21, PATIENCE).await.is_none(),
+            budget.reserve(21, RESERVE_TIMEOUT).await.is_none(),
             "nobody gave any back"
         );
-        let (waiting, _) = tokio::join!(budget.reserve(50, PATIENCE), async { drop(held) });
+        let (waiting, _) = tokio::join!(budget.reserve(50, RESERVE_TIMEOUT), async { drop(held) });
         assert_eq!(budget.used(), 50);
         let mut waiting = waiting;
         if let Some(waiting) = &mut waiting {
-            assert!(waiting.grow(50, PATIENCE).await && !waiting.grow(1, PATIENCE).await);
+            assert!(
+                waiting.grow(50, RESERVE_TIMEOUT).await && !waiting.grow(1, RESERVE_TIMEOUT).await
+            );
             waiting.shrink(70);
         }
         assert_eq!(budget.used(), 30);
@@ -471,26 +473,28 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_who_fit_get_theirs_when_one_gives_back() {
+    async fn returned_bytes_serve_every_waiting_reservation_that_fits() {
         let budget = ByteBudget::new("bodies");
         budget.set_limit(90);
         let first = budget.try_reserve(90);
-        let three = futures_util::future::join_all((0..3).map(|_| budget.reserve(30, PATIENCE)));
+        let three =
+            futures_util::future::join_all((0..3).map(|_| budget.reserve(30, RESERVE_TIMEOUT)));
         let (three, ()) = tokio::join!(three, async { drop(first) });
         assert_eq!(three.iter().flatten().count(), 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_is_refused_at_once() {
+    async fn reservations_beyond_the_waiting_limit_are_refused_at_once() {
         let budget = ByteBudget::new("bodies");
         budget.set_limit(1);
         let _held = budget.try_reserve(1);
-        let crowd =
-            futures_util::future::join_all((0..MOST_WAITING).map(|_| budget.reserve(1, PATIENCE)));
+        let crowd = futures_util::future::join_all(
+            (0..MAX_WAITING).map(|_| budget.reserve(1, RESERVE_TIMEOUT)),
+        );
         let began = tokio::time::Instant::now();
         let late = async {
             tokio::task::yield_now().await;
-            let refused = budget.reserve(1, PATIENCE).await.is_none();
+            let refused = budget.reserve(1, RESERVE_TIMEOUT).await.is_none();
             (refused, began.elapsed())
         };
         let (crowd, late) = tokio::join!(crowd, late);
@@ -503,11 +507,11 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_leaves_some_to_others_and_they_leave_some_to_the_next() {
+    fn each_owner_leaves_bytes_for_the_next() {
         let budget = ByteBudget::new("bodies");
         budget.set_limit(1000);
         let all_of = |owner| {
-            let mut taken = budget.nothing_of(owner);
+            let mut taken = budget.empty_of(owner);
             while taken.try_grow(1) {}
             taken
         };
@@ -532,18 +536,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_enough_does_not_keep_others_from_what_is_freed() {
+    async fn owner_at_its_share_does_not_block_others() {
         let budget = ByteBudget::new("bodies");
         budget.set_limit(100);
         let some = budget.try_reserve(60);
-        let mut greedy = budget.nothing_of(network(1));
+        let mut greedy = budget.empty_of(network(1));
         assert!(greedy.try_grow(30));
-        let (mut more, mut modest) = (budget.nothing_of(network(1)), budget.nothing_of(network(2)));
-        let (more, modest, ()) =
-            tokio::join!(more.grow(60, PATIENCE), modest.grow(20, PATIENCE), async {
+        let (mut more, mut modest) = (budget.empty_of(network(1)), budget.empty_of(network(2)));
+        let (more, modest, ()) = tokio::join!(
+            more.grow(60, RESERVE_TIMEOUT),
+            modest.grow(20, RESERVE_TIMEOUT),
+            async {
                 tokio::task::yield_now().await;
                 drop(some);
-            });
+            }
+        );
         assert_eq!((more, modest), (false, true));
     }
 
@@ -551,7 +558,7 @@ mod tests {
     fn parts_of_what_is_free_get_smaller_and_never_use_it_up() {
         let budget = ByteBudget::new("windows");
         budget.set_limit(8000);
-        let parts: Vec<_> = (0..20).map(|_| budget.reserve_part(1000)).collect();
+        let parts: Vec<_> = (0..20).map(|_| budget.reserve_share(1000)).collect();
         assert_eq!((parts[0].bytes(), parts[1].bytes()), (1000, 875));
         assert!(parts[19].bytes() > 0 && budget.used() < 8000);
     }

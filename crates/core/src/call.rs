@@ -25,7 +25,7 @@ pub struct Call {
     /// The client's own `params`, byte for byte, with a view of the members weir knows.
     pub params: Params,
     /// The requests that the client accepts during this call.
-    pub capabilities: Capabilities,
+    pub capabilities: CallCapabilities,
     /// True if the client gave a progress token. The token itself stays in front: every hop mints
     /// its own.
     pub wants_progress: bool,
@@ -36,21 +36,21 @@ pub struct Call {
     /// it.
     pub session: Option<SessionKey>,
     /// The form of asking the client for input during the call.
-    pub asked: AskedBy,
+    pub input_mode: InputMode,
     /// The point at which the call goes on, if it ended with a question before. `requestState` in
     /// `params` is then weir's sealed text and has no meaning for the upstream.
-    pub resume: Option<Resume>,
+    pub resume: Option<CallResumption>,
     /// The `inputResponses` object that weir gathered for the client. If absent, the one in
     /// `params` counts.
-    pub answers: Option<Bytes>,
+    pub input_responses: Option<Bytes>,
     /// The permission to answer it with a task.
-    pub as_task: AsTask,
+    pub task_mode: TaskMode,
     /// The name of a method that no revision knows; [`Self::method`] has only that fact.
     pub extension: Option<Arc<str>>,
     /// weir's id of this HTTP request, in every error and log line about it.
     pub request: RequestName,
     /// The trace that this call belongs to.
-    pub trace: Trace,
+    pub trace: TraceContext,
 }
 
 impl Call {
@@ -62,17 +62,17 @@ impl Call {
             endpoint,
             method,
             params,
-            capabilities: Capabilities::default(),
+            capabilities: CallCapabilities::default(),
             wants_progress: false,
             log_level: None,
             session: None,
-            asked: AskedBy::default(),
+            input_mode: InputMode::default(),
             resume: None,
-            answers: None,
-            as_task: AsTask::default(),
+            input_responses: None,
+            task_mode: TaskMode::default(),
             extension: None,
             request,
-            trace: Trace::default(),
+            trace: TraceContext::default(),
         }
     }
 
@@ -85,8 +85,8 @@ impl Call {
 
 /// The form of asking a client for input in the middle of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AskedBy {
-    /// While the call goes on: the reply carries [`crate::Ask`]s.
+pub enum InputMode {
+    /// While the call goes on: the reply carries [`crate::PendingQuestion`]s.
     #[default]
     Requests,
     /// By ending the call with the questions; the client makes it again with the answers, and it
@@ -96,12 +96,12 @@ pub enum AskedBy {
 
 /// Permission to answer a call with a task: a name by which its result can be fetched later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AsTask {
+pub enum TaskMode {
     /// No.
     #[default]
     Never,
     /// The server decides.
-    Taken,
+    Allowed,
     /// It has to be a task if it can be, kept for so many milliseconds after its beginning.
     Wanted {
         /// The time in milliseconds; if absent, the server decides.
@@ -109,12 +109,12 @@ pub enum AsTask {
     },
     /// No, since its client knows no tasks. If the server can answer with a task only, weir waits
     /// for the result in the client's stead.
-    Driven,
+    AwaitedByWeir,
 }
 
 /// The point at which a call goes on that ended with a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resume {
+pub enum CallResumption {
     /// The upstream keeps no state but this, its own `requestState`, and receives it unchanged.
     Upstream(String),
     /// The call still runs: it is parked under this name.
@@ -125,7 +125,7 @@ pub enum Resume {
 
 /// The requests that a client declared it accepts.
 #[derive(Clone, Debug, Default)]
-pub struct Capabilities {
+pub struct CallCapabilities {
     /// As a class, not yet cut to the members that weir carries.
     pub class: CapabilityClass,
     /// The client's own `ClientCapabilities` object, if this call had one.
@@ -179,7 +179,7 @@ impl fmt::Debug for RequestName {
 
 /// W3C trace context of a call, as the client gave it (checked) or as weir began it.
 #[derive(Clone, Debug, Default)]
-pub struct Trace {
+pub struct TraceContext {
     /// A valid `traceparent`, if any.
     pub parent: Option<Arc<str>>,
     /// A valid `tracestate`, if any.
@@ -190,7 +190,7 @@ pub struct Trace {
     pub span: Option<Arc<ServerSpan>>,
 }
 
-impl Trace {
+impl TraceContext {
     /// This trace, or the other one if this names no trace.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
@@ -209,7 +209,7 @@ impl Trace {
     /// The same trace one hop further: the span is one of weir's own, and the flag shows if weir
     /// records it. Each request to an upstream is a step of its own.
     #[must_use]
-    pub fn step(self, random: &dyn Random) -> Self {
+    pub fn next_hop(self, random: &dyn Random) -> Self {
         if self.parent.is_none() && self.span.is_none() {
             return self;
         }
@@ -217,7 +217,7 @@ impl Trace {
         random.fill(&mut span);
         // A span id of zeros is invalid.
         span[7] |= u8::from(span == [0; 8]);
-        let (span, flags) = (u64::from_be_bytes(span), u8::from(trace::is_told(&self)));
+        let (span, flags) = (u64::from_be_bytes(span), u8::from(trace::is_sampled(&self)));
         // `00-<trace>-<span>-<flags>`, checked when it was read.
         let stepped: Option<Arc<str>> = match (&self.span, self.parent.as_deref()) {
             (Some(own), _) => Some(
@@ -228,7 +228,7 @@ impl Trace {
                 .into(),
             ),
             (None, Some(parent)) => parent
-                .get(TRACE)
+                .get(TRACE_ID_RANGE)
                 .map(|trace| format!("00-{trace}-{span:016x}-{flags:02x}").into()),
             (None, None) => None,
         };
@@ -240,7 +240,7 @@ impl Trace {
 }
 
 /// The bytes of the trace id in a `traceparent`.
-const TRACE: std::ops::Range<usize> = 3..35;
+const TRACE_ID_RANGE: std::ops::Range<usize> = 3..35;
 
 #[cfg(test)]
 mod tests {
@@ -249,17 +249,17 @@ mod tests {
 
     #[test]
     fn r139_a_trace_goes_on_with_a_span_of_its_own() {
-        let parent = |text: &str| Trace {
+        let parent = |text: &str| TraceContext {
             parent: Some(text.into()),
-            ..Trace::default()
+            ..TraceContext::default()
         };
         let given = parent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-        let stepped = given.clone().step(&Sevens);
+        let stepped = given.clone().next_hop(&Sevens);
         // The sampled flag is weir's to set, and weir does not record this one.
         let expected = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
         assert_eq!(stepped.parent.as_deref(), Some(expected));
-        assert_eq!(Trace::default().step(&Sevens).parent, None);
-        assert_eq!(Trace::default().or(&given).parent, given.parent);
+        assert_eq!(TraceContext::default().next_hop(&Sevens).parent, None);
+        assert_eq!(TraceContext::default().or(&given).parent, given.parent);
         assert_eq!(stepped.or(&given).parent.as_deref(), Some(expected));
     }
 

@@ -9,33 +9,33 @@
 //! It is not a router: [`crate::route`] makes calls. It knows no protocol either: items are the
 //! upstreams' own bytes.
 
-mod abandoned;
-mod build;
-mod changes;
-mod closed;
-mod dress;
-mod feed;
+mod call_timings;
+mod catalog_source;
+mod closed_upstreams;
+mod context;
+mod endpoint_lists;
+mod filtered_views;
 mod ingest;
-mod keeper;
-mod lens;
+mod list_changes;
+mod list_feed;
+mod list_watcher;
+mod outstanding_cursors;
+mod overrides;
 mod pace;
 mod page;
+mod resource_updates;
 mod session_lists;
 mod settings;
-mod shelf;
-mod source;
-mod stand;
 mod status;
+mod superseded_views;
 mod terms;
-mod timing;
-mod told;
 mod tool;
-mod trace;
-mod updates;
+mod traced_tool;
 mod view;
+mod view_builder;
+mod view_updater;
 mod walk;
-mod watcher;
-mod works;
+mod walk_span;
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -43,32 +43,32 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use tokio::time::{Instant, timeout, timeout_at};
 
-pub use changes::{Change, Changes};
-pub use closed::{Closed, Closing};
-pub use lens::Watching;
-pub use page::{Page, PageAsk};
+pub(crate) use call_timings::CallTimings;
+pub use call_timings::RecentCalls;
+pub use closed_upstreams::{ClosedUpstream, ClosingMode};
+pub use filtered_views::ViewWatch;
+pub use list_changes::{ChangeReceiver, ListChange};
+pub use page::{CatalogPage, ListPageRequest};
+pub use resource_updates::{ResourceSubscription, UpdateInbox};
 pub use session_lists::{ListSession, SessionListTable, SessionLists, SessionSubscription};
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
-pub use status::{ListStatus, Reach, UpstreamStatus};
-pub use terms::Terms;
-pub use timing::Recent;
-pub(crate) use timing::Timings;
-pub use tool::{NotATool, TaskSupport, Tool, plain};
-pub use trace::{Place, Traced, supposed};
-pub use updates::{Inbox, Subscription};
-pub use view::{Collision, Found, Item, Missing, Version, View};
+pub use status::{ListStatus, UpstreamReach, UpstreamStatus};
+pub use terms::CallTerms;
+pub use tool::{InvalidItem, TaskSupport, Tool, sanitize_text};
+pub use traced_tool::{ToolPlacement, TracedTool, trace_by_config};
+pub use view::{CatalogItem, ContentVersion, IncompleteUpstream, NameCollision, NameLookup, View};
 
 use crate::capability::CapabilityClass;
-use crate::endpoint::{Endpoint, Mode, UpstreamRules};
+use crate::endpoint::{Endpoint, EndpointMode, UpstreamRules};
 use crate::fast::{FastMap, FastState};
 use crate::names::{EndpointId, UpstreamId};
 use crate::seal::Sealer;
 use crate::telemetry::start_endpoint_at_zero;
-use crate::upstream::{About, Extension, Kinds, ListKind, Upstream};
-use changes::Board;
-use source::Source;
-use stand::{Desk, Desks, Stand};
-use works::Works;
+use crate::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescription, Upstream};
+use catalog_source::CatalogSource;
+use context::CatalogContext;
+use endpoint_lists::{EndpointLists, ListView, ListViews};
+use list_changes::ChangeBroadcast;
 
 /// The endpoints and upstreams of one reload, both in config order.
 #[derive(Default)]
@@ -83,45 +83,45 @@ pub struct Topology {
 /// The catalog. It owns the upstreams it was given: it follows them, and retires them when a reload
 /// or the shutdown takes them away.
 pub struct Catalog {
-    works: Arc<Works>,
-    layout: ArcSwap<Layout>,
+    context: Arc<CatalogContext>,
+    layout: ArcSwap<CatalogLayout>,
     /// Reloads and rebuilds come one after the other.
-    applying: Mutex<()>,
+    apply_lock: Mutex<()>,
     sealer: Sealer,
-    outstanding: abandoned::Outstanding,
-    lenses: lens::Lenses,
-    tables: Arc<updates::Tables>,
+    outstanding_cursors: outstanding_cursors::OutstandingCursors,
+    filtered_views: filtered_views::FilteredViews,
+    subscription_tables: Arc<resource_updates::SubscriptionTables>,
     session_views: session_lists::SessionViews,
 }
 
 /// All endpoints and upstreams as of one reload.
 #[derive(Default)]
-struct Layout {
-    stands: FastMap<EndpointId, Stand>,
+struct CatalogLayout {
+    endpoint_lists: FastMap<EndpointId, EndpointLists>,
     order: Vec<Arc<Endpoint>>,
-    sources: Vec<Arc<Source>>,
-    by_id: FastMap<UpstreamId, Arc<Source>>,
+    sources: Vec<Arc<CatalogSource>>,
+    by_id: FastMap<UpstreamId, Arc<CatalogSource>>,
 }
 
-static NOTHING: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
+static EMPTY_VIEW: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
 
 impl Catalog {
     /// An empty catalog, to be filled by [`Self::apply`]. Must be called inside a tokio runtime,
     /// because it spawns tasks.
     #[must_use]
     pub fn new(settings: CatalogSettings, ports: CatalogPorts, sealer: Sealer) -> Arc<Self> {
-        let works = Arc::new(Works::new(settings, ports));
+        let works = Arc::new(CatalogContext::new(settings, ports));
         let catalog = Arc::new(Self {
-            works: works.clone(),
+            context: works.clone(),
             layout: ArcSwap::default(),
-            applying: Mutex::default(),
+            apply_lock: Mutex::default(),
             sealer,
-            outstanding: abandoned::Outstanding::default(),
-            lenses: lens::Lenses::default(),
-            tables: Arc::default(),
+            outstanding_cursors: outstanding_cursors::OutstandingCursors::default(),
+            filtered_views: filtered_views::FilteredViews::default(),
+            subscription_tables: Arc::default(),
             session_views: session_lists::SessionViews::default(),
         });
-        let keeper = keeper::run(Arc::downgrade(&catalog), works.clone());
+        let keeper = view_updater::run(Arc::downgrade(&catalog), works.clone());
         works
             .tasks
             .spawn(works.stop.clone().run_until_cancelled_owned(keeper));
@@ -133,8 +133,11 @@ impl Catalog {
     /// list until it has its own. Clients are notified if their list changed. Must be called inside
     /// a tokio runtime.
     pub fn apply(&self, topology: Topology) {
-        let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.works.stop.is_cancelled() {
+        let _one = self
+            .apply_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.context.stop.is_cancelled() {
             return;
         }
         let before = self.layout.load_full();
@@ -150,7 +153,7 @@ impl Catalog {
         let mut stands =
             FastMap::with_capacity_and_hasher(topology.endpoints.len(), FastState::default());
         for endpoint in &topology.endpoints {
-            let desks = desks(&before, endpoint);
+            let desks = list_views_of(&before, endpoint);
             let sources = members(endpoint)
                 .iter()
                 .filter_map(|id| by_id.get(id).cloned())
@@ -158,49 +161,53 @@ impl Catalog {
             start_endpoint_at_zero(&endpoint.id);
             stands.insert(
                 endpoint.id.clone(),
-                Stand {
+                EndpointLists {
                     endpoint: endpoint.clone(),
                     sources,
-                    desks,
+                    list_views: desks,
                 },
             );
         }
-        let kept = |old: &Arc<Source>| sources.iter().any(|new| Arc::ptr_eq(new, old));
+        let kept = |old: &Arc<CatalogSource>| sources.iter().any(|new| Arc::ptr_eq(new, old));
         let gone: Vec<_> = before
             .sources
             .iter()
             .filter(|old| !kept(old))
             .cloned()
             .collect();
-        self.layout.store(Arc::new(Layout {
-            stands,
+        self.layout.store(Arc::new(CatalogLayout {
+            endpoint_lists: stands,
             order: topology.endpoints,
             sources,
             by_id,
         }));
-        for (id, stand) in &before.stands {
-            if !self.layout.load().stands.contains_key(id) {
-                stand.desks.close();
+        for (id, stand) in &before.endpoint_lists {
+            if !self.layout.load().endpoint_lists.contains_key(id) {
+                stand.list_views.close();
             }
         }
         gone.iter().for_each(|source| self.retire(source));
         // The base list of every endpoint is ready before a client asks for it.
-        self.layout.load().stands.values().for_each(|stand| {
-            for kind in ListKind::ALL {
-                drop(stand.desk(&self.works, kind, CapabilityClass::BASE));
-            }
-        });
+        self.layout
+            .load()
+            .endpoint_lists
+            .values()
+            .for_each(|stand| {
+                for kind in ListKind::ALL {
+                    drop(stand.list_view(&self.context, kind, CapabilityClass::BASE));
+                }
+            });
         self.refresh(Instant::now());
         // The background task sends announcements that were held back.
-        self.works.bell.notify_one();
+        self.context.rebuild.notify_one();
     }
 
     fn source(
         &self,
-        before: &Layout,
+        before: &CatalogLayout,
         upstream: Arc<dyn Upstream>,
         rules: UpstreamRules,
-    ) -> Arc<Source> {
+    ) -> Arc<CatalogSource> {
         let old = before
             .sources
             .iter()
@@ -212,23 +219,26 @@ impl Catalog {
             }
             _ => {
                 let snapshot = old.map(|old| old.base().snapshot());
-                Source::start(&self.works, upstream, rules, snapshot.as_deref())
+                CatalogSource::start(&self.context, upstream, rules, snapshot.as_deref())
             }
         }
     }
 
-    fn retire(&self, source: &Source) {
+    fn retire(&self, source: &CatalogSource) {
         source.stop();
         let retiring = source
             .upstream
             .clone()
-            .retire(self.works.settings.retire_grace);
-        self.works.tasks.spawn(retiring);
+            .retire(self.context.settings.retire_grace);
+        self.context.tasks.spawn(retiring);
     }
 
     /// Builds all views again, for the background task: never in the middle of a reload.
     fn renew(&self, now: Instant) -> Option<Instant> {
-        let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one = self
+            .apply_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         self.refresh(now)
     }
 
@@ -236,9 +246,9 @@ impl Catalog {
     fn refresh(&self, now: Instant) -> Option<Instant> {
         let layout = self.layout.load_full();
         layout
-            .stands
+            .endpoint_lists
             .values()
-            .filter_map(|stand| stand.refresh(&self.works, now))
+            .filter_map(|stand| stand.refresh_views(&self.context, now))
             .min()
     }
 
@@ -247,7 +257,7 @@ impl Catalog {
     pub fn endpoint(&self, id: &EndpointId) -> Option<Arc<Endpoint>> {
         self.layout
             .load()
-            .stands
+            .endpoint_lists
             .get(id)
             .map(|stand| stand.endpoint.clone())
     }
@@ -266,22 +276,23 @@ impl Catalog {
         kind: ListKind,
         class: CapabilityClass,
     ) -> Option<Arc<View>> {
-        self.desk(endpoint, kind, class).map(|desk| desk.view())
+        self.list_view(endpoint, kind, class)
+            .map(|desk| desk.view())
     }
 
     /// The list that an endpoint shows once the first walks over its upstreams have ended, or as it
     /// stands [`CatalogSettings::first_list_wait`] after they began. An endpoint that does not
     /// exist has an empty list. Cancel safe.
-    pub async fn settled(
+    pub async fn settled_view(
         &self,
         endpoint: &EndpointId,
         kind: ListKind,
         class: CapabilityClass,
     ) -> Arc<View> {
-        let Some(desk) = self.desk(endpoint, kind, class) else {
-            return NOTHING.clone();
+        let Some(desk) = self.list_view(endpoint, kind, class) else {
+            return EMPTY_VIEW.clone();
         };
-        let mut built = desk.built.watch();
+        let mut built = desk.view_changes.watch();
         loop {
             let view = desk.view();
             let Some(until) = view
@@ -291,8 +302,8 @@ impl Catalog {
                 return view;
             };
             match timeout_at(until, built.changed()).await {
-                Ok(Change::Moved) => {}
-                Ok(Change::Gone) | Err(_) => return desk.view(),
+                Ok(ListChange::Changed) => {}
+                Ok(ListChange::EndpointGone) | Err(_) => return desk.view(),
             }
         }
     }
@@ -304,11 +315,11 @@ impl Catalog {
         endpoint: &EndpointId,
         class: CapabilityClass,
         kind: ListKind,
-    ) -> Changes {
-        match self.desk(endpoint, kind, class) {
-            Some(desk) => desk.told.watch(),
+    ) -> ChangeReceiver {
+        match self.list_view(endpoint, kind, class) {
+            Some(desk) => desk.announcements.watch(),
             None => {
-                let nowhere = Arc::new(Board::default());
+                let nowhere = Arc::new(ChangeBroadcast::default());
                 nowhere.close();
                 nowhere.watch()
             }
@@ -318,14 +329,14 @@ impl Catalog {
     /// The server information of an endpoint's upstreams, in config order; those never reached are
     /// absent.
     #[must_use]
-    pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<About>)> {
+    pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<ServerDescription>)> {
         let layout = self.layout.load();
         let sources = layout
-            .stands
+            .endpoint_lists
             .get(endpoint)
             .map(|stand| &stand.sources[..])
             .unwrap_or_default();
-        let about = |source: &Arc<Source>| {
+        let about = |source: &Arc<CatalogSource>| {
             Some((source.id().clone(), source.base().snapshot().about.clone()?))
         };
         sources.iter().filter_map(about).collect()
@@ -337,7 +348,7 @@ impl Catalog {
     pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
         let layout = self.layout.load();
         let sources = layout
-            .stands
+            .endpoint_lists
             .get(endpoint)
             .map(|stand| &stand.sources[..])
             .unwrap_or_default();
@@ -357,19 +368,25 @@ impl Catalog {
         kind: ListKind,
         class: CapabilityClass,
     ) -> bool {
-        let (source, desk) = (self.only_source(endpoint), self.desk(endpoint, kind, class));
+        let (source, desk) = (
+            self.only_source(endpoint),
+            self.list_view(endpoint, kind, class),
+        );
         let (Some(source), Some(desk)) = (source, desk) else {
             return false;
         };
-        let mut built = desk.built.watch();
+        let mut built = desk.view_changes.watch();
         let asked = async {
             source.ask_undeclared(kind).await;
             let offers = source.base().snapshot().list(kind).offers;
             // The view of this class is built a moment later, and after a walk of its own.
-            while offers && !desk.view().is_asked_for && built.changed().await == Change::Moved {}
+            while offers
+                && !desk.view().is_asked_for
+                && built.changed().await == ListChange::Changed
+            {}
             offers
         };
-        timeout(self.works.settings.first_list_wait, asked)
+        timeout(self.context.settings.first_list_wait, asked)
             .await
             .unwrap_or(false)
     }
@@ -377,11 +394,11 @@ impl Catalog {
     /// The lists without change notifications: those for which the server of a transparent endpoint
     /// declares none. An aggregating endpoint announces all, since weir looks for changes itself.
     #[must_use]
-    pub fn silent(&self, endpoint: &EndpointId) -> Kinds {
+    pub fn lists_without_notifications(&self, endpoint: &EndpointId) -> ListKinds {
         let about = self
             .only_source(endpoint)
             .and_then(|source| source.base().snapshot().about.clone());
-        about.map_or_else(Kinds::default, |about| about.pushes.others())
+        about.map_or_else(ListKinds::default, |about| about.notifies_of.others())
     }
 
     /// True if an endpoint shows one server as it is.
@@ -389,7 +406,7 @@ impl Catalog {
     pub fn is_transparent(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
         layout
-            .stands
+            .endpoint_lists
             .get(endpoint)
             .is_some_and(|stand| stand.endpoint.mode.is_transparent())
     }
@@ -399,7 +416,7 @@ impl Catalog {
     pub fn completes(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
         let sources = layout
-            .stands
+            .endpoint_lists
             .get(endpoint)
             .map(|stand| &stand.sources[..])
             .unwrap_or_default();
@@ -419,7 +436,7 @@ impl Catalog {
     pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
         let layout = self.layout.load();
         let sources = layout
-            .stands
+            .endpoint_lists
             .get(endpoint)
             .map(|stand| &stand.sources[..])
             .unwrap_or_default();
@@ -437,20 +454,24 @@ impl Catalog {
     /// unknown counts as one without tasks.
     #[must_use]
     pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
-        self.says(endpoint, |about| about.tasks)
+        self.any_upstream_declares(endpoint, |about| about.tasks)
     }
 
     /// True if an upstream of the endpoint declares that its tools have interfaces (MCP Apps).
     #[must_use]
     pub fn has_apps(&self, endpoint: &EndpointId) -> bool {
-        self.says(endpoint, |about| about.apps)
+        self.any_upstream_declares(endpoint, |about| about.apps)
     }
 
     /// True if any known upstream of the endpoint declares the feature.
-    fn says(&self, endpoint: &EndpointId, what: impl Fn(&About) -> bool) -> bool {
+    fn any_upstream_declares(
+        &self,
+        endpoint: &EndpointId,
+        what: impl Fn(&ServerDescription) -> bool,
+    ) -> bool {
         let layout = self.layout.load();
         let sources = layout
-            .stands
+            .endpoint_lists
             .get(endpoint)
             .map(|stand| &stand.sources[..])
             .unwrap_or_default();
@@ -467,7 +488,7 @@ impl Catalog {
     /// The extensions of the one upstream of a transparent endpoint. An aggregating endpoint has
     /// none, since weir could not find the upstream that a message is for.
     #[must_use]
-    pub fn extensions(&self, endpoint: &EndpointId) -> Vec<Extension> {
+    pub fn extensions(&self, endpoint: &EndpointId) -> Vec<DeclaredExtension> {
         let about = self
             .only_source(endpoint)
             .and_then(|source| source.base().snapshot().about.clone());
@@ -478,22 +499,22 @@ impl Catalog {
 
     /// A tool that no list shows any more, of an upstream of the endpoint: tasks of it may still
     /// run.
-    pub(crate) fn bygone(
+    pub(crate) fn removed_tool(
         &self,
         endpoint: &EndpointId,
         upstream: &UpstreamId,
         exposed: &str,
-    ) -> Option<Item> {
+    ) -> Option<CatalogItem> {
         let layout = self.layout.load();
         let source = layout
-            .stands
+            .endpoint_lists
             .get(endpoint)?
             .sources
             .iter()
             .find(|source| source.id() == upstream)?;
         let tool = Arc::new(Tool::unlisted(upstream, exposed));
         let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
-        Some(Item {
+        Some(CatalogItem {
             exposed: exposed.into(),
             tool,
             terms,
@@ -508,17 +529,17 @@ impl Catalog {
         endpoint: &EndpointId,
         upstream: &UpstreamId,
         name: &str,
-    ) -> Option<Item> {
+    ) -> Option<CatalogItem> {
         let layout = self.layout.load();
         let source = layout
-            .stands
+            .endpoint_lists
             .get(endpoint)?
             .sources
             .iter()
             .find(|source| source.id() == upstream)?;
         let tool = Arc::new(Tool::of_method(upstream, name));
         let (terms, listed_without) = (source.rules().of_methods(), CapabilityClass::BASE);
-        Some(Item {
+        Some(CatalogItem {
             exposed: name.into(),
             tool,
             terms,
@@ -527,19 +548,19 @@ impl Catalog {
     }
 
     /// A resource that no list shows, of an upstream that has resources or may have.
-    pub(crate) fn unlisted(
+    pub(crate) fn unlisted_resource(
         &self,
         upstream: &UpstreamId,
         exposed: &str,
         native: &str,
-    ) -> Option<Item> {
+    ) -> Option<CatalogItem> {
         let layout = self.layout.load();
         let source = layout.by_id.get(upstream)?;
         let snapshot = source.base().snapshot();
         let may_have = [ListKind::Resources, ListKind::Templates]
             .iter()
             .any(|kind| snapshot.list(*kind).offers);
-        (may_have || snapshot.about.is_none()).then(|| Item {
+        (may_have || snapshot.about.is_none()).then(|| CatalogItem {
             exposed: exposed.into(),
             tool: Arc::new(Tool::unlisted(upstream, native)),
             terms: source.rules().of(native),
@@ -567,7 +588,10 @@ impl Catalog {
     }
 
     /// An upstream by its id, with the timings of its calls.
-    pub(crate) fn timed(&self, id: &UpstreamId) -> Option<(Arc<dyn Upstream>, Arc<Timings>)> {
+    pub(crate) fn upstream_with_timings(
+        &self,
+        id: &UpstreamId,
+    ) -> Option<(Arc<dyn Upstream>, Arc<CallTimings>)> {
         self.layout
             .load()
             .by_id
@@ -578,43 +602,49 @@ impl Catalog {
     /// Stops following, retires every upstream, and waits until all of that is done.
     pub async fn shutdown(&self) {
         {
-            let _one = self.applying.lock().unwrap_or_else(PoisonError::into_inner);
-            self.works.stop.cancel();
+            let _one = self
+                .apply_lock
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.context.stop.cancel();
             let layout = self.layout.swap(Arc::default());
             layout.sources.iter().for_each(|source| self.retire(source));
-            layout.stands.values().for_each(|stand| stand.desks.close());
+            layout
+                .endpoint_lists
+                .values()
+                .for_each(|stand| stand.list_views.close());
         }
-        self.works.tasks.close();
-        self.works.tasks.wait().await;
+        self.context.tasks.close();
+        self.context.tasks.wait().await;
     }
 
     /// The one upstream of a transparent endpoint.
-    fn only_source(&self, endpoint: &EndpointId) -> Option<Arc<Source>> {
+    fn only_source(&self, endpoint: &EndpointId) -> Option<Arc<CatalogSource>> {
         let layout = self.layout.load();
         let stand = layout
-            .stands
+            .endpoint_lists
             .get(endpoint)
             .filter(|stand| stand.endpoint.mode.is_transparent())?;
         stand.sources.first().cloned()
     }
 
-    fn desk(
+    fn list_view(
         &self,
         endpoint: &EndpointId,
         kind: ListKind,
         class: CapabilityClass,
-    ) -> Option<Arc<Desk>> {
+    ) -> Option<Arc<ListView>> {
         self.layout
             .load()
-            .stands
+            .endpoint_lists
             .get(endpoint)
-            .map(|stand| stand.desk(&self.works, kind, class))
+            .map(|stand| stand.list_view(&self.context, kind, class))
     }
 }
 
 impl Drop for Catalog {
     fn drop(&mut self) {
-        self.works.stop.cancel();
+        self.context.stop.cancel();
     }
 }
 
@@ -642,18 +672,18 @@ impl fmt::Debug for Topology {
 }
 
 /// The lists of an endpoint outlive a reload: clients hold on to them.
-fn desks(before: &Layout, endpoint: &Endpoint) -> Arc<Desks> {
+fn list_views_of(before: &CatalogLayout, endpoint: &Endpoint) -> Arc<ListViews> {
     before
-        .stands
+        .endpoint_lists
         .get(&endpoint.id)
-        .map(|stand| stand.desks.clone())
+        .map(|stand| stand.list_views.clone())
         .unwrap_or_default()
 }
 
 fn members(endpoint: &Endpoint) -> &[UpstreamId] {
     match &endpoint.mode {
-        Mode::Aggregate { upstreams, .. } => upstreams,
-        Mode::Transparent(upstream) => std::slice::from_ref(upstream),
+        EndpointMode::Aggregate { upstreams, .. } => upstreams,
+        EndpointMode::Transparent(upstream) => std::slice::from_ref(upstream),
     }
 }
 

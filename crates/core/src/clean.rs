@@ -3,7 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use opentelemetry::KeyValue;
-use weir_clean::{Counts, Document, REMOVALS};
+use weir_clean::{DocumentKind, REMOVALS, RemovalCounts};
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
@@ -13,7 +13,7 @@ use crate::telemetry::instruments;
 
 /// A JSON text without hidden characters, and the number of those removed. A text without any is
 /// returned unchanged.
-pub(crate) fn text(upstream: &UpstreamId, document: Document, text: Bytes) -> (Bytes, u64) {
+pub(crate) fn text(upstream: &UpstreamId, document: DocumentKind, text: Bytes) -> (Bytes, u64) {
     match weir_clean::clean(document, &text) {
         None => (text, 0),
         Some(done) => {
@@ -25,14 +25,14 @@ pub(crate) fn text(upstream: &UpstreamId, document: Document, text: Bytes) -> (B
 
 /// Cleans an error in place. Returns the number of characters removed.
 pub(crate) fn error(upstream: &UpstreamId, error: &mut UpstreamError) -> u64 {
-    let (cleaned, removed) = text(upstream, Document::Error, error_text(error));
+    let (cleaned, removed) = text(upstream, DocumentKind::Error, error_text(error));
     if removed > 0 {
         take_error_text(error, &cleaned);
     }
     removed
 }
 
-/// Message and data of an error as one [`Document::Error`].
+/// Message and data of an error as one [`weir_clean::DocumentKind::Error`].
 pub(crate) fn error_text(error: &UpstreamError) -> Bytes {
     let mut out = BytesMut::with_capacity(error.message.len() + 32);
     let mut object = ObjectWriter::new(&mut out);
@@ -58,7 +58,7 @@ pub(crate) fn instructions(upstream: &UpstreamId, given: String) -> String {
     ObjectWriter::new(&mut out)
         .string("instructions", &given)
         .end();
-    let (cleaned, removed) = text(upstream, Document::Instructions, out.freeze());
+    let (cleaned, removed) = text(upstream, DocumentKind::Instructions, out.freeze());
     if removed == 0 {
         return given;
     }
@@ -67,7 +67,7 @@ pub(crate) fn instructions(upstream: &UpstreamId, given: String) -> String {
 }
 
 /// Counts removed characters in the metrics.
-pub(crate) fn count(upstream: &UpstreamId, removed: Counts) {
+pub(crate) fn count(upstream: &UpstreamId, removed: RemovalCounts) {
     for removal in &REMOVALS {
         let characters = removed.of(removal.kind);
         if characters > 0 {

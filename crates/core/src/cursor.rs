@@ -5,7 +5,7 @@
 //! any replica that shows or still keeps the same content can go on from it.
 
 use crate::capability::CapabilityClass;
-use crate::catalog::Version;
+use crate::catalog::ContentVersion;
 use crate::failure::Failure;
 use crate::names::EndpointId;
 use crate::port::{Audience, Random};
@@ -17,12 +17,12 @@ use crate::upstream::ListKind;
 const LAYOUT: u8 = 1;
 const LENGTH: usize = 1 + 16 + 2 + 4 + 8;
 /// A cursor of weir's is under a hundred characters; a much longer text is not opened.
-const LONGEST: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
 /// The owner and the list for which a cursor is valid. The scope is not part of the cursor: it has
 /// to be given again to open it.
 #[derive(Clone, Copy, Debug)]
-pub struct Scope<'a> {
+pub struct CursorScope<'a> {
     /// The owner of the list.
     pub principal: &'a Principal,
     /// The endpoint.
@@ -38,7 +38,7 @@ pub struct Scope<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The view it points into.
-    pub version: Version,
+    pub version: ContentVersion,
     /// The class the view was built for.
     pub class: CapabilityClass,
     /// The first item that follows.
@@ -50,7 +50,7 @@ pub struct Cursor {
 impl Cursor {
     /// Makes the text for the client.
     #[must_use]
-    pub fn seal(&self, sealer: &Sealer, random: &dyn Random, scope: &Scope<'_>) -> String {
+    pub fn seal(&self, sealer: &Sealer, random: &dyn Random, scope: &CursorScope<'_>) -> String {
         let mut plain = Vec::with_capacity(LENGTH);
         plain.push(LAYOUT);
         plain.extend_from_slice(&self.version.0);
@@ -66,8 +66,8 @@ impl Cursor {
     ///
     /// [`Failure::bad_cursor`] for every reason: a foreign cursor cannot be distinguished from a
     /// broken one.
-    pub fn open(sealer: &Sealer, scope: &Scope<'_>, text: &str) -> Result<Self, Failure> {
-        if text.len() > LONGEST {
+    pub fn open(sealer: &Sealer, scope: &CursorScope<'_>, text: &str) -> Result<Self, Failure> {
+        if text.len() > MAX_TEXT_BYTES {
             return Err(Failure::bad_cursor());
         }
         let plain = sealer
@@ -83,7 +83,7 @@ impl Cursor {
         let (position, rest) = rest.split_first_chunk()?;
         let list = rest.try_into().ok()?;
         (*layout == LAYOUT).then(|| Self {
-            version: Version(*version),
+            version: ContentVersion(*version),
             class: CapabilityClass::from_bits(u16::from_be_bytes(*class)),
             position: u32::from_be_bytes(*position),
             list: u64::from_be_bytes(list),
@@ -91,7 +91,7 @@ impl Cursor {
     }
 }
 
-impl Scope<'_> {
+impl CursorScope<'_> {
     fn purpose(&self) -> Vec<u8> {
         let kind = match self.kind {
             ListKind::Tools => b't',

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::names::{EndpointId, Naming, UpstreamId};
+use crate::names::{EndpointId, ToolNaming, UpstreamId};
 use crate::schema::Validation;
-use crate::secrets::Secrets;
+use crate::secrets::SecretSearch;
 use crate::toolset::Toolset;
-use crate::upstream::Deadlines;
+use crate::upstream::CallDeadlines;
 
 /// The settings of one path.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,11 +15,11 @@ pub struct Endpoint {
     /// Its path.
     pub id: EndpointId,
     /// Its upstreams, and the naming of their tools.
-    pub mode: Mode,
+    pub mode: EndpointMode,
     /// The size of the pages that lists are cut into.
     pub page: PageSize,
     /// Time limits of calls through this path; the shorter of these and the tool's own hold.
-    pub deadlines: Option<Deadlines>,
+    pub deadlines: Option<CallDeadlines>,
     /// The selection of the upstreams' tools and their overrides; absent, all are shown unchanged.
     pub tools: Option<Arc<Toolset>>,
     /// True if hidden characters are removed from results, unless the tool's own rule differs.
@@ -28,21 +28,21 @@ pub struct Endpoint {
 
 /// Aggregating or transparent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Mode {
+pub enum EndpointMode {
     /// Many upstreams behind one list, in config order.
     Aggregate {
         /// The upstreams, in config order.
         upstreams: Vec<UpstreamId>,
         /// The rule for making names.
-        naming: Naming,
+        naming: ToolNaming,
         /// The rule for putting the upstream's id in front of names.
-        prefix: Prefix,
+        prefix: NamePrefix,
     },
     /// One upstream; no name is changed.
     Transparent(UpstreamId),
 }
 
-impl Mode {
+impl EndpointMode {
     /// True for one upstream, shown as it is.
     #[must_use]
     pub const fn is_transparent(&self) -> bool {
@@ -52,7 +52,7 @@ impl Mode {
 
 /// `prefix:` of an aggregating endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Prefix {
+pub enum NamePrefix {
     /// Every name carries its upstream's id.
     #[default]
     Always,
@@ -84,7 +84,7 @@ impl Default for PageSize {
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamRules {
     /// Time limits of its calls.
-    pub deadlines: Deadlines,
+    pub deadlines: CallDeadlines,
     /// Schema validation of its tools.
     pub validation: Validation,
     /// Per-tool exceptions, by native name.
@@ -98,7 +98,7 @@ pub struct UpstreamRules {
     /// True if rules may believe the annotations of its tools (R279).
     pub trusted: bool,
     /// The search for secrets in its calls.
-    pub secrets: Option<Arc<Secrets>>,
+    pub secrets: Option<Arc<SecretSearch>>,
     /// The bound of its results.
     pub results: Option<ResultLimit>,
 }
@@ -109,12 +109,12 @@ pub struct ResultLimit {
     /// Bytes of the `result` object, as its server spells it.
     pub bytes: usize,
     /// The action on a larger result.
-    pub over: Oversized,
+    pub action: OversizedAction,
 }
 
 /// The action on a result that is too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Oversized {
+pub enum OversizedAction {
     /// The result is replaced by an error.
     Refuse,
     /// A tool's result loses text, and notes how much. A result that cannot be cut is refused.
@@ -125,7 +125,7 @@ pub enum Oversized {
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ToolRules {
     /// Time limits of its calls.
-    pub deadlines: Option<Deadlines>,
+    pub deadlines: Option<CallDeadlines>,
     /// Schema validation.
     pub validation: Option<Validation>,
     /// Scopes a caller has to have.
@@ -160,7 +160,7 @@ impl Default for WalkLimits {
 impl Default for UpstreamRules {
     fn default() -> Self {
         Self {
-            deadlines: Deadlines::CALL,
+            deadlines: CallDeadlines::CALL,
             validation: Validation::default(),
             tools: Vec::new(),
             poll: Duration::from_secs(60),

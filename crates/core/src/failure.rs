@@ -10,22 +10,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_clean::mask_credentials;
 
-use crate::catalog::plain;
+use crate::catalog::sanitize_text;
 use crate::causes::with_sources;
 use crate::names::UpstreamId;
 use crate::upstream::ListKind;
 
 /// The failure of a request. One word wide, because most results carry no failure.
 #[derive(Debug)]
-pub struct Failure(Box<Parts>);
+pub struct Failure(Box<FailureParts>);
 
 #[derive(Debug)]
-struct Parts {
+struct FailureParts {
     kind: FailureKind,
     message: Cow<'static, str>,
     upstream: Option<UpstreamId>,
     retry_after: Option<Duration>,
-    limited: Option<Limited>,
+    limited: Option<LimitReached>,
     connection_lost: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// The text for operators, unless it is made of the message and its sources.
@@ -70,7 +70,7 @@ pub enum FailureKind {
     Internal,
     // -- refusals --
     /// No or bad credentials: 401.
-    Unauthenticated(Denial),
+    Unauthenticated(AuthenticationDenial),
     /// The credentials lack scopes. Holds all scopes that the request takes, also those that the
     /// credentials have: 403, so that the client asks for all of them at once.
     InsufficientScope(Arc<[Arc<str>]>),
@@ -89,7 +89,7 @@ pub const BLOCKED: &str =
 
 /// The reason for not authenticating a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denial {
+pub enum AuthenticationDenial {
     /// It sent no credentials.
     Missing,
     /// Its credentials are not valid. The word is for metrics and audit, one of a small, fixed set;
@@ -99,7 +99,7 @@ pub enum Denial {
 
 /// The limit that a request ran into, for the client that is to obey it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limited {
+pub struct LimitReached {
     /// The name of the limit, from the config.
     pub policy: Arc<str>,
     /// The requests (or the cost) that it allows in a window.
@@ -125,14 +125,14 @@ impl Failure {
     /// True if it is a server's own -32601.
     #[must_use]
     pub fn is_unknown_method(&self) -> bool {
-        matches!(self.kind(), FailureKind::Upstream(error) if error.code == weir_wire::code::METHOD_NOT_FOUND)
+        matches!(self.kind(), FailureKind::Upstream(error) if error.code == weir_wire::error_code::METHOD_NOT_FOUND)
     }
 
     /// A failure with the text that a client may read: the problem and the remedy. Never a secret,
     /// never an address.
     #[must_use]
     pub fn new(kind: FailureKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Parts {
+        Self(Box::new(FailureParts {
             kind,
             message: message.into(),
             upstream: None,
@@ -198,7 +198,7 @@ impl Failure {
     /// The one answer to a name that no item has, or whose item the sender may not see: a client
     /// cannot distinguish them.
     #[must_use]
-    pub fn not_there(kind: ListKind, name: &str) -> Self {
+    pub fn unknown_item(kind: ListKind, name: &str) -> Self {
         match kind {
             ListKind::Tools => Self::unknown_tool(name),
             ListKind::Prompts => Self::unknown("prompt", name),
@@ -217,7 +217,7 @@ impl Failure {
 
     /// Sets the upstream that the failure is about.
     #[must_use]
-    pub fn at(mut self, upstream: &UpstreamId) -> Self {
+    pub fn with_upstream(mut self, upstream: &UpstreamId) -> Self {
         self.0.upstream = Some(upstream.clone());
         self
     }
@@ -231,7 +231,7 @@ impl Failure {
 
     /// Sets the limit that the request ran into.
     #[must_use]
-    pub fn limited_by(mut self, limited: Limited) -> Self {
+    pub fn limited_by(mut self, limited: LimitReached) -> Self {
         self.0.limited = Some(limited);
         self
     }
@@ -281,7 +281,7 @@ impl Failure {
             None => with_sources(self.0.message.to_string(), self),
         };
         let text = mask_credentials(text.trim_end());
-        let mut line = plain(&text, MOST_OF_A_CAUSE);
+        let mut line = sanitize_text(&text, MOST_OF_A_CAUSE);
         while line.len() > MOST_OF_A_CAUSE {
             line.pop();
         }
@@ -314,13 +314,13 @@ impl Failure {
 
     /// The wait before trying again, if known.
     #[must_use]
-    pub fn wait(&self) -> Option<Duration> {
+    pub fn retry_delay(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
     /// The limit that the request ran into, if any.
     #[must_use]
-    pub fn limited(&self) -> Option<&Limited> {
+    pub fn limit_reached(&self) -> Option<&LimitReached> {
         self.0.limited.as_ref()
     }
 
@@ -382,7 +382,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_has_every_error_once_in_one_line_without_credentials() {
+    fn cause_has_every_error_once_in_one_line_without_credentials() {
         let inner = std::io::Error::other("no\nroute, Authorization: Bearer abc1def2ghi3");
         let failure =
             Failure::new(FailureKind::Unavailable, "The upstream cannot be reached").because(inner);

@@ -10,29 +10,29 @@
 )]
 
 use crate::capability::CapabilityClass;
-use crate::catalog::Version;
-use crate::cursor::{Cursor, Scope};
+use crate::catalog::ContentVersion;
+use crate::cursor::{Cursor, CursorScope};
 use crate::fakes::Sevens;
 use crate::names::EndpointId;
-use crate::principal::{Identity, Principal};
-use crate::schema::{Schema, Verdict, verdict};
-use crate::seal::{Key, Sealer};
+use crate::principal::{Principal, VerifiedIdentity};
+use crate::schema::{CompiledSchema, SchemaVerdict, verdict};
+use crate::seal::{Sealer, SealerKey};
 use crate::upstream::ListKind;
 
 /// Any text as a cursor: it opens only if it is the one cursor that weir made. The first two bytes
 /// also choose a byte of that cursor to change, and its new value.
 pub fn cursor_open(data: &[u8]) {
-    let sealer = Sealer::new(vec![Key::new(1, &[3; 32])]);
-    let principal = Principal::mint(Identity::Anonymous);
+    let sealer = Sealer::new(vec![SealerKey::new(1, &[3; 32])]);
+    let principal = Principal::mint(VerifiedIdentity::Anonymous);
     let endpoint = EndpointId::new("/mcp");
-    let scope = Scope {
+    let scope = CursorScope {
         principal: &principal,
         endpoint: &endpoint,
         audience: None,
         kind: ListKind::Tools,
     };
     let cursor = Cursor {
-        version: Version([1; 16]),
+        version: ContentVersion([1; 16]),
         class: CapabilityClass::BASE,
         position: 1,
         list: 2,
@@ -66,10 +66,10 @@ pub fn schema_cost(data: &[u8]) {
         Some(at) => (&data[..at], &data[at + 1..]),
         None => (data, &b"{}"[..]),
     };
-    let Ok(schema) = Schema::compile(schema) else {
+    let Ok(schema) = CompiledSchema::compile(schema) else {
         return;
     };
-    if let Verdict::Fails(mismatches) = verdict(&schema, value) {
+    if let SchemaVerdict::Fails(mismatches) = verdict(&schema, value) {
         assert!((1..=5).contains(&mismatches.len()), "{mismatches:?}");
         assert!(
             mismatches

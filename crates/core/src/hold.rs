@@ -32,57 +32,57 @@ impl Default for HoldLimits {
 }
 
 /// The bytes of one permit.
-const UNIT: usize = 1 << 10;
+const PERMIT_BYTES: usize = 1 << 10;
 
 /// The room of one process.
 #[derive(Debug)]
-pub struct HoldRoom(Mutex<Arc<Division>>);
+pub struct HoldBudget(Mutex<Arc<HoldDivision>>);
 
 /// The room as it is divided under one set of limits. Bytes that were reserved under other limits
 /// are given back to those.
 #[derive(Debug)]
-struct Division {
+struct HoldDivision {
     limits: HoldLimits,
     free: Arc<Semaphore>,
 }
 
-impl HoldRoom {
+impl HoldBudget {
     /// A room with these limits.
     #[must_use]
     pub fn new(limits: HoldLimits) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Division::new(limits))))
+        Arc::new(Self(Mutex::new(HoldDivision::new(limits))))
     }
 
     /// Divides the room by other limits from now on.
     pub fn set_limits(&self, limits: HoldLimits) {
         let mut current = self.lock();
         if current.limits != limits {
-            *current = Division::new(limits);
+            *current = HoldDivision::new(limits);
         }
     }
 
-    fn current(&self) -> Arc<Division> {
+    fn current(&self) -> Arc<HoldDivision> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Division>> {
+    fn lock(&self) -> MutexGuard<'_, Arc<HoldDivision>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Division {
+impl HoldDivision {
     fn new(limits: HoldLimits) -> Arc<Self> {
         let total = limits.total.max(limits.per_call);
         Arc::new(Self {
             limits,
-            free: Arc::new(Semaphore::new(total.div_ceil(UNIT))),
+            free: Arc::new(Semaphore::new(total.div_ceil(PERMIT_BYTES))),
         })
     }
 
     /// The share of one part of the process.
     fn share(&self) -> Arc<Semaphore> {
         let share = (self.limits.total / 2).max(self.limits.per_call);
-        Arc::new(Semaphore::new(share.div_ceil(UNIT)))
+        Arc::new(Semaphore::new(share.div_ceil(PERMIT_BYTES)))
     }
 }
 
@@ -90,8 +90,8 @@ impl Division {
 /// others waiting.
 #[derive(Debug)]
 pub struct HoldShare {
-    room: Arc<HoldRoom>,
-    own: Mutex<(Arc<Division>, Arc<Semaphore>)>,
+    room: Arc<HoldBudget>,
+    own: Mutex<(Arc<HoldDivision>, Arc<Semaphore>)>,
 }
 
 /// Room for one result. Dropping it gives the room back.
@@ -104,7 +104,7 @@ pub struct HoldReservation {
 impl HoldShare {
     /// A share of this room, with no bytes taken.
     #[must_use]
-    pub fn new(room: Arc<HoldRoom>) -> Self {
+    pub fn new(room: Arc<HoldBudget>) -> Self {
         let division = room.current();
         let own = division.share();
         Self {
@@ -120,7 +120,7 @@ impl HoldShare {
     }
 
     /// The room as it is divided now, and the own share of it.
-    fn current(&self) -> (Arc<Division>, Arc<Semaphore>) {
+    fn current(&self) -> (Arc<HoldDivision>, Arc<Semaphore>) {
         let division = self.room.current();
         let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
         if !Arc::ptr_eq(&own.0, &division) {
@@ -136,7 +136,7 @@ impl HoldShare {
         let (division, own) = self.current();
         // A call that began under larger limits gets at most the present limit.
         let bytes = bytes.min(division.limits.per_call);
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        let units = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let free = division.free.clone();
         Box::pin(async move {
             let own = own.acquire_many_owned(units).await.ok()?;
@@ -150,7 +150,7 @@ impl HoldShare {
     #[must_use]
     pub fn try_reserve(&self, bytes: usize) -> Option<HoldReservation> {
         let (division, own) = self.current();
-        let units = u32::try_from(bytes.div_ceil(UNIT)).ok()?;
+        let units = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).ok()?;
         let own = own.try_acquire_many_owned(units).ok()?;
         let room = division.free.clone().try_acquire_many_owned(units).ok()?;
         Some(HoldReservation::new(vec![own, room], bytes))
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn other_limits_hold_from_the_next_result_on() {
-        let room = HoldRoom::new(HoldLimits {
+        let room = HoldBudget::new(HoldLimits {
             per_call: MIB,
             total: 4 * MIB,
         });
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn one_upstream_has_at_most_half_of_the_room_and_all_have_no_more_than_it() {
-        let room = HoldRoom::new(HoldLimits {
+        let room = HoldBudget::new(HoldLimits {
             per_call: 1 << 20,
             total: 4 << 20,
         });
@@ -230,13 +230,13 @@ mod tests {
 
     #[test]
     fn what_is_taken_without_waiting_counts_like_the_rest() {
-        let room = HoldRoom::new(HoldLimits {
+        let room = HoldBudget::new(HoldLimits {
             per_call: MIB,
             total: 2 * MIB,
         });
         let (one, other) = (HoldShare::new(room.clone()), HoldShare::new(room));
-        let parts: Vec<_> = (0..MIB / UNIT)
-            .map(|_| one.try_reserve(UNIT).unwrap())
+        let parts: Vec<_> = (0..MIB / PERMIT_BYTES)
+            .map(|_| one.try_reserve(PERMIT_BYTES).unwrap())
             .collect();
         assert!(one.try_reserve(1).is_none(), "its half");
         let waited = other.reserve(MIB).now_or_never().unwrap().unwrap();

@@ -1,12 +1,12 @@
 //! Ids that the operator chose, and the rule that makes exposed tool names out of them.
 
-mod exposed;
-pub mod uri;
+pub mod resource_uri;
+mod tool_naming;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use exposed::{Alphabet, Naming, NamingError};
+pub use tool_naming::{NameAlphabet, NamingError, ToolNaming};
 
 /// The id of an upstream server: `[a-z][a-z0-9-]{0,23}`, from the config, never from the server
 /// itself.

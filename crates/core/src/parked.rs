@@ -1,8 +1,8 @@
 //! Parked calls: calls that wait for an answer while their client is away. The client received the
 //! questions as the end of its call, and will make the call again with the answers.
 //!
-//! The call at the upstream runs on in the meantime, unread: a [`Parked`] holds its reply, and
-//! dropping it cancels the call. [`crate::port::Parking`] keeps parked calls, and bounds their
+//! The call at the upstream runs on in the meantime, unread: a [`ParkedReply`] holds its reply, and
+//! dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and bounds their
 //! number and time.
 
 use std::fmt;
@@ -18,19 +18,19 @@ use weir_wire::method::Method;
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
-use crate::ask::Ask;
 use crate::call::RequestName;
 use crate::failure::Failure;
 use crate::names::{EndpointId, UpstreamId};
-use crate::port::Parking;
+use crate::port::CallParking;
 use crate::principal::Principal;
-use crate::reply::{End, Event, Reply, ReplySource};
+use crate::question::PendingQuestion;
+use crate::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 
 /// The wait for further questions after one, so that the questions a server asks at once are asked
 /// in one round.
-const TOGETHER: Duration = Duration::from_millis(25);
+const ROUND_WAIT: Duration = Duration::from_millis(25);
 /// Questions that may be open at once. A server that asks more is not answered.
-const MOST_OPEN: usize = 32;
+const MAX_OPEN_QUESTIONS: usize = 32;
 
 /// Names a parked call: random, and good for one round.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,15 +44,15 @@ impl fmt::Debug for ParkedId {
 
 /// A call that waits. Dropping it cancels the call at the upstream.
 #[derive(Debug)]
-pub struct Parked {
+pub struct ParkedReply {
     reply: Reply,
-    open: Vec<Open>,
+    open: Vec<KeyedQuestion>,
     asked: u64,
 }
 
 /// The description of a parked call for operators: its owner, its item and its questions.
 #[derive(Clone, Debug)]
-pub struct Stay {
+pub struct ParkedCallDetails {
     /// The principal that made it.
     pub principal: Principal,
     /// The request that ended with its questions.
@@ -75,7 +75,7 @@ pub struct ParkedCall {
     /// Its number among the parked calls of this process; it gives no access to the call.
     pub number: u64,
     /// Its description.
-    pub stay: Stay,
+    pub details: ParkedCallDetails,
     /// The time waited so far.
     pub age: Duration,
     /// The time left to wait.
@@ -85,12 +85,12 @@ pub struct ParkedCall {
 /// A question under the key by which the client answers it. Keys are never used again in the same
 /// call.
 #[derive(Debug)]
-struct Open {
+struct KeyedQuestion {
     key: String,
-    ask: Ask,
+    ask: PendingQuestion,
 }
 
-impl Parked {
+impl ParkedReply {
     /// A call without open questions.
     #[must_use]
     pub fn new(reply: Reply) -> Self {
@@ -113,7 +113,7 @@ impl Parked {
             let Some(range) = scan::find(answers, &open.key) else {
                 continue;
             };
-            if !is_answer(open.ask.question.method, &answers[range]) {
+            if !is_answer_shape(open.ask.question.method, &answers[range]) {
                 let text = format!(
                     "`inputResponses.{}` is no answer to what was asked",
                     open.key
@@ -125,7 +125,7 @@ impl Parked {
     }
 
     /// Passes the answers to the upstream; unanswered questions stay open.
-    fn answered(mut self, answers: &Bytes) -> Self {
+    fn pass_answers(mut self, answers: &Bytes) -> Self {
         let open = std::mem::take(&mut self.open);
         for one in open {
             match scan::find(answers, &one.key) {
@@ -150,7 +150,7 @@ impl Parked {
         result.string("resultType", "input_required");
         result.with("inputRequests", |out| {
             let mut requests = ObjectWriter::new(out);
-            for Open { key, ask } in &self.open {
+            for KeyedQuestion { key, ask } in &self.open {
                 requests.with(key, |out| {
                     let question = &ask.question;
                     ObjectWriter::new(out)
@@ -168,7 +168,7 @@ impl Parked {
 
 /// True if a value has the shape of the result of a question.
 #[must_use]
-pub fn is_answer(method: Method, value: &[u8]) -> bool {
+pub fn is_answer_shape(method: Method, value: &[u8]) -> bool {
     let member = |name: &str| scan::find(value, name).map(|range| &value[range]);
     let starts =
         |name: &str, with: &[u8]| member(name).is_some_and(|value| with.contains(&value[0]));
@@ -190,19 +190,19 @@ pub fn is_answer(method: Method, value: &[u8]) -> bool {
 
 /// The parking of a call, and its description there.
 #[derive(Clone)]
-pub(crate) struct Place {
-    pub(crate) parking: Arc<dyn Parking>,
+pub(crate) struct ParkingContext {
+    pub(crate) parking: Arc<dyn CallParking>,
     /// Without its questions.
-    pub(crate) stay: Stay,
+    pub(crate) details: ParkedCallDetails,
 }
 
-impl Place {
+impl ParkingContext {
     /// Wraps a reply so that its questions end it: then it is parked.
-    pub(crate) fn by_rounds(self, reply: Reply) -> Reply {
+    pub(crate) fn wrap_reply(self, reply: Reply) -> Reply {
         if reply.is_ended() {
             return reply;
         }
-        self.going_on(Parked::new(reply))
+        self.reply_of(ParkedReply::new(reply))
     }
 
     /// Goes on with a parked call.
@@ -219,26 +219,27 @@ impl Place {
         };
         let parked = self
             .parking
-            .take(&self.stay.principal, id)
+            .take(&self.details.principal, id)
             .ok_or_else(gone)?;
         let none = Bytes::from_static(b"{}");
         let answers = answers.unwrap_or(&none);
         if let Err(failure) = parked.check(answers) {
-            self.parking.park(self.stay(&parked), Some(id), parked)?;
+            self.parking
+                .park(self.details_of(&parked), Some(id), parked)?;
             return Err(failure);
         }
-        Ok(self.going_on(parked.answered(answers)))
+        Ok(self.reply_of(parked.pass_answers(answers)))
     }
 
-    fn stay(&self, parked: &Parked) -> Stay {
-        Stay {
+    fn details_of(&self, parked: &ParkedReply) -> ParkedCallDetails {
+        ParkedCallDetails {
             questions: parked.asked(),
-            ..self.stay.clone()
+            ..self.details.clone()
         }
     }
 
-    fn going_on(self, parked: Parked) -> Reply {
-        Reply::live(Rounds {
+    fn reply_of(self, parked: ParkedReply) -> Reply {
+        Reply::live(ParkingReply {
             place: self,
             parked: Some(parked),
             together: None,
@@ -247,18 +248,18 @@ impl Place {
 }
 
 /// A call that ends with its questions.
-struct Rounds {
-    place: Place,
+struct ParkingReply {
+    place: ParkingContext,
     /// Absent once the call has ended, or is parked.
-    parked: Option<Parked>,
+    parked: Option<ParkedReply>,
     together: Option<Pin<Box<Sleep>>>,
 }
 
-impl ReplySource for Rounds {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+impl ReplySource for ParkingReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
             let Some(parked) = &mut self.parked else {
-                return Poll::Ready(Event::End(
+                return Poll::Ready(ReplyEvent::End(
                     Failure::internal("a parked call was read on").into(),
                 ));
             };
@@ -266,12 +267,15 @@ impl ReplySource for Rounds {
                 .open
                 .retain_mut(|open| open.ask.poll_withdrawn(cx).is_pending());
             match parked.reply.poll_next(cx) {
-                Poll::Ready(Some(Event::Ask(ask))) => parked.take(*ask),
-                Poll::Ready(Some(Event::Note(note))) => return Poll::Ready(Event::Note(note)),
+                Poll::Ready(Some(ReplyEvent::Ask(ask))) => parked.take(*ask),
+                Poll::Ready(Some(ReplyEvent::Note(note))) => {
+                    return Poll::Ready(ReplyEvent::Note(note));
+                }
                 Poll::Ready(end) => {
                     self.parked = None;
-                    let lost =
-                        || Event::End(Failure::internal("a reply ended without an end").into());
+                    let lost = || {
+                        ReplyEvent::End(Failure::internal("a reply ended without an end").into())
+                    };
                     return Poll::Ready(end.unwrap_or_else(lost));
                 }
                 Poll::Pending if parked.open.is_empty() => {
@@ -281,17 +285,17 @@ impl ReplySource for Rounds {
                 Poll::Pending => {
                     let together = self
                         .together
-                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(TOGETHER)));
+                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(ROUND_WAIT)));
                     ready!(together.as_mut().poll(cx));
-                    return Poll::Ready(Event::End(self.park()));
+                    return Poll::Ready(ReplyEvent::End(self.park()));
                 }
             }
         }
     }
 }
 
-impl Rounds {
-    fn park(&mut self) -> End {
+impl ParkingReply {
+    fn park(&mut self) -> ReplyEnd {
         let Some(parked) = self.parked.take() else {
             return Failure::internal("a call was parked twice").into();
         };
@@ -299,20 +303,20 @@ impl Rounds {
         match self
             .place
             .parking
-            .park(self.place.stay(&parked), None, parked)
+            .park(self.place.details_of(&parked), None, parked)
         {
-            Ok(id) => End::Parked { id, result },
+            Ok(id) => ReplyEnd::Parked { id, result },
             Err(failure) => failure.into(),
         }
     }
 }
 
-impl Parked {
-    fn take(&mut self, ask: Ask) {
+impl ParkedReply {
+    fn take(&mut self, ask: PendingQuestion) {
         // If the question is dropped, the upstream learns that there is no answer.
-        if self.open.len() < MOST_OPEN {
+        if self.open.len() < MAX_OPEN_QUESTIONS {
             self.asked += 1;
-            self.open.push(Open {
+            self.open.push(KeyedQuestion {
                 key: format!("input-{}", self.asked),
                 ask,
             });

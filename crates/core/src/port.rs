@@ -1,18 +1,19 @@
 //! The ports: weir's needs of the outside world, each a trait that another crate implements. Every
 //! session, answer and cancellation goes through them, so that replicas can share them later.
 
-mod book;
-mod decide;
-mod post;
-mod replay;
+mod decisions;
+mod document_post;
+mod replay_log;
+mod task_book;
 
-pub use book::{KeptTask, TaskBook};
-pub use decide::{
-    Action, Attempt, Audience, Audit, Authorizer, Changes, Decision, Ended, Entrance, Entry,
-    Evidence, Limiter, Permit, Rejection, Secret, Sight, Verdict, Verifier,
+pub use decisions::{
+    Audience, AuditLog, Authorizer, BorrowedSecret, CallAttempt, CallPermission, CallPermit,
+    ContentChanges, EndedCall, Evidence, GateDecision, Limiter, OperatorAction, PermitWait,
+    SenderEntrance, SenderRejection, Verifier, Visibility,
 };
-pub use post::{Form, Post, Posted};
-pub use replay::{Replay, Replays, StreamKey};
+pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
+pub use replay_log::{ReplayLog, ReplayedEvents, StreamKey};
+pub use task_book::{KeptTask, TaskBook};
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use crate::failure::Failure;
-use crate::parked::{Parked, ParkedCall, ParkedId, Stay};
+use crate::parked::{ParkedCall, ParkedCallDetails, ParkedId, ParkedReply};
 use crate::principal::Principal;
 
 /// A boxed future, as ports return them.
@@ -52,7 +53,7 @@ pub struct RecordKey {
 
 /// A record as read.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct StoredRecord {
     /// Opaque bytes; their codec belongs to the writer.
     pub value: Bytes,
     /// Changes with every write; for compare-and-set.
@@ -61,7 +62,7 @@ pub struct Record {
 
 /// The condition of a write on the stored record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expect {
+pub enum WriteCondition {
     /// There is no record.
     Absent,
     /// The record has this version.
@@ -70,9 +71,9 @@ pub enum Expect {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// It is stored, as this version.
-    Yes(u64),
+    Stored(u64),
     /// The condition did not hold; no record changed.
     Conflict,
     /// The owner has as many records of this kind as it may; no record changed.
@@ -82,13 +83,13 @@ pub enum Written {
 }
 
 /// Small opaque values with a time to live, by kind, principal and id.
-pub trait Records: Send + Sync {
+pub trait RecordStore: Send + Sync {
     /// Reads a record and, with `touch`, gives it that time to live from now.
     fn load<'a>(
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<Record>, StoreError>>;
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>>;
 
     /// Writes a record.
     fn store<'a>(
@@ -96,8 +97,8 @@ pub trait Records: Send + Sync {
         key: &'a RecordKey,
         value: Bytes,
         ttl: Duration,
-        expect: Expect,
-    ) -> Fut<'a, Result<Written, StoreError>>;
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>>;
 
     /// Removes a record; true if it existed.
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>>;
@@ -124,7 +125,7 @@ pub struct BusMessage {
 }
 
 /// Broadcast messages, in order per sender.
-pub trait Bus: Send + Sync {
+pub trait MessageBus: Send + Sync {
     /// Sends to every subscriber on every replica. Never blocks; a subscriber that lags loses the
     /// oldest and is notified of that.
     fn publish(&self, message: BusMessage);
@@ -138,7 +139,7 @@ pub trait Bus: Send + Sync {
 pub struct ReplicaId(pub [u8; 8]);
 
 /// Small messages to one replica.
-pub trait Mailbox: Send + Sync {
+pub trait ReplicaMailbox: Send + Sync {
     /// This replica's own name.
     fn own(&self) -> &ReplicaId;
 
@@ -154,7 +155,7 @@ pub trait Mailbox: Send + Sync {
 }
 
 /// "At most one replica does this now."
-pub trait Lease: Send + Sync {
+pub trait ReplicaLease: Send + Sync {
     /// Takes or extends a lease; true if this replica holds it.
     fn take<'a>(&'a self, name: &'a str, ttl: Duration) -> Fut<'a, Result<bool, StoreError>>;
 
@@ -163,7 +164,7 @@ pub trait Lease: Send + Sync {
 }
 
 /// Shared counters with a time to live: quotas.
-pub trait Counters: Send + Sync {
+pub trait SharedCounters: Send + Sync {
     /// Adds and returns the new value; the counter falls away `ttl` after its first use.
     fn add<'a>(
         &'a self,
@@ -174,7 +175,7 @@ pub trait Counters: Send + Sync {
 }
 
 /// Outbound credentials, sealed at rest.
-pub trait Vault: Send + Sync {
+pub trait CredentialVault: Send + Sync {
     /// Reads a secret of a principal.
     fn open<'a>(
         &'a self,
@@ -201,7 +202,7 @@ pub trait Vault: Send + Sync {
 
 /// Calls that wait for input, each for its principal. They hold a connection to their upstream, so
 /// they stay on the replica that made them; a client that comes back with one is led there.
-pub trait Parking: Send + Sync {
+pub trait CallParking: Send + Sync {
     /// Keeps a call for a while, under a fresh name, or under the one it was just taken from.
     ///
     /// # Errors
@@ -210,14 +211,14 @@ pub trait Parking: Send + Sync {
     /// dropped, which cancels it.
     fn park(
         &self,
-        stay: Stay,
+        stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        parked: Parked,
+        parked: ParkedReply,
     ) -> Result<ParkedId, Failure>;
 
     /// Takes a call out: a name is good once. Unknown, foreign, used and expired ones are all the
     /// same.
-    fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked>;
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply>;
 
     /// Drops the calls that are over time: their upstreams receive a cancellation. To be called now
     /// and then.
@@ -228,51 +229,51 @@ pub trait Parking: Send + Sync {
 
     /// Drops the calls that the predicate selects: their upstreams receive a cancellation. Returns
     /// their number.
-    fn stop(&self, which: &dyn Fn(u64, &Stay) -> bool) -> usize;
+    fn stop(&self, which: &dyn Fn(u64, &ParkedCallDetails) -> bool) -> usize;
 }
 
 /// Fetches a document by URL, for crates that may not open sockets: bounded in bytes and time,
 /// without redirects.
-pub trait Fetch: Send + Sync {
+pub trait DocumentFetcher: Send + Sync {
     /// Makes a request and reads its response, with any status. Dropping the future ends the
     /// request.
     ///
     /// # Errors
     ///
     /// `Unavailable`, `TimedOut` or `BadAnswer` (too large): no whole response came.
-    fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>>;
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>>;
 }
 
-/// A request for [`Fetch`].
+/// A request for [`DocumentFetcher`].
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct FetchRequest<'a> {
     /// An absolute `http` or `https` URL.
     pub url: &'a str,
     /// The body of a POST, `application/x-www-form-urlencoded`; without one the request is a GET.
     /// May hold secrets.
-    pub form: Option<Secret<'a>>,
+    pub form: Option<BorrowedSecret<'a>>,
     /// The whole `Authorization` header, if there is one.
-    pub authorization: Option<Secret<'a>>,
+    pub authorization: Option<BorrowedSecret<'a>>,
     /// The most bytes of a body.
     pub limit: usize,
     /// The time for all of it.
-    pub within: Duration,
+    pub timeout: Duration,
     /// The source of the URL: one that an outsider names may reach public addresses only.
-    pub named_by: NamedBy,
+    pub url_source: UrlSource,
 }
 
 /// The source of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NamedBy {
+pub enum UrlSource {
     /// The operator's config: any address, also loopback and private ones.
     Operator,
     /// Any other source, such as an upstream's metadata: `https` and public addresses only (C18).
     Outsider,
 }
 
-/// The response to a [`Fetch`].
+/// The response to a [`DocumentFetcher`].
 #[derive(Clone, Debug)]
-pub struct Fetched {
+pub struct FetchResponse {
     /// The status of the answer.
     pub status: u16,
     /// The time for which the response may be kept, if its `Cache-Control` has a `max-age`.

@@ -13,14 +13,14 @@ use crate::telemetry::ClientMeter;
 /// The result of a [`crate::port::Verifier`]. It is not yet a [`Principal`]: only
 /// [`crate::authenticate`] turns one into the other.
 #[derive(Clone, Debug)]
-pub enum Identity {
+pub enum VerifiedIdentity {
     /// No identity: the listener asks for no credentials.
     Anonymous,
     /// A subject that an issuer vouches for.
     Subject(Arc<Subject>),
 }
 
-impl Identity {
+impl VerifiedIdentity {
     /// A subject without further claims.
     #[must_use]
     pub fn subject(issuer: impl Into<Arc<str>>, subject: impl Into<Arc<str>>) -> Self {
@@ -50,7 +50,7 @@ pub struct Subject {
     pub expires: Option<SystemTime>,
     /// True if all this comes from the bearer token of the request, and its issuer may be asked to
     /// exchange that token: it is an access token, not a key of weir's own.
-    pub by_token: bool,
+    pub is_by_token: bool,
     /// The metrics of its client, looked up once.
     meter: OnceLock<Arc<ClientMeter>>,
 }
@@ -78,7 +78,7 @@ impl Subject {
             actor: None,
             claims: Arc::new([]),
             expires: None,
-            by_token: false,
+            is_by_token: false,
             meter: OnceLock::new(),
         }
     }
@@ -116,10 +116,10 @@ pub struct Principal(Option<Arc<Subject>>);
 
 impl Principal {
     /// Only [`crate::authenticate`] may call this.
-    pub(crate) fn mint(identity: Identity) -> Self {
+    pub(crate) fn mint(identity: VerifiedIdentity) -> Self {
         match identity {
-            Identity::Anonymous => Self(None),
-            Identity::Subject(subject) => Self(Some(subject)),
+            VerifiedIdentity::Anonymous => Self(None),
+            VerifiedIdentity::Subject(subject) => Self(Some(subject)),
         }
     }
 
@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn length_prefix_keeps_issuer_and_subject_apart() {
-        let one = Principal::mint(Identity::subject("a", "bc"));
-        let two = Principal::mint(Identity::subject("ab", "c"));
+        let one = Principal::mint(VerifiedIdentity::subject("a", "bc"));
+        let two = Principal::mint(VerifiedIdentity::subject("ab", "c"));
         assert_ne!(one, two);
         assert_ne!(one.digest(), two.digest());
         assert!(!one.is_anonymous());
-        assert!(Principal::mint(Identity::Anonymous).is_anonymous());
+        assert!(Principal::mint(VerifiedIdentity::Anonymous).is_anonymous());
     }
 }

@@ -12,24 +12,24 @@ use tokio::time::Instant;
 use weir_wire::log_level::LogLevel;
 use weir_wire::method::Method;
 
-use crate::ask::Ask;
 use crate::failure::Failure;
 use crate::parked::ParkedId;
+use crate::question::PendingQuestion;
 
 /// One event of a call.
 #[derive(Debug)]
-pub enum Event {
+pub enum ReplyEvent {
     /// A notification for the client while the call runs.
-    Note(Note),
+    Note(ReplyNote),
     /// A question of the upstream for the client; the call goes on with the answer.
-    Ask(Box<Ask>),
+    Ask(Box<PendingQuestion>),
     /// The call is over; it is the last event.
-    End(End),
+    End(ReplyEnd),
 }
 
 /// A notification that belongs to a call.
 #[derive(Debug, Clone)]
-pub struct Note {
+pub struct ReplyNote {
     /// The kind of notification.
     pub kind: NoteKind,
     /// The notification's `params` object as the upstream wrote it. Its `progressToken`, if any, is
@@ -48,19 +48,20 @@ pub enum NoteKind {
     Other(Method),
     /// No notification: the server takes its time, and the client's response begins without waiting
     /// for the answer. It does not reset the idle timeout.
-    Waiting,
+    StillWorking,
 }
 
 /// The end of a call.
 #[derive(Debug)]
-pub enum End {
+pub enum ReplyEnd {
     /// A complete result: the `result` object as the upstream wrote it.
     Complete(Payload),
     /// The upstream wants input first (`resultType: "input_required"`): the `result` object as the
     /// upstream wrote it.
     InputRequired(Payload),
     /// The upstream asked a question, and the call waits for the answer while parked: `result` has
-    /// the questions, and a call made with [`crate::Resume::Parked`] of this id goes on with it.
+    /// the questions, and a call made with [`crate::CallResumption::Parked`] of this id goes on
+    /// with it.
     Parked {
         /// The name of the parked call.
         id: ParkedId,
@@ -74,7 +75,7 @@ pub enum End {
     Failed(Box<Failure>),
 }
 
-impl From<Failure> for End {
+impl From<Failure> for ReplyEnd {
     fn from(failure: Failure) -> Self {
         Self::Failed(Box::new(failure))
     }
@@ -85,7 +86,7 @@ pub enum Payload {
     /// All of it.
     Whole(Bytes),
     /// All of it, without its hidden characters: the client gets their number. Only the router
-    /// makes it, and only in [`End::Complete`].
+    /// makes it, and only in [`ReplyEnd::Complete`].
     Cleaned {
         /// The `result` object.
         result: Bytes,
@@ -122,18 +123,18 @@ pub trait PayloadSource: Send {
 
 /// The source of a reply's events. Dropping it cancels the call.
 pub trait ReplySource: Send {
-    /// The next event. After [`Event::End`] it is not polled again.
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event>;
+    /// The next event. After [`ReplyEvent::End`] it is not polled again.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent>;
 }
 
 /// The answer to a call, as it happens. It ends exactly once.
 pub struct Reply {
-    state: State,
-    until: Option<Instant>,
+    state: ReplyState,
+    deadline: Option<Instant>,
 }
 
-enum State {
-    Ended(End),
+enum ReplyState {
+    Ended(ReplyEnd),
     Live(Box<dyn ReplySource>),
     Over,
 }
@@ -141,10 +142,10 @@ enum State {
 impl Reply {
     /// A reply that is already over: the usual case of a small result.
     #[must_use]
-    pub fn ended(end: impl Into<End>) -> Self {
+    pub fn ended(end: impl Into<ReplyEnd>) -> Self {
         Self {
-            state: State::Ended(end.into()),
-            until: None,
+            state: ReplyState::Ended(end.into()),
+            deadline: None,
         }
     }
 
@@ -152,30 +153,30 @@ impl Reply {
     #[must_use]
     pub fn live(source: impl ReplySource + 'static) -> Self {
         Self {
-            state: State::Live(Box::new(source)),
-            until: None,
+            state: ReplyState::Live(Box::new(source)),
+            deadline: None,
         }
     }
 
     /// True if the next event is at hand and is the end.
     #[must_use]
     pub fn is_ended(&self) -> bool {
-        matches!(self.state, State::Ended(_))
+        matches!(self.state, ReplyState::Ended(_))
     }
 
     /// The next event; `None` after the end.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Over => Poll::Ready(None),
-            State::Ended(end) => Poll::Ready(Some(Event::End(end))),
-            State::Live(mut source) => match source.poll_event(cx) {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<ReplyEvent>> {
+        match std::mem::replace(&mut self.state, ReplyState::Over) {
+            ReplyState::Over => Poll::Ready(None),
+            ReplyState::Ended(end) => Poll::Ready(Some(ReplyEvent::End(end))),
+            ReplyState::Live(mut source) => match source.poll_event(cx) {
                 Poll::Pending => {
-                    self.state = State::Live(source);
+                    self.state = ReplyState::Live(source);
                     Poll::Pending
                 }
-                Poll::Ready(end @ Event::End(_)) => Poll::Ready(Some(end)),
+                Poll::Ready(end @ ReplyEvent::End(_)) => Poll::Ready(Some(end)),
                 Poll::Ready(event) => {
-                    self.state = State::Live(source);
+                    self.state = ReplyState::Live(source);
                     Poll::Ready(Some(event))
                 }
             },
@@ -183,37 +184,40 @@ impl Reply {
     }
 
     /// The next event; `None` after the end. Cancel safe.
-    pub async fn next(&mut self) -> Option<Event> {
+    pub async fn next(&mut self) -> Option<ReplyEvent> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
     /// Passes every event through `change`, for layers that change or observe a reply.
     #[must_use]
-    pub fn map(self, mut change: impl FnMut(Event) -> Event + Send + 'static) -> Self {
-        let until = self.until;
+    pub fn map(self, mut change: impl FnMut(ReplyEvent) -> ReplyEvent + Send + 'static) -> Self {
+        let until = self.deadline;
         let changed = match self.state {
-            State::Over => Self {
-                state: State::Over,
-                until,
+            ReplyState::Over => Self {
+                state: ReplyState::Over,
+                deadline: until,
             },
-            State::Ended(end) => match change(Event::End(end)) {
-                Event::End(end) => Self::ended(end),
+            ReplyState::Ended(end) => match change(ReplyEvent::End(end)) {
+                ReplyEvent::End(end) => Self::ended(end),
                 // A layer that turns the end into a note would leave the reply without one.
-                Event::Note(_) | Event::Ask(_) => Self {
-                    state: State::Over,
-                    until,
+                ReplyEvent::Note(_) | ReplyEvent::Ask(_) => Self {
+                    state: ReplyState::Over,
+                    deadline: until,
                 },
             },
-            State::Live(inner) => Self::live(Mapped { inner, change }),
+            ReplyState::Live(inner) => Self::live(MappedReply { inner, change }),
         };
-        Self { until, ..changed }
+        Self {
+            deadline: until,
+            ..changed
+        }
     }
 
     /// The same reply, with a deadline for the end of its call.
     #[must_use]
-    pub fn due(self, until: Instant) -> Self {
+    pub fn with_deadline(self, until: Instant) -> Self {
         Self {
-            until: Some(until),
+            deadline: Some(until),
             ..self
         }
     }
@@ -221,40 +225,40 @@ impl Reply {
     /// The deadline of the call, if known: a layer that passes the reply on and is held up may not
     /// keep it longer.
     #[must_use]
-    pub fn until(&self) -> Option<Instant> {
-        self.until
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 }
 
 impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.state {
-            State::Ended(end) => f.debug_tuple("Ended").field(end).finish(),
-            State::Live(_) => f.write_str("Live"),
-            State::Over => f.write_str("Over"),
+            ReplyState::Ended(end) => f.debug_tuple("Ended").field(end).finish(),
+            ReplyState::Live(_) => f.write_str("Live"),
+            ReplyState::Over => f.write_str("Over"),
         }
     }
 }
 
-struct Mapped<F> {
+struct MappedReply<F> {
     inner: Box<dyn ReplySource>,
     change: F,
 }
 
-impl<F: FnMut(Event) -> Event + Send> ReplySource for Mapped<F> {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+impl<F: FnMut(ReplyEvent) -> ReplyEvent + Send> ReplySource for MappedReply<F> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         self.inner.poll_event(cx).map(&mut self.change)
     }
 }
 
 impl<S> ReplySource for Pin<Box<S>>
 where
-    S: futures_core::Stream<Item = Event> + Send + ?Sized,
+    S: futures_core::Stream<Item = ReplyEvent> + Send + ?Sized,
 {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         self.as_mut().poll_next(cx).map(|event| {
             event.unwrap_or_else(|| {
-                Event::End(Failure::internal("a reply's source ended without an end").into())
+                ReplyEvent::End(Failure::internal("a reply's source ended without an end").into())
             })
         })
     }
@@ -265,35 +269,37 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
-    struct Two(u8);
-    impl ReplySource for Two {
-        fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<Event> {
+    struct TwoEventSource(u8);
+    impl ReplySource for TwoEventSource {
+        fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<ReplyEvent> {
             self.0 += 1;
             Poll::Ready(if self.0 == 1 {
-                Event::Note(Note {
+                ReplyEvent::Note(ReplyNote {
                     kind: NoteKind::Progress,
                     params: Bytes::new(),
                 })
             } else {
-                Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{}"))))
+                ReplyEvent::End(ReplyEnd::Complete(Payload::Whole(Bytes::from_static(
+                    b"{}",
+                ))))
             })
         }
     }
 
     #[tokio::test]
     async fn a_reply_ends_exactly_once() {
-        let mut reply = Reply::live(Two(0)).map(|event| event);
-        assert!(matches!(reply.next().await, Some(Event::Note(_))));
+        let mut reply = Reply::live(TwoEventSource(0)).map(|event| event);
+        assert!(matches!(reply.next().await, Some(ReplyEvent::Note(_))));
         assert!(matches!(
             reply.next().await,
-            Some(Event::End(End::Complete(_)))
+            Some(ReplyEvent::End(ReplyEnd::Complete(_)))
         ));
         assert!(reply.next().await.is_none());
         let mut ended = Reply::ended(Failure::internal("x"));
         assert!(ended.is_ended());
         assert!(matches!(
             ended.next().await,
-            Some(Event::End(End::Failed(_)))
+            Some(ReplyEvent::End(ReplyEnd::Failed(_)))
         ));
         assert!(ended.next().await.is_none());
     }

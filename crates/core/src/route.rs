@@ -4,16 +4,16 @@
 //! against the tool's schema before the upstream receives the call, and ensures that every call
 //! leaves one record.
 
-mod asks;
-mod check;
-mod clean;
-mod record;
-mod secrets;
-mod size;
+mod answer_search;
+mod call_record;
+mod message_edits;
+mod reply_cleaning;
+mod reply_transform;
+mod schema_check;
+mod size_check;
 mod target;
 mod tasks;
-mod uris;
-mod way;
+mod uri_renaming;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,33 +23,37 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::future::Either;
 use tokio::time::Instant;
-use weir_clean::Document;
+use weir_clean::DocumentKind;
 
-use crate::admit::{Admitted, Authenticated, Gates, Parts, admit};
-use crate::ask::Ask;
-use crate::call::{AsTask, AskedBy, Call, Resume, SessionKey};
+use crate::admit::{Admitted, AdmittedParts, Authenticated, Gates, admit};
+use crate::call::{Call, CallResumption, InputMode, SessionKey, TaskMode};
 use crate::capability::CapabilityClass;
-use crate::catalog::{Catalog, Inbox, Item, Subscription, TaskSupport, Tool, View};
-use crate::endpoint::Mode;
+use crate::catalog::{
+    Catalog, CatalogItem, ResourceSubscription, TaskSupport, Tool, UpdateInbox, View,
+};
+use crate::endpoint::EndpointMode;
 use crate::failure::{Failure, FailureKind};
-use crate::live::{Live, LiveCalls, Phase};
-use crate::names::{EndpointId, uri};
-use crate::parked::{ParkedId, Place, Stay};
-use crate::port::{Attempt, Decision, Fut, Parking, Sight};
+use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
+use crate::names::{EndpointId, resource_uri};
+use crate::parked::{ParkedCallDetails, ParkedId, ParkingContext};
+use crate::port::{CallAttempt, CallParking, Fut, GateDecision, Visibility};
 use crate::principal::Principal;
-use crate::reply::{End, Event, Reply, ReplySource};
-use crate::task::TaskDesk;
-use crate::upstream::{CarriedIn, Deadlines, ListKind, Outbound, SessionNews};
-use record::{Begun, Record};
-use way::Way;
+use crate::question::PendingQuestion;
+use crate::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
+use crate::task::TaskNames;
+use crate::upstream::{
+    CallDeadlines, CarriedRevision, ClientSessionChange, ListKind, OutboundCall,
+};
+use call_record::{CallRecord, RecordedCall};
+use reply_transform::ReplyTransform;
 
 /// The router. One for all endpoints; its only state is the list of running calls.
 #[derive(Clone)]
 pub struct Router {
     catalog: Arc<Catalog>,
     gates: Gates,
-    parking: Option<Arc<dyn Parking>>,
-    tasks: Option<TaskDesk>,
+    parking: Option<Arc<dyn CallParking>>,
+    tasks: Option<TaskNames>,
     live: Arc<LiveCalls>,
 }
 
@@ -69,7 +73,7 @@ impl Router {
     /// Keeps calls that wait for input in `parking`. Without one, an upstream that asks in a call
     /// of a client that is asked by rounds learns that there is no answer.
     #[must_use]
-    pub fn with_parking(self, parking: Arc<dyn Parking>) -> Self {
+    pub fn with_parking(self, parking: Arc<dyn CallParking>) -> Self {
         Self {
             parking: Some(parking),
             ..self
@@ -79,7 +83,7 @@ impl Router {
     /// Lets calls become tasks, with the names that `desk` makes. Without one, no call becomes a
     /// task.
     #[must_use]
-    pub fn with_tasks(self, desk: TaskDesk) -> Self {
+    pub fn with_tasks(self, desk: TaskNames) -> Self {
         Self {
             tasks: Some(desk),
             ..self
@@ -103,9 +107,9 @@ impl Router {
     /// call, at the upstream too.
     pub async fn call(&self, call: Authenticated<impl Into<Arc<Call>>>) -> Reply {
         let call = call.map(Into::into);
-        let item = match self.find(call.principal(), call.inner()).await {
+        let item = match self.find_item(call.principal(), call.inner()).await {
             Ok(item) => item,
-            Err(failure) => return Reply::ended(self.recorded(&call, failure)),
+            Err(failure) => return Reply::ended(self.record_refusal(&call, failure)),
         };
         let call = as_listed(call, &item);
         if let Some((span, attribute)) = call
@@ -115,12 +119,12 @@ impl Router {
             .as_ref()
             .zip(item.tool.kind.name_attribute())
         {
-            span.is_about(attribute, &item.exposed);
+            span.set_target(attribute, &item.exposed);
         }
         // For a client without tasks, weir waits in its stead for a call that can only be a task.
-        let driven =
-            call.inner().as_task == AsTask::Driven && item.tool.tasks == TaskSupport::Required;
-        let driven = driven.then(|| call.with(call.inner().clone()));
+        let driven = call.inner().task_mode == TaskMode::AwaitedByWeir
+            && item.tool.tasks == TaskSupport::Required;
+        let driven = driven.then(|| call.for_item(call.inner().clone()));
         let live = self.live.begin(&call, &item);
         let sent = match live.unless_stopped(admit(&self.gates, call, item)).await {
             Ok(Ok(call)) => self.send(call, live),
@@ -129,7 +133,7 @@ impl Router {
         let reply = sent.await;
         match driven {
             None => reply,
-            Some(call) => Reply::live(Driven {
+            Some(call) => Reply::live(TaskDrivenReply {
                 router: self.clone(),
                 call,
                 reply,
@@ -146,14 +150,14 @@ impl Router {
     pub async fn subscribe(
         &self,
         call: Authenticated<Call>,
-        inbox: &Inbox,
-    ) -> Result<Subscription, Failure> {
+        inbox: &UpdateInbox,
+    ) -> Result<ResourceSubscription, Failure> {
         let call = call.map(Arc::new);
-        let item = match self.find(call.principal(), call.inner()).await {
+        let item = match self.find_item(call.principal(), call.inner()).await {
             Ok(item) => item,
-            Err(failure) => return Err(self.recorded(&call, failure)),
+            Err(failure) => return Err(self.record_refusal(&call, failure)),
         };
-        let Parts {
+        let AdmittedParts {
             principal,
             call,
             item,
@@ -161,14 +165,14 @@ impl Router {
             permit,
             ..
         } = admit(&self.gates, call, item).await?.into_parts();
-        let begun = Begun {
+        let begun = RecordedCall {
             principal: principal.clone(),
             call: call.clone(),
             item: item.clone(),
             verdict,
             permit,
         };
-        let record = Record::begin(self.gates.audit.clone(), begun);
+        let record = CallRecord::begin(self.gates.audit.clone(), begun);
         let subscribed = self
             .catalog
             .subscribe(
@@ -188,62 +192,65 @@ impl Router {
 
     /// Has the server of a transparent endpoint open a session for the client's session that a call
     /// names, unless the client sees no item of that server.
-    pub fn welcome(&self, call: &Authenticated<Arc<Call>>) {
+    pub fn open_session(&self, call: &Authenticated<Arc<Call>>) {
         let (principal, asked) = (call.principal(), call.inner());
         let Some(endpoint) = self.catalog.endpoint(&asked.endpoint) else {
             return;
         };
-        let Mode::Transparent(upstream) = &endpoint.mode else {
+        let EndpointMode::Transparent(upstream) = &endpoint.mode else {
             return;
         };
         let sees = |kind| {
             self.look(principal, asked, kind)
                 .is_some_and(|look| !look.seen.items.is_empty())
         };
-        if self.catalog.refusal(upstream).is_some() || !ListKind::ALL.into_iter().any(sees) {
+        if self.catalog.closed_failure(upstream).is_some() || !ListKind::ALL.into_iter().any(sees) {
             return;
         }
         let Some(upstream) = self.catalog.upstream(upstream) else {
             return;
         };
-        upstream.welcome(Outbound {
+        upstream.open_client_session(OutboundCall {
             principal: principal.clone(),
             token: call.token().cloned(),
             call: asked.clone(),
             native: "".into(),
             tool: None,
-            deadlines: Deadlines::LIST,
+            deadlines: CallDeadlines::LIST,
             whole: false,
-            carried_in: CarriedIn::default(),
+            carried_revision: CarriedRevision::default(),
             safe_to_repeat: false,
         });
     }
 
     /// Notifies the upstreams of a change of client sessions.
-    pub fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
+    pub fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
         self.catalog
             .upstreams()
             .iter()
-            .for_each(|upstream| upstream.tell(sessions, news));
-        if news == SessionNews::Ended {
+            .for_each(|upstream| upstream.notify_sessions(sessions, news));
+        if news == ClientSessionChange::Ended {
             self.catalog.end_sessions(sessions);
         }
     }
 
     /// Changes a question from outside of any call as those of calls are changed, for a client of
     /// this endpoint.
-    pub fn dress(&self, endpoint: &EndpointId, ask: &mut Ask) {
-        let dress = asks::Dress::of(self.catalog.endpoint(endpoint).as_deref(), &ask.upstream);
+    pub fn edit_question(&self, endpoint: &EndpointId, ask: &mut PendingQuestion) {
+        let dress = message_edits::MessageEdits::of(
+            self.catalog.endpoint(endpoint).as_deref(),
+            &ask.upstream,
+        );
         let (asked, _removed) = crate::clean::text(
             &ask.upstream,
-            Document::Question,
+            DocumentKind::Question,
             ask.question.params.clone(),
         );
         ask.question.params = dress.question(ask.question.method, &asked);
     }
 
     /// Drops parked calls whose clients did not come back in time.
-    pub fn sweep(&self) {
+    pub fn drop_expired_parked(&self) {
         if let Some(parking) = &self.parking {
             parking.sweep();
         }
@@ -251,7 +258,11 @@ impl Router {
 
     /// Sends an admitted call to the upstream that has the tool. Its parts are gathered before the
     /// future begins.
-    fn send(&self, call: Admitted, live: Live) -> impl Future<Output = Reply> + Send + use<> {
+    fn send(
+        &self,
+        call: Admitted,
+        live: LiveCallGuard,
+    ) -> impl Future<Output = Reply> + Send + use<> {
         match self.prepare(call, live) {
             Ok(sending) => Either::Left(sending.reply()),
             Err(ended) => Either::Right(future::ready(ended)),
@@ -259,8 +270,8 @@ impl Router {
     }
 
     /// Gathers the parts for sending a call, or returns a reply that needs no sending.
-    fn prepare(&self, call: Admitted, live: Live) -> Result<Sending, Reply> {
-        let Parts {
+    fn prepare(&self, call: Admitted, live: LiveCallGuard) -> Result<SentCall, Reply> {
+        let AdmittedParts {
             principal,
             token,
             call,
@@ -268,62 +279,66 @@ impl Router {
             verdict,
             permit,
         } = call.into_parts();
-        let begun = Begun {
+        let begun = RecordedCall {
             principal: principal.clone(),
             call: call.clone(),
             item: item.clone(),
             verdict,
             permit,
         };
-        let mut record = Record::begin(self.gates.audit.clone(), begun);
+        let mut record = CallRecord::begin(self.gates.audit.clone(), begun);
         if let Err(failure) =
-            check::arguments(&item, &call).and_then(|()| record.search_arguments())
+            schema_check::check_arguments(&item, &call).and_then(|()| record.search_arguments())
         {
-            return Err(record.on(Reply::ended(failure), Way::default()));
+            return Err(record.wrap_reply(Reply::ended(failure), ReplyTransform::default()));
         }
-        let Some((upstream, timings)) = self.catalog.timed(&item.tool.upstream) else {
-            return Err(record.on(
+        let Some((upstream, timings)) = self.catalog.upstream_with_timings(&item.tool.upstream)
+        else {
+            return Err(record.wrap_reply(
                 Reply::ended(Failure::unknown_tool(&item.exposed)),
-                Way::default(),
+                ReplyTransform::default(),
             ));
         };
-        record.timed(timings);
+        record.set_timings(timings);
         // An operator that takes the upstream out stops the calls that run after this check: no
         // call is in between.
-        if let Some(refusal) = self.catalog.refusal(&item.tool.upstream) {
-            return Err(record.on(Reply::ended(refusal), Way::default()));
+        if let Some(refusal) = self.catalog.closed_failure(&item.tool.upstream) {
+            return Err(record.wrap_reply(Reply::ended(refusal), ReplyTransform::default()));
         }
         let endpoint = self.catalog.endpoint(&call.endpoint);
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
         let until = Instant::now() + deadlines.hard;
-        let mut way = Way::of(endpoint.as_deref(), &item, &call);
-        let (call, kept) = match self.as_task(&principal, &call, &item) {
+        let mut way = ReplyTransform::of(endpoint.as_deref(), &item, &call);
+        let (call, kept) = match self.task_of_call(&principal, &call, &item) {
             Ok(None) => (call, false),
             Ok(Some((naming, call))) => {
                 let kept = naming.is_wanted();
-                way.becomes(naming);
+                way.set_task_naming(naming);
                 (call, kept)
             }
-            Err(failure) => return Err(record.on(Reply::ended(failure), Way::default())),
+            Err(failure) => {
+                return Err(record.wrap_reply(Reply::ended(failure), ReplyTransform::default()));
+            }
         };
         let parking = self
             .parking
             .as_ref()
-            .filter(|_| call.asked == AskedBy::Rounds)
+            .filter(|_| call.input_mode == InputMode::Rounds)
             .cloned();
-        let place = parking.map(|parking| Place {
+        let place = parking.map(|parking| ParkingContext {
             parking,
-            stay: stay(&principal, &call, &item),
+            details: parked_details(&principal, &call, &item),
         });
-        if let Some(Resume::Parked(id)) = call.resume {
-            live.is(Phase::Answering);
-            let reply = live.over(resumed(place, id, &call).unwrap_or_else(Reply::ended));
-            record.runs(live);
-            return Err(record.on(reply, way));
+        if let Some(CallResumption::Parked(id)) = call.resume {
+            live.set_phase(CallPhase::Answering);
+            let reply =
+                live.wrap_reply(resume_parked(place, id, &call).unwrap_or_else(Reply::ended));
+            record.set_live(live);
+            return Err(record.wrap_reply(reply, way));
         }
-        let asked = call.asked;
-        let outbound = Outbound {
+        let asked = call.input_mode;
+        let outbound = OutboundCall {
             principal,
             token,
             call,
@@ -331,48 +346,52 @@ impl Router {
             tool: Some(item.tool.clone()),
             deadlines,
             whole: way.wants_whole(),
-            carried_in: record.carried_in(),
+            carried_revision: record.carried_in(),
             safe_to_repeat: item.terms.safe_to_repeat,
         };
-        live.is(Phase::Sent);
-        Ok(Sending {
+        live.set_phase(CallPhase::Sent);
+        Ok(SentCall {
             making: upstream.call(outbound),
             record,
-            way,
+            transform: way,
             live,
-            place,
+            parking: place,
             asked,
-            kept,
+            is_kept_as_task: kept,
             until,
         })
     }
 
     /// Records the refusal of a call without a visible item, like every other refusal.
-    fn recorded(&self, call: &Authenticated<Arc<Call>>, failure: Failure) -> Failure {
-        let attempt = Attempt {
+    fn record_refusal(&self, call: &Authenticated<Arc<Call>>, failure: Failure) -> Failure {
+        let attempt = CallAttempt {
             principal: call.principal(),
             call: call.inner(),
             item: None,
         };
         self.gates
             .audit
-            .decided(&attempt, Decision::Refused(&failure))
+            .record_decision(&attempt, GateDecision::Refused(&failure))
             .err()
             .unwrap_or(failure)
     }
 
     /// The item that a call names, as its sender sees it.
-    async fn find(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
-        let item = self.seek(principal, call).await?;
+    async fn find_item(&self, principal: &Principal, call: &Call) -> Result<CatalogItem, Failure> {
+        let item = self.search_item(principal, call).await?;
         // The view may be older than an operator's latest action.
         self.catalog
-            .refusal(&item.tool.upstream)
+            .closed_failure(&item.tool.upstream)
             .map_or(Ok(item), Err)
     }
 
-    async fn seek(&self, principal: &Principal, call: &Call) -> Result<Item, Failure> {
+    async fn search_item(
+        &self,
+        principal: &Principal,
+        call: &Call,
+    ) -> Result<CatalogItem, Failure> {
         if let Some(name) = &call.extension {
-            return self.of_extension(principal, call, name);
+            return self.extension_item(principal, call, name);
         }
         let (kind, name) = target::of(call)?;
         let gone = || {
@@ -385,7 +404,7 @@ impl Router {
         if look.seen.find(&name).item().is_none() && !look.whole.settled {
             // Right after a start the lists are not known yet: the item may be there in a moment.
             self.catalog
-                .settled(&call.endpoint, kind, call.capabilities.class)
+                .settled_view(&call.endpoint, kind, call.capabilities.class)
                 .await;
             look = self.look(principal, call, kind).ok_or_else(gone)?;
         }
@@ -419,78 +438,82 @@ impl Router {
         } else {
             None
         };
-        unlisted.ok_or_else(|| self.unseen(principal, call, &look, (kind, &name)))
+        unlisted.ok_or_else(|| self.hidden_item_failure(principal, call, &look, (kind, &name)))
     }
 
     /// The item of a method that no revision knows: the one upstream of a transparent endpoint. The
     /// effect of the method is unknown to weir, so it passes only if no item of that upstream is
     /// hidden from its sender.
-    fn of_extension(
+    fn extension_item(
         &self,
         principal: &Principal,
         call: &Call,
         name: &str,
-    ) -> Result<Item, Failure> {
+    ) -> Result<CatalogItem, Failure> {
         let none = || Failure::new(FailureKind::MethodNotFound, "This method is not served");
         let endpoint = self.catalog.endpoint(&call.endpoint).ok_or_else(none)?;
-        let Mode::Transparent(upstream) = &endpoint.mode else {
+        let EndpointMode::Transparent(upstream) = &endpoint.mode else {
             return Err(none());
         };
         let authorizer = &self.gates.authorizer;
-        if endpoint.tools.is_some() || !authorizer.shows_all(principal, &call.endpoint, upstream) {
+        if endpoint.tools.is_some() || !authorizer.permits_all(principal, &call.endpoint, upstream)
+        {
             return Err(none());
         }
         // Scopes of single tools are scopes of the item.
-        let is_seen =
-            |item: &Item| authorizer.may_see(principal, &call.endpoint, item) == Sight::Seen;
+        let is_seen = |item: &CatalogItem| {
+            authorizer.may_see(principal, &call.endpoint, item) == Visibility::Visible
+        };
         self.catalog
             .of_method(&call.endpoint, upstream, name)
             .filter(is_seen)
             .ok_or_else(none)
     }
 
-    fn look(&self, principal: &Principal, call: &Call, kind: ListKind) -> Option<Look> {
+    fn look(&self, principal: &Principal, call: &Call, kind: ListKind) -> Option<ViewForPrincipal> {
         let whole = self
             .catalog
             .view(&call.endpoint, kind, call.capabilities.class)?;
-        let seen = self.catalog.part(&call.endpoint, whole.clone(), principal);
-        Some(Look { whole, seen })
+        let seen = self
+            .catalog
+            .visible_part(&call.endpoint, whole.clone(), principal);
+        Some(ViewForPrincipal { whole, seen })
     }
 
     /// A resource that no list shows: servers may have more than they list, and a template stands
     /// for many. Its URI names the upstream, or else a template that fits.
-    fn unlisted(&self, principal: &Principal, call: &Call, uri: &str) -> Option<Item> {
+    fn unlisted(&self, principal: &Principal, call: &Call, uri: &str) -> Option<CatalogItem> {
         let endpoint = self.catalog.endpoint(&call.endpoint)?;
         let (upstream, native) = match &endpoint.mode {
-            Mode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
-            Mode::Aggregate { upstreams, .. } => {
-                match uri::native(uri).filter(|(id, _)| upstreams.contains(id)) {
+            EndpointMode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
+            EndpointMode::Aggregate { upstreams, .. } => {
+                match resource_uri::split_exposed(uri).filter(|(id, _)| upstreams.contains(id)) {
                     Some(own) => own,
                     None => {
                         let templates = self.look(principal, call, ListKind::Templates)?.seen;
                         let fitting = templates
                             .items
                             .iter()
-                            .find(|item| uri::fits(&item.exposed, uri))?;
+                            .find(|item| resource_uri::matches_template(&item.exposed, uri))?;
                         (fitting.tool.upstream.clone(), uri.to_owned())
                     }
                 }
             }
         };
-        let item = self.catalog.unlisted(&upstream, uri, &native)?;
+        let item = self.catalog.unlisted_resource(&upstream, uri, &native)?;
         let sight = self
             .gates
             .authorizer
             .may_see(principal, &call.endpoint, &item);
-        (sight == Sight::Seen).then_some(item)
+        (sight == Visibility::Visible).then_some(item)
     }
 
     /// The failure for a name without a visible item: further scopes may show it.
-    fn unseen(
+    fn hidden_item_failure(
         &self,
         principal: &Principal,
         call: &Call,
-        look: &Look,
+        look: &ViewForPrincipal,
         (kind, name): (ListKind, &str),
     ) -> Failure {
         let hidden = look.whole.find(name).item();
@@ -499,12 +522,12 @@ impl Router {
                 .authorizer
                 .may_see(principal, &call.endpoint, item)
         }) {
-            Some(Sight::Scopes(scopes)) => Failure::new(
+            Some(Visibility::NeedsScopes(scopes)) => Failure::new(
                 FailureKind::InsufficientScope(scopes),
                 "This takes scopes that your token lacks",
             ),
             // A hidden item looks like one that does not exist.
-            Some(Sight::Hidden | Sight::Seen) => {
+            Some(Visibility::Hidden | Visibility::Visible) => {
                 let decided =
                     hidden.map(|item| self.gates.authorizer.may_call(principal, call, item));
                 let rule = decided
@@ -512,14 +535,22 @@ impl Router {
                     .and_then(|failure| failure.rule().cloned());
                 target::unknown(kind, name).forbidden_by(rule)
             }
-            None => self.missing(&look.seen, call, (kind, name)),
+            None => self.missing_item_failure(&look.seen, call, (kind, name)),
         }
     }
 
     /// The failure for a name that no item has now. If it can only be of an upstream whose lists
     /// are not known, the failure is that one: at "unknown tool" a model would give it up for good.
-    fn missing(&self, view: &View, call: &Call, (kind, name): (ListKind, &str)) -> Failure {
-        if let Some(refusal) = self.catalog.refusal_of_name(&call.endpoint, (kind, name)) {
+    fn missing_item_failure(
+        &self,
+        view: &View,
+        call: &Call,
+        (kind, name): (ListKind, &str),
+    ) -> Failure {
+        if let Some(refusal) = self
+            .catalog
+            .closed_failure_of_name(&call.endpoint, (kind, name))
+        {
             return refusal;
         }
         let transparent = self.catalog.is_transparent(&call.endpoint);
@@ -534,9 +565,9 @@ impl Router {
                 })
         });
         match owner {
-            Some(id) => self.catalog.refusal(id).unwrap_or_else(|| {
+            Some(id) => self.catalog.closed_failure(id).unwrap_or_else(|| {
                 let text = "The server that has this cannot be reached now; try again later";
-                Failure::new(FailureKind::Unavailable, text).at(id)
+                Failure::new(FailureKind::Unavailable, text).with_upstream(id)
             }),
             None => target::unknown(kind, name),
         }
@@ -544,19 +575,19 @@ impl Router {
 }
 
 /// A call at its upstream, with the parts that handle its reply.
-struct Sending {
+struct SentCall {
     making: Fut<'static, Reply>,
-    record: Record,
-    way: Way,
-    live: Live,
-    place: Option<Place>,
-    asked: AskedBy,
+    record: CallRecord,
+    transform: ReplyTransform,
+    live: LiveCallGuard,
+    parking: Option<ParkingContext>,
+    asked: InputMode,
     /// Its result is kept as that of a task.
-    kept: bool,
+    is_kept_as_task: bool,
     until: Instant,
 }
 
-impl Sending {
+impl SentCall {
     /// Waits for the reply.
     #[expect(
         clippy::manual_async_fn,
@@ -565,32 +596,32 @@ impl Sending {
     fn reply(mut self) -> impl Future<Output = Reply> + Send {
         async move {
             let reply = match self.live.unless_stopped(self.making).await {
-                Ok(reply) => self.live.over(reply),
+                Ok(reply) => self.live.wrap_reply(reply),
                 Err(stopped) => Reply::ended(stopped),
             };
-            self.record.runs(self.live);
-            let reply = match (self.place, self.asked) {
-                (Some(place), _) => place.by_rounds(reply),
-                (None, AskedBy::Requests) => reply,
-                (None, AskedBy::Rounds) => unasked(reply),
+            self.record.set_live(self.live);
+            let reply = match (self.parking, self.asked) {
+                (Some(place), _) => place.wrap_reply(reply),
+                (None, InputMode::Requests) => reply,
+                (None, InputMode::Rounds) => without_questions(reply),
             };
             self.record
-                .on(
-                    if self.kept {
-                        tasks::gathered(reply)
+                .wrap_reply(
+                    if self.is_kept_as_task {
+                        tasks::gather_result(reply)
                     } else {
                         reply
                     },
-                    self.way,
+                    self.transform,
                 )
-                .due(self.until)
+                .with_deadline(self.until)
         }
     }
 }
 
 /// The description of a parked call.
-fn stay(principal: &Principal, call: &Call, item: &Item) -> Stay {
-    Stay {
+fn parked_details(principal: &Principal, call: &Call, item: &CatalogItem) -> ParkedCallDetails {
+    ParkedCallDetails {
         principal: principal.clone(),
         request: call.request.clone(),
         endpoint: call.endpoint.clone(),
@@ -602,7 +633,7 @@ fn stay(principal: &Principal, call: &Call, item: &Item) -> Stay {
 }
 
 /// Returns the call as one of a client for which the item's server lists it.
-fn as_listed(call: Authenticated<Arc<Call>>, item: &Item) -> Authenticated<Arc<Call>> {
+fn as_listed(call: Authenticated<Arc<Call>>, item: &CatalogItem) -> Authenticated<Arc<Call>> {
     if item.listed_without == CapabilityClass::BASE {
         return call;
     }
@@ -614,34 +645,38 @@ fn as_listed(call: Authenticated<Arc<Call>>, item: &Item) -> Authenticated<Arc<C
 }
 
 /// Goes on with a parked call.
-fn resumed(place: Option<Place>, id: ParkedId, call: &Call) -> Result<Reply, Failure> {
+fn resume_parked(
+    place: Option<ParkingContext>,
+    id: ParkedId,
+    call: &Call,
+) -> Result<Reply, Failure> {
     let place = place.ok_or_else(|| Failure::internal("calls are resumed and never parked"))?;
     let given = call
         .params
         .input_responses()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
-    place.resume(id, call.answers.as_ref().or(given.as_ref()))
+    place.resume(id, call.input_responses.as_ref().or(given.as_ref()))
 }
 
 /// Returns a reply that drops its questions: the upstream learns that there is no answer.
-fn unasked(reply: Reply) -> Reply {
+fn without_questions(reply: Reply) -> Reply {
     if reply.is_ended() {
         reply
     } else {
-        Reply::live(Unasked(reply))
+        Reply::live(ReplyWithoutQuestions(reply))
     }
 }
 
-struct Unasked(Reply);
+struct ReplyWithoutQuestions(Reply);
 
-impl ReplySource for Unasked {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+impl ReplySource for ReplyWithoutQuestions {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
             match ready!(self.0.poll_next(cx)) {
-                Some(Event::Ask(_)) => {}
+                Some(ReplyEvent::Ask(_)) => {}
                 Some(event) => return Poll::Ready(event),
                 None => {
-                    return Poll::Ready(Event::End(
+                    return Poll::Ready(ReplyEvent::End(
                         Failure::internal("a reply ended without an end").into(),
                     ));
                 }
@@ -651,22 +686,22 @@ impl ReplySource for Unasked {
 }
 
 /// A call that becomes a task, and is followed to its end.
-struct Driven {
+struct TaskDrivenReply {
     router: Router,
     call: Authenticated<Arc<Call>>,
     reply: Reply,
 }
 
-impl ReplySource for Driven {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+impl ReplySource for TaskDrivenReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
             match ready!(self.reply.poll_next(cx)) {
-                Some(Event::End(End::Task(created))) => {
-                    self.reply = self.router.drive(&self.call, &created)
+                Some(ReplyEvent::End(ReplyEnd::Task(created))) => {
+                    self.reply = self.router.await_task(&self.call, &created)
                 }
                 Some(event) => return Poll::Ready(event),
                 None => {
-                    return Poll::Ready(Event::End(
+                    return Poll::Ready(ReplyEvent::End(
                         Failure::internal("a reply ended without an end").into(),
                     ));
                 }
@@ -676,7 +711,7 @@ impl ReplySource for Driven {
 }
 
 /// The list of an endpoint, and the part of it that the sender sees.
-struct Look {
+struct ViewForPrincipal {
     whole: Arc<View>,
     seen: Arc<View>,
 }

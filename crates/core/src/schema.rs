@@ -6,22 +6,22 @@
 //! its tool, and that is logged.
 
 mod compile;
-mod report;
+mod mismatch;
 mod shape;
 mod unreadable;
 
 use std::sync::Arc;
 
 use serde_json::Value;
-use weir_wire::scan::{self, Limits, ScanErrorKind};
+use weir_wire::scan::{self, JsonLimits, ScanErrorKind};
 
-pub(crate) use compile::{Contracts, Schema};
-pub use report::Mismatch;
-pub(crate) use report::{cut, message};
+pub(crate) use compile::{CompiledSchema, SchemaCache};
+pub use mismatch::Mismatch;
+pub(crate) use mismatch::{cut, message};
 
 /// The action on a value that does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Check {
+pub enum CheckMode {
     /// Not checked.
     Off,
     /// Counted and logged; passes.
@@ -33,7 +33,7 @@ pub enum Check {
     Enforce,
 }
 
-impl Check {
+impl CheckMode {
     /// True if values that do not match are refused.
     #[must_use]
     pub const fn refuses(self) -> bool {
@@ -45,34 +45,34 @@ impl Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validation {
     /// Arguments against `inputSchema`, before the call goes out.
-    pub input: Check,
+    pub input: CheckMode,
     /// `structuredContent` against `outputSchema`, before the result goes back.
-    pub output: Check,
+    pub output: CheckMode,
 }
 
 impl Default for Validation {
     fn default() -> Self {
         Self {
-            input: Check::EnforceUsable,
-            output: Check::Warn,
+            input: CheckMode::EnforceUsable,
+            output: CheckMode::Warn,
         }
     }
 }
 
 /// The usability of a tool's schema.
 #[derive(Clone, Debug)]
-pub(crate) enum Contract {
+pub(crate) enum ToolSchema {
     /// There is no schema.
     None,
     /// It cannot be used.
-    Unchecked(Unusable),
+    Unchecked(UnusableSchema),
     /// It can.
-    Checked(Arc<Schema>),
+    Checked(Arc<CompiledSchema>),
 }
 
-impl Contract {
+impl ToolSchema {
     /// The result of compiling the schema; absent if there is none.
-    pub(crate) fn usable(&self) -> Option<Result<(), Unusable>> {
+    pub(crate) fn usable(&self) -> Option<Result<(), UnusableSchema>> {
         match self {
             Self::None => None,
             Self::Unchecked(why) => Some(Err(*why)),
@@ -83,7 +83,7 @@ impl Contract {
 
 /// The obstacle to using a schema for validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum UnusableSchema {
     /// Longer than 256 KiB.
     #[error("the schema is longer than 256 KiB")]
     TooLong,
@@ -113,7 +113,7 @@ pub enum Unusable {
     Invalid,
 }
 
-impl Unusable {
+impl UnusableSchema {
     /// A word for metrics, one of a fixed set.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -133,7 +133,7 @@ impl Unusable {
 
 /// The result of validating a value.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SchemaVerdict {
     /// It matches.
     Fits,
     /// It does not; at most five mismatches.
@@ -147,41 +147,45 @@ pub(crate) enum Verdict {
 
 /// Keys and values of a value that is validated: as many as a client's request may have altogether.
 /// As a tree each takes many times its bytes.
-const MOST_TOKENS: u32 = Limits::DEFAULT_TOKENS;
+const MOST_TOKENS: u32 = JsonLimits::DEFAULT_TOKENS;
 
 /// The reason for refusing arguments that cannot be checked at a bearable cost.
-pub(crate) const TOO_COSTLY: &str = "checking them against the schema would cost too much: send less at once, or nest it less deeply";
+pub(crate) const TOO_COSTLY_TEXT: &str = "checking them against the schema would cost too much: send less at once, or nest it less deeply";
 
 /// Validates the bytes of a value against a schema.
-pub(crate) fn verdict(schema: &Schema, bytes: &[u8]) -> Verdict {
-    judged(schema, bytes, Schema::verdict)
+pub(crate) fn verdict(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
+    judged(schema, bytes, CompiledSchema::verdict)
 }
 
 /// Validates the bytes of a tool's arguments against its input schema. Properties must not differ
 /// in case alone from those that the schema names: a server without regard to case would mix them
 /// up.
-pub(crate) fn verdict_of_arguments(schema: &Schema, bytes: &[u8]) -> Verdict {
-    judged(schema, bytes, Schema::verdict_of_arguments)
+pub(crate) fn verdict_of_arguments(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
+    judged(schema, bytes, CompiledSchema::verdict_of_arguments)
 }
 
-fn judged(schema: &Schema, bytes: &[u8], judge: fn(&Schema, &Value, usize) -> Verdict) -> Verdict {
-    let limits = Limits {
+fn judged(
+    schema: &CompiledSchema,
+    bytes: &[u8],
+    judge: fn(&CompiledSchema, &Value, usize) -> SchemaVerdict,
+) -> SchemaVerdict {
+    let limits = JsonLimits {
         max_tokens: MOST_TOKENS,
-        ..Limits::upstream()
+        ..JsonLimits::upstream()
     };
     match scan::check_unique(bytes, &limits) {
         // Of two equal keys the validator sees one and the upstream perhaps the other.
         Err(error) if error.kind == ScanErrorKind::DuplicateKey => {
-            return Verdict::Fails(vec![Mismatch::whole(
+            return SchemaVerdict::Fails(vec![Mismatch::whole(
                 "an object in it has the same key twice",
             )]);
         }
-        Err(_) => return Verdict::Unknown,
+        Err(_) => return SchemaVerdict::Unknown,
         Ok(()) => {}
     }
     match serde_json::from_slice::<Value>(bytes) {
         Ok(value) => judge(schema, &value, bytes.len()),
-        Err(_) => unreadable::find(bytes).map_or(Verdict::Unknown, Verdict::Unreadable),
+        Err(_) => unreadable::find(bytes).map_or(SchemaVerdict::Unknown, SchemaVerdict::Unreadable),
     }
 }
 

@@ -14,12 +14,12 @@ const NONCE: usize = 24;
 const LONGEST: usize = 512 << 10;
 
 /// A sealing key: an id that names it in sealed texts, and 32 secret bytes.
-pub struct Key {
+pub struct SealerKey {
     id: u8,
     cipher: XChaCha20Poly1305,
 }
 
-impl Key {
+impl SealerKey {
     /// Makes a key of 32 secret bytes. The id is their public fingerprint's first byte or a
     /// configured number.
     #[must_use]
@@ -31,7 +31,7 @@ impl Key {
     }
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for SealerKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Key({}, <secret>)", self.id)
     }
@@ -40,13 +40,13 @@ impl std::fmt::Debug for Key {
 /// The keys: the first seals, all open.
 #[derive(Clone, Debug)]
 pub struct Sealer {
-    keys: Arc<[Key]>,
+    keys: Arc<[SealerKey]>,
 }
 
 /// The sealed text does not open: it was changed, is foreign, or its key is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("sealed text does not open")]
-pub struct NotOpened;
+pub struct SealError;
 
 impl Sealer {
     /// Takes the keys, newest first.
@@ -55,7 +55,7 @@ impl Sealer {
     ///
     /// If there is no key: the config's checks prevent that.
     #[must_use]
-    pub fn new(keys: Vec<Key>) -> Self {
+    pub fn new(keys: Vec<SealerKey>) -> Self {
         assert!(!keys.is_empty(), "a sealer needs a key");
         Self { keys: keys.into() }
     }
@@ -65,7 +65,7 @@ impl Sealer {
     pub fn ephemeral(random: &dyn Random) -> Self {
         let mut secret = [0; 32];
         random.fill(&mut secret);
-        Self::new(vec![Key::new(0, &secret)])
+        Self::new(vec![SealerKey::new(0, &secret)])
     }
 
     /// Seals `plain` for `purpose`: owner, endpoint and use, to be given again for opening.
@@ -95,17 +95,17 @@ impl Sealer {
     ///
     /// # Errors
     ///
-    /// [`NotOpened`] for every reason.
-    pub fn open(&self, purpose: &[u8], text: &str) -> Result<Vec<u8>, NotOpened> {
+    /// [`SealError`] for every reason.
+    pub fn open(&self, purpose: &[u8], text: &str) -> Result<Vec<u8>, SealError> {
         if text.len() > LONGEST {
-            return Err(NotOpened);
+            return Err(SealError);
         }
         let sealed = BASE64URL_NOPAD
             .decode(text.as_bytes())
-            .map_err(|_| NotOpened)?;
-        let (id, rest) = sealed.split_first().ok_or(NotOpened)?;
-        let (nonce, body) = rest.split_at_checked(NONCE).ok_or(NotOpened)?;
-        let nonce: [u8; NONCE] = nonce.try_into().map_err(|_| NotOpened)?;
+            .map_err(|_| SealError)?;
+        let (id, rest) = sealed.split_first().ok_or(SealError)?;
+        let (nonce, body) = rest.split_at_checked(NONCE).ok_or(SealError)?;
+        let nonce: [u8; NONCE] = nonce.try_into().map_err(|_| SealError)?;
         self.keys
             .iter()
             .filter(|key| key.id == *id)
@@ -120,7 +120,7 @@ impl Sealer {
                     )
                     .ok()
             })
-            .ok_or(NotOpened)
+            .ok_or(SealError)
     }
 }
 
@@ -131,8 +131,8 @@ mod tests {
 
     use super::*;
 
-    struct Counting;
-    impl Random for Counting {
+    struct AscendingRandom;
+    impl Random for AscendingRandom {
         fn fill(&self, buffer: &mut [u8]) {
             for (i, b) in buffer.iter_mut().enumerate() {
                 *b = i as u8;
@@ -142,31 +142,34 @@ mod tests {
 
     #[test]
     fn opens_for_the_same_purpose_with_any_kept_key() {
-        let old = Sealer::new(vec![Key::new(1, &[1; 32])]);
-        let text = old.seal(&Counting, b"who", b"what");
-        let new = Sealer::new(vec![Key::new(2, &[2; 32]), Key::new(1, &[1; 32])]);
+        let old = Sealer::new(vec![SealerKey::new(1, &[1; 32])]);
+        let text = old.seal(&AscendingRandom, b"who", b"what");
+        let new = Sealer::new(vec![
+            SealerKey::new(2, &[2; 32]),
+            SealerKey::new(1, &[1; 32]),
+        ]);
         assert_eq!(new.open(b"who", &text).unwrap(), b"what");
-        assert_eq!(new.open(b"else", &text), Err(NotOpened));
+        assert_eq!(new.open(b"else", &text), Err(SealError));
         assert_eq!(
-            Sealer::new(vec![Key::new(1, &[3; 32])]).open(b"who", &text),
-            Err(NotOpened)
+            Sealer::new(vec![SealerKey::new(1, &[3; 32])]).open(b"who", &text),
+            Err(SealError)
         );
-        assert_eq!(old.open(b"who", ""), Err(NotOpened));
-        assert_eq!(old.open(b"who", &"A".repeat(600_000)), Err(NotOpened));
+        assert_eq!(old.open(b"who", ""), Err(SealError));
+        assert_eq!(old.open(b"who", &"A".repeat(600_000)), Err(SealError));
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
         fn b16_any_changed_byte_is_refused(plain in prop::collection::vec(any::<u8>(), 0..100), at in any::<prop::sample::Index>(), bit in 0u8..8) {
-            let sealer = Sealer::ephemeral(&Counting);
-            let text = sealer.seal(&Counting, b"p", &plain);
+            let sealer = Sealer::ephemeral(&AscendingRandom);
+            let text = sealer.seal(&AscendingRandom, b"p", &plain);
             prop_assert_eq!(sealer.open(b"p", &text), Ok(plain));
             let mut bytes = text.into_bytes();
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             if let Ok(changed) = String::from_utf8(bytes) {
-                prop_assert_eq!(sealer.open(b"p", &changed), Err(NotOpened));
+                prop_assert_eq!(sealer.open(b"p", &changed), Err(SealError));
             }
         }
     }

@@ -7,18 +7,18 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use weir_clean::Document;
+use weir_clean::DocumentKind;
 use weir_wire::scan;
 
 use crate::schema::cut;
 
-pub use weir_clean::{Pattern, PatternError, Patterns};
+pub use weir_clean::{PatternError, SecretPattern, SecretPatterns};
 
 /// The search for secrets in the calls of one upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Secrets {
+pub struct SecretSearch {
     /// The patterns.
-    pub patterns: Arc<Patterns>,
+    pub patterns: Arc<SecretPatterns>,
     /// True if a call with a secret in its arguments is refused, before it is made.
     pub refuses_arguments: bool,
     /// The action on an answer with a secret; absent if answers are not searched.
@@ -56,14 +56,14 @@ impl fmt::Display for ArgumentSecret<'_> {
     }
 }
 
-impl Secrets {
+impl SecretSearch {
     /// The first secret in the arguments of a call, a JSON object, for which it is refused.
     #[must_use]
     pub fn in_arguments(&self, arguments: &[u8]) -> Option<ArgumentSecret<'_>> {
         if !self.refuses_arguments {
             return None;
         }
-        let found = self.patterns.find(Document::Arguments, arguments)?;
+        let found = self.patterns.find(DocumentKind::Arguments, arguments)?;
         let place = Some(cut(&pointer(arguments, found.at), POINTER));
         Some(ArgumentSecret {
             pattern: found.name,

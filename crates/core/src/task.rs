@@ -24,7 +24,7 @@ const LONGEST: usize = 4096;
 
 /// The upstream, id and origin of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TaskHome {
+pub struct TaskLocation {
     /// The upstream that has it.
     pub upstream: UpstreamId,
     /// The upstream's own id of it.
@@ -37,19 +37,19 @@ pub struct TaskHome {
     /// The client's session in which it began.
     pub session: Option<SessionKey>,
     /// True for a task of weir's own: a call that was over before it became a task.
-    pub own: bool,
+    pub is_own: bool,
 }
 
 /// Makes and opens the names of tasks, and keeps the tasks.
 #[derive(Clone)]
-pub struct TaskDesk {
+pub struct TaskNames {
     sealer: Sealer,
     random: Arc<dyn Random>,
     clock: Arc<dyn Clock>,
     pub(crate) book: Arc<dyn TaskBook>,
 }
 
-impl TaskDesk {
+impl TaskNames {
     /// Names that open with these keys, of tasks that `book` keeps.
     #[must_use]
     pub fn new(
@@ -113,14 +113,14 @@ impl TaskDesk {
         &self,
         principal: &Principal,
         endpoint: &EndpointId,
-        home: &TaskHome,
+        home: &TaskLocation,
     ) -> Option<String> {
         if home.native.is_empty() || home.native.len() > LONGEST_NATIVE {
             return None;
         }
         let mut plain = vec![LAYOUT];
         plain.extend_from_slice(&home.class.bits().to_be_bytes());
-        plain.push(u8::from(home.session.is_some()) | u8::from(home.own) << 1);
+        plain.push(u8::from(home.session.is_some()) | u8::from(home.is_own) << 1);
         plain.extend_from_slice(&home.session.map_or([0; 16], |session| session.0));
         for part in [home.upstream.as_str(), &home.tool] {
             plain.extend_from_slice(&u16::try_from(part.len()).ok()?.to_be_bytes());
@@ -137,12 +137,12 @@ impl TaskDesk {
     /// Opens the name of a task; no value for every text that is no name of the principal's on this
     /// endpoint.
     #[must_use]
-    pub fn find(
+    pub fn locate(
         &self,
         principal: &Principal,
         endpoint: &EndpointId,
         name: &str,
-    ) -> Option<TaskHome> {
+    ) -> Option<TaskLocation> {
         if name.len() > LONGEST {
             return None;
         }
@@ -156,13 +156,13 @@ impl TaskDesk {
         let (session, rest) = rest.split_first_chunk::<16>()?;
         let (upstream, rest) = part(rest)?;
         let (tool, native) = part(rest)?;
-        Some(TaskHome {
+        Some(TaskLocation {
             upstream: UpstreamId::new(upstream).ok()?,
             native: String::from_utf8(native.to_vec()).ok()?,
             tool: tool.to_owned(),
             class: CapabilityClass::from_bits(u16::from_be_bytes([class_high, class_low])),
             session: (flags & 1 != 0).then_some(SessionKey(*session)),
-            own: flags & 2 != 0,
+            is_own: flags & 2 != 0,
         })
     }
 }
@@ -180,7 +180,7 @@ fn purpose(what: &[u8], principal: &Principal, endpoint: &EndpointId) -> Vec<u8>
     purpose
 }
 
-impl fmt::Debug for TaskDesk {
+impl fmt::Debug for TaskNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TaskDesk")
     }
@@ -191,7 +191,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use crate::fakes::Sevens;
-    use crate::principal::Identity;
+    use crate::principal::VerifiedIdentity;
 
     impl Clock for Sevens {
         fn monotonic(&self) -> std::time::Duration {
@@ -227,26 +227,27 @@ mod tests {
 
     #[test]
     fn r225_r231_r276_b20_a_name_opens_for_its_owner_on_its_endpoint_alone() {
-        let desk = TaskDesk::new(
+        let desk = TaskNames::new(
             Sealer::ephemeral(&Sevens),
             (Arc::new(Sevens), Arc::new(Sevens)),
             Arc::new(Sevens),
         );
-        let [ann, bob] = ["ann", "bob"].map(|name| Principal::mint(Identity::subject("idp", name)));
-        let nobody = Principal::mint(Identity::Anonymous);
+        let [ann, bob] =
+            ["ann", "bob"].map(|name| Principal::mint(VerifiedIdentity::subject("idp", name)));
+        let nobody = Principal::mint(VerifiedIdentity::Anonymous);
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
-        let home = TaskHome {
+        let home = TaskLocation {
             upstream: UpstreamId::new("shop").unwrap(),
             native: "786512e2-9e0d \u{1F980}".into(),
             tool: "shop__slow".into(),
             class: CapabilityClass::TASKS.with(CapabilityClass::ROOTS),
             session: Some(SessionKey([9; 16])),
-            own: false,
+            is_own: false,
         };
         let name = desk.name(&ann, &here, &home).unwrap();
-        assert_eq!(desk.find(&ann, &here, &name), Some(home.clone()));
+        assert_eq!(desk.locate(&ann, &here, &name), Some(home.clone()));
         for (who, at) in [(&bob, &here), (&nobody, &here), (&ann, &there)] {
-            assert_eq!(desk.find(who, at, &name), None);
+            assert_eq!(desk.locate(who, at, &name), None);
         }
         for bad in [
             "",
@@ -255,7 +256,7 @@ mod tests {
             &name.to_lowercase(),
             &"A".repeat(100_000),
         ] {
-            assert_eq!(desk.find(&ann, &here, bad), None, "{bad:.40}");
+            assert_eq!(desk.locate(&ann, &here, bad), None, "{bad:.40}");
         }
         let cursor = desk.cursor(&ann, &here, 7);
         assert_eq!(desk.position(&ann, &here, &cursor), Some(7));
@@ -266,20 +267,20 @@ mod tests {
             ),
             (None, None)
         );
-        let alone = TaskHome {
+        let alone = TaskLocation {
             session: None,
             native: "1".into(),
-            own: true,
+            is_own: true,
             ..home.clone()
         };
         let name = desk.name(&nobody, &here, &alone).unwrap();
-        assert_eq!(desk.find(&nobody, &here, &name), Some(alone));
+        assert_eq!(desk.locate(&nobody, &here, &name), Some(alone));
         for native in [String::new(), "x".repeat(LONGEST_NATIVE + 1)] {
             assert_eq!(
                 desk.name(
                     &ann,
                     &here,
-                    &TaskHome {
+                    &TaskLocation {
                         native,
                         ..home.clone()
                     }

@@ -4,25 +4,28 @@
 //! Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP; names
 //! without a convention begin with `weir.`. Attribute values come from fixed sets or from the
 //! config, so that the number of series is bounded by the config. The names of tools are chosen by
-//! upstreams, and bounded in [`ItemMeter`]. The durations of requests and of calls are [`Timing`]s
-//! of weir's own.
+//! upstreams, and bounded in [`ItemMeter`]. The durations of requests and of calls are
+//! [`DurationHistogram`]s of weir's own.
 
-mod clients;
-mod line_rate;
+mod client_meter;
+mod duration_histogram;
+mod log_line_rate;
 mod meters;
-mod operation;
-mod timing;
-mod zero;
+mod store_operation;
+mod zeroed_counters;
 
-pub use clients::ClientMeter;
-pub use line_rate::LineRate;
-pub use meters::{ItemMeter, NAMES, OTHER, UpstreamMeter, is_failed, limit_names, upstreams};
-pub use operation::Operation;
-pub use timing::{
-    BOUNDS, CLIENT, Counted, Exemplar, Label, SERVER, Series, TIMINGS, Timing, measure_nothing,
+pub use client_meter::ClientMeter;
+pub use duration_histogram::{
+    BOUNDS, CLIENT_DURATION, DurationHistogram, DurationSeries, Exemplar, HISTOGRAMS, MetricLabel,
+    SERVER_DURATION, SeriesCounts, disable_histograms,
 };
-pub use zero::start_at_zero;
-pub(crate) use zero::start_endpoint_at_zero;
+pub use log_line_rate::LogLineRate;
+pub use meters::{
+    DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, is_failed, set_max_names, upstreams,
+};
+pub use store_operation::StoreOperation;
+pub use zeroed_counters::start_at_zero;
+pub(crate) use zeroed_counters::start_endpoint_at_zero;
 
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -44,9 +47,9 @@ macro_rules! instruments {
         }
 
         /// The instruments of the table.
-        const TABLE: &[Row] = &[$(Row {
+        const TABLE: &[InstrumentRow] = &[$(InstrumentRow {
             name: $wire,
-            kind: Kind::$kind,
+            kind: InstrumentKind::$kind,
             unit: $unit,
             attributes: &[$($attribute),*],
             about: $about,
@@ -56,11 +59,11 @@ macro_rules! instruments {
 
 /// One instrument.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct InstrumentRow {
     /// Its OpenTelemetry name.
     pub name: &'static str,
     /// The kind of instrument.
-    pub kind: Kind,
+    pub kind: InstrumentKind,
     /// Its unit in UCUM, with the counted noun in braces.
     pub unit: &'static str,
     /// The attributes that its series can have.
@@ -71,7 +74,7 @@ pub struct Row {
 
 /// The kinds of instruments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum InstrumentKind {
     /// Goes up.
     Counter,
     /// Goes up and down.
@@ -167,8 +170,8 @@ static INSTRUMENTS: LazyLock<Instruments> =
     LazyLock::new(|| Instruments::new(&opentelemetry::global::meter("weir")));
 
 /// All metrics, for the docs and for the tests that compare them with a scrape.
-pub fn rows() -> impl Iterator<Item = &'static Row> {
-    TIMINGS.iter().map(|timing| &timing.row).chain(TABLE)
+pub fn rows() -> impl Iterator<Item = &'static InstrumentRow> {
+    HISTOGRAMS.iter().map(|timing| &timing.row).chain(TABLE)
 }
 
 /// The instruments. Before the gateway has installed a meter provider, their records are dropped.

@@ -9,23 +9,23 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::port::Secret;
+use crate::port::BorrowedSecret;
 
 /// A bearer token that the verifier found good for its sender. Only
-/// [`crate::Authenticated::keeping`] makes one.
+/// [`crate::Authenticated::with_verified_token`] makes one.
 #[derive(Clone)]
 pub struct ClientToken(Arc<str>);
 
 impl ClientToken {
     /// Only the gate may call this.
-    pub(crate) fn mint(text: Secret<'_>) -> Self {
+    pub(crate) fn mint(text: BorrowedSecret<'_>) -> Self {
         Self(text.expose().into())
     }
 
     /// The text, for the authorization server that exchanges it.
     #[must_use]
-    pub fn expose(&self) -> Secret<'_> {
-        Secret::new(&self.0)
+    pub fn expose(&self) -> BorrowedSecret<'_> {
+        BorrowedSecret::new(&self.0)
     }
 
     /// A key for the token that it was exchanged for. Not reversible.
@@ -52,18 +52,18 @@ mod tests {
     use crate::failure::Failure;
     use crate::names::EndpointId;
     use crate::port::{Evidence, Fut, Verifier};
-    use crate::principal::{Identity, Subject};
+    use crate::principal::{Subject, VerifiedIdentity};
 
-    struct By(Option<bool>);
+    struct TestVerifier(Option<bool>);
 
-    impl Verifier for By {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+    impl Verifier for TestVerifier {
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
             let identity = match self.0 {
-                None => Identity::Anonymous,
+                None => VerifiedIdentity::Anonymous,
                 Some(by_token) => {
                     let mut subject = Subject::new("iss", "ada");
-                    subject.by_token = by_token;
-                    Identity::Subject(Arc::new(subject))
+                    subject.is_by_token = by_token;
+                    VerifiedIdentity::Subject(Arc::new(subject))
                 }
             };
             Box::pin(async move { Ok(identity) })
@@ -71,23 +71,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn c20_only_the_token_the_sender_was_found_out_by_is_kept_and_it_does_not_print() {
+    async fn c20_only_the_verified_token_is_kept_and_it_does_not_print() {
         let endpoint = EndpointId::new("/mcp");
         let shown = Evidence {
-            bearer: Some(Secret::new("CANARY-token")),
+            bearer: Some(BorrowedSecret::new("CANARY-token")),
             ..Evidence::none([127, 0, 0, 1].into(), &endpoint)
         };
         for (by, kept) in [(Some(true), true), (Some(false), false), (None, false)] {
-            let known = authenticate(&By(by), &shown, ())
+            let known = authenticate(&TestVerifier(by), &shown, ())
                 .await
                 .unwrap()
-                .keeping(&shown);
+                .with_verified_token(&shown);
             assert_eq!(known.token().is_some(), kept, "{by:?}");
             assert!(!format!("{known:?}").contains("CANARY"));
         }
-        let known = authenticate(&By(Some(true)), &shown, ()).await.unwrap();
+        let known = authenticate(&TestVerifier(Some(true)), &shown, ())
+            .await
+            .unwrap();
         assert!(known.token().is_none(), "nobody asked for it");
-        let item = known.keeping(&shown).with("an item of a batch");
+        let item = known
+            .with_verified_token(&shown)
+            .for_item("an item of a batch");
         assert_eq!(item.token().unwrap().expose().expose(), "CANARY-token");
     }
 }

@@ -12,23 +12,23 @@ use crate::catalog::Tool;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Toolset {
     /// Only these; if empty, all.
-    pub include: Vec<Pattern>,
+    pub include: Vec<NamePattern>,
     /// Not these, even if `include` has them.
-    pub exclude: Vec<Pattern>,
+    pub exclude: Vec<NamePattern>,
     /// Other names. No two are equal; the pattern is a plain name.
-    pub aliases: Vec<(Pattern, Arc<str>)>,
+    pub aliases: Vec<(NamePattern, Arc<str>)>,
     /// Other descriptions. The pattern is a plain name.
-    pub descriptions: Vec<(Pattern, Arc<str>)>,
+    pub descriptions: Vec<(NamePattern, Arc<str>)>,
     /// The operator's hints about the behaviour of tools; of two, each hint of the later counts.
-    pub hints: Vec<(Pattern, Hints)>,
+    pub hints: Vec<(NamePattern, ToolHints)>,
     /// Scopes that a caller has to have. A tool takes those of all patterns that fit it.
-    pub scopes: Vec<(Pattern, Vec<Arc<str>>)>,
+    pub scopes: Vec<(NamePattern, Vec<Arc<str>>)>,
 }
 
 /// The annotations of a tool: hints about its behaviour. A hint that is not given is `None`,
 /// whichever default the protocol has. Source: schema 2025-03-26 and later, `ToolAnnotations`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Hints {
+pub struct ToolHints {
     /// It only reads.
     pub read_only: Option<bool>,
     /// It may make destructive changes.
@@ -44,33 +44,33 @@ pub struct Hints {
 /// It is matched with the name that a tool would have on the endpoint without an alias, and with
 /// `upstream/tool` with the upstream's own name for it.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Pattern(Arc<str>);
+pub struct NamePattern(Arc<str>);
 
 /// The names of a tool that patterns are matched with.
-pub(crate) struct Known<'a> {
+pub(crate) struct ToolNames<'a> {
     /// The names that the endpoint could give it.
     pub(crate) names: &'a [&'a str],
     /// `upstream/tool`.
-    pub(crate) home: &'a str,
+    pub(crate) qualified: &'a str,
 }
 
 /// The overrides of a toolset for one tool.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct ToolOverrides {
     pub(crate) alias: Option<Arc<str>>,
     pub(crate) description: Option<Arc<str>>,
-    pub(crate) hints: Hints,
+    pub(crate) hints: ToolHints,
     pub(crate) scopes: Vec<Arc<str>>,
 }
 
 impl Toolset {
     /// The overrides for a tool; absent if the endpoint does not have it.
-    pub(crate) fn make(&self, known: &Known<'_>) -> Option<Made> {
-        let fits = |pattern: &Pattern| {
+    pub(crate) fn overrides_for(&self, known: &ToolNames<'_>) -> Option<ToolOverrides> {
+        let fits = |pattern: &NamePattern| {
             known
                 .names
                 .iter()
-                .chain([&known.home])
+                .chain([&known.qualified])
                 .any(|name| pattern.fits(name))
         };
         if self.exclude.iter().any(fits)
@@ -78,17 +78,17 @@ impl Toolset {
         {
             return None;
         }
-        let first = |list: &[(Pattern, Arc<str>)]| {
+        let first = |list: &[(NamePattern, Arc<str>)]| {
             list.iter()
                 .find(|(pattern, _)| fits(pattern))
                 .map(|(_, text)| text.clone())
         };
         let hints = self.hints.iter().filter(|(pattern, _)| fits(pattern));
         let scopes = self.scopes.iter().filter(|(pattern, _)| fits(pattern));
-        Some(Made {
+        Some(ToolOverrides {
             alias: first(&self.aliases),
             description: first(&self.descriptions),
-            hints: hints.fold(Hints::default(), |all, (_, own)| own.or(all)),
+            hints: hints.fold(ToolHints::default(), |all, (_, own)| own.or(all)),
             scopes: scopes
                 .flat_map(|(_, scopes)| scopes.iter().cloned())
                 .collect(),
@@ -96,7 +96,7 @@ impl Toolset {
     }
 }
 
-impl Hints {
+impl ToolHints {
     /// These hints, and the others for those that are absent.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
@@ -120,7 +120,7 @@ impl Hints {
     }
 }
 
-impl Pattern {
+impl NamePattern {
     /// Every text is a pattern.
     #[must_use]
     pub fn new(text: &str) -> Self {
@@ -179,7 +179,7 @@ fn next(name: &[u8], at: usize) -> usize {
     behind.map_or(name.len(), |more| at + 1 + more)
 }
 
-impl fmt::Debug for Pattern {
+impl fmt::Debug for NamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
@@ -189,7 +189,7 @@ impl Tool {
     /// `upstream/tool`: the name of a tool for uses that need unique names independent of
     /// endpoints. An upstream's id has no `/`, so it can be read in one way only.
     #[must_use]
-    pub fn home(&self) -> String {
+    pub fn qualified_name(&self) -> String {
         format!("{}/{}", self.upstream, self.native)
     }
 }
@@ -219,7 +219,7 @@ mod tests {
         ];
         for (pattern, name, fits) in table {
             assert_eq!(
-                Pattern::new(pattern).fits(name),
+                NamePattern::new(pattern).fits(name),
                 fits,
                 "{pattern} and {name}"
             );
@@ -227,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_made_to_be_slow_is_not() {
-        let pattern = Pattern::new(&format!("{}b", "a*".repeat(60)));
+    fn adversarial_pattern_is_matched_quickly() {
+        let pattern = NamePattern::new(&format!("{}b", "a*".repeat(60)));
         assert!(!pattern.fits(&"a".repeat(2000)));
     }
 
@@ -236,19 +236,19 @@ mod tests {
     fn exclusion_wins_and_scopes_add_up() {
         let scope = |text: &str| vec![Arc::from(text)];
         let set = Toolset {
-            include: vec![Pattern::new("files__*")],
-            exclude: vec![Pattern::new("files/delete*")],
+            include: vec![NamePattern::new("files__*")],
+            exclude: vec![NamePattern::new("files/delete*")],
             scopes: vec![
-                (Pattern::new("*"), scope("a")),
-                (Pattern::new("*__write"), scope("b")),
+                (NamePattern::new("*"), scope("a")),
+                (NamePattern::new("*__write"), scope("b")),
             ],
             ..Toolset::default()
         };
         let make = |native: &str| {
             let (name, home) = (format!("files__{native}"), format!("files/{native}"));
-            set.make(&Known {
+            set.overrides_for(&ToolNames {
                 names: &[&name],
-                home: &home,
+                qualified: &home,
             })
             .map(|made| made.scopes)
         };
@@ -256,9 +256,9 @@ mod tests {
         assert_eq!(make("read"), Some(vec!["a".into()]));
         assert_eq!(make("delete_all"), None);
         assert_eq!(
-            set.make(&Known {
+            set.overrides_for(&ToolNames {
                 names: &["other__x"],
-                home: "other/x"
+                qualified: "other/x"
             })
             .map(|made| made.scopes),
             None

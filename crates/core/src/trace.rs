@@ -4,7 +4,7 @@
 //! A request that is not sampled costs two loads. A client's trace context is continued, but its
 //! sampled flag counts only if the operator permits it (F17).
 
-mod own;
+mod own_span;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,8 +13,8 @@ use std::time::{Instant, SystemTime};
 use arc_swap::ArcSwapOption;
 use data_encoding::HEXLOWER;
 
-pub use self::own::OwnSpan;
-use crate::call::{RequestName, Trace};
+pub use self::own_span::OwnSpan;
+use crate::call::{RequestName, TraceContext};
 use crate::port::Random;
 
 /// A span, in its trace.
@@ -28,7 +28,7 @@ pub struct SpanContext {
 
 /// The value of a span's attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum AttributeValue {
     /// One of a fixed set.
     Word(&'static str),
     /// A text.
@@ -50,7 +50,7 @@ pub enum SpanKind {
 
 /// A span that is over.
 #[derive(Clone, Debug)]
-pub struct Span {
+pub struct FinishedSpan {
     /// Its ids.
     pub context: SpanContext,
     /// The span that caused it.
@@ -66,7 +66,7 @@ pub struct Span {
     /// The time of its end.
     pub ended: SystemTime,
     /// Its attributes.
-    pub attributes: Vec<(&'static str, Value)>,
+    pub attributes: Vec<(&'static str, AttributeValue)>,
     /// True if its operation failed.
     pub failed: bool,
 }
@@ -74,12 +74,12 @@ pub struct Span {
 /// The receiver of finished spans.
 pub trait SpanSink: Send + Sync {
     /// Takes a span, or loses and counts it. Never blocks.
-    fn offer(&self, span: Span);
+    fn offer(&self, span: FinishedSpan);
 }
 
 /// The rules for sampling requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sampling {
+pub struct SpanSampling {
     /// The share of requests that are sampled, from 0 to 1, unless a client decides.
     pub ratio: f64,
     /// True if a client decides for its requests, by the flag of its `traceparent`.
@@ -87,12 +87,12 @@ pub struct Sampling {
 }
 
 /// Requests below this number, of all 64-bit numbers, are sampled.
-static BELOW: AtomicU64 = AtomicU64::new(0);
-static BY_CLIENTS: AtomicBool = AtomicBool::new(false);
+static SAMPLE_BELOW: AtomicU64 = AtomicU64::new(0);
+static CLIENTS_DECIDE: AtomicBool = AtomicBool::new(false);
 static SINK: ArcSwapOption<Arc<dyn SpanSink>> = ArcSwapOption::const_empty();
 
 /// Sets the sampling from now on, and the sink of spans; without a sink, no request is sampled.
-pub fn tell(sink: Option<Arc<dyn SpanSink>>, sampling: Sampling) {
+pub fn set_sampling(sink: Option<Arc<dyn SpanSink>>, sampling: SpanSampling) {
     // A cast from a float that is too large gives the largest number.
     let below = if sink.is_some() {
         (sampling.ratio * 2f64.powi(64)) as u64
@@ -100,8 +100,8 @@ pub fn tell(sink: Option<Arc<dyn SpanSink>>, sampling: Sampling) {
         0
     };
     SINK.store(sink.map(Arc::new));
-    BY_CLIENTS.store(sampling.by_clients, Ordering::Relaxed);
-    BELOW.store(below, Ordering::Relaxed);
+    CLIENTS_DECIDE.store(sampling.by_clients, Ordering::Relaxed);
+    SAMPLE_BELOW.store(below, Ordering::Relaxed);
 }
 
 /// The span of a sampled request. It ends once, at the latest when it is dropped: then no client
@@ -113,7 +113,7 @@ pub struct ServerSpan {
     method: &'static str,
     began: (SystemTime, Instant),
     target: OnceLock<(&'static str, Arc<str>)>,
-    attributes: Mutex<Option<Vec<(&'static str, Value)>>>,
+    attributes: Mutex<Option<Vec<(&'static str, AttributeValue)>>>,
     log: tracing::Span,
 }
 
@@ -121,14 +121,14 @@ impl ServerSpan {
     /// Decides if a request is sampled. `trace` is its client's trace context, checked;
     /// `attributes` are made for a sampled one only.
     pub fn begin(
-        trace: &Trace,
+        trace: &TraceContext,
         (method, name): (&'static str, &RequestName),
         random: &dyn Random,
-        attributes: impl FnOnce() -> Vec<(&'static str, Value)>,
+        attributes: impl FnOnce() -> Vec<(&'static str, AttributeValue)>,
     ) -> Option<Arc<Self>> {
         let parent = trace.parent.as_deref().and_then(parse);
         let chosen = match parent {
-            Some((_, sampled)) if BY_CLIENTS.load(Ordering::Relaxed) => sampled,
+            Some((_, sampled)) if CLIENTS_DECIDE.load(Ordering::Relaxed) => sampled,
             _ => is_drawn(name),
         };
         if !chosen || SINK.load().is_none() {
@@ -167,13 +167,18 @@ impl ServerSpan {
     }
 
     /// Sets the target of the request: a name that the catalog has, and its attribute.
-    pub fn is_about(&self, attribute: &'static str, name: &Arc<str>) {
+    pub fn set_target(&self, attribute: &'static str, name: &Arc<str>) {
         // Of a batch of questions about one call the first counts; they are about the same.
         let _ = self.target.set((attribute, name.clone()));
     }
 
     /// Ends the span. Only the first time counts.
-    pub fn end(&self, outcome: &'static str, failed: bool, more: Vec<(&'static str, Value)>) {
+    pub fn end(
+        &self,
+        outcome: &'static str,
+        failed: bool,
+        more: Vec<(&'static str, AttributeValue)>,
+    ) {
         let taken = self
             .attributes
             .lock()
@@ -182,12 +187,14 @@ impl ServerSpan {
         let Some(mut attributes) = taken else { return };
         attributes.extend(more);
         let target = self.target.get();
-        attributes.extend(target.map(|(attribute, name)| (*attribute, Value::Text(name.clone()))));
-        offer(Span {
+        attributes.extend(
+            target.map(|(attribute, name)| (*attribute, AttributeValue::Text(name.clone()))),
+        );
+        offer(FinishedSpan {
             context: self.context,
             parent: self.parent,
             state: self.state.clone(),
-            name: named(self.method, target.map(|(_, name)| name)),
+            name: span_name(self.method, target.map(|(_, name)| name)),
             kind: SpanKind::Server,
             began: self.began.0,
             // By the monotonic clock.
@@ -199,16 +206,21 @@ impl ServerSpan {
 
     /// Records the span of a call to an upstream that this request made, under the id that was sent
     /// to the upstream. It is over now, and began before that.
-    pub fn asked(&self, sent: &Trace, target: Option<&Arc<str>>, call: Asked<'_>) {
-        let Some(context) = self::sent(sent) else {
+    pub fn record_call(
+        &self,
+        sent: &TraceContext,
+        target: Option<&Arc<str>>,
+        call: FinishedCall<'_>,
+    ) {
+        let Some(context) = self::sent_span(sent) else {
             return;
         };
         let ended = SystemTime::now();
-        offer(Span {
+        offer(FinishedSpan {
             context,
             parent: Some(self.context.span),
             state: self.state.clone(),
-            name: named(call.method, target),
+            name: span_name(call.method, target),
             kind: SpanKind::Client,
             began: ended.checked_sub(call.took).unwrap_or(ended),
             ended,
@@ -219,7 +231,7 @@ impl ServerSpan {
 }
 
 /// A call to an upstream that is over.
-pub struct Asked<'a> {
+pub struct FinishedCall<'a> {
     /// The method of the call.
     pub method: &'a str,
     /// Its duration.
@@ -229,7 +241,7 @@ pub struct Asked<'a> {
     /// True if that is a failure.
     pub failed: bool,
     /// Further attributes.
-    pub attributes: Vec<(&'static str, Value)>,
+    pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 
 impl Drop for ServerSpan {
@@ -246,8 +258,8 @@ impl std::fmt::Debug for ServerSpan {
 
 /// True if a request may be sampled, before its trace is known.
 #[must_use]
-pub fn may_tell(name: &RequestName) -> bool {
-    BY_CLIENTS.load(Ordering::Relaxed) || is_drawn(name)
+pub fn may_sample(name: &RequestName) -> bool {
+    CLIENTS_DECIDE.load(Ordering::Relaxed) || is_drawn(name)
 }
 
 fn is_drawn(name: &RequestName) -> bool {
@@ -256,7 +268,7 @@ fn is_drawn(name: &RequestName) -> bool {
 }
 
 fn is_drawn_by(number: impl FnOnce() -> u64) -> bool {
-    match BELOW.load(Ordering::Relaxed) {
+    match SAMPLE_BELOW.load(Ordering::Relaxed) {
         0 => false,
         u64::MAX => true,
         below => mixed(number()) < below,
@@ -265,14 +277,14 @@ fn is_drawn_by(number: impl FnOnce() -> u64) -> bool {
 
 /// The span that was sent to an upstream, if weir records it.
 #[must_use]
-pub fn sent(trace: &Trace) -> Option<SpanContext> {
+pub fn sent_span(trace: &TraceContext) -> Option<SpanContext> {
     trace.span.as_ref()?;
     parse(trace.parent.as_deref()?).map(|(context, _)| context)
 }
 
 /// The sampled flag of an outgoing `traceparent`: by weir's own decision, or by its client's if
 /// that counts.
-pub(crate) fn is_told(trace: &Trace) -> bool {
+pub(crate) fn is_sampled(trace: &TraceContext) -> bool {
     let by_client = || {
         trace
             .parent
@@ -280,28 +292,28 @@ pub(crate) fn is_told(trace: &Trace) -> bool {
             .and_then(parse)
             .is_some_and(|(_, sampled)| sampled)
     };
-    trace.span.is_some() || (BY_CLIENTS.load(Ordering::Relaxed) && by_client())
+    trace.span.is_some() || (CLIENTS_DECIDE.load(Ordering::Relaxed) && by_client())
 }
 
-fn offer(span: Span) {
+fn offer(span: FinishedSpan) {
     if let Some(sink) = &*SINK.load() {
         sink.offer(span);
     }
 }
 
 /// `{method} {target}` (semantic conventions for MCP).
-fn named(method: &str, target: Option<&Arc<str>>) -> String {
+fn span_name(method: &str, target: Option<&Arc<str>>) -> String {
     target.map_or_else(|| method.to_owned(), |target| format!("{method} {target}"))
 }
 
 fn outcome_of(
-    mut attributes: Vec<(&'static str, Value)>,
+    mut attributes: Vec<(&'static str, AttributeValue)>,
     outcome: &'static str,
     failed: bool,
-) -> Vec<(&'static str, Value)> {
-    attributes.push(("weir.outcome", Value::Word(outcome)));
+) -> Vec<(&'static str, AttributeValue)> {
+    attributes.push(("weir.outcome", AttributeValue::Word(outcome)));
     if failed {
-        attributes.push(("error.type", Value::Word(outcome)));
+        attributes.push(("error.type", AttributeValue::Word(outcome)));
     }
     attributes
 }
@@ -336,9 +348,9 @@ mod tests {
     use crate::fakes::Sevens;
 
     #[derive(Default)]
-    struct Kept(Mutex<Vec<Span>>);
-    impl SpanSink for Kept {
-        fn offer(&self, span: Span) {
+    struct CollectedSpans(Mutex<Vec<FinishedSpan>>);
+    impl SpanSink for CollectedSpans {
+        fn offer(&self, span: FinishedSpan) {
             self.0
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -348,7 +360,7 @@ mod tests {
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    fn begin(trace: &Trace, bits: u64) -> Option<Arc<ServerSpan>> {
+    fn begin(trace: &TraceContext, bits: u64) -> Option<Arc<ServerSpan>> {
         ServerSpan::begin(
             trace,
             ("tools/call", &RequestName::from_bits(bits)),
@@ -359,27 +371,27 @@ mod tests {
 
     // One test: the sampling is a setting of the whole process.
     #[test]
-    fn f17_weir_decides_what_is_told_of_and_a_span_ends_once() {
-        let kept = Arc::new(Kept::default());
+    fn f17_weir_decides_on_sampling_and_a_span_ends_once() {
+        let kept = Arc::new(CollectedSpans::default());
         let sink = || Some(Arc::clone(&kept) as Arc<dyn SpanSink>);
         let taken = || std::mem::take(&mut *kept.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let forced = Trace {
+        let forced = TraceContext {
             parent: Some(PARENT.into()),
-            ..Trace::default()
+            ..TraceContext::default()
         };
-        let never = Sampling {
+        let never = SpanSampling {
             ratio: 0.0,
             by_clients: false,
         };
-        tell(sink(), never);
+        set_sampling(sink(), never);
         assert!(
             (0..100).all(|bits| begin(&forced, bits).is_none()),
             "a client's wish alone is none of weir's"
         );
-        assert!(!is_told(&forced));
-        tell(
+        assert!(!is_sampled(&forced));
+        set_sampling(
             sink(),
-            Sampling {
+            SpanSampling {
                 ratio: 0.01,
                 ..never
             },
@@ -390,40 +402,40 @@ mod tests {
         assert!((50..200).contains(&chosen), "{chosen} of 10000");
         taken();
 
-        tell(
+        set_sampling(
             sink(),
-            Sampling {
+            SpanSampling {
                 by_clients: true,
                 ..never
             },
         );
         assert!(
             begin(&forced, 1).is_some()
-                && is_told(&forced)
-                && begin(&Trace::default(), 1).is_none()
+                && is_sampled(&forced)
+                && begin(&TraceContext::default(), 1).is_none()
         );
-        let unwanted = Trace {
+        let unwanted = TraceContext {
             parent: Some(PARENT.replace("-01", "-00").into()),
-            ..Trace::default()
+            ..TraceContext::default()
         };
         assert!(begin(&unwanted, 1).is_none());
         assert_eq!(
             taken().pop().map(|span| span.attributes),
             Some(vec![
-                ("weir.outcome", Value::Word("cancelled")),
-                ("error.type", Value::Word("cancelled")),
+                ("weir.outcome", AttributeValue::Word("cancelled")),
+                ("error.type", AttributeValue::Word("cancelled")),
             ])
         );
 
-        tell(
+        set_sampling(
             sink(),
-            Sampling {
+            SpanSampling {
                 ratio: 1.0,
                 ..never
             },
         );
         let span = begin(&forced, 1).expect("all are told of");
-        span.is_about("gen_ai.tool.name", &"shop__order".into());
+        span.set_target("gen_ai.tool.name", &"shop__order".into());
         span.end("ok", false, Vec::new());
         drop(span);
         let [span] = &taken()[..] else {
@@ -444,9 +456,9 @@ mod tests {
             ),
             (Some("b7ad6b7169203331".into()), [7; 8])
         );
-        tell(
+        set_sampling(
             None,
-            Sampling {
+            SpanSampling {
                 ratio: 1.0,
                 ..never
             },

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use crate::call::{AsTask, Call, SessionKey};
+use crate::call::{Call, SessionKey, TaskMode};
 use crate::capability::CapabilityClass;
 use crate::catalog::Tool;
 use crate::failure::Failure;
@@ -23,7 +23,7 @@ use crate::token::ClientToken;
 
 /// A call that has found its upstream.
 #[derive(Debug)]
-pub struct Outbound {
+pub struct OutboundCall {
     /// The principal that makes it.
     pub principal: Principal,
     /// The token that it came with, if front keeps those. For the authorization server alone, never
@@ -36,21 +36,21 @@ pub struct Outbound {
     /// The catalog's entry of it.
     pub tool: Option<Arc<Tool>>,
     /// The time limits of its parts.
-    pub deadlines: Deadlines,
+    pub deadlines: CallDeadlines,
     /// True if its result is wanted whole ([`crate::Payload::Whole`]), or not at all.
     pub whole: bool,
     /// The operator's permission to call the tool twice.
     pub safe_to_repeat: bool,
     /// The cell to which the upstream writes the protocol revision that the call is carried in.
-    pub carried_in: CarriedIn,
+    pub carried_revision: CarriedRevision,
 }
 
 /// The protocol revision that a call is carried in to its server: noted by the upstream when it
 /// sends the call, read when the call is recorded. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct CarriedIn(Arc<AtomicU8>);
+pub struct CarriedRevision(Arc<AtomicU8>);
 
-impl CarriedIn {
+impl CarriedRevision {
     /// Notes the revision. Of a call that is sent again the last one counts.
     pub fn note(&self, revision: Revision) {
         // 0 is the absent value.
@@ -65,7 +65,7 @@ impl CarriedIn {
     }
 }
 
-impl Outbound {
+impl OutboundCall {
     /// True if the call may be made a second time although the first may have been executed: it
     /// only reads, or is of a tool that the operator declares safe to repeat. A call with an answer
     /// to a question, or one that resumes an ended call, is never sent twice.
@@ -76,12 +76,12 @@ impl Outbound {
             Method::ResourcesRead | Method::PromptsGet | Method::CompletionComplete => true,
             // Each of two calls would become a task.
             Method::ToolsCall => {
-                self.safe_to_repeat && matches!(call.as_task, AsTask::Never | AsTask::Taken)
+                self.safe_to_repeat && matches!(call.task_mode, TaskMode::Never | TaskMode::Allowed)
             }
             _ => false,
         };
         let goes_on = call.resume.is_some()
-            || call.answers.is_some()
+            || call.input_responses.is_some()
             || !matches!(call.params.input_responses(), Ok(None))
             || !matches!(call.params.request_state(), Ok(None));
         is_safe && !goes_on
@@ -90,7 +90,7 @@ impl Outbound {
 
 /// The time limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadlines {
+pub struct CallDeadlines {
     /// To get a connection.
     pub connect: Duration,
     /// Between two signs of life: bytes of an answer, progress, log messages. Comments of SSE do
@@ -100,7 +100,7 @@ pub struct Deadlines {
     pub hard: Duration,
 }
 
-impl Deadlines {
+impl CallDeadlines {
     /// For `tools/call`: tools may be slow as long as they show life.
     pub const CALL: Self = Self {
         connect: Duration::from_secs(2),
@@ -115,7 +115,7 @@ impl Deadlines {
     };
 }
 
-impl Deadlines {
+impl CallDeadlines {
     /// Each limit the shorter of both.
     #[must_use]
     pub fn cut(self, other: Self) -> Self {
@@ -134,7 +134,7 @@ pub trait Upstream: Send + Sync {
 
     /// Makes a call. The reply is returned as soon as its first event is known or the wait begins;
     /// dropping the future or the reply cancels the call at the server.
-    fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply>;
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply>;
 
     /// Opens a watch: a connection of its own that lists and receives change notifications, carries
     /// no calls and refuses every request of the server. Includes detecting the server's protocol
@@ -146,7 +146,7 @@ pub trait Upstream: Send + Sync {
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn Watch>, Failure>>;
+    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>>;
 
     /// The time that a watch or a stream of updates may take to open: `usual`, or more for a
     /// process that may take longer to start.
@@ -158,24 +158,28 @@ pub trait Upstream: Send + Sync {
     ///
     /// # Errors
     ///
-    /// The server cannot be reached, or has no subscriptions (see [`About::subscribes`]).
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>>;
+    /// The server cannot be reached, or has no subscriptions (see
+    /// [`ServerDescription::subscribes`]).
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>>;
 
     /// Opens the server's session for a client that began a session at an endpoint of this server
     /// alone, as the client's first call would, so that the server may change the lists of the
     /// session before that call. Returns no result: without room, or if the server refuses, the
     /// first call opens it. The call has the client's identity and capabilities.
-    fn welcome(self: Arc<Self>, _outbound: Outbound) {}
+    fn open_client_session(self: Arc<Self>, _outbound: OutboundCall) {}
 
     /// Subscribes to the status notifications of a task; the call is a request about the task by
     /// its native id. No value if the server sends none; its state can be polled all the same.
-    fn follow(self: Arc<Self>, _outbound: Outbound) -> Fut<'static, Option<Rings>> {
+    fn follow_task(
+        self: Arc<Self>,
+        _outbound: OutboundCall,
+    ) -> Fut<'static, Option<TaskNotifications>> {
         Box::pin(std::future::ready(None))
     }
 
     /// The progress notifications of a task of this principal's, by its native id. A new receiver
     /// replaces an earlier one. Absent if the upstream cannot deliver them.
-    fn progress(&self, _principal: &Principal, _native: &str) -> Option<Reports> {
+    fn task_progress(&self, _principal: &Principal, _native: &str) -> Option<ProgressReports> {
         None
     }
 
@@ -185,21 +189,21 @@ pub trait Upstream: Send + Sync {
 
     /// Notifies of a change of client sessions: state that is held for one of them alone is
     /// updated. Many may end at once.
-    fn tell(&self, _sessions: &HashSet<SessionKey>, _news: SessionNews) {}
+    fn notify_sessions(&self, _sessions: &HashSet<SessionKey>, _news: ClientSessionChange) {}
 
     /// Describes the open sessions and child processes, for the process that takes this one's
     /// place. From now on the other process ends them; calls that run here go on.
-    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<ExportedSession>> {
+    fn export_sessions(self: Arc<Self>) -> Fut<'static, Vec<HandoverSession>> {
         Box::pin(std::future::ready(Vec::new()))
     }
 
     /// Goes on with a session that another process described. Unusable parts are left out.
-    fn import_session(self: Arc<Self>, _session: ExportedSession) -> Fut<'static, ()> {
+    fn import_session(self: Arc<Self>, _session: HandoverSession) -> Fut<'static, ()> {
         Box::pin(std::future::ready(()))
     }
 
     /// Its health.
-    fn health(&self) -> Health;
+    fn health(&self) -> UpstreamHealth;
 
     /// Ends its sessions and child processes once its running calls are done, at most `grace` from
     /// now.
@@ -209,29 +213,29 @@ pub trait Upstream: Send + Sync {
 /// A session or child process that another process goes on with. Opaque, and for the same upstream
 /// alone; it holds session ids, which are secrets.
 #[derive(Debug)]
-pub struct ExportedSession {
+pub struct HandoverSession {
     /// The description.
     pub description: Bytes,
-    /// The descriptors of a child process, at most [`ExportedSession::MOST_DESCRIPTORS`].
+    /// The descriptors of a child process, at most [`HandoverSession::MOST_DESCRIPTORS`].
     pub descriptors: Vec<OwnedFd>,
 }
 
-impl ExportedSession {
+impl HandoverSession {
     /// The most descriptors of one.
     pub const MOST_DESCRIPTORS: usize = 6;
 }
 
 /// An item for each status notification of a task; several may come as one. It ends when there will
 /// be no more, and dropping it ends the subscription.
-pub type Rings = Pin<Box<dyn futures_core::Stream<Item = ()> + Send>>;
+pub type TaskNotifications = Pin<Box<dyn futures_core::Stream<Item = ()> + Send>>;
 
 /// `params` of `notifications/progress` under the client's own token, as they come. Dropping it
 /// ends the listening.
-pub type Reports = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send>>;
+pub type ProgressReports = Pin<Box<dyn futures_core::Stream<Item = Bytes> + Send>>;
 
 /// A change of a client's session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionNews {
+pub enum ClientSessionChange {
     /// It is over.
     Ended,
     /// The client's roots changed.
@@ -240,7 +244,7 @@ pub enum SessionNews {
 
 /// The health of an upstream, for the admin view and the metrics.
 #[derive(Clone, Debug, Default)]
-pub struct Health {
+pub struct UpstreamHealth {
     /// The protocol revision it was found to speak.
     pub revision: Option<&'static str>,
     /// The older revision that it was found to speak beside that.
@@ -255,7 +259,7 @@ pub struct Health {
     /// The time of that failure.
     pub last_error_at: Option<SystemTime>,
     /// The start of a process that has not answered yet.
-    pub starting: Option<Starting>,
+    pub starting: Option<ProcessStart>,
     /// The last lines that a process printed before its start failed, without secrets of the
     /// config.
     pub last_lines: Vec<String>,
@@ -267,17 +271,17 @@ pub struct Health {
 
 /// The start of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Starting {
+pub struct ProcessStart {
     /// The time since its beginning.
     pub time: Duration,
     /// The last line of its error stream, without secrets of the config.
-    pub says: Option<String>,
+    pub last_line: Option<String>,
 }
 
 /// A watch on an upstream's lists. Dropping it closes its connection.
-pub trait Watch: Send {
+pub trait ListWatch: Send {
     /// The server's information about itself.
-    fn about(&self) -> &About;
+    fn about(&self) -> &ServerDescription;
 
     /// One page. The cursor is the upstream's own, unaltered; the empty string is a cursor.
     ///
@@ -292,41 +296,44 @@ pub trait Watch: Send {
 
     /// Waits for change notifications of the server, and returns the changed lists; the empty set
     /// if a notification may have been missed. Notifications during a walk are kept, as one. For a
-    /// server without notifications ([`About::pushes`] is empty) this waits only for the
-    /// connection's end.
+    /// server without notifications ([`ServerDescription::notifies_of`] is empty) this waits only
+    /// for the connection's end.
     ///
     /// # Errors
     ///
     /// The watch is lost: changes may have been missed, and a new watch is needed. Cancel safe.
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>>;
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>>;
 }
 
 /// A stream of a server's updates of single resources. Dropping it ends its subscriptions.
-pub trait Updates: Send {
+pub trait ResourceUpdates: Send {
     /// Subscribes to exactly these resources, by the server's own URIs, and returns those that the
     /// server refuses, each with its reason. Updates of earlier subscriptions go on in between.
     ///
     /// # Errors
     ///
     /// The stream is lost: a new one is needed.
-    fn want<'a>(&'a mut self, uris: &'a [Arc<str>]) -> Fut<'a, Result<Unheard, Failure>>;
+    fn set_subscriptions<'a>(
+        &'a mut self,
+        uris: &'a [Arc<str>],
+    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>>;
 
     /// Waits for the next update. Several of one resource may come as one. Cancel safe.
     ///
     /// # Errors
     ///
     /// The stream is lost: updates may have been missed, and a new one is needed.
-    fn updated(&mut self) -> Fut<'_, Result<Updated, Failure>>;
+    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>>;
 }
 
 /// Resources for which a server refuses a subscription, each with the reason.
-pub type Unheard = Vec<(Arc<str>, Failure)>;
+pub type RefusedSubscriptions = Vec<(Arc<str>, Failure)>;
 
 /// A server's update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Updated {
+pub enum ResourceUpdate {
     /// The resource of this URI; it may be part of a subscribed one.
-    One(Arc<str>),
+    Resource(Arc<str>),
     /// Any of them: an update may have been missed.
     Any,
 }
@@ -415,9 +422,9 @@ impl ListKind {
 
 /// A set of lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kinds(u8);
+pub struct ListKinds(u8);
 
-impl Kinds {
+impl ListKinds {
     /// The same with one more.
     #[must_use]
     pub const fn with(self, kind: ListKind) -> Self {
@@ -464,18 +471,18 @@ impl Kinds {
     }
 }
 
-impl FromIterator<ListKind> for Kinds {
+impl FromIterator<ListKind> for ListKinds {
     fn from_iter<I: IntoIterator<Item = ListKind>>(kinds: I) -> Self {
         kinds.into_iter().fold(Self::default(), Self::with)
     }
 }
 
 /// An extension by its identifier, with its settings: a JSON object.
-pub type Extension = (Arc<str>, Bytes);
+pub type DeclaredExtension = (Arc<str>, Bytes);
 
 /// A server's information about itself from the opening of the watch.
 #[derive(Clone, Debug, Default)]
-pub struct About {
+pub struct ServerDescription {
     /// `serverInfo`, raw.
     pub server_info: Option<Bytes>,
     /// `instructions`.
@@ -483,9 +490,9 @@ pub struct About {
     /// `capabilities`, raw.
     pub capabilities: Option<Bytes>,
     /// The lists it offers.
-    pub offers: Kinds,
+    pub offers: ListKinds,
     /// The lists for which it sends change notifications.
-    pub pushes: Kinds,
+    pub notifies_of: ListKinds,
     /// True if it sends updates of single resources.
     pub subscribes: bool,
     /// True if it completes arguments.
@@ -495,7 +502,7 @@ pub struct About {
     /// True if it declares that its tools have interfaces (MCP Apps).
     pub apps: bool,
     /// The extensions it has beside those that weir understands.
-    pub extensions: Vec<Extension>,
+    pub extensions: Vec<DeclaredExtension>,
 }
 
 /// One page of an upstream's list.

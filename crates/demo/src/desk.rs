@@ -1,10 +1,10 @@
 //! The modern server: revision 2026-07-28. Every request carries its whole context, there is no
 //! session, and a client cancels a call by closing the response stream.
 
+mod clock;
+mod desk_tools;
 mod envelope;
 mod expression;
-mod time;
-mod tools;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,12 +14,12 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use weir_wire::log_level::LogLevel;
-use weir_wire::{code, meta};
+use weir_wire::{error_code, meta};
 
-use crate::host::{Serve, Signals};
-use crate::http::{self as web, Body};
-use crate::rpc::{self, Fault, Message};
-use tools::{Countdown, Watching};
+use crate::host::{ServeRequest, SignalReceiver};
+use crate::http::{self as web, DemoBody};
+use crate::rpc::{self, DemoFault, DemoMessage};
+use desk_tools::{Countdown, CountdownSubscriber};
 
 /// The most countdowns at one time: each holds a timer and a connection.
 const MAX_COUNTDOWNS: usize = 64;
@@ -28,13 +28,13 @@ const LIST_TTL_MS: u64 = 5_000;
 
 /// The state of the server, which is little.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    signals: Signals,
+pub(crate) struct DeskServer {
+    signals: SignalReceiver,
     countdowns: Arc<AtomicUsize>,
 }
 
-impl Desk {
-    pub(crate) fn new(signals: Signals) -> Self {
+impl DeskServer {
+    pub(crate) fn new(signals: SignalReceiver) -> Self {
         Self {
             signals,
             countdowns: Arc::default(),
@@ -44,23 +44,26 @@ impl Desk {
     async fn answer(
         &self,
         request: Request<Incoming>,
-    ) -> Result<Response<Body>, Box<Response<Body>>> {
-        web::guard(&request, &[Method::POST])?;
+    ) -> Result<Response<DemoBody>, Box<Response<DemoBody>>> {
+        web::check_head(&request, &[Method::POST])?;
         let (head, body) = request.into_parts();
         let body = web::read(body).await?;
         let parsed = match serde_json::from_slice(&body) {
             Ok(message) => rpc::parse(message),
             Err(error) => {
-                let fault = Fault::new(code::PARSE_ERROR, format!("the body is not JSON: {error}"));
-                Err(Box::new(rpc::Malformed { id: None, fault }))
+                let fault = DemoFault::new(
+                    error_code::PARSE_ERROR,
+                    format!("the body is not JSON: {error}"),
+                );
+                Err(Box::new(rpc::MalformedMessage { id: None, fault }))
             }
         };
         Ok(match parsed {
-            Ok(Message::Request(request)) => self.dispatch(&head.headers, request),
-            Ok(Message::Notification) => web::empty(StatusCode::ACCEPTED),
-            Ok(Message::Response) => {
-                let fault = Fault::new(
-                    code::INVALID_REQUEST,
+            Ok(DemoMessage::Request(request)) => self.dispatch(&head.headers, request),
+            Ok(DemoMessage::Notification) => web::empty(StatusCode::ACCEPTED),
+            Ok(DemoMessage::Response) => {
+                let fault = DemoFault::new(
+                    error_code::INVALID_REQUEST,
                     "responses are not posted in this revision",
                 );
                 web::json(StatusCode::BAD_REQUEST, &fault.message(None))
@@ -69,7 +72,7 @@ impl Desk {
         })
     }
 
-    fn dispatch(&self, headers: &HeaderMap, request: rpc::Request) -> Response<Body> {
+    fn dispatch(&self, headers: &HeaderMap, request: rpc::DemoRequest) -> Response<DemoBody> {
         if let Err((status, fault)) = envelope::check(headers, &request) {
             return web::json(status, &fault.message(Some(&request.id)));
         }
@@ -81,8 +84,8 @@ impl Desk {
                 Err(fault) => Err(fault),
             },
             _ => match self.call(&request) {
-                Ok(Called::Now(result)) => Ok(result),
-                Ok(Called::Later(response)) => return response,
+                Ok(DeskCallOutcome::Now(result)) => Ok(result),
+                Ok(DeskCallOutcome::Later(response)) => return response,
                 Err(fault) => Err(fault),
             },
         };
@@ -93,41 +96,41 @@ impl Desk {
         web::json(StatusCode::OK, &message)
     }
 
-    fn list(&self, request: &rpc::Request) -> Result<Value, Fault> {
+    fn list(&self, request: &rpc::DemoRequest) -> Result<Value, DemoFault> {
         if request.string("cursor")?.is_some() {
-            return Err(Fault::params(
+            return Err(DemoFault::params(
                 "this server never gave out that cursor: its list has one page",
             ));
         }
-        let tools = tools::list(self.signals.borrow().revealed);
+        let tools = desk_tools::list(self.signals.borrow().revealed);
         Ok(json!({"tools": tools, "ttlMs": LIST_TTL_MS, "cacheScope": "public"}))
     }
 
-    fn call(&self, request: &rpc::Request) -> Result<Called, Fault> {
+    fn call(&self, request: &rpc::DemoRequest) -> Result<DeskCallOutcome, DemoFault> {
         let (name, arguments) = request.tool_call()?;
-        let watching = Watching {
+        let watching = CountdownSubscriber {
             progress_token: request.progress_token(),
             log_level: log_level(request)?,
         };
         if name != "countdown" {
-            let result = tools::call(name, &arguments, self.signals.borrow().revealed);
+            let result = desk_tools::call(name, &arguments, self.signals.borrow().revealed);
             return result
-                .map(Called::Now)
-                .ok_or_else(|| Fault::params(format!("unknown tool: {name}")));
+                .map(DeskCallOutcome::Now)
+                .ok_or_else(|| DemoFault::params(format!("unknown tool: {name}")));
         }
         let countdown = match Countdown::new(&arguments) {
             Ok(countdown) => countdown,
-            Err(why) => return Ok(Called::Now(rpc::tool_text(why, true))),
+            Err(why) => return Ok(DeskCallOutcome::Now(rpc::tool_text(why, true))),
         };
-        let Some(place) = Place::take(&self.countdowns) else {
+        let Some(place) = CountdownPermit::take(&self.countdowns) else {
             let why = "Too many countdowns are running. Try again when some have ended.";
-            return Ok(Called::Now(rpc::tool_text(why, true)));
+            return Ok(DeskCallOutcome::Now(rpc::tool_text(why, true)));
         };
         // The permit lives in the stream, so any end of the stream frees it.
         let messages = countdown
             .run(request.id.clone(), watching)
             .map(move |message| (&place, message).1);
-        Ok(Called::Later(web::events(messages)))
+        Ok(DeskCallOutcome::Later(web::events(messages)))
     }
 
     /// Sends the acknowledgement, then one message for each change, then the closing result when
@@ -165,23 +168,23 @@ impl Desk {
     }
 }
 
-impl Serve for Desk {
-    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+impl ServeRequest for DeskServer {
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<DemoBody> {
         self.answer(request)
             .await
             .unwrap_or_else(|refusal| *refusal)
     }
 }
 
-enum Called {
+enum DeskCallOutcome {
     Now(Value),
-    Later(Response<Body>),
+    Later(Response<DemoBody>),
 }
 
 /// One of the [`MAX_COUNTDOWNS`] permits, given back when dropped.
-struct Place(Arc<AtomicUsize>);
+struct CountdownPermit(Arc<AtomicUsize>);
 
-impl Place {
+impl CountdownPermit {
     fn take(places: &Arc<AtomicUsize>) -> Option<Self> {
         let taken = places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
             (taken < MAX_COUNTDOWNS).then_some(taken + 1)
@@ -190,7 +193,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CountdownPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -214,8 +217,9 @@ fn discover() -> Value {
     })
 }
 
-fn wants_tools(request: &rpc::Request) -> Result<bool, Fault> {
-    let wrong = || Fault::params("params.notifications must be an object of notification types");
+fn wants_tools(request: &rpc::DemoRequest) -> Result<bool, DemoFault> {
+    let wrong =
+        || DemoFault::params("params.notifications must be an object of notification types");
     let filter = request
         .params
         .get("notifications")
@@ -227,7 +231,7 @@ fn wants_tools(request: &rpc::Request) -> Result<bool, Fault> {
     }
 }
 
-fn log_level(request: &rpc::Request) -> Result<Option<LogLevel>, Fault> {
+fn log_level(request: &rpc::DemoRequest) -> Result<Option<LogLevel>, DemoFault> {
     match request
         .params
         .get("_meta")
@@ -236,7 +240,7 @@ fn log_level(request: &rpc::Request) -> Result<Option<LogLevel>, Fault> {
         None => Ok(None),
         Some(level) => match level.as_str().and_then(LogLevel::parse) {
             Some(level) => Ok(Some(level)),
-            None => Err(Fault::params(
+            None => Err(DemoFault::params(
                 "the log level in _meta is not one of the eight levels",
             )),
         },

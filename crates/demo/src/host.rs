@@ -17,49 +17,49 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::http::Body;
+use crate::http::DemoBody;
 
 /// The most connections. A demo needs few; a gateway in front of it pools them.
 const MAX_CONNECTIONS: usize = 256;
 /// The most time for a client to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most time for running calls to end after shutdown began.
-const DRAIN: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause before the next accept after a failed one (file descriptors used up).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The state that the owner of a server sets. One watch channel carries it, so no listener can miss
 /// the last value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Signal {
+pub(crate) struct ServerSignal {
     /// True if the extra tool is listed.
     pub(crate) revealed: bool,
     /// True if the server is ending: streams close gracefully.
     pub(crate) stopping: bool,
 }
 
-/// The receiving side of [`Signal`].
-pub(crate) type Signals = watch::Receiver<Signal>;
+/// The receiving side of [`ServerSignal`].
+pub(crate) type SignalReceiver = watch::Receiver<ServerSignal>;
 
 /// An HTTP service that the accept loop can share between connections.
-pub(crate) trait Serve: Send + Sync + 'static {
+pub(crate) trait ServeRequest: Send + Sync + 'static {
     /// Answers one request. Dropped when the client closes the connection.
     fn serve(
         self: Arc<Self>,
         request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Body>> + Send;
+    ) -> impl Future<Output = Response<DemoBody>> + Send;
 }
 
 /// A running server. Dropping it ends the server and every connection at once;
-/// [`Running::shutdown`] ends it gently.
+/// [`RunningServer::shutdown`] ends it gently.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     address: SocketAddr,
-    signal: watch::Sender<Signal>,
+    signal: watch::Sender<ServerSignal>,
     task: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningServer {
     /// The address of the MCP endpoint, such as `http://127.0.0.1:41234/mcp`.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
@@ -90,7 +90,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         if let Some(task) = self.task.take() {
             task.abort();
@@ -99,15 +99,15 @@ impl Drop for Running {
 }
 
 /// Starts the accept loop over the server that `build` makes.
-pub(crate) fn start<S: Serve>(
+pub(crate) fn start<S: ServeRequest>(
     listener: TcpListener,
-    build: impl FnOnce(Signals) -> Arc<S>,
-) -> io::Result<Running> {
+    build: impl FnOnce(SignalReceiver) -> Arc<S>,
+) -> io::Result<RunningServer> {
     let address = listener.local_addr()?;
-    let (signal, signals) = watch::channel(Signal::default());
+    let (signal, signals) = watch::channel(ServerSignal::default());
     let server = build(signals.clone());
     let task = tokio::spawn(accept(listener, server, signals));
-    Ok(Running {
+    Ok(RunningServer {
         address,
         signal,
         task: Some(task),
@@ -115,11 +115,15 @@ pub(crate) fn start<S: Serve>(
 }
 
 /// Accepts and owns all connections: they live in its set, so they end with it.
-async fn accept<S: Serve>(listener: TcpListener, server: Arc<S>, mut signals: Signals) {
+async fn accept<S: ServeRequest>(
+    listener: TcpListener,
+    server: Arc<S>,
+    mut signals: SignalReceiver,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            () = stopping(&mut signals) => break,
+            () = wait_for_stop(&mut signals) => break,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => {
@@ -131,11 +135,15 @@ async fn accept<S: Serve>(listener: TcpListener, server: Arc<S>, mut signals: Si
     }
     drop(listener);
     let drained = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(DRAIN, drained).await;
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, drained).await;
     connections.shutdown().await;
 }
 
-async fn connection<S: Serve>(stream: TcpStream, server: Arc<S>, mut signals: Signals) {
+async fn connection<S: ServeRequest>(
+    stream: TcpStream,
+    server: Arc<S>,
+    mut signals: SignalReceiver,
+) {
     let service = service_fn(move |request| {
         let server = Arc::clone(&server);
         async move { Ok::<_, Infallible>(server.serve(request).await) }
@@ -148,12 +156,12 @@ async fn connection<S: Serve>(stream: TcpStream, server: Arc<S>, mut signals: Si
     tokio::select! {
         // An error of a connection shows at the client.
         _ = connection.as_mut() => return,
-        () = stopping(&mut signals) => connection.as_mut().graceful_shutdown(),
+        () = wait_for_stop(&mut signals) => connection.as_mut().graceful_shutdown(),
     }
     let _ = connection.await;
 }
 
 /// Ends when the server must stop. An error means that its owner is gone, which ends it too.
-async fn stopping(signals: &mut Signals) {
+async fn wait_for_stop(signals: &mut SignalReceiver) {
     drop(signals.wait_for(|signal| signal.stopping).await);
 }

@@ -14,21 +14,21 @@ use hyper::body::Incoming;
 use serde_json::Value;
 
 /// The body of every answer.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+pub(crate) type DemoBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The largest request a demo server reads, in bytes.
 const MAX_BODY: usize = 256 * 1024;
 /// The interval of keep-alive comments on a quiet stream.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// Checks a request before its body is read; an `Err` is the refusal to send. Order and statuses:
 /// 404 path, 403 origin and host, 405 method, 406 and 415 content.
-pub(crate) fn guard<B>(
+pub(crate) fn check_head<B>(
     request: &Request<B>,
     methods: &'static [Method],
-) -> Result<(), Box<Response<Body>>> {
+) -> Result<(), Box<Response<DemoBody>>> {
     let headers = request.headers();
     if request.uri().path() != "/mcp" {
         return Err(refuse(
@@ -75,7 +75,7 @@ pub(crate) fn guard<B>(
 }
 
 /// Reads a request body of at most 256 KiB; more is answered by 413, a broken one by 400.
-pub(crate) async fn read(body: Incoming) -> Result<Bytes, Box<Response<Body>>> {
+pub(crate) async fn read(body: Incoming) -> Result<Bytes, Box<Response<DemoBody>>> {
     match Limited::new(body, MAX_BODY).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(refuse(
@@ -95,7 +95,7 @@ pub(crate) fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// A refusal below JSON-RPC: status and a sentence.
-pub(crate) fn refuse(status: StatusCode, why: &'static str) -> Box<Response<Body>> {
+pub(crate) fn refuse(status: StatusCode, why: &'static str) -> Box<Response<DemoBody>> {
     let mut response = Response::new(Full::from(why).boxed_unsync());
     *response.status_mut() = status;
     response.headers_mut().insert(
@@ -106,14 +106,14 @@ pub(crate) fn refuse(status: StatusCode, why: &'static str) -> Box<Response<Body
 }
 
 /// A status with no body at all.
-pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+pub(crate) fn empty(status: StatusCode) -> Response<DemoBody> {
     let mut response = Response::new(Full::default().boxed_unsync());
     *response.status_mut() = status;
     response
 }
 
 /// One JSON document.
-pub(crate) fn json(status: StatusCode, message: &Value) -> Response<Body> {
+pub(crate) fn json(status: StatusCode, message: &Value) -> Response<DemoBody> {
     let mut response = Response::new(Full::from(message.to_string()).boxed_unsync());
     *response.status_mut() = status;
     response
@@ -122,11 +122,11 @@ pub(crate) fn json(status: StatusCode, message: &Value) -> Response<Body> {
     response
 }
 
-/// A stream of messages as server-sent events, with a comment after each quiet [`KEEP_ALIVE`]. The
-/// stream is dropped as soon as the client goes away.
-pub(crate) fn events(messages: impl Stream<Item = Value> + Send + 'static) -> Response<Body> {
+/// A stream of messages as server-sent events, with a comment after each quiet
+/// [`KEEP_ALIVE_INTERVAL`]. The stream is dropped as soon as the client goes away.
+pub(crate) fn events(messages: impl Stream<Item = Value> + Send + 'static) -> Response<DemoBody> {
     let frames = futures_util::stream::unfold(Box::pin(messages), |mut messages| async move {
-        let text = match tokio::time::timeout(KEEP_ALIVE, messages.next()).await {
+        let text = match tokio::time::timeout(KEEP_ALIVE_INTERVAL, messages.next()).await {
             Ok(Some(message)) => format!("event: message\ndata: {message}\n\n"),
             Ok(None) => return None,
             Err(_) => ": still here\n\n".to_owned(),
@@ -164,7 +164,7 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case(JSON))
 }
 
-/// Reports if a `Host` or `Origin` names this machine; a request without the header is not a
+/// Reports if a `StdioHost` or `Origin` names this machine; a request without the header is not a
 /// browser's and passes.
 fn loopback(headers: &HeaderMap, name: &header::HeaderName) -> bool {
     let Some(value) = headers.get(name) else {

@@ -2,9 +2,9 @@
 //! client, one listening stream a session. A modern request has no session, and is refused like by
 //! an old server.
 
-mod session;
-mod store;
-mod tools;
+mod note_store;
+mod note_tools;
+mod notes_session;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,16 +12,16 @@ use futures_util::{Stream, stream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use weir_wire::code;
+use weir_wire::error_code;
 use weir_wire::log_level::LogLevel;
 use weir_wire::revision::Revision;
 
-use crate::host::{Serve, Signals};
-use crate::http::{self as web, Body};
-use crate::rpc::{self, Fault, Message};
-use session::{Listening, Session, Sessions};
-use store::Store;
-use tools::{Call, Outcome};
+use crate::host::{ServeRequest, SignalReceiver};
+use crate::http::{self as web, DemoBody};
+use crate::rpc::{self, DemoFault, DemoMessage};
+use note_store::NoteStore;
+use note_tools::{NoteToolCall, NoteToolOutcome};
+use notes_session::{NotesListeningStream, NotesSession, NotesSessions};
 
 const SESSION: &str = "mcp-session-id";
 /// The most messages in one batch.
@@ -29,16 +29,16 @@ const MAX_BATCH: usize = 50;
 
 /// The state of the server. The locks are held for a lookup or one tool, never across an await.
 #[derive(Debug)]
-pub(crate) struct Notes {
-    signals: Signals,
-    sessions: Mutex<Sessions>,
-    store: Mutex<Store>,
+pub(crate) struct NotesServer {
+    signals: SignalReceiver,
+    sessions: Mutex<NotesSessions>,
+    store: Mutex<NoteStore>,
 }
 
-type Refused = Box<Response<Body>>;
+type RefusalResponse = Box<Response<DemoBody>>;
 
-impl Notes {
-    pub(crate) fn new(signals: Signals) -> Self {
+impl NotesServer {
+    pub(crate) fn new(signals: SignalReceiver) -> Self {
         Self {
             signals,
             sessions: Mutex::default(),
@@ -46,8 +46,11 @@ impl Notes {
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refused> {
-        web::guard(&request, &[Method::POST, Method::GET, Method::DELETE])?;
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+    ) -> Result<Response<DemoBody>, RefusalResponse> {
+        web::check_head(&request, &[Method::POST, Method::GET, Method::DELETE])?;
         let (head, body) = request.into_parts();
         match head.method {
             Method::GET => self.listen(&head.headers),
@@ -63,10 +66,17 @@ impl Notes {
         }
     }
 
-    fn post(&self, headers: &HeaderMap, body: &[u8]) -> Result<Response<Body>, Refused> {
+    fn post(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Response<DemoBody>, RefusalResponse> {
         let message: Value = serde_json::from_slice(body).map_err(|error| {
             refuse(
-                Fault::new(code::PARSE_ERROR, format!("the body is not JSON: {error}")),
+                DemoFault::new(
+                    error_code::PARSE_ERROR,
+                    format!("the body is not JSON: {error}"),
+                ),
                 None,
             )
         })?;
@@ -74,10 +84,10 @@ impl Notes {
             return self.batch(headers, items);
         }
         match rpc::parse(message).map_err(|bad| refuse(bad.fault, bad.id.as_ref()))? {
-            Message::Request(request) if request.method == "initialize" => {
+            DemoMessage::Request(request) if request.method == "initialize" => {
                 self.initialize(&request)
             }
-            Message::Request(request) => {
+            DemoMessage::Request(request) => {
                 let (id, session) = self.session(headers, Some(&request.id))?;
                 let mut messages = self.run(id, session, &request);
                 if messages.len() > 1 {
@@ -85,7 +95,7 @@ impl Notes {
                 }
                 Ok(web::json(StatusCode::OK, &messages.remove(0)))
             }
-            Message::Notification | Message::Response => {
+            DemoMessage::Notification | DemoMessage::Response => {
                 self.session(headers, None)?;
                 Ok(web::empty(StatusCode::ACCEPTED))
             }
@@ -93,8 +103,12 @@ impl Notes {
     }
 
     /// Answers the requests of a batch in its order (2025-03-26 alone has batches).
-    fn batch(&self, headers: &HeaderMap, items: Vec<Value>) -> Result<Response<Body>, Refused> {
-        let invalid = |why: &str| refuse(Fault::new(code::INVALID_REQUEST, why), None);
+    fn batch(
+        &self,
+        headers: &HeaderMap,
+        items: Vec<Value>,
+    ) -> Result<Response<DemoBody>, RefusalResponse> {
+        let invalid = |why: &str| refuse(DemoFault::new(error_code::INVALID_REQUEST, why), None);
         let (id, session) = self.session(headers, None)?;
         if !session.revision.has_batches() {
             return Err(invalid("the revision of this session has no batches"));
@@ -105,19 +119,19 @@ impl Notes {
         let (mut notes, mut answers) = (Vec::new(), Vec::new());
         for item in items {
             match rpc::parse(item) {
-                Ok(Message::Request(request)) if request.method == "initialize" => {
-                    let fault = Fault::new(
-                        code::INVALID_REQUEST,
+                Ok(DemoMessage::Request(request)) if request.method == "initialize" => {
+                    let fault = DemoFault::new(
+                        error_code::INVALID_REQUEST,
                         "initialize must not be part of a batch",
                     );
                     answers.push(fault.message(Some(&request.id)));
                 }
-                Ok(Message::Request(request)) => {
+                Ok(DemoMessage::Request(request)) => {
                     let mut messages = self.run(id, session, &request);
                     answers.extend(messages.pop());
                     notes.append(&mut messages);
                 }
-                Ok(Message::Notification | Message::Response) => {}
+                Ok(DemoMessage::Notification | DemoMessage::Response) => {}
                 Err(bad) => answers.push(bad.fault.message(bad.id.as_ref())),
             }
         }
@@ -128,11 +142,14 @@ impl Notes {
         })
     }
 
-    fn initialize(&self, request: &rpc::Request) -> Result<Response<Body>, Refused> {
+    fn initialize(
+        &self,
+        request: &rpc::DemoRequest,
+    ) -> Result<Response<DemoBody>, RefusalResponse> {
         let refused = |fault| refuse(fault, Some(&request.id));
         let asked = request.string("protocolVersion").map_err(refused)?;
         let asked =
-            asked.ok_or_else(|| refused(Fault::params("params.protocolVersion is missing")))?;
+            asked.ok_or_else(|| refused(DemoFault::params("params.protocolVersion is missing")))?;
         let revision = Revision::parse(asked)
             .filter(|revision| !revision.is_modern())
             .unwrap_or(Revision::NEWEST_LEGACY);
@@ -157,15 +174,20 @@ impl Notes {
     }
 
     /// Runs a request. Returns its notifications, then its answer: never an empty list.
-    fn run(&self, session_id: &str, session: Session, request: &rpc::Request) -> Vec<Value> {
+    fn run(
+        &self,
+        session_id: &str,
+        session: NotesSession,
+        request: &rpc::DemoRequest,
+    ) -> Vec<Value> {
         let mut messages = Vec::new();
         let outcome = match request.method.as_str() {
             "ping" => Ok(json!({})),
             "logging/setLevel" => self.set_level(session_id, request),
             "tools/list" => self.list(session, request),
             "tools/call" => self.call(session, request, &mut messages),
-            other => Err(Fault::new(
-                code::METHOD_NOT_FOUND,
+            other => Err(DemoFault::new(
+                error_code::METHOD_NOT_FOUND,
                 format!("this server has no method {other}"),
             )),
         };
@@ -176,40 +198,40 @@ impl Notes {
         messages
     }
 
-    fn set_level(&self, session_id: &str, request: &rpc::Request) -> Result<Value, Fault> {
+    fn set_level(&self, session_id: &str, request: &rpc::DemoRequest) -> Result<Value, DemoFault> {
         let level = request.string("level")?.and_then(LogLevel::parse);
         let level = level
-            .ok_or_else(|| Fault::params("params.level must be one of the eight log levels"))?;
+            .ok_or_else(|| DemoFault::params("params.level must be one of the eight log levels"))?;
         lock(&self.sessions).set_level(session_id, level);
         Ok(json!({}))
     }
 
-    fn list(&self, session: Session, request: &rpc::Request) -> Result<Value, Fault> {
+    fn list(&self, session: NotesSession, request: &rpc::DemoRequest) -> Result<Value, DemoFault> {
         if request.string("cursor")?.is_some() {
-            return Err(Fault::params(
+            return Err(DemoFault::params(
                 "this server never gave out that cursor: its list has one page",
             ));
         }
-        Ok(json!({"tools": tools::list(session.revision, self.signals.borrow().revealed)}))
+        Ok(json!({"tools": note_tools::list(session.revision, self.signals.borrow().revealed)}))
     }
 
     fn call(
         &self,
-        session: Session,
-        request: &rpc::Request,
+        session: NotesSession,
+        request: &rpc::DemoRequest,
         notes: &mut Vec<Value>,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, DemoFault> {
         let (name, arguments) = request.tool_call()?;
         let (progress_token, revealed) = (request.progress_token(), self.signals.borrow().revealed);
-        let call = Call {
+        let call = NoteToolCall {
             name,
             arguments: &arguments,
             progress_token,
             revealed,
         };
-        let outcome = tools::call(&mut lock(&self.store), &call);
-        match outcome.ok_or_else(|| Fault::params(format!("unknown tool: {name}")))? {
-            Outcome::Done(mut result, said) => {
+        let outcome = note_tools::call(&mut lock(&self.store), &call);
+        match outcome.ok_or_else(|| DemoFault::params(format!("unknown tool: {name}")))? {
+            NoteToolOutcome::Done(mut result, said) => {
                 let wants_log = session
                     .log_level
                     .is_some_and(|level| level <= LogLevel::Info);
@@ -224,15 +246,17 @@ impl Notes {
                 }
                 Ok(result)
             }
-            Outcome::Failed(why) => Ok(rpc::tool_text(why, true)),
-            Outcome::BadArguments(why) if session.revision.has_tool_error_for_bad_arguments() => {
+            NoteToolOutcome::Failed(why) => Ok(rpc::tool_text(why, true)),
+            NoteToolOutcome::BadArguments(why)
+                if session.revision.has_tool_error_for_bad_arguments() =>
+            {
                 Ok(rpc::tool_text(why, true))
             }
-            Outcome::BadArguments(why) => Err(Fault::params(why)),
+            NoteToolOutcome::BadArguments(why) => Err(DemoFault::params(why)),
         }
     }
 
-    fn listen(&self, headers: &HeaderMap) -> Result<Response<Body>, Refused> {
+    fn listen(&self, headers: &HeaderMap) -> Result<Response<DemoBody>, RefusalResponse> {
         let (id, _) = self.session(headers, None)?;
         let listening = lock(&self.sessions)
             .listen(id)
@@ -246,8 +270,8 @@ impl Notes {
         &self,
         headers: &'a HeaderMap,
         request: Option<&Value>,
-    ) -> Result<(&'a str, Session), Refused> {
-        let invalid = |why: &str| refuse(Fault::new(code::INVALID_REQUEST, why), request);
+    ) -> Result<(&'a str, NotesSession), RefusalResponse> {
+        let invalid = |why: &str| refuse(DemoFault::new(error_code::INVALID_REQUEST, why), request);
         let id = web::text(headers, SESSION)
             .ok_or_else(|| invalid("no session: begin with initialize"))?;
         if web::text(headers, "mcp-protocol-version")
@@ -264,8 +288,8 @@ impl Notes {
     }
 }
 
-impl Serve for Notes {
-    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+impl ServeRequest for NotesServer {
+    async fn serve(self: Arc<Self>, request: Request<Incoming>) -> Response<DemoBody> {
         self.answer(request)
             .await
             .unwrap_or_else(|refusal| *refusal)
@@ -274,14 +298,17 @@ impl Serve for Notes {
 
 /// Sends `list_changed` each time the list changes, until the session or the server ends, or
 /// another stream replaces this one.
-fn changes(signals: Signals, listening: Listening) -> impl Stream<Item = Value> + Send {
+fn changes(
+    signals: SignalReceiver,
+    listening: NotesListeningStream,
+) -> impl Stream<Item = Value> + Send {
     let seen = signals.borrow().revealed;
     stream::unfold(
         (signals, listening, seen),
         |(mut signals, mut listening, seen)| async move {
             let news = tokio::select! {
                 news = signals.wait_for(|signal| signal.stopping || signal.revealed != seen) => news.map(|signal| *signal),
-                () = listening.over() => return None,
+                () = listening.wait_until_replaced() => return None,
             };
             let signal = news.ok().filter(|signal| !signal.stopping)?;
             let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
@@ -291,13 +318,13 @@ fn changes(signals: Signals, listening: Listening) -> impl Stream<Item = Value> 
 }
 
 /// An error below the session: HTTP 400 with the JSON-RPC error.
-fn refuse(fault: Fault, id: Option<&Value>) -> Refused {
+fn refuse(fault: DemoFault, id: Option<&Value>) -> RefusalResponse {
     Box::new(web::json(StatusCode::BAD_REQUEST, &fault.message(id)))
 }
 
-fn unknown_session(id: Option<&Value>) -> Refused {
-    let fault = Fault::new(
-        code::INVALID_REQUEST,
+fn unknown_session(id: Option<&Value>) -> RefusalResponse {
+    let fault = DemoFault::new(
+        error_code::INVALID_REQUEST,
         "this session is not open: begin again with initialize",
     );
     Box::new(web::json(StatusCode::NOT_FOUND, &fault.message(id)))

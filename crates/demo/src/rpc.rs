@@ -2,13 +2,13 @@
 //! from any hot path, so plain JSON values do.
 
 use serde_json::{Map, Value, json};
-use weir_wire::code;
+use weir_wire::error_code;
 
 /// A message of a client.
 #[derive(Debug)]
-pub(crate) enum Message {
+pub(crate) enum DemoMessage {
     /// A request that wants an answer.
-    Request(Request),
+    Request(DemoRequest),
     /// A notification, which wants no answer.
     Notification,
     /// An answer; these servers send no requests.
@@ -17,7 +17,7 @@ pub(crate) enum Message {
 
 /// The parts of a request.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct DemoRequest {
     /// A string or an integer.
     pub(crate) id: Value,
     pub(crate) method: String,
@@ -27,13 +27,13 @@ pub(crate) struct Request {
 
 /// A JSON-RPC error before it gets its id.
 #[derive(Debug)]
-pub(crate) struct Fault {
+pub(crate) struct DemoFault {
     pub(crate) code: i64,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl Fault {
+impl DemoFault {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -43,7 +43,7 @@ impl Fault {
     }
 
     pub(crate) fn params(message: impl Into<String>) -> Self {
-        Self::new(code::INVALID_PARAMS, message)
+        Self::new(error_code::INVALID_PARAMS, message)
     }
 
     pub(crate) fn with(self, data: Value) -> Self {
@@ -67,13 +67,13 @@ impl Fault {
     }
 }
 
-impl Request {
+impl DemoRequest {
     /// A member of params that must be a string if it is present.
-    pub(crate) fn string(&self, name: &str) -> Result<Option<&str>, Fault> {
+    pub(crate) fn string(&self, name: &str) -> Result<Option<&str>, DemoFault> {
         match self.params.get(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(Fault::params(format!("params.{name} must be a string"))),
+            Some(_) => Err(DemoFault::params(format!("params.{name} must be a string"))),
         }
     }
 
@@ -84,39 +84,42 @@ impl Request {
     }
 
     /// The name and arguments of a `tools/call`.
-    pub(crate) fn tool_call(&self) -> Result<(&str, Map<String, Value>), Fault> {
+    pub(crate) fn tool_call(&self) -> Result<(&str, Map<String, Value>), DemoFault> {
         let name = self
             .string("name")?
-            .ok_or_else(|| Fault::params("params.name must name a tool"))?;
+            .ok_or_else(|| DemoFault::params("params.name must name a tool"))?;
         match self.params.get("arguments") {
             None => Ok((name, Map::new())),
             Some(Value::Object(arguments)) => Ok((name, arguments.clone())),
-            Some(_) => Err(Fault::params("params.arguments must be an object")),
+            Some(_) => Err(DemoFault::params("params.arguments must be an object")),
         }
     }
 }
 
 /// The fault of a message, and its id if it could be read.
 #[derive(Debug)]
-pub(crate) struct Malformed {
+pub(crate) struct MalformedMessage {
     pub(crate) id: Option<Value>,
-    pub(crate) fault: Fault,
+    pub(crate) fault: DemoFault,
 }
 
 /// Parses one JSON-RPC message.
-pub(crate) fn parse(message: Value) -> Result<Message, Box<Malformed>> {
+pub(crate) fn parse(message: Value) -> Result<DemoMessage, Box<MalformedMessage>> {
     let Value::Object(mut message) = message else {
-        let fault = Fault::new(code::INVALID_REQUEST, "a message must be a JSON object");
-        return Err(Box::new(Malformed { id: None, fault }));
+        let fault = DemoFault::new(
+            error_code::INVALID_REQUEST,
+            "a message must be a JSON object",
+        );
+        return Err(Box::new(MalformedMessage { id: None, fault }));
     };
     let id = message.remove("id");
     let known = id
         .clone()
         .filter(|id| id.is_string() || id.is_i64() || id.is_u64());
     let refuse = |why: &str| {
-        Box::new(Malformed {
+        Box::new(MalformedMessage {
             id: known.clone(),
-            fault: Fault::new(code::INVALID_REQUEST, why),
+            fault: DemoFault::new(error_code::INVALID_REQUEST, why),
         })
     };
     if message.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
@@ -125,7 +128,7 @@ pub(crate) fn parse(message: Value) -> Result<Message, Box<Malformed>> {
     let method = match message.remove("method") {
         Some(Value::String(method)) => method,
         None if message.contains_key("result") || message.contains_key("error") => {
-            return Ok(Message::Response);
+            return Ok(DemoMessage::Response);
         }
         _ => return Err(refuse("method must be a string")),
     };
@@ -135,8 +138,8 @@ pub(crate) fn parse(message: Value) -> Result<Message, Box<Malformed>> {
         Some(_) => return Err(refuse("params must be an object")),
     };
     match (id, known.clone()) {
-        (None, _) => Ok(Message::Notification),
-        (Some(_), Some(id)) => Ok(Message::Request(Request { id, method, params })),
+        (None, _) => Ok(DemoMessage::Notification),
+        (Some(_), Some(id)) => Ok(DemoMessage::Request(DemoRequest { id, method, params })),
         (Some(_), None) => Err(refuse("id must be a string or an integer")),
     }
 }

@@ -5,11 +5,11 @@
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use weir_demo::Running;
-use weir_testkit::{Answer, Modern, RawClient};
+use weir_demo::RunningServer;
+use weir_testkit::{ClientAnswer, ModernEnvelope, RawClient};
 use weir_wire::meta;
 
-async fn start() -> (Running, RawClient) {
+async fn start() -> (RunningServer, RawClient) {
     let server = weir_demo::start_desk(TcpListener::bind("127.0.0.1:0").await.unwrap())
         .await
         .unwrap();
@@ -23,7 +23,7 @@ async fn spoilt(
     method: &str,
     params: Value,
     spoil: impl FnOnce(&mut HeaderMap, &mut Value),
-) -> Answer {
+) -> ClientAnswer {
     let (mut headers, mut message) = client.envelope(method, params);
     spoil(&mut headers, &mut message);
     let answer = client
@@ -42,7 +42,7 @@ async fn spoilt(
 }
 
 #[tokio::test]
-async fn r051_r052_r053_r056_discover_says_what_the_server_is() {
+async fn r051_r052_r053_r056_discover_describes_the_server() {
     let (_server, client) = start().await;
     let answer = client.ask("server/discover", Value::Null).await.unwrap();
     let result = answer.result();
@@ -194,9 +194,9 @@ async fn r028_r029_r030_r054_unknown_methods_and_versions() {
             "{method}"
         );
     }
-    let future = Modern {
+    let future = ModernEnvelope {
         version: "2099-01-01".to_owned(),
-        ..Modern::default()
+        ..ModernEnvelope::default()
     };
     let answer = RawClient::new(&server.url())
         .modern_with(future)
@@ -220,7 +220,7 @@ async fn r028_r029_r030_r054_unknown_methods_and_versions() {
 }
 
 #[tokio::test]
-async fn r001_r002_r003_r006_r031_r047_what_is_refused_before_the_body() {
+async fn r001_r002_r003_r006_r031_r047_requests_refused_before_the_body() {
     let (server, client) = start().await;
     for (name, value) in [
         ("origin", "https://evil.example"),
@@ -295,9 +295,9 @@ async fn r001_r002_r003_r006_r031_r047_what_is_refused_before_the_body() {
 async fn a_countdown_reports_progress_and_logs_then_ends() {
     let (server, _) = start().await;
     let client = RawClient::new(&server.url());
-    let client = client.modern_with(Modern {
+    let client = client.modern_with(ModernEnvelope {
         log_level: Some("debug".to_owned()),
-        ..Modern::default()
+        ..ModernEnvelope::default()
     });
     let call = client
         .start_call("countdown", json!({"from": 3, "interval_ms": 1}), json!(42))
@@ -362,7 +362,7 @@ async fn closing_the_stream_cancels_a_countdown_and_frees_its_place() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_of_the_coin_and_of_the_end() {
+async fn listener_gets_list_change_and_closing_result() {
     let (server, client) = start().await;
     let mut stream = client
         .listen(json!({"toolsListChanged": true, "promptsListChanged": true}))

@@ -4,17 +4,17 @@
 
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use weir_demo::Running;
+use weir_demo::RunningServer;
 use weir_testkit::RawClient;
 use weir_wire::Revision;
 
-async fn start() -> Running {
+async fn start() -> RunningServer {
     weir_demo::start_notes(TcpListener::bind("127.0.0.1:0").await.unwrap())
         .await
         .unwrap()
 }
 
-async fn client(server: &Running, revision: Revision) -> RawClient {
+async fn client(server: &RunningServer, revision: Revision) -> RawClient {
     RawClient::new(&server.url())
         .legacy(revision)
         .initialize()
@@ -206,7 +206,7 @@ async fn r065_a_version_header_that_is_not_served_is_400() {
 }
 
 #[tokio::test]
-async fn the_get_stream_tells_of_a_revealed_tool_and_ends_with_the_session() {
+async fn get_stream_notifies_revealed_tool_and_ends_with_session() {
     let server = start().await;
     let client = client(&server, Revision::V2025_03_26).await;
     let mut older = client.get_stream().await.unwrap();

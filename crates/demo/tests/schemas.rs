@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use weir_testkit::{Modern, RawClient, Recorder, Schemas};
+use weir_testkit::{MessageRecorder, ModernEnvelope, ProtocolSchemas, RawClient};
 use weir_wire::Revision;
 
 async fn listener() -> TcpListener {
@@ -13,13 +13,13 @@ async fn listener() -> TcpListener {
 }
 
 /// Fails if a message breaks its schema, or if fewer messages came than the test meant to check.
-fn check(recorder: &Recorder, at_least: usize) {
+fn check(recorder: &MessageRecorder, at_least: usize) {
     assert!(
-        recorder.seen().len() >= at_least,
+        recorder.messages().len() >= at_least,
         "only {} messages",
-        recorder.seen().len()
+        recorder.messages().len()
     );
-    if let Some(schemas) = Schemas::from_environment() {
+    if let Some(schemas) = ProtocolSchemas::from_environment() {
         assert_eq!(recorder.violations(&schemas), Vec::<String>::new());
     }
 }
@@ -28,7 +28,7 @@ fn check(recorder: &Recorder, at_least: usize) {
 async fn notes_obeys_the_schema_of_each_revision() {
     for revision in Revision::LEGACY {
         let server = weir_demo::start_notes(listener().await).await.unwrap();
-        let recorder = Recorder::new();
+        let recorder = MessageRecorder::new();
         let client = RawClient::new(&server.url())
             .with_recorder(&recorder)
             .legacy(revision)
@@ -63,10 +63,10 @@ async fn notes_obeys_the_schema_of_each_revision() {
 #[tokio::test]
 async fn desk_obeys_the_schema_of_its_revision() {
     let server = weir_demo::start_desk(listener().await).await.unwrap();
-    let recorder = Recorder::new();
-    let modern = Modern {
+    let recorder = MessageRecorder::new();
+    let modern = ModernEnvelope {
         log_level: Some("debug".to_owned()),
-        ..Modern::default()
+        ..ModernEnvelope::default()
     };
     let client = RawClient::new(&server.url())
         .with_recorder(&recorder)
@@ -99,9 +99,9 @@ async fn desk_obeys_the_schema_of_its_revision() {
         .unwrap();
     countdown.finish().await.unwrap();
     client.ask("ping", json!({})).await.unwrap();
-    let future = Modern {
+    let future = ModernEnvelope {
         version: "2099-01-01".to_owned(),
-        ..Modern::default()
+        ..ModernEnvelope::default()
     };
     client
         .clone()

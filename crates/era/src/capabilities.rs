@@ -1,17 +1,17 @@
 //! Capabilities of both sides, as JSON and as classes.
 //!
 //! The capabilities that a client declares become a [`CapabilityClass`]; those that weir offers are
-//! written from [`Offer`] in the form of a revision.
+//! written from [`OfferedCapabilities`] in the form of a revision.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use weir_core::CapabilityClass;
-use weir_core::upstream::{Extension, Kinds, ListKind};
+use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{Revision, scan};
 
-use crate::carry::APPS;
+use crate::capability_forwarding::APPS;
 use crate::tasks;
 
 /// Extensions that are members of a class.
@@ -74,7 +74,7 @@ fn extensions(value: &[u8]) -> CapabilityClass {
 /// The extensions that a `ClientCapabilities` object declares, except those that weir understands,
 /// each with its settings.
 #[must_use]
-pub fn declared(raw: &Bytes) -> Vec<Extension> {
+pub fn declared_extensions(raw: &Bytes) -> Vec<DeclaredExtension> {
     let all = scan::find(raw, "extensions")
         .map(|at| raw.slice(at))
         .unwrap_or_default();
@@ -84,12 +84,12 @@ pub fn declared(raw: &Bytes) -> Vec<Extension> {
 }
 
 /// The members of an object that are objects, at most 32.
-pub(crate) fn named_objects(all: &Bytes) -> impl Iterator<Item = Extension> {
+pub(crate) fn named_objects(all: &Bytes) -> impl Iterator<Item = DeclaredExtension> {
     const MOST: usize = 32;
     let members = scan::members(if scan::is_object(all) { all } else { b"{}" });
     let objects = members.map(|member| (Arc::from(&*member.key.decode()), all.slice(member.value)));
     objects
-        .filter(|(_, value): &Extension| scan::is_object(value))
+        .filter(|(_, value): &DeclaredExtension| scan::is_object(value))
         .take(MOST)
 }
 
@@ -99,7 +99,7 @@ fn has(object: &[u8], name: &str) -> bool {
 
 /// The capabilities that an endpoint offers. A capability is offered only if weir can serve it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Offer {
+pub struct OfferedCapabilities {
     /// Tools, and notifications of changed tool lists.
     pub tools: bool,
     /// Prompts, and notifications of changed prompt lists.
@@ -111,7 +111,7 @@ pub struct Offer {
     /// Completion of arguments; written only for revisions from 2025-03-26 on.
     pub completions: bool,
     /// The lists without change notifications.
-    pub silent: Kinds,
+    pub without_notifications: ListKinds,
     /// Log messages with calls.
     pub logging: bool,
     /// Calls of tools that become tasks; written only for revisions with tasks.
@@ -121,10 +121,10 @@ pub struct Offer {
     /// Lists of tasks, offered if tasks can be told apart by their owners.
     pub task_list: bool,
     /// Other extensions with their settings; written only for revisions with extensions.
-    pub extensions: Vec<Extension>,
+    pub extensions: Vec<DeclaredExtension>,
 }
 
-impl Offer {
+impl OfferedCapabilities {
     /// Writes a `ServerCapabilities` object in the form of a revision.
     pub fn write(&self, revision: Revision, out: &mut BytesMut) {
         let mut object = ObjectWriter::new(out);
@@ -149,10 +149,13 @@ impl Offer {
             object.raw("logging", b"{}");
         }
         if self.prompts {
-            object.raw("prompts", self.news(ListKind::Prompts, false));
+            object.raw("prompts", self.list_capability(ListKind::Prompts, false));
         }
         if self.resources {
-            object.raw("resources", self.news(ListKind::Resources, self.subscribe));
+            object.raw(
+                "resources",
+                self.list_capability(ListKind::Resources, self.subscribe),
+            );
         }
         if self.tasks && revision.has_task_param() {
             let calls = br#"{"cancel":{},"requests":{"tools":{"call":{}}}}"#;
@@ -160,14 +163,14 @@ impl Offer {
             object.raw("tasks", if self.task_list { &lists[..] } else { calls });
         }
         if self.tools {
-            object.raw("tools", self.news(ListKind::Tools, false));
+            object.raw("tools", self.list_capability(ListKind::Tools, false));
         }
         object.end();
     }
 
     /// The capability of a list: notifications of its changes, and of updates of single items.
-    fn news(&self, kind: ListKind, subscribe: bool) -> &'static [u8] {
-        match (self.silent.has(kind), subscribe) {
+    fn list_capability(&self, kind: ListKind, subscribe: bool) -> &'static [u8] {
+        match (self.without_notifications.has(kind), subscribe) {
             (false, false) => br#"{"listChanged":true}"#,
             (false, true) => br#"{"listChanged":true,"subscribe":true}"#,
             (true, false) => br#"{"listChanged":false}"#,
@@ -181,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r057_a_class_is_what_was_declared_and_no_more() {
+    fn r057_capability_class_equals_the_declaration() {
         let none = CapabilityClass::BASE;
         let form = CapabilityClass::ELICITATION_FORM;
         let url = CapabilityClass::ELICITATION_URL;
@@ -214,70 +217,70 @@ mod tests {
 
     #[test]
     fn r056_only_what_is_offered_is_written() {
-        let written = |offer: Offer| {
+        let written = |offer: OfferedCapabilities| {
             let mut out = BytesMut::new();
             offer.write(Revision::MODERN, &mut out);
             out
         };
-        let tools = Offer {
+        let tools = OfferedCapabilities {
             tools: true,
             logging: true,
-            ..Offer::default()
+            ..OfferedCapabilities::default()
         };
         assert_eq!(
             written(tools),
             r#"{"logging":{},"tools":{"listChanged":true}}"#
         );
-        assert_eq!(written(Offer::default()), "{}");
-        let rest = Offer {
+        assert_eq!(written(OfferedCapabilities::default()), "{}");
+        let rest = OfferedCapabilities {
             prompts: true,
             resources: true,
             completions: true,
-            ..Offer::default()
+            ..OfferedCapabilities::default()
         };
         let all =
             r#"{"completions":{},"prompts":{"listChanged":true},"resources":{"listChanged":true}}"#;
         assert_eq!(written(rest.clone()), all);
-        let told = Offer {
+        let told = OfferedCapabilities {
             resources: true,
             subscribe: true,
-            ..Offer::default()
+            ..OfferedCapabilities::default()
         };
         assert_eq!(
             written(told),
             r#"{"resources":{"listChanged":true,"subscribe":true}}"#
         );
-        let silent = Kinds::default()
+        let silent = ListKinds::default()
             .with(ListKind::Tools)
             .with(ListKind::Resources);
-        let silent = Offer {
+        let silent = OfferedCapabilities {
             tools: true,
             prompts: true,
             resources: true,
             subscribe: true,
-            silent,
-            ..Offer::default()
+            without_notifications: silent,
+            ..OfferedCapabilities::default()
         };
         let said = r#"{"prompts":{"listChanged":true},"resources":{"listChanged":false,"subscribe":true},"tools":{"listChanged":false}}"#;
         assert_eq!(written(silent), said);
-        let tasks = Offer {
+        let tasks = OfferedCapabilities {
             tasks: true,
             task_list: true,
-            ..Offer::default()
+            ..OfferedCapabilities::default()
         };
         assert_eq!(
             written(tasks.clone()),
             r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
             "R228"
         );
-        let older = |offer: Offer, revision| {
+        let older = |offer: OfferedCapabilities, revision| {
             let mut out = BytesMut::new();
             offer.write(revision, &mut out);
             out
         };
         let listed = r#"{"tasks":{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}}}"#;
         assert_eq!(older(tasks.clone(), Revision::V2025_11_25), listed);
-        let unlisted = Offer {
+        let unlisted = OfferedCapabilities {
             task_list: false,
             ..tasks.clone()
         };
@@ -287,9 +290,9 @@ mod tests {
             "R234"
         );
         assert_eq!(older(tasks, Revision::V2025_06_18), "{}");
-        let other = Offer {
+        let other = OfferedCapabilities {
             extensions: vec![("a/b".into(), Bytes::from_static(b"{\"c\":1}"))],
-            ..Offer::default()
+            ..OfferedCapabilities::default()
         };
         assert_eq!(written(other), r#"{"extensions":{"a/b":{"c":1}}}"#);
         let mut old = BytesMut::new();

@@ -3,14 +3,14 @@
 //!
 //! This crate opens no socket and reads no clock: time, keys and randomness are arguments.
 
-pub mod asks;
 pub mod capabilities;
-pub mod carry;
-pub mod hop;
+pub mod capability_forwarding;
 pub mod lift;
 pub mod lower;
 pub mod render;
+pub mod request_state;
+pub mod server_questions;
 pub mod session;
-pub mod state;
 pub mod structured;
 pub mod tasks;
+pub mod upstream_messages;

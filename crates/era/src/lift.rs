@@ -5,39 +5,39 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_core::CapabilityClass;
-use weir_core::call::{Capabilities, Trace};
+use weir_core::call::{CallCapabilities, TraceContext};
 use weir_wire::params::{Meta, Params, ParamsError};
 use weir_wire::{LogLevel, scan};
 
 use crate::capabilities::class_of;
-use crate::session::Session;
+use crate::session::LegacySessionRecord;
 
 /// The parts of a canonical call that come from its request, beside names and ids.
 #[derive(Debug)]
-pub struct Lifted {
+pub struct LiftedRequest {
     /// The client's params.
     pub params: Params,
     /// The questions that the client can be asked.
-    pub capabilities: Capabilities,
+    pub capabilities: CallCapabilities,
     /// The client's progress token, as the JSON it wrote.
-    pub token: Option<Bytes>,
+    pub progress_token: Option<Bytes>,
     /// The lowest level of log messages that it wants.
     pub log_level: Option<LogLevel>,
     /// Its trace context.
-    pub trace: Trace,
+    pub trace: TraceContext,
 }
 
 /// Takes a modern request. Its `_meta` was found complete before.
 ///
 /// # Errors
 /// A member of `_meta` with the wrong type.
-pub fn modern(params: Params) -> Result<Lifted, ParamsError> {
+pub fn modern(params: Params) -> Result<LiftedRequest, ParamsError> {
     let meta = params.meta()?;
     let raw = meta.map(Meta::client_capabilities).transpose()?.flatten();
     let class = raw.as_deref().map(class_of).unwrap_or_default();
-    Ok(Lifted {
-        capabilities: Capabilities { class, raw },
-        token: meta.map(Meta::progress_token).transpose()?.flatten(),
+    Ok(LiftedRequest {
+        capabilities: CallCapabilities { class, raw },
+        progress_token: meta.map(Meta::progress_token).transpose()?.flatten(),
         log_level: meta.map(Meta::log_level).transpose()?.flatten(),
         trace: trace(meta),
         params,
@@ -50,43 +50,47 @@ pub fn modern(params: Params) -> Result<Lifted, ParamsError> {
 /// A member of `_meta` with the wrong type.
 pub fn legacy(
     params: Params,
-    session: Option<&Session>,
+    session: Option<&LegacySessionRecord>,
     class: CapabilityClass,
-) -> Result<Lifted, ParamsError> {
+) -> Result<LiftedRequest, ParamsError> {
     let meta = params.meta()?;
-    Ok(Lifted {
-        token: meta.map(Meta::progress_token).transpose()?.flatten(),
+    Ok(LiftedRequest {
+        progress_token: meta.map(Meta::progress_token).transpose()?.flatten(),
         // A client that never set a level gets no log messages: a modern server has no level for
         // "as you like".
         log_level: session.and_then(|session| session.level),
         trace: trace(meta),
-        capabilities: Capabilities { class, raw: None },
+        capabilities: CallCapabilities { class, raw: None },
         params,
     })
 }
 
 /// The trace context of `_meta`. Values that do not follow W3C are dropped, since tracing must not
 /// fail a call.
-fn trace(meta: Option<&Meta>) -> Trace {
+fn trace(meta: Option<&Meta>) -> TraceContext {
     let (parent, state) = (
         meta.and_then(Meta::traceparent),
         meta.and_then(Meta::tracestate),
     );
     let baggage = meta.and_then(Meta::baggage);
-    traced(parent.as_deref(), state.as_deref(), baggage.as_deref())
+    parse_trace(parent.as_deref(), state.as_deref(), baggage.as_deref())
 }
 
 /// The trace context of a request's params; empty if they are malformed, a failure reported
 /// elsewhere.
 #[must_use]
-pub fn trace_of(params: &Params) -> Trace {
+pub fn trace_of(params: &Params) -> TraceContext {
     trace(params.meta().ok().flatten())
 }
 
 /// The trace context of headers or of `_meta` (both have the same three texts). Values that do not
 /// follow W3C are dropped.
 #[must_use]
-pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) -> Trace {
+pub fn parse_trace(
+    parent: Option<&str>,
+    state: Option<&str>,
+    baggage: Option<&str>,
+) -> TraceContext {
     let parent: Option<Arc<str>> = parent.filter(|text| is_traceparent(text)).map(Arc::from);
     let state = state
         .filter(|text| parent.is_some() && is_plain(text, 512))
@@ -94,7 +98,7 @@ pub fn traced(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) 
     let baggage = baggage
         .filter(|text| !text.is_empty() && is_plain(text, 8192))
         .map(Arc::from);
-    Trace {
+    TraceContext {
         parent,
         state,
         baggage,
@@ -159,7 +163,7 @@ mod tests {
         );
         let lifted = modern(params).unwrap();
         assert_eq!(lifted.capabilities.class, CapabilityClass::SAMPLING);
-        assert_eq!(lifted.token.as_deref(), Some(&b"7"[..]));
+        assert_eq!(lifted.progress_token.as_deref(), Some(&b"7"[..]));
         assert_eq!(lifted.log_level, Some(LogLevel::Warning));
         assert!(lifted.trace.parent.is_some() && lifted.trace.state.is_some());
     }
@@ -178,7 +182,7 @@ mod tests {
 
     #[test]
     fn r218_a_legacy_call_has_the_level_of_its_session() {
-        let session = Session {
+        let session = LegacySessionRecord {
             revision: Revision::V2025_06_18,
             class: CapabilityClass::SAMPLING,
             level: Some(LogLevel::Error),
@@ -193,7 +197,7 @@ mod tests {
         .unwrap();
         assert_eq!(lifted.log_level, Some(LogLevel::Error));
         assert_eq!(lifted.capabilities.class, CapabilityClass::SAMPLING);
-        assert_eq!(lifted.token.as_deref(), Some(&br#""p""#[..]));
+        assert_eq!(lifted.progress_token.as_deref(), Some(&br#""p""#[..]));
     }
 
     #[test]

@@ -5,21 +5,24 @@
 //! an earlier round. All other members, unknown ones included, are the client's bytes. The
 //! request's destination is not known here.
 
-mod mirror;
+mod parameter_headers;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::call::{AsTask, AskedBy, Trace};
-use weir_core::{Call, Resume};
-use weir_wire::method::{Method, OF_EXTENSION};
+use weir_core::call::{InputMode, TaskMode, TraceContext};
+use weir_core::{Call, CallResumption};
+use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::{NAMES, REF_NAMES};
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{ErrorObject, LogLevel, Revision, meta, scan};
 
-pub use mirror::{Given, case_variant, disagreement, mirrored, mirrors, without_mirrors};
+pub use parameter_headers::{
+    ReceivedHeader, annotated_headers, case_variant, header_values, mismatched_header,
+    without_annotations,
+};
 
 /// The identity of the sender in `_meta` of every modern request.
 #[derive(Clone, Copy, Debug)]
-pub struct Sender<'a> {
+pub struct SenderMeta<'a> {
     /// The revision the request is in.
     pub revision: Revision,
     /// `Implementation` object of weir itself.
@@ -30,15 +33,15 @@ pub struct Sender<'a> {
 
 /// A call for a modern server: of a tool, of a prompt, of a resource, or to complete for one.
 #[must_use]
-pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> Bytes {
-    if call.method == OF_EXTENSION {
+pub fn modern_call(id: u64, call: &Call, native: &str, sender: &SenderMeta<'_>) -> Bytes {
+    if call.method == EXTENSION_METHOD {
         return modern_extension(id, call, native, sender);
     }
     let mut out = head(id, call.method, call.params.raw().len() + 512);
     let mut params = ObjectWriter::new(&mut out);
     let named = name(&mut params, call, native);
     // A client that is asked by requests gives no answers with its calls.
-    let own = call.asked == AskedBy::Rounds && call.answers.is_none();
+    let own = call.input_mode == InputMode::Rounds && call.input_responses.is_none();
     let gathered = if own { named } else { "inputResponses" };
     copy(
         &mut params,
@@ -46,10 +49,10 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
         &[named, gathered, "_meta", "requestState", "task"],
         &NAMES,
     );
-    if let Some(answers) = &call.answers {
+    if let Some(answers) = &call.input_responses {
         params.raw("inputResponses", answers);
     }
-    if let Some(Resume::Upstream(state)) = &call.resume {
+    if let Some(CallResumption::Upstream(state)) = &call.resume {
         params.string("requestState", state);
     }
     params.with("_meta", |out| about(out, id, call, sender));
@@ -59,7 +62,7 @@ pub fn modern_call(id: u64, call: &Call, native: &str, sender: &Sender<'_>) -> B
 }
 
 /// A request of a method that no revision knows: only the `_meta` of its `params` is changed.
-fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> Bytes {
+fn modern_extension(id: u64, call: &Call, method: &str, sender: &SenderMeta<'_>) -> Bytes {
     let mut params = BytesMut::with_capacity(call.params.raw().len() + 512);
     let mut object = ObjectWriter::new(&mut params);
     copy(&mut object, call.params.raw(), &["_meta"], &[]);
@@ -73,8 +76,8 @@ fn modern_extension(id: u64, call: &Call, method: &str, sender: &Sender<'_>) -> 
 fn legacy_extension(id: u64, call: &Call, method: &str) -> Bytes {
     let mut meta = BytesMut::with_capacity(256);
     let mut own = ObjectWriter::new(&mut meta);
-    hop(&mut own, id, call.wants_progress, &call.trace);
-    keep(&mut own, call);
+    write_hop_meta(&mut own, id, call.wants_progress, &call.trace);
+    write_peer_meta(&mut own, call);
     own.end();
     let mut params = BytesMut::with_capacity(call.params.raw().len() + meta.len() + 16);
     let mut object = ObjectWriter::new(&mut params);
@@ -87,21 +90,21 @@ fn legacy_extension(id: u64, call: &Call, method: &str) -> Bytes {
 }
 
 /// Writes the `_meta` of a modern request.
-fn about(out: &mut BytesMut, id: u64, call: &Call, sender: &Sender<'_>) {
+fn about(out: &mut BytesMut, id: u64, call: &Call, sender: &SenderMeta<'_>) {
     let mut meta = ObjectWriter::new(out);
     identify(&mut meta, sender);
     if let Some(level) = call.log_level {
         meta.string(meta::LOG_LEVEL, level.as_str());
     }
-    hop(&mut meta, id, call.wants_progress, &call.trace);
-    keep(&mut meta, call);
+    write_hop_meta(&mut meta, id, call.wants_progress, &call.trace);
+    write_peer_meta(&mut meta, call);
     meta.end();
 }
 
 /// The same for a legacy server.
 #[must_use]
 pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> Bytes {
-    if call.method == OF_EXTENSION {
+    if call.method == EXTENSION_METHOD {
         return legacy_extension(id, call, native);
     }
     let mut out = head(id, call.method, call.params.raw().len() + 256);
@@ -123,7 +126,7 @@ pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> By
         "task",
     ];
     copy(&mut params, call.params.raw(), &except, &NAMES);
-    if let AsTask::Wanted { ttl_ms } = call.as_task {
+    if let TaskMode::Wanted { ttl_ms } = call.task_mode {
         params.with("task", |out| {
             let mut task = ObjectWriter::new(out);
             if let Some(ttl) = ttl_ms.and_then(|ttl| i64::try_from(ttl).ok()) {
@@ -134,8 +137,8 @@ pub fn legacy_call(id: u64, call: &Call, native: &str, revision: Revision) -> By
     }
     params.with("_meta", |out| {
         let mut meta = ObjectWriter::new(out);
-        hop(&mut meta, id, call.wants_progress, &call.trace);
-        keep(&mut meta, call);
+        write_hop_meta(&mut meta, id, call.wants_progress, &call.trace);
+        write_peer_meta(&mut meta, call);
         meta.end();
     });
     params.end();
@@ -150,7 +153,7 @@ pub fn modern_request(
     id: u64,
     method: Method,
     members: &[(&str, &[u8])],
-    sender: &Sender<'_>,
+    sender: &SenderMeta<'_>,
 ) -> Bytes {
     let mut out = head(id, method, 512);
     let mut params = ObjectWriter::new(&mut out);
@@ -225,7 +228,7 @@ pub fn pong(id: &weir_wire::RequestId) -> Bytes {
 #[must_use]
 pub fn declined(id: &weir_wire::RequestId) -> Bytes {
     let error = ErrorObject::new(
-        weir_wire::code::METHOD_NOT_FOUND,
+        weir_wire::error_code::METHOD_NOT_FOUND,
         "The client cannot be asked for this",
     );
     weir_wire::write::error_response(Some(id), false, &error)
@@ -300,7 +303,7 @@ fn copy(to: &mut ObjectWriter<'_>, object: &[u8], except: &[&str], known: &[&str
     }
 }
 
-fn identify(meta: &mut ObjectWriter<'_>, sender: &Sender<'_>) {
+fn identify(meta: &mut ObjectWriter<'_>, sender: &SenderMeta<'_>) {
     meta.string(meta::PROTOCOL_VERSION, sender.revision.as_str());
     meta.raw(meta::CLIENT_INFO, sender.client_info);
     meta.raw(meta::CLIENT_CAPABILITIES, sender.capabilities);
@@ -308,7 +311,7 @@ fn identify(meta: &mut ObjectWriter<'_>, sender: &Sender<'_>) {
 
 /// The keys that every hop makes for itself. The progress token is the request's id: unique as long
 /// as the request runs.
-fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
+fn write_hop_meta(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &TraceContext) {
     if progress {
         let mut digits = [0; 20];
         meta.raw(meta::PROGRESS_TOKEN, decimal(id, &mut digits));
@@ -325,7 +328,7 @@ fn hop(meta: &mut ObjectWriter<'_>, id: u64, progress: bool, trace: &Trace) {
 }
 
 /// The `_meta` keys that belong to the peers.
-fn keep(meta: &mut ObjectWriter<'_>, call: &Call) {
+fn write_peer_meta(meta: &mut ObjectWriter<'_>, call: &Call) {
     let Ok(Some(given)) = call.params.meta() else {
         return;
     };

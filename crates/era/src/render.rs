@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::catalog::Item;
-use weir_core::reply::{Note, NoteKind};
-use weir_core::upstream::{Kinds, ListKind};
-use weir_wire::method::{Method, OF_EXTENSION};
-use weir_wire::splice::{Block, Blocks, Edits, MetaEdits};
+use weir_core::catalog::CatalogItem;
+use weir_core::reply::{NoteKind, ReplyNote};
+use weir_core::upstream::{ListKind, ListKinds};
+use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::splice::{BlockReplacer, MetaEdits, ObjectEdits, ReplacedBlock};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
 
-use crate::capabilities::Offer;
+use crate::capabilities::OfferedCapabilities;
 
 /// The identity of weir in every result, made once.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct WeirIdentity {
     /// The `Implementation` object of weir itself.
     pub server_info: Bytes,
 }
@@ -37,8 +37,8 @@ pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
 /// The edits of a complete result of a method for a client of this revision. The value of
 /// [`IS_ERROR`] is observed.
 #[must_use]
-pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
-    let edits = Edits::new().without_variants_of(&WITHHELD);
+pub fn complete(revision: Revision, method: Method, about: &WeirIdentity) -> ObjectEdits {
+    let edits = ObjectEdits::new().without_variants_of(&WITHHELD);
     if revision.is_modern() {
         // Members that would announce a continuation of the call never come from a server: older
         // revisions have no such members.
@@ -54,7 +54,7 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
         edits
             .ensure("ttlMs", &b"0"[..])
             .ensure("cacheScope", &b"\"private\""[..])
-    } else if method == OF_EXTENSION {
+    } else if method == EXTENSION_METHOD {
         // All other members are between client and server.
         edits
             .observe(IS_ERROR)
@@ -75,24 +75,24 @@ pub fn complete(revision: Revision, method: Method, about: &About) -> Edits {
 
 /// The same for a result that lost this number of hidden characters: its `_meta` states the number.
 #[must_use]
-pub fn cleaned(complete: Edits, removed: u64) -> Edits {
+pub fn cleaned(complete: ObjectEdits, removed: u64) -> ObjectEdits {
     complete.add_meta(meta::WEIR_CLEANED, removed.to_string())
 }
 
 /// The replacement by text of content blocks that the revision does not have; no value if it has
 /// them all.
 #[must_use]
-pub fn blocks(revision: Revision) -> Option<Blocks> {
+pub fn block_replacements(revision: Revision) -> Option<BlockReplacer> {
     let foreign: &[&str] = match (revision.has_audio(), revision.has_resource_link()) {
         (true, true) => return None,
         (true, false) => &["resource_link"],
         (false, _) => &["audio", "resource_link"],
     };
-    Some(Blocks::replacing(foreign, told))
+    Some(BlockReplacer::replacing(foreign, block_as_text))
 }
 
 /// A content block as text.
-fn told(block: &Block) -> String {
+fn block_as_text(block: &ReplacedBlock) -> String {
     match block.kind().as_deref() {
         Some("resource_link") => {
             let name = block.text("title").or_else(|| block.text("name")).unwrap_or_default();
@@ -112,8 +112,8 @@ fn told(block: &Block) -> String {
 /// The edits of an `input_required` result for a modern client: its state, if it has one, becomes
 /// `sealed`.
 #[must_use]
-pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {
-    let edits = Edits::new()
+pub fn input_required(about: &WeirIdentity, sealed: Option<&str>) -> ObjectEdits {
+    let edits = ObjectEdits::new()
         .without_variants_of(&WITHHELD)
         .remove("ttlMs")
         .remove("cacheScope")
@@ -124,7 +124,7 @@ pub fn input_required(about: &About, sealed: Option<&str>) -> Edits {
     }
 }
 
-fn own(about: &About) -> MetaEdits {
+fn own(about: &WeirIdentity) -> MetaEdits {
     MetaEdits::new()
         .drop_owned()
         .add(meta::SERVER_INFO, about.server_info.clone())
@@ -134,7 +134,7 @@ fn own(about: &About) -> MetaEdits {
 /// around it ([`list`]). It depends only on the items and on the revision's family, so it can be
 /// kept.
 #[must_use]
-pub fn items(revision: Revision, items: &[Item]) -> Bytes {
+pub fn items(revision: Revision, items: &[CatalogItem]) -> Bytes {
     let size: usize = items.iter().map(|item| item.tool.raw.len() + 64).sum();
     let mut out = BytesMut::with_capacity(size + 4);
     out.put_u8(b'[');
@@ -142,7 +142,7 @@ pub fn items(revision: Revision, items: &[Item]) -> Bytes {
         if nth > 0 {
             out.put_u8(b',');
         }
-        one(&mut out, revision, item);
+        write_list_item(&mut out, revision, item);
     }
     out.put_slice(b"]}}");
     out.freeze()
@@ -150,9 +150,9 @@ pub fn items(revision: Revision, items: &[Item]) -> Bytes {
 
 /// One item: its exposed name or URI in place of its own, without the members the revision does not
 /// have.
-fn one(out: &mut BytesMut, revision: Revision, item: &Item) {
+fn write_list_item(out: &mut BytesMut, revision: Revision, item: &CatalogItem) {
     let raw = &item.tool.raw;
-    let hidden = |key: &scan::Key<'_>, value: &[u8]| {
+    let hidden = |key: &scan::MemberKey<'_>, value: &[u8]| {
         (key.eq_str("execution") && !revision.has_execution())
             || (key.eq_str("outputSchema")
                 && !revision.has_any_structured_content()
@@ -215,7 +215,12 @@ pub struct PageFacts<'a> {
 /// The `result` object of a list up to its [`items`], the last member. A page is long: so it is not
 /// copied, and no bytes follow it.
 #[must_use]
-pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts<'_>) -> Bytes {
+pub fn list(
+    revision: Revision,
+    kind: ListKind,
+    about: &WeirIdentity,
+    facts: &PageFacts<'_>,
+) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
     if revision.has_result_type() {
@@ -238,7 +243,7 @@ pub fn list(revision: Revision, kind: ListKind, about: &About, facts: &PageFacts
     out.freeze()
 }
 
-fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &PageFacts<'_>) {
+fn list_meta(out: &mut BytesMut, revision: Revision, about: &WeirIdentity, facts: &PageFacts<'_>) {
     let mut object = ObjectWriter::new(out);
     if revision.is_modern() {
         object.raw(meta::SERVER_INFO, &about.server_info);
@@ -265,8 +270,8 @@ fn list_meta(out: &mut BytesMut, revision: Revision, about: &About, facts: &Page
 #[must_use]
 pub fn initialized(
     revision: Revision,
-    about: &About,
-    offer: &Offer,
+    about: &WeirIdentity,
+    offer: &OfferedCapabilities,
     instructions: Option<&str>,
 ) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
@@ -283,7 +288,12 @@ pub fn initialized(
 
 /// The result of `server/discover`. A client may keep it for this number of milliseconds.
 #[must_use]
-pub fn discovered(about: &About, offer: &Offer, instructions: Option<&str>, ttl_ms: u32) -> Bytes {
+pub fn discovered(
+    about: &WeirIdentity,
+    offer: &OfferedCapabilities,
+    instructions: Option<&str>,
+    ttl_ms: u32,
+) -> Bytes {
     let mut out = BytesMut::with_capacity(512);
     let mut result = ObjectWriter::new(&mut out);
     result.string("resultType", "complete");
@@ -310,7 +320,7 @@ pub fn discovered(about: &About, offer: &Offer, instructions: Option<&str>, ttl_
 
 /// The empty result that ends a `subscriptions/listen` (2026-07-28, Subscriptions).
 #[must_use]
-pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
+pub fn listen_end(about: &WeirIdentity, subscription: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(256);
     let mut result = ObjectWriter::new(&mut out);
     result.string("resultType", "complete");
@@ -329,7 +339,7 @@ pub fn listen_end(about: &About, subscription: &[u8]) -> Bytes {
 #[must_use]
 pub fn acknowledged(
     subscription: &[u8],
-    kinds: Kinds,
+    kinds: ListKinds,
     resources: &[Arc<str>],
     tasks: &[Arc<str>],
 ) -> Bytes {
@@ -337,12 +347,12 @@ pub fn acknowledged(
     let mut object = ObjectWriter::new(&mut params);
     object.with("notifications", |out| {
         let mut honoured = ObjectWriter::new(out);
-        for (kind, name) in FILTERS {
+        for (kind, name) in SUBSCRIPTION_FILTERS {
             if kinds.has(kind) {
                 honoured.boolean(name, true);
             }
         }
-        for (member, names) in [(UPDATES, resources), ("taskIds", tasks)] {
+        for (member, names) in [(RESOURCE_SUBSCRIPTIONS, resources), ("taskIds", tasks)] {
             if names.is_empty() {
                 continue;
             }
@@ -367,14 +377,14 @@ pub fn acknowledged(
 
 /// The members of a subscription's filter, and the lists they stand for; resources and their
 /// templates share one.
-pub const FILTERS: [(ListKind, &str); 3] = [
+pub const SUBSCRIPTION_FILTERS: [(ListKind, &str); 3] = [
     (ListKind::Tools, "toolsListChanged"),
     (ListKind::Prompts, "promptsListChanged"),
     (ListKind::Resources, "resourcesListChanged"),
 ];
 
 /// The member of a subscription's filter that names single resources.
-pub const UPDATES: &str = "resourceSubscriptions";
+pub const RESOURCE_SUBSCRIPTIONS: &str = "resourceSubscriptions";
 
 /// `notifications/resources/updated`, on a listen stream with its subscription's id.
 #[must_use]
@@ -419,16 +429,16 @@ pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
 /// A note of a call, under the client's own progress token. No value for a note that the client did
 /// not ask for.
 #[must_use]
-pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
+pub fn note_notification(note: &ReplyNote, token: Option<&Bytes>) -> Option<Bytes> {
     let (method, params) = match note.kind {
         NoteKind::Progress => {
-            let edits = Edits::new()
+            let edits = ObjectEdits::new()
                 .set("progressToken", token?.clone())
                 .meta(MetaEdits::new().drop_owned());
             ("notifications/progress", edits.apply(&note.params).ok()?.0)
         }
         NoteKind::Log(_) => {
-            let edits = Edits::new().meta(MetaEdits::new().drop_owned());
+            let edits = ObjectEdits::new().meta(MetaEdits::new().drop_owned());
             ("notifications/message", edits.apply(&note.params).ok()?.0)
         }
         // Progress of a task: under the token of the call that became it, not of the request that
@@ -440,7 +450,7 @@ pub fn note(note: &Note, token: Option<&Bytes>) -> Option<Bytes> {
         ),
         // Other notes do not belong to a call; the catalog sends the list changes of an upstream in
         // its own time.
-        NoteKind::Other(_) | NoteKind::Waiting => return None,
+        NoteKind::Other(_) | NoteKind::StillWorking => return None,
     };
     Some(weir_wire::write::notification(method, Some(&params)))
 }

@@ -15,7 +15,7 @@ const LENGTH: usize = 14;
 
 /// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Session {
+pub struct LegacySessionRecord {
     /// The negotiated revision, always a legacy one.
     pub revision: Revision,
     /// The capabilities that the client declared at `initialize`.
@@ -29,7 +29,7 @@ pub struct Session {
     pub began: SystemTime,
 }
 
-impl Session {
+impl LegacySessionRecord {
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Bytes {
@@ -105,7 +105,7 @@ mod tests {
             for level in LogLevel::ALL.into_iter().map(Some).chain([None]) {
                 let began = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
                 let class = CapabilityClass::SAMPLING.with(CapabilityClass::UI);
-                let session = Session {
+                let session = LegacySessionRecord {
                     revision,
                     class,
                     level,
@@ -114,8 +114,8 @@ mod tests {
                 };
                 let record = session.encode();
                 assert_eq!(record.len(), LENGTH);
-                assert_eq!(Session::decode(&record), Some(session));
-                assert_eq!(Session::decode(&record[1..]), None);
+                assert_eq!(LegacySessionRecord::decode(&record), Some(session));
+                assert_eq!(LegacySessionRecord::decode(&record[1..]), None);
             }
         }
     }
@@ -124,8 +124,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
         fn d19_any_bytes_are_a_session_or_none(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
-            if let Some(session) = Session::decode(&bytes) {
-                prop_assert_eq!(Session::decode(&session.encode()), Some(session));
+            if let Some(session) = LegacySessionRecord::decode(&bytes) {
+                prop_assert_eq!(LegacySessionRecord::decode(&session.encode()), Some(session));
             }
         }
     }

@@ -6,12 +6,12 @@
 //! clients a result stays as it is.
 
 use bytes::Bytes;
-use weir_wire::splice::{Carried, LeftOut, SpliceError, StructuredAsText};
+use weir_wire::splice::{CarriedValues, LeftOutTexts, SpliceError, StructuredAsText};
 use weir_wire::{Revision, scan};
 
 /// The replacement of structured content that is too large to be held until it is known if a text
 /// block repeats it.
-const LEFT_OUT: LeftOut = LeftOut {
+const LEFT_OUT: LeftOutTexts = LeftOutTexts {
     value: "[structured content was left out: this revision of the protocol cannot carry it, and it is too large to be repeated \
             as text]",
     perhaps: "[structured content that may follow was left out: this revision of the protocol may not carry it, and too much \
@@ -28,8 +28,8 @@ pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
         revision.has_any_structured_content(),
     ) {
         (_, true) => return None,
-        (true, false) => Carried::Objects,
-        (false, false) => Carried::Nothing,
+        (true, false) => CarriedValues::Objects,
+        (false, false) => CarriedValues::Nothing,
     };
     Some(StructuredAsText::new(carried, LEFT_OUT))
 }
@@ -39,7 +39,7 @@ pub fn as_text(revision: Revision) -> Option<StructuredAsText> {
 ///
 /// # Errors
 /// The result is malformed.
-pub fn whole(revision: Revision, result: &Bytes) -> Result<Option<Bytes>, SpliceError> {
+pub fn add_text(revision: Revision, result: &Bytes) -> Result<Option<Bytes>, SpliceError> {
     if revision.has_any_structured_content() || !scan::contains(result, b"structuredContent") {
         return Ok(None);
     }
@@ -62,7 +62,7 @@ mod tests {
     /// The texts that a client of this revision finds.
     fn texts(revision: Revision, result: &str) -> Vec<String> {
         let result = Bytes::from(result.to_owned());
-        let edited = whole(revision, &result).unwrap().unwrap_or(result);
+        let edited = add_text(revision, &result).unwrap().unwrap_or(result);
         let edited: Value = serde_json::from_slice(&edited).unwrap();
         let blocks = edited["content"].as_array().unwrap().iter();
         blocks
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn r129_the_value_is_added_where_the_revision_cannot_carry_it_and_nowhere_else() {
+    fn r129_value_is_added_only_for_revisions_that_cannot_carry_it() {
         let said = json!({ "type": "text", "text": "in words" });
         for (value, carried_since) in [
             (r#"{"a":1}"#, Revision::V2025_06_18),
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_says_nothing_of_it_at_its_top_is_not_copied() {
+    fn result_without_structured_content_is_not_copied() {
         for result in [
             r#"{"content":[]}"#,
             r#"{"content":[],"_meta":{"structuredContent":[1]}}"#,
         ] {
-            let whole = whole(
+            let whole = add_text(
                 Revision::V2024_11_05,
                 &Bytes::from_static(result.as_bytes()),
             );

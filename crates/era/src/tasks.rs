@@ -3,9 +3,9 @@
 //! Sources: 2025-11-25, basic/utilities/tasks; SEP-2663.
 
 use bytes::{Bytes, BytesMut};
-use weir_core::Question;
+use weir_core::UpstreamQuestion;
 use weir_wire::method::Method;
-use weir_wire::splice::{Edits, MetaEdits};
+use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, meta, scan, write};
@@ -18,7 +18,7 @@ const IMMEDIATE: &str = "io.modelcontextprotocol/model-immediate-response";
 
 /// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum TaskStatus {
     /// It runs.
     Working,
     /// It waits for its client.
@@ -31,7 +31,7 @@ pub enum Status {
     Cancelled,
 }
 
-impl Status {
+impl TaskStatus {
     /// The status of a state of either form; no value if it is absent or unknown.
     #[must_use]
     pub fn of(state: &[u8]) -> Option<Self> {
@@ -73,11 +73,11 @@ pub fn created(result: &Bytes) -> Option<Bytes> {
     let task = scan::find(result, "task")
         .map(|at| result.slice(at))
         .filter(|task| scan::is_object(task))?;
-    let _known = Status::of(&task)?;
+    let _known = TaskStatus::of(&task)?;
     let mut out = BytesMut::with_capacity(task.len() + 64);
     let mut object = ObjectWriter::new(&mut out);
     object.string("resultType", "task");
-    lift(&mut object, &task, Status::of(&task));
+    lift(&mut object, &task, TaskStatus::of(&task));
     kept(&mut object, result);
     object.end();
     Some(out.freeze())
@@ -85,7 +85,7 @@ pub fn created(result: &Bytes) -> Option<Bytes> {
 
 /// A legacy server's task in the form of the extension, without its result and its questions.
 #[must_use]
-pub fn lifted(task: &Bytes, status: Status) -> Bytes {
+pub fn lifted(task: &Bytes, status: TaskStatus) -> Bytes {
     written(task, status, |_| {})
 }
 
@@ -93,12 +93,12 @@ pub fn lifted(task: &Bytes, status: Status) -> Bytes {
 /// `resultType` inside of a task too: the official client of tasks rejects any other.
 #[must_use]
 pub fn completed(task: &Bytes, result: &Bytes) -> Bytes {
-    let complete = Edits::new()
+    let complete = ObjectEdits::new()
         .set("resultType", &b"\"complete\""[..])
         .apply_checked(result);
     // A malformed result passes as it is: the checks of results come later.
     let result = complete.map_or_else(|_| result.clone(), |(complete, _)| complete);
-    written(task, Status::Completed, |object| {
+    written(task, TaskStatus::Completed, |object| {
         object.raw("result", &result);
     })
 }
@@ -106,15 +106,18 @@ pub fn completed(task: &Bytes, result: &Bytes) -> Bytes {
 /// The same with the JSON-RPC error that the call ended with.
 #[must_use]
 pub fn failed(task: &Bytes, error: &ErrorObject) -> Bytes {
-    written(task, Status::Failed, |object| {
+    written(task, TaskStatus::Failed, |object| {
         object.raw("error", &error.to_json());
     })
 }
 
 /// The same with the questions to its client, by key.
 #[must_use]
-pub fn asking<'a>(task: &Bytes, questions: impl Iterator<Item = (&'a str, &'a Question)>) -> Bytes {
-    written(task, Status::InputRequired, |object| {
+pub fn asking<'a>(
+    task: &Bytes,
+    questions: impl Iterator<Item = (&'a str, &'a UpstreamQuestion)>,
+) -> Bytes {
+    written(task, TaskStatus::InputRequired, |object| {
         object.with("inputRequests", |out| {
             let mut requests = ObjectWriter::new(out);
             for (key, question) in questions {
@@ -134,15 +137,15 @@ pub fn asking<'a>(task: &Bytes, questions: impl Iterator<Item = (&'a str, &'a Qu
 /// task's.
 #[must_use]
 pub fn lowered(state: &Bytes) -> Bytes {
-    let said = Status::of(state).unwrap_or(Status::Working);
+    let said = TaskStatus::of(state).unwrap_or(TaskStatus::Working);
     let is_error = || {
         let result = scan::find(state, "result")
             .map(|at| &state[at])
             .unwrap_or_default();
         scan::find(result, crate::render::IS_ERROR).is_some_and(|at| &result[at] == b"true")
     };
-    let status = if said == Status::Completed && is_error() {
-        Status::Failed
+    let status = if said == TaskStatus::Completed && is_error() {
+        TaskStatus::Failed
     } else {
         said
     };
@@ -173,15 +176,15 @@ pub fn lowered_created(created: &Bytes) -> Bytes {
 
 /// The edits of a state for a modern client: it has the members of the extension and no others.
 #[must_use]
-pub fn rendered(about: &crate::render::About) -> Edits {
-    let edits = Edits::new().set("resultType", &b"\"complete\""[..]);
+pub fn rendered(about: &crate::render::WeirIdentity) -> ObjectEdits {
+    let edits = ObjectEdits::new().set("resultType", &b"\"complete\""[..]);
     bare(edits).meta(own(about))
 }
 
 /// The same for a `CreateTaskResult`, without questions and result.
 #[must_use]
-pub fn rendered_created(about: &crate::render::About) -> Edits {
-    let edits = Edits::new().set("resultType", &b"\"task\""[..]);
+pub fn rendered_created(about: &crate::render::WeirIdentity) -> ObjectEdits {
+    let edits = ObjectEdits::new().set("resultType", &b"\"task\""[..]);
     bare(edits)
         .remove("result")
         .remove("error")
@@ -192,10 +195,10 @@ pub fn rendered_created(about: &crate::render::About) -> Edits {
 /// `notifications/tasks`, on a listen stream with its subscription's id. No value for a malformed
 /// state.
 #[must_use]
-pub fn told(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
+pub fn task_notification(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
     let id = Bytes::copy_from_slice(subscription);
     let about = MetaEdits::new().drop_owned().add(meta::SUBSCRIPTION_ID, id);
-    let (params, _) = bare(Edits::new().remove("resultType"))
+    let (params, _) = bare(ObjectEdits::new().remove("resultType"))
         .meta(about)
         .apply_checked(state)
         .ok()?;
@@ -207,8 +210,8 @@ pub fn told(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
 
 /// The edits of an acknowledgment for a modern client.
 #[must_use]
-pub fn acknowledged(about: &crate::render::About) -> Edits {
-    Edits::new()
+pub fn acknowledged(about: &crate::render::WeirIdentity) -> ObjectEdits {
+    ObjectEdits::new()
         .set("resultType", &b"\"complete\""[..])
         .meta(own(about))
 }
@@ -216,11 +219,11 @@ pub fn acknowledged(about: &crate::render::About) -> Edits {
 /// The same edits for a result that names its task (2025-11-25, "Associating Task-Related
 /// Messages").
 #[must_use]
-pub fn of_task(edits: Edits, name: &str) -> Edits {
+pub fn add_related_task(edits: ObjectEdits, name: &str) -> ObjectEdits {
     edits.meta(
         MetaEdits::new()
             .drop_owned()
-            .add(meta::RELATED_TASK, write::task(name)),
+            .add(meta::RELATED_TASK, write::task_params(name)),
     )
 }
 
@@ -249,7 +252,7 @@ pub fn listed(states: &[Bytes], next_cursor: Option<&str>) -> Bytes {
 /// The lifetime that a client of 2025-11-25 wants for its task, from the `task` of its call's
 /// `params`; no value for a call without one.
 #[must_use]
-pub fn wanted(params: &[u8]) -> Option<Option<u64>> {
+pub fn requested_ttl(params: &[u8]) -> Option<Option<u64>> {
     let task = scan::find(params, "task")
         .map(|at| &params[at])
         .filter(|task| scan::is_object(task))?;
@@ -268,7 +271,7 @@ pub fn ttl(state: &[u8]) -> Option<u64> {
     duration(state, "ttlMs").and_then(|millis| u64::try_from(millis).ok())
 }
 
-fn bare(edits: Edits) -> Edits {
+fn bare(edits: ObjectEdits) -> ObjectEdits {
     let edits = edits.without_variants_of(&WITHHELD);
     edits
         .ensure("ttlMs", &b"null"[..])
@@ -277,7 +280,7 @@ fn bare(edits: Edits) -> Edits {
         .remove("requestState")
 }
 
-fn own(about: &crate::render::About) -> MetaEdits {
+fn own(about: &crate::render::WeirIdentity) -> MetaEdits {
     MetaEdits::new()
         .drop_owned()
         .add(meta::SERVER_INFO, about.server_info.clone())
@@ -301,7 +304,7 @@ fn kept(object: &mut ObjectWriter<'_>, result: &[u8]) {
     }
 }
 
-fn written(task: &Bytes, status: Status, more: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {
+fn written(task: &Bytes, status: TaskStatus, more: impl FnOnce(&mut ObjectWriter<'_>)) -> Bytes {
     let mut out = BytesMut::with_capacity(task.len() + 256);
     let mut object = ObjectWriter::new(&mut out);
     lift(&mut object, task, Some(status));
@@ -311,8 +314,8 @@ fn written(task: &Bytes, status: Status, more: impl FnOnce(&mut ObjectWriter<'_>
 }
 
 /// The members of a legacy task under the extension's names.
-fn lift(object: &mut ObjectWriter<'_>, task: &[u8], status: Option<Status>) {
-    text(object, task, status.unwrap_or(Status::Working));
+fn lift(object: &mut ObjectWriter<'_>, task: &[u8], status: Option<TaskStatus>) {
+    text(object, task, status.unwrap_or(TaskStatus::Working));
     match duration(task, "ttl") {
         Some(ttl) => object.integer("ttlMs", ttl),
         None => object.raw("ttlMs", b"null"),
@@ -323,7 +326,7 @@ fn lift(object: &mut ObjectWriter<'_>, task: &[u8], status: Option<Status>) {
 }
 
 /// The members that have the same name in both forms.
-fn text(object: &mut ObjectWriter<'_>, task: &[u8], status: Status) {
+fn text(object: &mut ObjectWriter<'_>, task: &[u8], status: TaskStatus) {
     let raw = |name: &str| {
         scan::find(task, name)
             .map(|at| &task[at])
@@ -431,8 +434,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_asks_is_told_by_key() {
-        let question = Question {
+    fn questions_of_a_task_are_listed_by_key() {
+        let question = UpstreamQuestion {
             method: Method::RootsList,
             params: Bytes::from_static(b"{}"),
         };
@@ -440,15 +443,18 @@ mod tests {
         let mut expected = modern("input_required");
         expected["inputRequests"] = json!({ "k-1": { "method": "roots/list", "params": {} } });
         assert_eq!(value(&state), expected);
-        assert_eq!(Status::of(&lowered(&state)), Some(Status::InputRequired));
+        assert_eq!(
+            TaskStatus::of(&lowered(&state)),
+            Some(TaskStatus::InputRequired)
+        );
     }
 
     #[test]
-    fn a_state_is_told_with_its_subscription() {
+    fn task_notification_has_its_subscription_id() {
         let state = bytes(
             &json!({ "resultType": "complete", "taskId": "t", "status": "working", "ttl": 1 }),
         );
-        let told: Value = value(&told(&state, b"\"s\"").unwrap());
+        let told: Value = value(&task_notification(&state, b"\"s\"").unwrap());
         let meta = json!({ "io.modelcontextprotocol/subscriptionId": "s" });
         let params = json!({ "taskId": "t", "status": "working", "ttlMs": null, "_meta": meta });
         assert_eq!(
@@ -458,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn times_without_end_and_odd_ones_are_told_as_none() {
+    fn missing_and_malformed_ttl_is_absent() {
         for (ttl, expected) in [
             (json!(null), None),
             (json!("x"), None),
@@ -468,13 +474,13 @@ mod tests {
             let mut task = legacy("cancelled");
             task["ttl"] = ttl;
             assert_eq!(
-                super::ttl(&lifted(&bytes(&task), Status::Cancelled)),
+                super::ttl(&lifted(&bytes(&task), TaskStatus::Cancelled)),
                 expected,
                 "{task}"
             );
         }
         assert_eq!(
-            interval(&lifted(&bytes(&legacy("working")), Status::Working)),
+            interval(&lifted(&bytes(&legacy("working")), TaskStatus::Working)),
             Some(101)
         );
     }

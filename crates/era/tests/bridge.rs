@@ -6,21 +6,21 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
-use weir_core::call::{AskedBy, RequestName};
+use weir_core::call::{InputMode, RequestName};
 use weir_core::{Call, CapabilityClass, EndpointId};
-use weir_era::lift::{self, Lifted};
-use weir_era::lower::{self, Sender};
+use weir_era::lift::{self, LiftedRequest};
+use weir_era::lower::{self, SenderMeta};
 use weir_wire::Revision;
-use weir_wire::fold::equal;
+use weir_wire::case_folding::equal_folded;
 use weir_wire::method::Method;
 use weir_wire::params::{NAMES, Params};
 
-fn call(lifted: Lifted) -> Call {
+fn call(lifted: LiftedRequest) -> Call {
     Call {
         capabilities: lifted.capabilities,
-        wants_progress: lifted.token.is_some(),
+        wants_progress: lifted.progress_token.is_some(),
         log_level: lifted.log_level,
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         trace: lifted.trace,
         ..Call::new(
             EndpointId::new("/mcp"),
@@ -69,7 +69,9 @@ fn params_of(
         .iter()
         .filter(|(key, _)| {
             !OWN.contains(&key.as_str())
-                && !NAMES.iter().any(|name| *name != *key && equal(name, key))
+                && !NAMES
+                    .iter()
+                    .any(|name| *name != *key && equal_folded(name, key))
         })
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
@@ -131,7 +133,7 @@ proptest! {
             lift::legacy(params, None, CapabilityClass::BASE).unwrap()
         };
         let call = call(lifted);
-        let sender = Sender { revision: Revision::MODERN, client_info: b"{}", capabilities: b"{}" };
+        let sender = SenderMeta { revision: Revision::MODERN, client_info: b"{}", capabilities: b"{}" };
         let modern = lower::modern_call(7, &call, &native, &sender);
         same_meaning(&modern, &sent, &native)?;
         let legacy = lower::legacy_call(7, &call, &native, Revision::NEWEST_LEGACY);

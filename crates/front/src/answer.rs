@@ -3,14 +3,14 @@
 use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use opentelemetry::KeyValue;
-use weir_core::budget::Reservation;
+use weir_core::budget::ByteReservation;
 use weir_core::telemetry::instruments;
 use weir_wire::write::ObjectWriter;
 
-use crate::body::Body;
-use crate::observe::Answer;
+use crate::body::ResponseBody;
+use crate::observe::HttpAnswer;
+use crate::outcome::{PendingOutcome, RequestOutcome, ResponseOutcome};
 use crate::settings::ServerIdentity;
-use crate::tally::{Counted, Later, Tally};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -21,7 +21,7 @@ const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// A refusal before JSON-RPC: status, and a sentence for a person.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct RequestRefusal {
     pub(crate) status: StatusCode,
     pub(crate) text: &'static str,
     /// The `reason` label of the metric.
@@ -29,7 +29,7 @@ pub(crate) struct Refusal {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl Refusal {
+impl RequestRefusal {
     pub(crate) fn new(status: StatusCode, reason: &'static str, text: &'static str) -> Self {
         Self {
             status,
@@ -51,7 +51,7 @@ impl Refusal {
         self
     }
 
-    pub(crate) fn answer(self) -> Answer {
+    pub(crate) fn into_answer(self) -> HttpAnswer {
         instruments()
             .refusals
             .add(1, &[KeyValue::new("reason", self.reason)]);
@@ -62,15 +62,15 @@ impl Refusal {
 }
 
 /// Counts a use of a feature that 2026-07-28 has deprecated (R286).
-pub(crate) fn deprecated(feature: &'static str) {
+pub(crate) fn count_deprecated(feature: &'static str) {
     instruments()
         .deprecated
         .add(1, &[KeyValue::new("feature", feature)]);
 }
 
 /// A plain-text answer with a status and a sentence.
-pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answer {
-    let mut answer = Response::new(Body::from(Bytes::from_static(text.as_bytes())));
+pub(crate) fn plain(status: StatusCode, text: &'static str) -> HttpAnswer {
+    let mut answer = Response::new(ResponseBody::from(Bytes::from_static(text.as_bytes())));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, TEXT);
     answer
@@ -78,13 +78,13 @@ pub(crate) fn plain(status: StatusCode, text: &'static str) -> Answer {
 
 /// 503 for too much load. The body is plain text, so a probing client cannot take it for a legacy
 /// server's.
-pub(crate) fn overloaded() -> Answer {
-    overload().answer()
+pub(crate) fn overloaded() -> HttpAnswer {
+    overload_refusal().into_answer()
 }
 
 /// The refusal for too much load.
-pub(crate) fn overload() -> Refusal {
-    Refusal::new(
+pub(crate) fn overload_refusal() -> RequestRefusal {
+    RequestRefusal::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "overloaded",
         "too many requests in flight: try again in a second",
@@ -94,44 +94,44 @@ pub(crate) fn overload() -> Refusal {
 
 /// 503 if no further session can be opened or stored. The body is plain text, so a probing client
 /// cannot misread it.
-pub(crate) fn no_session() -> Answer {
+pub(crate) fn no_session() -> HttpAnswer {
     let text = "no session can be opened now: end those that are done with (DELETE), or try again in a minute";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
+    RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
         .with(header::RETRY_AFTER, "60")
-        .answer()
+        .into_answer()
 }
 
 /// 503 for a session that cannot be read now, but may exist: after a 404 its client would begin
 /// another one.
-pub(crate) fn unreadable_session() -> Answer {
+pub(crate) fn unreadable_session() -> HttpAnswer {
     let text = "sessions cannot be read now: try again in a second";
-    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
+    RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", text)
         .with(header::RETRY_AFTER, "1")
-        .answer()
+        .into_answer()
 }
 
 /// 429 for a principal at its limit of sessions: others can still open one.
-pub(crate) fn too_many_sessions() -> Answer {
+pub(crate) fn too_many_sessions() -> HttpAnswer {
     let text = "you have too many sessions open: end those that are done with (DELETE), or try again in a minute";
-    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "sessions", text)
+    RequestRefusal::new(StatusCode::TOO_MANY_REQUESTS, "sessions", text)
         .with(header::RETRY_AFTER, "60")
-        .answer()
+        .into_answer()
 }
 
 /// A status alone.
-pub(crate) fn empty(status: StatusCode) -> Answer {
-    let mut answer = Response::new(Body::empty());
+pub(crate) fn empty(status: StatusCode) -> HttpAnswer {
+    let mut answer = Response::new(ResponseBody::empty());
     *answer.status_mut() = status;
     answer
 }
 
 /// One JSON message.
-pub(crate) fn json(status: StatusCode, message: Bytes) -> Answer {
-    json_body(status, Body::from(message))
+pub(crate) fn json(status: StatusCode, message: Bytes) -> HttpAnswer {
+    json_body(status, ResponseBody::from(message))
 }
 
 /// A JSON message with a body that is still produced.
-pub(crate) fn json_body(status: StatusCode, body: Body) -> Answer {
+pub(crate) fn json_body(status: StatusCode, body: ResponseBody) -> HttpAnswer {
     let mut answer = Response::new(body);
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
@@ -141,7 +141,7 @@ pub(crate) fn json_body(status: StatusCode, body: Body) -> Answer {
 }
 
 /// An event stream.
-pub(crate) fn events(body: Body) -> Answer {
+pub(crate) fn events(body: ResponseBody) -> HttpAnswer {
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, EVENTS);
@@ -152,22 +152,22 @@ pub(crate) fn events(body: Body) -> Answer {
 
 /// One message, with its status as an answer of its own, and its outcome for the metrics.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct RenderedMessage {
     pub(crate) status: StatusCode,
     pub(crate) message: Bytes,
-    pub(crate) tally: Tally,
+    pub(crate) tally: RequestOutcome,
     /// The memory of a large message.
-    pub(crate) memory: Option<Reservation>,
+    pub(crate) memory: Option<ByteReservation>,
 }
 
-impl Said {
+impl RenderedMessage {
     /// A successful message.
     pub(crate) fn ok(message: Bytes) -> Self {
-        Self::new(StatusCode::OK, message, Tally::Ok)
+        Self::new(StatusCode::OK, message, RequestOutcome::Ok)
     }
 
     /// A message without a memory reservation.
-    pub(crate) fn new(status: StatusCode, message: Bytes, tally: Tally) -> Self {
+    pub(crate) fn new(status: StatusCode, message: Bytes, tally: RequestOutcome) -> Self {
         Self {
             status,
             message,
@@ -177,33 +177,39 @@ impl Said {
     }
 
     /// The message as an answer of its own.
-    pub(crate) fn answer(self) -> Answer {
+    pub(crate) fn into_answer(self) -> HttpAnswer {
         let message = match self.memory {
             Some(memory) => memory.hold(self.message),
             None => self.message,
         };
-        counted(json(self.status, message), self.tally)
+        with_outcome(json(self.status, message), self.tally)
     }
 }
 
 /// Labels the answer with its method and era, for the metrics.
-pub(crate) fn labelled(mut answer: Answer, method: &'static str, era: &'static str) -> Answer {
+pub(crate) fn with_labels(
+    mut answer: HttpAnswer,
+    method: &'static str,
+    era: &'static str,
+) -> HttpAnswer {
     let labels = &mut answer.body_mut().labels;
     (labels.method, labels.era) = (method, era);
     answer
 }
 
 /// Sets the outcome of an answer, if its status does not imply it.
-pub(crate) fn counted(mut answer: Answer, tally: Tally) -> Answer {
-    if tally != Tally::of_status(answer.status()) {
-        answer.extensions_mut().insert(Counted::Now(tally));
+pub(crate) fn with_outcome(mut answer: HttpAnswer, tally: RequestOutcome) -> HttpAnswer {
+    if tally != RequestOutcome::of_status(answer.status()) {
+        answer.extensions_mut().insert(ResponseOutcome::Now(tally));
     }
     answer
 }
 
 /// Sets the outcome of an answer that is known at the end of its body.
-pub(crate) fn counted_later(mut answer: Answer, later: Later) -> Answer {
-    answer.extensions_mut().insert(Counted::Later(later));
+pub(crate) fn with_pending_outcome(mut answer: HttpAnswer, later: PendingOutcome) -> HttpAnswer {
+    answer
+        .extensions_mut()
+        .insert(ResponseOutcome::Later(later));
     answer
 }
 

@@ -13,16 +13,16 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use crate::meters::Meters;
-use crate::told::Told;
+use crate::endpoint_meters::EndpointMeters;
+use crate::request_span::RequestSpan;
 
 /// The error that breaks a body off.
-pub(crate) type Broken = Box<dyn Error + Send + Sync>;
+pub(crate) type BodyError = Box<dyn Error + Send + Sync>;
 
 /// The body of a request from the socket, or from inside the process. Trailers are left out.
-pub(crate) struct RequestBody(Source);
+pub(crate) struct RequestBody(RequestSource);
 
-enum Source {
+enum RequestSource {
     Http1(Incoming),
     Http2(RecvStream),
     /// The body of a request from inside the process; `None` once it is read.
@@ -31,29 +31,31 @@ enum Source {
 
 impl RequestBody {
     pub(crate) fn http1(incoming: Incoming) -> Self {
-        Self(Source::Http1(incoming))
+        Self(RequestSource::Http1(incoming))
     }
 
     pub(crate) fn http2(stream: RecvStream) -> Self {
-        Self(Source::Http2(stream))
+        Self(RequestSource::Http2(stream))
     }
 
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self(Source::Whole(Some(bytes).filter(|bytes| !bytes.is_empty())))
+        Self(RequestSource::Whole(
+            Some(bytes).filter(|bytes| !bytes.is_empty()),
+        ))
     }
 }
 
 impl http_body::Body for RequestBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
-            Source::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
-            Source::Http2(stream) => {
+            RequestSource::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
+            RequestSource::Http2(stream) => {
                 let polled = std::task::ready!(stream.poll_data(cx));
                 Poll::Ready(polled.map(|data| {
                     let data = data?;
@@ -62,23 +64,25 @@ impl http_body::Body for RequestBody {
                     Ok(Frame::data(data))
                 }))
             }
-            Source::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            RequestSource::Whole(bytes) => {
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Source::Http1(incoming) => incoming.is_end_stream(),
-            Source::Http2(stream) => stream.is_end_stream(),
-            Source::Whole(bytes) => bytes.is_none(),
+            RequestSource::Http1(incoming) => incoming.is_end_stream(),
+            RequestSource::Http2(stream) => stream.is_end_stream(),
+            RequestSource::Whole(bytes) => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Source::Http1(incoming) => incoming.size_hint(),
-            Source::Http2(_) => SizeHint::default(),
-            Source::Whole(bytes) => {
+            RequestSource::Http1(incoming) => incoming.size_hint(),
+            RequestSource::Http2(_) => SizeHint::default(),
+            RequestSource::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
             }
         }
@@ -87,18 +91,18 @@ impl http_body::Body for RequestBody {
 
 /// Labels of a request for the metrics.
 #[derive(Debug)]
-pub(crate) struct Labels {
+pub(crate) struct RequestLabels {
     pub(crate) method: &'static str,
     pub(crate) era: &'static str,
     /// The metrics of the endpoint; absent for a request without an endpoint.
-    pub(crate) meters: Option<Arc<Meters>>,
+    pub(crate) meters: Option<Arc<EndpointMeters>>,
     /// The trace span.
-    pub(crate) span: Option<Told>,
+    pub(crate) span: Option<RequestSpan>,
     /// The latest end of its call, independent of the client's reading speed.
     pub(crate) until: Option<Instant>,
 }
 
-impl Labels {
+impl RequestLabels {
     /// The labels of a request that was not decoded.
     pub(crate) const NONE: Self = Self {
         method: "none",
@@ -110,87 +114,87 @@ impl Labels {
 }
 
 /// A response body, with the labels of its request.
-pub(crate) struct Body {
-    content: Content,
-    pub(crate) labels: Labels,
+pub(crate) struct ResponseBody {
+    content: BodyContent,
+    pub(crate) labels: RequestLabels,
 }
 
-enum Content {
+enum BodyContent {
     Empty,
     Whole(Bytes),
-    Made(Pin<Box<dyn http_body::Body<Data = Bytes, Error = Broken> + Send>>),
+    Streamed(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BodyError> + Send>>),
 }
 
-impl Body {
+impl ResponseBody {
     /// An empty body.
     pub(crate) fn empty() -> Self {
-        Self::of(Content::Empty)
+        Self::of(BodyContent::Empty)
     }
 
     /// A streamed body.
     pub(crate) fn new<B>(made: B) -> Self
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Broken>,
+        B::Error: Into<BodyError>,
     {
-        Self::of(Content::Made(Box::pin(made.map_err(Into::into))))
+        Self::of(BodyContent::Streamed(Box::pin(made.map_err(Into::into))))
     }
 
-    fn of(content: Content) -> Self {
+    fn of(content: BodyContent) -> Self {
         Self {
             content,
-            labels: Labels::NONE,
+            labels: RequestLabels::NONE,
         }
     }
 }
 
-impl From<Bytes> for Body {
+impl From<Bytes> for ResponseBody {
     fn from(whole: Bytes) -> Self {
         Self::of(if whole.is_empty() {
-            Content::Empty
+            BodyContent::Empty
         } else {
-            Content::Whole(whole)
+            BodyContent::Whole(whole)
         })
     }
 }
 
 /// The empty body, as layers answer with it.
-impl Default for Body {
+impl Default for ResponseBody {
     fn default() -> Self {
         Self::empty()
     }
 }
 
-impl http_body::Body for Body {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        if let Content::Made(made) = &mut self.content {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let BodyContent::Streamed(made) = &mut self.content {
             return made.as_mut().poll_frame(cx);
         }
-        match std::mem::replace(&mut self.content, Content::Empty) {
-            Content::Whole(whole) => Poll::Ready(Some(Ok(Frame::data(whole)))),
-            Content::Empty | Content::Made(_) => Poll::Ready(None),
+        match std::mem::replace(&mut self.content, BodyContent::Empty) {
+            BodyContent::Whole(whole) => Poll::Ready(Some(Ok(Frame::data(whole)))),
+            BodyContent::Empty | BodyContent::Streamed(_) => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Empty => true,
-            Content::Whole(_) => false,
-            Content::Made(made) => made.is_end_stream(),
+            BodyContent::Empty => true,
+            BodyContent::Whole(_) => false,
+            BodyContent::Streamed(made) => made.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Empty => SizeHint::with_exact(0),
-            Content::Whole(whole) => SizeHint::with_exact(whole.len() as u64),
-            Content::Made(made) => made.size_hint(),
+            BodyContent::Empty => SizeHint::with_exact(0),
+            BodyContent::Whole(whole) => SizeHint::with_exact(whole.len() as u64),
+            BodyContent::Streamed(made) => made.size_hint(),
         }
     }
 }

@@ -7,20 +7,23 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use weir_core::EndpointId;
-use weir_core::failure::Denial;
+use weir_core::failure::AuthenticationDenial;
 
-use crate::settings::Settings;
-use crate::stack::Context;
+use crate::settings::FrontSettings;
+use crate::stack::HttpRequestContext;
 
 /// The path of an endpoint's RFC 9728 metadata, before the endpoint's own path.
-pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+pub(crate) const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
 /// The challenge of a 401. A request without credentials gets no error code (RFC 6750, 3.1). The
 /// reason that a token is invalid stays secret.
-pub(crate) fn unauthenticated(context: &Context, denial: Denial) -> String {
+pub(crate) fn unauthenticated(
+    context: &HttpRequestContext,
+    denial: AuthenticationDenial,
+) -> String {
     let error = match denial {
-        Denial::Missing => None,
-        Denial::Invalid(_) => Some("invalid_token"),
+        AuthenticationDenial::Missing => None,
+        AuthenticationDenial::Invalid(_) => Some("invalid_token"),
     };
     let scopes = context
         .settings
@@ -32,7 +35,7 @@ pub(crate) fn unauthenticated(context: &Context, denial: Denial) -> String {
 }
 
 /// The challenge of a 403: all scopes that the request needs, so that the client asks once.
-pub(crate) fn insufficient(context: &Context, scopes: &[Arc<str>]) -> String {
+pub(crate) fn insufficient(context: &HttpRequestContext, scopes: &[Arc<str>]) -> String {
     challenge(
         &context.settings,
         &context.endpoint,
@@ -43,7 +46,7 @@ pub(crate) fn insufficient(context: &Context, scopes: &[Arc<str>]) -> String {
 
 /// The same challenge for an answer without a context.
 pub(crate) fn insufficient_at(
-    settings: &Settings,
+    settings: &FrontSettings,
     endpoint: &EndpointId,
     scopes: &[Arc<str>],
 ) -> String {
@@ -51,7 +54,7 @@ pub(crate) fn insufficient_at(
 }
 
 fn challenge(
-    settings: &Settings,
+    settings: &FrontSettings,
     endpoint: &EndpointId,
     error: Option<&str>,
     scopes: &[Arc<str>],
@@ -70,7 +73,7 @@ fn challenge(
     if let Some(oauth) = &settings.oauth {
         add(
             "resource_metadata",
-            &format!("{}{WELL_KNOWN}{endpoint}", oauth.base),
+            &format!("{}{METADATA_PATH}{endpoint}", oauth.base),
         );
     }
     out

@@ -1,11 +1,11 @@
 //! Encodes replies as answers: JSON if the first event is the end; an event stream if a
 //! notification comes first, or the wait grows long.
 
-mod batch;
-mod events;
+mod batch_budget;
+mod call_event_stream;
 mod held_part;
-mod stream;
-mod visit;
+mod result_stream;
+mod url_elicitation;
 
 use std::sync::Arc;
 
@@ -13,77 +13,77 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, StatusCode, header};
 use tokio::time::{Duration, timeout};
 use weir_core::budget::BudgetOwner;
-use weir_core::call::{AsTask, RequestName};
+use weir_core::call::{RequestName, TaskMode};
 use weir_core::port::Fut;
 use weir_core::{
-    Authenticated, CapabilityClass, End, EndpointId, Event, Failure, FailureKind, Payload,
-    Principal, Resume, SessionKey,
+    Authenticated, CallResumption, CapabilityClass, EndpointId, Failure, FailureKind, Payload,
+    Principal, ReplyEnd, ReplyEvent, SessionKey,
 };
-use weir_era::render::{self, About};
-use weir_era::state::{self, Binding, Origin};
+use weir_era::render::{self, WeirIdentity};
+use weir_era::request_state::{self, RequestStateBinding, SealedResume};
 use weir_era::{structured, tasks};
-use weir_wire::method::{Method, OF_EXTENSION};
+use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::Params;
-use weir_wire::splice::{Blocks, Edits};
+use weir_wire::splice::{BlockReplacer, ObjectEdits};
 use weir_wire::{RequestId, Revision};
 
-use crate::answer::{self, Said};
-use crate::body::Body;
+use crate::answer::{self, RenderedMessage};
+use crate::body::ResponseBody;
 use crate::challenge;
-use crate::listen::Flow;
-use crate::observe::Answer;
-use crate::replay::Keeping;
-use crate::rescue::{self, Told, rescue};
-use crate::running::{Owned, Step};
-use crate::settings::{Limits, Settings};
-use crate::stack::{Context, Shared};
-use crate::tally::Tally;
-pub(crate) use batch::BatchRoom;
-use events::First;
+use crate::listen::Http2Flow;
+use crate::observe::HttpAnswer;
+use crate::outcome::RequestOutcome;
+use crate::replay::ReplayRecorder;
+use crate::rescue::{self, FailureContext, log_and_render};
+use crate::running_call::{CallStep, OwnedCall};
+use crate::settings::{FrontLimits, FrontSettings};
+use crate::stack::{FrontState, HttpRequestContext};
+pub(crate) use batch_budget::BatchBudget;
+use call_event_stream::FirstEvent;
 use held_part::HeldPart;
-use stream::Column;
+use result_stream::ResultEdits;
 
 /// Longer than most calls take, and short enough that a client does not stay long without an event
 /// id.
-const PRIMED_AFTER: Duration = Duration::from_millis(50);
+const RESUMABLE_STREAM_AFTER: Duration = Duration::from_millis(50);
 
 /// The size up to which a whole answer needs no reservation: each connection has that much.
-const SMALL: usize = 8 << 10;
+const UNRESERVED_BYTES: usize = 8 << 10;
 
 /// The largest `input_required` result: it is read whole, to seal its state.
 const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
 
 /// The context of one response: the parts of its request that it needs.
-pub(crate) struct Asked {
+pub(crate) struct ResponseContext {
     pub(crate) id: RequestId,
     pub(crate) revision: Revision,
     method: Method,
     /// The client's own progress token, unchanged.
     pub(crate) token: Option<Bytes>,
-    pub(crate) about: Arc<About>,
+    pub(crate) about: Arc<WeirIdentity>,
     pub(crate) name: RequestName,
     endpoint: EndpointId,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) shared: Arc<Shared>,
-    binding: Option<BoundTo>,
+    pub(crate) settings: Arc<FrontSettings>,
+    pub(crate) shared: Arc<FrontState>,
+    binding: Option<StateBinding>,
     /// The capabilities of a modern client.
     class: CapabilityClass,
     /// The session in which the answer can be resumed, if it becomes a stream.
     resumable: Option<SessionKey>,
     /// The session of a legacy client that supports URL elicitation.
-    visitor: Option<SessionKey>,
+    url_elicitation_session: Option<SessionKey>,
     /// The task of a `tasks/result` request, by the client's own name.
     task: Option<String>,
     /// True if the answer is to be a task: then there is no tool result that could carry an error.
     as_task: bool,
     /// The response bytes that wait for the client, on a connection with other requests.
-    flow: Option<Arc<Flow>>,
+    connection_flow: Option<Arc<Http2Flow>>,
     /// The owner of the answer's memory.
     owner: BudgetOwner,
 }
 
 /// The binding of a state that is handed out with this answer.
-pub(crate) struct BoundTo {
+pub(crate) struct StateBinding {
     principal: Principal,
     endpoint: EndpointId,
     method: Method,
@@ -92,9 +92,9 @@ pub(crate) struct BoundTo {
     arguments: Option<Bytes>,
 }
 
-impl BoundTo {
-    pub(crate) fn as_binding(&self) -> Binding<'_> {
-        Binding {
+impl StateBinding {
+    pub(crate) fn as_binding(&self) -> RequestStateBinding<'_> {
+        RequestStateBinding {
             principal: &self.principal,
             endpoint: &self.endpoint,
             method: self.method.as_str(),
@@ -106,17 +106,17 @@ impl BoundTo {
 
 /// The binding for states of a modern client's call.
 pub(crate) fn binding(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     method: Method,
     params: &Params,
-) -> Result<BoundTo, Failure> {
+) -> Result<StateBinding, Failure> {
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let name = match method {
         Method::ResourcesRead => params.uri(),
         _ => params.name(),
     };
-    Ok(BoundTo {
+    Ok(StateBinding {
         method,
         principal: known.principal().clone(),
         endpoint: context.endpoint.clone(),
@@ -126,16 +126,16 @@ pub(crate) fn binding(
 }
 
 /// An end, ready to be written.
-pub(crate) enum Ready {
+pub(crate) enum EncodedEnd {
     /// A whole message.
-    Message(Said),
+    Message(RenderedMessage),
     /// A result that still arrives.
-    Stream(Box<stream::Results>),
+    Stream(Box<result_stream::ResultStream>),
 }
 
-impl Asked {
+impl ResponseContext {
     pub(crate) fn new(
-        (context, known): (&Context, &Authenticated<()>),
+        (context, known): (&HttpRequestContext, &Authenticated<()>),
         id: RequestId,
         (revision, method): (Revision, Method),
         token: Option<Bytes>,
@@ -154,10 +154,10 @@ impl Asked {
             binding: None,
             class: CapabilityClass::BASE,
             resumable: None,
-            visitor: None,
+            url_elicitation_session: None,
             task: None,
             as_task: false,
-            flow: context
+            connection_flow: context
                 .peer
                 .http2
                 .as_ref()
@@ -165,11 +165,11 @@ impl Asked {
         }
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    pub(crate) fn limits(&self) -> &FrontLimits {
         &self.settings.limits
     }
 
-    pub(crate) fn bound(self, binding: BoundTo, class: CapabilityClass) -> Self {
+    pub(crate) fn with_binding(self, binding: StateBinding, class: CapabilityClass) -> Self {
         Self {
             binding: Some(binding),
             class,
@@ -187,18 +187,18 @@ impl Asked {
     }
 
     /// Marks the client of this session as able to open a URL.
-    pub(crate) fn visiting(self, session: SessionKey) -> Self {
+    pub(crate) fn with_url_elicitation(self, session: SessionKey) -> Self {
         Self {
-            visitor: Some(session),
+            url_elicitation_session: Some(session),
             ..self
         }
     }
 
     /// Marks the answer as the result of this task, or as a task itself (2025-11-25).
-    pub(crate) fn about_task(self, task: Option<String>, as_task: AsTask) -> Self {
+    pub(crate) fn about_task(self, task: Option<String>, as_task: TaskMode) -> Self {
         Self {
             task,
-            as_task: matches!(as_task, AsTask::Wanted { .. }),
+            as_task: matches!(as_task, TaskMode::Wanted { .. }),
             ..self
         }
     }
@@ -209,62 +209,67 @@ impl Asked {
         let usual = self.limits().stream_after;
         let primed = self.resumable.is_some() && self.revision.has_stream_polling();
         if primed {
-            usual.min(PRIMED_AFTER)
+            usual.min(RESUMABLE_STREAM_AFTER)
         } else {
             usual
         }
     }
 
     /// Makes an end ready.
-    pub(crate) fn ready(&self, end: End) -> Ready {
+    pub(crate) fn encode_end(&self, end: ReplyEnd) -> EncodedEnd {
         let payload = match end {
-            End::Failed(failure) => {
+            ReplyEnd::Failed(failure) => {
                 return self
-                    .visit(&failure)
-                    .unwrap_or_else(|| self.failed(&failure));
+                    .url_elicitation_required(&failure)
+                    .unwrap_or_else(|| self.encode_failure(&failure));
             }
-            End::Complete(payload) => payload,
-            End::InputRequired(payload) => return self.asking(payload, None),
-            End::Task(created) => return self.task(&created),
-            End::Parked { id, result } => {
-                return self.asking(Payload::Whole(result), Some(Resume::Parked(id)));
+            ReplyEnd::Complete(payload) => payload,
+            ReplyEnd::InputRequired(payload) => return self.encode_input_required(payload, None),
+            ReplyEnd::Task(created) => return self.encode_task(&created),
+            ReplyEnd::Parked { id, result } => {
+                return self.encode_input_required(
+                    Payload::Whole(result),
+                    Some(CallResumption::Parked(id)),
+                );
             }
         };
         let edits = render::complete(self.revision, self.method, &self.about);
         let edits = match &self.task {
-            Some(task) => tasks::of_task(edits, task),
+            Some(task) => tasks::add_related_task(edits, task),
             None => edits,
         };
         match payload {
-            Payload::Whole(result) => self.whole(result, edits),
+            Payload::Whole(result) => self.encode_whole(result, edits),
             Payload::Cleaned { result, removed } => {
-                self.whole(result, render::cleaned(edits, removed))
+                self.encode_whole(result, render::cleaned(edits, removed))
             }
             Payload::Stream(source) => {
                 let structured = structured::as_text(self.revision)
                     .filter(|_| self.is_of_tool())
                     .map(|edit| (edit, HeldPart::new(self.shared.clone())));
-                let column = Column::new(self.blocks(), structured, edits);
-                Ready::Stream(Box::new(stream::Results::new(&self.id, column, source)))
+                let column = ResultEdits::new(self.blocks(), structured, edits);
+                EncodedEnd::Stream(Box::new(result_stream::ResultStream::new(
+                    &self.id, column, source,
+                )))
             }
         }
     }
 
-    fn whole(&self, result: Bytes, edits: Edits) -> Ready {
+    fn encode_whole(&self, result: Bytes, edits: ObjectEdits) -> EncodedEnd {
         // The result itself is dropped before its message takes memory.
         let said = self
             .with_structured_as_text(result)
             .and_then(|result| self.edited(&result, edits));
-        match said.and_then(|said| self.held(said)) {
-            Ok(said) => Ready::Message(said),
-            Err(failure) => self.failed(&failure),
+        match said.and_then(|said| self.reserve_memory(said)) {
+            Ok(said) => EncodedEnd::Message(said),
+            Err(failure) => self.encode_failure(&failure),
         }
     }
 
     /// The replacement of content blocks that the client's revision does not have. Results of
     /// extension methods have no content blocks.
-    fn blocks(&self) -> Option<Blocks> {
-        render::blocks(self.revision).filter(|_| self.method != OF_EXTENSION)
+    fn blocks(&self) -> Option<BlockReplacer> {
+        render::block_replacements(self.revision).filter(|_| self.method != EXTENSION_METHOD)
     }
 
     /// Returns true if the answer is the result of a tool.
@@ -277,32 +282,37 @@ impl Asked {
         if !self.is_of_tool() {
             return Ok(result);
         }
-        let edited = structured::whole(self.revision, &result).map_err(stream::broken)?;
+        let edited = structured::add_text(self.revision, &result)
+            .map_err(result_stream::malformed_result)?;
         Ok(edited.unwrap_or(result))
     }
 
-    fn task(&self, created: &Bytes) -> Ready {
+    fn encode_task(&self, created: &Bytes) -> EncodedEnd {
         let said = match (self.revision.is_modern(), self.revision.has_task_param()) {
             (true, _) => self.edited(created, tasks::rendered_created(&self.about)),
-            (false, true) => self.edited(&tasks::lowered_created(created), Edits::new()),
+            (false, true) => self.edited(&tasks::lowered_created(created), ObjectEdits::new()),
             (false, false) => {
                 let text = "The server makes a task of a call whose client knows none";
-                return self.failed(&Failure::new(FailureKind::BadAnswer, text));
+                return self.encode_failure(&Failure::new(FailureKind::BadAnswer, text));
             }
         };
-        said.map_or_else(|failure| self.failed(&failure), Ready::Message)
+        said.map_or_else(|failure| self.encode_failure(&failure), EncodedEnd::Message)
     }
 
-    fn asking(&self, payload: Payload, resume: Option<Resume>) -> Ready {
+    fn encode_input_required(
+        &self,
+        payload: Payload,
+        resume: Option<CallResumption>,
+    ) -> EncodedEnd {
         match self.input_required(payload, resume) {
-            Ok(said) => Ready::Message(said),
-            Err(failure) => self.failed(&failure),
+            Ok(said) => EncodedEnd::Message(said),
+            Err(failure) => self.encode_failure(&failure),
         }
     }
 
     /// The challenge header for a refusal for want of scopes.
-    fn challenge(&self, end: &End) -> Option<HeaderValue> {
-        let End::Failed(failure) = end else {
+    fn challenge(&self, end: &ReplyEnd) -> Option<HeaderValue> {
+        let ReplyEnd::Failed(failure) = end else {
             return None;
         };
         let FailureKind::InsufficientScope(scopes) = failure.kind() else {
@@ -321,46 +331,51 @@ impl Asked {
         let text = "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
                     calling again";
         // Made before the call runs, so it does not count as a failure.
-        rescue::response(&Failure::new(FailureKind::ResultUnknown, text), self.told())
-            .said(&self.id)
-            .message
+        rescue::render_failure(
+            &Failure::new(FailureKind::ResultUnknown, text),
+            self.failure_context(),
+        )
+        .rendered_message(&self.id)
+        .message
     }
 
-    fn failed(&self, failure: &Failure) -> Ready {
-        Ready::Message(rescue(failure, self.told()).said(&self.id))
+    fn encode_failure(&self, failure: &Failure) -> EncodedEnd {
+        EncodedEnd::Message(
+            log_and_render(failure, self.failure_context()).rendered_message(&self.id),
+        )
     }
 
-    fn told(&self) -> Told<'_> {
+    fn failure_context(&self) -> FailureContext<'_> {
         let tool_call = self.method == Method::ToolsCall && !self.as_task;
-        Told {
+        FailureContext {
             revision: self.revision,
             tool_call,
             request: &self.name,
         }
     }
 
-    fn edited(&self, result: &Bytes, edits: Edits) -> Result<Said, Failure> {
+    fn edited(&self, result: &Bytes, edits: ObjectEdits) -> Result<RenderedMessage, Failure> {
         let replaced = self.blocks().map(|blocks| blocks.apply(result)).transpose();
         // The upstream's messages are checked when they are read.
         let edited =
             replaced.and_then(|replaced| edits.apply_checked(replaced.as_ref().unwrap_or(result)));
-        let (result, seen) = edited.map_err(stream::broken)?;
+        let (result, seen) = edited.map_err(result_stream::malformed_result)?;
         let message = weir_wire::write::response(&self.id, &result);
-        Ok(Said::new(
+        Ok(RenderedMessage::new(
             StatusCode::OK,
             message,
-            Tally::of_result(seen.value(render::IS_ERROR)),
+            RequestOutcome::of_result(seen.value(render::IS_ERROR)),
         ))
     }
 
     /// Reserves memory for a large message, until the client has read the last of it.
-    fn held(&self, said: Said) -> Result<Said, Failure> {
-        if said.message.len() <= SMALL {
+    fn reserve_memory(&self, said: RenderedMessage) -> Result<RenderedMessage, Failure> {
+        if said.message.len() <= UNRESERVED_BYTES {
             return Ok(said);
         }
-        let mut memory = self.shared.ports.budgets.results.nothing_of(self.owner);
+        let mut memory = self.shared.ports.budgets.results.empty_of(self.owner);
         if memory.try_grow(said.message.len()) {
-            return Ok(Said {
+            return Ok(RenderedMessage {
                 memory: Some(memory),
                 ..said
             });
@@ -380,7 +395,11 @@ impl Asked {
 
     /// Encodes a request for input. Only modern clients get a further round; their state is sealed.
     /// The call continues from `resume`; without it, from the server's own state, if it gave one.
-    fn input_required(&self, payload: Payload, resume: Option<Resume>) -> Result<Said, Failure> {
+    fn input_required(
+        &self,
+        payload: Payload,
+        resume: Option<CallResumption>,
+    ) -> Result<RenderedMessage, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
         let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
             return Err(bad(
@@ -400,15 +419,16 @@ impl Asked {
                 let state = weir_wire::scan::string(&result[range]);
                 let state =
                     state.ok_or_else(|| bad("The server's `requestState` is not a string"))?;
-                Some(Resume::Upstream(state.into_owned()))
+                Some(CallResumption::Upstream(state.into_owned()))
             }
         };
         let sealed = resume.map(|resume| {
             let ports = &self.shared.ports;
             let expires = ports.clock.wall() + self.limits().state_time;
-            let owner = matches!(resume, Resume::Parked(_)).then(|| ports.mailbox.own().clone());
-            let origin = Origin { resume, owner };
-            state::seal(
+            let owner =
+                matches!(resume, CallResumption::Parked(_)).then(|| ports.mailbox.own().clone());
+            let origin = SealedResume { resume, owner };
+            request_state::seal(
                 &self.shared.sealer,
                 &*ports.random,
                 &bound.as_binding(),
@@ -424,27 +444,33 @@ impl Asked {
 }
 
 /// Answers a call.
-pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
+pub(crate) fn encode_reply(
+    asked: ResponseContext,
+    mut owned: OwnedCall,
+) -> Fut<'static, HttpAnswer> {
     // No async function: the future of one holds its arguments twice.
     Box::pin(async move {
         // A result is not read while too many bytes wait for the client on the same connection.
         let next = async {
-            match &asked.flow {
-                Some(flow) => flow.within(owned.next()).await,
+            match &asked.connection_flow {
+                Some(flow) => flow.while_room(owned.next()).await,
                 None => owned.next().await,
             }
         };
         let first = timeout(asked.stream_after(), next).await;
         let first = match first {
-            Ok(Step::Event(Event::End(end))) => {
+            Ok(CallStep::Event(ReplyEvent::End(end))) => {
                 let challenge = asked.challenge(&end);
-                let mut answer = match asked.ready(end) {
-                    Ready::Message(said) => said.answer(),
-                    Ready::Stream(results) => {
-                        let counted = results.counted();
-                        let mut body = Body::new(*results);
-                        body.labels.until = owned.until();
-                        answer::counted_later(answer::json_body(StatusCode::OK, body), counted)
+                let mut answer = match asked.encode_end(end) {
+                    EncodedEnd::Message(said) => said.into_answer(),
+                    EncodedEnd::Stream(results) => {
+                        let counted = results.pending_outcome();
+                        let mut body = ResponseBody::new(*results);
+                        body.labels.until = owned.deadline();
+                        answer::with_pending_outcome(
+                            answer::json_body(StatusCode::OK, body),
+                            counted,
+                        )
                     }
                 };
                 answer
@@ -453,43 +479,50 @@ pub(crate) fn answer(asked: Asked, mut owned: Owned) -> Fut<'static, Answer> {
                 return answer;
             }
             // The client cancelled the call: it must not get an answer.
-            Ok(Step::Cancelled) => {
-                return answer::counted(answer::events(Body::empty()), Tally::Cancelled);
+            Ok(CallStep::Cancelled) => {
+                return answer::with_outcome(
+                    answer::events(ResponseBody::empty()),
+                    RequestOutcome::Cancelled,
+                );
             }
-            Ok(Step::Event(Event::Note(note))) => Some(First::Note(note)),
-            Ok(Step::Message(message)) => Some(First::Message(message)),
-            Ok(Step::Event(Event::Ask(_))) | Err(_) => None,
+            Ok(CallStep::Event(ReplyEvent::Note(note))) => Some(FirstEvent::Note(note)),
+            Ok(CallStep::Message(message)) => Some(FirstEvent::Message(message)),
+            Ok(CallStep::Event(ReplyEvent::Ask(_))) | Err(_) => None,
         };
         let keeping = asked
             .resumable
-            .and_then(|session| Keeping::begin(session, &asked));
-        let until = owned.until();
-        let events = events::Events::new(asked, owned, first);
-        let counted = events.counted();
+            .and_then(|session| ReplayRecorder::begin_recording(session, &asked));
+        let until = owned.deadline();
+        let events = call_event_stream::CallEventStream::new(asked, owned, first);
+        let counted = events.pending_outcome();
         let mut body = match keeping {
-            Some(keeping) => Body::new(keeping.keep(events)),
-            None => Body::new(events),
+            Some(keeping) => ResponseBody::new(keeping.record_stream(events)),
+            None => ResponseBody::new(events),
         };
         body.labels.until = until;
-        answer::counted_later(answer::events(body), counted)
+        answer::with_pending_outcome(answer::events(body), counted)
     })
 }
 
 /// Encodes the answer as one message, for a batch; notifications are left out. `None` if the call
 /// was cancelled.
-pub(crate) async fn whole(asked: Asked, mut owned: Owned, room: &BatchRoom) -> Option<Said> {
+pub(crate) async fn encode_for_batch(
+    asked: ResponseContext,
+    mut owned: OwnedCall,
+    room: &BatchBudget,
+) -> Option<RenderedMessage> {
     loop {
         match owned.next().await {
-            Step::Cancelled => return None,
-            Step::Event(Event::Note(_) | Event::Ask(_)) | Step::Message(_) => {}
-            Step::Event(Event::End(end)) => {
-                let held = match asked.ready(end) {
-                    Ready::Message(said) => room.hold(said),
-                    Ready::Stream(results) => (*results).collect(room).await,
+            CallStep::Cancelled => return None,
+            CallStep::Event(ReplyEvent::Note(_) | ReplyEvent::Ask(_)) | CallStep::Message(_) => {}
+            CallStep::Event(ReplyEvent::End(end)) => {
+                let held = match asked.encode_end(end) {
+                    EncodedEnd::Message(said) => room.hold(said),
+                    EncodedEnd::Stream(results) => (*results).collect(room).await,
                 };
-                return match held.map_err(|failure| asked.failed(&failure)) {
-                    Ok(said) | Err(Ready::Message(said)) => Some(said),
-                    Err(Ready::Stream(_)) => None,
+                return match held.map_err(|failure| asked.encode_failure(&failure)) {
+                    Ok(said) | Err(EncodedEnd::Message(said)) => Some(said),
+                    Err(EncodedEnd::Stream(_)) => None,
                 };
             }
         }

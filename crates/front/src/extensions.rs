@@ -6,23 +6,23 @@
 
 use std::sync::Arc;
 
-use weir_core::call::AskedBy;
-use weir_core::upstream::Extension;
+use weir_core::call::InputMode;
+use weir_core::upstream::DeclaredExtension;
 use weir_core::{Authenticated, Call};
-use weir_era::lift::Lifted;
+use weir_era::lift::LiftedRequest;
 use weir_wire::Revision;
 use weir_wire::message::Request;
-use weir_wire::method::{MethodName, OF_EXTENSION};
+use weir_wire::method::{EXTENSION_METHOD, MethodName};
 
-use crate::encode::{self, Asked};
-use crate::modern::canonical;
-use crate::observe::Answer;
-use crate::running::{Owned, Running};
-use crate::stack::Context;
+use crate::encode::{self, ResponseContext};
+use crate::modern::canonical_call;
+use crate::observe::HttpAnswer;
+use crate::running_call::{OwnedCall, RunningCall};
+use crate::stack::HttpRequestContext;
 
 /// The extensions that an endpoint offers: an empty list if an operator selects tools, because an
 /// unknown extension could bypass the selection.
-pub(crate) fn offered(context: &Context) -> Vec<Extension> {
+pub(crate) fn offered_extensions(context: &HttpRequestContext) -> Vec<DeclaredExtension> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let selects = catalog
         .endpoint(endpoint)
@@ -36,33 +36,36 @@ pub(crate) fn offered(context: &Context) -> Vec<Extension> {
 
 /// The name of a method that no revision defines, if the endpoint is transparent and selects no
 /// tools.
-pub(crate) fn method(context: &Context, name: &MethodName) -> Option<Arc<str>> {
-    let name = name.extension()?;
+pub(crate) fn extension_method(
+    context: &HttpRequestContext,
+    name: &MethodName,
+) -> Option<Arc<str>> {
+    let name = name.extension_name()?;
     let endpoint = context.shared.catalog.endpoint(&context.endpoint)?;
     (endpoint.mode.is_transparent() && endpoint.tools.is_none()).then(|| name.into())
 }
 
 /// Serves a modern request with a method that no revision defines.
 pub(crate) async fn serve(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     request: &Request,
-    lifted: Lifted,
-) -> Answer {
-    let token = lifted.token.clone();
-    let extension = method(context, &request.method);
+    lifted: LiftedRequest,
+) -> HttpAnswer {
+    let token = lifted.progress_token.clone();
+    let extension = extension_method(context, &request.method);
     let call = Call {
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         extension,
-        ..canonical(context, OF_EXTENSION, lifted)
+        ..canonical_call(context, EXTENSION_METHOD, lifted)
     };
-    let (router, call) = (context.shared.router.clone(), known.with(call));
-    let running = Running::new(Box::pin(async move { router.call(call).await }));
-    let asked = Asked::new(
+    let (router, call) = (context.shared.router.clone(), known.for_item(call));
+    let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
+    let asked = ResponseContext::new(
         (context, known),
         request.id.clone(),
-        (Revision::MODERN, OF_EXTENSION),
+        (Revision::MODERN, EXTENSION_METHOD),
         token,
     );
-    encode::answer(asked, Owned::by_connection(running)).await
+    encode::encode_reply(asked, OwnedCall::by_connection(running)).await
 }

@@ -30,26 +30,26 @@ use tokio::task::yield_now;
 use tokio::time::timeout;
 
 /// The most requests that wait at a time. Beyond it the oldest one is refused.
-const MOST_WAITING: usize = 10_000;
+const MAX_QUEUED: usize = 10_000;
 /// Permits for each worker thread that are given without a round while no request waits.
-const BEFORE_A_QUEUE: usize = 32;
+const PERMITS_WITHOUT_QUEUE: usize = 32;
 /// The same while requests wait.
-const BESIDE_A_QUEUE: usize = 8;
+const PERMITS_WITH_QUEUE: usize = 8;
 /// The most permits of a round for each worker thread.
-const A_ROUND: usize = 8;
+const PERMITS_PER_ROUND: usize = 8;
 /// A queue is long from so many requests for each worker thread on.
-const LONG: usize = 128;
+const LONG_QUEUE: usize = 128;
 
 /// The permits for requests in flight.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InFlight(Arc<Permits>);
+pub(crate) struct InFlightLimit(Arc<PermitQueue>);
 
 /// One request in flight, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct InFlightPermit(Option<Arc<Permits>>);
+pub(crate) struct InFlightPermit(Option<Arc<PermitQueue>>);
 
 #[derive(Debug, Default)]
-struct Permits {
+struct PermitQueue {
     taken: AtomicUsize,
     /// The limit, as the last request gave it.
     most: AtomicUsize,
@@ -63,31 +63,31 @@ struct Permits {
     workers: OnceLock<usize>,
 }
 
-impl InFlight {
+impl InFlightLimit {
     /// A permit if fewer than `most` are taken, or one that is given back within `wait`.
     ///
     /// Cancel safe: a dropped future leaves the queue.
-    pub(crate) async fn enter(&self, most: usize, wait: Duration) -> Option<InFlightPermit> {
+    pub(crate) async fn acquire(&self, most: usize, wait: Duration) -> Option<InFlightPermit> {
         let permits = &self.0;
         // A reload may change it.
         if permits.most.load(Ordering::Relaxed) != most {
             permits.most.store(most, Ordering::SeqCst);
         }
-        if let Some(permit) = permits.take(permits.at_once()) {
+        if let Some(permit) = permits.try_take(permits.without_round()) {
             return Some(permit);
         }
         if wait.is_zero() {
-            return permits.take(most);
+            return permits.try_take(most);
         }
         self.wait(wait).await
     }
 
     async fn wait(&self, wait: Duration) -> Option<InFlightPermit> {
         let permits = &self.0;
-        let given = permits.stand_in_line();
+        let given = permits.join_queue();
         // A permit that was dropped before this request was in the queue went to no waiting
         // request.
-        if let Some(permit) = permits.take(permits.at_once()) {
+        if let Some(permit) = permits.try_take(permits.without_round()) {
             return Some(permit);
         }
         permits.begin_rounds();
@@ -95,9 +95,9 @@ impl InFlight {
     }
 }
 
-impl Permits {
+impl PermitQueue {
     /// A permit if fewer than `most` are taken.
-    fn take(self: &Arc<Self>, most: usize) -> Option<InFlightPermit> {
+    fn try_take(self: &Arc<Self>, most: usize) -> Option<InFlightPermit> {
         let more = |taken| (taken < most).then_some(taken + 1);
         self.taken
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, more)
@@ -106,11 +106,11 @@ impl Permits {
     }
 
     /// The number of permits that are given without a round.
-    fn at_once(&self) -> usize {
+    fn without_round(&self) -> usize {
         let each = if self.waiting.load(Ordering::SeqCst) == 0 {
-            BEFORE_A_QUEUE
+            PERMITS_WITHOUT_QUEUE
         } else {
-            BESIDE_A_QUEUE
+            PERMITS_WITH_QUEUE
         };
         self.most.load(Ordering::SeqCst).min(each * self.workers())
     }
@@ -128,7 +128,7 @@ impl Permits {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if self.most.load(Ordering::SeqCst) > self.at_once()
+        if self.most.load(Ordering::SeqCst) > self.without_round()
             && !self.in_rounds.swap(true, Ordering::SeqCst)
         {
             runtime.spawn(self.clone().give_in_rounds());
@@ -141,8 +141,8 @@ impl Permits {
         loop {
             // The tasks that are ready by now go first.
             yield_now().await;
-            let mut left = A_ROUND * self.workers();
-            while left > 0 && self.give(self.most.load(Ordering::SeqCst)) {
+            let mut left = PERMITS_PER_ROUND * self.workers();
+            while left > 0 && self.give_to_next(self.most.load(Ordering::SeqCst)) {
                 left -= 1;
             }
             if left > 0 {
@@ -159,11 +159,11 @@ impl Permits {
 
     /// Gives a permit to the next request if fewer than `most` are taken. False without a permit or
     /// a request.
-    fn give(self: &Arc<Self>, most: usize) -> bool {
+    fn give_to_next(self: &Arc<Self>, most: usize) -> bool {
         while self.waiting.load(Ordering::SeqCst) > 0
-            && let Some(permit) = self.take(most)
+            && let Some(permit) = self.try_take(most)
         {
-            let Some(next) = self.next() else {
+            let Some(next) = self.next_in_turn() else {
                 // The last request left the queue, and its length is 0 now.
                 permit.put_back();
                 continue;
@@ -177,11 +177,11 @@ impl Permits {
         false
     }
 
-    fn stand_in_line(&self) -> oneshot::Receiver<InFlightPermit> {
+    fn join_queue(&self) -> oneshot::Receiver<InFlightPermit> {
         let (give, given) = oneshot::channel();
         let mut queue = self.queue();
         // Requests that timed out stand at the front.
-        while queue.front().is_some_and(oneshot::Sender::is_closed) || queue.len() >= MOST_WAITING {
+        while queue.front().is_some_and(oneshot::Sender::is_closed) || queue.len() >= MAX_QUEUED {
             queue.pop_front();
         }
         queue.push_back(give);
@@ -190,8 +190,8 @@ impl Permits {
     }
 
     /// The next request in turn.
-    fn next(&self) -> Option<oneshot::Sender<InFlightPermit>> {
-        let (mut queue, long) = (self.queue(), LONG * self.workers());
+    fn next_in_turn(&self) -> Option<oneshot::Sender<InFlightPermit>> {
+        let (mut queue, long) = (self.queue(), LONG_QUEUE * self.workers());
         let mut next = || {
             if queue.len() > long {
                 queue.pop_back()
@@ -227,7 +227,9 @@ impl Drop for InFlightPermit {
         let Some(permits) = self.0.take() else { return };
         permits.taken.fetch_sub(1, Ordering::SeqCst);
         // Either this sees the waiting request, or that request sees the free permit.
-        if permits.waiting.load(Ordering::SeqCst) > 0 && !permits.give(permits.at_once()) {
+        if permits.waiting.load(Ordering::SeqCst) > 0
+            && !permits.give_to_next(permits.without_round())
+        {
             permits.begin_rounds();
         }
     }
@@ -245,21 +247,21 @@ mod tests {
 
     const LONG_TIME: Duration = Duration::from_secs(3600);
 
-    fn taken(permits: &InFlight) -> usize {
+    fn taken(permits: &InFlightLimit) -> usize {
         permits.0.taken.load(Ordering::SeqCst)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn f11_requests_are_served_in_their_order_and_nobody_waits_for_ever() {
-        let permits = InFlight::default();
-        let held = permits.enter(1, LONG_TIME).await.unwrap();
+    async fn f11_requests_are_served_in_order_and_no_wait_is_endless() {
+        let permits = InFlightLimit::default();
+        let held = permits.acquire(1, LONG_TIME).await.unwrap();
         assert!(
-            permits.enter(1, Duration::ZERO).await.is_none(),
+            permits.acquire(1, Duration::ZERO).await.is_none(),
             "this one does not want to wait"
         );
         let (mut first, mut second) = (
-            pin!(permits.enter(1, LONG_TIME)),
-            pin!(permits.enter(1, LONG_TIME)),
+            pin!(permits.acquire(1, LONG_TIME)),
+            pin!(permits.acquire(1, LONG_TIME)),
         );
         let mut looks = Context::from_waker(Waker::noop());
         assert!(
@@ -272,7 +274,7 @@ mod tests {
             panic!("it is its turn")
         };
         assert!(
-            permits.enter(1, Duration::from_millis(5)).await.is_none(),
+            permits.acquire(1, Duration::from_millis(5)).await.is_none(),
             "its time is over"
         );
         drop(held);
@@ -282,11 +284,11 @@ mod tests {
 
     #[tokio::test]
     async fn f11_of_a_long_queue_the_newest_go_first() {
-        let permits = InFlight::default();
-        let mut held = permits.enter(1, LONG_TIME).await;
+        let permits = InFlightLimit::default();
+        let mut held = permits.acquire(1, LONG_TIME).await;
         let mut looks = Context::from_waker(Waker::noop());
-        let mut waiting: Vec<_> = (0..LONG + 3)
-            .map(|_| Some(Box::pin(permits.enter(1, LONG_TIME))))
+        let mut waiting: Vec<_> = (0..LONG_QUEUE + 3)
+            .map(|_| Some(Box::pin(permits.acquire(1, LONG_TIME))))
             .collect();
         for one in &mut waiting {
             assert!(one.as_mut().unwrap().as_mut().poll(&mut looks).is_pending());
@@ -306,18 +308,21 @@ mod tests {
         }
         assert_eq!(
             order,
-            [LONG + 2, LONG + 1, LONG, 0, 1],
+            [LONG_QUEUE + 2, LONG_QUEUE + 1, LONG_QUEUE, 0, 1],
             "what is left is not long"
         );
     }
 
     #[tokio::test]
     async fn f11_requests_beyond_a_few_go_in_rounds_behind_the_tasks_that_are_ready() {
-        let permits = InFlight::default();
-        let (at_once, most) = (BEFORE_A_QUEUE, BEFORE_A_QUEUE + A_ROUND + 3);
+        let permits = InFlightLimit::default();
+        let (at_once, most) = (
+            PERMITS_WITHOUT_QUEUE,
+            PERMITS_WITHOUT_QUEUE + PERMITS_PER_ROUND + 3,
+        );
         let mut looks = Context::from_waker(Waker::noop());
         let mut waiting: Vec<_> = (0..most + 2)
-            .map(|_| Some(Box::pin(permits.enter(most, LONG_TIME))))
+            .map(|_| Some(Box::pin(permits.acquire(most, LONG_TIME))))
             .collect();
         let mut held = BTreeMap::new();
         let mut look = |held: &mut BTreeMap<usize, InFlightPermit>| {
@@ -339,7 +344,7 @@ mod tests {
         while look(&mut held) == at_once {
             tokio::task::yield_now().await;
         }
-        assert_eq!(held.len(), at_once + A_ROUND, "a round");
+        assert_eq!(held.len(), at_once + PERMITS_PER_ROUND, "a round");
         assert!(
             held.contains_key(&at_once) && !held.contains_key(&(most + 1)),
             "in their order"
@@ -364,18 +369,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn f11_who_goes_away_keeps_nothing() {
-        let permits = InFlight::default();
-        let held = permits.enter(1, LONG_TIME).await.unwrap();
+    async fn f11_request_that_leaves_the_queue_holds_no_permit() {
+        let permits = InFlightLimit::default();
+        let held = permits.acquire(1, LONG_TIME).await.unwrap();
         let mut looks = Context::from_waker(Waker::noop());
-        let mut stays = Box::pin(permits.enter(1, LONG_TIME));
+        let mut stays = Box::pin(permits.acquire(1, LONG_TIME));
         assert!(stays.as_mut().poll(&mut looks).is_pending());
         for _ in 0..3 {
-            let mut leaves = Box::pin(permits.enter(1, LONG_TIME));
+            let mut leaves = Box::pin(permits.acquire(1, LONG_TIME));
             assert!(leaves.as_mut().poll(&mut looks).is_pending());
         }
         // This one leaves when its permit is already sent.
-        let mut leaves = Box::pin(permits.enter(1, LONG_TIME));
+        let mut leaves = Box::pin(permits.acquire(1, LONG_TIME));
         assert!(leaves.as_mut().poll(&mut looks).is_pending());
         drop(held);
         assert_eq!(taken(&permits), 1);
@@ -386,11 +391,11 @@ mod tests {
 
     #[tokio::test]
     async fn f11_the_queue_is_bounded_and_its_oldest_is_refused() {
-        let permits = InFlight::default();
-        let held = permits.enter(1, LONG_TIME).await.unwrap();
+        let permits = InFlightLimit::default();
+        let held = permits.acquire(1, LONG_TIME).await.unwrap();
         let mut looks = Context::from_waker(Waker::noop());
-        let mut waiting: Vec<_> = (0..=MOST_WAITING)
-            .map(|_| Box::pin(permits.enter(1, LONG_TIME)))
+        let mut waiting: Vec<_> = (0..=MAX_QUEUED)
+            .map(|_| Box::pin(permits.acquire(1, LONG_TIME)))
             .collect();
         let refused = waiting
             .iter_mut()
@@ -408,10 +413,13 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn f11_no_permit_is_lost_between_who_waits_and_who_gives_back() {
+    async fn f11_no_permit_is_lost_between_waiting_and_releasing_requests() {
         // Without rounds, and with them.
-        for (most, tasks) in [(3, 64), (4 * BESIDE_A_QUEUE + 10, 4 * BEFORE_A_QUEUE + 40)] {
-            let permits = InFlight::default();
+        for (most, tasks) in [
+            (3, 64),
+            (4 * PERMITS_WITH_QUEUE + 10, 4 * PERMITS_WITHOUT_QUEUE + 40),
+        ] {
+            let permits = InFlightLimit::default();
             let mut working = tokio::task::JoinSet::new();
             for number in 0..tasks {
                 let permits = permits.clone();
@@ -423,7 +431,7 @@ mod tests {
                         } else {
                             LONG_TIME
                         };
-                        let permit = permits.enter(most, wait).await;
+                        let permit = permits.acquire(most, wait).await;
                         assert!(taken(&permits) <= most);
                         if round % 2 == 0 {
                             tokio::task::yield_now().await;

@@ -18,29 +18,29 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::body::RequestBody;
-use crate::listen::{Listening, Peer};
-use crate::observe::Followed;
-use crate::stack::Arrival;
+use crate::listen::{ClientPeer, ListenerState};
+use crate::observe::ObservedBody;
+use crate::stack::IncomingRequest;
 
 const LOCALHOST: HeaderValue = HeaderValue::from_static("localhost");
 
 /// A channel to the client side. Clones share it.
 #[derive(Clone)]
 pub struct InMemoryChannel {
-    listening: Arc<Listening>,
-    peer: Peer,
+    listening: Arc<ListenerState>,
+    peer: ClientPeer,
 }
 
 /// The client side has stopped.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("weir has stopped")]
-pub struct Stopped;
+pub struct FrontStopped;
 
 impl InMemoryChannel {
-    pub(crate) fn new(listening: Arc<Listening>) -> Self {
+    pub(crate) fn new(listening: Arc<ListenerState>) -> Self {
         Self {
             listening,
-            peer: Peer::in_memory(),
+            peer: ClientPeer::in_memory(),
         }
     }
 
@@ -50,23 +50,23 @@ impl InMemoryChannel {
         UpcomingRequest(self.listening.tasks.token())
     }
 
-    /// Sends a request, with its `Host` set here, and waits for the head of its response. Dropping
-    /// the future, or later the body, has the effect of a closed connection.
+    /// Sends a request, with its `StdioHost` set here, and waits for the head of its response.
+    /// Dropping the future, or later the body, has the effect of a closed connection.
     ///
     /// # Errors
     /// The client side has stopped, or stops before the response begins.
     pub async fn send(
         &self,
         mut request: Request<Bytes>,
-    ) -> Result<Response<InMemoryBody>, Stopped> {
+    ) -> Result<Response<InMemoryBody>, FrontStopped> {
         request.headers_mut().insert(header::HOST, LOCALHOST);
         let (stack, force) = (self.listening.stack.load_full(), &self.listening.force);
         let running = self.listening.tasks.token();
-        let arrival = Arrival::new(request.map(RequestBody::whole), self.peer.clone());
+        let arrival = IncomingRequest::new(request.map(RequestBody::whole), self.peer.clone());
         // Boxed: it is large, and a host may have many requests in flight.
         let served = Box::pin(force.run_until_cancelled(stack.serve(arrival))).await;
         let Some(Ok(response)) = served else {
-            return Err(Stopped);
+            return Err(FrontStopped);
         };
         let forced = Box::pin(force.clone().cancelled_owned());
         Ok(response.map(|body| InMemoryBody {
@@ -89,7 +89,7 @@ impl fmt::Debug for InMemoryChannel {
 
 /// The body of a response. A drain waits for its end.
 pub struct InMemoryBody {
-    body: Followed,
+    body: ObservedBody,
     forced: Pin<Box<WaitForCancellationFutureOwned>>,
     _running: TaskTrackerToken,
 }
@@ -108,7 +108,7 @@ impl http_body::Body for InMemoryBody {
         self.forced
             .as_mut()
             .poll(cx)
-            .map(|()| Some(Err(Stopped.into())))
+            .map(|()| Some(Err(FrontStopped.into())))
     }
 
     fn is_end_stream(&self) -> bool {

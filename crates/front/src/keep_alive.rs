@@ -15,8 +15,8 @@ use weir_core::Principal;
 use weir_core::port::Clock;
 use weir_wire::sse;
 
-use crate::roll::Enrolled;
-use crate::stack::Context;
+use crate::stack::HttpRequestContext;
+use crate::stream_registry::StreamRegistration;
 
 /// The next comment of a waiting stream, and its latest end.
 pub(crate) struct KeepAlive {
@@ -26,7 +26,7 @@ pub(crate) struct KeepAlive {
     clock: Arc<dyn Clock>,
     comment: Pin<Box<Sleep>>,
     every: Duration,
-    enrolled: Enrolled,
+    enrolled: StreamRegistration,
     /// Fires when an operator ends the stream.
     ended: Pin<Box<WaitForCancellationFutureOwned>>,
     /// Fires when its connection gets GOAWAY: HTTP/2 alone.
@@ -37,15 +37,19 @@ pub(crate) struct KeepAlive {
 impl KeepAlive {
     /// The keep-alive of a stream of this principal, as long as its credentials are valid. `kind`:
     /// see [`crate::StreamSeen`].
-    pub(crate) fn new(context: &Context, principal: &Principal, kind: &'static str) -> Self {
+    pub(crate) fn new(
+        context: &HttpRequestContext,
+        principal: &Principal,
+        kind: &'static str,
+    ) -> Self {
         let mut byte = [0];
         context.shared.ports.random.fill(&mut byte);
-        let every = give_or_take(context.limits().keep_alive, byte[0]);
+        let every = with_jitter(context.limits().keep_alive, byte[0]);
         let comment = Box::pin(sleep_until(Instant::now() + every));
         let enrolled = context
             .shared
-            .roll
-            .enter(principal, &context.endpoint, kind);
+            .open_streams
+            .register(principal, &context.endpoint, kind);
         // Blocking a principal ends the streams that are registered by then. So a stream registers
         // first and checks the block after that: no stream slips in between.
         if context
@@ -111,7 +115,7 @@ pub(crate) fn comment() -> Bytes {
 }
 
 /// The time plus or minus a fifth, so that streams opened together do not wake together.
-fn give_or_take(time: Duration, luck: u8) -> Duration {
+fn with_jitter(time: Duration, luck: u8) -> Duration {
     time.mul_f64(0.8 + 0.4 * f64::from(luck) / 255.0)
 }
 
@@ -123,9 +127,9 @@ mod tests {
     fn d22_keep_alives_are_a_fifth_apart_either_way() {
         let time = Duration::from_secs(15);
         assert_eq!(
-            (give_or_take(time, 0), give_or_take(time, 255)),
+            (with_jitter(time, 0), with_jitter(time, 255)),
             (Duration::from_secs(12), Duration::from_secs(18))
         );
-        assert!((0..=u8::MAX).is_sorted_by_key(|luck| give_or_take(time, luck)));
+        assert!((0..=u8::MAX).is_sorted_by_key(|luck| with_jitter(time, luck)));
     }
 }

@@ -9,64 +9,74 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::future::join_all;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::SessionNews;
+use weir_core::upstream::ClientSessionChange;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::class_of;
-use weir_era::session::{Session, negotiate};
-use weir_era::{asks, lift};
+use weir_era::session::{LegacySessionRecord, negotiate};
+use weir_era::{lift, server_questions};
 use weir_wire::message::{Notification, Request, Response};
-use weir_wire::method::{Method, OF_EXTENSION};
+use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::Params;
-use weir_wire::{Limits as ScanLimits, Message, RequestId, Revision, code, scan};
+use weir_wire::{JsonLimits as ScanLimits, Message, RequestId, Revision, error_code, scan};
 
-pub(crate) use session_lookup::session;
-use session_lookup::{NoSession, alone};
+pub(crate) use session_lookup::load_session;
+use session_lookup::{NoSession, sessionless};
 
-use crate::answer::{self, Refusal, Said, labelled};
-use crate::asker::Asker;
-use crate::body::Body;
-use crate::doorway::{envelope_error, refuse};
-use crate::encode::{self, Asked, BatchRoom};
+use crate::answer::{self, RenderedMessage, RequestRefusal, with_labels};
+use crate::body::ResponseBody;
+use crate::client_asker::ClientAsker;
+use crate::encode::{self, BatchBudget, ResponseContext};
 use crate::extensions;
 use crate::lists::{self, ListResponse};
-use crate::modern::{canonical, is_call, listed, offered_if_asked};
-use crate::observe::Answer;
-use crate::rescue::{Told, rescue};
-use crate::running::{Owned, Running, SessionOwner};
-use crate::sessions::{Opened, Sessions};
-use crate::stack::Context;
+use crate::modern::{canonical_call, check_offered_or_ask, is_call, list_of_method};
+use crate::observe::HttpAnswer;
+use crate::outcome::RequestOutcome;
+use crate::request_checks::{envelope_error, envelope_refusal};
+use crate::request_span::RequestSpan as Span;
+use crate::rescue::{FailureContext, log_and_render};
+use crate::running_call::{OwnedCall, RunningCall, SessionOwner};
+use crate::sessions::{LegacySessions, LoadedSession};
+use crate::stack::HttpRequestContext;
 use crate::subscriptions;
-use crate::tally::Tally;
 use crate::tasks;
-use crate::told::Told as Span;
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
     request: Request,
     params: Params,
-) -> Answer {
+) -> HttpAnswer {
     let method = request.method.known();
     let label = method.map_or("other", Method::as_str);
     let answer = match method {
         Some(Method::Initialize) => {
             Box::pin(initialize(context, known, &request.id, &params)).await
         }
-        _ => match session(context, known, headers)
+        _ => match load_session(context, known, headers)
             .await
             .or_else(|none| match none {
                 NoSession::Missing if method != Some(Method::Ping) => {
-                    alone(context, known, headers)
+                    sessionless(context, known, headers)
                 }
                 none => Err(none),
             }) {
             Ok(opened) => {
-                match one(context, known, (&opened, Stream::Own), request, params).await {
-                    Turn::Message(said) => said.answer(),
-                    Turn::List(response) => answer::json_body(StatusCode::OK, Body::new(response)),
-                    Turn::Call(asked, owned) => encode::answer(*asked, owned).await,
+                match serve_request(
+                    context,
+                    known,
+                    (&opened, AnswerTarget::OwnResponse),
+                    request,
+                    params,
+                )
+                .await
+                {
+                    SessionOutcome::Message(said) => said.into_answer(),
+                    SessionOutcome::List(response) => {
+                        answer::json_body(StatusCode::OK, ResponseBody::new(response))
+                    }
+                    SessionOutcome::Call(asked, owned) => encode::encode_reply(*asked, owned).await,
                 }
             }
             // A ping is answered at any time, also before `initialize`.
@@ -77,21 +87,21 @@ pub(crate) async fn serve(
             Err(none) => none.answer(context, Some(&request.id)),
         },
     };
-    labelled(answer, label, "legacy")
+    with_labels(answer, label, "legacy")
 }
 
 async fn initialize(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     id: &RequestId,
     params: &Params,
-) -> Answer {
+) -> HttpAnswer {
     let bad = |text: &str| {
-        refuse(
+        envelope_refusal(
             context,
             StatusCode::OK,
             Some(id),
-            (code::INVALID_PARAMS, text),
+            (error_code::INVALID_PARAMS, text),
         )
     };
     let proposed = match params.protocol_version() {
@@ -104,7 +114,7 @@ async fn initialize(
         Err(error) => return bad(&error.to_string()),
     };
     let revision = negotiate(Some(&proposed));
-    let session = Session {
+    let session = LegacySessionRecord {
         revision,
         class,
         level: None,
@@ -124,14 +134,15 @@ async fn initialize(
         Err(_) => answer::no_session(),
         Ok(text) => {
             let info = params.client_info().ok().flatten();
-            let key = Sessions::key_of(&text);
+            let key = LegacySessions::key_of(&text);
             let who = (known.principal(), &context.endpoint);
             context
                 .shared
-                .clientele
-                .seen(who, (revision, info.as_ref()), key, session.began);
+                .known_clients
+                .record(who, (revision, info.as_ref()), key, session.began);
             let result =
-                lists::initialized(context, revision, !known.principal().is_anonymous()).await;
+                lists::initialize_result(context, revision, !known.principal().is_anonymous())
+                    .await;
             let mut answer = answer::json(StatusCode::OK, weir_wire::write::response(id, &result));
             if let Ok(value) = HeaderValue::from_str(&text) {
                 answer.headers_mut().insert("mcp-session-id", value);
@@ -142,41 +153,47 @@ async fn initialize(
 }
 
 /// The outcome of one request of a session.
-enum Turn {
+enum SessionOutcome {
     /// A complete message.
-    Message(Said),
+    Message(RenderedMessage),
     /// A page of a list.
     List(ListResponse),
     /// A call that runs.
-    Call(Box<Asked>, Owned),
+    Call(Box<ResponseContext>, OwnedCall),
 }
 
 /// The destination of a call's answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
+enum AnswerTarget {
     /// The response to this request alone: it may become a stream, and the client can be asked on
     /// it.
-    Own,
+    OwnResponse,
     /// A batch, which is answered as a whole.
     Batch,
 }
 
-async fn one(
-    context: &Context,
+async fn serve_request(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    (opened, stream): (&Opened, Stream),
+    (opened, stream): (&LoadedSession, AnswerTarget),
     request: Request,
     params: Params,
-) -> Turn {
+) -> SessionOutcome {
     let revision = opened.session.revision;
-    let told = Told {
+    let told = FailureContext {
         revision,
         tool_call: false,
         request: &context.name,
     };
-    let done =
-        |result: &[u8]| Turn::Message(Said::ok(weir_wire::write::response(&request.id, result)));
-    let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(&request.id));
+    let done = |result: &[u8]| {
+        SessionOutcome::Message(RenderedMessage::ok(weir_wire::write::response(
+            &request.id,
+            result,
+        )))
+    };
+    let fail = |failure: &Failure| {
+        SessionOutcome::Message(log_and_render(failure, told).rendered_message(&request.id))
+    };
     match request.method.known() {
         Some(Method::Ping) => done(b"{}"),
         Some(Method::LoggingSetLevel) => {
@@ -186,7 +203,7 @@ async fn one(
             }
         }
         Some(method @ (Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)) => {
-            match Box::pin(subscriptions::of_session(
+            match Box::pin(subscriptions::serve_session_request(
                 context,
                 known,
                 opened,
@@ -201,13 +218,20 @@ async fn one(
         Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
             if revision.has_task_param() =>
         {
-            match Box::pin(tasks::legacy(context, known, opened, (method, params))).await {
+            match Box::pin(tasks::serve_legacy(
+                context,
+                known,
+                opened,
+                (method, params),
+            ))
+            .await
+            {
                 Ok(result) => done(&result),
                 Err(failure) => fail(&failure),
             }
         }
-        Some(method) if is_waited_for(revision, method) => {
-            match offered_if_asked(context, method, opened.class()).await {
+        Some(method) if waits_for_upstream(revision, method) => {
+            match check_offered_or_ask(context, method, opened.class()).await {
                 Ok(()) => call(
                     context,
                     known,
@@ -218,9 +242,9 @@ async fn one(
                 Err(failure) => fail(&failure),
             }
         }
-        Some(method) if listed(method).is_some() => {
-            let (class, session) = (opened.class(), opened.lasts.then_some(opened.key));
-            let page = lists::page(
+        Some(method) if list_of_method(method).is_some() => {
+            let (class, session) = (opened.class(), opened.is_stored.then_some(opened.key));
+            let page = lists::list_page(
                 context,
                 known,
                 revision,
@@ -228,11 +252,13 @@ async fn one(
                 (session, &params),
             );
             match Box::pin(page).await {
-                Ok(result) => Turn::List(result.response(&request.id)),
+                Ok(result) => SessionOutcome::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),
             }
         }
-        method => match extensions::method(context, &request.method).filter(|_| method.is_none()) {
+        method => match extensions::extension_method(context, &request.method)
+            .filter(|_| method.is_none())
+        {
             Some(name) => call(
                 context,
                 known,
@@ -256,28 +282,32 @@ enum CallMethod {
 }
 
 /// Returns true if the answer to a request waits for an upstream to finish.
-fn is_waited_for(revision: Revision, method: Method) -> bool {
+fn waits_for_upstream(revision: Revision, method: Method) -> bool {
     is_call(method) || (method == Method::TasksResult && revision.has_task_param())
 }
 
-async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Result<(), Failure> {
+async fn set_level(
+    context: &HttpRequestContext,
+    opened: &LoadedSession,
+    params: &Params,
+) -> Result<(), Failure> {
     let level = params
         .level()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let level = level.ok_or_else(|| Failure::invalid_params("`level` is missing"))?;
-    if !opened.lasts {
+    if !opened.is_stored {
         return Err(Failure::invalid_params(
             "A level is set for a session: send `initialize`, and its session id with requests",
         ));
     }
-    let session = Session {
+    let session = LegacySessionRecord {
         level: Some(level),
         ..opened.session
     };
     if context
         .shared
         .sessions
-        .keep(opened, &session, context.limits())
+        .store_changed(opened, &session, context.limits())
         .await
     {
         return Ok(());
@@ -289,25 +319,27 @@ async fn set_level(context: &Context, opened: &Opened, params: &Params) -> Resul
 }
 
 fn call(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    opened: &Opened,
-    (id, stream): (&RequestId, Stream),
+    opened: &LoadedSession,
+    (id, stream): (&RequestId, AnswerTarget),
     (method, params): (CallMethod, Params),
-) -> Turn {
+) -> SessionOutcome {
     let revision = opened.session.revision;
     let (method, extension) = match method {
         CallMethod::Known(method) => (method, None),
-        CallMethod::Extension(name) => (OF_EXTENSION, Some(name)),
+        CallMethod::Extension(name) => (EXTENSION_METHOD, Some(name)),
     };
-    let told = Told {
+    let told = FailureContext {
         revision,
         tool_call: method == Method::ToolsCall,
         request: &context.name,
     };
-    let fail = |failure: &Failure| Turn::Message(rescue(failure, told).said(id));
+    let fail = |failure: &Failure| {
+        SessionOutcome::Message(log_and_render(failure, told).rendered_message(id))
+    };
     // A client cannot be asked within a batch.
-    let class = if stream == Stream::Own {
+    let class = if stream == AnswerTarget::OwnResponse {
         opened.class()
     } else {
         CapabilityClass::SESSIONS
@@ -316,70 +348,71 @@ fn call(
         Ok(lifted) => lifted,
         Err(error) => return fail(&Failure::invalid_params(error.to_string())),
     };
-    let token = lifted.token.clone();
+    let token = lifted.progress_token.clone();
     let (task, as_task) = (
-        tasks::named(method, &lifted.params),
-        tasks::wanted(context, revision, (method, &lifted)),
+        tasks::task_of_result_request(method, &lifted.params),
+        tasks::task_mode_of_legacy(context, revision, (method, &lifted)),
     );
-    let session = opened.lasts.then_some(opened.key);
-    let call = Arc::new(tasks::with(
+    let session = opened.is_stored.then_some(opened.key);
+    let call = Arc::new(tasks::with_task_mode(
         as_task,
         Call {
             session,
             extension,
-            ..canonical(context, method, lifted)
+            ..canonical_call(context, method, lifted)
         },
     ));
-    let asked = asks::may_ask_in(&call) && stream == Stream::Own;
-    let asker = asked.then(|| Asker::new(context, known, (opened.key, revision), call.clone()));
-    let (router, call) = (context.shared.router.clone(), known.with(call));
-    let running = Running::new(Box::pin(async move {
+    let asked = server_questions::may_ask_in(&call) && stream == AnswerTarget::OwnResponse;
+    let asker =
+        asked.then(|| ClientAsker::new(context, known, (opened.key, revision), call.clone()));
+    let (router, call) = (context.shared.router.clone(), known.for_item(call));
+    let running = RunningCall::new(Box::pin(async move {
         match method {
             Method::TasksResult => router.task_result(call).await,
             _ => router.call(call).await,
         }
     }));
-    let visits = opened.lasts && class.has(CapabilityClass::ELICITATION_URL);
+    let visits = opened.is_stored && class.has(CapabilityClass::ELICITATION_URL);
     let running = match asker {
-        Some(asker) => running.asking(asker),
+        Some(asker) => running.with_asker(asker),
         None => running,
     };
     let request = Bytes::copy_from_slice(id.as_json());
     let (cancelled, in_flight) =
-        Sessions::begin(&context.shared, opened.key, request, context.limits());
+        LegacySessions::register_call(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-    let asked = Asked::new((context, known), id.clone(), (revision, method), token)
+    let asked = ResponseContext::new((context, known), id.clone(), (revision, method), token)
         .about_task(task, as_task);
-    let asked = if opened.lasts && !context.on_line {
+    let asked = if opened.is_stored && !context.is_over_http_sse {
         asked.resumable(opened.key)
     } else {
         asked
     };
     let asked = if visits {
-        asked.visiting(opened.key)
+        asked.with_url_elicitation(opened.key)
     } else {
         asked
     };
-    Turn::Call(Box::new(asked), Owned::by_session(running, owner))
+    SessionOutcome::Call(Box::new(asked), OwnedCall::by_session(running, owner))
 }
 
 /// Answers a batch (2025-03-26 alone). Each item is authenticated, admitted and answered by itself;
 /// one array comes back.
 pub(crate) async fn batch(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
     items: Vec<Bytes>,
-) -> Answer {
-    let opened = match session(context, known, headers).await {
+) -> HttpAnswer {
+    let opened = match load_session(context, known, headers).await {
         Ok(opened) => opened,
         Err(none @ (NoSession::Unknown | NoSession::Unreadable)) => {
             return none.answer(context, None);
         }
-        Err(NoSession::Missing | NoSession::Version) => return no_batch(context),
+        Err(NoSession::Missing | NoSession::Version) => return batch_not_allowed(context),
     };
     if !opened.session.revision.has_batches() {
-        return no_batch(context);
+        return batch_not_allowed(context);
     }
     let limits = ScanLimits::default();
     let parsed: Vec<_> = items
@@ -392,49 +425,51 @@ pub(crate) async fn batch(
         .any(|item| matches!(item, Ok(Message::Request(request)) if is_initialize(request)))
     {
         let text = "`initialize` must not be in a batch: send it alone";
-        return refuse(
+        return envelope_refusal(
             context,
             StatusCode::BAD_REQUEST,
             None,
-            (code::INVALID_REQUEST, text),
+            (error_code::INVALID_REQUEST, text),
         );
     }
     let budget = &context.shared.ports.budgets.messages;
     let owner = context.owner(known);
-    let room = BatchRoom::new(context.limits().batch_bytes, budget, owner);
+    let room = BatchBudget::new(context.limits().batch_bytes, budget, owner);
     let answers = parsed
         .into_iter()
         .map(|item| item_of_batch(context, known, &opened, item, &room));
-    let answers: Vec<Said> = join_all(answers).await.into_iter().flatten().collect();
+    let answers: Vec<RenderedMessage> = join_all(answers).await.into_iter().flatten().collect();
     let worst = answers
         .iter()
         .map(|said| said.tally)
         .max()
-        .unwrap_or(Tally::Ok);
+        .unwrap_or(RequestOutcome::Ok);
     let answer = if answers.is_empty() {
         answer::empty(StatusCode::ACCEPTED)
     } else {
-        let all = array(&answers);
+        let all = json_array(&answers);
         drop(answers);
         match budget.try_reserve_of(owner, all.len()) {
-            Some(share) => answer::counted(answer::json(StatusCode::OK, share.hold(all)), worst),
+            Some(share) => {
+                answer::with_outcome(answer::json(StatusCode::OK, share.hold(all)), worst)
+            }
             None => answer::overloaded(),
         }
     };
-    labelled(answer, "batch", "legacy")
+    with_labels(answer, "batch", "legacy")
 }
 
-fn no_batch(context: &Context) -> Answer {
+fn batch_not_allowed(context: &HttpRequestContext) -> HttpAnswer {
     let text = "batches exist in 2025-03-26 sessions only: send one message";
-    refuse(
+    envelope_refusal(
         context,
         StatusCode::BAD_REQUEST,
         None,
-        (code::INVALID_REQUEST, text),
+        (error_code::INVALID_REQUEST, text),
     )
 }
 
-fn array(items: &[Said]) -> Bytes {
+fn json_array(items: &[RenderedMessage]) -> Bytes {
     let mut out = BytesMut::with_capacity(
         items
             .iter()
@@ -454,101 +489,119 @@ fn array(items: &[Said]) -> Bytes {
 }
 
 async fn item_of_batch(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    opened: &Opened,
+    opened: &LoadedSession,
     item: Result<Message, weir_wire::message::MessageError>,
-    room: &BatchRoom,
-) -> Option<Said> {
+    room: &BatchBudget,
+) -> Option<RenderedMessage> {
     let error = |id: Option<&RequestId>, number, text: String| {
         let message =
             weir_wire::write::error_response(id, true, &envelope_error(context, number, text));
-        Some(Said::new(StatusCode::OK, message, Tally::ProtocolError))
+        Some(RenderedMessage::new(
+            StatusCode::OK,
+            message,
+            RequestOutcome::ProtocolError,
+        ))
     };
     match item {
         Err(bad) => error(bad.id.as_ref(), bad.code, bad.text),
         Ok(Message::Request(request)) => {
             let id = request.id.clone();
             match Params::of(&request.method, request.params.as_ref()) {
-                Err(bad) => error(Some(&id), code::INVALID_PARAMS, bad.to_string()),
+                Err(bad) => error(Some(&id), error_code::INVALID_PARAMS, bad.to_string()),
                 Ok(params) => match Span::begin(context, &request, &params, false) {
-                    None => whole(context, known, opened, (request, params), room).await,
+                    None => {
+                        answer_batch_item(context, known, opened, (request, params), room).await
+                    }
                     Some((context, span)) => {
-                        span.over_item(whole(&context, known, opened, (request, params), room))
-                            .await
+                        span.run_item(answer_batch_item(
+                            &context,
+                            known,
+                            opened,
+                            (request, params),
+                            room,
+                        ))
+                        .await
                     }
                 },
             }
         }
         Ok(Message::Notification(notification)) => {
             if let Err(bad) = Params::of(&notification.method, notification.params.as_ref()) {
-                return error(None, code::INVALID_PARAMS, bad.to_string());
+                return error(None, error_code::INVALID_PARAMS, bad.to_string());
             }
-            heard(context, known, opened, &notification).await;
+            handle_notification(context, known, opened, &notification).await;
             None
         }
         Ok(Message::Response(response)) => {
-            answered(context, opened, response);
+            deliver_response(context, opened, response);
             None
         }
     }
 }
 
 /// Answers one request of a batch. Returns `None` if its client cancelled it.
-async fn whole(
-    context: &Context,
+async fn answer_batch_item(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    opened: &Opened,
+    opened: &LoadedSession,
     (request, params): (Request, Params),
-    room: &BatchRoom,
-) -> Option<Said> {
+    room: &BatchBudget,
+) -> Option<RenderedMessage> {
     let id = request.id.clone();
-    let said = match Box::pin(one(
+    let said = match Box::pin(serve_request(
         context,
         known,
-        (opened, Stream::Batch),
+        (opened, AnswerTarget::Batch),
         request,
         params,
     ))
     .await
     {
-        Turn::Message(said) => said,
-        Turn::List(response) => Said::ok(response.joined()),
-        Turn::Call(asked, owned) => return encode::whole(*asked, owned, room).await,
+        SessionOutcome::Message(said) => said,
+        SessionOutcome::List(response) => RenderedMessage::ok(response.joined()),
+        SessionOutcome::Call(asked, owned) => {
+            return encode::encode_for_batch(*asked, owned, room).await;
+        }
     };
     Some(room.hold(said).unwrap_or_else(|failure| {
-        let error = envelope_error(context, code::INTERNAL_ERROR, failure.message().to_owned());
+        let error = envelope_error(
+            context,
+            error_code::INTERNAL_ERROR,
+            failure.message().to_owned(),
+        );
         let message = weir_wire::write::error_response(Some(&id), true, &error);
-        Said::new(StatusCode::OK, message, Tally::Failed)
+        RenderedMessage::new(StatusCode::OK, message, RequestOutcome::Failed)
     }))
 }
 
 /// Handles a notification of a session. A modern client has no notifications over HTTP that have an
 /// effect.
 pub(crate) async fn notification(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
     notification: &Notification,
-) -> Answer {
+) -> HttpAnswer {
     let label = notification.method.known().map_or("other", Method::as_str);
-    if !headers.contains_key(&crate::head::SESSION) {
-        return labelled(answer::empty(StatusCode::ACCEPTED), label, "none");
+    if !headers.contains_key(&crate::header_names::SESSION) {
+        return with_labels(answer::empty(StatusCode::ACCEPTED), label, "none");
     }
-    let answer = match session(context, known, headers).await {
+    let answer = match load_session(context, known, headers).await {
         Ok(opened) => {
-            heard(context, known, &opened, notification).await;
+            handle_notification(context, known, &opened, notification).await;
             answer::empty(StatusCode::ACCEPTED)
         }
         Err(none) => none.answer(context, None),
     };
-    labelled(answer, label, "legacy")
+    with_labels(answer, label, "legacy")
 }
 
-async fn heard(
-    context: &Context,
+async fn handle_notification(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    opened: &Opened,
+    opened: &LoadedSession,
     notification: &Notification,
 ) {
     let params = notification.params.clone().unwrap_or_default();
@@ -564,25 +617,26 @@ async fn heard(
         }
         Some(Method::Progress) => {
             if let Some(token) = named("progressToken") {
-                context
-                    .shared
-                    .sessions
-                    .report(&opened.key, token.as_json(), params.clone());
+                context.shared.sessions.report_progress(
+                    &opened.key,
+                    token.as_json(),
+                    params.clone(),
+                );
             }
         }
         Some(Method::Initialized) => {
             context
                 .shared
                 .sessions
-                .initialized(opened, context.limits())
+                .mark_initialized(opened, context.limits())
                 .await;
-            welcome(context, known, opened);
+            announce_session(context, known, opened);
         }
         Some(Method::RootsListChanged) => {
-            context
-                .shared
-                .router
-                .tell(&HashSet::from([opened.key]), SessionNews::RootsChanged);
+            context.shared.router.notify_sessions(
+                &HashSet::from([opened.key]),
+                ClientSessionChange::RootsChanged,
+            );
         }
         _ => {}
     }
@@ -590,8 +644,12 @@ async fn heard(
 
 /// Reports a new session to the upstream of a transparent endpoint, so that it may open one of its
 /// own.
-fn welcome(context: &Context, known: &Authenticated<()>, opened: &Opened) {
-    if !opened.lasts {
+fn announce_session(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+) {
+    if !opened.is_stored {
         return;
     }
     let lifted = Params::parse(None)
@@ -599,38 +657,41 @@ fn welcome(context: &Context, known: &Authenticated<()>, opened: &Opened) {
     if let Ok(lifted) = lifted {
         let call = Call {
             session: Some(opened.key),
-            ..canonical(context, Method::Ping, lifted)
+            ..canonical_call(context, Method::Ping, lifted)
         };
-        context.shared.router.welcome(&known.with(Arc::new(call)));
+        context
+            .shared
+            .router
+            .open_session(&known.for_item(Arc::new(call)));
     }
 }
 
 /// Handles a client's response to a server's request within a call.
 pub(crate) async fn response(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
     response: Response,
-) -> Answer {
-    match session(context, known, headers).await {
+) -> HttpAnswer {
+    match load_session(context, known, headers).await {
         Ok(opened) => {
-            answered(context, &opened, response);
+            deliver_response(context, &opened, response);
             answer::empty(StatusCode::ACCEPTED)
         }
         Err(NoSession::Missing) => {
             let text = "responses are taken within a legacy session only";
-            refuse(
+            envelope_refusal(
                 context,
                 StatusCode::BAD_REQUEST,
                 None,
-                (code::INVALID_REQUEST, text),
+                (error_code::INVALID_REQUEST, text),
             )
         }
         Err(none) => none.answer(context, None),
     }
 }
 
-fn answered(context: &Context, opened: &Opened, response: Response) {
+fn deliver_response(context: &HttpRequestContext, opened: &LoadedSession, response: Response) {
     match response.id {
         Some(id) => context
             .shared
@@ -642,11 +703,11 @@ fn answered(context: &Context, opened: &Opened, response: Response) {
 
 /// Handles DELETE: ends the session.
 pub(crate) async fn delete(
-    context: &Context,
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
-) -> Answer {
-    let answer = match session(context, known, headers).await {
+) -> HttpAnswer {
+    let answer = match load_session(context, known, headers).await {
         Ok(opened) => {
             context
                 .shared
@@ -656,9 +717,9 @@ pub(crate) async fn delete(
             answer::empty(StatusCode::NO_CONTENT)
         }
         Err(NoSession::Unknown) => {
-            Refusal::new(StatusCode::NOT_FOUND, "session", "no such session").answer()
+            RequestRefusal::new(StatusCode::NOT_FOUND, "session", "no such session").into_answer()
         }
         Err(none) => none.answer(context, None),
     };
-    labelled(answer, "DELETE", "legacy")
+    with_labels(answer, "DELETE", "legacy")
 }

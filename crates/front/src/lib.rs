@@ -4,52 +4,52 @@
 //!
 //! It has no upstream and no HTTP client; it reaches other crates through ports of core.
 
-mod admission;
 mod answer;
-mod asker;
+mod authenticate;
 mod body;
 mod challenge;
-mod clientele;
-mod doorway;
+mod client_address;
+mod client_asker;
+mod client_questions;
 mod encode;
+mod endpoint_meters;
 mod extensions;
-mod followed;
-mod guard;
-mod head;
-mod help;
+mod followed_tasks;
+mod head_guard;
+mod header_names;
+mod help_page;
 mod in_flight;
 mod in_memory;
-mod intake;
 mod keep_alive;
+mod known_clients;
 mod legacy;
-mod limit;
-mod line;
 mod listen;
+mod listening_stream;
 mod lists;
-mod metadata;
-mod meters;
-mod mirrors;
+mod memory_pressure;
+mod mirrored_headers;
 mod modern;
-mod moved;
+mod moved_sessions;
 mod observe;
+mod outcome;
 mod overview;
-mod places;
-mod pressure;
-mod questions;
+mod permits;
+mod rate_limit;
 mod replay;
+mod request_body;
+mod request_checks;
+mod request_span;
 mod rescue;
-mod roll;
-mod running;
-mod sender;
+mod running_call;
 mod session_news;
 mod sessions;
 pub mod settings;
+mod sse_transport;
 mod stack;
-mod streams;
+mod stream_registry;
 mod subscriptions;
-mod tally;
 mod tasks;
-mod told;
+mod well_known_documents;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -57,31 +57,32 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weir_core::bell::Bells;
 use weir_core::port::{
-    Audit, Authorizer, Bus, Clock, Limiter, Mailbox, Random, Records, Replays, Verifier,
+    AuditLog, Authorizer, Clock, Limiter, MessageBus, Random, RecordStore, ReplayLog,
+    ReplicaMailbox, Verifier,
 };
 use weir_core::seal::Sealer;
+use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, Catalog, Router};
 
-pub use clientele::ClientSeen;
-pub use in_memory::{InMemoryBody, InMemoryChannel, Stopped, UpcomingRequest};
-pub use line::LINE_PATHS;
-pub use listen::TlsError;
-pub use metadata::WELL_KNOWN_PATHS;
-pub use moved::{MovedSession, MovingSessions};
-pub use overview::{Overview, SessionSeen};
-pub use pressure::{Pressure, Shortage};
+pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
+pub use known_clients::ClientSeen;
+pub use listen::ListenerTlsError;
+pub use memory_pressure::{MemoryPressure, PressureHandle};
+pub use moved_sessions::{MovedSession, MovingSessions};
+pub use overview::{FrontOverview, SessionSeen};
 pub use rescue::{ErrorRow, error_table};
-pub use roll::StreamSeen;
-pub use settings::Settings;
+pub use settings::FrontSettings;
+pub use sse_transport::SSE_PATHS;
+pub use stream_registry::StreamSeen;
+pub use well_known_documents::WELL_KNOWN_PATHS;
 
-use listen::{Certificates, Listening};
-use stack::{Shared, Stack};
+use listen::{ListenerCertificates, ListenerState};
+use stack::{FrontStack, FrontState};
 
 /// The ports that the client side needs.
 #[derive(Clone)]
-pub struct Ports {
+pub struct FrontPorts {
     /// Verifies credentials.
     pub verifier: Arc<dyn Verifier>,
     /// Decides if a principal may make a call.
@@ -89,17 +90,17 @@ pub struct Ports {
     /// Limits rates of requests.
     pub limiter: Arc<dyn Limiter>,
     /// Records decisions.
-    pub audit: Arc<dyn Audit>,
+    pub audit: Arc<dyn AuditLog>,
     /// Stores legacy sessions.
-    pub records: Arc<dyn Records>,
+    pub records: Arc<dyn RecordStore>,
     /// Carries cancellations and ended sessions to every replica.
-    pub bus: Arc<dyn Bus>,
+    pub bus: Arc<dyn MessageBus>,
     /// Keeps the events that a client may still need after it lost its connection.
-    pub replays: Arc<dyn Replays>,
+    pub replays: Arc<dyn ReplayLog>,
     /// Carries messages of upstreams to clients of sessions outside of their calls.
-    pub bells: Arc<Bells>,
+    pub bells: Arc<SessionNotifier>,
     /// Carries answers to questions of another replica.
-    pub mailbox: Arc<dyn Mailbox>,
+    pub mailbox: Arc<dyn ReplicaMailbox>,
     /// The memory and descriptors that the whole process may use.
     pub budgets: Budgets,
     /// The time.
@@ -110,8 +111,8 @@ pub struct Ports {
 
 /// The running client side.
 pub struct Front {
-    listening: Arc<Listening>,
-    shared: Arc<Shared>,
+    listening: Arc<ListenerState>,
+    shared: Arc<FrontState>,
     address: SocketAddr,
     /// A duplicate of the listening socket for another process. Absent once the drain begins:
     /// clients must not queue up at it then.
@@ -126,7 +127,7 @@ pub enum BindError {
     Address(#[from] io::Error),
     /// The certificate files cannot be used.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] ListenerTlsError),
 }
 
 impl Front {
@@ -137,7 +138,7 @@ impl Front {
     /// # Errors
     /// The address is taken or not allowed.
     pub fn listener(
-        settings: &Settings,
+        settings: &FrontSettings,
         inherited: Option<TcpListener>,
     ) -> Result<TcpListener, BindError> {
         Ok(listen::bind(inherited, settings.listen, settings.limits.backlog)?.into_std()?)
@@ -148,9 +149,9 @@ impl Front {
     /// # Errors
     /// The address is taken or not allowed, or the certificates cannot be used.
     pub async fn bind(
-        settings: Settings,
+        settings: FrontSettings,
         inherited: Option<TcpListener>,
-        ports: Ports,
+        ports: FrontPorts,
         (router, catalog): (Arc<Router>, Arc<Catalog>),
         sealer: Sealer,
     ) -> Result<Self, BindError> {
@@ -158,9 +159,11 @@ impl Front {
         let listener = listen::bind(inherited, settings.listen, settings.limits.backlog)?;
         let address = listener.local_addr()?;
         let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
-        let shared = Shared::new(ports, router, catalog, sealer);
-        let listening =
-            Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
+        let shared = FrontState::new(ports, router, catalog, sealer);
+        let listening = ListenerState::new(
+            FrontStack::new(settings, address, shared.clone()),
+            certificates,
+        )?;
         listening.start(listener);
         shared.start();
         Ok(Self {
@@ -177,17 +180,19 @@ impl Front {
     /// # Errors
     /// The certificates cannot be used.
     pub fn in_memory(
-        settings: Settings,
-        ports: Ports,
+        settings: FrontSettings,
+        ports: FrontPorts,
         (router, catalog): (Arc<Router>, Arc<Catalog>),
         sealer: Sealer,
     ) -> Result<Self, BindError> {
         let certificates = certificates(&settings)?;
         // An address of this machine, so that its host is a known one.
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let shared = Shared::new(ports, router, catalog, sealer);
-        let listening =
-            Listening::new(Stack::new(settings, address, shared.clone()), certificates)?;
+        let shared = FrontState::new(ports, router, catalog, sealer);
+        let listening = ListenerState::new(
+            FrontStack::new(settings, address, shared.clone()),
+            certificates,
+        )?;
         shared.start();
         Ok(Self {
             listening,
@@ -226,10 +231,10 @@ impl Front {
     ///
     /// # Errors
     /// New certificate files cannot be used; the old settings then stay in force.
-    pub fn reload(&self, settings: Settings) -> Result<(), BindError> {
+    pub fn reload(&self, settings: FrontSettings) -> Result<(), BindError> {
         let certificates = certificates(&settings)?;
         self.listening.use_certificates(certificates)?;
-        self.listening.stack.store(Arc::new(Stack::new(
+        self.listening.stack.store(Arc::new(FrontStack::new(
             settings,
             self.address,
             self.shared.clone(),
@@ -239,8 +244,8 @@ impl Front {
 
     /// The state of the client side for operators.
     #[must_use]
-    pub fn overview(&self) -> Overview {
-        Overview(self.shared.clone())
+    pub fn overview(&self) -> FrontOverview {
+        FrontOverview(self.shared.clone())
     }
 
     /// The sessions, for a graceful restart.
@@ -251,8 +256,8 @@ impl Front {
 
     /// The handle that reports memory pressure.
     #[must_use]
-    pub fn pressure(&self) -> Pressure {
-        Pressure(self.shared.clone())
+    pub fn pressure(&self) -> PressureHandle {
+        PressureHandle(self.shared.clone())
     }
 
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most
@@ -264,10 +269,10 @@ impl Front {
             .unwrap_or_else(PoisonError::into_inner)
             .take();
         self.listening.tasks.close();
-        self.shared.detached.close();
+        self.shared.detached_tasks.close();
         let done = async {
             self.listening.tasks.wait().await;
-            self.shared.detached.wait().await;
+            self.shared.detached_tasks.wait().await;
         };
         if tokio::time::timeout(deadline, done).await.is_err() {
             tracing::warn!("calls were still running at the end of the drain: they are cut off");
@@ -275,8 +280,8 @@ impl Front {
         self.listening.force.cancel();
         self.shared.force.cancel();
         self.listening.tasks.wait().await;
-        self.shared.upkeep.close();
-        self.shared.upkeep.wait().await;
+        self.shared.background_tasks.close();
+        self.shared.background_tasks.wait().await;
     }
 }
 
@@ -288,6 +293,12 @@ impl Drop for Front {
     }
 }
 
-fn certificates(settings: &Settings) -> Result<Option<Arc<Certificates>>, TlsError> {
-    settings.tls.as_ref().map(Certificates::read).transpose()
+fn certificates(
+    settings: &FrontSettings,
+) -> Result<Option<Arc<ListenerCertificates>>, ListenerTlsError> {
+    settings
+        .tls
+        .as_ref()
+        .map(ListenerCertificates::read)
+        .transpose()
 }

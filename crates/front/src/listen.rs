@@ -4,16 +4,16 @@
 //! head is waited for without end), and costs more memory for each stream.
 
 mod connection;
-mod framing;
-mod guarded;
-mod handshakes;
+mod connection_activity;
+mod connection_slots;
+mod guarded_stream;
+mod handshake_limit;
 mod http2;
-mod prompt;
-mod pulse;
-mod slots;
+mod repoll_on_wake;
+mod request_framing;
 mod socket;
 mod tls;
-mod write_watch;
+mod write_stall_watch;
 
 use std::io;
 use std::sync::Arc;
@@ -25,36 +25,36 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use weir_core::budget::{Descriptor, Reservation};
+use weir_core::budget::{ByteReservation, DescriptorPermit};
 use weir_core::telemetry::instruments;
 
-pub(crate) use connection::Peer;
-use handshakes::Handshakes;
-pub(crate) use http2::Flow;
-pub(crate) use pulse::Beat;
-use slots::Slots;
+pub(crate) use connection::ClientPeer;
+pub(crate) use connection_activity::RequestGuard;
+use connection_slots::ConnectionSlots;
+use handshake_limit::HandshakeLimit;
+pub(crate) use http2::Http2Flow;
 pub(crate) use socket::bind;
-pub(crate) use tls::Certificates;
-pub use tls::TlsError;
+pub(crate) use tls::ListenerCertificates;
+pub use tls::ListenerTlsError;
 
-use crate::stack::Stack;
+use crate::stack::FrontStack;
 
 /// The wait of the accept loop when the process has no descriptor left (A14).
-const BACKOFF: Duration = Duration::from_millis(100);
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 /// The memory of a connection with one request of usual size.
-const CONNECTION: usize = 20 << 10;
+const CONNECTION_BYTES: usize = 20 << 10;
 /// The interval between checks of the certificate files.
 const CERTIFICATE_POLL: Duration = Duration::from_secs(5);
 
 /// The state that connections share.
-pub(crate) struct Listening {
+pub(crate) struct ListenerState {
     /// Loaded once by every request.
-    pub(crate) stack: ArcSwap<Stack>,
+    pub(crate) stack: ArcSwap<FrontStack>,
     /// Present if TLS is on.
-    pub(crate) certificates: ArcSwapOption<Certificates>,
+    pub(crate) certificates: ArcSwapOption<ListenerCertificates>,
     acceptor: ArcSwapOption<rustls::ServerConfig>,
-    slots: Arc<Slots>,
-    handshakes: Arc<Handshakes>,
+    slots: Arc<ConnectionSlots>,
+    handshakes: Arc<HandshakeLimit>,
     /// Cancelled when draining begins: no new connections, idle ones close.
     pub(crate) drain: CancellationToken,
     /// Cancelled when draining is over: all connections close.
@@ -63,12 +63,12 @@ pub(crate) struct Listening {
     pub(crate) tasks: TaskTracker,
 }
 
-impl Listening {
+impl ListenerState {
     pub(crate) fn new(
-        stack: Stack,
-        certificates: Option<Arc<Certificates>>,
-    ) -> Result<Arc<Self>, TlsError> {
-        let handshakes = Handshakes::new(stack.limits().handshakes);
+        stack: FrontStack,
+        certificates: Option<Arc<ListenerCertificates>>,
+    ) -> Result<Arc<Self>, ListenerTlsError> {
+        let handshakes = HandshakeLimit::new(stack.limits().handshakes);
         let (drain, force) = (stack.drain().clone(), CancellationToken::new());
         let listening = Self {
             stack: ArcSwap::from_pointee(stack),
@@ -87,12 +87,12 @@ impl Listening {
     /// Switches TLS on, off, or to other certificates, for connections accepted from now on.
     pub(crate) fn use_certificates(
         &self,
-        certificates: Option<Arc<Certificates>>,
-    ) -> Result<(), TlsError> {
+        certificates: Option<Arc<ListenerCertificates>>,
+    ) -> Result<(), ListenerTlsError> {
         self.acceptor.store(
             certificates
                 .as_ref()
-                .map(Certificates::server_config)
+                .map(ListenerCertificates::server_config)
                 .transpose()?,
         );
         self.certificates.store(certificates);
@@ -118,7 +118,7 @@ impl Listening {
         );
     }
 
-    fn admit(self: &Arc<Self>, stream: TcpStream, address: std::net::IpAddr) {
+    fn serve_connection(self: &Arc<Self>, stream: TcpStream, address: std::net::IpAddr) {
         let stack = self.stack.load();
         let limits = stack.limits();
         let slot =
@@ -127,19 +127,19 @@ impl Listening {
                 .take(address, limits.connections, limits.connections_per_address)
             {
                 Ok(slot) => slot,
-                Err(none) => return closed(none.as_str()),
+                Err(none) => return count_closed(none.as_str()),
             };
         let Some(descriptor) = stack.descriptor() else {
-            return closed("no_files");
+            return count_closed("no_files");
         };
-        let Some(memory) = stack.budgets().connections.try_reserve(CONNECTION) else {
-            return closed("memory");
+        let Some(memory) = stack.budgets().connections.try_reserve(CONNECTION_BYTES) else {
+            return count_closed("memory");
         };
-        socket::tune(&stream, limits);
+        socket::set_options(&stream, limits);
         let listening = self.clone();
         let force = self.force.clone();
         self.tasks.spawn(async move {
-            let _open = Open::begin(slot, (descriptor, memory));
+            let _open = OpenConnection::begin(slot, (descriptor, memory));
             force
                 .run_until_cancelled(connection::serve(stream, address, listening))
                 .await;
@@ -148,13 +148,16 @@ impl Listening {
 }
 
 /// An open connection: counted until it is dropped, also if its task ends by a panic.
-struct Open {
-    _slot: slots::Slot,
-    _held: (Descriptor, Reservation),
+struct OpenConnection {
+    _slot: connection_slots::ConnectionSlot,
+    _held: (DescriptorPermit, ByteReservation),
 }
 
-impl Open {
-    fn begin(slot: slots::Slot, held: (Descriptor, Reservation)) -> Self {
+impl OpenConnection {
+    fn begin(
+        slot: connection_slots::ConnectionSlot,
+        held: (DescriptorPermit, ByteReservation),
+    ) -> Self {
         instruments().connections.add(1, &[]);
         Self {
             _slot: slot,
@@ -163,21 +166,21 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         instruments().connections.add(-1, &[]);
     }
 }
 
 /// Accepts until it is dropped; then the listening socket is closed.
-async fn accept(listening: Arc<Listening>, listener: TcpListener) {
+async fn accept(listening: Arc<ListenerState>, listener: TcpListener) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => listening.admit(stream, peer.ip().to_canonical()),
+            Ok((stream, peer)) => listening.serve_connection(stream, peer.ip().to_canonical()),
             Err(error) if is_exhaustion(&error) => {
-                closed("no_files");
+                count_closed("no_files");
                 tracing::warn!(%error, "cannot accept: out of files or memory");
-                tokio::time::sleep(BACKOFF).await;
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
             // The client disconnected before the accept.
             Err(error) => tracing::debug!(%error, "accept failed"),
@@ -190,7 +193,7 @@ fn is_exhaustion(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(23 | 24 | 12 | 105 | 55))
 }
 
-async fn watch_certificates(listening: Arc<Listening>) {
+async fn watch_certificates(listening: Arc<ListenerState>) {
     loop {
         tokio::time::sleep(CERTIFICATE_POLL).await;
         let Some(certificates) = listening.certificates.load_full() else {
@@ -211,14 +214,14 @@ async fn watch_certificates(listening: Arc<Listening>) {
 }
 
 /// Counts a stream of HTTP/2 that weir reset.
-fn reset(reason: &'static str) {
+fn count_reset_stream(reason: &'static str) {
     instruments()
         .streams_reset
         .add(1, &[KeyValue::new("reason", reason)]);
 }
 
 /// Counts a connection that weir closed or refused.
-fn closed(reason: &'static str) {
+fn count_closed(reason: &'static str) {
     instruments()
         .connections_closed
         .add(1, &[KeyValue::new("reason", reason)]);

@@ -11,32 +11,32 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use weir_core::budget::ByteBudget;
-use weir_core::catalog::{Page, PageAsk, Version};
-use weir_core::upstream::{Kinds, ListKind};
+use weir_core::catalog::{CatalogPage, ContentVersion, ListPageRequest};
+use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
-use weir_era::capabilities::Offer;
+use weir_era::capabilities::OfferedCapabilities;
 use weir_era::render::{self, PageFacts};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
 use crate::extensions;
-use crate::modern::{listed, offered_if_asked};
-use crate::stack::Context;
+use crate::modern::{check_offered_or_ask, list_of_method};
+use crate::stack::HttpRequestContext;
 
 /// The rendered items of pages, by view version, range and revision. Bounded in bytes: the oldest
 /// page goes first.
 #[derive(Default)]
-pub(crate) struct PageCache(Mutex<Kept>);
+pub(crate) struct PageCache(Mutex<CachedPages>);
 
 #[derive(Default)]
-struct Kept {
-    pages: HashMap<Key, Bytes>,
-    order: VecDeque<Key>,
+struct CachedPages {
+    pages: HashMap<PageCacheKey, Bytes>,
+    order: VecDeque<PageCacheKey>,
     bytes: usize,
 }
 
-type Key = (Version, Range<usize>, Revision);
+type PageCacheKey = (ContentVersion, Range<usize>, Revision);
 
 impl PageCache {
     /// The items of a page, with one memory reservation for all its readers; `None` if no memory is
@@ -44,7 +44,7 @@ impl PageCache {
     fn items(
         &self,
         revision: Revision,
-        page: &Page,
+        page: &CatalogPage,
         (most, budget): (usize, &ByteBudget),
     ) -> Option<Bytes> {
         let key = (page.view.version, page.range.clone(), revision);
@@ -73,17 +73,17 @@ impl PageCache {
 
     /// Discards all pages.
     pub(crate) fn clear(&self) {
-        *self.lock() = Kept::default();
+        *self.lock() = CachedPages::default();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CachedPages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The result of a list. Its items are the cached page itself.
 pub(crate) struct ListResult {
-    before: Bytes,
+    envelope: Bytes,
     /// The items end the message.
     items: Bytes,
 }
@@ -92,7 +92,7 @@ impl ListResult {
     /// The response to the request with this id.
     pub(crate) fn response(self, id: &RequestId) -> ListResponse {
         let head = weir_wire::write::response_head(id);
-        ListResponse([head, self.before, self.items].into())
+        ListResponse([head, self.envelope, self.items].into())
     }
 }
 
@@ -129,21 +129,21 @@ impl Body for ListResponse {
 }
 
 /// The result of one of the lists.
-pub(crate) async fn page(
-    context: &Context,
+pub(crate) async fn list_page(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     revision: Revision,
     (method, class): (Method, CapabilityClass),
     (session, params): (Option<SessionKey>, &Params),
 ) -> Result<ListResult, Failure> {
-    offered_if_asked(context, method, class).await?;
-    let kind = listed(method).ok_or_else(|| Failure::internal("a page of no list"))?;
+    check_offered_or_ask(context, method, class).await?;
+    let kind = list_of_method(method).ok_or_else(|| Failure::internal("a page of no list"))?;
     let shared = &context.shared;
     let cursor = params
         .cursor()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let (endpoint, principal, cursor) = (&context.endpoint, known.principal(), cursor.as_deref());
-    let ask = PageAsk {
+    let ask = ListPageRequest {
         endpoint,
         class,
         principal,
@@ -173,30 +173,30 @@ pub(crate) async fn page(
             .collect(),
     };
     Ok(ListResult {
-        before: render::list(revision, kind, &context.about, &facts),
+        envelope: render::list(revision, kind, &context.about, &facts),
         items,
     })
 }
 
-fn offer(context: &Context) -> Offer {
+fn endpoint_offer(context: &HttpRequestContext) -> OfferedCapabilities {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
-    Offer {
+    OfferedCapabilities {
         tools: catalog.offers(endpoint, ListKind::Tools),
         prompts: catalog.offers(endpoint, ListKind::Prompts),
         resources: catalog.offers(endpoint, ListKind::Resources),
         subscribe: catalog.subscribes(endpoint),
         completions: catalog.completes(endpoint),
-        silent: Kinds::default(),
+        without_notifications: ListKinds::default(),
         logging: true,
         tasks: catalog.has_tasks(endpoint),
         apps: catalog.has_apps(endpoint),
         task_list: false,
-        extensions: extensions::offered(context),
+        extensions: extensions::offered_extensions(context),
     }
 }
 
 /// The upstreams' own instructions, labelled if there are several.
-fn instructions(context: &Context) -> Option<String> {
+fn joined_instructions(context: &HttpRequestContext) -> Option<String> {
     let abouts = context.shared.catalog.about(&context.endpoint);
     let alone = abouts.len() == 1;
     let parts: Vec<String> = abouts
@@ -222,15 +222,18 @@ const DISCOVERED_TTL_MS: u32 = 60_000;
 
 /// The result of `server/discover`. It does not fail while an upstream is down; it waits for first
 /// walks, within a limit.
-pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes {
+pub(crate) async fn discover_result(context: &HttpRequestContext, class: CapabilityClass) -> Bytes {
     context
         .shared
         .catalog
-        .settled(&context.endpoint, ListKind::Tools, class)
+        .settled_view(&context.endpoint, ListKind::Tools, class)
         .await;
-    let offer = Offer {
-        silent: context.shared.catalog.silent(&context.endpoint),
-        ..offer(context)
+    let offer = OfferedCapabilities {
+        without_notifications: context
+            .shared
+            .catalog
+            .lists_without_notifications(&context.endpoint),
+        ..endpoint_offer(context)
     };
     let view = context
         .shared
@@ -241,26 +244,30 @@ pub(crate) async fn discover(context: &Context, class: CapabilityClass) -> Bytes
     render::discovered(
         &context.about,
         &offer,
-        instructions(context).as_deref(),
+        joined_instructions(context).as_deref(),
         ttl_ms,
     )
 }
 
 /// The result of `initialize`. `has_owners` is true if clients have distinct principals here.
-pub(crate) async fn initialized(context: &Context, revision: Revision, has_owners: bool) -> Bytes {
+pub(crate) async fn initialize_result(
+    context: &HttpRequestContext,
+    revision: Revision,
+    has_owners: bool,
+) -> Bytes {
     context
         .shared
         .catalog
-        .settled(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
+        .settled_view(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
         .await;
-    let offer = Offer {
+    let offer = OfferedCapabilities {
         task_list: has_owners,
-        ..offer(context)
+        ..endpoint_offer(context)
     };
     render::initialized(
         revision,
         &context.about,
         &offer,
-        instructions(context).as_deref(),
+        joined_instructions(context).as_deref(),
     )
 }

@@ -4,55 +4,55 @@ use std::future::ready;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, StatusCode};
-use weir_core::call::{AsTask, AskedBy, Resume};
+use weir_core::call::{CallResumption, InputMode, TaskMode};
 use weir_core::port::Fut;
 use weir_core::upstream::ListKind;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
-use weir_era::lift::{self, Lifted};
-use weir_era::state::{self, Binding};
+use weir_era::lift::{self, LiftedRequest};
+use weir_era::request_state::{self, RequestStateBinding};
 use weir_wire::message::Request;
 use weir_wire::method::{Method, NameSource};
 use weir_wire::params::Params;
-use weir_wire::{RequestId, Revision, code, header};
+use weir_wire::{RequestId, Revision, error_code, header};
 
-use crate::answer::{self, labelled};
-use crate::body::Body;
-use crate::clientele::Clientele;
-use crate::doorway::{refuse, unsupported};
-use crate::encode::{self, Asked};
-use crate::head;
+use crate::answer::{self, with_labels};
+use crate::body::ResponseBody;
+use crate::encode::{self, ResponseContext};
+use crate::header_names;
+use crate::known_clients::KnownClients;
 use crate::lists;
-use crate::mirrors;
-use crate::observe::Answer;
-use crate::rescue::{Told, rescue};
-use crate::running::{Owned, Running};
-use crate::stack::Context;
-use crate::{extensions, streams, tasks};
+use crate::mirrored_headers;
+use crate::observe::HttpAnswer;
+use crate::request_checks::{envelope_refusal, unsupported_revision};
+use crate::rescue::{FailureContext, log_and_render};
+use crate::running_call::{OwnedCall, RunningCall};
+use crate::stack::HttpRequestContext;
+use crate::{extensions, listening_stream, tasks};
 
 /// Serves a request with a protocol version in its `_meta`. It is read before its future begins.
 pub(crate) fn serve<'a>(
-    context: &'a Context,
+    context: &'a HttpRequestContext,
     known: &'a Authenticated<()>,
     headers: &'a HeaderMap,
     request: Request,
     params: Params,
-) -> Fut<'a, Answer> {
+) -> Fut<'a, HttpAnswer> {
     let label = request.method.known().map_or("other", Method::as_str);
-    match opened(context, headers, &request, params) {
-        Err(answer) => Box::pin(ready(labelled(*answer, label, "modern"))),
+    match read_request(context, headers, &request, params) {
+        Err(answer) => Box::pin(ready(with_labels(*answer, label, "modern"))),
         Ok(lifted) => {
-            note(context, known, &lifted);
+            record_client(context, known, &lifted);
             Box::pin(async move {
                 let answer = dispatch(context, (known, headers), &request, lifted).await;
-                labelled(answer, label, "modern")
+                with_labels(answer, label, "modern")
             })
         }
     }
 }
 
 /// Records the client's program, for one in several requests.
-fn note(context: &Context, known: &Authenticated<()>, lifted: &Lifted) {
-    if !Clientele::is_due(context.peer.pulse.served()) {
+fn record_client(context: &HttpRequestContext, known: &Authenticated<()>, lifted: &LiftedRequest) {
+    if !KnownClients::is_to_examine(context.peer.pulse.requests_begun()) {
         return;
     }
     let info = lifted
@@ -65,43 +65,51 @@ fn note(context: &Context, known: &Authenticated<()>, lifted: &Lifted) {
     let who = (known.principal(), &context.endpoint);
     context
         .shared
-        .clientele
-        .seen(who, (Revision::MODERN, info.as_ref()), None, now);
+        .known_clients
+        .record(who, (Revision::MODERN, info.as_ref()), None, now);
 }
 
 /// Reads a request, onto the heap: a future that takes it by value would hold and copy it at every
 /// layer.
-fn opened(
-    context: &Context,
+fn read_request(
+    context: &HttpRequestContext,
     headers: &HeaderMap,
     request: &Request,
     params: Params,
-) -> Result<Box<Lifted>, Box<Answer>> {
-    check(context, headers, request, &params)?;
+) -> Result<Box<LiftedRequest>, Box<HttpAnswer>> {
+    check_envelope(context, headers, request, &params)?;
     let lifted = lift::modern(params).map_err(|error| {
-        Box::new(refuse(
+        Box::new(envelope_refusal(
             context,
             StatusCode::OK,
             Some(&request.id),
-            (code::INVALID_PARAMS, &error.to_string()),
+            (error_code::INVALID_PARAMS, &error.to_string()),
         ))
     })?;
     Ok(Box::new(lifted))
 }
 
 /// Checks the rules of the envelope, in the order that the specification demands.
-fn check(
-    context: &Context,
+fn check_envelope(
+    context: &HttpRequestContext,
     headers: &HeaderMap,
     request: &Request,
     params: &Params,
-) -> Result<(), Box<Answer>> {
+) -> Result<(), Box<HttpAnswer>> {
     let id = &request.id;
-    let refused =
-        |status, number, text: &str| Box::new(refuse(context, status, Some(id), (number, text)));
-    let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, text);
-    let bad = |text: &str| refused(StatusCode::BAD_REQUEST, code::INVALID_PARAMS, text);
-    let [version, method, name] = once(headers, [&head::VERSION, &head::METHOD, &head::NAME]);
+    let refused = |status, number, text: &str| {
+        Box::new(envelope_refusal(context, status, Some(id), (number, text)))
+    };
+    let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, error_code::HEADER_MISMATCH, text);
+    let bad = |text: &str| refused(StatusCode::BAD_REQUEST, error_code::INVALID_PARAMS, text);
+    let [version, method, name] = single_headers(
+        headers,
+        [
+            &header_names::VERSION,
+            &header_names::METHOD,
+            &header_names::NAME,
+        ],
+    );
     let version = version.ok_or(NO_VERSION).map_err(mismatch)?;
     let method = method.ok_or(NO_METHOD).map_err(mismatch)?;
     let meta = params.meta().map_err(|error| bad(&error.to_string()))?;
@@ -125,17 +133,21 @@ fn check(
         ));
     }
     if !Revision::parse(&says).is_some_and(Revision::is_modern) {
-        return Err(Box::new(unsupported(context, id, &says)));
+        return Err(Box::new(unsupported_revision(context, id, &says)));
     }
     if method != request.method.as_str() {
         return Err(mismatch("`Mcp-Method` differs from the method of the body"));
     }
     match request.method.known() {
-        Some(known) if is_served(known) => names_its_own(name, known, params).map_err(mismatch),
-        None if extensions::method(context, &request.method).is_some() => Ok(()),
+        Some(known) if is_served(known) => check_name_header(name, known, params).map_err(mismatch),
+        None if extensions::extension_method(context, &request.method).is_some() => Ok(()),
         _ => {
             let text = "This method is not served in 2026-07-28";
-            Err(refused(StatusCode::NOT_FOUND, code::METHOD_NOT_FOUND, text))
+            Err(refused(
+                StatusCode::NOT_FOUND,
+                error_code::METHOD_NOT_FOUND,
+                text,
+            ))
         }
     }
 }
@@ -143,13 +155,13 @@ fn check(
 /// Returns true for a method that weir serves to modern clients.
 fn is_served(method: Method) -> bool {
     matches!(method, Method::Discover | Method::SubscriptionsListen)
-        || listed(method).is_some()
+        || list_of_method(method).is_some()
         || is_call(method)
         || tasks::is_about_task(method)
 }
 
 /// The list that a method asks for.
-pub(crate) fn listed(method: Method) -> Option<ListKind> {
+pub(crate) fn list_of_method(method: Method) -> Option<ListKind> {
     ListKind::ALL
         .into_iter()
         .find(|kind| kind.method() == method)
@@ -164,7 +176,7 @@ pub(crate) fn is_call(method: Method) -> bool {
 }
 
 /// Checks that the endpoint supports a method, as far as its servers declare it.
-pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> {
+pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Result<(), Failure> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let has = match method {
         Method::CompletionComplete => catalog.completes(endpoint) || may_complete(context),
@@ -190,12 +202,12 @@ pub(crate) fn offered(context: &Context, method: Method) -> Result<(), Failure> 
 
 /// Checks that the endpoint supports a method; the server of a transparent endpoint is asked for a
 /// list that it does not declare.
-pub(crate) async fn offered_if_asked(
-    context: &Context,
+pub(crate) async fn check_offered_or_ask(
+    context: &HttpRequestContext,
     method: Method,
     class: CapabilityClass,
 ) -> Result<(), Failure> {
-    let Err(refused) = offered(context, method) else {
+    let Err(refused) = check_offered(context, method) else {
         return Ok(());
     };
     // Boxed, because calls rarely come here.
@@ -206,7 +218,11 @@ pub(crate) async fn offered_if_asked(
     }
 }
 
-async fn has_undeclared(context: &Context, method: Method, class: CapabilityClass) -> bool {
+async fn has_undeclared(
+    context: &HttpRequestContext,
+    method: Method,
+    class: CapabilityClass,
+) -> bool {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     for kind in lists_of(method) {
         if catalog.offers_undeclared(endpoint, *kind, class).await {
@@ -234,7 +250,7 @@ const fn lists_of(method: Method) -> &'static [ListKind] {
 
 /// Returns true if the server of a transparent endpoint has prompts or resources that could be
 /// completed. The server itself then answers if it supports completion.
-fn may_complete(context: &Context) -> bool {
+fn may_complete(context: &HttpRequestContext) -> bool {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let has_some = catalog.offers(endpoint, ListKind::Prompts)
         || catalog.offers(endpoint, ListKind::Resources);
@@ -242,7 +258,11 @@ fn may_complete(context: &Context) -> bool {
 }
 
 /// Checks that `Mcp-Name` mirrors its member of `params`.
-fn names_its_own(given: Option<&str>, method: Method, params: &Params) -> Result<(), &'static str> {
+fn check_name_header(
+    given: Option<&str>,
+    method: Method,
+    params: &Params,
+) -> Result<(), &'static str> {
     let own = match method.name_header() {
         NameSource::Name => params.name(),
         NameSource::Uri => params.uri(),
@@ -268,7 +288,7 @@ const NO_NAME: &str = "`Mcp-Name` is missing or given twice";
 
 /// The trimmed values of these headers; `None` for a header that is absent, given twice, or not
 /// visible ASCII. One pass finds all, which costs less than a lookup of each.
-fn once<'a, const N: usize>(
+fn single_headers<'a, const N: usize>(
     headers: &'a HeaderMap,
     names: [&HeaderName; N],
 ) -> [Option<&'a str>; N] {
@@ -282,38 +302,45 @@ fn once<'a, const N: usize>(
 }
 
 async fn dispatch(
-    context: &Context,
+    context: &HttpRequestContext,
     (known, headers): (&Authenticated<()>, &HeaderMap),
     request: &Request,
-    lifted: Box<Lifted>,
-) -> Answer {
+    lifted: Box<LiftedRequest>,
+) -> HttpAnswer {
     let revision = Revision::MODERN;
-    let told = Told {
+    let told = FailureContext {
         revision,
         tool_call: false,
         request: &context.name,
     };
-    let fail = |failure: &Failure| rescue(failure, told).answer(&request.id);
+    let fail = |failure: &Failure| log_and_render(failure, told).into_answer(&request.id);
     match request.method.known() {
         Some(Method::Discover) => {
-            let result = Box::pin(lists::discover(context, lifted.capabilities.class)).await;
+            let result = Box::pin(lists::discover_result(context, lifted.capabilities.class)).await;
             answer::json(
                 StatusCode::OK,
                 weir_wire::write::response(&request.id, &result),
             )
         }
         Some(Method::SubscriptionsListen) => {
-            streams::open_listen(context, known, &request.id, *lifted)
+            listening_stream::open_listen(context, known, &request.id, *lifted)
         }
         Some(method) if is_call(method) => {
-            match offered_if_asked(context, method, lifted.capabilities.class).await {
-                Ok(()) => match mirrors::check(context, known, headers, (method, &lifted)).await {
-                    None => call(context, known, &request.id, (method, *lifted)).await,
-                    Some(text) => refuse(
+            match check_offered_or_ask(context, method, lifted.capabilities.class).await {
+                Ok(()) => match mirrored_headers::check_param_headers(
+                    context,
+                    known,
+                    headers,
+                    (method, &lifted),
+                )
+                .await
+                {
+                    None => make_call(context, known, &request.id, (method, *lifted)).await,
+                    Some(text) => envelope_refusal(
                         context,
                         StatusCode::BAD_REQUEST,
                         Some(&request.id),
-                        (code::HEADER_MISMATCH, &text),
+                        (error_code::HEADER_MISMATCH, &text),
                     ),
                 },
                 Err(failure) => fail(&failure),
@@ -321,7 +348,7 @@ async fn dispatch(
         }
         // Boxed, like every future that calls do not need.
         Some(method) if tasks::is_about_task(method) => {
-            Box::pin(tasks::modern(
+            Box::pin(tasks::serve_modern(
                 context,
                 known,
                 &request.id,
@@ -329,8 +356,8 @@ async fn dispatch(
             ))
             .await
         }
-        Some(method) if listed(method).is_some() => {
-            let page = lists::page(
+        Some(method) if list_of_method(method).is_some() => {
+            let page = lists::list_page(
                 context,
                 known,
                 revision,
@@ -338,9 +365,10 @@ async fn dispatch(
                 (None, &lifted.params),
             );
             match Box::pin(page).await {
-                Ok(result) => {
-                    answer::json_body(StatusCode::OK, Body::new(result.response(&request.id)))
-                }
+                Ok(result) => answer::json_body(
+                    StatusCode::OK,
+                    ResponseBody::new(result.response(&request.id)),
+                ),
                 Err(failure) => fail(&failure),
             }
         }
@@ -353,61 +381,64 @@ async fn dispatch(
 }
 
 /// Makes a call. Its parts are gathered before its future begins.
-fn call(
-    context: &Context,
+fn make_call(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     id: &RequestId,
-    (method, lifted): (Method, Lifted),
-) -> Fut<'static, Answer> {
+    (method, lifted): (Method, LiftedRequest),
+) -> Fut<'static, HttpAnswer> {
     let tool_call = method == Method::ToolsCall;
-    let told = Told {
+    let told = FailureContext {
         revision: Revision::MODERN,
         tool_call,
         request: &context.name,
     };
-    let fail = |failure: &Failure| -> Fut<'static, Answer> {
-        Box::pin(ready(rescue(failure, told).answer(id)))
+    let fail = |failure: &Failure| -> Fut<'static, HttpAnswer> {
+        Box::pin(ready(log_and_render(failure, told).into_answer(id)))
     };
-    let (token, class) = (lifted.token.clone(), lifted.capabilities.class);
+    let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
     let binding = match encode::binding(context, known, method, &lifted.params) {
         Ok(binding) => binding,
         Err(failure) => return fail(&failure),
     };
-    let resume = match resumed(context, &binding.as_binding(), &lifted.params) {
+    let resume = match open_state(context, &binding.as_binding(), &lifted.params) {
         Ok(resume) => resume,
         Err(failure) => return fail(&failure),
     };
-    let as_task = tasks::taken(class);
+    let as_task = tasks::task_mode_of_modern(class);
     let call = Call {
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         resume,
-        as_task,
-        ..canonical(context, method, lifted)
+        task_mode: as_task,
+        ..canonical_call(context, method, lifted)
     };
-    let (router, call) = (context.shared.router.clone(), known.with(Arc::new(call)));
-    let running = Running::new(Box::pin(async move { router.call(call).await }));
-    let asked = Asked::new(
+    let (router, call) = (
+        context.shared.router.clone(),
+        known.for_item(Arc::new(call)),
+    );
+    let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
+    let asked = ResponseContext::new(
         (context, known),
         id.clone(),
         (Revision::MODERN, method),
         token,
     )
-    .bound(binding, class);
-    encode::answer(asked, Owned::by_connection(running))
+    .with_binding(binding, class);
+    encode::encode_reply(asked, OwnedCall::by_connection(running))
 }
 
 /// The state to resume from, if the client brought a sealed state.
-fn resumed(
-    context: &Context,
-    binding: &Binding<'_>,
+fn open_state(
+    context: &HttpRequestContext,
+    binding: &RequestStateBinding<'_>,
     params: &Params,
-) -> Result<Option<Resume>, Failure> {
+) -> Result<Option<CallResumption>, Failure> {
     let state = params
         .request_state()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
     let Some(state) = state else { return Ok(None) };
     let now = context.shared.ports.clock.wall();
-    let opened = state::open(&context.shared.sealer, binding, &state, now);
+    let opened = request_state::open(&context.shared.sealer, binding, &state, now);
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
     if origin
         .owner
@@ -421,27 +452,31 @@ fn resumed(
 }
 
 /// The canonical call of a request of either era.
-pub(crate) fn canonical(context: &Context, method: Method, lifted: Lifted) -> Call {
+pub(crate) fn canonical_call(
+    context: &HttpRequestContext,
+    method: Method,
+    lifted: LiftedRequest,
+) -> Call {
     if lifted.log_level.is_some() {
-        answer::deprecated("logging");
+        answer::count_deprecated("logging");
     }
     Call {
         endpoint: context.endpoint.clone(),
         method,
         params: lifted.params,
         capabilities: lifted.capabilities,
-        wants_progress: lifted.token.is_some(),
+        wants_progress: lifted.progress_token.is_some(),
         log_level: lifted.log_level,
         session: None,
-        asked: AskedBy::Requests,
+        input_mode: InputMode::Requests,
         resume: None,
-        answers: None,
-        as_task: AsTask::Never,
+        input_responses: None,
+        task_mode: TaskMode::Never,
         extension: None,
         request: context.name.clone(),
         trace: lifted
             .trace
             .or(&context.trace)
-            .step(&*context.shared.ports.random),
+            .next_hop(&*context.shared.ports.random),
     }
 }

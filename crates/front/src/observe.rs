@@ -12,44 +12,51 @@ use http_body::{Frame, SizeHint};
 use weir_core::call::RequestName;
 use weir_core::telemetry::instruments;
 
-use crate::body::{Body, Broken, Labels};
-use crate::listen::Beat;
-use crate::meters::{Http, Meters};
-use crate::tally::{Counted, Tally};
-use crate::told::Told;
+use crate::body::{BodyError, RequestLabels, ResponseBody};
+use crate::endpoint_meters::{EndpointMeters, HttpLabels};
+use crate::listen::RequestGuard;
+use crate::outcome::{RequestOutcome, ResponseOutcome};
+use crate::request_span::RequestSpan;
 
 /// The answer to a request.
-pub(crate) type Answer = Response<Body>;
+pub(crate) type HttpAnswer = Response<ResponseBody>;
 
 /// The answer with its body observed, on its way to the client.
-pub(crate) type Served = Response<Followed>;
+pub(crate) type ObservedAnswer = Response<ObservedBody>;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// A request that has begun.
-pub(crate) struct Seen {
-    ending: Ending,
+pub(crate) struct ObservedRequest {
+    ending: RequestEnd,
 }
 
 /// Observes a request. Dropping the returned value records that the client disconnected before the
 /// answer.
-pub(crate) fn begin(name: RequestName, beat: Beat, http: Http) -> Seen {
-    http.active(1);
-    Seen::new(name, Some((beat, http)))
+pub(crate) fn observe_request(
+    name: RequestName,
+    beat: RequestGuard,
+    http: HttpLabels,
+) -> ObservedRequest {
+    http.add_active(1);
+    ObservedRequest::new(name, Some((beat, http)))
 }
 
 /// Observes a message that is answered elsewhere than in the response to its own POST.
-pub(crate) fn begin_elsewhere(name: RequestName) -> Seen {
-    Seen::new(name, None)
+pub(crate) fn observe_message(name: RequestName) -> ObservedRequest {
+    ObservedRequest::new(name, None)
 }
 
-impl Seen {
-    fn new(name: RequestName, of: Option<(Beat, Http)>) -> Self {
-        let (labels, counted) = (Labels::NONE, Some(Counted::Now(Tally::Cancelled)));
+impl ObservedRequest {
+    fn new(name: RequestName, of: Option<(RequestGuard, HttpLabels)>) -> Self {
+        let (labels, counted) = (
+            RequestLabels::NONE,
+            Some(ResponseOutcome::Now(RequestOutcome::Cancelled)),
+        );
         let (status, began) = (StatusCode::OK, Instant::now());
         let (beat, http) = of.unzip();
         Self {
-            ending: Ending {
+            ending: RequestEnd {
                 labels,
                 counted,
                 status,
@@ -63,53 +70,57 @@ impl Seen {
     }
 
     /// Records the head of the answer; its body is observed to its end.
-    pub(crate) fn finish(self, mut answer: Answer) -> Served {
+    pub(crate) fn finish(self, mut answer: HttpAnswer) -> ObservedAnswer {
         let mut ending = self.ending;
         if let Ok(value) = HeaderValue::from_str(ending.name.as_str()) {
             answer.headers_mut().insert(REQUEST_ID, value);
         }
-        ending.labels = std::mem::replace(&mut answer.body_mut().labels, Labels::NONE);
-        ending.counted = answer.extensions_mut().remove::<Counted>();
+        ending.labels = std::mem::replace(&mut answer.body_mut().labels, RequestLabels::NONE);
+        ending.counted = answer.extensions_mut().remove::<ResponseOutcome>();
         ending.status = answer.status();
-        answer.map(|body| Followed { body, ending })
+        answer.map(|body| ObservedBody { body, ending })
     }
 }
 
 /// Runs when the answer ends, in any way.
-struct Ending {
-    labels: Labels,
+struct RequestEnd {
+    labels: RequestLabels,
     /// Absent if the status implies the outcome.
-    counted: Option<Counted>,
+    counted: Option<ResponseOutcome>,
     status: StatusCode,
     began: Instant,
     name: RequestName,
     /// Absent for a message whose HTTP request is counted apart.
-    http: Option<Http>,
+    http: Option<HttpLabels>,
     /// Bytes of the answer's body so far.
     sent: u64,
-    _beat: Option<Beat>,
+    _beat: Option<RequestGuard>,
 }
 
-impl Drop for Ending {
+impl Drop for RequestEnd {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        let tally = self
-            .counted
-            .as_ref()
-            .map_or_else(|| Tally::of_status(self.status), Counted::tally);
-        let meters = self.labels.meters.as_deref().unwrap_or(Meters::nowhere());
+        let tally = self.counted.as_ref().map_or_else(
+            || RequestOutcome::of_status(self.status),
+            ResponseOutcome::outcome,
+        );
+        let meters = self
+            .labels
+            .meters
+            .as_deref()
+            .unwrap_or(EndpointMeters::without_endpoint());
         let span = self.labels.span.as_ref();
-        let _entered = span.map(|span| span.log().enter());
-        if !matches!(self.counted, Some(Counted::Elsewhere)) {
-            meters.request(
+        let _entered = span.map(|span| span.log_span().enter());
+        if !matches!(self.counted, Some(ResponseOutcome::Elsewhere)) {
+            meters.count_request(
                 (self.labels.method, self.labels.era, tally),
                 took,
-                span.map(Told::context),
+                span.map(RequestSpan::span_context),
             );
         }
         if let Some(http) = &self.http {
-            http.active(-1);
-            meters.http(http, self.status, took, self.sent);
+            http.add_active(-1);
+            meters.count_http(http, self.status, took, self.sent);
         }
         if let Some(span) = span {
             span.end(tally, self.status.as_u16());
@@ -129,29 +140,29 @@ impl Drop for Ending {
 /// The error of an answer that ended by a panic in weir.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer ended by a panic")]
-struct Panicked;
+struct BodyPanicked;
 
 /// An answer's body, observed to its end.
-pub(crate) struct Followed {
-    body: Body,
-    ending: Ending,
+pub(crate) struct ObservedBody {
+    body: ResponseBody,
+    ending: RequestEnd,
 }
 
-impl Followed {
+impl ObservedBody {
     /// The latest end of the call, if it is known.
     pub(crate) fn until(&self) -> Option<tokio::time::Instant> {
         self.ending.labels.until
     }
 }
 
-impl http_body::Body for Followed {
+impl http_body::Body for ObservedBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         // A panic here would end the connection, and with it its other requests.
         let this = &mut *self;
         let entered = this
@@ -159,7 +170,7 @@ impl http_body::Body for Followed {
             .labels
             .span
             .as_ref()
-            .map(|span| span.log().enter());
+            .map(|span| span.log_span().enter());
         let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut this.body).poll_frame(cx)));
         drop(entered);
         if let Ok(Poll::Ready(Some(Ok(frame)))) = &polled {
@@ -171,9 +182,9 @@ impl http_body::Body for Followed {
                 request = self.ending.name.as_str(),
                 "an answer ended by a panic"
             );
-            self.body = Body::empty();
-            self.ending.counted = Some(Counted::Now(Tally::Failed));
-            Poll::Ready(Some(Err(Panicked.into())))
+            self.body = ResponseBody::empty();
+            self.ending.counted = Some(ResponseOutcome::Now(RequestOutcome::Failed));
+            Poll::Ready(Some(Err(BodyPanicked.into())))
         })
     }
 

@@ -6,17 +6,17 @@ use std::time::SystemTime;
 
 use weir_core::port::{RecordKey, RecordKind};
 use weir_core::{Principal, SessionKey};
-use weir_era::session::Session;
+use weir_era::session::LegacySessionRecord;
 use weir_wire::Revision;
 
-use crate::clientele::ClientSeen;
-use crate::roll::StreamSeen;
+use crate::known_clients::ClientSeen;
 use crate::sessions::session_key;
-use crate::stack::Shared;
+use crate::stack::FrontState;
+use crate::stream_registry::StreamSeen;
 
 /// A view of the client side. Clones share it.
 #[derive(Clone)]
-pub struct Overview(pub(crate) Arc<Shared>);
+pub struct FrontOverview(pub(crate) Arc<FrontState>);
 
 /// An open session.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct SessionSeen {
     pub subscriptions: usize,
 }
 
-impl Overview {
+impl FrontOverview {
     /// The newest open sessions, at most `most`, and the number of all.
     #[must_use]
     pub fn sessions(&self, most: usize) -> (usize, Vec<SessionSeen>) {
@@ -49,15 +49,15 @@ impl Overview {
             .records
             .visit(RecordKind::Session, &mut |key, value| {
                 all.extend(
-                    Session::decode(value)
+                    LegacySessionRecord::decode(value)
                         .map(|session| (session_key(&key.id), key.principal.clone(), session)),
                 );
             });
         let total = all.len();
         all.sort_by_key(|(key, _, session)| (Reverse(session.began), key.0));
-        let seen = |(key, principal, session): (SessionKey, Principal, Session)| {
-            let (calls, stream, subscriptions) = self.0.sessions.hanging(&key);
-            let software = self.0.clientele.of_session(&key);
+        let seen = |(key, principal, session): (SessionKey, Principal, LegacySessionRecord)| {
+            let (calls, stream, subscriptions) = self.0.sessions.local_counts(&key);
+            let software = self.0.known_clients.of_session(&key);
             let (revision, began) = (session.revision, session.began);
             SessionSeen {
                 key,
@@ -75,13 +75,14 @@ impl Overview {
 
     /// Ends a session and its local state; returns its owner, if it existed.
     pub async fn end_session(&self, key: SessionKey) -> Option<Principal> {
-        let mut found: Option<(RecordKey, Session)> = None;
+        let mut found: Option<(RecordKey, LegacySessionRecord)> = None;
         self.0
             .ports
             .records
             .visit(RecordKind::Session, &mut |record, value| {
                 if session_key(&record.id) == key {
-                    found = Session::decode(value).map(|session| (record.clone(), session));
+                    found =
+                        LegacySessionRecord::decode(value).map(|session| (record.clone(), session));
                 }
             });
         let (record, session) = found?;
@@ -95,23 +96,23 @@ impl Overview {
     /// The open streams.
     #[must_use]
     pub fn streams(&self) -> Vec<StreamSeen> {
-        self.0.roll.all()
+        self.0.open_streams.all()
     }
 
     /// Ends the streams of a principal, gracefully; returns their number.
     #[must_use]
     pub fn end_streams(&self, digest: &[u8; 16]) -> usize {
-        self.0.roll.end(digest)
+        self.0.open_streams.end_of_principal(digest)
     }
 
     /// The client programs that have used weir.
     #[must_use]
     pub fn clients(&self) -> Vec<ClientSeen> {
-        self.0.clientele.all()
+        self.0.known_clients.all()
     }
 }
 
-impl std::fmt::Debug for Overview {
+impl std::fmt::Debug for FrontOverview {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Overview")
     }

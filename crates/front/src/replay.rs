@@ -17,24 +17,24 @@ use opentelemetry::KeyValue;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::SessionKey;
-use weir_core::port::{Fut, Replay, Replays, StoreError, StreamKey};
+use weir_core::port::{Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
 use weir_wire::sse;
 
-use crate::encode::Asked;
+use crate::encode::ResponseContext;
 use crate::keep_alive::{self, KeepAlive};
-use crate::places::Place;
-use crate::sessions::{MostDetached, Opened, ReadHold, Sessions};
-use crate::settings::Settings;
-use crate::stack::{Context, Shared};
+use crate::permits::StreamPermit;
+use crate::sessions::{DetachLimits, LegacySessions, LoadedSession, StreamReaderGuard};
+use crate::settings::FrontSettings;
+use crate::stack::{FrontState, HttpRequestContext};
 
 /// The largest event that is kept. A larger answer to a call is kept as an error that states this.
-const LARGEST: usize = 512 << 10;
+const MAX_EVENT_BYTES: usize = 512 << 10;
 
 /// Records the events of a stream in the replay log.
-pub(crate) struct Keeping {
-    shared: Arc<Shared>,
-    settings: Arc<Settings>,
+pub(crate) struct ReplayRecorder {
+    shared: Arc<FrontState>,
+    settings: Arc<FrontSettings>,
     key: StreamKey,
     /// The number of the current or last event.
     seq: u64,
@@ -48,10 +48,10 @@ pub(crate) struct Keeping {
     first: Option<Bytes>,
 }
 
-impl Keeping {
+impl ReplayRecorder {
     /// Begins the record of the answer to a request, in its session; `None` if the log keeps no
     /// record.
-    pub(crate) fn begin(session: SessionKey, asked: &Asked) -> Option<Self> {
+    pub(crate) fn begin_recording(session: SessionKey, asked: &ResponseContext) -> Option<Self> {
         let mut stream = [0; 8];
         asked.shared.ports.random.fill(&mut stream);
         let key = StreamKey {
@@ -87,13 +87,13 @@ impl Keeping {
     }
 
     /// The stream, with ids.
-    pub(crate) fn keep<B>(self, stream: B) -> Kept<B>
+    pub(crate) fn record_stream<B>(self, stream: B) -> RecordedStream<B>
     where
         B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
     {
-        let (replaced, hold) = Sessions::read(&self.shared, self.key);
+        let (replaced, hold) = LegacySessions::register_reader(&self.shared, self.key);
         let replaced = Box::pin(replaced.cancelled_owned());
-        Kept {
+        RecordedStream {
             running: Some((stream, self)),
             replaced,
             _hold: hold,
@@ -105,7 +105,7 @@ impl Keeping {
     }
 
     /// Takes a chunk of the stream; returns the bytes to write.
-    fn pass(&mut self, piece: Bytes) -> Bytes {
+    fn record_chunk(&mut self, piece: Bytes) -> Bytes {
         if self.between && piece.starts_with(b":") {
             return piece;
         }
@@ -127,13 +127,13 @@ impl Keeping {
             self.shared
                 .ports
                 .replays
-                .keep(self.key, self.seq, piece.clone());
+                .append(self.key, self.seq, piece.clone());
             return piece;
         }
         self.event = self
             .event
             .take()
-            .filter(|event| event.len() + piece.len() <= LARGEST);
+            .filter(|event| event.len() + piece.len() <= MAX_EVENT_BYTES);
         if let Some(event) = &mut self.event {
             event.put_slice(&piece);
         }
@@ -141,37 +141,37 @@ impl Keeping {
             let event = self
                 .event
                 .take()
-                .map_or_else(|| self.instead(), BytesMut::freeze);
-            self.shared.ports.replays.keep(self.key, self.seq, event);
+                .map_or_else(|| self.too_large_event(), BytesMut::freeze);
+            self.shared.ports.replays.append(self.key, self.seq, event);
         }
         piece
     }
 
-    fn instead(&self) -> Bytes {
+    fn too_large_event(&self) -> Bytes {
         let mut out = BytesMut::new();
         sse::write_event(&mut out, Some(&self.id()), None, &self.too_large);
         out.freeze()
     }
 }
 
-impl Drop for Keeping {
+impl Drop for ReplayRecorder {
     fn drop(&mut self) {
         self.shared.ports.replays.end(self.key);
     }
 }
 
 /// A stream that is recorded while it is read. Without its reader it runs on, within limits.
-pub(crate) struct Kept<B>
+pub(crate) struct RecordedStream<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
-    running: Option<(B, Keeping)>,
+    running: Option<(B, ReplayRecorder)>,
     /// Fires when another reader takes over.
     replaced: Pin<Box<WaitForCancellationFutureOwned>>,
-    _hold: ReadHold,
+    _hold: StreamReaderGuard,
 }
 
-impl<B> http_body::Body for Kept<B>
+impl<B> http_body::Body for RecordedStream<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -195,7 +195,9 @@ where
         }
         let frame = std::task::ready!(Pin::new(stream).poll_frame(cx));
         match frame {
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame.map_data(|piece| keeping.pass(piece))))),
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(
+                frame.map_data(|piece| keeping.record_chunk(piece))
+            ))),
             end => {
                 this.running = None;
                 Poll::Ready(end)
@@ -204,7 +206,7 @@ where
     }
 }
 
-impl<B> Kept<B>
+impl<B> RecordedStream<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -214,8 +216,8 @@ where
             return;
         };
         let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
-        let most = MostDetached::of(limits);
-        let Some(place) = Sessions::detach(&shared, keeping.key.session, most) else {
+        let most = DetachLimits::of(limits);
+        let Some(place) = LegacySessions::detach(&shared, keeping.key.session, most) else {
             return;
         };
         let force = shared.force.clone();
@@ -225,19 +227,19 @@ where
                 std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await
             {
                 if let Ok(piece) = frame.into_data() {
-                    keeping.pass(piece);
+                    keeping.record_chunk(piece);
                 }
             }
         };
         // The drain waits for this task. A cancellation, the session's end and the deadline end the
         // stream itself.
         shared
-            .detached
+            .detached_tasks
             .spawn(force.run_until_cancelled_owned(running));
     }
 }
 
-impl<B> Drop for Kept<B>
+impl<B> Drop for RecordedStream<B>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
 {
@@ -249,15 +251,15 @@ where
 /// The rest of this session's stream that `Last-Event-ID` names. If it names no stream, returns
 /// `place`, for a stream of its own.
 pub(crate) async fn resume(
-    context: &Context,
-    opened: &Opened,
+    context: &HttpRequestContext,
+    opened: &LoadedSession,
     headers: &HeaderMap,
-    place: Place,
-) -> Result<Resumed, Place> {
+    place: StreamPermit,
+) -> Result<ResumedStream, StreamPermit> {
     let Some(given) = headers.get("last-event-id") else {
         return Err(place);
     };
-    let named = given.to_str().ok().and_then(parse);
+    let named = given.to_str().ok().and_then(parse_event_id);
     let replays = &context.shared.ports.replays;
     let found = match named {
         Some((stream, seq)) => {
@@ -265,7 +267,7 @@ pub(crate) async fn resume(
                 session: opened.key,
                 stream,
             };
-            replays.moves(key).map(|moves| (key, seq, moves))
+            replays.watch_events(key).map(|moves| (key, seq, moves))
         }
         None => None,
     };
@@ -280,9 +282,9 @@ pub(crate) async fn resume(
     let Some((key, seq, moves)) = found else {
         return Err(place);
     };
-    let (replaced, hold) = Sessions::read(&context.shared, key);
+    let (replaced, hold) = LegacySessions::register_reader(&context.shared, key);
     let keep_alive = KeepAlive::new(context, &opened.record.principal, "resumed");
-    Ok(Resumed::new(
+    Ok(ResumedStream::new(
         context,
         (key, seq, moves),
         (replaced, hold),
@@ -291,7 +293,7 @@ pub(crate) async fn resume(
 }
 
 /// The stream and number of an event id.
-fn parse(id: &str) -> Option<(u64, u64)> {
+fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let (stream, seq) = id.split_once('-')?;
     let is_hex = stream.len() == 16
         && stream
@@ -303,26 +305,26 @@ fn parse(id: &str) -> Option<(u64, u64)> {
 }
 
 /// A resumed stream, read from the replay log.
-pub(crate) struct Resumed {
-    replays: Arc<dyn Replays>,
+pub(crate) struct ResumedStream {
+    replays: Arc<dyn ReplayLog>,
     key: StreamKey,
     seq: u64,
     ready: std::collections::VecDeque<Bytes>,
-    asking: Option<Fut<'static, Result<Option<Replay>, StoreError>>>,
+    asking: Option<Fut<'static, Result<Option<ReplayedEvents>, StoreError>>>,
     moved: Fut<'static, watch::Receiver<u64>>,
     over: bool,
     ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
     keep_alive: KeepAlive,
-    _hold: ReadHold,
-    _place: Place,
+    _hold: StreamReaderGuard,
+    _place: StreamPermit,
 }
 
-impl Resumed {
+impl ResumedStream {
     fn new(
-        context: &Context,
+        context: &HttpRequestContext,
         (key, seq, moves): (StreamKey, u64, watch::Receiver<u64>),
-        (replaced, hold): (CancellationToken, ReadHold),
-        (place, keep_alive): (Place, KeepAlive),
+        (replaced, hold): (CancellationToken, StreamReaderGuard),
+        (place, keep_alive): (StreamPermit, KeepAlive),
     ) -> Self {
         // The drain waits for the call itself; then its record has an end.
         let ends = [&context.shared.force, &replaced]
@@ -333,30 +335,32 @@ impl Resumed {
             seq,
             ready: [keep_alive::comment()].into(),
             asking: None,
-            moved: Box::pin(moved(moves)),
+            moved: Box::pin(wait_for_change(moves)),
             over: false,
             ends,
             keep_alive,
             _hold: hold,
             _place: place,
         };
-        resumed.ask();
+        resumed.fetch_events();
         resumed
     }
 
-    fn ask(&mut self) {
+    fn fetch_events(&mut self) {
         let (replays, key, seq) = (self.replays.clone(), self.key, self.seq);
-        self.asking = Some(Box::pin(async move { replays.after(key, seq).await }));
+        self.asking = Some(Box::pin(
+            async move { replays.events_after(key, seq).await },
+        ));
     }
 
     /// Takes recorded events; true if there were events or an end.
-    fn take(&mut self, found: Result<Option<Replay>, StoreError>) -> bool {
+    fn take_events(&mut self, found: Result<Option<ReplayedEvents>, StoreError>) -> bool {
         // An unknown record has ended.
         let Ok(Some(replay)) = found else {
             self.over = true;
             return true;
         };
-        self.over = replay.over;
+        self.over = replay.is_ended;
         self.seq = replay.events.last().map_or(self.seq, |(seq, _)| *seq);
         self.ready
             .extend(replay.events.into_iter().map(|(_, event)| event));
@@ -371,26 +375,26 @@ impl Resumed {
                     return false;
                 };
                 self.asking = None;
-                if self.take(found) {
+                if self.take_events(found) {
                     return true;
                 }
             }
             let Poll::Ready(moves) = self.moved.as_mut().poll(cx) else {
                 return false;
             };
-            self.moved = Box::pin(moved(moves));
-            self.ask();
+            self.moved = Box::pin(wait_for_change(moves));
+            self.fetch_events();
         }
     }
 }
 
 /// Waits for the next change of the record. A dropped record counts as a change.
-async fn moved(mut moves: watch::Receiver<u64>) -> watch::Receiver<u64> {
+async fn wait_for_change(mut moves: watch::Receiver<u64>) -> watch::Receiver<u64> {
     let _gone = moves.changed().await;
     moves
 }
 
-impl http_body::Body for Resumed {
+impl http_body::Body for ResumedStream {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
@@ -427,7 +431,7 @@ mod tests {
 
     #[test]
     fn d06_only_what_weir_wrote_is_an_id() {
-        assert_eq!(parse("00000000000000ff-12"), Some((255, 12)));
+        assert_eq!(parse_event_id("00000000000000ff-12"), Some((255, 12)));
         for bad in [
             "",
             "-",
@@ -437,8 +441,11 @@ mod tests {
             "00000000000000ff--1",
             "00000000000000ff-+1",
         ] {
-            assert_eq!(parse(bad), None, "{bad}");
+            assert_eq!(parse_event_id(bad), None, "{bad}");
         }
-        assert_eq!(parse("00000000000000ff-99999999999999999999"), None);
+        assert_eq!(
+            parse_event_id("00000000000000ff-99999999999999999999"),
+            None
+        );
     }
 }

@@ -7,19 +7,19 @@
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use weir_core::call::RequestName;
-use weir_core::failure::{Denial, Limited, UpstreamError};
+use weir_core::failure::{AuthenticationDenial, LimitReached, UpstreamError};
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, RequestId, Revision, code, meta, scan};
+use weir_wire::{ErrorObject, RequestId, Revision, error_code, meta, scan};
 
-use crate::answer::{self, Said};
-use crate::observe::Answer;
-use crate::tally::Tally;
+use crate::answer::{self, RenderedMessage};
+use crate::observe::HttpAnswer;
+use crate::outcome::RequestOutcome;
 
 /// The request and client that a failure is rendered for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Told<'a> {
+pub(crate) struct FailureContext<'a> {
     pub(crate) revision: Revision,
     /// True for `tools/call`: a failure that a model can act on is a result.
     pub(crate) tool_call: bool,
@@ -28,38 +28,38 @@ pub(crate) struct Told<'a> {
 
 /// A rendered failure.
 #[derive(Debug)]
-pub(crate) struct Rescued {
+pub(crate) struct FailureResponse {
     pub(crate) status: StatusCode,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: FailureBody,
     /// The outcome for the metrics.
-    pub(crate) tally: Tally,
+    pub(crate) tally: RequestOutcome,
 }
 
 /// An error result or a JSON-RPC error.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum FailureBody {
     /// An `isError` result object.
     Result(Bytes),
     /// An error object.
     Error(ErrorObject),
 }
 
-impl Rescued {
+impl FailureResponse {
     /// The failure as a whole answer.
-    pub(crate) fn answer(&self, id: &RequestId) -> Answer {
-        self.said(id).answer()
+    pub(crate) fn into_answer(&self, id: &RequestId) -> HttpAnswer {
+        self.rendered_message(id).into_answer()
     }
 
     /// The failure as a message, with its status and outcome.
-    pub(crate) fn said(&self, id: &RequestId) -> Said {
-        Said::new(self.status, self.message(id), self.tally)
+    pub(crate) fn rendered_message(&self, id: &RequestId) -> RenderedMessage {
+        RenderedMessage::new(self.status, self.message(id), self.tally)
     }
 
     /// The failure as a message.
     pub(crate) fn message(&self, id: &RequestId) -> Bytes {
         match &self.outcome {
-            Outcome::Result(result) => weir_wire::write::response(id, result),
-            Outcome::Error(error) => weir_wire::write::error_response(Some(id), false, error),
+            FailureBody::Result(result) => weir_wire::write::response(id, result),
+            FailureBody::Error(error) => weir_wire::write::error_response(Some(id), false, error),
         }
     }
 }
@@ -67,13 +67,13 @@ impl Rescued {
 /// weir's own code for a failure, if it has one.
 fn own_code(kind: &FailureKind) -> Option<i64> {
     Some(match kind {
-        FailureKind::TimedOut => code::TIMED_OUT,
-        FailureKind::Unavailable => code::UNAVAILABLE,
-        FailureKind::BadAnswer => code::BAD_ANSWER,
-        FailureKind::ResultUnknown => code::RESULT_UNKNOWN,
-        FailureKind::Limit => code::LIMIT,
-        FailureKind::Busy | FailureKind::Overloaded => code::BUSY,
-        FailureKind::Denied => code::DENIED,
+        FailureKind::TimedOut => error_code::TIMED_OUT,
+        FailureKind::Unavailable => error_code::UNAVAILABLE,
+        FailureKind::BadAnswer => error_code::BAD_ANSWER,
+        FailureKind::ResultUnknown => error_code::RESULT_UNKNOWN,
+        FailureKind::Limit => error_code::LIMIT,
+        FailureKind::Busy | FailureKind::Overloaded => error_code::BUSY,
+        FailureKind::Denied => error_code::DENIED,
         FailureKind::MethodNotFound
         | FailureKind::InvalidParams
         | FailureKind::UnknownResource(_)
@@ -87,20 +87,20 @@ fn own_code(kind: &FailureKind) -> Option<i64> {
 }
 
 /// Logs a failure and renders the response to its request.
-pub(crate) fn rescue(failure: &Failure, told: Told<'_>) -> Rescued {
-    log(failure, told.request);
-    response(failure, told)
+pub(crate) fn log_and_render(failure: &Failure, told: FailureContext<'_>) -> FailureResponse {
+    log_failure(failure, told.request);
+    render_failure(failure, told)
 }
 
 /// Renders a failure by the table.
-pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
+pub(crate) fn render_failure(failure: &Failure, told: FailureContext<'_>) -> FailureResponse {
     let modern = told.revision.is_modern();
     if let Some(number) = own_code(failure.kind()) {
         let status = match failure.kind() {
             FailureKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::OK,
         };
-        return own(failure, number, told, status);
+        return render_own(failure, number, told, status);
     }
     let (status, error) = match failure.kind() {
         FailureKind::MethodNotFound => {
@@ -109,29 +109,32 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
             } else {
                 StatusCode::OK
             };
-            (status, with_data(code::METHOD_NOT_FOUND, failure, told))
+            (
+                status,
+                with_data(error_code::METHOD_NOT_FOUND, failure, told),
+            )
         }
         FailureKind::UnknownResource(uri) => unknown_resource(failure, uri, modern),
         FailureKind::InvalidParams => (
             StatusCode::OK,
-            with_data(code::INVALID_PARAMS, failure, told),
+            with_data(error_code::INVALID_PARAMS, failure, told),
         ),
         FailureKind::BadArguments if told.revision.has_tool_error_for_bad_arguments() => {
-            return own(failure, code::INVALID_PARAMS, told, StatusCode::OK);
+            return render_own(failure, error_code::INVALID_PARAMS, told, StatusCode::OK);
         }
         FailureKind::BadArguments => (
             StatusCode::OK,
-            with_data(code::INVALID_PARAMS, failure, told),
+            with_data(error_code::INVALID_PARAMS, failure, told),
         ),
         FailureKind::MissingCapability(needed) => missing_capability(failure, needed, modern),
-        FailureKind::Upstream(error) => upstream(error, told.revision),
+        FailureKind::Upstream(error) => upstream_error(error, told.revision),
         FailureKind::Unauthenticated(_) => (
             StatusCode::UNAUTHORIZED,
-            with_data(code::INVALID_REQUEST, failure, told),
+            with_data(error_code::INVALID_REQUEST, failure, told),
         ),
         FailureKind::InsufficientScope(_) => (
             StatusCode::FORBIDDEN,
-            with_data(code::INVALID_REQUEST, failure, told),
+            with_data(error_code::INVALID_REQUEST, failure, told),
         ),
         FailureKind::Internal
         | FailureKind::TimedOut
@@ -143,36 +146,37 @@ pub(crate) fn response(failure: &Failure, told: Told<'_>) -> Rescued {
         | FailureKind::Denied
         | FailureKind::Overloaded => {
             let text = "weir failed while it handled this request: this is a bug of weir's";
-            let error = ErrorObject::new(code::INTERNAL_ERROR, text).with_data(data(failure, told));
+            let error =
+                ErrorObject::new(error_code::INTERNAL_ERROR, text).with_data(data(failure, told));
             (StatusCode::OK, error)
         }
     };
-    Rescued {
+    FailureResponse {
         status,
-        outcome: Outcome::Error(error),
-        tally: Tally::of_failure(failure.kind()),
+        outcome: FailureBody::Error(error),
+        tally: RequestOutcome::of_failure(failure.kind()),
     }
 }
 
 /// The answer to a request that ended by a panic in weir. The request's id is lost with it.
-pub(crate) fn bug(request: &RequestName) -> Answer {
+pub(crate) fn internal_error_answer(request: &RequestName) -> HttpAnswer {
     let failure = Failure::internal("a request ended by a panic");
-    let rescued = rescue(
+    let rescued = log_and_render(
         &failure,
-        Told {
+        FailureContext {
             revision: Revision::MODERN,
             tool_call: false,
             request,
         },
     );
     let message = match &rescued.outcome {
-        Outcome::Result(result) => result.clone(),
-        Outcome::Error(error) => weir_wire::write::error_response(None, false, error),
+        FailureBody::Result(result) => result.clone(),
+        FailureBody::Error(error) => weir_wire::write::error_response(None, false, error),
     };
     answer::json(StatusCode::INTERNAL_SERVER_ERROR, message)
 }
 
-fn log(failure: &Failure, request: &RequestName) {
+fn log_failure(failure: &Failure, request: &RequestName) {
     let upstream = failure.upstream().map(ToString::to_string);
     if matches!(failure.kind(), FailureKind::Internal) {
         tracing::error!(request = request.as_str(), ?upstream, error = %failure, "a bug");
@@ -189,13 +193,18 @@ fn log(failure: &Failure, request: &RequestName) {
 }
 
 /// weir's own failures: on `tools/call` a result that reaches the model, on other methods an error.
-fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Rescued {
-    let tally = Tally::of_failure(failure.kind());
+fn render_own(
+    failure: &Failure,
+    number: i64,
+    told: FailureContext<'_>,
+    status: StatusCode,
+) -> FailureResponse {
+    let tally = RequestOutcome::of_failure(failure.kind());
     if !told.tool_call {
         let error = ErrorObject::new(number, failure.to_string()).with_data(data(failure, told));
-        return Rescued {
+        return FailureResponse {
             status,
-            outcome: Outcome::Error(error),
+            outcome: FailureBody::Error(error),
             tally,
         };
     }
@@ -208,31 +217,31 @@ fn own(failure: &Failure, number: i64, told: Told<'_>, status: StatusCode) -> Re
     result.with("_meta", |out| {
         ObjectWriter::new(out)
             .with(meta::WEIR_ERROR, |out| {
-                facts(out, Some(number), failure, told)
+                write_data(out, Some(number), failure, told)
             })
             .end();
     });
     result.end();
-    Rescued {
+    FailureResponse {
         status,
-        outcome: Outcome::Result(out.freeze()),
+        outcome: FailureBody::Result(out.freeze()),
         tally,
     }
 }
 
-fn with_data(number: i64, failure: &Failure, told: Told<'_>) -> ErrorObject {
+fn with_data(number: i64, failure: &Failure, told: FailureContext<'_>) -> ErrorObject {
     ErrorObject::new(number, failure.message().to_owned()).with_data(data(failure, told))
 }
 
 /// `data` of weir's errors: `reason`, `upstream`, `requestId`, `retryAfterMs`, `limit`.
-fn data(failure: &Failure, told: Told<'_>) -> Bytes {
+fn data(failure: &Failure, told: FailureContext<'_>) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
-    facts(&mut out, None, failure, told);
+    write_data(&mut out, None, failure, told);
     out.freeze()
 }
 
 /// Writes the same object; inside a result, which has no error code beside it, with `code`.
-fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_>) {
+fn write_data(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: FailureContext<'_>) {
     let mut object = ObjectWriter::new(out);
     if let Some(code) = code {
         object.integer("code", code);
@@ -242,18 +251,18 @@ fn facts(out: &mut BytesMut, code: Option<i64>, failure: &Failure, told: Told<'_
         object.string("upstream", upstream.as_str());
     }
     object.string("requestId", told.request.as_str());
-    if let Some(wait) = failure.wait() {
+    if let Some(wait) = failure.retry_delay() {
         object.integer(
             "retryAfterMs",
             i64::try_from(wait.as_millis()).unwrap_or(i64::MAX),
         );
     }
-    if let Some(Limited {
+    if let Some(LimitReached {
         policy,
         limit,
         window,
         quota,
-    }) = failure.limited()
+    }) = failure.limit_reached()
     {
         object.with("limit", |out| {
             let mut object = ObjectWriter::new(out);
@@ -277,9 +286,9 @@ fn unknown_resource(failure: &Failure, uri: &str, modern: bool) -> (StatusCode, 
     let mut out = BytesMut::new();
     ObjectWriter::new(&mut out).string("uri", uri).end();
     let number = if modern {
-        code::INVALID_PARAMS
+        error_code::INVALID_PARAMS
     } else {
-        code::RESOURCE_NOT_FOUND
+        error_code::RESOURCE_NOT_FOUND
     };
     (
         StatusCode::OK,
@@ -300,10 +309,10 @@ fn missing_capability(
     let (status, number) = if modern {
         (
             StatusCode::BAD_REQUEST,
-            code::MISSING_REQUIRED_CLIENT_CAPABILITY,
+            error_code::MISSING_REQUIRED_CLIENT_CAPABILITY,
         )
     } else {
-        (StatusCode::OK, code::INTERNAL_ERROR)
+        (StatusCode::OK, error_code::INTERNAL_ERROR)
     };
     (
         status,
@@ -313,21 +322,21 @@ fn missing_capability(
 
 /// An upstream's own error, except for the codes that belong to one hop (`-32020` to `-32022`,
 /// `-32000` and `-32001`) or do not exist in the client's revision.
-fn upstream(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
+fn upstream_error(error: &UpstreamError, revision: Revision) -> (StatusCode, ErrorObject) {
     let modern = revision.is_modern();
     let (status, number) = match error.code {
-        code::MISSING_REQUIRED_CLIENT_CAPABILITY if modern && names_capabilities(error) => {
+        error_code::MISSING_REQUIRED_CLIENT_CAPABILITY if modern && names_capabilities(error) => {
             (StatusCode::BAD_REQUEST, error.code)
         }
-        code::METHOD_NOT_FOUND if modern => (StatusCode::NOT_FOUND, error.code),
-        code::RESOURCE_NOT_FOUND if modern => (StatusCode::OK, code::INVALID_PARAMS),
-        code::HEADER_MISMATCH
-        | code::MISSING_REQUIRED_CLIENT_CAPABILITY
-        | code::UNSUPPORTED_PROTOCOL_VERSION
+        error_code::METHOD_NOT_FOUND if modern => (StatusCode::NOT_FOUND, error.code),
+        error_code::RESOURCE_NOT_FOUND if modern => (StatusCode::OK, error_code::INVALID_PARAMS),
+        error_code::HEADER_MISMATCH
+        | error_code::MISSING_REQUIRED_CLIENT_CAPABILITY
+        | error_code::UNSUPPORTED_PROTOCOL_VERSION
         | -32000
-        | -32001 => (StatusCode::OK, code::INTERNAL_ERROR),
-        number if modern && !code::is_allowed_to_modern(number) => {
-            (StatusCode::OK, code::INTERNAL_ERROR)
+        | -32001 => (StatusCode::OK, error_code::INTERNAL_ERROR),
+        number if modern && !error_code::is_allowed_to_modern(number) => {
+            (StatusCode::OK, error_code::INTERNAL_ERROR)
         }
         number => (StatusCode::OK, number),
     };
@@ -363,7 +372,7 @@ pub struct ErrorRow {
     pub older_call: String,
 }
 
-/// The whole table, derived from [`response`].
+/// The whole table, derived from [`render_failure`].
 #[must_use]
 pub fn error_table() -> Vec<ErrorRow> {
     let upstream = |number| {
@@ -431,7 +440,7 @@ pub fn error_table() -> Vec<ErrorRow> {
             "A rule refuses it to you. Asking again does not help; ask the operator.",
         ),
         (
-            FailureKind::Unauthenticated(Denial::Missing),
+            FailureKind::Unauthenticated(AuthenticationDenial::Missing),
             "No valid credentials.",
         ),
         (
@@ -444,17 +453,17 @@ pub fn error_table() -> Vec<ErrorRow> {
         ),
     ];
     rows.into_iter()
-        .map(|(kind, meaning)| row(kind, meaning))
+        .map(|(kind, meaning)| table_row(kind, meaning))
         .collect()
 }
 
-fn row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
+fn table_row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
     let request = RequestName::from_bits(0);
     let failure = Failure::new(kind, "");
     let look = |revision, tool_call| {
-        let rescued = rescue(
+        let rescued = log_and_render(
             &failure,
-            Told {
+            FailureContext {
                 revision,
                 tool_call,
                 request: &request,
@@ -462,11 +471,11 @@ fn row(kind: FailureKind, meaning: &'static str) -> ErrorRow {
         );
         let status = rescued.status.as_u16();
         match rescued.outcome {
-            Outcome::Result(_) => format!("{status}, `isError` result"),
-            Outcome::Error(_) if matches!(failure.kind(), FailureKind::Upstream(_)) => {
+            FailureBody::Result(_) => format!("{status}, `isError` result"),
+            FailureBody::Error(_) if matches!(failure.kind(), FailureKind::Upstream(_)) => {
                 format!("{status}, the upstream's code")
             }
-            Outcome::Error(error) => format!("{status}, {}", error.code),
+            FailureBody::Error(error) => format!("{status}, {}", error.code),
         }
     };
     ErrorRow {

@@ -14,27 +14,27 @@ use tokio::time::Instant;
 use weir_core::catalog::Catalog;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Fut;
-use weir_core::upstream::{Kinds, ListKind};
+use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{CapabilityClass, Principal, SessionKey};
 
 /// Notifications from sessions for one client's stream.
-pub(crate) struct SessionNews {
-    client: Client,
+pub(crate) struct SessionListChanges {
+    client: StreamClient,
     /// Notifications that wait, by upstream. The upstreams of the endpoint bound it.
-    said: Vec<(UpstreamId, Kinds)>,
+    received: Vec<(UpstreamId, ListKinds)>,
     /// The examination of a notification, and its start.
-    looking: Option<(Instant, Fut<'static, Kinds>)>,
+    examining: Option<(Instant, Fut<'static, ListKinds>)>,
     /// Lists of which the client has to be notified now.
-    ready: Kinds,
+    ready: ListKinds,
     /// The time of the last notification about each list, shared ones included. By [`ListKind`].
-    told: [Option<Instant>; 4],
+    notified_at: [Option<Instant>; 4],
     /// The same without notifications about shared lists.
-    own: [Option<Instant>; 4],
+    notified_from_session_at: [Option<Instant>; 4],
 }
 
 /// The client of the stream.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct StreamClient {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) endpoint: EndpointId,
     pub(crate) class: CapabilityClass,
@@ -42,71 +42,78 @@ pub(crate) struct Client {
     pub(crate) session: SessionKey,
 }
 
-impl SessionNews {
-    pub(crate) fn new(client: Client) -> Self {
+impl SessionListChanges {
+    pub(crate) fn new(client: StreamClient) -> Self {
         let (told, own) = Default::default();
         Self {
             client,
-            said: Vec::new(),
-            looking: None,
-            ready: Kinds::default(),
-            told,
-            own,
+            received: Vec::new(),
+            examining: None,
+            ready: ListKinds::default(),
+            notified_at: told,
+            notified_from_session_at: own,
         }
     }
 
     /// Takes a server's notification from the client's session.
-    pub(crate) fn heard(&mut self, upstream: UpstreamId, kinds: Kinds) {
-        match self.said.iter_mut().find(|(known, _)| *known == upstream) {
+    pub(crate) fn receive(&mut self, upstream: UpstreamId, kinds: ListKinds) {
+        match self
+            .received
+            .iter_mut()
+            .find(|(known, _)| *known == upstream)
+        {
             Some((_, said)) => *said = said.or(kinds),
-            None => self.said.push((upstream, kinds)),
+            None => self.received.push((upstream, kinds)),
         }
     }
 
     /// Notes that the client gets a notification about a shared list.
     pub(crate) fn shared(&mut self, kind: ListKind) {
-        self.told[kind as usize] = Some(Instant::now());
+        self.notified_at[kind as usize] = Some(Instant::now());
     }
 
     /// True if a change of a shared list needs no notification: the client just got one from its
     /// own session, which hears every later change as well.
     pub(crate) fn covers(&self, kind: ListKind) -> bool {
-        let Client {
+        let StreamClient {
             catalog,
             endpoint,
             session,
             ..
         } = &self.client;
-        let is_recent =
-            self.own[kind as usize].is_some_and(|told| told.elapsed() < catalog.change_window());
-        is_recent && catalog.hears_in_session(endpoint, session)
+        let is_recent = self.notified_from_session_at[kind as usize]
+            .is_some_and(|told| told.elapsed() < catalog.change_window());
+        is_recent && catalog.receives_in_session(endpoint, session)
     }
 
     /// The next list of which the client has to be notified.
-    pub(crate) fn poll_news(&mut self, cx: &mut Task<'_>) -> Poll<ListKind> {
+    pub(crate) fn poll_list_change(&mut self, cx: &mut Task<'_>) -> Poll<ListKind> {
         loop {
             if let Some(kind) = ListKind::ALL.into_iter().find(|kind| self.ready.has(*kind)) {
                 self.ready = self.ready.without(kind);
                 let now = Some(Instant::now());
-                (self.told[kind as usize], self.own[kind as usize]) = (now, now);
+                (
+                    self.notified_at[kind as usize],
+                    self.notified_from_session_at[kind as usize],
+                ) = (now, now);
                 return Poll::Ready(kind);
             }
-            if self.looking.is_none() {
-                let Some((upstream, kinds)) = self.said.pop() else {
+            if self.examining.is_none() {
+                let Some((upstream, kinds)) = self.received.pop() else {
                     return Poll::Pending;
                 };
-                self.looking = Some((Instant::now(), self.look(upstream, kinds)));
+                self.examining = Some((Instant::now(), self.examine(upstream, kinds)));
             }
-            let Some((since, looking)) = &mut self.looking else {
+            let Some((since, looking)) = &mut self.examining else {
                 return Poll::Pending;
             };
             let Poll::Ready(news) = Pin::new(looking).poll(cx) else {
                 return Poll::Pending;
             };
             let since = *since;
-            self.looking = None;
+            self.examining = None;
             let is_untold = |kind: &ListKind| {
-                news.has(*kind) && self.told[*kind as usize].is_none_or(|told| told < since)
+                news.has(*kind) && self.notified_at[*kind as usize].is_none_or(|told| told < since)
             };
             let untold = ListKind::ALL.into_iter().filter(is_untold);
             // Clients know one word for resources and their templates.
@@ -125,13 +132,13 @@ impl SessionNews {
     /// Examines a notification. The watcher walks the shared lists at the same time, so the
     /// examination waits for half of the window first, and for the rest of a whole one after an
     /// earlier notification.
-    fn look(&self, upstream: UpstreamId, kinds: Kinds) -> Fut<'static, Kinds> {
+    fn examine(&self, upstream: UpstreamId, kinds: ListKinds) -> Fut<'static, ListKinds> {
         let client = self.client.clone();
         let window = client.catalog.change_window();
         let just_told = ListKind::ALL
             .into_iter()
             .filter(|kind| kinds.has(*kind))
-            .filter_map(|kind| self.told[kind as usize])
+            .filter_map(|kind| self.notified_at[kind as usize])
             .max();
         let soonest = Instant::now() + window / 2;
         let at = just_told.map_or(soonest, |told| soonest.max(told + window));
@@ -140,7 +147,7 @@ impl SessionNews {
             let of = (&client.endpoint, &upstream);
             client
                 .catalog
-                .session_news(of, client.class, (&client.principal, client.session), kinds)
+                .changed_session_lists(of, client.class, (&client.principal, client.session), kinds)
                 .await
         })
     }

@@ -3,12 +3,12 @@
 //!
 //! An idle session is its record alone: no task, no channel, no entry here.
 
-mod anonymous;
-mod asked;
-mod holds;
-mod moving;
-mod told;
-mod upkeep;
+mod anonymous_sessions;
+mod client_answers;
+mod notified_lists;
+mod session_expiry;
+mod session_guards;
+mod session_transfer;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -23,67 +23,69 @@ use opentelemetry::KeyValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use weir_core::catalog::{Inbox, Subscription};
+use weir_core::catalog::{ResourceSubscription, UpdateInbox};
 use weir_core::network::SenderNetwork;
 use weir_core::port::{
-    BusMessage, Expect, RecordKey, RecordKind, StoreError, StreamKey, Written, random_id,
+    BusMessage, RecordKey, RecordKind, StoreError, StreamKey, WriteCondition, WriteOutcome,
+    random_id,
 };
 use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
-use weir_era::asks;
-use weir_era::session::Session;
+use weir_era::server_questions;
+use weir_era::session::LegacySessionRecord;
 
-use self::anonymous::AnonymousSessions;
-pub(crate) use self::asked::FromClient;
-use self::holds::Live;
-pub(crate) use self::holds::{
-    AskHold, Detached, InFlight, MostDetached, ReadHold, StreamHold, Subscribing,
+use self::anonymous_sessions::AnonymousSessions;
+pub(crate) use self::client_answers::ClientReply;
+use self::notified_lists::NotifiedLists;
+pub(crate) use self::session_expiry::run_upkeep;
+use self::session_guards::LocalSession;
+pub(crate) use self::session_guards::{
+    AskGuard, DetachLimits, DetachedPermit, GetStreamGuard, RegisteredCall, StreamReaderGuard,
+    SubscriptionGuard,
 };
-use self::told::ToldLists;
-pub(crate) use self::upkeep::keep;
-use crate::Ports;
-use crate::places::Place;
-use crate::settings::Limits;
-use crate::stack::Shared;
+use crate::FrontPorts;
+use crate::permits::StreamPermit;
+use crate::settings::FrontLimits;
+use crate::stack::FrontState;
 
 /// The bus topic of cancellations: session key, then the request's id.
-const CANCEL: &str = "cancel";
+const CANCEL_TOPIC: &str = "cancel";
 /// Parts of the map of running calls, to reduce contention between sessions.
-const SHARDS: usize = 16;
+const SESSION_SHARDS: usize = 16;
 
 /// The sessions with local state on this replica.
-pub(crate) struct Sessions {
-    ports: Ports,
-    shards: [Mutex<HashMap<SessionKey, Live>>; SHARDS],
-    told: ToldLists,
+pub(crate) struct LegacySessions {
+    ports: FrontPorts,
+    shards: [Mutex<HashMap<SessionKey, LocalSession>>; SESSION_SHARDS],
+    notified_lists: NotifiedLists,
     detached: AtomicUsize,
     /// Ended sessions with state left on this replica. Not on the bus, because it may lose
     /// messages.
     ended: Mutex<Vec<SessionKey>>,
-    ended_now: Notify,
+    ended_notify: Notify,
     /// This replica's name, by which it knows its own messages on the bus.
     replica: [u8; 16],
     anonymous: AnonymousSessions,
     /// Subscriptions of sessions that came from another process, until their clients open their
     /// streams. They end with their sessions.
-    adopted: Mutex<HashMap<SessionKey, Vec<String>>>,
+    inherited_subscriptions: Mutex<HashMap<SessionKey, Vec<String>>>,
 }
 
 /// A resource that a session subscribed to, and its permit.
-pub(crate) type Subscribed = (Subscription, Place);
+pub(crate) type SubscribedResource = (ResourceSubscription, StreamPermit);
 
 /// The session of a request.
 #[derive(Clone, Debug)]
-pub(crate) struct Opened {
-    pub(crate) session: Session,
+pub(crate) struct LoadedSession {
+    pub(crate) session: LegacySessionRecord,
     pub(crate) key: SessionKey,
     pub(crate) record: RecordKey,
     version: u64,
     /// False for a request without a session: its state ends with it.
-    pub(crate) lasts: bool,
+    pub(crate) is_stored: bool,
 }
 
-impl Opened {
+impl LoadedSession {
     /// The client's capabilities, as far as its revision defines them; before
     /// `notifications/initialized` only those of a session.
     pub(crate) fn class(&self) -> CapabilityClass {
@@ -97,31 +99,34 @@ impl Opened {
     /// initialized (over HTTP+SSE it always does) and outlives that moment, so the stream must
     /// watch the lists that the client will see.
     pub(crate) fn class_of_lists(&self) -> CapabilityClass {
-        asks::of_revision(self.session.revision, self.session.class).with(CapabilityClass::SESSIONS)
+        server_questions::cut_to_revision(self.session.revision, self.session.class)
+            .with(CapabilityClass::SESSIONS)
     }
 }
 
-impl Sessions {
-    pub(crate) fn new(ports: &Ports) -> Self {
+impl LegacySessions {
+    pub(crate) fn new(ports: &FrontPorts) -> Self {
         Self {
             ports: ports.clone(),
             shards: std::array::from_fn(|_| Mutex::default()),
-            told: ToldLists::default(),
+            notified_lists: NotifiedLists::default(),
             detached: AtomicUsize::new(0),
             ended: Mutex::default(),
-            ended_now: Notify::new(),
+            ended_notify: Notify::new(),
             replica: random_id(&*ports.random),
             anonymous: AnonymousSessions::default(),
-            adopted: Mutex::default(),
+            inherited_subscriptions: Mutex::default(),
         }
     }
 
-    fn adopted(&self) -> MutexGuard<'_, HashMap<SessionKey, Vec<String>>> {
-        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_inherited(&self) -> MutexGuard<'_, HashMap<SessionKey, Vec<String>>> {
+        self.inherited_subscriptions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn shard(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, Live>> {
-        let at = usize::from(key.0[0]) % SHARDS;
+    fn shard(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, LocalSession>> {
+        let at = usize::from(key.0[0]) % SESSION_SHARDS;
         self.shards[at]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -129,7 +134,11 @@ impl Sessions {
 
     /// Changes a session's local state, and removes the entry once it is empty. The value that
     /// `change` takes out is returned, so that it is dropped without the lock.
-    fn leave<T>(&self, key: &SessionKey, change: impl FnOnce(&mut Live) -> T) -> Option<T> {
+    fn release<T>(
+        &self,
+        key: &SessionKey,
+        change: impl FnOnce(&mut LocalSession) -> T,
+    ) -> Option<T> {
         let mut shard = self.shard(key);
         let live = shard.get_mut(key)?;
         let taken = change(live);
@@ -144,8 +153,8 @@ impl Sessions {
         &self,
         principal: &Principal,
         peer: IpAddr,
-        session: &Session,
-        limits: &Limits,
+        session: &LegacySessionRecord,
+        limits: &FrontLimits,
     ) -> Result<String, Failure> {
         let id = random_id(&*self.ports.random);
         let key = RecordKey {
@@ -168,25 +177,30 @@ impl Sessions {
         let stored = self
             .ports
             .records
-            .store(&key, session.encode(), limits.session_idle, Expect::Absent)
+            .store(
+                &key,
+                session.encode(),
+                limits.session_idle,
+                WriteCondition::Absent,
+            )
             .await;
-        if !matches!(stored, Ok(Written::Yes(_))) {
+        if !matches!(stored, Ok(WriteOutcome::Stored(_))) {
             self.anonymous.remove(&session_key(&id));
         }
         match stored {
-            Ok(Written::Yes(_)) => {
+            Ok(WriteOutcome::Stored(_)) => {
                 instruments().sessions.add(1, &[]);
                 Ok(BASE64URL_NOPAD.encode(&id))
             }
-            Ok(Written::OwnerFull) => Err(Failure::new(
+            Ok(WriteOutcome::OwnerFull) => Err(Failure::new(
                 FailureKind::Limit,
                 "You have too many sessions open",
             )),
-            Ok(Written::Full) => Err(Failure::new(
+            Ok(WriteOutcome::Full) => Err(Failure::new(
                 FailureKind::Overloaded,
                 "Too many sessions are open",
             )),
-            Ok(Written::Conflict) => Err(Failure::internal("two sessions got one id")),
+            Ok(WriteOutcome::Conflict) => Err(Failure::internal("two sessions got one id")),
             Err(error) => Err(
                 Failure::new(FailureKind::Overloaded, "Sessions cannot be kept now").because(error),
             ),
@@ -195,7 +209,7 @@ impl Sessions {
 
     /// The number of anonymous sessions that one network may have: as many as are free, and at
     /// least `sessions_per_principal`, or half of all sessions if that is less.
-    fn most_of_network(&self, limits: &Limits) -> usize {
+    fn most_of_network(&self, limits: &FrontLimits) -> usize {
         let free = limits
             .sessions
             .saturating_sub(self.ports.records.count(RecordKind::Session));
@@ -221,9 +235,9 @@ impl Sessions {
         &self,
         principal: &Principal,
         headers: &HeaderMap,
-        limits: &Limits,
-    ) -> Result<Option<Opened>, StoreError> {
-        let Some(id) = named(headers) else {
+        limits: &FrontLimits,
+    ) -> Result<Option<LoadedSession>, StoreError> {
+        let Some(id) = session_id_of_headers(headers) else {
             return Ok(None);
         };
         let record = RecordKey {
@@ -239,7 +253,7 @@ impl Sessions {
         else {
             return Ok(None);
         };
-        let Some(session) = Session::decode(&found.value) else {
+        let Some(session) = LegacySessionRecord::decode(&found.value) else {
             return Ok(None);
         };
         let age = self
@@ -252,35 +266,44 @@ impl Sessions {
             self.end(&record, &session).await;
             return Ok(None);
         }
-        Ok(Some(Opened {
+        Ok(Some(LoadedSession {
             session,
             key: session_key(&id),
             record,
             version: found.version,
-            lasts: true,
+            is_stored: true,
         }))
     }
 
     /// A session for one request alone; it is not stored.
-    pub(crate) fn alone(&self, principal: &Principal, session: Session) -> Opened {
+    pub(crate) fn without_record(
+        &self,
+        principal: &Principal,
+        session: LegacySessionRecord,
+    ) -> LoadedSession {
         let id = random_id(&*self.ports.random);
         let record = RecordKey {
             principal: principal.clone(),
             kind: RecordKind::Session,
             id,
         };
-        Opened {
+        LoadedSession {
             session,
             key: session_key(&id),
             record,
             version: 0,
-            lasts: false,
+            is_stored: false,
         }
     }
 
     /// Stores a changed session. A concurrent change wins; the client may set the level again.
-    pub(crate) async fn keep(&self, opened: &Opened, session: &Session, limits: &Limits) -> bool {
-        let expect = Expect::Version(opened.version);
+    pub(crate) async fn store_changed(
+        &self,
+        opened: &LoadedSession,
+        session: &LegacySessionRecord,
+        limits: &FrontLimits,
+    ) -> bool {
+        let expect = WriteCondition::Version(opened.version);
         let stored = self
             .ports
             .records
@@ -291,28 +314,28 @@ impl Sessions {
                 expect,
             )
             .await;
-        matches!(stored, Ok(Written::Yes(_)))
+        matches!(stored, Ok(WriteOutcome::Stored(_)))
     }
 
     /// Marks a session's client as initialized. On a concurrent change, reads the session again and
     /// retries.
-    pub(crate) async fn initialized(&self, opened: &Opened, limits: &Limits) {
+    pub(crate) async fn mark_initialized(&self, opened: &LoadedSession, limits: &FrontLimits) {
         let mut opened = opened.clone();
         for _ in 0..3 {
-            let session = Session {
+            let session = LegacySessionRecord {
                 initialized: true,
                 ..opened.session
             };
-            if opened.session.initialized || self.keep(&opened, &session, limits).await {
+            if opened.session.initialized || self.store_changed(&opened, &session, limits).await {
                 return;
             }
             let Ok(Some(found)) = self.ports.records.load(&opened.record, None).await else {
                 return;
             };
-            let Some(session) = Session::decode(&found.value) else {
+            let Some(session) = LegacySessionRecord::decode(&found.value) else {
                 return;
             };
-            opened = Opened {
+            opened = LoadedSession {
                 session,
                 version: found.version,
                 ..opened
@@ -321,7 +344,7 @@ impl Sessions {
     }
 
     /// Ends a session everywhere; returns true if it existed.
-    pub(crate) async fn end(&self, record: &RecordKey, session: &Session) -> bool {
+    pub(crate) async fn end(&self, record: &RecordKey, session: &LegacySessionRecord) -> bool {
         let was = self.ports.records.remove(record).await.unwrap_or(false);
         if was {
             let lasted = self
@@ -334,7 +357,7 @@ impl Sessions {
             instruments()
                 .session_duration
                 .record(lasted.as_secs_f64(), &[revision]);
-            self.over(&[session_key(&record.id)]);
+            self.end_and_announce(&[session_key(&record.id)]);
         }
         was
     }
@@ -342,23 +365,23 @@ impl Sessions {
     /// Cancels a call on the replica that runs it. A local call is cancelled directly: the bus may
     /// lose messages under a flood.
     pub(crate) fn cancel(&self, key: &SessionKey, request: &[u8]) {
-        if self.cancelled(key, request) {
+        if self.cancel_local(key, request) {
             return;
         }
         let mut body = BytesMut::with_capacity(16 + request.len());
         body.put_slice(&key.0);
         body.put_slice(request);
         self.ports.bus.publish(BusMessage {
-            topic: CANCEL,
+            topic: CANCEL_TOPIC,
             body: body.freeze(),
         });
     }
 
     /// The local state of a session: its number of calls, if its stream is open, and its number of
     /// subscribed resources.
-    pub(crate) fn hanging(&self, key: &SessionKey) -> (usize, bool, usize) {
+    pub(crate) fn local_counts(&self, key: &SessionKey) -> (usize, bool, usize) {
         let shard = self.shard(key);
-        let of = |live: &Live| {
+        let of = |live: &LocalSession| {
             let calls = live.calls.values().map(Vec::len).sum();
             (calls, live.stream.is_some(), live.subscribed.len())
         };
@@ -366,12 +389,12 @@ impl Sessions {
     }
 
     /// Registers a running call; dropping the guard removes it.
-    pub(crate) fn begin(
-        shared: &Arc<Shared>,
+    pub(crate) fn register_call(
+        shared: &Arc<FrontState>,
         key: SessionKey,
         request: Bytes,
-        limits: &Limits,
-    ) -> (CancellationToken, InFlight) {
+        limits: &FrontLimits,
+    ) -> (CancellationToken, RegisteredCall) {
         let token = CancellationToken::new();
         let mut shard = shared.sessions.shard(&key);
         let live = shard.entry(key).or_default();
@@ -382,10 +405,10 @@ impl Sessions {
             .or_default()
             .push((nth, token.clone()));
         drop(shard);
-        let most = MostDetached::of(limits);
+        let most = DetachLimits::of(limits);
         (
             token,
-            InFlight {
+            RegisteredCall {
                 shared: shared.clone(),
                 key,
                 request,
@@ -397,7 +420,10 @@ impl Sessions {
     }
 
     /// Registers a new reader of a stream and cancels the one before it.
-    pub(crate) fn read(shared: &Arc<Shared>, key: StreamKey) -> (CancellationToken, ReadHold) {
+    pub(crate) fn register_reader(
+        shared: &Arc<FrontState>,
+        key: StreamKey,
+    ) -> (CancellationToken, StreamReaderGuard) {
         let token = CancellationToken::new();
         let mut shard = shared.sessions.shard(&key.session);
         let live = shard.entry(key.session).or_default();
@@ -409,7 +435,7 @@ impl Sessions {
         drop(shard);
         (
             token,
-            ReadHold {
+            StreamReaderGuard {
                 shared: shared.clone(),
                 key,
                 nth,
@@ -420,20 +446,20 @@ impl Sessions {
     /// Takes a permit for an answer that runs on without its connection: bounded by session and
     /// overall.
     pub(crate) fn detach(
-        shared: &Arc<Shared>,
+        shared: &Arc<FrontState>,
         key: SessionKey,
-        most: MostDetached,
-    ) -> Option<Detached> {
+        most: DetachLimits,
+    ) -> Option<DetachedPermit> {
         let mut shard = shared.sessions.shard(&key);
         let live = shard.get_mut(&key)?;
         let all = &shared.sessions.detached;
-        if live.detached >= most.of_session || all.load(Ordering::Relaxed) >= most.altogether {
+        if live.detached >= most.of_session || all.load(Ordering::Relaxed) >= most.overall {
             return None;
         }
         live.detached += 1;
         all.fetch_add(1, Ordering::Relaxed);
         drop(shard);
-        Some(Detached {
+        Some(DetachedPermit {
             shared: shared.clone(),
             key,
         })
@@ -441,7 +467,10 @@ impl Sessions {
 
     /// Registers a subscription in progress: returns the session's inbox, and the guard that stores
     /// the subscription.
-    pub(crate) fn subscribing(shared: &Arc<Shared>, key: SessionKey) -> (Inbox, Subscribing) {
+    pub(crate) fn begin_subscription(
+        shared: &Arc<FrontState>,
+        key: SessionKey,
+    ) -> (UpdateInbox, SubscriptionGuard) {
         let mut shard = shared.sessions.shard(&key);
         let live = shard.entry(key).or_default();
         live.subscribing += 1;
@@ -449,7 +478,7 @@ impl Sessions {
         drop(shard);
         (
             inbox,
-            Subscribing {
+            SubscriptionGuard {
                 shared: shared.clone(),
                 key,
             },
@@ -457,7 +486,7 @@ impl Sessions {
     }
 
     /// The number of resources that the session subscribed to, and true if this is one of them.
-    pub(crate) fn subscribed(&self, key: &SessionKey, uri: &str) -> (usize, bool) {
+    pub(crate) fn subscription_status(&self, key: &SessionKey, uri: &str) -> (usize, bool) {
         let shard = self.shard(key);
         shard.get(key).map_or((0, false), |live| {
             (live.subscribed.len(), live.subscribed.contains_key(uri))
@@ -466,16 +495,16 @@ impl Sessions {
 
     /// Removes a subscription of the session.
     pub(crate) fn unsubscribe(&self, key: &SessionKey, uri: &str) {
-        let gone = self.leave(key, |live| live.subscribed.remove(uri));
+        let gone = self.release(key, |live| live.subscribed.remove(uri));
         drop(gone);
         self.forget_adopted(key, uri);
     }
 
     /// Queues a notification about a subscribed resource for the session's client.
-    pub(crate) fn tell_updated(&self, key: &SessionKey, uri: String) {
+    pub(crate) fn notify_updated(&self, key: &SessionKey, uri: String) {
         let inbox = self.shard(key).get(key).map(|live| live.inbox.clone());
         if let Some(inbox) = inbox {
-            inbox.tell(uri.into());
+            inbox.push_update(uri.into());
         }
     }
 
@@ -490,10 +519,10 @@ impl Sessions {
 
     /// Registers the session's GET stream, and returns its inbox of updates; cancels the stream
     /// before it.
-    pub(crate) fn stream(
-        shared: &Arc<Shared>,
+    pub(crate) fn register_get_stream(
+        shared: &Arc<FrontState>,
         key: SessionKey,
-    ) -> (CancellationToken, Inbox, StreamHold) {
+    ) -> (CancellationToken, UpdateInbox, GetStreamGuard) {
         let token = CancellationToken::new();
         let mut shard = shared.sessions.shard(&key);
         let live = shard.entry(key).or_default();
@@ -507,7 +536,7 @@ impl Sessions {
         (
             token,
             inbox,
-            StreamHold {
+            GetStreamGuard {
                 shared: shared.clone(),
                 key,
                 nth,
@@ -516,7 +545,7 @@ impl Sessions {
     }
 
     /// Cancels a call on this replica; false if no such call runs here.
-    fn cancelled(&self, key: &SessionKey, request: &[u8]) -> bool {
+    fn cancel_local(&self, key: &SessionKey, request: &[u8]) -> bool {
         let shard = self.shard(key);
         let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else {
             return false;
@@ -527,8 +556,8 @@ impl Sessions {
 }
 
 /// The id of the session that a request names.
-fn named(headers: &HeaderMap) -> Option<[u8; 16]> {
-    let mut given = headers.get_all(&crate::head::SESSION).iter();
+fn session_id_of_headers(headers: &HeaderMap) -> Option<[u8; 16]> {
+    let mut given = headers.get_all(&crate::header_names::SESSION).iter();
     let text = given.next()?.as_bytes();
     if given.next().is_some() || text.len() != 22 {
         return None;

@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use weir_core::EndpointId;
-use weir_core::toolset::Pattern;
+use weir_core::toolset::NamePattern;
 
 /// The settings of the client side. `listen` and `limits.backlog` are read once, at bind; all
 /// others may change by a reload.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct FrontSettings {
     /// The address to listen at.
     pub listen: SocketAddr,
     /// Certificate and key files; clear text if absent.
-    pub tls: Option<TlsFiles>,
-    /// The `scheme://host[:port]` that clients use; its host is allowed in `Host`, its origin in
-    /// `Origin`.
+    pub tls: Option<ListenerTlsFiles>,
+    /// The `scheme://host[:port]` that clients use; its host is allowed in `StdioHost`, its origin
+    /// in `Origin`.
     pub public_url: Option<String>,
     /// Further allowed hosts, each `name` (any port) or `name:port`. If the list is empty, a
     /// listener that is not on loopback takes any well-formed host.
@@ -31,9 +31,9 @@ pub struct Settings {
     /// `scheme://host[:port]`.
     pub origins: Vec<String>,
     /// Peers whose `X-Forwarded-For` counts.
-    pub trusted_proxies: Vec<Network>,
+    pub trusted_proxies: Vec<AddressRange>,
     /// The authorization servers that issue clients' tokens; absent if there are no such servers.
-    pub oauth: Option<OAuth>,
+    pub oauth: Option<ResourceMetadata>,
     /// True if verified tokens stay with their calls, because some upstream is called in the name
     /// of its callers.
     pub keep_tokens: bool,
@@ -48,9 +48,9 @@ pub struct Settings {
     /// plain refusal, too.
     pub help: Option<HelpPage>,
     /// Paths without an endpoint because their config has errors: they answer 503, not 404.
-    pub unserved: Vec<Pattern>,
+    pub unserved: Vec<NamePattern>,
     /// Limits and times.
-    pub limits: Limits,
+    pub limits: FrontLimits,
 }
 
 /// An HTML page about how to connect to an endpoint. It holds no part of the request.
@@ -63,7 +63,7 @@ pub struct HelpPage {
     pub policy: HeaderValue,
 }
 
-impl Settings {
+impl FrontSettings {
     /// Defaults for a clear-text listener at `listen`.
     #[must_use]
     pub fn at(listen: SocketAddr) -> Self {
@@ -81,14 +81,14 @@ impl Settings {
             server: ServerIdentity::default(),
             help: None,
             unserved: Vec::new(),
-            limits: Limits::default(),
+            limits: FrontLimits::default(),
         }
     }
 }
 
 /// The metadata about tokens for weir that clients read (RFC 9728).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OAuth {
+pub struct ResourceMetadata {
     /// `scheme://host[:port]` of weir as clients see it, without a slash at the end. An endpoint's
     /// resource identifier is this and its path.
     pub base: String,
@@ -98,7 +98,7 @@ pub struct OAuth {
     pub scopes: HashMap<EndpointId, Vec<Arc<str>>>,
 }
 
-impl OAuth {
+impl ResourceMetadata {
     /// The scopes of an endpoint.
     #[must_use]
     pub fn scopes(&self, endpoint: &EndpointId) -> &[Arc<str>] {
@@ -111,7 +111,7 @@ impl OAuth {
 
 /// PEM files, read at bind and again whenever they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct ListenerTlsFiles {
     /// The chain, leaf first.
     pub cert: PathBuf,
     /// The private key.
@@ -152,7 +152,7 @@ impl Default for ServerIdentity {
 
 /// Limits of the client side. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FrontLimits {
     /// Connections waiting to be accepted.
     pub backlog: u32,
     /// Open connections. The process has 20,000 files; upstreams, logs and the admin listener need
@@ -238,14 +238,14 @@ pub struct Limits {
     pub drain_idle: Duration,
 }
 
-impl Limits {
+impl FrontLimits {
     /// [`Self::retry`] in milliseconds, as streams state it.
     pub(crate) fn retry_millis(&self) -> u64 {
         u64::try_from(self.retry.as_millis()).unwrap_or(u64::MAX)
     }
 }
 
-impl Default for Limits {
+impl Default for FrontLimits {
     fn default() -> Self {
         Self {
             backlog: 4096,
@@ -329,7 +329,7 @@ impl Default for H2Limits {
 
 /// A range of addresses: `10.0.0.0/8`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
+pub struct AddressRange {
     address: IpAddr,
     prefix: u8,
 }
@@ -337,9 +337,9 @@ pub struct Network {
 /// The error for a text that is no address range.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`{0}` is no address or network: write 10.1.2.3 or 10.0.0.0/8")]
-pub struct BadNetwork(String);
+pub struct BadAddressRange(String);
 
-impl Network {
+impl AddressRange {
     /// True if the address is in the range. An IPv4 address in IPv6 form counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
@@ -361,11 +361,11 @@ impl Network {
     }
 }
 
-impl FromStr for Network {
-    type Err = BadNetwork;
+impl FromStr for AddressRange {
+    type Err = BadAddressRange;
 
-    fn from_str(text: &str) -> Result<Self, BadNetwork> {
-        let bad = || BadNetwork(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, BadAddressRange> {
+        let bad = || BadAddressRange(text.to_owned());
         let (address, prefix) = text
             .split_once('/')
             .map_or((text, None), |(address, prefix)| (address, Some(prefix)));
@@ -380,7 +380,7 @@ impl FromStr for Network {
     }
 }
 
-impl fmt::Display for Network {
+impl fmt::Display for AddressRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix)
     }
@@ -393,14 +393,14 @@ mod tests {
 
     #[test]
     fn a19_networks_hold_exactly_their_addresses() {
-        let ten: Network = "10.0.0.0/8".parse().unwrap();
+        let ten: AddressRange = "10.0.0.0/8".parse().unwrap();
         assert!(ten.contains("10.255.0.1".parse().unwrap()));
         assert!(ten.contains("::ffff:10.0.0.1".parse().unwrap()));
         assert!(!ten.contains("11.0.0.1".parse().unwrap()));
         assert!(!ten.contains("::1".parse().unwrap()));
-        let one: Network = "::1".parse().unwrap();
+        let one: AddressRange = "::1".parse().unwrap();
         assert!(one.contains("::1".parse().unwrap()) && !one.contains("::2".parse().unwrap()));
-        let all: Network = "0.0.0.0/0".parse().unwrap();
+        let all: AddressRange = "0.0.0.0/0".parse().unwrap();
         assert!(all.contains("203.0.113.9".parse().unwrap()));
         for bad in [
             "",
@@ -410,7 +410,7 @@ mod tests {
             "::/129",
             "10.0.0.0/-1",
         ] {
-            assert!(bad.parse::<Network>().is_err(), "{bad}");
+            assert!(bad.parse::<AddressRange>().is_err(), "{bad}");
         }
     }
 }

@@ -10,48 +10,48 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
-use weir_core::catalog::Inbox;
+use weir_core::catalog::UpdateInbox;
 use weir_core::port::Fut;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
-use weir_era::lift::{self, Lifted};
+use weir_era::lift::{self, LiftedRequest};
 use weir_era::render;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
-use crate::modern::{canonical, offered};
-use crate::places::Place;
-use crate::sessions::{Opened, Sessions, Subscribed};
-use crate::stack::Context;
+use crate::modern::{canonical_call, check_offered};
+use crate::permits::StreamPermit;
+use crate::sessions::{LegacySessions, LoadedSession, SubscribedResource};
+use crate::stack::HttpRequestContext;
 
 /// Subscriptions of one stream that are requested at the same time.
-pub(crate) const AT_ONCE: usize = 16;
+pub(crate) const SUBSCRIBED_AT_ONCE: usize = 16;
 /// The longest time that the acknowledgment of a stream waits for servers. Resources not confirmed
 /// by then are left out.
-pub(crate) const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const ACKNOWLEDGMENT_TIME: Duration = Duration::from_secs(5);
 
 /// An honoured resource, by the client's own URI, and its subscription.
-pub(crate) type Granted = (Arc<str>, Subscribed);
+pub(crate) type GrantedResource = (Arc<str>, SubscribedResource);
 
 /// Serves `resources/subscribe` and `resources/unsubscribe` (server/resources, "Subscriptions").
 ///
 /// # Errors
 /// Those of a call; too many subscriptions; a server that does not send updates.
-pub(crate) async fn of_session(
-    context: &Context,
+pub(crate) async fn serve_session_request(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    opened: &Opened,
+    opened: &LoadedSession,
     (method, params): (Method, Params),
 ) -> Result<(), Failure> {
-    offered(context, method)?;
+    check_offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let uri = params
         .uri()
         .map_err(wrong)?
         .map(std::borrow::Cow::into_owned);
     let uri = uri.ok_or_else(|| Failure::invalid_params("`uri` is missing: say which resource"))?;
-    if !opened.lasts {
+    if !opened.is_stored {
         let text = "Updates are told on a session's stream: send `initialize`, and its session id with requests";
         return Err(Failure::invalid_params(text));
     }
@@ -61,48 +61,52 @@ pub(crate) async fn of_session(
         sessions.unsubscribe(&opened.key, &uri);
         return Ok(());
     }
-    let (own, is_known) = sessions.subscribed(&opened.key, &uri);
+    let (own, is_known) = sessions.subscription_status(&opened.key, &uri);
     if is_known {
         return Ok(());
     }
     if own >= context.limits().subscriptions_per_client {
         return Err(too_many());
     }
-    let place = place(context, known, &uri)?;
+    let place = subscription_permit(context, known, &uri)?;
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
     let call = Call {
         session: Some(opened.key),
-        ..canonical(context, method, lifted)
+        ..canonical_call(context, method, lifted)
     };
-    let (inbox, subscribing) = Sessions::subscribing(&context.shared, opened.key);
+    let (inbox, subscribing) = LegacySessions::begin_subscription(&context.shared, opened.key);
     let subscription = context
         .shared
         .router
-        .subscribe(known.with(call), &inbox)
+        .subscribe(known.for_item(call), &inbox)
         .await?;
     subscribing.keep(&uri, (subscription, place));
     // The session may have ended in between, before the subscription was attached to it.
     if !sessions.is_alive(&opened.record).await {
-        sessions.ended(&opened.key);
+        sessions.remove_local(&opened.key);
     }
     Ok(())
 }
 
 /// Renews the subscriptions that a session had in the predecessor, when the client opens its stream
 /// here. The client gets one update for each resource, since an update in between was lost.
-pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Opened) {
+pub(crate) fn renew_inherited(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+) {
     let sessions = &context.shared.sessions;
     let resources = sessions.adopted_subscriptions(&opened.key);
     if resources.is_empty() {
         return;
     }
-    let (context, known, opened) = (context.clone(), known.with(()), opened.clone());
+    let (context, known, opened) = (context.clone(), known.for_item(()), opened.clone());
     let shared = context.shared.clone();
     let resuming = async move {
         for uri in resources {
             let subscribed = match params(&uri) {
                 Ok(params) => {
-                    of_session(
+                    serve_session_request(
                         &context,
                         &known,
                         &opened,
@@ -113,7 +117,7 @@ pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Open
                 Err(failure) => Err(failure),
             };
             match subscribed {
-                Ok(()) => context.shared.sessions.tell_updated(&opened.key, uri),
+                Ok(()) => context.shared.sessions.notify_updated(&opened.key, uri),
                 Err(failure) => tracing::warn!(
                     request = context.name.as_str(),
                     cause = failure.cause(),
@@ -123,7 +127,7 @@ pub(crate) fn resume(context: &Context, known: &Authenticated<()>, opened: &Open
         }
     };
     shared
-        .detached
+        .detached_tasks
         .spawn(shared.force.clone().run_until_cancelled_owned(resuming));
 }
 
@@ -137,13 +141,17 @@ fn params(uri: &str) -> Result<Params, Failure> {
 
 /// The resources that a listen's filter names, each once, at most `most`; `None` if they are no
 /// strings.
-pub(crate) fn wanted(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
-    texts(filter, render::UPDATES, most)
+pub(crate) fn resources_of_filter(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
+    strings_of_filter(filter, render::RESOURCE_SUBSCRIPTIONS, most)
 }
 
 /// The strings of an array in a filter, each once, at most `most`; `None` if the member is not such
 /// an array.
-pub(crate) fn texts(filter: &Bytes, member: &str, most: usize) -> Option<Vec<Arc<str>>> {
+pub(crate) fn strings_of_filter(
+    filter: &Bytes,
+    member: &str,
+    most: usize,
+) -> Option<Vec<Arc<str>>> {
     let Some(range) = scan::find(filter, member) else {
         return Some(Vec::new());
     };
@@ -167,21 +175,21 @@ pub(crate) fn texts(filter: &Bytes, member: &str, most: usize) -> Option<Vec<Arc
 
 /// Subscribes a listen stream's inbox to resources; returns the honoured ones, in order. It never
 /// fails: other resources are left out (2026-07-28, Subscriptions, "Acknowledgment").
-pub(crate) fn of_stream(
-    context: &Context,
+pub(crate) fn subscribe_stream(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    (resources, inbox): (Vec<Arc<str>>, Inbox),
-    lifted: Lifted,
-) -> Fut<'static, Vec<Granted>> {
-    let (context, known) = (context.clone(), known.with(()));
-    if offered(&context, Method::ResourcesSubscribe).is_err() {
+    (resources, inbox): (Vec<Arc<str>>, UpdateInbox),
+    lifted: LiftedRequest,
+) -> Fut<'static, Vec<GrantedResource>> {
+    let (context, known) = (context.clone(), known.for_item(()));
+    if check_offered(&context, Method::ResourcesSubscribe).is_err() {
         return Box::pin(std::future::ready(Vec::new()));
     }
     Box::pin(async move {
         let (context, known, inbox, lifted) = (&context, &known, &inbox, &lifted);
         let one = |uri: Arc<str>| async move {
-            let subscribing = one(context, known, (&uri, inbox), lifted);
-            match timeout(ACKNOWLEDGED_WITHIN, subscribing).await {
+            let subscribing = subscribe_resource(context, known, (&uri, inbox), lifted);
+            match timeout(ACKNOWLEDGMENT_TIME, subscribing).await {
                 Ok(Ok(subscribed)) => Some((uri, subscribed)),
                 Ok(Err(failure)) => {
                     tracing::debug!(request = context.name.as_str(), error = %failure, "a resource is left out of an acknowledgment");
@@ -192,7 +200,7 @@ pub(crate) fn of_stream(
         };
         let granted = stream::iter(resources)
             .map(one)
-            .buffered(AT_ONCE)
+            .buffered(SUBSCRIBED_AT_ONCE)
             .filter_map(std::future::ready);
         let mut all = Vec::new();
         // The time limit of one holds for all together: the rest is not honoured.
@@ -200,58 +208,58 @@ pub(crate) fn of_stream(
             all.push(one);
             std::future::ready(())
         });
-        let _late = timeout(ACKNOWLEDGED_WITHIN, gathering).await;
+        let _late = timeout(ACKNOWLEDGMENT_TIME, gathering).await;
         all
     })
 }
 
-async fn one(
-    context: &Context,
+async fn subscribe_resource(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    (uri, inbox): (&str, &Inbox),
-    lifted: &Lifted,
-) -> Result<Subscribed, Failure> {
-    let place = place(context, known, uri)?;
-    let lifted = Lifted {
+    (uri, inbox): (&str, &UpdateInbox),
+    lifted: &LiftedRequest,
+) -> Result<SubscribedResource, Failure> {
+    let place = subscription_permit(context, known, uri)?;
+    let lifted = LiftedRequest {
         params: params(uri)?,
         capabilities: lifted.capabilities.clone(),
-        token: None,
+        progress_token: None,
         log_level: None,
         trace: lifted.trace.clone(),
     };
-    let call = canonical(context, Method::ResourcesSubscribe, lifted);
+    let call = canonical_call(context, Method::ResourcesSubscribe, lifted);
     let subscription = context
         .shared
         .router
-        .subscribe(known.with(call), inbox)
+        .subscribe(known.for_item(call), inbox)
         .await?;
     Ok((subscription, place))
 }
 
 /// The longest URI that can be subscribed to.
-const LONGEST: usize = 8 << 10;
+const MAX_URI_BYTES: usize = 8 << 10;
 /// The number of copies of a URI: in the session or stream, in the table of its server, and in
 /// queues of pending updates.
-const COPIES: usize = 6;
+const COPIES_OF_URI: usize = 6;
 /// The memory of a subscription beside its URI, in bytes.
-const OVERHEAD: usize = 512;
+const SUBSCRIPTION_BYTES: usize = 512;
 
 /// A permit for a subscription to a resource or task of this name, weighted by its length.
-pub(crate) fn place(
-    context: &Context,
+pub(crate) fn subscription_permit(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     name: &str,
-) -> Result<Place, Failure> {
-    if name.len() > LONGEST {
+) -> Result<StreamPermit, Failure> {
+    if name.len() > MAX_URI_BYTES {
         return Err(Failure::invalid_params(format!(
-            "A name of more than {LONGEST} bytes cannot be subscribed to"
+            "A name of more than {MAX_URI_BYTES} bytes cannot be subscribed to"
         )));
     }
     let limits = context.limits();
     let most = (limits.subscriptions, limits.subscriptions_per_principal);
     let place = context
         .shared
-        .subscribed
+        .subscription_permits
         .take(known.principal(), most)
         .map_err(|_| too_many())?;
     let weight = context
@@ -259,14 +267,14 @@ pub(crate) fn place(
         .ports
         .budgets
         .subscriptions
-        .try_reserve(name.len() * COPIES + OVERHEAD);
+        .try_reserve(name.len() * COPIES_OF_URI + SUBSCRIPTION_BYTES);
     let full = || {
         Failure::new(
             FailureKind::Busy,
             "As many resources are subscribed to as there is memory for",
         )
     };
-    Ok(place.weighing(weight.ok_or_else(full)?))
+    Ok(place.with_reservation(weight.ok_or_else(full)?))
 }
 
 fn too_many() -> Failure {
@@ -282,7 +290,7 @@ mod tests {
 
     #[test]
     fn r197_a_filter_names_resources_as_strings_each_once() {
-        let of = |text: &'static str| wanted(&Bytes::from_static(text.as_bytes()), 2);
+        let of = |text: &'static str| resources_of_filter(&Bytes::from_static(text.as_bytes()), 2);
         let texts = |uris: &[&str]| {
             Some(
                 uris.iter()

@@ -3,20 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_core::call::{AsTask, AskedBy};
+use weir_core::call::{InputMode, TaskMode};
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
-use weir_era::lift::{self, Lifted};
+use weir_era::lift::{self, LiftedRequest};
 use weir_era::tasks;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
-use crate::answer::Said;
-use crate::modern::{canonical, offered};
-use crate::observe::Answer;
-use crate::rescue::{Told, rescue};
-use crate::sessions::Opened;
-use crate::stack::Context;
+use crate::answer::RenderedMessage;
+use crate::modern::{canonical_call, check_offered};
+use crate::observe::HttpAnswer;
+use crate::rescue::{FailureContext, log_and_render};
+use crate::sessions::LoadedSession;
+use crate::stack::HttpRequestContext;
 
 /// Returns true if a method of the tasks extension is about a task.
 pub(crate) fn is_about_task(method: Method) -> bool {
@@ -27,11 +27,11 @@ pub(crate) fn is_about_task(method: Method) -> bool {
 }
 
 /// Returns true if calls of a modern client may become tasks.
-pub(crate) fn taken(class: CapabilityClass) -> AsTask {
+pub(crate) fn task_mode_of_modern(class: CapabilityClass) -> TaskMode {
     if class.has(CapabilityClass::TASKS) {
-        AsTask::Taken
+        TaskMode::Allowed
     } else {
-        AsTask::Never
+        TaskMode::Never
     }
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn taken(class: CapabilityClass) -> AsTask {
 ///
 /// # Errors
 /// `MissingCapability`.
-pub(crate) fn declared(class: CapabilityClass) -> Result<(), Failure> {
+pub(crate) fn require_tasks_extension(class: CapabilityClass) -> Result<(), Failure> {
     if class.has(CapabilityClass::TASKS) {
         return Ok(());
     }
@@ -53,34 +53,38 @@ pub(crate) fn declared(class: CapabilityClass) -> Result<(), Failure> {
 
 /// Decides if a call of a legacy client becomes a task. A client of a revision without tasks must
 /// never see one.
-pub(crate) fn wanted(
-    context: &Context,
+pub(crate) fn task_mode_of_legacy(
+    context: &HttpRequestContext,
     revision: Revision,
-    (method, lifted): (Method, &Lifted),
-) -> AsTask {
+    (method, lifted): (Method, &LiftedRequest),
+) -> TaskMode {
     if method != Method::ToolsCall {
-        return AsTask::Never;
+        return TaskMode::Never;
     }
     if !revision.has_task_param() {
-        return AsTask::Driven;
+        return TaskMode::AwaitedByWeir;
     }
     // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
     if !context.shared.catalog.has_tasks(&context.endpoint) {
-        return AsTask::Never;
+        return TaskMode::Never;
     }
-    tasks::wanted(lifted.params.raw()).map_or(AsTask::Never, |ttl_ms| AsTask::Wanted { ttl_ms })
+    tasks::requested_ttl(lifted.params.raw())
+        .map_or(TaskMode::Never, |ttl_ms| TaskMode::Wanted { ttl_ms })
 }
 
 /// The call with this task mode. A modern server sees that the client takes a task.
-pub(crate) fn with(as_task: AsTask, mut call: Call) -> Call {
-    if matches!(as_task, AsTask::Wanted { .. }) {
+pub(crate) fn with_task_mode(as_task: TaskMode, mut call: Call) -> Call {
+    if matches!(as_task, TaskMode::Wanted { .. }) {
         call.capabilities.class = call.capabilities.class.with(CapabilityClass::TASKS);
     }
-    Call { as_task, ..call }
+    Call {
+        task_mode: as_task,
+        ..call
+    }
 }
 
 /// The task of a `tasks/result` request.
-pub(crate) fn named(method: Method, params: &Params) -> Option<String> {
+pub(crate) fn task_of_result_request(method: Method, params: &Params) -> Option<String> {
     let name = params
         .task_id()
         .ok()
@@ -93,64 +97,64 @@ pub(crate) fn named(method: Method, params: &Params) -> Option<String> {
 ///
 /// # Errors
 /// Those of the router.
-pub(crate) async fn legacy(
-    context: &Context,
+pub(crate) async fn serve_legacy(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
-    opened: &Opened,
+    opened: &LoadedSession,
     (method, params): (Method, Params),
 ) -> Result<Bytes, Failure> {
-    offered(context, method)?;
+    check_offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
     let call = Call {
-        session: opened.lasts.then_some(opened.key),
-        ..canonical(context, method, lifted)
+        session: opened.is_stored.then_some(opened.key),
+        ..canonical_call(context, method, lifted)
     };
-    let (router, call) = (&context.shared.router, known.with(Arc::new(call)));
+    let (router, call) = (&context.shared.router, known.for_item(Arc::new(call)));
     match method {
         Method::TasksList => {
-            let (states, next) = router.tasks(call).await?;
+            let (states, next) = router.list_tasks(call).await?;
             Ok(tasks::listed(&states, next.as_deref()))
         }
         Method::TasksCancel => Ok(tasks::lowered(&router.cancel_task(call).await?)),
-        _ => Ok(tasks::lowered(&router.task(call).await?)),
+        _ => Ok(tasks::lowered(&router.request_task(call).await?)),
     }
 }
 
 /// Serves a method of the tasks extension.
-pub(crate) async fn modern(
-    context: &Context,
+pub(crate) async fn serve_modern(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     id: &RequestId,
-    (method, lifted): (Method, Lifted),
-) -> Answer {
-    let told = Told {
+    (method, lifted): (Method, LiftedRequest),
+) -> HttpAnswer {
+    let told = FailureContext {
         revision: Revision::MODERN,
         tool_call: false,
         request: &context.name,
     };
-    match about(context, known, method, lifted).await {
-        Ok(message) => Said::ok(weir_wire::write::response(id, &message)).answer(),
-        Err(failure) => rescue(&failure, told).answer(id),
+    match serve_task_method(context, known, method, lifted).await {
+        Ok(message) => RenderedMessage::ok(weir_wire::write::response(id, &message)).into_answer(),
+        Err(failure) => log_and_render(&failure, told).into_answer(id),
     }
 }
 
-async fn about(
-    context: &Context,
+async fn serve_task_method(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     method: Method,
-    lifted: Lifted,
+    lifted: LiftedRequest,
 ) -> Result<Bytes, Failure> {
-    offered(context, method)?;
-    declared(lifted.capabilities.class)?;
+    check_offered(context, method)?;
+    require_tasks_extension(lifted.capabilities.class)?;
     let call = Call {
-        asked: AskedBy::Rounds,
-        ..canonical(context, method, lifted)
+        input_mode: InputMode::Rounds,
+        ..canonical_call(context, method, lifted)
     };
     let state = context
         .shared
         .router
-        .task(known.with(Arc::new(call)))
+        .request_task(known.for_item(Arc::new(call)))
         .await?;
     let edits = match method {
         Method::TasksGet => tasks::rendered(&context.about),

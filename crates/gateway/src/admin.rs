@@ -2,15 +2,15 @@
 //! shows and changes the running process. It has a port of its own, apart from the clients'
 //! listener.
 
-mod acts;
-mod book;
-mod chronicle;
+mod actions;
+mod admin_error;
+mod config_history;
 mod connections;
-mod desk;
-mod gate;
-mod heirs;
+mod inherited;
+mod operator_auth;
+mod overrides;
 mod page;
-mod refused;
+mod state;
 mod views;
 
 use std::convert::Infallible;
@@ -32,27 +32,27 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-pub(crate) use book::Book;
-pub(crate) use chronicle::Chronicle;
-pub(crate) use desk::{Desk, Levers, Parts, Ready, ReloadRequest};
-pub(crate) use gate::Gate;
-pub(crate) use heirs::{Noted, take_up};
+pub(crate) use config_history::ConfigHistory;
+pub(crate) use inherited::{MovedOverride, apply_inherited};
+pub(crate) use operator_auth::OperatorAuth;
+pub(crate) use overrides::OperatorOverrides;
+pub(crate) use state::{AdminParts, AdminState, ControlHandles, Readiness, ReloadRequest};
 
-use connections::{Connection, Connections};
-use gate::Peer;
+use connections::{AdminConnection, AdminConnections};
+use operator_auth::OperatorAddress;
 
-use crate::telemetry::Format;
+use crate::telemetry::ExpositionFormat;
 use crate::terminal::count;
 
 /// The routes and their methods, for the tests that compare them with `openapi/weir.yaml`.
 pub const ROUTES: [(&str, &str); 25] = [
-    (ALIVE, "get"),
-    (READY, "get"),
+    (LIVENESS_PATH, "get"),
+    (READINESS_PATH, "get"),
     ("/metrics", "get"),
     ("/openapi.yaml", "get"),
     ("/", "get"),
     ("/upstreams/{id}", "get"),
-    (EXPLAIN, "get"),
+    (EXPLAIN_PATH, "get"),
     ("/admin/upstreams", "get"),
     ("/admin/upstreams/{id}", "get"),
     ("/admin/upstreams/{id}/disable", "post"),
@@ -74,11 +74,11 @@ pub const ROUTES: [(&str, &str); 25] = [
 ];
 
 /// The paths of the liveness and readiness probes, for orchestrators and `weir health`.
-pub(crate) const ALIVE: &str = "/healthz";
-pub(crate) const READY: &str = "/readyz";
+pub(crate) const LIVENESS_PATH: &str = "/healthz";
+pub(crate) const READINESS_PATH: &str = "/readyz";
 
 /// The path of `weir explain`.
-pub(crate) const EXPLAIN: &str = "/admin/explain";
+pub(crate) const EXPLAIN_PATH: &str = "/admin/explain";
 
 /// The OpenAPI description of this listener and of the clients' listener.
 const OPENAPI: &str = include_str!(concat!(
@@ -87,15 +87,15 @@ const OPENAPI: &str = include_str!(concat!(
 ));
 
 /// The most connections. Operators are few. At the limit a new connection replaces an idle one.
-const CONNECTIONS: usize = 64;
-const HEAD_TIME: Duration = Duration::from_secs(10);
+const MAX_CONNECTIONS: usize = 64;
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time that shutdown waits for responses that are being written.
-const LAST_ANSWERS: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// The operators' listener with its connections. Dropping it cancels them at once;
-/// [`Admin::shutdown`] waits for running responses.
+/// [`AdminListener::shutdown`] waits for running responses.
 #[derive(Debug)]
-pub(crate) struct Admin {
+pub(crate) struct AdminListener {
     address: SocketAddr,
     /// A duplicate of the listening socket, for another process. It is closed with this value.
     socket: OwnedFd,
@@ -103,7 +103,7 @@ pub(crate) struct Admin {
     tasks: TaskTracker,
 }
 
-impl Admin {
+impl AdminListener {
     /// Binds the listener, or takes over the `inherited` one. It accepts no connection yet.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl Admin {
     /// # Errors
     ///
     /// The system has no file descriptor left.
-    pub(crate) fn start(listener: TcpListener, desk: Arc<Desk>) -> std::io::Result<Self> {
+    pub(crate) fn start(listener: TcpListener, desk: Arc<AdminState>) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let socket = listener.as_fd().try_clone_to_owned()?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -134,7 +134,7 @@ impl Admin {
         // after that.
         tasks.spawn(
             stop.clone()
-                .run_until_cancelled_owned(book::keep(desk.clone())),
+                .run_until_cancelled_owned(overrides::expire_overrides(desk.clone())),
         );
         tasks.spawn(accept(listener, router(desk), stop.clone(), tasks.clone()));
         Ok(Self {
@@ -164,80 +164,101 @@ impl Admin {
         self.tasks.close();
         // Connections end once their response is written; one that does not is dropped with the
         // process.
-        let _ = tokio::time::timeout(LAST_ANSWERS, self.tasks.wait()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, self.tasks.wait()).await;
     }
 }
 
-impl Drop for Admin {
+impl Drop for AdminListener {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-fn router(desk: Arc<Desk>) -> Router {
+fn router(desk: Arc<AdminState>) -> Router {
     let open = Router::new()
-        .route(ALIVE, get(async || "alive\n"))
-        .route(READY, get(readiness))
+        .route(LIVENESS_PATH, get(async || "alive\n"))
+        .route(READINESS_PATH, get(readiness))
         .route(
             "/openapi.yaml",
             get(async || ([(header::CONTENT_TYPE, "application/yaml")], OPENAPI)),
         );
-    let metrics = Router::new()
-        .route("/metrics", get(scrape))
-        .route_layer(middleware::from_fn_with_state(desk.clone(), gate::scraped));
-    let guarded = guarded().route_layer(middleware::from_fn_with_state(desk.clone(), gate::guard));
-    let named = middleware::from_fn_with_state(desk.clone(), gate::named);
-    let all = open.merge(metrics).merge(guarded).fallback(page::unknown);
+    let metrics =
+        Router::new()
+            .route("/metrics", get(scrape))
+            .route_layer(middleware::from_fn_with_state(
+                desk.clone(),
+                operator_auth::authenticate_scrape,
+            ));
+    let guarded = operator_routes().route_layer(middleware::from_fn_with_state(
+        desk.clone(),
+        operator_auth::authenticate,
+    ));
+    let named = middleware::from_fn_with_state(desk.clone(), operator_auth::check_host);
+    let all = open
+        .merge(metrics)
+        .merge(guarded)
+        .fallback(page::unknown_path);
     all.layer(named)
-        .layer(middleware::map_response(gate::sealed))
+        .layer(middleware::map_response(
+            operator_auth::add_security_headers,
+        ))
         .with_state(desk)
 }
 
 /// The routes that require an operator.
-fn guarded() -> Router<Arc<Desk>> {
-    let upstream = |act: acts::OnUpstream| -> MethodRouter<Arc<Desk>> {
-        post(move |state, operator, id, body| acts::on_upstream(act, state, operator, id, body))
+fn operator_routes() -> Router<Arc<AdminState>> {
+    let upstream = |act: actions::UpstreamAction| -> MethodRouter<Arc<AdminState>> {
+        post(move |state, operator, id, body| actions::on_upstream(act, state, operator, id, body))
     };
     Router::new()
-        .route("/", get(page::front))
+        .route("/", get(page::overview))
         .route("/upstreams/{id}", get(page::upstream))
-        .route(EXPLAIN, get(views::explain))
-        .route("/admin/upstreams", get(views::upstreams::all))
-        .route("/admin/upstreams/{id}", get(views::upstreams::one))
+        .route(EXPLAIN_PATH, get(views::explain))
+        .route("/admin/upstreams", get(views::upstream_views::all))
+        .route("/admin/upstreams/{id}", get(views::upstream_views::one))
         .route(
             "/admin/upstreams/{id}/disable",
-            upstream(acts::OnUpstream::Disable),
+            upstream(actions::UpstreamAction::Disable),
         )
         .route(
             "/admin/upstreams/{id}/enable",
-            upstream(acts::OnUpstream::Enable),
+            upstream(actions::UpstreamAction::Enable),
         )
         .route(
             "/admin/upstreams/{id}/drain",
-            upstream(acts::OnUpstream::Drain),
+            upstream(actions::UpstreamAction::Drain),
         )
         .route(
             "/admin/upstreams/{id}/refresh",
-            upstream(acts::OnUpstream::Refresh),
+            upstream(actions::UpstreamAction::Refresh),
         )
-        .route("/admin/catalog", get(views::catalog::all))
-        .route("/admin/calls", get(views::calls::all))
-        .route("/admin/calls/{id}/cancel", post(acts::cancel))
-        .route("/admin/config", get(views::config::all))
-        .route("/admin/sessions", get(views::clients::sessions))
-        .route("/admin/sessions/{id}/end", post(acts::clients::end))
-        .route("/admin/clients", get(views::clients::all))
-        .route("/admin/principals/block", post(acts::clients::block))
-        .route("/admin/principals/unblock", post(acts::clients::unblock))
-        .route("/admin/limits", get(views::limits::all))
-        .route("/admin/log", post(acts::process::log))
-        .route("/admin/reload", post(acts::process::reload))
+        .route("/admin/catalog", get(views::catalog_views::all))
+        .route("/admin/calls", get(views::call_views::all))
+        .route("/admin/calls/{id}/cancel", post(actions::cancel))
+        .route("/admin/config", get(views::config_view::all))
+        .route("/admin/sessions", get(views::client_views::sessions))
+        .route(
+            "/admin/sessions/{id}/end",
+            post(actions::client_actions::end),
+        )
+        .route("/admin/clients", get(views::client_views::all))
+        .route(
+            "/admin/principals/block",
+            post(actions::client_actions::block),
+        )
+        .route(
+            "/admin/principals/unblock",
+            post(actions::client_actions::unblock),
+        )
+        .route("/admin/limits", get(views::limit_views::all))
+        .route("/admin/log", post(actions::process_actions::log))
+        .route("/admin/reload", post(actions::process_actions::reload))
 }
 
-async fn readiness(State(desk): State<Arc<Desk>>) -> Response {
-    match desk.ready.is() {
+async fn readiness(State(desk): State<Arc<AdminState>>) -> Response {
+    match desk.ready.is_ready() {
         true => match desk
-            .chronicle
+            .config_history
             .config()
             .team_files
             .iter()
@@ -256,12 +277,12 @@ async fn readiness(State(desk): State<Arc<Desk>>) -> Response {
     }
 }
 
-async fn scrape(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+async fn scrape(State(desk): State<Arc<AdminState>>, headers: HeaderMap) -> Response {
     let accept = headers
         .get(header::ACCEPT)
         .and_then(|accept| accept.to_str().ok())
         .unwrap_or_default();
-    let format = Format::accepted(accept);
+    let format = ExpositionFormat::accepted(accept);
     (
         [(header::CONTENT_TYPE, format.media_type())],
         desk.metrics.page(format),
@@ -275,7 +296,7 @@ async fn accept(
     stop: CancellationToken,
     tasks: TaskTracker,
 ) {
-    let connections = Connections::new(CONNECTIONS);
+    let connections = AdminConnections::new(MAX_CONNECTIONS);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
@@ -284,12 +305,12 @@ async fn accept(
         match accepted {
             Ok((stream, peer)) => {
                 // The dropped stream is closed: the most requests allowed are in progress.
-                let Some(connection) = connections.enter(peer.ip()) else {
+                let Some(connection) = connections.admit(peer.ip()) else {
                     continue;
                 };
                 tasks.spawn(serve_connection(
                     stream,
-                    Peer(peer.ip()),
+                    OperatorAddress(peer.ip()),
                     connection,
                     (router.clone(), stop.clone()),
                 ));
@@ -304,8 +325,8 @@ async fn accept(
 
 async fn serve_connection(
     stream: TcpStream,
-    peer: Peer,
-    connection: Connection,
+    peer: OperatorAddress,
+    connection: AdminConnection,
     (router, stop): (Router, CancellationToken),
 ) {
     let (busy, end) = (connection.requests(), connection.end());
@@ -317,7 +338,8 @@ async fn serve_connection(
         }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT);
     let mut http = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
     // An operator's client that breaks the connection off is not an error.
     let _ = tokio::select! {
@@ -332,7 +354,7 @@ async fn serve_connection(
 
 async fn serve(
     router: Router,
-    peer: Peer,
+    peer: OperatorAddress,
     mut request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     request.extensions_mut().insert(peer);

@@ -9,13 +9,13 @@
 //! file beside it, with a queue and a thread of its own: an unauthenticated client adds no record
 //! to the chain of calls.
 
-mod journal;
-mod otlp;
-mod outlet;
-mod queue;
-mod shelf;
-mod tail;
-mod worker;
+mod audit_file;
+mod audit_thread;
+mod event_queue;
+mod file_tail;
+mod otlp_export;
+mod outlets;
+mod rotation;
 mod writer;
 
 use std::fmt;
@@ -30,28 +30,30 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_core::failure::Failure;
-use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance};
+use weir_core::port::{
+    AuditLog, CallAttempt, Clock, EndedCall, GateDecision, OperatorAction, SenderEntrance,
+};
 use weir_policy::LogAudit;
-use weir_policy::audit::{Head, Recorder, RefusalCounter};
-use weir_upstream::Factory;
+use weir_policy::audit::{AuditRecorder, ChainHead, RefusalCounter};
+use weir_upstream::UpstreamFactory;
 
-use crate::config::{AuditPlan, FilePlan};
-use journal::Journal;
-use otlp::Exporter;
-use outlet::Outlets;
-use queue::{Message, Queue};
-use worker::Worker;
-use writer::{Change, Orders, Place, Role, Writer};
+use crate::config::{AuditFilePlan, AuditPlan};
+use audit_file::AuditFile;
+use audit_thread::AuditThread;
+use event_queue::{AuditEventQueue, AuditWriterMessage};
+use otlp_export::AuditExporter;
+use outlets::AuditOutlets;
+use writer::{ChainRole, OpenedAuditFile, RecordWriter, WriterChange, WriterOrders};
 
 /// The time that the start waits for its first record. After that calls are served, or refused,
 /// without.
-const FIRST_RECORD: Duration = Duration::from_secs(2);
+const FIRST_RECORD_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time that the end of the process waits for a disk.
-const LAST_RECORDS: Duration = Duration::from_secs(5);
+const RECORDS_GRACE: Duration = Duration::from_secs(5);
 /// The same for refusals, if the disk hung for the calls.
-const LAST_REFUSALS: Duration = Duration::from_secs(1);
+const REFUSALS_GRACE: Duration = Duration::from_secs(1);
 /// The same for a pipe and for a collector.
-const LAST_COPIES: Duration = Duration::from_secs(3);
+const COPIES_GRACE: Duration = Duration::from_secs(3);
 
 /// The suffix of the file of refusals, after the path of the file of calls.
 const REFUSALS: &str = ".refusals";
@@ -84,59 +86,59 @@ pub enum AuditError {
 
 /// The last records of the two chains, if known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Heads {
-    pub(crate) calls: Option<Head>,
-    pub(crate) refusals: Option<Head>,
+pub(crate) struct ChainHeads {
+    pub(crate) calls: Option<ChainHead>,
+    pub(crate) refusals: Option<ChainHead>,
 }
 
 /// The audit of a running weir, switched on or off.
-pub(crate) struct Auditing {
-    switch: Arc<Switch>,
+pub(crate) struct AuditService {
+    switch: Arc<AuditSwitch>,
     clock: Arc<dyn Clock>,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningAudit>>,
 }
 
 /// The opened files and outlets for new settings, not yet in use.
-pub(crate) struct Prepared(Option<Ready>);
+pub(crate) struct PreparedAudit(Option<AuditTargets>);
 
-struct Ready {
+struct AuditTargets {
     plan: AuditPlan,
     /// `None` if the files stay.
-    places: Option<Places>,
+    places: Option<AuditFiles>,
     /// `None` if the copies stay.
-    copies: Option<(Copies, Outlets)>,
+    copies: Option<(AuditCopies, AuditOutlets)>,
 }
 
 /// The files of calls and of refusals.
-struct Places {
-    calls: Place,
-    refusals: Place,
+struct AuditFiles {
+    calls: OpenedAuditFile,
+    refusals: OpenedAuditFile,
 }
 
 /// The threads and tasks that write copies of records beside the file.
-struct Copies {
+struct AuditCopies {
     stop: CancellationToken,
     tasks: TaskTracker,
-    stdout: Option<Worker>,
+    stdout: Option<AuditThread>,
 }
 
 /// A chain being written: its queue and its thread.
-struct Book {
-    queue: Arc<Queue>,
-    orders: Arc<Mutex<Orders>>,
-    worker: Worker,
+struct ChainThread {
+    queue: Arc<AuditEventQueue>,
+    orders: Arc<Mutex<WriterOrders>>,
+    worker: AuditThread,
 }
 
-struct Running {
+struct RunningAudit {
     plan: AuditPlan,
-    recorder: Arc<Recorder>,
-    calls: Book,
-    refusals: Book,
-    copies: Copies,
+    recorder: Arc<AuditRecorder>,
+    calls: ChainThread,
+    refusals: ChainThread,
+    copies: AuditCopies,
     begun: Option<oneshot::Receiver<()>>,
 }
 
-impl Auditing {
+impl AuditService {
     /// Starts the audit if there is a plan. Must be called inside a tokio runtime. A new chain
     /// continues after `left`, the last records of the previous process.
     ///
@@ -145,9 +147,9 @@ impl Auditing {
     /// Records cannot be kept as configured.
     pub(crate) fn start(
         plan: Option<&AuditPlan>,
-        left: Heads,
+        left: ChainHeads,
         clock: Arc<dyn Clock>,
-        factory: &Factory,
+        factory: &UpstreamFactory,
     ) -> Result<Self, AuditError> {
         let auditing = Self {
             switch: Arc::default(),
@@ -161,20 +163,22 @@ impl Auditing {
 
     /// Waits until the first record is kept, so that no call is refused because weir has just
     /// started. The wait is bounded.
-    pub(crate) async fn begun(&self) {
+    pub(crate) async fn wait_for_first_record(&self) {
         let begun = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             running.as_mut().and_then(|running| running.begun.take())
         };
         if let Some(begun) = begun
-            && tokio::time::timeout(FIRST_RECORD, begun).await.is_err()
+            && tokio::time::timeout(FIRST_RECORD_TIMEOUT, begun)
+                .await
+                .is_err()
         {
             tracing::error!("weir starts without being able to write audit records");
         }
     }
 
     /// Returns the audit port, which stays the same across reloads.
-    pub(crate) fn port(&self) -> Arc<dyn Audit> {
+    pub(crate) fn port(&self) -> Arc<dyn AuditLog> {
         self.switch.clone()
     }
 
@@ -186,21 +190,21 @@ impl Auditing {
     pub(crate) fn prepare(
         &self,
         plan: Option<&AuditPlan>,
-        factory: &Factory,
-    ) -> Result<Prepared, AuditError> {
+        factory: &UpstreamFactory,
+    ) -> Result<PreparedAudit, AuditError> {
         let Some(plan) = plan else {
-            return Ok(Prepared(None));
+            return Ok(PreparedAudit(None));
         };
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let places = match &*running {
             Some(running) if is_same_place(&running.plan, plan) => None,
-            _ => Some(Places::open(plan)?),
+            _ => Some(AuditFiles::open(plan)?),
         };
         let copies = match &*running {
             Some(running) if has_same_copies(&running.plan, plan) => None,
-            _ => Some(Copies::start(plan, factory)?),
+            _ => Some(AuditCopies::start(plan, factory)?),
         };
-        Ok(Prepared(Some(Ready {
+        Ok(PreparedAudit(Some(AuditTargets {
             plan: plan.clone(),
             places,
             copies,
@@ -212,11 +216,15 @@ impl Auditing {
     /// # Errors
     ///
     /// The system has no thread; only if the audit was off before.
-    pub(crate) fn take(&self, prepared: Prepared) -> Result<(), AuditError> {
-        self.begin(prepared, Heads::default())
+    pub(crate) fn take(&self, prepared: PreparedAudit) -> Result<(), AuditError> {
+        self.begin(prepared, ChainHeads::default())
     }
 
-    fn begin(&self, Prepared(ready): Prepared, left: Heads) -> Result<(), AuditError> {
+    fn begin(
+        &self,
+        PreparedAudit(ready): PreparedAudit,
+        left: ChainHeads,
+    ) -> Result<(), AuditError> {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         match (&mut *running, ready) {
             (_, None) => {
@@ -227,7 +235,7 @@ impl Auditing {
             }
             (Some(running), Some(ready)) => running.change(ready),
             (none, Some(ready)) => {
-                let started = Running::start(ready, left, self.clock.clone())?;
+                let started = RunningAudit::start(ready, left, self.clock.clone())?;
                 self.switch.0.store(Some(started.recorder.clone()));
                 *none = Some(started);
             }
@@ -237,26 +245,26 @@ impl Auditing {
 
     /// Leaves the chains and the paths of their files to the process that takes over. It continues
     /// after the returned records. Waits until the files are free, for a bounded time.
-    pub(crate) async fn step_aside(&self) -> Heads {
+    pub(crate) async fn release_files(&self) -> ChainHeads {
         let waits = {
             let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(running) = &*running else {
-                return Heads::default();
+                return ChainHeads::default();
             };
             [&running.calls, &running.refusals].map(|book| {
                 let (done, aside) = oneshot::channel();
                 book.order(|orders| orders.aside = Some(done));
                 // If the disk hangs, the next process finds the file locked and reports that.
-                async move { tokio::time::timeout(LAST_RECORDS, aside).await.ok()?.ok() }
+                async move { tokio::time::timeout(RECORDS_GRACE, aside).await.ok()?.ok() }
             })
         };
         let [calls, refusals] = waits;
         let (calls, refusals) = tokio::join!(calls, refusals);
-        Heads { calls, refusals }
+        ChainHeads { calls, refusals }
     }
 
     /// Records that the previous process has ended, with its last records if it sent them.
-    pub(crate) fn ended_before(&self, last: Heads) {
+    pub(crate) fn record_predecessor_end(&self, last: ChainHeads) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(running) = &*running {
             running
@@ -270,7 +278,7 @@ impl Auditing {
 
     /// Writes all queued events and the record of the end, and waits for that for a bounded time.
     /// Returns the last records, if they were kept.
-    pub(crate) async fn shutdown(&self) -> Heads {
+    pub(crate) async fn shutdown(&self) -> ChainHeads {
         self.switch.0.store(None);
         let running = self
             .running
@@ -279,13 +287,13 @@ impl Auditing {
             .take();
         match running {
             Some(running) => running.end().await,
-            None => Heads::default(),
+            None => ChainHeads::default(),
         }
     }
 }
 
-impl Copies {
-    fn none() -> (Self, Outlets) {
+impl AuditCopies {
+    fn none() -> (Self, AuditOutlets) {
         let tasks = TaskTracker::new();
         tasks.close();
         (
@@ -294,23 +302,27 @@ impl Copies {
                 tasks,
                 stdout: None,
             },
-            Outlets::default(),
+            AuditOutlets::default(),
         )
     }
 
-    fn start(plan: &AuditPlan, factory: &Factory) -> Result<(Self, Outlets), AuditError> {
-        let mut copies = Copies {
+    fn start(
+        plan: &AuditPlan,
+        factory: &UpstreamFactory,
+    ) -> Result<(Self, AuditOutlets), AuditError> {
+        let mut copies = AuditCopies {
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
             stdout: None,
         };
-        let mut outlets = Outlets::default();
+        let mut outlets = AuditOutlets::default();
         if plan.stdout && plan.file.is_some() {
-            let (sender, worker) = outlet::stdout()?;
+            let (sender, worker) = outlets::stdout()?;
             (outlets.stdout, copies.stdout) = (Some(sender), Some(worker));
         }
         if let Some(settings) = &plan.otlp {
-            let (exporter, work) = Exporter::new(factory.poster(settings)?, copies.stop.clone());
+            let (exporter, work) =
+                AuditExporter::new(factory.document_poster(settings)?, copies.stop.clone());
             copies.tasks.spawn(work);
             outlets.otlp = Some(exporter);
         }
@@ -319,32 +331,32 @@ impl Copies {
     }
 }
 
-impl Running {
-    fn start(ready: Ready, left: Heads, clock: Arc<dyn Clock>) -> io::Result<Self> {
-        let Ready {
+impl RunningAudit {
+    fn start(ready: AuditTargets, left: ChainHeads, clock: Arc<dyn Clock>) -> io::Result<Self> {
+        let AuditTargets {
             plan,
             places,
             copies,
         } = ready;
-        let (copies, outlets) = copies.unwrap_or_else(Copies::none);
-        let places = places.unwrap_or(Places {
+        let (copies, outlets) = copies.unwrap_or_else(AuditCopies::none);
+        let places = places.unwrap_or(AuditFiles {
             calls: None,
             refusals: None,
         });
         let counter = Arc::new(RefusalCounter::new(clock.clone()));
-        let (calls, calls_end) = Queue::new(plan.queue, plan.closed);
-        let (refusals, refusals_end) = Queue::of_refusals(REFUSALS_QUEUE, &calls);
+        let (calls, calls_end) = AuditEventQueue::new(plan.queue, plan.closed);
+        let (refusals, refusals_end) = AuditEventQueue::of_refusals(REFUSALS_QUEUE, &calls);
         let (calls, refusals) = (Arc::new(calls), Arc::new(refusals));
-        let role = Role::Calls {
+        let role = ChainRole::Calls {
             overflow: refusals.clone(),
         };
-        let recorder = Arc::new(Recorder::new(
+        let recorder = Arc::new(AuditRecorder::new(
             clock.clone(),
             calls.clone(),
             plan.shape.clone(),
             counter.clone(),
         ));
-        let start = Start {
+        let start = ChainSettings {
             clock: clock.clone(),
             plan: refusals_plan(&plan),
             outlets: outlets.clone(),
@@ -353,10 +365,10 @@ impl Running {
         let (refusals, _) = start.book(
             "audit-refusals",
             (refusals, refusals_end),
-            Role::Refusals { counter },
+            ChainRole::Refusals { counter },
             place,
         )?;
-        let start = Start {
+        let start = ChainSettings {
             clock,
             plan: plan.clone(),
             outlets,
@@ -377,22 +389,22 @@ impl Running {
         })
     }
 
-    fn change(&mut self, ready: Ready) {
-        let Ready {
+    fn change(&mut self, ready: AuditTargets) {
+        let AuditTargets {
             plan,
             places,
             copies,
         } = ready;
         let (copies, outlets) = copies.unzip();
         let (calls, refusals) = places.map(|places| (places.calls, places.refusals)).unzip();
-        self.recorder.reshape(plan.shape.clone());
-        self.calls.queue.close(plan.closed);
-        self.refusals.change(Change {
+        self.recorder.set_argument_recording(plan.shape.clone());
+        self.calls.queue.set_closed(plan.closed);
+        self.refusals.change(WriterChange {
             plan: refusals_plan(&plan),
             place: refusals,
             outlets: outlets.clone(),
         });
-        self.calls.change(Change {
+        self.calls.change(WriterChange {
             plan: plan.clone(),
             place: calls,
             outlets,
@@ -411,58 +423,58 @@ impl Running {
         self.copies.stop.cancel();
     }
 
-    async fn end(self) -> Heads {
+    async fn end(self) -> ChainHeads {
         let Self {
             calls,
             refusals,
             copies,
             ..
         } = self;
-        let calls = calls.end(LAST_RECORDS).await;
+        let calls = calls.end(RECORDS_GRACE).await;
         // Second, because denials beyond their part of the calls' file go to this one. If the first
         // disk hangs, this one probably does too.
         let refusals = refusals
             .end(if calls.is_some() {
-                LAST_RECORDS
+                RECORDS_GRACE
             } else {
-                LAST_REFUSALS
+                REFUSALS_GRACE
             })
             .await;
         copies.stop.cancel();
         let stdout = async {
             match copies.stdout {
-                Some(worker) => worker.ended(LAST_COPIES).await,
+                Some(worker) => worker.wait_for_end(COPIES_GRACE).await,
                 None => true,
             }
         };
-        let otlp = tokio::time::timeout(LAST_COPIES, copies.tasks.wait());
+        let otlp = tokio::time::timeout(COPIES_GRACE, copies.tasks.wait());
         let (poured, sent) = tokio::join!(stdout, otlp);
         if !poured || sent.is_err() {
             tracing::warn!(
                 "the last copies of audit records did not reach standard output or the collector"
             );
         }
-        Heads { calls, refusals }
+        ChainHeads { calls, refusals }
     }
 }
 
 /// The common arguments of both chains' start.
-struct Start {
+struct ChainSettings {
     clock: Arc<dyn Clock>,
     plan: AuditPlan,
-    outlets: Outlets,
+    outlets: AuditOutlets,
 }
 
-impl Start {
+impl ChainSettings {
     fn book(
         self,
         thread: &str,
-        (queue, receiver): (Arc<Queue>, Receiver<Message>),
-        role: Role,
-        place: (Place, Option<Head>),
-    ) -> io::Result<(Book, oneshot::Receiver<()>)> {
-        let orders = Arc::<Mutex<Orders>>::default();
-        let writer = Writer::new(
+        (queue, receiver): (Arc<AuditEventQueue>, Receiver<AuditWriterMessage>),
+        role: ChainRole,
+        place: (OpenedAuditFile, Option<ChainHead>),
+    ) -> io::Result<(ChainThread, oneshot::Receiver<()>)> {
+        let orders = Arc::<Mutex<WriterOrders>>::default();
+        let writer = RecordWriter::new(
             (queue.clone(), orders.clone(), role),
             self.clock,
             self.plan,
@@ -470,9 +482,9 @@ impl Start {
             self.outlets,
         );
         let (begin, begun) = oneshot::channel();
-        let worker = Worker::start(thread, move || writer.run(&receiver, begin))?;
+        let worker = AuditThread::start(thread, move || writer.run(&receiver, begin))?;
         Ok((
-            Book {
+            ChainThread {
                 queue,
                 orders,
                 worker,
@@ -482,26 +494,26 @@ impl Start {
     }
 }
 
-impl Book {
-    fn order(&self, say: impl FnOnce(&mut Orders)) {
+impl ChainThread {
+    fn order(&self, say: impl FnOnce(&mut WriterOrders)) {
         say(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
         self.queue.wake();
-        self.worker.nudge();
+        self.worker.wake();
     }
 
-    fn change(&self, change: Change) {
+    fn change(&self, change: WriterChange) {
         self.order(|orders| orders.change = Some(change.after(orders.change.take())));
     }
 
     /// Ends the chain and waits for a bounded time. Returns the last record, if it was kept.
-    async fn end(self, within: Duration) -> Option<Head> {
+    async fn end(self, within: Duration) -> Option<ChainHead> {
         self.order(|orders| orders.stop = true);
         let Self {
             queue,
             orders,
             worker,
         } = self;
-        if !worker.ended(within).await {
+        if !worker.wait_for_end(within).await {
             let records = queue.waiting();
             tracing::error!(records, "the disk hangs: the last audit records are lost");
         }
@@ -513,7 +525,7 @@ impl Book {
     }
 }
 
-impl Drop for Auditing {
+impl Drop for AuditService {
     fn drop(&mut self) {
         let running = self
             .running
@@ -525,7 +537,7 @@ impl Drop for Auditing {
     }
 }
 
-impl fmt::Debug for Auditing {
+impl fmt::Debug for AuditService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -541,10 +553,10 @@ impl fmt::Debug for Auditing {
 
 /// The audit port: the recorder while the audit is on, the log while it is off.
 #[derive(Default)]
-struct Switch(ArcSwapOption<Recorder>);
+struct AuditSwitch(ArcSwapOption<AuditRecorder>);
 
-impl Switch {
-    fn with<T>(&self, tell: impl FnOnce(&dyn Audit) -> T) -> T {
+impl AuditSwitch {
+    fn with<T>(&self, tell: impl FnOnce(&dyn AuditLog) -> T) -> T {
         match &*self.0.load() {
             Some(recorder) => tell(&**recorder),
             None => tell(&LogAudit),
@@ -552,21 +564,25 @@ impl Switch {
     }
 }
 
-impl Audit for Switch {
-    fn entered(&self, entrance: &Entrance<'_>) {
-        self.with(|audit| audit.entered(entrance));
+impl AuditLog for AuditSwitch {
+    fn record_entrance(&self, entrance: &SenderEntrance<'_>) {
+        self.with(|audit| audit.record_entrance(entrance));
     }
 
-    fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
-        self.with(|audit| audit.decided(attempt, decision))
+    fn record_decision(
+        &self,
+        attempt: &CallAttempt<'_>,
+        decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
+        self.with(|audit| audit.record_decision(attempt, decision))
     }
 
-    fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        self.with(|audit| audit.ended(attempt, ended));
+    fn record_end(&self, attempt: &CallAttempt<'_>, ended: &EndedCall) {
+        self.with(|audit| audit.record_end(attempt, ended));
     }
 
-    fn operated(&self, action: &Action<'_>) {
-        self.with(|audit| audit.operated(action));
+    fn record_operator_action(&self, action: &OperatorAction<'_>) {
+        self.with(|audit| audit.record_operator_action(action));
     }
 }
 
@@ -588,7 +604,7 @@ fn refusals_plan(plan: &AuditPlan) -> AuditPlan {
     let file = plan.file.as_ref().map(|file| {
         let mut path = file.path.clone().into_os_string();
         path.push(REFUSALS);
-        FilePlan {
+        AuditFilePlan {
             path: path.into(),
             size: (file.size / REFUSALS_PART).max(SMALLEST),
             ..file.clone()
@@ -602,13 +618,13 @@ fn refusals_plan(plan: &AuditPlan) -> AuditPlan {
     }
 }
 
-impl Places {
+impl AuditFiles {
     fn open(plan: &AuditPlan) -> Result<Self, AuditError> {
         let calls = open(plan)?;
         let refusals = match &calls {
             // A pipe or a device takes both chains.
             Some((journal, _)) if !journal.is_regular() => {
-                Some((journal.twin()?, tail::Tail::empty()))
+                Some((journal.twin()?, file_tail::AuditFileTail::empty()))
             }
             _ => open(&refusals_plan(plan))?,
         };
@@ -616,17 +632,20 @@ impl Places {
     }
 }
 
-fn open(plan: &AuditPlan) -> Result<Place, AuditError> {
+fn open(plan: &AuditPlan) -> Result<OpenedAuditFile, AuditError> {
     let keys: Vec<_> = plan.key.iter().cloned().collect();
     match &plan.file {
-        Some(file) => match Journal::open(&file.path, &keys) {
+        Some(file) => match AuditFile::open(&file.path, &keys) {
             Ok(place) => Ok(Some(place)),
             Err(why) => Err(AuditError::File {
                 path: file.path.clone(),
                 why,
             }),
         },
-        None if plan.stdout => Ok(Some((Journal::stdout()?, tail::Tail::empty()))),
+        None if plan.stdout => Ok(Some((
+            AuditFile::stdout()?,
+            file_tail::AuditFileTail::empty(),
+        ))),
         None => Ok(None),
     }
 }

@@ -1,31 +1,31 @@
 //! The command line of `weir`.
 
-mod add;
-mod admin;
-mod apikey;
-mod arguments;
-mod audit;
-mod call;
-mod check;
-mod connect;
+mod add_command;
+mod admin_command;
+mod apikey_command;
+mod audit_command;
+mod call_arguments;
+mod call_command;
+mod check_command;
+mod connect_command;
 mod content;
-mod describe;
-mod doctor;
-mod explain;
-mod health;
-mod import;
-mod init;
-mod lists;
-mod login;
-mod operators;
-mod prompts;
-mod questions;
-mod resources;
-mod stdio;
+mod describe_command;
+mod doctor_command;
+mod explain_command;
+mod health_command;
+mod import_command;
+mod init_command;
+mod list_options;
+mod login_command;
+mod operators_options;
+mod prompts_command;
+mod resources_command;
+mod server_target;
+mod stdio_command;
 mod table;
-mod target;
-mod tools;
-mod unknown;
+mod terminal_respondent;
+mod tools_command;
+mod unknown_name;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,8 +35,8 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use data_encoding::BASE64URL_NOPAD;
 use weir_core::port::Random;
 
-use crate::config::{Source, schema};
-use crate::handover::Inherited;
+use crate::config::{ConfigSource, schema};
+use crate::handover::InheritedSockets;
 use crate::system::SystemRandom;
 use crate::{quickstart, serve, telemetry, terminal};
 
@@ -52,18 +52,18 @@ use crate::{quickstart, serve, telemetry, terminal};
 )]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
     /// The log level, or a filter such as info,weir_upstream=debug
     #[arg(long, global = true, value_name = "FILTER", value_parser = log_filter)]
     log: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run the gateway
     Serve {
         #[command(flatten)]
-        config: ConfigFile,
+        config: ConfigFileOptions,
         /// The address to listen at for clients, instead of the config's `listen`
         #[arg(long, value_name = "ADDRESS:PORT")]
         listen: Option<SocketAddr>,
@@ -74,11 +74,11 @@ enum Command {
     },
     /// Serve a config, or a remote MCP server, over standard input and output: for MCP clients that
     /// only start programs
-    Stdio(stdio::StdioOptions),
+    Stdio(stdio_command::StdioOptions),
     /// Read a config and name every error in it; exits with 2 if there are errors
     Check {
         #[command(flatten)]
-        config: ConfigFile,
+        config: ConfigFileOptions,
         /// Exit with 1 if a weir that runs with this config would refuse FILE as weaker
         #[arg(long, value_name = "OLD")]
         against: Option<PathBuf>,
@@ -88,17 +88,17 @@ enum Command {
     },
     /// Try a config out: start or connect to each upstream, and inspect the machine; exits with 1
     /// on any failure
-    Doctor(doctor::Options),
+    Doctor(doctor_command::DoctorOptions),
     /// Write a first config, with comments
-    Init(init::InitOptions),
+    Init(init_command::InitOptions),
     /// Add a server to a config: weir add NAME URL, or weir add NAME -- COMMAND ARGUMENT...
-    Add(add::AddOptions),
+    Add(add_command::AddOptions),
     /// Find the servers in the files of MCP clients and convert them to a config; starts no server;
     /// exits with 1 if it finds none
-    Import(import::ImportOptions),
+    Import(import_command::ImportOptions),
     /// Connect an MCP client to weir: print the entry for the client's file, or write it there;
     /// without a client, list the known ones
-    Connect(connect::ConnectOptions),
+    Connect(connect_command::ConnectOptions),
     /// Run weir in front of two small example servers, without a config
     Quickstart {
         /// The address to listen at, instead of the first free port from 8080
@@ -107,36 +107,36 @@ enum Command {
     },
     /// List the tools of an MCP server, weir or any other; exits with 4 if some cannot be listed
     /// now
-    Tools(tools::ToolsOptions),
+    Tools(tools_command::ToolsOptions),
     /// Show the description and the arguments of a tool, and an example
-    Describe(describe::DescribeOptions),
+    Describe(describe_command::DescribeOptions),
     /// Call a tool; exits with 1 if the tool reports an error, 3 if it could not be called
-    Call(call::CallOptions),
+    Call(call_command::CallOptions),
     /// List the prompts of an MCP server
-    Prompts(prompts::PromptsOptions),
+    Prompts(prompts_command::PromptsOptions),
     /// Print a prompt, filled in
-    Prompt(prompts::PromptOptions),
+    Prompt(prompts_command::PromptOptions),
     /// List the resources of an MCP server, and the templates of resource URIs
-    Resources(resources::ResourcesOptions),
+    Resources(resources_command::ResourcesOptions),
     /// Print or save a resource
-    Read(resources::ReadOptions),
+    Read(resources_command::ReadOptions),
     /// Log in at an MCP server that requires OAuth tokens; `tools` and `call` then use the login
-    Login(login::Options),
+    Login(login_command::LoginOptions),
     /// Forget a login, here and at its authorization server
     Logout {
         /// The server's URL
         url: String,
     },
     /// Explain why a caller can use a tool or not; exits with 1 if a call would be refused
-    Explain(explain::Options),
+    Explain(explain_command::ExplainOptions),
     /// Ask a running weir if it is ready for traffic; exits with 1 if not, 3 without an answer
-    Health(health::Options),
+    Health(health_command::HealthOptions),
     /// Inspect a running weir and change it: upstreams, clients, calls, limits, log, config
-    Admin(admin::Options),
+    Admin(admin_command::AdminOptions),
     /// Audit records
     Audit {
         #[command(subcommand)]
-        command: audit::Command,
+        command: audit_command::AuditCommand,
     },
     /// Print the JSON Schema of the config, for editors
     Schema,
@@ -163,13 +163,13 @@ enum Command {
     #[command(hide = true)]
     Docs {
         /// The page: configuration, errors or metrics
-        page: Page,
+        page: DocsPage,
     },
 }
 
 /// A page generated from the code.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Page {
+enum DocsPage {
     /// Every key of the config.
     Configuration,
     /// Every failure as clients see it.
@@ -180,7 +180,7 @@ enum Page {
 
 /// A config file, given as an argument, by `--config` or in the environment.
 #[derive(Debug, Args)]
-struct ConfigFile {
+struct ConfigFileOptions {
     /// The config file, YAML or JSON
     #[arg(value_name = "FILE", required_unless_present = "config")]
     file: Option<PathBuf>,
@@ -189,7 +189,7 @@ struct ConfigFile {
     config: Option<PathBuf>,
 }
 
-impl ConfigFile {
+impl ConfigFileOptions {
     /// Returns the path. clap requires one of the two.
     fn path(self) -> PathBuf {
         self.file
@@ -200,26 +200,26 @@ impl ConfigFile {
 
 /// The exit code of a negative answer: a tool reported an error, a search had no match, a call
 /// would be refused, weir is not ready.
-const NO: u8 = 1;
+const EXIT_NO: u8 = 1;
 /// The exit code of a mistake on the command line.
-const USAGE: u8 = 2;
+const EXIT_USAGE: u8 = 2;
 /// The exit code of a server that does not answer, answers without MCP, or refuses.
-const UNREACHABLE: u8 = 3;
+const EXIT_UNREACHABLE: u8 = 3;
 /// The exit code of an incomplete list: upstreams are down or still starting.
-const INCOMPLETE: u8 = 4;
+const EXIT_INCOMPLETE: u8 = 4;
 /// The exit code of output that cannot be written: a full disk, or a file that cannot be created.
-const UNWRITTEN: u8 = 5;
+const EXIT_UNWRITTEN: u8 = 5;
 /// The exit code of a command that a person interrupted.
-const INTERRUPTED: u8 = 130;
+const EXIT_INTERRUPTED: u8 = 130;
 
 /// Runs the command line. Only `serve` uses `inherited`.
-pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
+pub async fn run(inherited: Result<InheritedSockets, String>) -> ExitCode {
     let Cli { command, log } = Cli::parse();
     let code = run_command(command, log.as_deref(), inherited).await;
     // A closed pipe is not an error.
     match terminal::lost_output() {
-        Some(error) => fail(
-            UNWRITTEN,
+        Some(error) => exit_with_error(
+            EXIT_UNWRITTEN,
             format_args!("standard output cannot be written: {error}"),
         ),
         None => code,
@@ -227,19 +227,19 @@ pub async fn run(inherited: Result<Inherited, String>) -> ExitCode {
 }
 
 async fn run_command(
-    command: Command,
+    command: CliCommand,
     log: Option<&str>,
-    inherited: Result<Inherited, String>,
+    inherited: Result<InheritedSockets, String>,
 ) -> ExitCode {
     match command {
         // Boxed: its future is the largest by far, and the others must not reserve its size.
-        Command::Serve {
+        CliCommand::Serve {
             config,
             listen,
             address_file,
         } => {
-            let source = Source::File(config.path());
-            let start = serve::Start {
+            let source = ConfigSource::File(config.path());
+            let start = serve::ServeStart {
                 source,
                 listen,
                 log,
@@ -248,53 +248,62 @@ async fn run_command(
             };
             Box::pin(serve::serve(start)).await
         }
-        Command::Stdio(options) => Box::pin(stdio::stdio(options, log)).await,
-        Command::Check {
+        CliCommand::Stdio(options) => Box::pin(stdio_command::stdio(options, log)).await,
+        CliCommand::Check {
             config,
             against,
             connect,
-        } => Box::pin(check::check(&config.path(), against.as_deref(), connect)).await,
-        Command::Doctor(options) => Box::pin(doctor::doctor(options)).await,
-        Command::Init(options) => init::init(&options),
-        Command::Add(options) => add::add(options),
-        Command::Import(options) => import::import(&options),
-        Command::Connect(options) => connect::connect(&options).await,
-        Command::Quickstart { listen } => quickstart::quickstart(listen, log).await,
-        Command::Tools(options) => tools::tools(&options).await,
-        Command::Describe(options) => describe::describe(&options).await,
-        Command::Call(options) => call::call(&options).await,
-        Command::Prompts(options) => prompts::prompts(&options).await,
-        Command::Prompt(options) => prompts::prompt(&options).await,
-        Command::Resources(options) => resources::resources(&options).await,
-        Command::Read(options) => resources::read(&options).await,
-        Command::Login(options) => login::login(options).await,
-        Command::Logout { url } => login::logout(&url).await,
-        Command::Schema => print(&schema()),
-        Command::Explain(options) => explain::explain(&options).await,
-        Command::Health(options) => health::health(&options).await,
-        Command::Admin(options) => Box::pin(admin::admin(options)).await,
-        Command::Audit { command } => audit::run(command),
-        Command::Keygen => print(&keygen()),
-        Command::Apikey { subject, operator } => {
-            let of = if operator {
-                apikey::KeyOwner::Operator
-            } else {
-                apikey::KeyOwner::Machine
-            };
-            print(&apikey::apikey(&subject, of))
+        } => {
+            Box::pin(check_command::check(
+                &config.path(),
+                against.as_deref(),
+                connect,
+            ))
+            .await
         }
-        Command::Completions { shell } => completions(shell),
-        Command::Keeper => fail(
-            USAGE,
+        CliCommand::Doctor(options) => Box::pin(doctor_command::doctor(options)).await,
+        CliCommand::Init(options) => init_command::init(&options),
+        CliCommand::Add(options) => add_command::add(options),
+        CliCommand::Import(options) => import_command::import(&options),
+        CliCommand::Connect(options) => connect_command::connect(&options).await,
+        CliCommand::Quickstart { listen } => quickstart::quickstart(listen, log).await,
+        CliCommand::Tools(options) => tools_command::tools(&options).await,
+        CliCommand::Describe(options) => describe_command::describe(&options).await,
+        CliCommand::Call(options) => call_command::call(&options).await,
+        CliCommand::Prompts(options) => prompts_command::prompts(&options).await,
+        CliCommand::Prompt(options) => prompts_command::prompt(&options).await,
+        CliCommand::Resources(options) => resources_command::resources(&options).await,
+        CliCommand::Read(options) => resources_command::read(&options).await,
+        CliCommand::Login(options) => login_command::login(options).await,
+        CliCommand::Logout { url } => login_command::logout(&url).await,
+        CliCommand::Schema => print_text(&schema()),
+        CliCommand::Explain(options) => explain_command::explain(&options).await,
+        CliCommand::Health(options) => health_command::health(&options).await,
+        CliCommand::Admin(options) => Box::pin(admin_command::admin(options)).await,
+        CliCommand::Audit { command } => audit_command::run(command),
+        CliCommand::Keygen => print_text(&keygen()),
+        CliCommand::Apikey { subject, operator } => {
+            let of = if operator {
+                apikey_command::KeyOwner::Operator
+            } else {
+                apikey_command::KeyOwner::Machine
+            };
+            print_text(&apikey_command::apikey(&subject, of))
+        }
+        CliCommand::Completions { shell } => completions(shell),
+        CliCommand::Keeper => exit_with_error(
+            EXIT_USAGE,
             "weir starts its keeper by itself, and it takes no options",
         ),
-        Command::Docs {
-            page: Page::Configuration,
-        } => print(&crate::docs::configuration()),
-        Command::Docs { page: Page::Errors } => print(&crate::docs::errors()),
-        Command::Docs {
-            page: Page::Metrics,
-        } => print(&crate::docs::metrics()),
+        CliCommand::Docs {
+            page: DocsPage::Configuration,
+        } => print_text(&crate::docs::configuration()),
+        CliCommand::Docs {
+            page: DocsPage::Errors,
+        } => print_text(&crate::docs::errors()),
+        CliCommand::Docs {
+            page: DocsPage::Metrics,
+        } => print_text(&crate::docs::metrics()),
     }
 }
 
@@ -307,10 +316,10 @@ fn completions(shell: clap_complete::Shell) -> ExitCode {
     // Written to memory first, so that a reader that closes the pipe early causes no panic.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "weir", &mut script);
-    print(&String::from_utf8_lossy(&script))
+    print_text(&String::from_utf8_lossy(&script))
 }
 
-fn print(text: &str) -> ExitCode {
+fn print_text(text: &str) -> ExitCode {
     terminal::write(text);
     ExitCode::SUCCESS
 }
@@ -330,7 +339,7 @@ fn keygen() -> String {
 }
 
 /// Prints the error, and returns the exit code.
-fn fail(code: u8, why: impl std::fmt::Display) -> ExitCode {
+fn exit_with_error(code: u8, why: impl std::fmt::Display) -> ExitCode {
     terminal::note(format_args!("weir: {why}"));
     ExitCode::from(code)
 }
@@ -358,11 +367,11 @@ mod tests {
         let secret = value(&one, "WEIR_KEY=");
         let entry = value(&one, "# keys: ");
         let environment = move |name: &str| (name == "WEIR_KEY").then(|| secret.clone());
-        let source = Source::Text {
+        let source = ConfigSource::Text {
             name: "keys".to_owned(),
             text: format!("keys: {entry}\n"),
         };
-        let outcome = crate::config::Loader::new(source, &environment).load();
+        let outcome = crate::config::ConfigLoader::new(source, &environment).load();
         assert_eq!(
             outcome.config.map(|config| config.keys.len()),
             Some(1),

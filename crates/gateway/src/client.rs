@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method as HttpMethod, StatusCode};
 use serde_json::{Value, json};
-use weir_wire::{ErrorObject, Method, RequestId, Revision, code, scan, write};
+use weir_wire::{ErrorObject, Method, RequestId, Revision, error_code, scan, write};
 
 pub(crate) use answer::{Answer, Note};
 pub(crate) use error::ClientError;
@@ -356,16 +356,16 @@ fn speaks_modern(about: &Value) -> bool {
 /// Codes that only a modern server uses.
 fn is_modern_refusal(found: i64) -> bool {
     [
-        code::HEADER_MISMATCH,
-        code::MISSING_REQUIRED_CLIENT_CAPABILITY,
-        code::UNSUPPORTED_PROTOCOL_VERSION,
+        error_code::HEADER_MISMATCH,
+        error_code::MISSING_REQUIRED_CLIENT_CAPABILITY,
+        error_code::UNSUPPORTED_PROTOCOL_VERSION,
     ]
     .contains(&found)
 }
 
 /// Checks the JSON a person typed: an object, within the limits of a message.
 pub(crate) fn arguments(text: &str) -> Result<Value, String> {
-    scan::check_unique(text.as_bytes(), &scan::Limits::default())
+    scan::check_unique(text.as_bytes(), &scan::JsonLimits::default())
         .map_err(|error| error.to_string())?;
     match serde_json::from_str(text) {
         Ok(value @ Value::Object(_)) => Ok(value),

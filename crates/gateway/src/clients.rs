@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use weir_core::port::{Clock, Fetch, Random};
-use weir_policy::settings::Settings;
-use weir_policy::{Credentials, Ports};
+use weir_core::port::{Clock, DocumentFetcher, Random};
+use weir_policy::settings::VerifierSettings;
+use weir_policy::{CredentialVerifier, VerifierPorts};
 
 /// The verifier at work. Dropping it ends its task; [`Clients::shutdown`] waits for that.
 #[derive(Debug)]
 pub(crate) struct Clients {
-    credentials: Arc<Credentials>,
+    credentials: Arc<CredentialVerifier>,
     stop: DropGuard,
     tasks: TaskTracker,
 }
@@ -19,16 +19,16 @@ pub(crate) struct Clients {
 impl Clients {
     /// Starts with these settings. Must be called inside a tokio runtime.
     pub(crate) fn start(
-        settings: Settings,
-        fetch: Arc<dyn Fetch>,
+        settings: VerifierSettings,
+        fetch: Arc<dyn DocumentFetcher>,
         (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
     ) -> Self {
-        let ports = Ports {
+        let ports = VerifierPorts {
             fetch,
             clock: clock.clone(),
             random: random.clone(),
         };
-        let credentials = Credentials::new(settings, ports);
+        let credentials = CredentialVerifier::new(settings, ports);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         tasks.spawn(
             stop.clone()
@@ -41,12 +41,12 @@ impl Clients {
         }
     }
 
-    pub(crate) fn verifier(&self) -> Arc<Credentials> {
+    pub(crate) fn verifier(&self) -> Arc<CredentialVerifier> {
         self.credentials.clone()
     }
 
     /// Takes other settings, for requests from now on.
-    pub(crate) fn replace(&self, settings: Settings) {
+    pub(crate) fn replace(&self, settings: VerifierSettings) {
         self.credentials.replace(settings);
     }
 

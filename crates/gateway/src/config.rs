@@ -2,28 +2,28 @@
 //! once, with path, line and hint), then the settings of each crate. The file's format is known in
 //! this module only.
 
-mod admin;
-mod audit;
+mod admin_address;
+mod admin_plan;
+mod audit_plan;
 mod check;
+mod config_files;
+mod config_loader;
+mod config_report;
+mod config_secret;
+mod config_tree;
 mod decode;
 mod document;
 mod edit;
 mod env;
-mod files;
 mod foreign;
 mod json;
-mod load;
-mod operators;
 mod raw;
-mod report;
 mod schema;
-mod secret;
 mod team_files;
-mod telemetry;
+mod telemetry_plan;
 mod toml;
-mod tree;
 mod waivers;
-mod weaker;
+mod weakenings;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -32,14 +32,18 @@ use std::time::Duration;
 use weir_core::Endpoint;
 use weir_core::endpoint::UpstreamRules;
 use weir_core::hold::HoldLimits;
-use weir_policy::rules::Book;
+use weir_policy::rules::EndpointPolicies;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 
 use crate::system::on_this_machine;
 
-pub use admin::{AdminPlan, OperatorKey};
-pub use audit::{AuditPlan, FilePlan};
-pub(crate) use check::{ADMIN as DEFAULT_OPERATORS, slug};
+pub(crate) use admin_address::find_admin_address;
+pub use admin_plan::{AdminPlan, OperatorKey};
+pub use audit_plan::{AuditFilePlan, AuditPlan};
+pub(crate) use check::{ADMIN as DEFAULT_OPERATORS, upstream_slug};
+pub use config_loader::{ConfigLoader, ConfigSource, LoadOutcome};
+pub use config_report::{ConfigPath, ConfigProblem, ConfigReport, Severity};
+pub use config_secret::ConfigSecret;
 pub(crate) use edit::{NewUpstream, json_tree, with_upstream};
 pub use env::Environment;
 pub(crate) use env::{
@@ -48,24 +52,20 @@ pub(crate) use env::{
 pub(crate) use foreign::{FoundFile, FoundServer, find, parse_env_file as read_env_file};
 pub use foreign::{InputSource, InputVariable};
 pub(crate) use json::options as json_options;
-pub use load::{Loader, Outcome, Source};
-pub(crate) use operators::operators;
 pub(crate) use raw::Time;
-pub use report::{Path, Problem, Report, Severity};
 pub use schema::schema;
-pub use secret::Secret;
 pub use team_files::{TeamFile, TeamFileVersion};
-pub use telemetry::{OtlpPlan, TelemetryPlan};
+pub use telemetry_plan::{OtlpPlan, TelemetryPlan};
 pub use waivers::Waivers;
-pub use weaker::{Protection, Weakening, weakenings};
+pub use weakenings::{Protection, Weakening, weakenings};
 
 /// A checked config: the settings of each part of weir.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The client side.
-    pub front: weir_front::Settings,
+    pub front: weir_front::FrontSettings,
     /// The authentication of clients.
-    pub auth: weir_policy::settings::Settings,
+    pub auth: weir_policy::settings::VerifierSettings,
     /// The operators' listener and credentials. `None` if that listener is off.
     pub admin: Option<AdminPlan>,
     /// The upstreams, in config order.
@@ -87,7 +87,7 @@ pub struct Config {
     /// The bounds on large results that are held.
     pub hold: HoldLimits,
     /// The rate limits and quotas of clients.
-    pub rates: weir_policy::limit::Rates,
+    pub rates: weir_policy::limit::LimitSettings,
     /// Sealing keys, newest first. An empty list means a random key.
     pub keys: Vec<SealingKey>,
     /// The time that running calls have to end when weir stops.
@@ -95,7 +95,7 @@ pub struct Config {
     /// The format and filter of the log.
     pub log: LogPlan,
     /// The policies of all endpoints.
-    pub rules: Arc<Book>,
+    pub rules: Arc<EndpointPolicies>,
     /// The settings of the audit log. Absent: the log only.
     pub audit: Option<AuditPlan>,
     /// The settings of metrics and traces.
@@ -111,7 +111,7 @@ pub struct Config {
 }
 
 /// A time longer than the life of any process.
-const FOR_GOOD: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const ENDLESS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The longest drain if one MCP client waits for the end of the process.
 const SHORT_DRAIN: Duration = Duration::from_secs(5);
 /// The time that the first list of an MCP client waits for upstreams that are still starting. The
@@ -136,12 +136,12 @@ impl Config {
     pub(crate) fn public_base(&self, listener: SocketAddr) -> String {
         match &self.front.public_url {
             Some(url) => url.trim_end_matches('/').to_owned(),
-            None => check::auth::implied_base(&self.front, on_this_machine(listener)),
+            None => check::auth_check::implied_base(&self.front, on_this_machine(listener)),
         }
     }
 
     /// Reports if clients need an API key, because no authorization server gives them tokens.
-    pub(crate) fn wants_keys(&self) -> bool {
+    pub(crate) fn requires_api_keys(&self) -> bool {
         self.auth.required && self.auth.issuers.is_empty() && !self.auth.api_keys.is_empty()
     }
 
@@ -152,8 +152,8 @@ impl Config {
         let mut served = self.clone();
         served.admin = None;
         served.front.tls = None;
-        served.front.limits.session_idle = FOR_GOOD;
-        served.front.limits.session_age = FOR_GOOD;
+        served.front.limits.session_idle = ENDLESS;
+        served.front.limits.session_age = ENDLESS;
         served.drain = served.drain.min(SHORT_DRAIN);
         served.catalog.first_list_wait = served.catalog.first_list_wait.max(HOST_LIST_WAIT);
         served
@@ -166,8 +166,10 @@ impl Config {
         if front.listen.port() != 0 || front.public_url.is_some() || auth.base.is_empty() {
             return self.clone();
         }
-        let base =
-            check::auth::implied_base(front, SocketAddr::new(front.listen.ip(), bound.port()));
+        let base = check::auth_check::implied_base(
+            front,
+            SocketAddr::new(front.listen.ip(), bound.port()),
+        );
         let mut served = (**self).clone();
         if let Some(oauth) = &mut served.front.oauth {
             oauth.base.clone_from(&base);
@@ -200,7 +202,7 @@ impl PartialEq for SourceDigest {
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamPlan {
     /// The connection settings.
-    pub settings: weir_upstream::Settings,
+    pub settings: weir_upstream::UpstreamSettings,
     /// Deadlines, validation, and limits of list walks.
     pub rules: UpstreamRules,
 }

@@ -4,7 +4,7 @@ mod configuration;
 
 use std::fmt::Write;
 
-use weir_core::telemetry::{Row, rows};
+use weir_core::telemetry::{InstrumentRow, rows};
 
 use crate::telemetry::exposed;
 
@@ -64,7 +64,7 @@ have `_bucket`, `_sum` and `_count`. An attribute that says nothing about a seri
 /// Returns `docs/metrics.md`.
 pub(crate) fn metrics() -> String {
     let mut page = METRICS.to_owned();
-    for Row {
+    for InstrumentRow {
         name,
         kind,
         unit,

@@ -11,39 +11,42 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use weir_core::bell::Bells;
 use weir_core::catalog::SessionListTable;
-use weir_core::upstream::{ListKind, Upstream, Watch};
+use weir_core::session_notifier::SessionNotifier;
+use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
-use weir_upstream::keeper::Keeper;
-use weir_upstream::{Factory, Identity, Ports};
+use weir_upstream::keeper::ChildKeeper;
+use weir_upstream::{ClientImplementation, UpstreamFactory, UpstreamPorts};
 
 use crate::config::{Config, UpstreamPlan};
-use crate::handover::Program;
+use crate::handover::OwnProgram;
 use crate::system::{SystemClock, SystemRandom};
 
 /// The time limit of a connection, and of all lists after it. A child process has `start` in
 /// addition.
-const USUAL: Duration = Duration::from_secs(30);
+const LISTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The most pages of a list that are counted.
 const MOST_PAGES: usize = 100;
 /// The grace time of child processes at the end.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CHILD_GRACE: Duration = Duration::from_secs(5);
 
 /// All findings.
 #[derive(Debug, Serialize)]
-pub(crate) struct Findings {
+pub(crate) struct DoctorFindings {
     pub(crate) upstreams: Vec<UpstreamFinding>,
     pub(crate) machine: Vec<MachineFinding>,
 }
 
-impl Findings {
+impl DoctorFindings {
     /// Reports if every upstream works and no finding of the machine is an error.
     pub(crate) fn is_good(&self) -> bool {
         self.upstreams
             .iter()
             .all(|upstream| upstream.cause.is_none())
-            && self.machine.iter().all(|found| found.grade != Grade::Error)
+            && self
+                .machine
+                .iter()
+                .all(|found| found.grade != FindingGrade::Error)
     }
 }
 
@@ -70,14 +73,14 @@ pub(crate) struct UpstreamFinding {
 /// One fact about the machine.
 #[derive(Debug, Serialize)]
 pub(crate) struct MachineFinding {
-    pub(crate) grade: Grade,
+    pub(crate) grade: FindingGrade,
     pub(crate) text: String,
 }
 
 /// The severity of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Grade {
+pub(crate) enum FindingGrade {
     /// The fact is in order.
     Good,
     /// weir serves, with a restriction.
@@ -87,14 +90,14 @@ pub(crate) enum Grade {
 }
 
 /// Examines all upstreams concurrently, then the machine.
-pub(crate) async fn examine(config: &Config) -> Findings {
+pub(crate) async fn examine(config: &Config) -> DoctorFindings {
     let upstreams = examine_upstreams(&config.upstreams).await;
     let mut machine = machine::examine(config).await;
     machine.extend(servers::examine(config).await);
-    Findings { upstreams, machine }
+    DoctorFindings { upstreams, machine }
 }
 
-fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
+fn finding(grade: FindingGrade, text: impl Into<String>) -> MachineFinding {
     MachineFinding {
         grade,
         text: text.into(),
@@ -104,13 +107,13 @@ fn finding(grade: Grade, text: impl Into<String>) -> MachineFinding {
 /// Examines all upstreams concurrently.
 pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFinding> {
     let (clock, random) = (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
-    let bells = Arc::<Bells>::default();
-    let keeper = match Program::own() {
-        Ok(program) => Keeper::new(program.keeper()),
-        Err(_) => Keeper::none(),
+    let bells = Arc::<SessionNotifier>::default();
+    let keeper = match OwnProgram::own() {
+        Ok(program) => ChildKeeper::new(program.keeper()),
+        Err(_) => ChildKeeper::unavailable(),
     };
     let session_lists = SessionListTable::new(bells.clone(), &SystemRandom);
-    let ports = Ports {
+    let ports = UpstreamPorts {
         clock,
         random,
         bells,
@@ -118,12 +121,15 @@ pub(crate) async fn examine_upstreams(plans: &[UpstreamPlan]) -> Vec<UpstreamFin
         keeper,
         budgets: Budgets::default(),
     };
-    let factory = Factory::new(ports, Identity::new("weir", env!("CARGO_PKG_VERSION")));
+    let factory = UpstreamFactory::new(
+        ports,
+        ClientImplementation::new("weir", env!("CARGO_PKG_VERSION")),
+    );
     let each = plans.iter().map(|plan| examine_upstream(&factory, plan));
     futures_util::future::join_all(each).await
 }
 
-async fn examine_upstream(factory: &Factory, plan: &UpstreamPlan) -> UpstreamFinding {
+async fn examine_upstream(factory: &UpstreamFactory, plan: &UpstreamPlan) -> UpstreamFinding {
     let id = plan.settings.id.to_string();
     let none = |cause: String| UpstreamFinding {
         id: id.clone(),
@@ -144,7 +150,7 @@ async fn examine_upstream(factory: &Factory, plan: &UpstreamPlan) -> UpstreamFin
     let counted = count(&upstream).await;
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     let health = upstream.health();
-    upstream.retire(FAREWELL).await;
+    upstream.retire(CHILD_GRACE).await;
     match counted {
         Err(failure) => UpstreamFinding {
             took_ms,
@@ -169,7 +175,7 @@ async fn examine_upstream(factory: &Factory, plan: &UpstreamPlan) -> UpstreamFin
 async fn count(upstream: &Arc<dyn Upstream>) -> Result<[usize; 4], Failure> {
     let late = |text: &'static str| move |_| Failure::new(FailureKind::TimedOut, text);
     let opening = tokio::time::timeout(
-        upstream.open_time(USUAL),
+        upstream.open_time(LISTS_TIMEOUT),
         upstream.clone().watch(CapabilityClass::BASE),
     );
     let mut watch = opening
@@ -186,12 +192,12 @@ async fn count(upstream: &Arc<dyn Upstream>) -> Result<[usize; 4], Failure> {
         }
         Ok(counts)
     };
-    tokio::time::timeout(USUAL, listing)
+    tokio::time::timeout(LISTS_TIMEOUT, listing)
         .await
         .map_err(late("It did not give its lists within 30 s"))?
 }
 
-async fn count_list(watch: &mut dyn Watch, kind: ListKind) -> Result<usize, Failure> {
+async fn count_list(watch: &mut dyn ListWatch, kind: ListKind) -> Result<usize, Failure> {
     let (mut items, mut cursor) = (0, None);
     for _ in 0..MOST_PAGES {
         let page = match watch.list(kind, cursor).await {

@@ -4,46 +4,46 @@
 //! It queries the same rules, limits and lists that requests go through, and consumes no quota. No
 //! call is made, and the sender in the question is never used for requests.
 
-mod gates;
-mod question;
-mod report;
-mod supply;
-mod walk;
+mod access_question;
+mod call_walk;
+mod decision_steps;
+mod explanation;
+mod tool_lookup;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use weir_core::Catalog;
 use weir_core::port::Clock;
-use weir_policy::limit::Limits;
-use weir_policy::rules::Rules;
+use weir_policy::limit::PolicyLimiter;
+use weir_policy::rules::PolicyAuthorizer;
 use weir_store::MemoryCounters;
 
-use crate::admin::Book;
+use crate::admin::OperatorOverrides;
 use crate::config::Config;
 
-pub(crate) use question::{ENDPOINT, Question};
-pub(crate) use report::{Effect, Explanation, Step};
-use walk::Walk;
+pub(crate) use access_question::{AccessQuestion, DEFAULT_ENDPOINT};
+use call_walk::CallWalk;
+pub(crate) use explanation::{Explanation, ExplanationStep, StepEffect};
 
 /// Answers questions about access to tools.
 pub(crate) struct Explainer {
     config: ArcSwap<Config>,
-    rules: Arc<Rules>,
-    limits: Arc<Limits>,
+    rules: Arc<PolicyAuthorizer>,
+    limits: Arc<PolicyLimiter>,
     clock: Arc<dyn Clock>,
     /// The upstreams' lists. `None` if upstreams are not queried.
     catalog: Option<Arc<Catalog>>,
     /// The operators' overrides.
-    book: Arc<Book>,
+    overrides: Arc<OperatorOverrides>,
 }
 
 impl Explainer {
     /// Creates the explainer of a running weir.
     pub(crate) fn live(
         config: Arc<Config>,
-        (rules, limits): (&Arc<Rules>, &Arc<Limits>),
-        (catalog, book): (&Arc<Catalog>, &Arc<Book>),
+        (rules, limits): (&Arc<PolicyAuthorizer>, &Arc<PolicyLimiter>),
+        (catalog, book): (&Arc<Catalog>, &Arc<OperatorOverrides>),
         clock: &Arc<dyn Clock>,
     ) -> Self {
         Self {
@@ -52,35 +52,35 @@ impl Explainer {
             limits: limits.clone(),
             clock: clock.clone(),
             catalog: Some(catalog.clone()),
-            book: book.clone(),
+            overrides: book.clone(),
         }
     }
 
     /// Creates an explainer of a config alone. It assumes that every upstream is up and has the
     /// tool in question, and that no limit is used up.
-    pub(crate) fn supposing(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn from_config(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
-        let limits = Limits::new(crate::limits::rates(&config), clock.clone(), counters);
-        let rules = Arc::new(Rules::new(config.rules.clone()));
+        let limits = PolicyLimiter::new(crate::limits::rates(&config), clock.clone(), counters);
+        let rules = Arc::new(PolicyAuthorizer::new(config.rules.clone()));
         Self {
             config: ArcSwap::new(config),
             rules,
             limits: Arc::new(limits),
             clock,
             catalog: None,
-            book: Arc::default(),
+            overrides: Arc::default(),
         }
     }
 
     /// Replaces the config. The rules, limits and catalog are updated elsewhere.
-    pub(crate) fn replace(&self, config: Arc<Config>) {
+    pub(crate) fn set_config(&self, config: Arc<Config>) {
         self.config.store(config);
     }
 
     /// Follows the path of a call and returns the explanation.
-    pub(crate) async fn answer(&self, question: &Question) -> Explanation {
+    pub(crate) async fn answer(&self, question: &AccessQuestion) -> Explanation {
         let config = self.config.load_full();
-        Walk::new(self, &config, question).go().await
+        CallWalk::new(self, &config, question).run().await
     }
 }
 

@@ -1,6 +1,6 @@
 //! The bodies of fuzz targets, so that they run as ordinary tests too.
 
-use crate::config::{Loader, Source};
+use crate::config::{ConfigLoader, ConfigSource};
 
 /// Parses and checks any bytes as a config.
 ///
@@ -22,11 +22,11 @@ pub fn config(data: &[u8]) {
     let environment = |name: &str| (name == "SET").then(|| "value".to_owned());
     // The extension selects TOML, the format of one client's files.
     for name in ["fuzz", "fuzz.toml"] {
-        let source = Source::Text {
+        let source = ConfigSource::Text {
             name: name.to_owned(),
             text: text.to_owned(),
         };
-        let outcome = Loader::new(source, &environment).load();
+        let outcome = ConfigLoader::new(source, &environment).load();
         assert_eq!(outcome.config.is_none(), outcome.report.has_errors());
         for problem in outcome.report.problems() {
             let said = problem.to_string();

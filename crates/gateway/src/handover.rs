@@ -15,10 +15,10 @@
 //! Not moved: HTTP+SSE connections on either side, parked calls, the table of tasks, and counters
 //! of limits.
 
-mod line;
 mod link;
 mod message;
-mod moving;
+mod protocol;
+mod state_transfer;
 mod stores;
 mod successor;
 
@@ -28,30 +28,30 @@ use std::os::unix::net::UnixStream;
 use data_encoding::BASE64URL_NOPAD;
 use listenfd::ListenFd;
 use weir_core::port::Random;
-use weir_core::seal::{Key, Sealer};
+use weir_core::seal::{Sealer, SealerKey};
 
-pub(crate) use line::{Parting, Predecessor, Will};
-pub(crate) use moving::SessionState;
+pub(crate) use protocol::{DrainingPredecessor, HandoverState, Predecessor};
+pub(crate) use state_transfer::MovableState;
 pub(crate) use stores::{MovableRecords, MovableReplays};
-pub(crate) use successor::{Program, Successor};
+pub(crate) use successor::{OwnProgram, Successor};
 
 /// The names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.
 const CLIENTS: &str = "clients";
 const OPERATORS: &str = "operators";
-const LINE: &str = "handover";
+const HANDOVER: &str = "handover";
 const KEEPER: &str = "keeper";
 
 /// The resources that a process leaves to its successor.
 #[derive(Debug, Default)]
-pub(crate) struct Estate {
+pub(crate) struct HandoverResources {
     /// The listening socket for clients.
     pub(crate) clients: Option<TcpListener>,
     /// The listening socket for operators.
     pub(crate) operators: Option<TcpListener>,
     /// The generated sealing key, absent if the config has `keys`.
-    pub(crate) sealing: Option<Sealing>,
+    pub(crate) sealing: Option<GeneratedSealKey>,
     /// The predecessor's last state.
-    pub(crate) will: Will,
+    pub(crate) state: HandoverState,
     /// The pipe to the keeper of the child processes.
     pub(crate) keeper: Option<UnixStream>,
 }
@@ -59,9 +59,9 @@ pub(crate) struct Estate {
 /// The generated sealing key of a weir without `keys` in its config. Sealed values open in this
 /// process and its successors.
 #[derive(Clone)]
-pub(crate) struct Sealing([u8; 32]);
+pub(crate) struct GeneratedSealKey([u8; 32]);
 
-impl Sealing {
+impl GeneratedSealKey {
     pub(crate) fn fresh(random: &dyn Random) -> Self {
         let mut secret = [0; 32];
         random.fill(&mut secret);
@@ -69,7 +69,7 @@ impl Sealing {
     }
 
     pub(crate) fn sealer(&self) -> Sealer {
-        Sealer::new(vec![Key::new(0, &self.0)])
+        Sealer::new(vec![SealerKey::new(0, &self.0)])
     }
 
     fn text(&self) -> String {
@@ -86,7 +86,7 @@ impl Sealing {
     }
 }
 
-impl std::fmt::Debug for Sealing {
+impl std::fmt::Debug for GeneratedSealKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Sealing(<secret>)")
     }
@@ -94,14 +94,14 @@ impl std::fmt::Debug for Sealing {
 
 /// The sockets that this process was started with.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     clients: Option<TcpListener>,
     operators: Option<TcpListener>,
     line: Option<UnixStream>,
     keeper: Option<UnixStream>,
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// Takes the sockets named by the environment. Call it once, before any file is opened or
     /// thread started. Sockets without a name of weir's are first the clients' and then the
     /// operators'.
@@ -119,7 +119,7 @@ impl Inherited {
             let wrong =
                 |error: std::io::Error| format!("socket {at} that weir was started with: {error}");
             let place = match names.next().unwrap_or_default() {
-                LINE => {
+                HANDOVER => {
                     own.line = given
                         .take_custom(at, family, kind, "line to the process before")
                         .map_err(wrong)?;
@@ -152,7 +152,7 @@ impl Inherited {
     /// # Errors
     ///
     /// The previous process sends no greeting, or one of another version.
-    pub(crate) fn open(self) -> Result<(Estate, Option<Predecessor>), String> {
+    pub(crate) fn open(self) -> Result<(HandoverResources, Option<Predecessor>), String> {
         let Self {
             clients,
             operators,
@@ -162,18 +162,18 @@ impl Inherited {
         let (sealing, predecessor) = match line {
             None => (None, None),
             Some(line) => {
-                let (sealing, predecessor) = Predecessor::hear(line).map_err(|error| {
+                let (sealing, predecessor) = Predecessor::read_greeting(line).map_err(|error| {
                     format!("the process before does not say what it leaves: {error}")
                 })?;
                 (Some(sealing), Some(predecessor))
             }
         };
         Ok((
-            Estate {
+            HandoverResources {
                 clients,
                 operators,
                 sealing,
-                will: Will::default(),
+                state: HandoverState::default(),
                 keeper,
             },
             predecessor,

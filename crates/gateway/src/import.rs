@@ -1,18 +1,18 @@
 //! Converts servers in the files of MCP clients to upstreams of weir. It neither starts a server
 //! nor connects to one.
 
-mod convert;
-mod entry;
-mod secrets;
-mod shown;
+mod credentials;
+mod server_converter;
+mod server_summary;
+mod upstream_entry;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use convert::{ConvertedServer, ServerConverter, SkippedServer};
-pub(crate) use entry::{UpstreamEntry, flow, scalar};
-pub(crate) use secrets::{MASK, has_credential, looks_secret, split_credential};
+pub(crate) use credentials::{MASK, has_credential, looks_secret, split_credential};
+pub(crate) use server_converter::{ConvertedServer, ServerConverter, SkippedServer};
+pub(crate) use upstream_entry::{UpstreamEntry, flow, scalar};
 
-use crate::config::{FoundFile, Problem, find};
+use crate::config::{ConfigProblem, FoundFile, find};
 use crate::mcp_clients::McpClient;
 
 /// A file that was read.
@@ -30,7 +30,7 @@ pub(crate) struct ClientFile {
 pub(crate) fn read(
     files: Vec<(Option<McpClient>, PathBuf)>,
     home: &Path,
-) -> Vec<Result<ClientFile, Problem>> {
+) -> Vec<Result<ClientFile, ConfigProblem>> {
     let read = |(client, file): (Option<McpClient>, PathBuf)| {
         find(&file, Some(home)).map(|found| ClientFile {
             client,

@@ -5,7 +5,7 @@
 //! by itself.
 
 pub mod admin;
-mod ask;
+mod atomic_file;
 mod audit;
 pub mod cli;
 mod client;
@@ -14,17 +14,17 @@ pub mod config;
 mod docs;
 mod doctor;
 mod explain;
+mod front_settings;
 pub mod fuzzing;
 mod handover;
 mod import;
+mod input_prompt;
 pub mod keeper;
 mod limits;
 mod local_time;
 mod login;
 mod mcp_clients;
 mod memory;
-mod new_file;
-mod outbound;
 mod quickstart;
 mod reload;
 mod serve;
@@ -36,5 +36,5 @@ mod terminal;
 mod weir;
 
 pub use audit::AuditError;
-pub use handover::Inherited;
+pub use handover::InheritedSockets;
 pub use weir::{Exposure, ReloadError, StartError, Strictness, Weir};

@@ -1,13 +1,13 @@
 //! The limiter's settings, from a config.
 
-use weir_policy::limit::Rates;
+use weir_policy::limit::LimitSettings;
 
 use crate::config::Config;
 
 /// Returns the limits of a config. An upstream's concurrency permits are its own `in_flight`: calls
 /// queue for them fairly by principal, before the upstream's own bound would refuse calls of any
 /// principal.
-pub(crate) fn rates(config: &Config) -> Rates {
+pub(crate) fn rates(config: &Config) -> LimitSettings {
     let mut rates = config.rates.clone();
     let places = config
         .upstreams

@@ -7,11 +7,11 @@
 //! of this module.
 
 mod accounts;
-mod callback;
 mod challenge;
 mod discovery;
 mod grant;
-mod web;
+mod json_http;
+mod redirect_listener;
 
 use std::time::Duration;
 
@@ -20,16 +20,16 @@ use sha2::{Digest, Sha256};
 use url::Url;
 use weir_core::port::Random;
 
-pub(crate) use accounts::{Account, Accounts};
-pub(crate) use challenge::Challenge;
+pub(crate) use accounts::{LoginAccount, LoginAccounts};
+pub(crate) use challenge::LoginChallenge;
 
 use crate::system::SystemRandom;
-use callback::Callback;
-use discovery::Discovery;
-use grant::Client;
+use discovery::LoginDiscovery;
+use grant::LoginClient;
+use redirect_listener::RedirectListener;
 
 /// The time that a person may take in the browser.
-const PATIENCE: Duration = Duration::from_secs(300);
+const BROWSER_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The reason why a login failed. No message has a secret in it.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +65,7 @@ pub(crate) enum LoginError {
     )]
     WrongIssuer,
     /// The browser did not return in time.
-    #[error("nobody came back from the browser in {} minutes", PATIENCE.as_secs() / 60)]
+    #[error("nobody came back from the browser in {} minutes", BROWSER_TIMEOUT.as_secs() / 60)]
     TooLate,
     /// A file or socket of this machine failed.
     #[error("{what}: {error}")]
@@ -79,7 +79,7 @@ pub(crate) enum LoginError {
 
 /// The person's choices on the command line.
 #[derive(Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct LoginChoices {
     /// A client id that the authorization server knows; without one this client registers itself.
     pub(crate) client_id: Option<String>,
     /// Scopes, separated by spaces, beyond those that the server asks for.
@@ -98,16 +98,16 @@ pub(crate) struct Wishes {
 /// Any [`LoginError`]; no account is kept then.
 pub(crate) async fn login(
     server: &Url,
-    challenge: &Challenge,
-    wishes: &Wishes,
+    challenge: &LoginChallenge,
+    wishes: &LoginChoices,
     show: &mut (dyn FnMut(&Url) + Send),
-) -> Result<Account, LoginError> {
-    let found = Discovery::of(server, challenge).await?;
-    let callback = Callback::bind(wishes.port).await?;
+) -> Result<LoginAccount, LoginError> {
+    let found = LoginDiscovery::of(server, challenge).await?;
+    let callback = RedirectListener::bind(wishes.port).await?;
     let redirect_uri = callback.redirect_uri();
     let client = match &wishes.client_id {
-        Some(id) => Client::known(id),
-        None => Client::register(&found, &redirect_uri).await?,
+        Some(id) => LoginClient::known(id),
+        None => LoginClient::register(&found, &redirect_uri).await?,
     };
     let (state, verifier) = (random(), random());
     let scope = scopes(
@@ -117,7 +117,7 @@ pub(crate) async fn login(
         ],
         &found,
     );
-    let ask = grant::Ask {
+    let ask = grant::LoginAuthorizationRequest {
         client: &client,
         redirect_uri: &redirect_uri,
         state: &state,
@@ -125,7 +125,7 @@ pub(crate) async fn login(
         scope: scope.as_deref(),
     };
     show(&ask.url(&found));
-    let landed = tokio::time::timeout(PATIENCE, callback.landing(&state))
+    let landed = tokio::time::timeout(BROWSER_TIMEOUT, callback.wait_for_response(&state))
         .await
         .map_err(|_| LoginError::TooLate)??;
     // The first check of the answer (RFC 9207).
@@ -167,7 +167,7 @@ fn covers(resource: &Url, server: &Url) -> bool {
 }
 
 /// Joins these scopes, each once, with the scope for a refresh token if it is offered.
-fn scopes(lists: &[Option<&str>], found: &Discovery) -> Option<String> {
+fn scopes(lists: &[Option<&str>], found: &LoginDiscovery) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     let offline = found.offline_access().then_some("offline_access");
     for scope in lists

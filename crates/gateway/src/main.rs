@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         return code;
     }
     // Before there are threads, because it reads and changes the environment.
-    let inherited = weir_gateway::Inherited::take();
+    let inherited = weir_gateway::InheritedSockets::take();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -2,17 +2,17 @@
 //! entries, after the clients' public documentation. `weir import` reads these files,
 //! `weir connect` writes them, and the HTML pages show the same entries.
 
-mod diff;
-mod entry;
-mod merge;
-mod page;
+mod client_entry;
+mod file_merge;
+mod help_page;
+mod line_diff;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use diff::{ChangedLine, changed_lines};
-pub(crate) use entry::{Connection, Credential, TOKEN_VARIABLE};
-pub(crate) use merge::Merged;
-pub(crate) use page::{client_sections, escape, help_page, style_policy, usual_credential};
+pub(crate) use client_entry::{EndpointConnection, EntryCredential, TOKEN_VARIABLE};
+pub(crate) use file_merge::MergedFile;
+pub(crate) use help_page::{client_sections, escape, help_page, style_policy, usual_credential};
+pub(crate) use line_diff::{ChangedLine, changed_lines};
 
 /// An MCP client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

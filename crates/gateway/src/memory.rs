@@ -2,7 +2,7 @@
 //! budgets for incoming data. If memory gets short all the same, the client side is put under
 //! pressure (fault F10).
 
-mod allocator;
+mod heap_trimmer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,22 +13,22 @@ use tokio_util::task::TaskTracker;
 use weir_core::Budgets;
 use weir_core::hold::HoldLimits;
 use weir_core::telemetry::instruments;
-use weir_front::{Pressure, Shortage};
+use weir_front::{MemoryPressure, PressureHandle};
 use weir_store::ReplayCaps;
 
 use crate::config::Config;
-use allocator::HeapTrimmer;
+use heap_trimmer::HeapTrimmer;
 
 /// The time between two measurements. A process takes hundreds of megabytes in less only if each
 /// request does.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The time between two measurements from three quarters of the limit on, because the rest fills
 /// sooner.
-const CLOSE_LOOK: Duration = Duration::from_millis(50);
+const NEAR_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The time between two counts of open descriptors: each is an entry of a folder to be read.
-const COUNT: Duration = Duration::from_secs(1);
+const DESCRIPTOR_INTERVAL: Duration = Duration::from_secs(1);
 /// The value for no limit.
-const ENDLESS: u64 = u64::MAX;
+const NO_LIMIT: u64 = u64::MAX;
 /// The percentages of the limit at which each stage begins and ends. They differ, so that the stage
 /// does not flap.
 const NEAR: (u64, u64) = (92, 88);
@@ -36,16 +36,16 @@ const ACUTE: (u64, u64) = (95, 92);
 
 /// The running watch. Dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct MemoryWatch {
     budget: Arc<AtomicU64>,
     budgets: Budgets,
     stop: DropGuard,
     tasks: TaskTracker,
 }
 
-impl Watch {
+impl MemoryWatch {
     /// Starts the watch. Must be called inside a tokio runtime.
-    pub(crate) fn start(config: &Config, pressure: Pressure, budgets: Budgets) -> Self {
+    pub(crate) fn start(config: &Config, pressure: PressureHandle, budgets: Budgets) -> Self {
         let budget = Arc::new(AtomicU64::new(budget(config)));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         budgets.divide(divided(config));
@@ -78,25 +78,30 @@ impl Watch {
     }
 }
 
-async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets, tasks: TaskTracker) {
-    let (mut before, mut trimmer) = (Shortage::None, HeapTrimmer::new());
+async fn watch(
+    budget: Arc<AtomicU64>,
+    pressure: PressureHandle,
+    budgets: Budgets,
+    tasks: TaskTracker,
+) {
+    let (mut before, mut trimmer) = (MemoryPressure::None, HeapTrimmer::new());
     loop {
         let (used, most) = (used().unwrap_or(0), budget.load(Ordering::Relaxed));
         let now = shortage(before, used, most);
         if now != before {
             // Before the log, so that readers of the log can rely on the stage's effect.
             pressure.set(now);
-            tell(now, used, most);
+            log_stage(now, used, most);
             before = now;
         }
         instruments().memory_used.record(used, &[]);
         instruments().memory_shortage.record(now as u64, &[]);
         budgets.measure();
-        trimmer.look(used, budgets.reserved() as u64, &tasks);
+        trimmer.update(used, budgets.reserved() as u64, &tasks);
         tokio::time::sleep(if used >= most / 4 * 3 {
-            CLOSE_LOOK
+            NEAR_CHECK_INTERVAL
         } else {
-            LOOK
+            CHECK_INTERVAL
         })
         .await;
     }
@@ -105,7 +110,7 @@ async fn watch(budget: Arc<AtomicU64>, pressure: Pressure, budgets: Budgets, tas
 async fn count(budgets: Budgets) {
     loop {
         let open = count_descriptors(&budgets);
-        tokio::time::sleep(COUNT.saturating_mul(1 + open / 4096)).await;
+        tokio::time::sleep(DESCRIPTOR_INTERVAL.saturating_mul(1 + open / 4096)).await;
     }
 }
 
@@ -130,17 +135,17 @@ fn most_descriptors() -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn tell(shortage: Shortage, used: u64, most: u64) {
+fn log_stage(shortage: MemoryPressure, used: u64, most: u64) {
     match shortage {
-        Shortage::None => tracing::info!(used, most, "there is enough memory again"),
-        Shortage::Near => {
+        MemoryPressure::None => tracing::info!(used, most, "there is enough memory again"),
+        MemoryPressure::Near => {
             tracing::warn!(
                 used,
                 most,
                 "memory gets short: connections are not kept, nor are pages of lists"
             )
         }
-        Shortage::Acute => tracing::error!(
+        MemoryPressure::Acute => tracing::error!(
             used,
             most,
             "memory is short: new requests get 503, what is open goes on"
@@ -149,20 +154,20 @@ fn tell(shortage: Shortage, used: u64, most: u64) {
 }
 
 /// Returns the next stage, from the used memory and the limit.
-fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
-    if most == ENDLESS {
-        return Shortage::None;
+fn shortage(before: MemoryPressure, used: u64, most: u64) -> MemoryPressure {
+    if most == NO_LIMIT {
+        return MemoryPressure::None;
     }
     let is_in = |(begin, end): (u64, u64), stage| {
         let bound = if before >= stage { end } else { begin };
         u128::from(used) * 100 >= u128::from(most) * u128::from(bound)
     };
-    if is_in(ACUTE, Shortage::Acute) {
-        Shortage::Acute
-    } else if is_in(NEAR, Shortage::Near) {
-        Shortage::Near
+    if is_in(ACUTE, MemoryPressure::Acute) {
+        MemoryPressure::Acute
+    } else if is_in(NEAR, MemoryPressure::Near) {
+        MemoryPressure::Near
     } else {
-        Shortage::None
+        MemoryPressure::None
     }
 }
 
@@ -170,7 +175,7 @@ fn shortage(before: Shortage, used: u64, most: u64) -> Shortage {
 /// within 1.1 times the divided limit, and the kernel kills the process beyond the group's.
 fn budget(config: &Config) -> u64 {
     let of_group = || of_group(&read("/sys/fs/cgroup/memory.max")?);
-    config.memory.or_else(of_group).unwrap_or(ENDLESS)
+    config.memory.or_else(of_group).unwrap_or(NO_LIMIT)
 }
 
 /// Returns the part of a control group's limit that is divided; `None` without a limit.
@@ -194,7 +199,7 @@ fn divided(config: &Config) -> usize {
             .map(|kilobytes| kilobytes * 1024)
     };
     let memory = Some(budget(config))
-        .filter(|budget| *budget != ENDLESS)
+        .filter(|budget| *budget != NO_LIMIT)
         .or_else(machine);
     memory.map_or(usize::MAX, |memory| {
         usize::try_from(memory).unwrap_or(usize::MAX)
@@ -255,37 +260,40 @@ mod tests {
     #[test]
     fn f10_stages_begin_and_end_apart() {
         let walk = [
-            (50, Shortage::None),
-            (91, Shortage::None),
-            (92, Shortage::Near),
-            (94, Shortage::Near),
-            (89, Shortage::Near),
-            (87, Shortage::None),
-            (89, Shortage::None),
-            (95, Shortage::Acute),
-            (93, Shortage::Acute),
-            (91, Shortage::Near),
-            (94, Shortage::Near),
-            (200, Shortage::Acute),
-            (10, Shortage::None),
+            (50, MemoryPressure::None),
+            (91, MemoryPressure::None),
+            (92, MemoryPressure::Near),
+            (94, MemoryPressure::Near),
+            (89, MemoryPressure::Near),
+            (87, MemoryPressure::None),
+            (89, MemoryPressure::None),
+            (95, MemoryPressure::Acute),
+            (93, MemoryPressure::Acute),
+            (91, MemoryPressure::Near),
+            (94, MemoryPressure::Near),
+            (200, MemoryPressure::Acute),
+            (10, MemoryPressure::None),
         ];
-        let mut stage = Shortage::None;
+        let mut stage = MemoryPressure::None;
         for (used, expected) in walk {
             stage = shortage(stage, used << 30, 100 << 30);
             assert_eq!(stage, expected, "{used}");
         }
-        assert_eq!(shortage(Shortage::Acute, u64::MAX, ENDLESS), Shortage::None);
-        assert_eq!(shortage(Shortage::None, 1, 1), Shortage::Acute);
+        assert_eq!(
+            shortage(MemoryPressure::Acute, u64::MAX, NO_LIMIT),
+            MemoryPressure::None
+        );
+        assert_eq!(shortage(MemoryPressure::None, 1, 1), MemoryPressure::Acute);
     }
 
     #[test]
-    fn a_tenth_of_a_control_groups_memory_is_left_to_what_is_not_counted() {
+    fn limit_is_nine_tenths_of_the_control_groups() {
         assert_eq!(of_group("1000000000\n"), Some(900_000_000));
         assert_eq!(of_group("max\n"), None);
     }
 
     #[test]
-    fn the_process_knows_what_it_uses() {
+    fn used_memory_and_descriptor_limit_are_read() {
         assert!(most_descriptors().is_some_and(|most| most > 64));
         assert!(used().is_some_and(|used| (1 << 20..1 << 40).contains(&used)));
     }

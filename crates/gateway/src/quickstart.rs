@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use weir_demo::Running;
+use weir_demo::RunningServer;
 
-use crate::config::{Config, Loader, LogPlan, Source};
-use crate::mcp_clients::{Connection, Credential, McpClient};
-use crate::serve::{CANNOT_START, Signals, catch_file_size_limit, finish};
+use crate::config::{Config, ConfigLoader, ConfigSource, LogPlan};
+use crate::mcp_clients::{EndpointConnection, EntryCredential, McpClient};
+use crate::serve::{CANNOT_START, ProcessSignals, catch_file_size_limit, drain};
 use crate::telemetry;
 use crate::terminal;
 use crate::weir::{StartError, Weir};
@@ -35,7 +35,7 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
         telemetry::print_error(format_args!("weir: {why}"));
         return ExitCode::from(CANNOT_START);
     }
-    telemetry::hook_panics();
+    telemetry::install_panic_hook();
     if let Err(error) = catch_file_size_limit() {
         telemetry::print_error(format_args!("weir: signals cannot be heard: {error}"));
         return ExitCode::from(CANNOT_START);
@@ -51,7 +51,7 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
 }
 
 async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
-    let mut signals = Signals::new()?;
+    let mut signals = ProcessSignals::new()?;
     let notes = weir_demo::start_notes(loopback().await?)
         .await
         .context("the demo server `notes`")?;
@@ -74,7 +74,7 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let code = Box::pin(finish(weir, &mut signals)).await;
+    let code = Box::pin(drain(weir, &mut signals)).await;
     notes.shutdown().await;
     desk.shutdown().await;
     Ok(code)
@@ -87,8 +87,8 @@ async fn loopback() -> std::io::Result<TcpListener> {
 /// Starts at the requested address, or at the first free port.
 async fn start(
     listen: Option<SocketAddr>,
-    notes: &Running,
-    desk: &Running,
+    notes: &RunningServer,
+    desk: &RunningServer,
 ) -> anyhow::Result<Weir> {
     if let Some(listen) = listen {
         let admin = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
@@ -111,16 +111,16 @@ async fn start(
 fn config(
     listen: SocketAddr,
     admin: SocketAddr,
-    notes: &Running,
-    desk: &Running,
+    notes: &RunningServer,
+    desk: &RunningServer,
 ) -> anyhow::Result<Config> {
     let text = format!(
         "listen: \"{listen}\"\nadmin: {{ listen: \"{admin}\" }}\ndrain: 2s\nupstreams:\n  notes: {{ url: \"{}\" }}\n  desk: {{ url: \"{}\" }}\n",
         notes.url(),
         desk.url()
     );
-    let outcome = Loader::new(
-        Source::Text {
+    let outcome = ConfigLoader::new(
+        ConfigSource::Text {
             name: "quickstart".to_owned(),
             text,
         },
@@ -132,7 +132,7 @@ fn config(
         .ok_or_else(|| anyhow::anyhow!("{}", outcome.report))
 }
 
-fn welcome(weir: &Weir, notes: &Running, desk: &Running) -> String {
+fn welcome(weir: &Weir, notes: &RunningServer, desk: &RunningServer) -> String {
     let url = format!("http://{}/mcp", weir.address());
     let admin = weir
         .admin_address()
@@ -170,11 +170,11 @@ Ctrl-C ends it.
 /// Returns a line for each of the usual clients: its own command, or `weir connect`.
 fn clients(url: &str) -> String {
     let own = |client: McpClient| {
-        let connection = Connection {
+        let connection = EndpointConnection {
             name: "weir",
             url,
             program: "weir",
-            credential: Credential::None,
+            credential: EntryCredential::None,
         };
         client.command(&connection).map(|command| (client, command))
     };

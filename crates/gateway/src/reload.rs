@@ -12,31 +12,31 @@ use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::config::{Config, Loader, Report, Severity, TeamFileVersion};
+use crate::config::{Config, ConfigLoader, ConfigReport, Severity, TeamFileVersion};
 use crate::weir::{ReloadError, Strictness, Weir};
 
 /// The quiet time after the last event, so that a half-written file is rarely read.
 const DEBOUNCE: Duration = Duration::from_millis(250);
 /// The longest delay of a reload, however busy the folder is.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_DELAY: Duration = Duration::from_secs(2);
 
 /// The follower of the config's files.
-pub(crate) struct Follower<'a> {
-    loader: Loader<'a>,
+pub(crate) struct ConfigFollower<'a> {
+    loader: ConfigLoader<'a>,
     changed: Arc<Notify>,
     watcher: Option<RecommendedWatcher>,
     watched: Vec<PathBuf>,
     applied: Arc<Config>,
-    said: Report,
+    last_report: ConfigReport,
     /// True if the last config read was rejected.
     refused: bool,
     /// The reason, if it was rejected as weaker: a new process would accept it.
     weaker: Option<String>,
 }
 
-impl<'a> Follower<'a> {
+impl<'a> ConfigFollower<'a> {
     /// Follows from here on: `applied` is the running config, `said` the report on it.
-    pub(crate) fn new(loader: Loader<'a>, applied: Arc<Config>, said: Report) -> Self {
+    pub(crate) fn new(loader: ConfigLoader<'a>, applied: Arc<Config>, said: ConfigReport) -> Self {
         let changed = Arc::new(Notify::new());
         let signal = changed.clone();
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
@@ -54,7 +54,7 @@ impl<'a> Follower<'a> {
             watcher,
             watched: Vec::new(),
             applied,
-            said,
+            last_report: said,
             refused: false,
             weaker: None,
         };
@@ -66,7 +66,7 @@ impl<'a> Follower<'a> {
     /// then read the files, or stop.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
-        let latest = Instant::now() + PATIENCE;
+        let latest = Instant::now() + MAX_DELAY;
         loop {
             let quiet = (Instant::now() + DEBOUNCE).min(latest);
             tokio::select! {
@@ -77,9 +77,9 @@ impl<'a> Follower<'a> {
     }
 
     /// Reloads the files if their contents have changed or had errors.
-    pub(crate) fn follow(&mut self, weir: &Weir) {
+    pub(crate) fn reload_if_changed(&mut self, weir: &Weir) {
         // A certificate that was missing is not among the watched contents.
-        if self.said.has_errors() || self.loader.is_stale() {
+        if self.last_report.has_errors() || self.loader.is_stale() {
             self.read(weir, None);
         }
     }
@@ -91,7 +91,7 @@ impl<'a> Follower<'a> {
 
     /// Returns the reason why a new process must not take over: it would accept the weaker config
     /// that this one refused, or lacks the last good version of a team's file.
-    pub(crate) fn holds_place(&self) -> Option<String> {
+    pub(crate) fn handover_blocker(&self) -> Option<String> {
         if let Some(weaker) = &self.weaker {
             return Some(format!(
                 "a new process would take a weaker config: {weaker}"
@@ -101,7 +101,7 @@ impl<'a> Follower<'a> {
             .applied
             .team_files
             .iter()
-            .filter(|file| file.serves == TeamFileVersion::LastGood);
+            .filter(|file| file.version == TeamFileVersion::LastGood);
         let kept: Vec<&str> = kept.map(|file| file.name.as_str()).collect();
         let why = "a new process would not have the last good version of these files of `include`, whose errors have to be mended first";
         (!kept.is_empty()).then(|| format!("{why}: {}", kept.join(", ")))
@@ -114,22 +114,25 @@ impl<'a> Follower<'a> {
             Some(Strictness::NoWeaker) | None => self.loader.load(),
         };
         self.watch();
-        let news = outcome.report != self.said;
+        let news = outcome.report != self.last_report;
         if news {
-            say(&outcome.report);
-            self.said = outcome.report;
+            log_report(&outcome.report);
+            self.last_report = outcome.report;
         }
         let was_refused = std::mem::replace(&mut self.refused, outcome.config.is_none());
         self.weaker = None;
         match outcome.config.map(Arc::new) {
             None if news => {
-                weir.refused_invalid(&format!("the config has errors:\n{}", self.said));
+                weir.record_invalid_config(&format!(
+                    "the config has errors:\n{}",
+                    self.last_report
+                ));
                 tracing::error!("the config has errors: nothing was changed");
             }
             None => {}
             Some(config) if config == self.applied && asked.is_none() => {
                 if was_refused {
-                    weir.kept();
+                    weir.record_unchanged_config();
                 }
                 if was_refused || news {
                     tracing::info!("the config is as it was applied");
@@ -138,7 +141,7 @@ impl<'a> Follower<'a> {
             Some(config) => self.apply(weir, config, asked.unwrap_or(Strictness::NoWeaker)),
         }
         if !self.refused {
-            weir.holds(&outcome.held);
+            weir.record_held_protections(&outcome.held_back);
         }
     }
 
@@ -193,7 +196,7 @@ impl<'a> Follower<'a> {
 }
 
 /// Logs a report, one line per problem.
-pub(crate) fn say(report: &Report) {
+pub(crate) fn log_report(report: &ConfigReport) {
     for problem in report.problems() {
         match problem.severity {
             Severity::Error => tracing::error!("{problem}"),

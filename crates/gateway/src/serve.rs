@@ -13,13 +13,15 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_upstream::keeper::Keeper;
+use weir_upstream::keeper::ChildKeeper;
 
-use crate::admin::{Levers, ReloadRequest};
-use crate::audit::{Auditing, Heads};
-use crate::config::{Config, InputSource, Loader, Report, Source};
-use crate::handover::{Estate, Inherited, Parting, Predecessor, Program};
-use crate::reload::{Follower, say};
+use crate::admin::{ControlHandles, ReloadRequest};
+use crate::audit::{AuditService, ChainHeads};
+use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource};
+use crate::handover::{
+    DrainingPredecessor, HandoverResources, InheritedSockets, OwnProgram, Predecessor,
+};
+use crate::reload::{ConfigFollower, log_report};
 use crate::telemetry::{self, LogControl};
 use crate::weir::{StartError, Strictness, Weir};
 use banner::StartBanner;
@@ -34,20 +36,20 @@ const MOST_RELOADS: usize = 8;
 const CUT_SHORT: u8 = 130;
 
 /// The command line of `weir serve`, and the sockets that the process was started with.
-pub(crate) struct Start<'a> {
-    pub(crate) source: Source,
+pub(crate) struct ServeStart<'a> {
+    pub(crate) source: ConfigSource,
     /// The address of `--listen`, in the place of the config's.
     pub(crate) listen: Option<SocketAddr>,
     /// The filter of `--log`.
     pub(crate) log: Option<&'a str>,
     /// The file of `--address-file`.
     pub(crate) address_file: Option<PathBuf>,
-    pub(crate) inherited: Result<Inherited, String>,
+    pub(crate) inherited: Result<InheritedSockets, String>,
 }
 
 /// Serves until a signal ends it.
-pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
-    let Start {
+pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
+    let ServeStart {
         source,
         listen,
         log,
@@ -58,9 +60,9 @@ pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
         return cannot_start(&format!("signals cannot be heard: {error}"));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let loader =
-        Loader::new(source, &environment).inputs_from(InputSource::Prompt(&crate::ask::ask));
-    let mut loader = loader.listening_at(listen);
+    let loader = ConfigLoader::new(source, &environment)
+        .with_inputs(InputSource::Prompt(&crate::input_prompt::prompt_input));
+    let mut loader = loader.with_listen(listen);
     let outcome = loader.load();
     let Some(config) = outcome.config else {
         telemetry::print_error(format_args!(
@@ -76,9 +78,12 @@ pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
-    telemetry::hook_panics();
-    say(&outcome.report);
-    let (program, inherited) = match (Program::own(), inherited.and_then(Inherited::open)) {
+    telemetry::install_panic_hook();
+    log_report(&outcome.report);
+    let (program, inherited) = match (
+        OwnProgram::own(),
+        inherited.and_then(InheritedSockets::open),
+    ) {
         (Ok(program), Ok(inherited)) => (program, inherited),
         (Err(error), _) => {
             return cannot_start(&format!(
@@ -87,7 +92,7 @@ pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
         }
         (_, Err(why)) => return cannot_start(&why),
     };
-    let begun = Begun {
+    let begun = LoadedConfig {
         loader,
         config: Arc::new(config),
         report: outcome.report,
@@ -99,36 +104,40 @@ pub(crate) async fn serve(start: Start<'_>) -> ExitCode {
 }
 
 /// A loaded config, with the state to reload it.
-struct Begun<'a> {
-    loader: Loader<'a>,
+struct LoadedConfig<'a> {
+    loader: ConfigLoader<'a>,
     config: Arc<Config>,
-    report: Report,
+    report: ConfigReport,
     log: LogControl,
     address_file: Option<PathBuf>,
 }
 
 async fn run(
-    Begun {
+    LoadedConfig {
         loader,
         config,
         report,
         log,
         address_file,
-    }: Begun<'_>,
-    (mut estate, mut predecessor): (Estate, Option<Predecessor>),
-    program: &Program,
+    }: LoadedConfig<'_>,
+    (mut estate, mut predecessor): (HandoverResources, Option<Predecessor>),
+    program: &OwnProgram,
 ) -> ExitCode {
-    match predecessor.as_mut().map(Predecessor::may_begin).transpose() {
-        Ok(will) => estate.will = will.unwrap_or_default(),
+    match predecessor
+        .as_mut()
+        .map(Predecessor::wait_for_permission)
+        .transpose()
+    {
+        Ok(will) => estate.state = will.unwrap_or_default(),
         Err(error) => {
             return cannot_start(&format!(
                 "the process before does not let this one take its place: {error}"
             ));
         }
     }
-    let sessions_move = estate.will.sessions_move;
-    let signals = Signals::new();
-    let keeper = Keeper::new(program.keeper());
+    let sessions_move = estate.state.sessions_move;
+    let signals = ProcessSignals::new();
+    let keeper = ChildKeeper::new(program.keeper());
     if let Some(Err(error)) = estate.keeper.take().map(|pipe| keeper.take_over(pipe)) {
         tracing::warn!(%error, "the keeper of the process before cannot be had: this one starts its own");
     }
@@ -163,34 +172,34 @@ async fn run(
     {
         return cannot_start(&format!("--address-file {}: {error}", file.display()));
     }
-    let mut before = Before::begin(predecessor, &mut weir, sessions_move);
-    tell_system(&[NotifyState::Ready]);
+    let mut before = PreviousProcess::begin(predecessor, &mut weir, sessions_move);
+    notify_systemd(&[NotifyState::Ready]);
     let (reload, mut reloads) = mpsc::channel(MOST_RELOADS);
-    weir.give(Levers { log, reload });
-    let mut follower = Follower::new(loader, config, report);
+    weir.set_controls(ControlHandles { log, reload });
+    let mut follower = ConfigFollower::new(loader, config, report);
     // A change between the first read and the begin of the watch.
-    follower.follow(&weir);
+    follower.reload_if_changed(&weir);
     loop {
         tokio::select! {
             wish = signals.next() => match wish {
-                Wish::Stop => break,
-                Wish::Reload => {
+                SignalAction::Stop => break,
+                SignalAction::Reload => {
                     tracing::info!("SIGHUP: the config is read again");
                     follower.reload(&weir, Strictness::NoWeaker);
                 }
-                Wish::HandOver => {
+                SignalAction::HandOver => {
                     tracing::info!(program = %program, "SIGUSR2: a new process is to take this one's place");
-                    follower.follow(&weir);
-                    if let Some(why) = follower.holds_place() {
-                        hold_place(&mut weir, why);
+                    follower.reload_if_changed(&weir);
+                    if let Some(why) = follower.handover_blocker() {
+                        refuse_handover(&mut weir, why);
                     } else if hand_over(&mut weir, program).await {
                         break;
                     }
                 }
             },
-            () = before.ends() => {}
+            () = before.wait_for_end() => {}
             () = StartBanner::follow(&mut banner, &weir) => {}
-            () = follower.changed() => follower.follow(&weir),
+            () = follower.changed() => follower.reload_if_changed(&weir),
             Some(ReloadRequest { strictness, done }) = reloads.recv() => {
                 follower.reload(&weir, strictness);
                 // The requester may be gone.
@@ -199,10 +208,10 @@ async fn run(
         }
     }
     // The previous process may end while this one drains already.
-    let finished = Box::pin(finish(weir, &mut signals));
+    let finished = Box::pin(drain(weir, &mut signals));
     tokio::select! {
         code = finished => code,
-        never = before.for_good() => match never {},
+        never = before.wait_forever() => match never {},
     }
 }
 
@@ -225,31 +234,31 @@ fn write_addresses(file: &Path, weir: &Weir) -> std::io::Result<()> {
 }
 
 /// The previous process, until it has ended.
-struct Before {
-    parting: Option<Parting>,
-    auditing: Arc<Auditing>,
+struct PreviousProcess {
+    parting: Option<DrainingPredecessor>,
+    auditing: Arc<AuditService>,
     ended: CancellationToken,
 }
 
-impl Before {
+impl PreviousProcess {
     /// Reports to the previous process that this one serves, and takes its sessions if they move.
     fn begin(predecessor: Option<Predecessor>, weir: &mut Weir, sessions_move: bool) -> Self {
         let (auditing, ended) = (weir.auditing().clone(), CancellationToken::new());
         let state = sessions_move.then(|| weir.session_state());
         let parting = match predecessor
-            .map(|predecessor| predecessor.serving(state))
+            .map(|predecessor| predecessor.report_serving(state))
             .transpose()
         {
             Ok(parting) => parting,
             Err(error) => {
                 tracing::warn!(%error, "the process before was gone already");
-                weir.no_sessions_arrive();
-                auditing.ended_before(Heads::default());
+                weir.stop_awaiting_sessions();
+                auditing.record_predecessor_end(ChainHeads::default());
                 None
             }
         };
         if parting.is_some() {
-            weir.follows(ended.clone());
+            weir.set_predecessor(ended.clone());
         }
         Self {
             parting,
@@ -259,38 +268,38 @@ impl Before {
     }
 
     /// Waits for the previous process's end and audits it. Cancel safe.
-    async fn ends(&mut self) {
+    async fn wait_for_end(&mut self) {
         let Some(parting) = &mut self.parting else {
             return std::future::pending().await;
         };
-        let last = parting.heard().await;
+        let last = parting.wait_for_end().await;
         self.parting = None;
-        self.auditing.ended_before(last);
+        self.auditing.record_predecessor_end(last);
         self.ended.cancel();
     }
 
     /// Waits for the previous process's end for ever, beside another future.
-    async fn for_good(&mut self) -> Infallible {
+    async fn wait_forever(&mut self) -> Infallible {
         loop {
-            self.ends().await;
+            self.wait_for_end().await;
         }
     }
 }
 
 /// Refuses a hand-over: a new process would accept the config that this one refused.
-fn hold_place(weir: &mut Weir, why: String) {
-    if let Err(why) = weir.handed_over(Err(why)) {
+fn refuse_handover(weir: &mut Weir, why: String) {
+    if let Err(why) = weir.record_handover(Err(why)) {
         tracing::error!("this process goes on: {why}");
     }
 }
 
 /// Starts a successor. Returns true once it serves.
-async fn hand_over(weir: &mut Weir, program: &Program) -> bool {
-    let outcome = program.succeed(weir).await;
-    match weir.handed_over(outcome) {
+async fn hand_over(weir: &mut Weir, program: &OwnProgram) -> bool {
+    let outcome = program.start_successor(weir).await;
+    match weir.record_handover(outcome) {
         Ok(id) => {
             tracing::info!(process = id, "the new process serves");
-            tell_system(&[NotifyState::MainPid(id)]);
+            notify_systemd(&[NotifyState::MainPid(id)]);
             true
         }
         Err(why) => {
@@ -301,18 +310,18 @@ async fn hand_over(weir: &mut Weir, program: &Program) -> bool {
 }
 
 /// Notifies systemd, if it listens.
-fn tell_system(news: &[NotifyState<'_>]) {
+fn notify_systemd(news: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(news) {
         tracing::warn!(%error, "systemd cannot be told");
     }
 }
 
 /// Drains; a second SIGTERM or SIGINT ends that.
-pub(crate) async fn finish(weir: Weir, signals: &mut Signals) -> ExitCode {
+pub(crate) async fn drain(weir: Weir, signals: &mut ProcessSignals) -> ExitCode {
     tracing::info!("weir stops: running calls may end, a second signal cuts them off");
     let succeeded = weir.has_successor();
     if !succeeded {
-        tell_system(&[NotifyState::Stopping]);
+        notify_systemd(&[NotifyState::Stopping]);
     }
     let cut = async {
         // A signal during a hand-over, or right after it, asks for the drain that is under way
@@ -353,7 +362,7 @@ pub(crate) fn catch_file_size_limit() -> std::io::Result<()> {
 
 /// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum SignalAction {
     /// SIGTERM or SIGINT.
     Stop,
     /// SIGHUP.
@@ -363,14 +372,14 @@ pub(crate) enum Wish {
 }
 
 /// The signals weir acts on.
-pub(crate) struct Signals {
+pub(crate) struct ProcessSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
     user: Signal,
 }
 
-impl Signals {
+impl ProcessSignals {
     /// Installs the handlers.
     pub(crate) fn new() -> std::io::Result<Self> {
         Ok(Self {
@@ -382,17 +391,17 @@ impl Signals {
     }
 
     /// Waits for the next signal. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Wish {
+    pub(crate) async fn next(&mut self) -> SignalAction {
         tokio::select! {
-            _ = self.terminate.recv() => Wish::Stop,
-            _ = self.interrupt.recv() => Wish::Stop,
-            _ = self.hangup.recv() => Wish::Reload,
-            _ = self.user.recv() => Wish::HandOver,
+            _ = self.terminate.recv() => SignalAction::Stop,
+            _ = self.interrupt.recv() => SignalAction::Stop,
+            _ = self.hangup.recv() => SignalAction::Reload,
+            _ = self.user.recv() => SignalAction::HandOver,
         }
     }
 
     /// Waits for SIGTERM or SIGINT. Cancel safe.
     pub(crate) async fn stop(&mut self) {
-        while self.next().await != Wish::Stop {}
+        while self.next().await != SignalAction::Stop {}
     }
 }

@@ -7,11 +7,11 @@
 //! cancelled by dropping its response.
 
 mod exchange;
+mod http_request;
 mod in_flight;
 mod login_keeper;
 mod remote;
-mod request;
-mod response;
+mod response_messages;
 mod streams;
 
 use std::io;
@@ -27,30 +27,32 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_front::InMemoryChannel;
 use weir_wire::message::{Notification, Request as HostRequest, Response as HostResponse};
-use weir_wire::{ErrorObject, Incoming, Limits, Message, Method, RequestId, code, scan, write};
+use weir_wire::{
+    ErrorObject, IncomingMessage, JsonLimits, Message, Method, RequestId, error_code, scan, write,
+};
 
 pub(crate) use remote::{RemoteGate, remote_config};
 
-use exchange::Exchange;
+use exchange::HostExchange;
+use http_request::{HostSession, RequestEra, RequestMaker};
 use in_flight::InFlightRequests;
-use request::{HostSession, RequestEra, RequestMaker};
-use response::ResponseMessages;
-use streams::{Line, StdinLines, StdoutEnd, StdoutWriter};
+use response_messages::ResponseMessages;
+use streams::{StdinLine, StdinLines, StdoutEnd, StdoutWriter};
 
 /// The wait before a standing stream that ended is opened again.
-const REOPEN: Duration = Duration::from_secs(1);
+const REOPEN_DELAY: Duration = Duration::from_secs(1);
 /// The longest wait for tasks after the gateway has stopped.
-const LAST_TASKS: Duration = Duration::from_secs(1);
+const TASKS_GRACE: Duration = Duration::from_secs(1);
 
 /// The gateway as the host's server.
-pub(crate) struct StdioServer {
-    shared: Arc<Shared>,
+pub(crate) struct StdioGateway {
+    shared: Arc<StdioGatewayState>,
     stdin: StdinLines,
     end: StdoutEnd,
 }
 
-/// The settings of a [`StdioServer`].
-pub(crate) struct StdioSettings {
+/// The settings of a [`StdioGateway`].
+pub(crate) struct StdioGatewaySettings {
     pub(crate) channel: InMemoryChannel,
     /// The path of the endpoint.
     pub(crate) endpoint: Uri,
@@ -63,7 +65,7 @@ pub(crate) struct StdioSettings {
 }
 
 /// The state that the reader of the host's messages shares with the tasks that answer them.
-struct Shared {
+struct StdioGatewayState {
     channel: InMemoryChannel,
     requests: RequestMaker,
     remote: Option<RemoteGate>,
@@ -96,13 +98,13 @@ impl SessionOpening {
     }
 }
 
-impl StdioServer {
+impl StdioGateway {
     /// Starts to read standard input.
     ///
     /// # Errors
     /// The system has no descriptor or no thread left.
-    pub(crate) fn open(settings: StdioSettings) -> io::Result<Self> {
-        let StdioSettings {
+    pub(crate) fn open(settings: StdioGatewaySettings) -> io::Result<Self> {
+        let StdioGatewaySettings {
             channel,
             endpoint,
             authorization,
@@ -110,7 +112,7 @@ impl StdioServer {
             remote,
         } = settings;
         let (stdout, end) = StdoutWriter::open()?;
-        let shared = Shared {
+        let shared = StdioGatewayState {
             channel,
             requests: RequestMaker {
                 endpoint,
@@ -163,7 +165,7 @@ impl StdioServer {
     /// Writes the last messages. Call it after [`Self::close`] and after the gateway has stopped.
     pub(crate) async fn finish(self) {
         let Self { shared, end, .. } = self;
-        let _ = tokio::time::timeout(LAST_TASKS, shared.tasks.wait()).await;
+        let _ = tokio::time::timeout(TASKS_GRACE, shared.tasks.wait()).await;
         shared.abandoned.cancel();
         shared.tasks.wait().await;
         // The writing thread ends with the last writer.
@@ -172,26 +174,30 @@ impl StdioServer {
     }
 }
 
-impl Shared {
+impl StdioGatewayState {
     /// Handles a line. Requests run on after the return; all other messages are complete then.
     /// Returns the session being opened, if the next message must wait for it.
-    async fn take(self: &Arc<Self>, line: Line) -> Option<SessionOpening> {
-        let Line::Whole(line) = line else {
+    async fn take(self: &Arc<Self>, line: StdinLine) -> Option<SessionOpening> {
+        let StdinLine::Whole(line) = line else {
             let text = format!(
                 "A line is longer than {} bytes, the most that a message may have",
                 self.longest
             );
-            self.refuse(None, code::INVALID_REQUEST, text).await;
+            self.refuse(None, error_code::INVALID_REQUEST, text).await;
             return None;
         };
-        match Incoming::parse(line.clone(), &Limits::default()) {
+        match IncomingMessage::parse(line.clone(), &JsonLimits::default()) {
             Err(error) => self.refuse(error.id.as_ref(), error.code, error.text).await,
-            Ok(Incoming::Batch(_)) => self.take_batch(line).await,
-            Ok(Incoming::One(Message::Request(request))) => {
+            Ok(IncomingMessage::Batch(_)) => self.take_batch(line).await,
+            Ok(IncomingMessage::One(Message::Request(request))) => {
                 return self.take_request(request).await;
             }
-            Ok(Incoming::One(Message::Notification(told))) => self.take_notification(&told).await,
-            Ok(Incoming::One(Message::Response(answer))) => self.take_response(&answer, line).await,
+            Ok(IncomingMessage::One(Message::Notification(told))) => {
+                self.take_notification(&told).await
+            }
+            Ok(IncomingMessage::One(Message::Response(answer))) => {
+                self.take_response(&answer, line).await
+            }
         }
         None
     }
@@ -202,14 +208,18 @@ impl Shared {
         let in_flight = match self.in_flight.begin(&request.id, is_modern) {
             Ok(in_flight) => in_flight,
             Err(error) => {
-                self.refuse(Some(&request.id), code::INVALID_REQUEST, error.to_string())
-                    .await;
+                self.refuse(
+                    Some(&request.id),
+                    error_code::INVALID_REQUEST,
+                    error.to_string(),
+                )
+                .await;
                 return None;
             }
         };
         let is_initialize = !is_modern && request.method.known() == Some(Method::Initialize);
         let upcoming = self.channel.upcoming();
-        let exchange = Exchange {
+        let exchange = HostExchange {
             shared: self.clone(),
             request,
             era,
@@ -259,7 +269,7 @@ impl Shared {
                 Ok(None) => break,
                 Err(error) => {
                     return self
-                        .refuse(None, code::INTERNAL_ERROR, error.to_string())
+                        .refuse(None, error_code::INTERNAL_ERROR, error.to_string())
                         .await;
                 }
             }
@@ -267,7 +277,7 @@ impl Shared {
         if messages.status().is_client_error() || messages.status().is_server_error() {
             let text = messages.text().await;
             if !text.is_empty() {
-                self.refuse(None, code::INVALID_REQUEST, text).await;
+                self.refuse(None, error_code::INVALID_REQUEST, text).await;
             }
         }
     }
@@ -286,7 +296,7 @@ impl Shared {
         let Some(session) = self.session() else {
             return;
         };
-        self.tell(self.requests.post(Some(&session), told.raw.clone()))
+        self.send_without_response(self.requests.post(Some(&session), told.raw.clone()))
             .await;
         if method == Some(Method::Initialized) {
             self.open_stream();
@@ -295,7 +305,10 @@ impl Shared {
 
     async fn take_response(&self, answer: &HostResponse, line: Bytes) {
         match self.session() {
-            Some(session) => self.tell(self.requests.post(Some(&session), line)).await,
+            Some(session) => {
+                self.send_without_response(self.requests.post(Some(&session), line))
+                    .await
+            }
             None => {
                 let id = answer
                     .id
@@ -307,7 +320,7 @@ impl Shared {
     }
 
     /// Sends a message without a response.
-    async fn tell(&self, request: http::Request<Bytes>) {
+    async fn send_without_response(&self, request: http::Request<Bytes>) {
         let Ok(response) = self.channel.send(request).await else {
             return;
         };
@@ -360,7 +373,8 @@ impl Shared {
         }) = before
         {
             stream.cancel();
-            self.tell(self.requests.delete(&session)).await;
+            self.send_without_response(self.requests.delete(&session))
+                .await;
         }
     }
 
@@ -395,7 +409,7 @@ impl Shared {
             if self.tasks.is_closed() {
                 return;
             }
-            tokio::time::sleep(REOPEN).await;
+            tokio::time::sleep(REOPEN_DELAY).await;
         }
     }
 }

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_on_all_addresses_is_asked_on_loopback() {
+    fn wildcard_listener_is_reached_on_loopback() {
         for (listener, asked) in [
             ("0.0.0.0:8081", "127.0.0.1:8081"),
             ("[::]:8081", "[::1]:8081"),

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thing_is_no_plural() {
+    fn count_of_one_is_singular() {
         assert_eq!(count(1_usize, "tool"), "1 tool");
         assert_eq!(
             (count(0_u64, "tool"), count(2_usize, "call")),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_server_wrote_steers_the_terminal() {
+    fn control_characters_of_servers_are_removed() {
         let hostile = "a\u{1b}[2Jb\u{9b}31mc\u{7}\rd\u{202e}e\u{7f}\n\tf";
         assert_eq!(plain(hostile), "a[2Jb31mcde\n\tf");
         assert_eq!(one_line(hostile), "a[2Jb31mcde  f");

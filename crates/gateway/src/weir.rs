@@ -1,48 +1,49 @@
 //! The composition of the gateway: the only place with all the crates together.
 
-mod applied;
+mod applied_config;
+mod components;
 mod errors;
 mod exposure;
-mod inside;
-mod open;
-mod succession;
+mod listeners;
+mod takeover;
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
-use weir_core::port::Action;
+use weir_core::port::OperatorAction;
 use weir_core::telemetry::{instruments, unix_seconds};
 use weir_core::{Catalog, HandoverArrival};
 use weir_front::InMemoryChannel;
-use weir_upstream::keeper::Keeper;
+use weir_upstream::keeper::ChildKeeper;
 
-use crate::admin::{Admin, Levers};
-use crate::audit::Heads;
+use crate::admin::{AdminListener, ControlHandles};
+use crate::audit::ChainHeads;
 use crate::config::{
-    Config, IncludeErrors, Loader, Report, Source, TeamFile, TeamFileVersion, Weakening, weakenings,
+    Config, ConfigLoader, ConfigReport, ConfigSource, IncludeErrors, TeamFile, TeamFileVersion,
+    Weakening, weakenings,
 };
-use crate::handover::{Estate, Successor};
-use crate::memory::Watch;
-use crate::outbound;
+use crate::front_settings;
+use crate::handover::{HandoverResources, Successor};
+use crate::memory::MemoryWatch;
 use crate::telemetry::Telemetry;
 use crate::terminal::count;
 
-use applied::{Applied, build, topology, unmoved};
+use applied_config::{AppliedConfig, build, settings_needing_restart, topology};
+use components::{ComponentBase, Components, PolicyStack};
 use errors::{INVALID, front_reason, refusal_reasons};
 pub use errors::{ReloadError, StartError};
 pub use exposure::Exposure;
-use inside::{Base, Deciders, Inside};
-use open::{Listeners, Open, clients_listener, operators_listener};
+use listeners::{BoundListeners, OpenListeners, clients_listener, operators_listener};
 
 /// A running gateway. Dropping it stops it without a drain; [`Weir::shutdown`] drains.
 pub struct Weir {
-    open: Open,
-    inside: Inside,
-    memory: Watch,
+    listeners: OpenListeners,
+    components: Components,
+    memory: MemoryWatch,
     telemetry: Telemetry,
-    applied: Mutex<Applied>,
+    applied: Mutex<AppliedConfig>,
     successor: Option<Successor>,
     /// Cancelled once the previous process has ended. `None` if there is no such process.
     predecessor_ended: Option<CancellationToken>,
@@ -68,14 +69,19 @@ impl Weir {
     ///
     /// [`StartError`]: no part keeps running then.
     pub async fn start(config: Arc<Config>) -> Result<Self, StartError> {
-        Self::start_with(config, Estate::default(), Keeper::none()).await
+        Self::start_with(
+            config,
+            HandoverResources::default(),
+            ChildKeeper::unavailable(),
+        )
+        .await
     }
 
     /// Starts with the estate of the previous process, and the keeper of child processes.
     pub(crate) async fn start_with(
         config: Arc<Config>,
-        estate: Estate,
-        keeper: Arc<Keeper>,
+        estate: HandoverResources,
+        keeper: Arc<ChildKeeper>,
     ) -> Result<Self, StartError> {
         check_team_files(&config)?;
         // Both ports first: if one of them cannot be bound, no child process is started and no
@@ -83,7 +89,7 @@ impl Weir {
         let (clients, address) = clients_listener(&config, estate.clients)?;
         let operators = operators_listener(config.admin.as_ref(), estate.operators).await?;
         let config = config.served_at(address);
-        let estate = Estate {
+        let estate = HandoverResources {
             clients: None,
             operators: None,
             ..estate
@@ -93,7 +99,7 @@ impl Weir {
             config,
             estate,
             keeper,
-            Listeners {
+            BoundListeners {
                 clients: Some(clients),
                 operators,
             },
@@ -107,62 +113,67 @@ impl Weir {
     /// As [`Self::start`].
     pub(crate) async fn start_in_memory(
         config: &Config,
-        keeper: Arc<Keeper>,
+        keeper: Arc<ChildKeeper>,
     ) -> Result<Self, StartError> {
         check_team_files(config)?;
         let config = Arc::new(config.in_memory());
         Box::pin(Self::assemble(
             config,
-            Estate::default(),
+            HandoverResources::default(),
             keeper,
-            Listeners::default(),
+            BoundListeners::default(),
         ))
         .await
     }
 
     async fn assemble(
         config: Arc<Config>,
-        estate: Estate,
-        keeper: Arc<Keeper>,
-        listeners: Listeners,
+        estate: HandoverResources,
+        keeper: Arc<ChildKeeper>,
+        listeners: BoundListeners,
     ) -> Result<Self, StartError> {
-        let Estate { sealing, will, .. } = estate;
+        let HandoverResources {
+            sealing,
+            state: will,
+            ..
+        } = estate;
         let is_in_memory = listeners.clients.is_none();
         let arrival = if will.sessions_move {
             HandoverArrival::awaited()
         } else {
             HandoverArrival::default()
         };
-        let base = Base::new(&config, sealing, keeper, arrival);
+        let base = ComponentBase::new(&config, sealing, keeper, arrival);
         let telemetry = Telemetry::start(
             &config.telemetry,
             base.metrics.clone(),
             base.factory.clone(),
         )?;
         let upstreams = build(&config, &[], &base.factory)?;
-        let deciders = Deciders::start(&config, &base, will.left()).await?;
-        let inside = Inside::new(&config, base, deciders, (&upstreams, will));
-        let open = match Open::new(&config, &inside, listeners).await {
+        let deciders = PolicyStack::start(&config, &base, will.chain_heads()).await?;
+        let inside = Components::new(&config, base, deciders, (&upstreams, will));
+        let open = match OpenListeners::new(&config, &inside, listeners).await {
             Ok(open) => open,
             Err(error) => {
                 inside.catalog.shutdown().await;
-                inside.deciders.auditing.shutdown().await;
+                inside.policy.auditing.shutdown().await;
                 return Err(error);
             }
         };
         inside.ready.set(true);
-        loaded("ok");
+        record_load_time("ok");
         note_team_files(&[], &config.team_files);
-        let memory = Watch::start(&config, open.front.pressure(), inside.base.budgets.clone());
-        let applied = Mutex::new(Applied {
+        let memory =
+            MemoryWatch::start(&config, open.front.pressure(), inside.base.budgets.clone());
+        let applied = Mutex::new(AppliedConfig {
             started: config.clone(),
             config,
             upstreams,
         });
         let (successor, predecessor_ended) = (None, None);
         Ok(Self {
-            open,
-            inside,
+            listeners: open,
+            components: inside,
             memory,
             telemetry,
             applied,
@@ -177,7 +188,7 @@ impl Weir {
     /// # Errors
     ///
     /// As [`Weir::start`], and the errors of the config.
-    pub async fn start_from(source: Source) -> Result<Self, StartError> {
+    pub async fn start_from(source: ConfigSource) -> Result<Self, StartError> {
         Self::start(load(source).map_err(StartError::Config)?).await
     }
 
@@ -186,7 +197,7 @@ impl Weir {
     /// # Errors
     ///
     /// As [`Weir::reload`], and the errors of the config.
-    pub fn reload_from(&self, source: Source) -> Result<Vec<&'static str>, ReloadError> {
+    pub fn reload_from(&self, source: ConfigSource) -> Result<Vec<&'static str>, ReloadError> {
         let config = load(source)
             .map_err(ReloadError::Config)
             .inspect_err(|error| self.refused_reload(error))?;
@@ -196,29 +207,29 @@ impl Weir {
     /// The address of the clients' listener: the real port if the config has 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.open.front.local_addr()
+        self.listeners.front.local_addr()
     }
 
     /// Returns a channel for a client inside the process.
     pub(crate) fn channel(&self) -> InMemoryChannel {
-        self.open.front.channel()
+        self.listeners.front.channel()
     }
 
     /// The address of the operators' listener.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.open.admin.as_ref().map(Admin::address)
+        self.listeners.admin.as_ref().map(AdminListener::address)
     }
 
     /// Sets the control handles, so that operators can change the log level and reload.
-    pub(crate) fn give(&self, levers: Levers) {
-        self.open.desk.give(levers);
+    pub(crate) fn set_controls(&self, levers: ControlHandles) {
+        self.listeners.desk.set_controls(levers);
     }
 
     /// The catalog with the state of the upstreams.
     #[must_use]
     pub fn catalog(&self) -> &Arc<Catalog> {
-        &self.inside.catalog
+        &self.components.catalog
     }
 
     /// Applies a new config. No call and no session is dropped, and upstreams with unchanged
@@ -248,7 +259,7 @@ impl Weir {
         }
         .inspect_err(|error| self.refused_reload(error))?;
         count_reload("ok");
-        refused(&[]);
+        record_refusal_reasons(&[]);
         let mut detail = format!(
             "{}, {}",
             count(config.upstreams.len(), "upstream"),
@@ -258,13 +269,15 @@ impl Weir {
             tracing::warn!(path = %lost.path, lost = lost.message, "the config gives up a protection, as an operator allowed");
             detail.push_str(&format!("; weaker: {}: {}", lost.path, lost.message));
         }
-        self.operated("config", "reload", &detail, true);
-        self.open.desk.applied_now(config.clone(), unmoved.clone());
+        self.record_action("config", "reload", &detail, true);
+        self.listeners
+            .desk
+            .record_applied_config(config.clone(), unmoved.clone());
         Ok(unmoved)
     }
 
     /// Counts and audits the refusal of a config with errors.
-    pub(crate) fn refused_invalid(&self, why: &dyn fmt::Display) {
+    pub(crate) fn record_invalid_config(&self, why: &dyn fmt::Display) {
         self.note_refusal(why.to_string(), "error", &[INVALID]);
     }
 
@@ -275,15 +288,15 @@ impl Weir {
 
     fn note_refusal(&self, why: String, result: &'static str, reasons: &[&'static str]) {
         count_reload(result);
-        refused(reasons);
-        self.operated("config", "reload", &why, false);
-        self.open.desk.refused(why);
+        record_refusal_reasons(reasons);
+        self.record_action("config", "reload", &why, false);
+        self.listeners.desk.record_rejected_config(why);
     }
 
     /// Records the lost protections of teams' files in the metrics. They stay in force; the rest of
     /// the config is applied.
-    pub(crate) fn holds(&self, lost: &[Weakening]) {
-        refused(
+    pub(crate) fn record_held_protections(&self, lost: &[Weakening]) {
+        record_refusal_reasons(
             &lost
                 .iter()
                 .map(|lost| lost.protection.label())
@@ -292,19 +305,23 @@ impl Weir {
     }
 
     /// Records that the files have the config in force again, after a refused one.
-    pub(crate) fn kept(&self) {
-        loaded("ok");
-        refused(&[]);
-        self.open.desk.kept();
+    pub(crate) fn record_unchanged_config(&self) {
+        record_load_time("ok");
+        record_refusal_reasons(&[]);
+        self.listeners.desk.record_unchanged_config();
     }
 
-    fn operated(&self, who: &str, what: &str, detail: &str, done: bool) {
-        self.inside.deciders.gates.audit.operated(&Action {
-            who,
-            what,
-            detail,
-            done,
-        });
+    fn record_action(&self, who: &str, what: &str, detail: &str, done: bool) {
+        self.components
+            .policy
+            .gates
+            .audit
+            .record_operator_action(&OperatorAction {
+                actor: who,
+                action: what,
+                detail,
+                took_effect: done,
+            });
     }
 
     /// Refuses a config that a start at the bound addresses would refuse.
@@ -318,7 +335,11 @@ impl Weir {
     }
 
     fn apply(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
-        let Self { open, inside, .. } = self;
+        let Self {
+            listeners: open,
+            components: inside,
+            ..
+        } = self;
         let config = &config.served_at(self.address());
         if !self.is_in_memory {
             self.check_exposure(config)?;
@@ -326,17 +347,20 @@ impl Weir {
         let mut applied = self.applied();
         let upstreams = build(config, &applied.upstreams, &inside.base.factory)?;
         let audit = inside
-            .deciders
+            .policy
             .auditing
             .prepare(config.audit.as_ref(), &inside.base.factory)?;
         let told = self.telemetry.prepare(&config.telemetry)?;
         // The front first: it refuses bad certificates before any change. Its paths are those of
         // the catalog, so it is reloaded once more after the catalog.
-        let take = || open.front.reload(outbound::front(config, self.address()));
+        let take = || {
+            open.front
+                .reload(front_settings::of_config(config, self.address()))
+        };
         take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
-        inside.deciders.auditing.take(audit)?;
+        inside.policy.auditing.take(audit)?;
         self.telemetry.take(told, &config.telemetry);
-        inside.rule(config);
+        inside.apply_rules(config);
         inside.catalog.apply(topology(config, &upstreams));
         if let Err(error) = take() {
             // The certificates were good a moment ago; the old ones still serve.
@@ -346,16 +370,16 @@ impl Weir {
             );
         }
         inside.replace(config);
-        open.desk.gate.replace(config.admin.clone());
+        open.desk.operator_auth.replace(config.admin.clone());
         self.memory.replace(config);
-        let unmoved = unmoved(&applied.started, config);
+        let unmoved = settings_needing_restart(&applied.started, config);
         note_team_files(&applied.config.team_files, &config.team_files);
         applied.config = config.clone();
         applied.upstreams = upstreams;
         Ok(unmoved)
     }
 
-    fn applied(&self) -> MutexGuard<'_, Applied> {
+    fn applied(&self) -> MutexGuard<'_, AppliedConfig> {
         self.applied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -367,13 +391,13 @@ impl Weir {
     }
 
     async fn end(mut self) {
-        self.inside.ready.set(false);
+        self.components.ready.set(false);
         if self.successor.is_some() {
             // Operators and their probes are the successor's at once.
-            self.open.close_admin().await;
+            self.listeners.close_admin().await;
         }
         let drain = self.applied().config.drain;
-        self.open.front.drain(drain).await;
+        self.listeners.front.drain(drain).await;
         if let Some(ended) = self
             .predecessor_ended
             .take()
@@ -383,14 +407,18 @@ impl Weir {
             // through this one.
             let _in_time = tokio::time::timeout(drain, ended.cancelled()).await;
         }
-        self.inside.catalog.shutdown().await;
-        self.inside.deciders.clients.shutdown().await;
+        self.components.catalog.shutdown().await;
+        self.components.policy.clients.shutdown().await;
         self.memory.shutdown().await;
-        self.open.close_admin().await;
+        self.listeners.close_admin().await;
         // Last, so that all earlier events are recorded.
-        let last = self.inside.deciders.auditing.shutdown().await;
-        if let Some(successor) = self.successor.take().filter(|_| last != Heads::default()) {
-            successor.farewell(&last).await;
+        let last = self.components.policy.auditing.shutdown().await;
+        if let Some(successor) = self
+            .successor
+            .take()
+            .filter(|_| last != ChainHeads::default())
+        {
+            successor.send_end(&last).await;
         }
         self.telemetry.shutdown().await;
     }
@@ -403,7 +431,7 @@ impl fmt::Debug for Weir {
 }
 
 /// Records the reasons for a refusal of the config in the files; an empty list clears them.
-fn refused(reasons: &[&'static str]) {
+fn record_refusal_reasons(reasons: &[&'static str]) {
     for reason in refusal_reasons() {
         let is_one = u64::from(reasons.contains(&reason));
         instruments()
@@ -432,7 +460,7 @@ fn note_team_files(before: &[TeamFile], now: &[TeamFile]) {
         .iter()
         .filter(|old| now.iter().all(|new| new.name != old.name))
         .map(|old| (old, None));
-    for (file, serves) in gone.chain(now.iter().map(|file| (file, Some(file.serves)))) {
+    for (file, serves) in gone.chain(now.iter().map(|file| (file, Some(file.version)))) {
         for version in TeamFileVersion::FAULTY {
             let labels = [
                 ("file", file.name.clone()),
@@ -451,19 +479,19 @@ fn count_reload(result: &'static str) {
     instruments()
         .config_reloads
         .add(1, &[opentelemetry::KeyValue::new("result", result)]);
-    loaded(result);
+    record_load_time(result);
 }
 
 /// Records the time of the last load of the config.
-fn loaded(result: &'static str) {
+fn record_load_time(result: &'static str) {
     let now = unix_seconds(std::time::SystemTime::now());
     instruments()
         .config_last_reload
         .record(now, &[opentelemetry::KeyValue::new("result", result)]);
 }
 
-fn load(source: Source) -> Result<Arc<Config>, Report> {
+fn load(source: ConfigSource) -> Result<Arc<Config>, ConfigReport> {
     let environment = |name: &str| std::env::var(name).ok();
-    let outcome = Loader::new(source, &environment).load();
+    let outcome = ConfigLoader::new(source, &environment).load();
     outcome.config.map(Arc::new).ok_or(outcome.report)
 }

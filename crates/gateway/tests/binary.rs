@@ -26,9 +26,9 @@ fn err(output: &Output) -> String {
 }
 
 /// A file with this text, removed on drop.
-struct Config(PathBuf);
+struct TestConfigFile(PathBuf);
 
-impl Config {
+impl TestConfigFile {
     fn new(name: &str, text: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-{name}-{}.yaml", std::process::id()));
         std::fs::write(&path, text).unwrap();
@@ -40,7 +40,7 @@ impl Config {
     }
 }
 
-impl Drop for Config {
+impl Drop for TestConfigFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -118,7 +118,7 @@ fn every_command_is_in_the_page_of_commands() {
 
 #[test]
 fn check_prints_everything_and_exits_with_2() {
-    let bad = Config::new("check-bad", "lisen: 1\nupstreams:\n  a: { url: ftp://x }\n");
+    let bad = TestConfigFile::new("check-bad", "lisen: 1\nupstreams:\n  a: { url: ftp://x }\n");
     let output = weir(&["check", bad.path()]);
     assert_eq!(output.status.code(), Some(2));
     let expected = format!(
@@ -127,7 +127,7 @@ fn check_prints_everything_and_exits_with_2() {
         file = bad.path()
     );
     assert_eq!(out(&output), expected);
-    let good = Config::new(
+    let good = TestConfigFile::new(
         "check-good",
         "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\n",
     );
@@ -213,7 +213,7 @@ fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
         ),
     ];
     for (name, text, code, words) in table {
-        let config = Config::new(&format!("start-{name}"), &text);
+        let config = TestConfigFile::new(&format!("start-{name}"), &text);
         let output = weir(&["serve", "--config", config.path()]);
         assert_eq!(output.status.code(), Some(code), "{name}: {}", err(&output));
         assert!(err(&output).contains(words), "{name}: {}", err(&output));
@@ -236,8 +236,8 @@ fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
 #[test]
 fn a_misspelt_log_level_is_an_error_wherever_it_is_given() {
     let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\n";
-    let good = Config::new("level-good", upstream);
-    let bad = Config::new("level-bad", &format!("{upstream}log: {{ level: inof }}\n"));
+    let good = TestConfigFile::new("level-good", upstream);
+    let bad = TestConfigFile::new("level-bad", &format!("{upstream}log: {{ level: inof }}\n"));
     for arguments in [
         ["check", bad.path()].as_slice(),
         &["serve", "--config", bad.path()],
@@ -274,7 +274,7 @@ fn a_misspelt_log_level_is_an_error_wherever_it_is_given() {
 /// Every command with a config takes it in the same ways.
 #[test]
 fn a_config_is_an_argument_an_option_or_a_variable() {
-    let good = Config::new(
+    let good = TestConfigFile::new(
         "named",
         "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }\nadmin: { listen: off }\n",
     );

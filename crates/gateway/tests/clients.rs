@@ -76,9 +76,9 @@ const VARIABLES: [(&str, &str); 12] = [
 ];
 
 /// A home folder for a test, removed on drop.
-struct Home(PathBuf);
+struct ClientFilesHome(PathBuf);
 
-impl Home {
+impl ClientFilesHome {
     fn new(name: &str) -> Self {
         let home = std::env::temp_dir().join(format!("weir-clients-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&home);
@@ -142,7 +142,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for ClientFilesHome {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -160,7 +160,7 @@ fn said(output: &Output) -> String {
 }
 
 /// Returns `VARIABLES`, with the folder of the project.
-fn variables(home: &Home) -> Vec<(&'static str, String)> {
+fn variables(home: &ClientFilesHome) -> Vec<(&'static str, String)> {
     let folder = home.0.join("work").display().to_string();
     VARIABLES
         .map(|(name, value)| {
@@ -185,7 +185,7 @@ fn borrowed<'a>(variables: &'a [(&str, String)]) -> Vec<(&'a str, &'a str)> {
 
 #[test]
 fn every_file_passes_check_without_an_edit() {
-    let home = Home::full("check");
+    let home = ClientFilesHome::full("check");
     let variables = variables(&home);
     for (client, _, place, servers) in CLIENTS {
         let file = home.0.join(home.place(place)).display().to_string();
@@ -217,8 +217,8 @@ fn every_file_passes_check_without_an_edit() {
 }
 
 #[test]
-fn what_means_nothing_is_said_with_its_line() {
-    let home = Home::full("warnings");
+fn ignored_keys_are_reported_with_their_line() {
+    let home = ClientFilesHome::full("warnings");
     let variables = variables(&home);
     for (place, line, words) in [
         (
@@ -294,7 +294,7 @@ fn what_means_nothing_is_said_with_its_line() {
 
 #[test]
 fn all_files_import_into_one_config_that_passes_check() {
-    let home = Home::full("import");
+    let home = ClientFilesHome::full("import");
     let folder = home.0.join("work").display().to_string();
     let output = home.weir(
         &["import", "--write", "weir.yaml"],
@@ -379,7 +379,7 @@ fn all_files_import_into_one_config_that_passes_check() {
 
 #[test]
 fn each_client_imports_by_its_name_and_prints_the_config() {
-    let home = Home::full("named");
+    let home = ClientFilesHome::full("named");
     for (client, _, _, servers) in CLIENTS {
         let output = home.weir(&["import", client], &borrowed(&variables(&home)));
         said(&output);
@@ -407,7 +407,7 @@ fn each_client_imports_by_its_name_and_prints_the_config() {
 
 #[test]
 fn a_file_of_a_project_works_in_the_project() {
-    let home = Home::new("project");
+    let home = ClientFilesHome::new("project");
     home.copy("vscode.json", "work/.vscode/mcp.json");
     home.copy("vscode.env", "work/vscode.env");
     let output = home.weir(&["check", ".vscode/mcp.json"], &[]);
@@ -433,7 +433,7 @@ fn a_file_of_a_project_works_in_the_project() {
 
 #[test]
 fn inputs_are_answered_by_variables_where_there_is_no_terminal() {
-    let home = Home::full("inputs");
+    let home = ClientFilesHome::full("inputs");
     let file = home
         .0
         .join(home.place(".config/Code/User/mcp.json"))
@@ -457,7 +457,7 @@ fn inputs_are_answered_by_variables_where_there_is_no_terminal() {
 
 #[test]
 fn import_overwrites_nothing_and_says_what_it_cannot_do() {
-    let home = Home::new("refuse");
+    let home = ClientFilesHome::new("refuse");
     let run = |arguments: &[&str]| {
         let output = home.weir(arguments, &[]);
         (output.status.code().unwrap(), said(&output))
@@ -523,7 +523,7 @@ fn import_overwrites_nothing_and_says_what_it_cannot_do() {
 
 #[test]
 fn a_key_that_weir_has_as_well_makes_check_point_at_import() {
-    let home = Home::full("mixture");
+    let home = ClientFilesHome::full("mixture");
     for (place, key, words) in [
         (
             ".gemini/settings.json",
@@ -558,7 +558,7 @@ fn a_key_that_weir_has_as_well_makes_check_point_at_import() {
 
 #[test]
 fn servers_in_the_settings_of_vs_code_are_found() {
-    let home = Home::new("settings");
+    let home = ClientFilesHome::new("settings");
     home.write(
         "work/settings.json",
         "{ // mine\n \"editor.tabSize\": 2, \"mcp\": { \"servers\": { \"a\": { \"command\": \"npx\" } } } }",
@@ -573,7 +573,7 @@ fn servers_in_the_settings_of_vs_code_are_found() {
 
 #[test]
 fn import_and_check_start_nothing() {
-    let home = Home::new("start");
+    let home = ClientFilesHome::new("start");
     let trace = home.0.join("started");
     let servers = format!(
         "{{ \"mcpServers\": {{ \"a\": {{ \"command\": \"/bin/sh\", \"args\": [\"-c\", \"touch {}\"] }} }} }}",
@@ -592,7 +592,7 @@ fn import_and_check_start_nothing() {
 
 #[test]
 fn two_servers_of_one_name_get_two_ids_and_the_same_one_is_taken_once() {
-    let home = Home::new("names");
+    let home = ClientFilesHome::new("names");
     home.write(
         ".cursor/mcp.json",
         r#"{ "mcpServers": { "git": { "command": "uvx", "args": ["mcp-server-git"] } } }"#,
@@ -618,7 +618,7 @@ fn two_servers_of_one_name_get_two_ids_and_the_same_one_is_taken_once() {
 
 #[test]
 fn init_writes_a_config_that_add_fills() {
-    let home = Home::new("add");
+    let home = ClientFilesHome::new("add");
     let run = |arguments: &[&str]| {
         let output = home.weir(arguments, &[("TOKEN", "k-0001")]);
         (output.status.code().unwrap(), said(&output))
@@ -743,7 +743,7 @@ fn init_writes_a_config_that_add_fills() {
 
 #[test]
 fn no_credential_reaches_the_config_or_the_terminal() {
-    let home = Home::new("secrets");
+    let home = ClientFilesHome::new("secrets");
     let random = "9f86d081canary4c7d659a2feaa0c55ad015";
     let servers = format!(
         r#"{{ "mcpServers": {{

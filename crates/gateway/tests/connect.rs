@@ -31,9 +31,9 @@ const CLIENTS: [(&str, &str, &str); 8] = [
 ];
 
 /// A home folder, removed on drop.
-struct Home(PathBuf);
+struct ConnectHome(PathBuf);
 
-impl Home {
+impl ConnectHome {
     fn new(name: &str) -> Self {
         let home = std::env::temp_dir().join(format!("weir-connect-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&home);
@@ -59,14 +59,14 @@ impl Home {
     }
 
     /// Runs weir in the folder `work`, with no variables but `HOME` and these.
-    fn weir(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Said {
+    fn weir(&self, arguments: &[&str], variables: &[(&str, &str)]) -> CommandOutput {
         let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
         command
             .args(arguments)
             .current_dir(self.0.join("work"))
             .env_clear()
             .stdin(Stdio::null());
-        Said::of(
+        CommandOutput::of(
             &command
                 .env("HOME", &self.0)
                 .envs(variables.iter().copied())
@@ -76,20 +76,20 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for ConnectHome {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 #[derive(Debug)]
-struct Said {
+struct CommandOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-impl Said {
+impl CommandOutput {
     fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         Self {
@@ -111,7 +111,7 @@ fn fixture(name: &str) -> String {
 
 #[test]
 fn every_client_reads_back_what_was_written_and_keeps_the_rest() {
-    let home = Home::new("round");
+    let home = ConnectHome::new("round");
     for (client, file, place) in CLIENTS {
         let before = fixture(file);
         let path = home.write(place, &before);
@@ -177,7 +177,7 @@ fn every_client_reads_back_what_was_written_and_keeps_the_rest() {
 
 #[test]
 fn a_file_that_is_not_there_is_made_for_its_owner_alone_and_is_what_is_printed() {
-    let home = Home::new("fresh");
+    let home = ConnectHome::new("fresh");
     for (client, _, place) in CLIENTS {
         let printed = home.weir(&["connect", client, URL], &[]);
         assert_eq!(printed.code, Some(0), "{client}: {printed:?}");
@@ -206,7 +206,7 @@ fn a_file_that_is_not_there_is_made_for_its_owner_alone_and_is_what_is_printed()
 
 #[test]
 fn the_entries_are_those_of_the_clients_documentation() {
-    let home = Home::new("entries");
+    let home = ConnectHome::new("entries");
     let printed = |client: &str, more: &[&str]| {
         let said = home.weir(&[&["connect", client, URL][..], more].concat(), &[]);
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -263,7 +263,7 @@ fn the_entries_are_those_of_the_clients_documentation() {
 
 #[test]
 fn a_stored_credential_is_written_when_it_is_asked_for_and_never_shown() {
-    let home = Home::new("secret");
+    let home = ConnectHome::new("secret");
     let token = [("WEIR_TOKEN", "canary-0123456789")];
     for (client, file, place) in CLIENTS {
         let path = home.write(place, &fixture(file));
@@ -321,7 +321,7 @@ fn a_stored_credential_is_written_when_it_is_asked_for_and_never_shown() {
 
 #[test]
 fn a_config_says_the_url_and_whether_clients_send_keys() {
-    let home = Home::new("config");
+    let home = ConnectHome::new("config");
     let hash = "9f86d081884c7d659a2feaa0c55ad0159f86d081884c7d659a2feaa0c55ad015";
     let text = format!(
         "public_url: https://tools.example.com\nupstreams: {{ a: {{ url: http://127.0.0.1:9/mcp }} }}\n\
@@ -406,7 +406,7 @@ fn a_config_says_the_url_and_whether_clients_send_keys() {
 
 #[test]
 fn another_entry_of_the_name_is_replaced_by_force_alone() {
-    let home = Home::new("force");
+    let home = ConnectHome::new("force");
     for (client, text) in [
         (
             "cursor",
@@ -442,8 +442,8 @@ fn another_entry_of_the_name_is_replaced_by_force_alone() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_printed_and_said() {
-    let home = Home::new("refuse");
+fn uneditable_file_prints_the_entry() {
+    let home = ConnectHome::new("refuse");
     for (client, text, words) in [
         (
             "cursor",

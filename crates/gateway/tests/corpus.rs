@@ -115,9 +115,9 @@ const CONFIG: &[&str] = &[
 ];
 
 /// A small generator with a fixed seed (SplitMix64), so that every run makes the same inputs.
-struct Dice(u64);
+struct SeededDice(u64);
 
-impl Dice {
+impl SeededDice {
     fn roll(&mut self, sides: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -169,7 +169,7 @@ fn run(name: &str, (rounds, salt): (usize, &[&str]), target: fn(&[u8])) {
         .map(|path| std::fs::read(path).unwrap())
         .collect();
     assert!(seeds.len() >= 5, "the corpus of {name} is gone");
-    let mut dice = Dice(0x5eed);
+    let mut dice = SeededDice(0x5eed);
     for seed in &seeds {
         target(seed);
         for _ in 0..rounds {

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use command_fds::{CommandFdExt as _, FdMapping};
-use weir_testkit::Mockup;
+use weir_testkit::MockServer;
 
 /// A process that is killed on drop.
-struct Running(Child);
+struct RunningWeir(Child);
 
-impl Drop for Running {
+impl Drop for RunningWeir {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -21,9 +21,9 @@ impl Drop for Running {
 }
 
 /// A file with this text, removed on drop.
-struct File(PathBuf);
+struct ForeignFile(PathBuf);
 
-impl File {
+impl ForeignFile {
     fn new(name: &str, text: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-foreign-{}-{name}", std::process::id()));
         std::fs::write(&path, text).unwrap();
@@ -31,7 +31,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for ForeignFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
@@ -39,7 +39,7 @@ impl Drop for File {
 
 /// Starts weir with the file, at a socket bound to `host`, because the file has no key for a port.
 /// The terminal, if given, is its standard input and error.
-fn serve(file: &File, host: &str, terminal: Option<&OwnedFd>) -> (Running, SocketAddr) {
+fn serve(file: &ForeignFile, host: &str, terminal: Option<&OwnedFd>) -> (RunningWeir, SocketAddr) {
     let sockets = [host, "127.0.0.1"].map(|host| TcpListener::bind((host, 0)).unwrap());
     let address = sockets[0].local_addr().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
@@ -69,7 +69,7 @@ fn serve(file: &File, host: &str, terminal: Option<&OwnedFd>) -> (Running, Socke
         })
         .collect();
     command.fd_mappings(mappings).unwrap();
-    (Running(command.spawn().unwrap()), address)
+    (RunningWeir(command.spawn().unwrap()), address)
 }
 
 fn weir(arguments: &[&str]) -> Output {
@@ -83,8 +83,8 @@ fn weir(arguments: &[&str]) -> Output {
 #[tokio::test(flavor = "multi_thread")]
 async fn tools_of_another_programs_file_are_served() {
     let (one, two) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let text = format!(
         "{{\n  // As an editor writes it.\n  \"theme\": \"dark\",\n  \"servers\": {{\n    \"One\": {{ \"type\": \"http\", \"url\": \"{}\",\n\
@@ -92,7 +92,7 @@ async fn tools_of_another_programs_file_are_served() {
         one.url(),
         two.url()
     );
-    let file = File::new("served.json", &text);
+    let file = ForeignFile::new("served.json", &text);
     let (_weir, address) = serve(&file, "127.0.0.1", None);
     let url = format!("http://{address}/mcp");
     // The socket is open before weir is, so the command waits for its answer. The first list may
@@ -122,7 +122,7 @@ async fn tools_of_another_programs_file_are_served() {
 #[test]
 fn another_programs_file_is_not_served_to_other_machines() {
     let text = "{ \"mcpServers\": { \"a\": { \"url\": \"http://127.0.0.1:1/mcp\" } }, \"theme\": \"dark\" }";
-    let file = File::new("exposed.json", text);
+    let file = ForeignFile::new("exposed.json", text);
     let (mut weir, address) = serve(&file, "0.0.0.0", None);
     let mut said = String::new();
     weir.0
@@ -152,14 +152,14 @@ fn read_up_to(terminal: &mut std::fs::File, text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn inputs_are_asked_for_at_the_terminal_and_a_secret_is_not_shown() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let text = format!(
         "{{ \"inputs\": [\n{{ \"type\": \"promptString\", \"id\": \"key\", \"description\": \"The key\", \"password\": true }},\n\
          {{ \"type\": \"pickString\", \"id\": \"region\", \"options\": [\"eu\", \"us\"] }}],\n\
          \"servers\": {{ \"one\": {{ \"url\": \"{}\", \"headers\": {{ \"X-Key\": \"${{input:key}}/${{input:region}}\" }} }} }} }}",
         one.url()
     );
-    let file = File::new("asked.json", &text);
+    let file = ForeignFile::new("asked.json", &text);
     let terminal = nix::pty::openpty(None, None).unwrap();
     let (weir, _) = serve(&file, "127.0.0.1", Some(&terminal.slave));
     let mut person = std::fs::File::from(terminal.master);

@@ -34,11 +34,11 @@ fn series<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_instrument_is_scraped_under_its_name_and_what_is_of_nobody_is_not() {
+fn instruments_are_scraped_and_removed_upstreams_are_not() {
     let (metrics, _turn) = metrics();
     let a = UpstreamMeter::of(&UpstreamId::new("a").unwrap());
     let tool = ItemMeter::new(a.clone(), ListKind::Tools, "order".to_owned());
-    tool.took(
+    tool.record_call(
         Method::ToolsCall,
         "timed_out",
         Duration::from_millis(150),
@@ -105,7 +105,7 @@ fn f16_a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
     for number in 0..1_000_000 {
         let name = format!("{number:0>64}");
         let tool = ItemMeter::new(upstream.clone(), ListKind::Tools, name);
-        tool.took(
+        tool.record_call(
             Method::ToolsCall,
             "complete",
             Duration::from_millis(number % 1000),

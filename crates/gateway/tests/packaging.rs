@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use weir_front::{LINE_PATHS, WELL_KNOWN_PATHS};
+use weir_front::{SSE_PATHS, WELL_KNOWN_PATHS};
 use weir_gateway::admin::ROUTES;
-use weir_gateway::config::{Config, Loader, Source};
+use weir_gateway::config::{Config, ConfigLoader, ConfigSource};
 
 fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -28,11 +28,11 @@ fn config(text: &str) -> Config {
         "WEIR_ADMIN_TOKEN" => Some("weir_0123456789_operators-of-a-test".to_owned()),
         _ => None,
     };
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         name: "packaged".to_owned(),
         text: text.to_owned(),
     };
-    let outcome = Loader::new(source, &key).load();
+    let outcome = ConfigLoader::new(source, &key).load();
     assert!(outcome.report.problems().is_empty(), "{}", outcome.report);
     outcome.config.unwrap()
 }
@@ -56,7 +56,7 @@ fn the_openapi_file_has_exactly_the_routes_there_are() {
         .to_string();
     let own_metadata = format!("{}{default}", WELL_KNOWN_PATHS[0]);
     let metadata = WELL_KNOWN_PATHS.into_iter().chain([own_metadata.as_str()]);
-    let line = LINE_PATHS.map(|end| format!("{default}{end}"));
+    let line = SSE_PATHS.map(|end| format!("{default}{end}"));
     let ours = [default.as_str(), line[0].as_str(), line[1].as_str()];
     let expected: BTreeSet<&str> = ROUTES
         .into_iter()
@@ -107,7 +107,7 @@ fn dockerfile() -> Vec<String> {
 }
 
 #[test]
-fn the_image_runs_this_weir() {
+fn dockerfile_matches_the_code() {
     let (clients, operators) = ports();
     let instructions = dockerfile();
     let has = |wanted: &str| {
@@ -169,7 +169,7 @@ fn the_image_runs_this_weir() {
 }
 
 #[test]
-fn the_base_of_the_manifests_runs_this_weir() {
+fn kubernetes_base_matches_the_code() {
     let manifest = |name: &str| yaml(&read(&format!("deploy/kubernetes/base/{name}.yaml")));
     let overlay = yaml(&read("deploy/kubernetes/overlays/development/config.yaml"));
     let config = config(overlay["data"]["weir.yaml"].as_str().unwrap());
@@ -228,7 +228,7 @@ fn the_base_of_the_manifests_runs_this_weir() {
 }
 
 #[test]
-fn the_unit_and_the_scrape_config_name_what_there_is() {
+fn systemd_unit_and_scrape_config_match_the_code() {
     let unit = read("deploy/systemd/weir.service");
     assert!(unit.contains("ExecStart=/usr/local/bin/weir serve --config /etc/weir/weir.yaml"));
     assert!(unit.contains("ExecReload=/bin/kill -HUP $MAINPID"));
@@ -271,7 +271,7 @@ fn under<'a>(schema: &'a Value, found: Vec<&'a Value>, key: &str) -> Vec<&'a Val
 }
 
 #[test]
-fn every_key_of_the_config_that_a_page_names_is_there() {
+fn config_keys_in_docs_exist() {
     let schema: Value = serde_json::from_str(&weir_gateway::config::schema()).unwrap();
     let sections = schema["properties"].as_object().unwrap();
     let docs = std::fs::read_dir(root().join("docs"))

@@ -4,20 +4,20 @@
 use std::time::Duration;
 
 use serde_json::json;
-use weir_gateway::config::Source;
+use weir_gateway::config::ConfigSource;
 use weir_gateway::{Exposure, ReloadError, StartError, Weir};
-use weir_testkit::mockup::{Gate, Tool};
-use weir_testkit::{Answer, Behaviour, Mockup, RawClient};
+use weir_testkit::mock_server::{CallGate, MockTool};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
 
-fn source(text: &str) -> Source {
-    Source::Text {
+fn source(text: &str) -> ConfigSource {
+    ConfigSource::Text {
         name: "test".to_owned(),
         text: text.to_owned(),
     }
 }
 
 /// Returns a config over these upstreams, on free ports.
-fn config(upstreams: &[(&str, &Mockup)]) -> String {
+fn config(upstreams: &[(&str, &MockServer)]) -> String {
     let mut text =
         "listen: 127.0.0.1:0\nadmin: { listen: \"127.0.0.1:0\" }\ndrain: 5s\nupstreams:\n"
             .to_owned();
@@ -43,7 +43,7 @@ async fn names(weir: &Weir) -> Vec<String> {
         .collect()
 }
 
-async fn get(url: &str) -> Answer {
+async fn get(url: &str) -> ClientAnswer {
     let sent = RawClient::new(url)
         .send(http::Method::GET, http::HeaderMap::new(), "")
         .await;
@@ -69,8 +69,8 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn g01_a_bad_config_changes_nothing_and_a_good_one_replaces_everything() {
     let (one, two) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let weir = start(&config(&[("one", &one)])).await;
     let before = names(&weir).await;
@@ -103,7 +103,7 @@ async fn g01_a_bad_config_changes_nothing_and_a_good_one_replaces_everything() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g01_a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let upstreams = format!("upstreams: {{ one: {{ url: \"{}\" }} }}\n", one.url());
     let anyone = "auth: { mode: none, allow_anyone: true }\n";
     let token =
@@ -132,8 +132,8 @@ async fn g01_a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to
 #[tokio::test(flavor = "multi_thread")]
 async fn g01_an_upstream_whose_settings_did_not_change_is_left_alone() {
     let (one, two) = (
-        Mockup::modern().tools(3).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(3).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let weir = start(&config(&[("one", &one)])).await;
     names(&weir).await;
@@ -158,12 +158,12 @@ async fn g01_an_upstream_whose_settings_did_not_change_is_left_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g02_a_call_in_flight_survives_the_removal_of_its_upstream() {
-    let gate = Gate::new();
-    let one = Mockup::modern()
-        .tool("slow", Behaviour::gated(&gate))
+    let gate = CallGate::new();
+    let one = MockServer::modern()
+        .tool("slow", MockBehaviour::gated(&gate))
         .start()
         .await;
-    let two = Mockup::modern().tools(1).start().await;
+    let two = MockServer::modern().tools(1).start().await;
     let weir = start(&config(&[("one", &one), ("two", &two)])).await;
     names(&weir).await;
     let caller = client(&weir);
@@ -189,8 +189,8 @@ async fn g02_a_call_in_flight_survives_the_removal_of_its_upstream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn g04_a_thousand_reloads_leave_nothing_behind() {
     let (one, two) = (
-        Mockup::modern().tools(1).start().await,
-        Mockup::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
     );
     let weir = start(&config(&[("one", &one)])).await;
     names(&weir).await;
@@ -200,7 +200,7 @@ async fn g04_a_thousand_reloads_leave_nothing_behind() {
         .num_alive_tasks();
     for turn in 0..1000 {
         // Every other reload adds and removes an upstream with its connections.
-        let upstreams: &[(&str, &Mockup)] = if turn % 2 == 0 {
+        let upstreams: &[(&str, &MockServer)] = if turn % 2 == 0 {
             &[("one", &one), ("two", &two)]
         } else {
             &[("one", &one)]
@@ -226,7 +226,7 @@ async fn g04_a_thousand_reloads_leave_nothing_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_need_a_restart_are_named() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let text = config(&[("one", &one)]);
     let weir = start(&text).await;
     assert_eq!(weir.reload_from(source(&text)).unwrap(), Vec::<&str>::new());
@@ -244,7 +244,7 @@ async fn settings_that_need_a_restart_are_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g03_limits_hold_for_new_requests_at_once() {
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let text = config(&[("one", &one)]);
     let weir = start(&text).await;
     let long = json!({ "text": "x".repeat(100_000) });
@@ -271,7 +271,7 @@ async fn g03_limits_hold_for_new_requests_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_is_about_weir_and_not_about_every_upstream() {
-    let mut gone = Mockup::modern().tools(1).start().await;
+    let mut gone = MockServer::modern().tools(1).start().await;
     gone.stop().await;
     let weir = start(&config(&[("gone", &gone)])).await;
     assert_eq!(admin(&weir, "/healthz").await, (200, "alive\n".to_owned()));
@@ -286,7 +286,7 @@ async fn readiness_is_about_weir_and_not_about_every_upstream() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g05_a_taken_port_is_said_and_nothing_runs() {
+async fn g05_taken_port_fails_the_start() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
     let text = format!(
@@ -309,13 +309,13 @@ async fn g05_a_taken_port_is_said_and_nothing_runs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_teams_with_the_same_tool_get_two_names() {
     let (one, two) = (
-        Mockup::modern()
-            .with(Tool::new("search"))
+        MockServer::modern()
+            .with(MockTool::new("search"))
             .named("same")
             .start()
             .await,
-        Mockup::modern()
-            .with(Tool::new("search"))
+        MockServer::modern()
+            .with(MockTool::new("search"))
             .named("same")
             .start()
             .await,
@@ -336,7 +336,7 @@ async fn an_endpoint_takes_exactly_the_methods_of_the_openapi_file() {
     ))
     .unwrap();
     let document: serde_json::Value = serde_saphyr::from_str(&document).unwrap();
-    let one = Mockup::modern().tools(1).start().await;
+    let one = MockServer::modern().tools(1).start().await;
     let weir = start(&config(&[("one", &one)])).await;
     let url = format!("http://{}/mcp", weir.address());
     let refused = RawClient::new(&url)

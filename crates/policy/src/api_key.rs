@@ -11,8 +11,8 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use weir_core::principal::Subject;
 
-use crate::settings::{ApiKey, Settings};
-use crate::token::{Reason, with_implied};
+use crate::settings::{ApiKey, VerifierSettings};
+use crate::token::{TokenRefusal, with_implied};
 
 /// The prefix of every key.
 const BEGIN: &str = "weir_";
@@ -32,7 +32,7 @@ pub fn digest(key: &str) -> [u8; 32] {
 }
 
 impl ApiKeys {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &VerifierSettings) -> Self {
         let subject = |key: &ApiKey| {
             let mut subject = Subject::new(ISSUER, key.subject.clone());
             subject.scopes = with_implied(key.scopes.iter().cloned().collect(), &settings.implied);
@@ -50,7 +50,7 @@ impl ApiKeys {
     }
 
     /// True if a text has the form of a key.
-    pub(crate) fn is_meant(text: &str) -> bool {
+    pub(crate) fn is_key(text: &str) -> bool {
         text.starts_with(BEGIN)
     }
 
@@ -60,14 +60,14 @@ impl ApiKeys {
     }
 
     /// Checks a key and returns its subject.
-    pub(crate) fn check(&self, text: &str, now: SystemTime) -> Result<Arc<Subject>, Reason> {
+    pub(crate) fn check(&self, text: &str, now: SystemTime) -> Result<Arc<Subject>, TokenRefusal> {
         let id = text
             .strip_prefix(BEGIN)
             .and_then(|rest| rest.split_once('_'))
             .map(|(id, _)| id);
         let id = id
             .filter(|_| text.len() <= LONGEST)
-            .ok_or(Reason::Malformed)?;
+            .ok_or(TokenRefusal::Malformed)?;
         // An unknown id takes as long as a known one, and no digest equals it.
         let (known, subject) = self.0.get(id).map_or((&[0; 32], None), |(key, subject)| {
             (&key.digest, Some((key, subject)))
@@ -75,10 +75,10 @@ impl ApiKeys {
         let equal = bool::from(digest(text).ct_eq(known));
         match subject {
             Some((key, subject)) if equal => match key.expires {
-                Some(expires) if expires <= now => Err(Reason::Expired),
+                Some(expires) if expires <= now => Err(TokenRefusal::Expired),
                 _ => Ok(subject.clone()),
             },
-            _ => Err(Reason::Key),
+            _ => Err(TokenRefusal::Key),
         }
     }
 }

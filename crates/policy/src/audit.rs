@@ -1,28 +1,29 @@
 //! The audit: records of all actions and their actors, and the hash chain that shows if one of them
 //! was changed.
 //!
-//! All code here is pure. [`Recorder`] turns calls of core's audit port into an [`Event`] and hands
-//! that to a [`Keeper`]. The keeper renders events with a [`Chain`] and stores the bytes. Files,
-//! threads and sockets are not here. Without a configured audit, [`LogAudit`] writes to the log.
+//! All code here is pure. [`AuditRecorder`] turns calls of core's audit port into an [`AuditEvent`]
+//! and hands that to a [`EventKeeper`]. The keeper renders events with a [`AuditChain`] and stores
+//! the bytes. Files, threads and sockets are not here. Without a configured audit, [`LogAudit`]
+//! writes to the log.
 
-mod arguments;
+mod audit_key;
 mod canonical;
 mod chain;
 mod event;
-mod json;
-mod key;
-mod log;
+mod log_audit;
+mod record_object;
+mod recorded_admissions;
+mod recorded_arguments;
 mod recorder;
 mod refusal_counter;
-mod seen;
 mod verify;
 
-pub use arguments::{Pointer, Shape};
-pub use chain::{Chain, Head, Sealed};
-pub use event::{Event, Life};
-pub(crate) use json::is_unseen;
-pub use key::Key;
-pub use log::{LogAudit, Silent};
-pub use recorder::{Keeper, NotKept, Recorder};
-pub use refusal_counter::{DENIALS, MOST_NETWORKS, RefusalCounter};
-pub use verify::{Inspector, Link, Seam, Summary, Trouble};
+pub use audit_key::AuditKey;
+pub use chain::{AuditChain, ChainHead, SealedRecord};
+pub use event::{AuditEvent, AuditLifecycle};
+pub use log_audit::{LogAudit, NoAudit};
+pub(crate) use record_object::is_invisible;
+pub use recorded_arguments::{ArgumentPointer, ArgumentRecording};
+pub use recorder::{AuditRecorder, EventKeeper, RecordNotKept};
+pub use refusal_counter::{DENIALS_A_MINUTE, MOST_NETWORKS, RefusalCounter};
+pub use verify::{ChainFault, ChainGap, ChainInspector, ChainLink, ChainSummary};

@@ -15,29 +15,29 @@ use quick_cache::sync::Cache;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
-use weir_core::failure::{Denial, Failure, FailureKind};
+use weir_core::failure::{AuthenticationDenial, Failure, FailureKind};
 use weir_core::names::EndpointId;
-use weir_core::port::{Clock, Evidence, Fetch, Fut, Random, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::port::{Clock, DocumentFetcher, Evidence, Fut, Random, Verifier};
+use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_core::telemetry::instruments;
 
 use crate::api_key::ApiKeys;
 use crate::introspect::Introspector;
-use crate::jwks::{Keeper, World};
-use crate::mtls::Certified;
-use crate::settings::{Issuer, Proof, Settings};
-use crate::token::{self, Claims, Parts, Reason, Times};
+use crate::jwks::{KeyKeeper, KeyKeeperPorts};
+use crate::mtls::CertificateReader;
+use crate::settings::{TokenIssuer, TokenValidation, VerifierSettings};
+use crate::token::{self, JwtParts, TokenClaims, TokenRefusal, TokenTimes};
 
 /// The longest time that a token is trusted without another check, for every lifetime in the token.
-const BELIEVED: Duration = Duration::from_secs(60);
+const TOKEN_CACHE_TIME: Duration = Duration::from_secs(60);
 /// Verified tokens that are remembered.
-const REMEMBERED: usize = 10_000;
+const TOKEN_CACHE_SIZE: usize = 10_000;
 
 /// The ports that the verifier depends on.
 #[derive(Clone)]
-pub struct Ports {
+pub struct VerifierPorts {
     /// For keys and metadata of issuers.
-    pub fetch: Arc<dyn Fetch>,
+    pub fetch: Arc<dyn DocumentFetcher>,
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// For jitter.
@@ -45,9 +45,9 @@ pub struct Ports {
 }
 
 /// The verifier. It stays the same object when its settings change.
-pub struct Credentials {
-    world: World,
-    plan: ArcSwap<Plan>,
+pub struct CredentialVerifier {
+    world: KeyKeeperPorts,
+    plan: ArcSwap<VerifierState>,
     changed: Notify,
     was_ready: AtomicBool,
     /// The number of refused credentials of any kind.
@@ -55,13 +55,13 @@ pub struct Credentials {
 }
 
 /// Settings, and the state made from them.
-struct Plan {
-    settings: Settings,
-    issuers: HashMap<Arc<str>, Arc<Vouching>>,
+struct VerifierState {
+    settings: VerifierSettings,
+    issuers: HashMap<Arc<str>, Arc<ActiveIssuer>>,
     api_keys: ApiKeys,
-    certified: Option<Certified>,
+    certified: Option<CertificateReader>,
     /// Verified tokens, by their digest. New settings begin with an empty cache.
-    verified: Cache<[u8; 32], Arc<Verified>>,
+    verified: Cache<[u8; 32], Arc<VerifiedToken>>,
 }
 
 /// The status of an issuer; for operators.
@@ -80,35 +80,41 @@ pub struct IssuerStatus {
 }
 
 /// An issuer in use.
-pub(crate) struct Vouching {
-    issuer: Issuer,
-    way: Way,
+pub(crate) struct ActiveIssuer {
+    issuer: TokenIssuer,
+    way: IssuerCheck,
     refused: AtomicU64,
 }
 
 /// The method of checking an issuer's tokens.
-enum Way {
-    Keys(Arc<Keeper>),
-    Asked(Introspector),
+enum IssuerCheck {
+    Keys(Arc<KeyKeeper>),
+    Introspection(Introspector),
 }
 
-impl Vouching {
-    fn new(issuer: Issuer, before: Option<&Self>, world: &World) -> Self {
-        let way = match &issuer.proof {
-            Proof::Keys { at, algorithms, .. } => match before.and_then(|before| before.keeper()) {
-                Some(same) if same.is_of(at, algorithms) => Way::Keys(same.clone()),
-                _ => Way::Keys(Keeper::new(
+impl ActiveIssuer {
+    fn new(issuer: TokenIssuer, before: Option<&Self>, world: &KeyKeeperPorts) -> Self {
+        let way = match &issuer.validation {
+            TokenValidation::Keys {
+                source: at,
+                algorithms,
+                ..
+            } => match before.and_then(|before| before.keeper()) {
+                Some(same) if same.is_same_source(at, algorithms) => {
+                    IssuerCheck::Keys(same.clone())
+                }
+                _ => IssuerCheck::Keys(KeyKeeper::new(
                     issuer.name.clone(),
                     at.clone(),
                     algorithms.clone(),
                     world.clone(),
                 )),
             },
-            Proof::Introspection {
+            TokenValidation::Introspection {
                 url,
                 client_id,
                 client_secret,
-            } => Way::Asked(Introspector::new(url, client_id, client_secret)),
+            } => IssuerCheck::Introspection(Introspector::new(url, client_id, client_secret)),
         };
         Self {
             issuer,
@@ -121,10 +127,10 @@ impl Vouching {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn keeper(&self) -> Option<&Arc<Keeper>> {
+    fn keeper(&self) -> Option<&Arc<KeyKeeper>> {
         match &self.way {
-            Way::Keys(keeper) => Some(keeper),
-            Way::Asked(_) => None,
+            IssuerCheck::Keys(keeper) => Some(keeper),
+            IssuerCheck::Introspection(_) => None,
         }
     }
 
@@ -136,33 +142,37 @@ impl Vouching {
     /// The claims of a token that its issuer signed and that is valid now.
     async fn claims(
         &self,
-        token: Shown<'_>,
-        parts: Option<Parts<'_>>,
-        settings: &Settings,
-        world: &World,
-    ) -> Result<Claims, Refused> {
+        token: PresentedToken<'_>,
+        parts: Option<JwtParts<'_>>,
+        settings: &VerifierSettings,
+        world: &KeyKeeperPorts,
+    ) -> Result<TokenClaims, AuthFailure> {
         let leeway = settings.leeway;
-        match (&self.way, &self.issuer.proof, parts) {
-            (Way::Keys(keeper), Proof::Keys { max_lifetime, .. }, Some(parts)) => {
-                let claims = token::signed(parts, &self.issuer, keeper).await?;
+        match (&self.way, &self.issuer.validation, parts) {
+            (
+                IssuerCheck::Keys(keeper),
+                TokenValidation::Keys { max_lifetime, .. },
+                Some(parts),
+            ) => {
+                let claims = token::verify_signature(parts, &self.issuer, keeper).await?;
                 let now = world.clock.wall();
                 claims.times().check(now, leeway)?;
                 claims.times().check_lifetime(now, leeway, *max_lifetime)?;
                 Ok(claims)
             }
-            (Way::Asked(asked), _, _) => {
+            (IssuerCheck::Introspection(asked), _, _) => {
                 let claims = asked.ask(token, &self.issuer, world).await?;
                 claims.times().check(world.clock.wall(), leeway)?;
                 Ok(claims)
             }
-            (Way::Keys(_), _, _) => Err(Reason::Malformed.into()),
+            (IssuerCheck::Keys(_), _, _) => Err(TokenRefusal::Malformed.into()),
         }
     }
 }
 
 /// A token as it came with the request.
 #[derive(Clone, Copy)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct PresentedToken<'a> {
     pub(crate) text: &'a str,
     pub(crate) digest: &'a [u8; 32],
     /// The address of the client.
@@ -171,11 +181,11 @@ pub(crate) struct Shown<'a> {
 
 /// A verified token.
 #[derive(Clone)]
-struct Verified {
+struct VerifiedToken {
     subject: Arc<Subject>,
     audiences: Arc<[Box<str>]>,
-    times: Times,
-    by: Arc<Vouching>,
+    times: TokenTimes,
+    by: Arc<ActiveIssuer>,
     /// The generation of the keys that it was checked with.
     generation: u64,
     /// The end of trust, on the monotonic clock.
@@ -183,34 +193,34 @@ struct Verified {
 }
 
 /// The reason for an authentication failure.
-pub(crate) enum Refused {
+pub(crate) enum AuthFailure {
     Missing,
-    Invalid(Reason),
+    Invalid(TokenRefusal),
     /// The check is not possible now. The text is for the log.
     Unavailable(&'static str),
 }
 
-impl From<Reason> for Refused {
-    fn from(reason: Reason) -> Self {
+impl From<TokenRefusal> for AuthFailure {
+    fn from(reason: TokenRefusal) -> Self {
         Self::Invalid(reason)
     }
 }
 
-impl Credentials {
+impl CredentialVerifier {
     /// A verifier with these settings. Without [`Self::run`] it has no keys of issuers.
     #[must_use]
-    pub fn new(settings: Settings, ports: Ports) -> Arc<Self> {
-        let Ports {
+    pub fn new(settings: VerifierSettings, ports: VerifierPorts) -> Arc<Self> {
+        let VerifierPorts {
             fetch,
             clock,
             random,
         } = ports;
-        let world = World {
+        let world = KeyKeeperPorts {
             fetch,
             clock,
             random,
         };
-        let plan = ArcSwap::from_pointee(Plan::new(settings, None, &world));
+        let plan = ArcSwap::from_pointee(VerifierState::new(settings, None, &world));
         Arc::new(Self {
             world,
             plan,
@@ -221,13 +231,16 @@ impl Credentials {
     }
 
     /// Replaces the settings. An issuer with an unchanged location of keys keeps them.
-    pub fn replace(&self, settings: Settings) {
+    pub fn replace(&self, settings: VerifierSettings) {
         let before = self.plan.load_full();
         if before.settings == settings {
             return;
         }
-        self.plan
-            .store(Arc::new(Plan::new(settings, Some(&before), &self.world)));
+        self.plan.store(Arc::new(VerifierState::new(
+            settings,
+            Some(&before),
+            &self.world,
+        )));
         self.changed.notify_one();
     }
 
@@ -262,7 +275,7 @@ impl Credentials {
     #[must_use]
     pub fn issuers(&self) -> Vec<IssuerStatus> {
         let plan = self.plan.load_full();
-        let status = |vouching: &Arc<Vouching>| {
+        let status = |vouching: &Arc<ActiveIssuer>| {
             let (ready, failures, keys_age) = vouching
                 .keeper()
                 .map_or((true, 0, None), |keeper| keeper.status());
@@ -284,10 +297,10 @@ impl Credentials {
     /// end it.
     pub async fn run(self: Arc<Self>) {
         let mut work = JoinSet::new();
-        let mut running: Vec<(Arc<Keeper>, AbortHandle)> = Vec::new();
+        let mut running: Vec<(Arc<KeyKeeper>, AbortHandle)> = Vec::new();
         loop {
             let plan = self.plan.load_full();
-            let wanted: Vec<&Arc<Keeper>> = plan
+            let wanted: Vec<&Arc<KeyKeeper>> = plan
                 .issuers
                 .values()
                 .filter_map(|vouching| vouching.keeper())
@@ -301,7 +314,7 @@ impl Credentials {
             });
             for keeper in wanted {
                 if !running.iter().any(|(own, _)| Arc::ptr_eq(own, keeper)) {
-                    running.push((keeper.clone(), work.spawn(keeper.clone().keep())));
+                    running.push((keeper.clone(), work.spawn(keeper.clone().run())));
                 }
             }
             self.changed.notified().await;
@@ -310,12 +323,15 @@ impl Credentials {
     }
 }
 
-impl Verifier for Credentials {
-    fn verify<'a>(&'a self, evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+impl Verifier for CredentialVerifier {
+    fn verify<'a>(
+        &'a self,
+        evidence: &'a Evidence<'a>,
+    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         let plan = self.plan.load_full();
         Box::pin(async move {
             let known = plan.identify(evidence, &self.world).await;
-            if let Err(Refused::Invalid(_)) = &known {
+            if let Err(AuthFailure::Invalid(_)) = &known {
                 self.refused.fetch_add(1, Ordering::Relaxed);
             }
             known.map_err(failure)
@@ -323,13 +339,13 @@ impl Verifier for Credentials {
     }
 }
 
-impl std::fmt::Debug for Credentials {
+impl std::fmt::Debug for CredentialVerifier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Credentials")
     }
 }
 
-fn failure(refused: Refused) -> Failure {
+fn failure(refused: AuthFailure) -> Failure {
     let denied = |denial| {
         Failure::new(
             FailureKind::Unauthenticated(denial),
@@ -337,9 +353,12 @@ fn failure(refused: Refused) -> Failure {
         )
     };
     let (word, failure) = match refused {
-        Refused::Missing => ("missing", denied(Denial::Missing)),
-        Refused::Invalid(reason) => (reason.word(), denied(Denial::Invalid(reason.word()))),
-        Refused::Unavailable(why) => {
+        AuthFailure::Missing => ("missing", denied(AuthenticationDenial::Missing)),
+        AuthFailure::Invalid(reason) => (
+            reason.metric_label(),
+            denied(AuthenticationDenial::Invalid(reason.metric_label())),
+        ),
+        AuthFailure::Unavailable(why) => {
             let failure = Failure::new(
                 FailureKind::Unavailable,
                 "Credentials cannot be checked now",
@@ -353,18 +372,18 @@ fn failure(refused: Refused) -> Failure {
     failure
 }
 
-impl Plan {
-    fn new(settings: Settings, before: Option<&Self>, world: &World) -> Self {
+impl VerifierState {
+    fn new(settings: VerifierSettings, before: Option<&Self>, world: &KeyKeeperPorts) -> Self {
         let api_keys = ApiKeys::new(&settings);
         let certified = settings
             .certificates
             .as_ref()
-            .map(|rule| Certified::new(rule, &settings));
-        let vouching = |issuer: &Issuer| {
+            .map(|rule| CertificateReader::new(rule, &settings));
+        let vouching = |issuer: &TokenIssuer| {
             let same = before.and_then(|before| before.issuers.get(&issuer.name));
             (
                 issuer.name.clone(),
-                Arc::new(Vouching::new(
+                Arc::new(ActiveIssuer::new(
                     issuer.clone(),
                     same.map(|same| &**same),
                     world,
@@ -377,19 +396,23 @@ impl Plan {
             issuers,
             api_keys,
             certified,
-            verified: Cache::new(REMEMBERED),
+            verified: Cache::new(TOKEN_CACHE_SIZE),
         }
     }
 
-    async fn identify(&self, evidence: &Evidence<'_>, world: &World) -> Result<Identity, Refused> {
+    async fn identify(
+        &self,
+        evidence: &Evidence<'_>,
+        world: &KeyKeeperPorts,
+    ) -> Result<VerifiedIdentity, AuthFailure> {
         if !self.settings.required {
-            return Ok(Identity::Anonymous);
+            return Ok(VerifiedIdentity::Anonymous);
         }
         let subject = match (evidence.bearer, evidence.api_key) {
             // It must not be a guess which one counts.
-            (Some(_), Some(_)) => return Err(Reason::Malformed.into()),
+            (Some(_), Some(_)) => return Err(TokenRefusal::Malformed.into()),
             (Some(key), None) | (None, Some(key))
-                if evidence.bearer.is_none() || ApiKeys::is_meant(key.expose()) =>
+                if evidence.bearer.is_none() || ApiKeys::is_key(key.expose()) =>
             {
                 self.api_keys.check(key.expose(), world.clock.wall())?
             }
@@ -400,34 +423,34 @@ impl Plan {
                 (Some(certified), Some(certificate)) => {
                     certified.subject(certificate, world.clock.wall())?
                 }
-                _ => return Err(Refused::Missing),
+                _ => return Err(AuthFailure::Missing),
             },
         };
-        Ok(Identity::Subject(subject))
+        Ok(VerifiedIdentity::Subject(subject))
     }
 
     async fn token(
         &self,
         text: &str,
         evidence: &Evidence<'_>,
-        world: &World,
-    ) -> Result<Arc<Subject>, Refused> {
+        world: &KeyKeeperPorts,
+    ) -> Result<Arc<Subject>, AuthFailure> {
         let Evidence { endpoint, peer, .. } = *evidence;
         if text.len() > token::LONGEST {
-            return Err(Reason::Malformed.into());
+            return Err(TokenRefusal::Malformed.into());
         }
         let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
         if let Some(verified) = self.verified.get(&digest)
             && verified.by.generation() == verified.generation
             && world.clock.monotonic() < verified.until
         {
-            self.good_now(&verified, endpoint, world)?;
+            self.check_now(&verified, endpoint, world)?;
             return Ok(verified.subject.clone());
         }
         // On the heap: a request with a known token, or without need of one, does not pay for this
         // memory.
         let verified = Box::pin(self.verify(
-            Shown {
+            PresentedToken {
                 text,
                 digest: &digest,
                 peer,
@@ -435,24 +458,24 @@ impl Plan {
             world,
         ))
         .await?;
-        self.good_now(&verified, endpoint, world)?;
+        self.check_now(&verified, endpoint, world)?;
         let subject = verified.subject.clone();
         self.verified.insert(digest, Arc::new(verified));
         Ok(subject)
     }
 
     /// The checks that depend on the time and on the endpoint.
-    fn good_now(
+    fn check_now(
         &self,
-        verified: &Verified,
+        verified: &VerifiedToken,
         endpoint: &EndpointId,
-        world: &World,
-    ) -> Result<(), Reason> {
+        world: &KeyKeeperPorts,
+    ) -> Result<(), TokenRefusal> {
         let times = verified
             .times
             .check(world.clock.wall(), self.settings.leeway);
         let is_for = || {
-            token::is_for(
+            token::has_audience(
                 &verified.audiences,
                 endpoint,
                 &verified.by.issuer,
@@ -463,27 +486,31 @@ impl Plan {
             if is_for() {
                 Ok(())
             } else {
-                Err(Reason::Audience)
+                Err(TokenRefusal::Audience)
             }
         });
         good.inspect_err(|_| verified.by.count_refused())
     }
 
-    async fn verify(&self, token: Shown<'_>, world: &World) -> Result<Verified, Refused> {
+    async fn verify(
+        &self,
+        token: PresentedToken<'_>,
+        world: &KeyKeeperPorts,
+    ) -> Result<VerifiedToken, AuthFailure> {
         let (by, parts) = self.issuer_of(token.text)?;
         let generation = by.generation();
         let claims = by.claims(token, parts, &self.settings, world).await;
         let claims = claims.inspect_err(|refused| {
             // A check that is not possible now is not a fault of the token.
-            if matches!(refused, Refused::Invalid(_)) {
+            if matches!(refused, AuthFailure::Invalid(_)) {
                 by.count_refused();
             }
         })?;
         let subject = token::subject(&claims, &by.issuer, &self.settings)
             .inspect_err(|_| by.count_refused())?;
         let (audiences, times) = (claims.audiences().clone(), claims.times());
-        let until = world.clock.monotonic() + BELIEVED;
-        Ok(Verified {
+        let until = world.clock.monotonic() + TOKEN_CACHE_TIME;
+        Ok(VerifiedToken {
             subject: Arc::new(subject),
             audiences,
             times,
@@ -495,7 +522,10 @@ impl Plan {
 
     /// The issuer to check a token with: a JWT names its issuer, any other goes to the
     /// introspection issuer.
-    fn issuer_of<'a>(&self, text: &'a str) -> Result<(Arc<Vouching>, Option<Parts<'a>>), Reason> {
+    fn issuer_of<'a>(
+        &self,
+        text: &'a str,
+    ) -> Result<(Arc<ActiveIssuer>, Option<JwtParts<'a>>), TokenRefusal> {
         let asked = self
             .issuers
             .values()
@@ -510,15 +540,15 @@ impl Plan {
                 if plain {
                     Ok((asked.clone(), None))
                 } else {
-                    Err(Reason::Malformed)
+                    Err(TokenRefusal::Malformed)
                 }
             }
             _ => {
-                let parts = Parts::of(text)?;
+                let parts = JwtParts::of(text)?;
                 let named = parts
                     .claimed_issuer()
                     .and_then(|issuer| self.issuers.get(issuer));
-                let by = named.ok_or(Reason::Issuer)?.clone();
+                let by = named.ok_or(TokenRefusal::Issuer)?.clone();
                 Ok((by, Some(parts)))
             }
         }

@@ -18,87 +18,87 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use url::form_urlencoded::{Serializer, byte_serialize};
 use weir_core::network::SenderNetwork;
-use weir_core::port::{Ask, NamedBy, Secret};
+use weir_core::port::{BorrowedSecret, FetchRequest, UrlSource};
 
-use crate::credentials::{Refused, Shown};
-use crate::jwks::World;
-use crate::settings::{Issuer, Password};
-use crate::strict;
-use crate::token::{Claims, Reason};
+use crate::credentials::{AuthFailure, PresentedToken};
+use crate::jwks::KeyKeeperPorts;
+use crate::settings::{ClientSecret, TokenIssuer};
+use crate::strict_json;
+use crate::token::{TokenClaims, TokenRefusal};
 
 /// The largest response that is read, in bytes.
 const LARGEST: usize = 64 << 10;
 /// The timeout of one request.
-const WITHIN: Duration = Duration::from_secs(5);
+const INTROSPECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most introspection requests in flight; further requests of clients get "unavailable".
-const AT_ONCE: usize = 128;
+const MAX_IN_FLIGHT: usize = 128;
 /// The same for tokens that were active in their last introspection, and the number of those
 /// remembered.
 const RENEWALS: usize = 64;
 const ACTIVE: usize = 10_000;
 /// The number of inactive tokens remembered, and the time before they are asked about again.
 const REMEMBERED: usize = 1024;
-const OVER_FOR: Duration = Duration::from_secs(10);
+const INACTIVE_CACHE_TIME: Duration = Duration::from_secs(10);
 
 /// An issuer with an introspection endpoint.
 pub(crate) struct Introspector {
     url: String,
     /// The whole `Authorization` header.
-    authorization: Password,
-    questions: Questions,
+    authorization: ClientSecret,
+    slots: IntrospectionSlots,
     renewals: Semaphore,
     /// Tokens that were active, by digest.
     active: Cache<[u8; 32], ()>,
     /// Tokens that were inactive, by digest, with the time of that answer.
-    over: Cache<[u8; 32], Duration>,
+    inactive: Cache<[u8; 32], Duration>,
 }
 
 impl Introspector {
-    pub(crate) fn new(url: &str, client_id: &str, client_secret: &Password) -> Self {
+    pub(crate) fn new(url: &str, client_id: &str, client_secret: &ClientSecret) -> Self {
         // RFC 6749, 2.3.1: each part is encoded as in a form, before they are joined.
         let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
         let pair = format!("{}:{}", encode(client_id), encode(client_secret.expose()));
-        let authorization = Password::new(format!("Basic {}", BASE64.encode(pair.as_bytes())));
+        let authorization = ClientSecret::new(format!("Basic {}", BASE64.encode(pair.as_bytes())));
         Self {
             url: url.to_owned(),
             authorization,
-            questions: Questions::default(),
+            slots: IntrospectionSlots::default(),
             renewals: Semaphore::new(RENEWALS),
             active: Cache::new(ACTIVE),
-            over: Cache::new(REMEMBERED),
+            inactive: Cache::new(REMEMBERED),
         }
     }
 
     /// The claims of a token that came from `peer`, by the issuer's answer. Cancel safe.
     pub(crate) async fn ask(
         &self,
-        Shown {
+        PresentedToken {
             text: token,
             digest,
             peer,
-        }: Shown<'_>,
-        issuer: &Issuer,
-        world: &World,
-    ) -> Result<Claims, Refused> {
+        }: PresentedToken<'_>,
+        issuer: &TokenIssuer,
+        world: &KeyKeeperPorts,
+    ) -> Result<TokenClaims, AuthFailure> {
         let now = world.clock.monotonic();
         if self
-            .over
+            .inactive
             .get(digest)
-            .is_some_and(|since| now.saturating_sub(since) < OVER_FOR)
+            .is_some_and(|since| now.saturating_sub(since) < INACTIVE_CACHE_TIME)
         {
-            return Err(Reason::Expired.into());
+            return Err(TokenRefusal::Expired.into());
         }
         let renewal = self
             .active
             .get(digest)
             .and_then(|()| self.renewals.try_acquire().ok());
         let question = if renewal.is_none() {
-            self.questions.begin(SenderNetwork::of(peer))
+            self.slots.begin(SenderNetwork::of(peer))
         } else {
             None
         };
         if renewal.is_none() && question.is_none() {
-            return Err(Refused::Unavailable(
+            return Err(AuthFailure::Unavailable(
                 "too many tokens are being asked about",
             ));
         }
@@ -106,17 +106,17 @@ impl Introspector {
             .append_pair("token", token)
             .append_pair("token_type_hint", "access_token")
             .finish();
-        let ask = Ask {
+        let ask = FetchRequest {
             url: &self.url,
-            form: Some(Secret::new(&form)),
-            authorization: Some(Secret::new(self.authorization.expose())),
+            form: Some(BorrowedSecret::new(&form)),
+            authorization: Some(BorrowedSecret::new(self.authorization.expose())),
             limit: LARGEST,
-            within: WITHIN,
-            named_by: NamedBy::Operator,
+            timeout: INTROSPECTION_TIMEOUT,
+            url_source: UrlSource::Operator,
         };
         let fetched = world.fetch.fetch(ask).await.map_err(|failure| {
             tracing::warn!(issuer = &*issuer.name, %failure, "an issuer cannot be asked about a token");
-            Refused::Unavailable("the issuer does not answer")
+            AuthFailure::Unavailable("the issuer does not answer")
         })?;
         if fetched.status != 200 {
             tracing::warn!(
@@ -124,23 +124,23 @@ impl Introspector {
                 status = fetched.status,
                 "an issuer does not tell of a token"
             );
-            return Err(Refused::Unavailable("the issuer does not tell"));
+            return Err(AuthFailure::Unavailable("the issuer does not tell"));
         }
-        let said = strict::object(&fetched.body).ok_or(Refused::Unavailable(
+        let said = strict_json::parse_object(&fetched.body).ok_or(AuthFailure::Unavailable(
             "the issuer's answer is no JSON object",
         ))?;
         // Only the exact value: `"true"` or 1 is not active.
         match said.get("active") {
             Some(Value::Bool(true)) => {
                 self.active.insert(*digest, ());
-                Ok(Claims::read(said, issuer)?)
+                Ok(TokenClaims::read(said, issuer)?)
             }
             Some(Value::Bool(false)) => {
                 self.active.remove(digest);
-                self.over.insert(*digest, now);
-                Err(Reason::Expired.into())
+                self.inactive.insert(*digest, now);
+                Err(TokenRefusal::Expired.into())
             }
-            _ => Err(Refused::Unavailable(
+            _ => Err(AuthFailure::Unavailable(
                 "the issuer's answer does not say whether the token is active",
             )),
         }
@@ -149,17 +149,17 @@ impl Introspector {
 
 /// Introspection requests in flight, by the network of the client.
 #[derive(Default)]
-struct Questions(Mutex<HashMap<SenderNetwork, usize>>);
+struct IntrospectionSlots(Mutex<HashMap<SenderNetwork, usize>>);
 
-impl Questions {
+impl IntrospectionSlots {
     /// Begins a request, if fewer of this network are in flight than are free.
-    fn begin(&self, network: SenderNetwork) -> Option<Question<'_>> {
+    fn begin(&self, network: SenderNetwork) -> Option<IntrospectionSlot<'_>> {
         let mut under_way = self.under_way();
-        let free = AT_ONCE - under_way.values().sum::<usize>();
+        let free = MAX_IN_FLIGHT - under_way.values().sum::<usize>();
         let own = under_way.entry(network).or_default();
         if *own < free {
             *own += 1;
-            return Some(Question {
+            return Some(IntrospectionSlot {
                 questions: self,
                 network,
             });
@@ -176,12 +176,12 @@ impl Questions {
 }
 
 /// A request in flight.
-struct Question<'a> {
-    questions: &'a Questions,
+struct IntrospectionSlot<'a> {
+    questions: &'a IntrospectionSlots,
     network: SenderNetwork,
 }
 
-impl Drop for Question<'_> {
+impl Drop for IntrospectionSlot<'_> {
     fn drop(&mut self) {
         let mut under_way = self.questions.under_way();
         if let Some(own) = under_way.get_mut(&self.network) {
@@ -201,22 +201,22 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use weir_core::Failure;
-    use weir_core::port::{Fetch, Fetched, Fut};
-    use weir_testkit::task::Owned;
+    use weir_core::port::{DocumentFetcher, FetchResponse, Fut};
+    use weir_testkit::owned_task::OwnedTask;
     use weir_testkit::{FakeRandom, TokioClock};
 
     use super::*;
-    use crate::settings::Proof;
+    use crate::settings::TokenValidation;
 
     /// An issuer that answers while its gate is open.
-    struct Gated {
+    struct GatedIssuer {
         gate: Semaphore,
         says_active: AtomicBool,
         asked: AtomicUsize,
     }
 
-    impl Fetch for Gated {
-        fn fetch<'a>(&'a self, _ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
+    impl DocumentFetcher for GatedIssuer {
+        fn fetch<'a>(&'a self, _ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             Box::pin(async {
                 let _open = self.gate.acquire().await;
@@ -224,7 +224,7 @@ mod tests {
                     "{{\"active\":{}}}",
                     self.says_active.load(Ordering::Relaxed)
                 );
-                Ok(Fetched {
+                Ok(FetchResponse {
                     status: 200,
                     max_age: None,
                     body: body.into(),
@@ -235,26 +235,26 @@ mod tests {
 
     /// An introspector with its issuer.
     #[derive(Clone)]
-    struct Desk {
+    struct IntrospectorFixture {
         introspector: Arc<Introspector>,
-        issuer: Arc<Issuer>,
-        gated: Arc<Gated>,
-        world: World,
+        issuer: Arc<TokenIssuer>,
+        gated: Arc<GatedIssuer>,
+        world: KeyKeeperPorts,
     }
 
-    impl Desk {
+    impl IntrospectorFixture {
         fn new() -> Self {
-            let gated = Arc::new(Gated {
+            let gated = Arc::new(GatedIssuer {
                 gate: Semaphore::new(Semaphore::MAX_PERMITS),
                 says_active: AtomicBool::new(true),
                 asked: AtomicUsize::new(0),
             });
-            let password = Password::new("secret".to_owned());
+            let password = ClientSecret::new("secret".to_owned());
             let url = "https://id.example.com/introspect".to_owned();
             let introspector = Arc::new(Introspector::new(&url, "weir", &password));
-            let issuer = Arc::new(Issuer {
+            let issuer = Arc::new(TokenIssuer {
                 name: "https://id.example.com".into(),
-                proof: Proof::Introspection {
+                validation: TokenValidation::Introspection {
                     url,
                     client_id: "weir".to_owned(),
                     client_secret: password,
@@ -264,7 +264,7 @@ mod tests {
                 claims: Vec::new(),
             });
             let random = Arc::new(FakeRandom::new(1));
-            let world = World {
+            let world = KeyKeeperPorts {
                 fetch: gated.clone(),
                 clock: Arc::new(TokioClock::new()),
                 random,
@@ -279,7 +279,7 @@ mod tests {
 
         /// Returns true if the issuer was asked about the token, for either answer.
         async fn ask(&self, token: u8, network: u8) -> bool {
-            let shown = Shown {
+            let shown = PresentedToken {
                 text: "token",
                 digest: &[token; 32],
                 peer: [192, 0, network, 1].into(),
@@ -288,16 +288,16 @@ mod tests {
                 self.introspector
                     .ask(shown, &self.issuer, &self.world)
                     .await,
-                Err(Refused::Unavailable(_))
+                Err(AuthFailure::Unavailable(_))
             )
         }
 
         /// Lets this number of requests of a network wait for the issuer.
-        async fn hang(&self, token: u8, network: u8, count: usize) -> Vec<Owned> {
+        async fn hang(&self, token: u8, network: u8, count: usize) -> Vec<OwnedTask> {
             let before = self.gated.asked.load(Ordering::Relaxed);
             let one = || {
                 let desk = self.clone();
-                Owned::spawn(async move {
+                OwnedTask::spawn(async move {
                     desk.ask(token, network).await;
                 })
             };
@@ -318,11 +318,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_was_active_is_asked_about_where_its_network_has_all_its_questions() {
-        let desk = Desk::new();
+    async fn renewal_has_its_own_slots_if_its_network_has_no_more() {
+        let desk = IntrospectorFixture::new();
         assert!(desk.ask(1, 0).await, "it is active, and remembered");
         desk.shut();
-        let news = desk.hang(2, 0, AT_ONCE / 2).await;
+        let news = desk.hang(2, 0, MAX_IN_FLIGHT / 2).await;
         assert!(!desk.ask(3, 0).await, "the network has all its questions");
         // All renewal slots are available to it, and not one more.
         let renewals = desk.hang(1, 0, RENEWALS).await;
@@ -341,24 +341,24 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_that_is_over_has_no_place_among_the_renewals_any_more() {
-        let desk = Desk::new();
+    async fn inactive_token_has_no_renewal_slot() {
+        let desk = IntrospectorFixture::new();
         assert!(desk.ask(1, 0).await);
         desk.gated.says_active.store(false, Ordering::Relaxed);
         assert!(desk.ask(1, 0).await, "the issuer says that it is over");
-        tokio::time::advance(OVER_FOR).await;
+        tokio::time::advance(INACTIVE_CACHE_TIME).await;
         desk.shut();
-        let news = desk.hang(2, 0, AT_ONCE / 2).await;
+        let news = desk.hang(2, 0, MAX_IN_FLIGHT / 2).await;
         assert!(!desk.ask(1, 0).await, "it is a new token like any other");
         drop(news);
     }
 
     #[test]
-    fn one_network_has_half_of_the_questions_and_many_leave_some() {
-        let questions = Questions::default();
+    fn one_network_has_at_most_half_of_the_slots() {
+        let questions = IntrospectionSlots::default();
         let network = |n: u8| SenderNetwork::of([192, 0, n, 1].into());
         let first: Vec<_> = std::iter::from_fn(|| questions.begin(network(0))).collect();
-        assert_eq!(first.len(), AT_ONCE / 2);
+        assert_eq!(first.len(), MAX_IN_FLIGHT / 2);
         let others: Vec<_> = (1..=5)
             .map(|n| questions.begin(network(n)).unwrap())
             .collect();
@@ -371,7 +371,7 @@ mod tests {
         let held: Vec<_> = (0..5)
             .flat_map(|n| std::iter::from_fn(|| questions.begin(network(n))).collect::<Vec<_>>())
             .collect();
-        assert!(held.len() < AT_ONCE);
+        assert!(held.len() < MAX_IN_FLIGHT);
         assert!(
             questions.begin(network(5)).is_some(),
             "a sixth finds room where five take all that they can"

@@ -1,16 +1,16 @@
 //! The keys of issuers: read, looked up, and kept fresh (RFC 7517).
 
 mod discovery;
-mod keeper;
+mod key_keeper;
 
 use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::DecodingKey;
 use serde_json::{Map, Value};
 
-pub(crate) use keeper::{Keeper, Lookup, World};
+pub(crate) use key_keeper::{KeyKeeper, KeyKeeperPorts, KeyLookup};
 
-use crate::settings::Algorithm;
-use crate::strict;
+use crate::settings::SignatureAlgorithm;
+use crate::strict_json;
 
 /// The largest key set that is read.
 const LARGEST: usize = 64 << 10;
@@ -21,38 +21,38 @@ const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// The usable keys of an issuer at some time.
 #[derive(Debug, Default)]
-pub(crate) struct KeySet(Vec<Key>);
+pub(crate) struct JwkSet(Vec<VerificationKey>);
 
 #[derive(Debug, PartialEq)]
-struct Key {
+struct VerificationKey {
     kid: Option<String>,
     /// The algorithms it may be used with, by its own kind; the issuer's list narrows them further.
-    algorithms: Vec<Algorithm>,
+    algorithms: Vec<SignatureAlgorithm>,
     /// Two keys are the same if this is.
     material: Vec<Vec<u8>>,
 }
 
-impl PartialEq for KeySet {
+impl PartialEq for JwkSet {
     fn eq(&self, other: &Self) -> bool {
         self.0 == other.0
     }
 }
 
-impl KeySet {
+impl JwkSet {
     /// Reads a set. Keys that cannot check signatures are left out: encryption keys, weak ones,
     /// private and symmetric ones (a published one is compromised). `None`: it is not a set, or no
     /// usable key is left.
-    pub(crate) fn read(text: &[u8], allowed: &[Algorithm]) -> Option<Self> {
+    pub(crate) fn read(text: &[u8], allowed: &[SignatureAlgorithm]) -> Option<Self> {
         if text.len() > LARGEST {
             return None;
         }
-        let set = strict::object(text)?;
+        let set = strict_json::parse_object(text)?;
         let keys = set.get("keys")?.as_array()?;
         let usable = keys
             .iter()
             .take(MOST_KEYS)
-            .filter_map(|key| Key::read(key.as_object()?, allowed));
-        let usable: Vec<Key> = usable.collect();
+            .filter_map(|key| VerificationKey::read(key.as_object()?, allowed));
+        let usable: Vec<VerificationKey> = usable.collect();
         (!usable.is_empty()).then_some(Self(usable))
     }
 
@@ -63,8 +63,12 @@ impl KeySet {
 
     /// The one key that a token can be signed with. A token without a key id needs a set with a
     /// single fitting key; an id shared by two keys selects no key.
-    pub(crate) fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
-        let fits = |key: &&Key| {
+    pub(crate) fn find(
+        &self,
+        kid: Option<&str>,
+        algorithm: SignatureAlgorithm,
+    ) -> Option<DecodingKey> {
+        let fits = |key: &&VerificationKey| {
             key.algorithms.contains(&algorithm)
                 && kid.is_none_or(|kid| key.kid.as_deref() == Some(kid))
         };
@@ -76,8 +80,8 @@ impl KeySet {
     }
 }
 
-impl Key {
-    fn read(key: &Map<String, Value>, allowed: &[Algorithm]) -> Option<Self> {
+impl VerificationKey {
+    fn read(key: &Map<String, Value>, allowed: &[SignatureAlgorithm]) -> Option<Self> {
         if ["d", "p", "q", "dp", "dq", "qi", "oth", "k"]
             .iter()
             .any(|name| key.contains_key(*name))
@@ -104,12 +108,12 @@ impl Key {
         let (kind, material) = kind(key)?;
         let named = match key.get("alg") {
             None => None,
-            Some(name) => Some(Algorithm::parse(name.as_str()?)?),
+            Some(name) => Some(SignatureAlgorithm::parse(name.as_str()?)?),
         };
-        let fits = |algorithm: &Algorithm| {
+        let fits = |algorithm: &SignatureAlgorithm| {
             allowed.contains(algorithm) && named.is_none_or(|named| named == *algorithm)
         };
-        let algorithms: Vec<Algorithm> = kind.iter().copied().filter(fits).collect();
+        let algorithms: Vec<SignatureAlgorithm> = kind.iter().copied().filter(fits).collect();
         (!algorithms.is_empty()).then_some(Self {
             kid,
             algorithms,
@@ -117,10 +121,12 @@ impl Key {
         })
     }
 
-    fn decoding(&self, algorithm: Algorithm) -> DecodingKey {
+    fn decoding(&self, algorithm: SignatureAlgorithm) -> DecodingKey {
         match (algorithm, self.material.as_slice()) {
-            (Algorithm::Es256 | Algorithm::Es384, [point]) => DecodingKey::from_ec_der(point),
-            (Algorithm::EdDsa, [point]) => DecodingKey::from_ed_der(point),
+            (SignatureAlgorithm::Es256 | SignatureAlgorithm::Es384, [point]) => {
+                DecodingKey::from_ec_der(point)
+            }
+            (SignatureAlgorithm::EdDsa, [point]) => DecodingKey::from_ed_der(point),
             (_, [modulus, exponent]) => DecodingKey::from_rsa_raw_components(modulus, exponent),
             // `read` makes no others; an empty key verifies no signature.
             _ => DecodingKey::from_ed_der(&[]),
@@ -129,8 +135,8 @@ impl Key {
 }
 
 /// The algorithms that a key can be used with, and its numbers.
-fn kind(key: &Map<String, Value>) -> Option<(&'static [Algorithm], Vec<Vec<u8>>)> {
-    use Algorithm::{EdDsa, Es256, Es384, Ps256, Ps384, Ps512, Rs256, Rs384, Rs512};
+fn kind(key: &Map<String, Value>) -> Option<(&'static [SignatureAlgorithm], Vec<Vec<u8>>)> {
+    use SignatureAlgorithm::{EdDsa, Es256, Es384, Ps256, Ps384, Ps512, Rs256, Rs384, Rs512};
     let text = |name: &str| key.get(name).and_then(Value::as_str);
     let bytes = |name: &str| BASE64URL_NOPAD.decode(text(name)?.as_bytes()).ok();
     match (text("kty")?, text("crv")) {
@@ -147,7 +153,7 @@ fn kind(key: &Map<String, Value>) -> Option<(&'static [Algorithm], Vec<Vec<u8>>)
             ))
         }
         ("EC", Some(curve)) => {
-            let (algorithms, width): (&[Algorithm], _) = match curve {
+            let (algorithms, width): (&[SignatureAlgorithm], _) = match curve {
                 "P-256" => (&[Es256], 32),
                 "P-384" => (&[Es384], 48),
                 _ => return None,

@@ -3,26 +3,26 @@
 //! This crate decides and mints no principal: a [`weir_core::Principal`] is made by core alone,
 //! from the result of a verifier. It opens no socket; all fetches go through a port.
 
+mod allow_all;
 mod api_key;
 pub mod audit;
-mod blocked;
+mod blocklist;
 mod certificate;
-mod claimed;
+mod claimed_caller;
 mod credentials;
 mod introspect;
 mod jwks;
 pub mod limit;
 mod mtls;
-mod open;
 pub mod rules;
 pub mod settings;
-mod strict;
+mod strict_json;
 mod token;
 
+pub use allow_all::{AllowAll, NoLimits, OpenAccessVerifier};
 pub use api_key::digest as api_key_digest;
-pub use audit::{LogAudit, Silent};
-pub use blocked::Blocked;
+pub use audit::{LogAudit, NoAudit};
+pub use blocklist::BlocklistAuthorizer;
 pub use certificate::{CertificateValidity, certificate_validity};
-pub use claimed::{Claimed, claimed};
-pub use credentials::{Credentials, IssuerStatus, Ports};
-pub use open::{AllowAll, Open, Unlimited};
+pub use claimed_caller::{ClaimedCaller, claimed_caller};
+pub use credentials::{CredentialVerifier, IssuerStatus, VerifierPorts};

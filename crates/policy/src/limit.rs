@@ -5,20 +5,23 @@
 //! shared ones, so that a refused caller takes no budget from the others. A charge before a refusal
 //! is not refunded.
 //!
-//! It counts for this replica alone, except for daily quotas, counted through the `Counters` port.
+//! It counts for this replica alone, except for daily quotas, counted through the `SharedCounters`
+//! port.
 
-mod daily;
-mod places;
-mod queue;
+mod bucket_table;
+mod daily_quota;
+mod fair_queue;
+mod limit_overview;
+mod limit_status;
 mod refusal;
-mod rules;
-mod standing;
-mod survey;
-mod table;
+mod settings;
+mod slots;
 
-pub use rules::{Concurrency, Limit, Rate, Rates, ToolLimit, ToolPattern, Uncounted};
-pub use standing::Standing;
-pub use survey::{Crowd, Pressed, Whose};
+pub use limit_overview::{ExhaustedBudget, LimitOwner, SlotUsage};
+pub use limit_status::LimitStatus;
+pub use settings::{
+    ConcurrencyLimits, LimitSettings, Rate, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
+};
 
 use std::fmt;
 use std::net::IpAddr;
@@ -27,17 +30,17 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use weir_core::call::Call;
-use weir_core::catalog::{Item, Tool};
+use weir_core::catalog::{CatalogItem, Tool};
 use weir_core::failure::Failure;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Clock, Counters, Entry, Limiter};
+use weir_core::port::{Clock, Limiter, PermitWait, SharedCounters};
 use weir_core::principal::Principal;
 use weir_core::upstream::ListKind;
 
-use daily::{Due, Quotas};
-use places::Places;
-use refusal::What;
-use table::{Key, Table};
+use bucket_table::{BucketKey, BucketTable};
+use daily_quota::{DailyQuotas, QuotaCharge};
+use refusal::RateUnit;
+use slots::ConcurrencySlots;
 
 /// Addresses with a bucket: 8 MiB at most.
 const ADDRESSES: usize = 1 << 16;
@@ -45,38 +48,42 @@ const ADDRESSES: usize = 1 << 16;
 /// at most.
 const BUCKETS: usize = 1 << 17;
 /// The owner of the buckets that all principals share.
-const EVERYBODY: [u8; 16] = [0; 16];
+const SHARED_OWNER: [u8; 16] = [0; 16];
 const ONE: NonZeroU32 = NonZeroU32::MIN;
 
 /// The limiter. Its limits can be replaced while it works; the counts of a limit that stays the
 /// same, in name and numbers, continue.
-pub struct Limits {
-    rates: ArcSwap<Rates>,
-    addresses: Table,
-    buckets: Table,
-    quotas: Quotas,
-    places: Places,
+pub struct PolicyLimiter {
+    rates: ArcSwap<LimitSettings>,
+    addresses: BucketTable,
+    buckets: BucketTable,
+    quotas: DailyQuotas,
+    places: ConcurrencySlots,
 }
 
-impl Limits {
+impl PolicyLimiter {
     /// A limiter that takes the time from `clock` and counts daily quotas in `counters`.
     #[must_use]
-    pub fn new(rates: Rates, clock: Arc<dyn Clock>, counters: Arc<dyn Counters>) -> Self {
+    pub fn new(
+        rates: LimitSettings,
+        clock: Arc<dyn Clock>,
+        counters: Arc<dyn SharedCounters>,
+    ) -> Self {
         Self::sized(rates, (ADDRESSES, BUCKETS), clock, counters)
     }
 
     fn sized(
-        rates: Rates,
+        rates: LimitSettings,
         (addresses, buckets): (usize, usize),
         clock: Arc<dyn Clock>,
-        counters: Arc<dyn Counters>,
+        counters: Arc<dyn SharedCounters>,
     ) -> Self {
         Self {
             rates: ArcSwap::from_pointee(rates),
-            addresses: Table::new(addresses, clock.clone()),
-            buckets: Table::new(buckets, clock.clone()),
-            quotas: Quotas::new(clock, counters),
-            places: Places::default(),
+            addresses: BucketTable::new(addresses, clock.clone()),
+            buckets: BucketTable::new(buckets, clock.clone()),
+            quotas: DailyQuotas::new(clock, counters),
+            places: ConcurrencySlots::default(),
         }
     }
 
@@ -87,26 +94,30 @@ impl Limits {
     }
 
     /// Replaces the limits. Calls that wait for a slot keep their position, and their maximal wait.
-    pub fn replace(&self, rates: Rates) {
+    pub fn replace(&self, rates: LimitSettings) {
         rates.start_at_zero();
         self.rates.store(Arc::new(rates));
     }
 
     /// Charges a call to every rate that applies; returns the daily quotas that apply.
-    fn charge(&self, rates: &Rates, errand: &Errand<'_>) -> Result<Vec<Due>, Failure> {
+    fn charge(
+        &self,
+        rates: &LimitSettings,
+        errand: &LimitedCall<'_>,
+    ) -> Result<Vec<QuotaCharge>, Failure> {
         let mut quotas = Vec::new();
-        for Toll {
+        for LimitCharge {
             limit,
             what,
-            of,
+            owner: of,
             cost,
-        } in Toll::of(rates, errand)
+        } in LimitCharge::of(rates, errand)
         {
-            pay(&self.buckets, limit, (what, of), cost).map_err(|failure| match what {
-                What::Upstream => failure.at(errand.upstream),
-                What::Requests | What::Calls | What::Tool => failure,
+            charge_rate(&self.buckets, limit, (what, of), cost).map_err(|failure| match what {
+                RateUnit::Upstream => failure.with_upstream(errand.upstream),
+                RateUnit::Requests | RateUnit::Calls | RateUnit::Tool => failure,
             })?;
-            quotas.extend(limit.daily.map(|most| Due {
+            quotas.extend(limit.daily.map(|most| QuotaCharge {
                 name: limit.name.clone(),
                 of,
                 most,
@@ -116,10 +127,10 @@ impl Limits {
         Ok(quotas)
     }
 
-    fn admit<'a>(&'a self, errand: Errand<'a>) -> Result<Entry<'a>, Failure> {
+    fn admit<'a>(&'a self, errand: LimitedCall<'a>) -> Result<PermitWait<'a>, Failure> {
         let rates = self.rates.load();
         let due = self.charge(&rates, &errand)?;
-        let Errand {
+        let LimitedCall {
             principal,
             upstream,
             ..
@@ -128,11 +139,11 @@ impl Limits {
             return self.places.enter(principal, upstream, &rates.concurrency);
         }
         let rates = Guard::into_inner(rates);
-        Ok(Entry::Later(Box::pin(async move {
+        Ok(PermitWait::Later(Box::pin(async move {
             self.quotas.spend(due, rates.uncounted).await?;
             match self.places.enter(principal, upstream, &rates.concurrency)? {
-                Entry::Now(permit) => Ok(permit),
-                Entry::Later(turn) => turn.await,
+                PermitWait::Now(permit) => Ok(permit),
+                PermitWait::Later(turn) => turn.await,
             }
         })))
     }
@@ -140,7 +151,7 @@ impl Limits {
 
 /// The facts of a call that a limiter needs.
 #[derive(Clone, Copy)]
-struct Errand<'a> {
+struct LimitedCall<'a> {
     principal: &'a Principal,
     endpoint: &'a EndpointId,
     upstream: &'a UpstreamId,
@@ -151,18 +162,18 @@ struct Errand<'a> {
 
 /// The charge of a call against one limit.
 #[derive(Clone, Copy)]
-struct Toll<'a> {
-    limit: &'a Limit,
-    what: What,
+struct LimitCharge<'a> {
+    limit: &'a RateLimit,
+    what: RateUnit,
     /// The owner of the budget.
-    of: [u8; 16],
+    owner: [u8; 16],
     cost: NonZeroU32,
 }
 
-impl<'a> Toll<'a> {
+impl<'a> LimitCharge<'a> {
     /// All charges of a call, the principal's own first.
-    fn of(rates: &'a Rates, errand: &Errand<'_>) -> impl Iterator<Item = Self> {
-        let Errand {
+    fn of(rates: &'a LimitSettings, errand: &LimitedCall<'_>) -> impl Iterator<Item = Self> {
+        let LimitedCall {
             principal,
             endpoint,
             upstream,
@@ -178,28 +189,28 @@ impl<'a> Toll<'a> {
         let own = rates.of(principal, endpoint);
         let own = own.map(|limit| Self {
             limit,
-            what: What::Calls,
-            of: *principal.digest(),
+            what: RateUnit::Calls,
+            owner: *principal.digest(),
             cost,
         });
         let tools = tool.map(|tool| {
             let of = if tool.shared {
-                EVERYBODY
+                SHARED_OWNER
             } else {
                 *principal.digest()
             };
             Self {
                 limit: &tool.limit,
-                what: What::Tool,
-                of,
+                what: RateUnit::Tool,
+                owner: of,
                 cost: ONE,
             }
         });
         let theirs = rates.upstreams.get(upstream);
         let theirs = theirs.map(|limit| Self {
             limit,
-            what: What::Upstream,
-            of: EVERYBODY,
+            what: RateUnit::Upstream,
+            owner: SHARED_OWNER,
             cost,
         });
         [own, tools, theirs].into_iter().flatten()
@@ -207,29 +218,29 @@ impl<'a> Toll<'a> {
 }
 
 /// Takes `cost` from a limit's rate, if it has one.
-fn pay(
-    table: &Table,
-    limit: &Limit,
-    (what, of): (What, [u8; 16]),
+fn charge_rate(
+    table: &BucketTable,
+    limit: &RateLimit,
+    (what, of): (RateUnit, [u8; 16]),
     cost: NonZeroU32,
 ) -> Result<(), Failure> {
     let Some(rate) = &limit.rate else {
         return Ok(());
     };
-    let key = Key {
-        limit: limit.mark,
+    let key = BucketKey {
+        limit: limit.digest,
         what,
         of,
     };
     table
         .take(key, rate, cost)
         .map_err(|wait| refusal::rate(&limit.name, rate, what, wait))?;
-    limit.allowed();
+    limit.count_allowed();
     Ok(())
 }
 
-impl Limiter for Limits {
-    fn arrive(&self, peer: IpAddr) -> Result<(), Failure> {
+impl Limiter for PolicyLimiter {
+    fn admit_address(&self, peer: IpAddr) -> Result<(), Failure> {
         let rates = self.rates.load();
         let Some(limit) = &rates.address else {
             return Ok(());
@@ -239,33 +250,33 @@ impl Limiter for Limits {
         if peer.is_loopback() {
             return Ok(());
         }
-        pay(
+        charge_rate(
             &self.addresses,
             limit,
-            (What::Requests, neighbourhood(peer)),
+            (RateUnit::Requests, address_network(peer)),
             ONE,
         )
     }
 
-    fn request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
+    fn admit_request(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
         let rates = self.rates.load();
         let Some(limit) = rates.of(principal, endpoint) else {
             return Ok(());
         };
-        pay(
+        charge_rate(
             &self.buckets,
             limit,
-            (What::Requests, *principal.digest()),
+            (RateUnit::Requests, *principal.digest()),
             ONE,
         )
     }
 
-    fn call<'a>(
+    fn admit_call<'a>(
         &'a self,
         principal: &'a Principal,
         call: &'a Call,
-        item: &'a Item,
-    ) -> Result<Entry<'a>, Failure> {
+        item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
         let Tool {
             upstream,
             native,
@@ -275,7 +286,7 @@ impl Limiter for Limits {
         // A method that no revision knows is limited by its name, like a tool.
         let is_named = matches!(kind, ListKind::Tools) || call.extension.is_some();
         let tool = is_named.then_some(&**native);
-        self.admit(Errand {
+        self.admit(LimitedCall {
             principal,
             endpoint: &call.endpoint,
             upstream,
@@ -284,7 +295,7 @@ impl Limiter for Limits {
     }
 }
 
-impl fmt::Debug for Limits {
+impl fmt::Debug for PolicyLimiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Limits").field(&self.rates.load()).finish()
     }
@@ -292,7 +303,7 @@ impl fmt::Debug for Limits {
 
 /// The network that one client usually has to itself: a client with one address of it can have the
 /// others too.
-fn neighbourhood(address: IpAddr) -> [u8; 16] {
+fn address_network(address: IpAddr) -> [u8; 16] {
     let mut prefix = [0; 16];
     match address {
         IpAddr::V4(address) => {

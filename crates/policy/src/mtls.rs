@@ -9,9 +9,9 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::audit::is_unseen;
-use crate::settings::{CertificateName, Certificates, Settings};
-use crate::token::{Reason, with_implied};
+use crate::audit::is_invisible;
+use crate::settings::{CertificateName, CertificateRules, VerifierSettings};
+use crate::token::{TokenRefusal, with_implied};
 
 /// The issuer of a certificate's subject. It is not a URL, so no issuer of tokens can have this
 /// name.
@@ -20,14 +20,14 @@ const ISSUER: &str = "mtls";
 const LONGEST: usize = 256;
 
 /// The mapping of certificates to subjects.
-pub(crate) struct Certified {
+pub(crate) struct CertificateReader {
     rule: CertificateName,
     groups: Arc<[Arc<str>]>,
     scopes: Arc<[Arc<str>]>,
 }
 
-impl Certified {
-    pub(crate) fn new(rule: &Certificates, settings: &Settings) -> Self {
+impl CertificateReader {
+    pub(crate) fn new(rule: &CertificateRules, settings: &VerifierSettings) -> Self {
         Self {
             rule: rule.subject,
             groups: rule.groups.clone().into(),
@@ -37,16 +37,21 @@ impl Certified {
 
     /// The subject of a certificate. A connection may outlive its certificate, so the expiry is
     /// checked again.
-    pub(crate) fn subject(&self, der: &[u8], now: SystemTime) -> Result<Arc<Subject>, Reason> {
-        let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| Reason::Malformed)?;
+    pub(crate) fn subject(
+        &self,
+        der: &[u8],
+        now: SystemTime,
+    ) -> Result<Arc<Subject>, TokenRefusal> {
+        let (rest, certificate) =
+            X509Certificate::from_der(der).map_err(|_| TokenRefusal::Malformed)?;
         if !rest.is_empty() {
-            return Err(Reason::Malformed);
+            return Err(TokenRefusal::Malformed);
         }
         let end = u64::try_from(certificate.validity().not_after.timestamp())
-            .map_err(|_| Reason::Expired)?;
+            .map_err(|_| TokenRefusal::Expired)?;
         let end = UNIX_EPOCH.checked_add(Duration::from_secs(end));
         if end.is_some_and(|end| end <= now) {
-            return Err(Reason::Expired);
+            return Err(TokenRefusal::Expired);
         }
         let mut subject = self.named(&name(&certificate, self.rule)?);
         subject.expires = end;
@@ -64,7 +69,7 @@ impl Certified {
 
 /// The one name of the configured kind. With two names, another reader might take the other; a name
 /// with invisible characters looks like another one.
-fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<String, Reason> {
+fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<String, TokenRefusal> {
     let names: Vec<&str> = match rule {
         CertificateName::CommonName => {
             let names = certificate
@@ -73,12 +78,12 @@ fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<Stri
                 .map(|name| name.as_str());
             names
                 .collect::<Result<_, _>>()
-                .map_err(|_| Reason::Claims)?
+                .map_err(|_| TokenRefusal::Claims)?
         }
         CertificateName::Uri | CertificateName::Dns => {
             let extension = certificate
                 .subject_alternative_name()
-                .map_err(|_| Reason::Malformed)?;
+                .map_err(|_| TokenRefusal::Malformed)?;
             let names = extension
                 .map(|extension| extension.value.general_names.as_slice())
                 .unwrap_or_default();
@@ -91,10 +96,10 @@ fn name(certificate: &X509Certificate<'_>, rule: CertificateName) -> Result<Stri
         }
     };
     match names.as_slice() {
-        [one] if !one.is_empty() && one.len() <= LONGEST && !one.chars().any(is_unseen) => {
+        [one] if !one.is_empty() && one.len() <= LONGEST && !one.chars().any(is_invisible) => {
             Ok((*one).to_owned())
         }
-        _ => Err(Reason::Claims),
+        _ => Err(TokenRefusal::Claims),
     }
 }
 
@@ -120,13 +125,14 @@ mod tests {
             .to_vec()
     }
 
-    fn read(rule: CertificateName, der: &[u8], now: u64) -> Result<Arc<Subject>, Reason> {
-        let rule = Certificates {
+    fn read(rule: CertificateName, der: &[u8], now: u64) -> Result<Arc<Subject>, TokenRefusal> {
+        let rule = CertificateRules {
             subject: rule,
             groups: vec!["machines".into()],
             scopes: vec!["read".into()],
         };
-        Certified::new(&rule, &Settings::open()).subject(der, UNIX_EPOCH + Duration::from_secs(now))
+        CertificateReader::new(&rule, &VerifierSettings::open())
+            .subject(der, UNIX_EPOCH + Duration::from_secs(now))
     }
 
     const NOW: u64 = 1_785_542_400;
@@ -150,7 +156,7 @@ mod tests {
                 (&*subject.groups[0], &*subject.scopes[0]),
                 ("machines", "read")
             );
-            assert!(!subject.by_token);
+            assert!(!subject.is_by_token);
         }
         let nameless = certificate(&[], vec![]);
         let two = certificate(&["x"], vec![dns("a.example.com"), dns("b.example.com")]);
@@ -166,18 +172,18 @@ mod tests {
             (CertificateName::Uri, &two),
             (CertificateName::Dns, &two),
         ] {
-            assert_eq!(read(rule, der, NOW).unwrap_err(), Reason::Claims);
+            assert_eq!(read(rule, der, NOW).unwrap_err(), TokenRefusal::Claims);
         }
     }
 
     #[test]
-    fn c12_a_certificate_ends_and_what_is_none_names_nobody() {
+    fn c12_expired_and_malformed_certificates_are_refused() {
         let der = certificate(&["build"], vec![]);
         let end = 1_798_761_600;
         assert!(read(CertificateName::CommonName, &der, end - 1).is_ok());
         assert_eq!(
             read(CertificateName::CommonName, &der, end).unwrap_err(),
-            Reason::Expired
+            TokenRefusal::Expired
         );
         for bad in [
             &der[1..],
@@ -187,7 +193,7 @@ mod tests {
         ] {
             assert_eq!(
                 read(CertificateName::CommonName, bad, NOW).unwrap_err(),
-                Reason::Malformed
+                TokenRefusal::Malformed
             );
         }
     }

@@ -5,19 +5,19 @@
 //! it takes). Every failure on the path to a decision, a panic of the engine included, denies.
 //! Limits and the selection of an endpoint's tools do not belong here.
 
-mod arguments;
-mod book;
+mod argument_scalars;
+mod attribute_reads;
+mod cedar_schema;
 mod condition;
-mod facts;
-mod index;
-mod judge;
+mod decision;
 #[cfg(test)]
-mod prove;
-mod reads;
-mod sheet;
+mod decision_cost;
+mod endpoint_policies;
+mod entities;
+mod policy_file;
+mod rule_index;
 #[cfg(test)]
 mod tests;
-mod vocabulary;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,29 +25,29 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use weir_core::call::Call;
-use weir_core::catalog::{Item, Tool};
+use weir_core::catalog::{CatalogItem, Tool};
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Audience, Authorizer, Sight, Verdict};
+use weir_core::port::{Audience, Authorizer, CallPermission, Visibility};
 use weir_core::principal::Principal;
-use weir_core::toolset::Hints;
+use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 
-pub use book::{Book, Ruling};
-pub use judge::Outcome;
-pub use sheet::{Complaint, Sheet};
-pub use vocabulary::schema;
+pub use cedar_schema::schema;
+pub use decision::PolicyOutcome;
+pub use endpoint_policies::{EndpointPolicies, EndpointRules};
+pub use policy_file::{PolicyDiagnostic, PolicyFile};
 
-use self::book::Desk;
-use self::judge::Case;
+use self::decision::AccessDecision;
+use self::endpoint_policies::EndpointPolicy;
 
 /// The rules in force. A reload replaces them as a whole; each decision uses one version of them.
 #[derive(Default)]
-pub struct Rules(ArcSwap<Book>);
+pub struct PolicyAuthorizer(ArcSwap<EndpointPolicies>);
 
 /// The facts of a tool on an endpoint that rules can use.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct PolicyTarget<'a> {
     /// Tool, prompt, resource or template.
     pub kind: ListKind,
     /// The endpoint.
@@ -59,7 +59,7 @@ pub struct Target<'a> {
     /// Its name on the endpoint.
     pub name: &'a Arc<str>,
     /// The trusted hints about its behaviour.
-    pub hints: Hints,
+    pub hints: ToolHints,
     /// The scopes it takes, beside the endpoint's.
     pub scopes: &'a [Arc<str>],
     /// The tool in the catalog with its schema, if it is there.
@@ -68,21 +68,21 @@ pub struct Target<'a> {
 
 /// The decisions of all rules about one principal and one tool, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Opinion {
+pub struct PolicyExplanation {
     /// Scopes of the endpoint that the principal lacks.
     pub lacks_for_endpoint: Vec<Arc<str>>,
     /// Scopes of the tool that the principal lacks.
     pub lacks_for_tool: Vec<Arc<str>>,
     /// The decision on listing it; `None`: no rule decides here.
-    pub see: Option<Outcome>,
+    pub see: Option<PolicyOutcome>,
     /// The decision on a call with these arguments.
-    pub call: Option<Outcome>,
+    pub call: Option<PolicyOutcome>,
 }
 
-impl<'a> Target<'a> {
+impl<'a> PolicyTarget<'a> {
     /// A tool that an endpoint shows.
     #[must_use]
-    pub fn of(endpoint: &'a EndpointId, item: &'a Item) -> Self {
+    pub fn of(endpoint: &'a EndpointId, item: &'a CatalogItem) -> Self {
         Self {
             endpoint,
             kind: item.tool.kind,
@@ -101,35 +101,35 @@ impl<'a> Target<'a> {
     }
 }
 
-impl Rules {
+impl PolicyAuthorizer {
     /// Enforces these rules.
     #[must_use]
-    pub fn new(book: Arc<Book>) -> Self {
+    pub fn new(book: Arc<EndpointPolicies>) -> Self {
         Self(ArcSwap::new(book))
     }
 
-    /// Replaces the rules. Keepers of lists must be notified: `Catalog::reconsider`.
-    pub fn replace(&self, book: Arc<Book>) {
+    /// Replaces the rules. Keepers of lists must be notified: `Catalog::announce_rule_change`.
+    pub fn replace(&self, book: Arc<EndpointPolicies>) {
         self.0.store(book);
     }
 
     /// The rules in force.
     #[must_use]
-    pub fn book(&self) -> Arc<Book> {
+    pub fn policies(&self) -> Arc<EndpointPolicies> {
         self.0.load_full()
     }
 
     /// All decisions, also those that no client would see.
     #[must_use]
-    pub fn opinion(
+    pub fn explain(
         &self,
         principal: &Principal,
-        target: &Target<'_>,
+        target: &PolicyTarget<'_>,
         arguments: Option<&[u8]>,
-    ) -> Opinion {
+    ) -> PolicyExplanation {
         let book = self.0.load();
-        let desk = book.desk(target.endpoint);
-        let asked = shielded(|| {
+        let desk = book.endpoint_policy(target.endpoint);
+        let asked = catch_panic(|| {
             let case = desk.case(principal, target)?;
             Some((
                 case.see.clone(),
@@ -140,12 +140,12 @@ impl Rules {
         });
         let panicked = || {
             (
-                Outcome::Undecided(PANIC.into()),
-                Outcome::Undecided(PANIC.into()),
+                PolicyOutcome::Undecided(PANIC.into()),
+                PolicyOutcome::Undecided(PANIC.into()),
             )
         };
         let (see, call) = asked.unwrap_or_else(|| Some(panicked())).unzip();
-        Opinion {
+        PolicyExplanation {
             lacks_for_endpoint: lacking(principal, &desk.scopes),
             lacks_for_tool: lacking(principal, target.scopes),
             see,
@@ -153,12 +153,12 @@ impl Rules {
         }
     }
 
-    fn sees(&self, principal: &Principal, target: &Target<'_>) -> Sight {
+    fn sees(&self, principal: &Principal, target: &PolicyTarget<'_>) -> Visibility {
         let book = self.0.load();
-        let desk = book.desk(target.endpoint);
-        sight(
+        let desk = book.endpoint_policy(target.endpoint);
+        visibility(
             desk,
-            shielded(|| desk.case(principal, target)).as_ref(),
+            catch_panic(|| desk.case(principal, target)).as_ref(),
             principal,
             target,
         )
@@ -168,26 +168,26 @@ impl Rules {
     fn calls(
         &self,
         principal: &Principal,
-        target: &Target<'_>,
-        arguments: impl FnOnce() -> Result<Option<Arguments>, Failure>,
-    ) -> Result<Verdict, Failure> {
+        target: &PolicyTarget<'_>,
+        arguments: impl FnOnce() -> Result<Option<ArgumentBytes>, Failure>,
+    ) -> Result<CallPermission, Failure> {
         let book = self.0.load();
-        let desk = book.desk(target.endpoint);
-        let case = shielded(|| desk.case(principal, target));
-        match sight(desk, case.as_ref(), principal, target) {
-            Sight::Seen => {}
-            Sight::Hidden => {
+        let desk = book.endpoint_policy(target.endpoint);
+        let case = catch_panic(|| desk.case(principal, target));
+        match visibility(desk, case.as_ref(), principal, target) {
+            Visibility::Visible => {}
+            Visibility::Hidden => {
                 let see = case.flatten().map(|case| case.see.clone());
-                return Err(Failure::not_there(target.kind, target.name)
-                    .forbidden_by(see.and_then(Outcome::rule)));
+                return Err(Failure::unknown_item(target.kind, target.name)
+                    .forbidden_by(see.and_then(PolicyOutcome::rule)));
             }
-            Sight::Scopes(scopes) => {
+            Visibility::NeedsScopes(scopes) => {
                 let text = "This takes scopes that your token lacks";
                 return Err(Failure::new(FailureKind::InsufficientScope(scopes), text));
             }
         }
-        let decided = shielded(|| match case.flatten() {
-            None => Ok(Verdict::default()),
+        let decided = catch_panic(|| match case.flatten() {
+            None => Ok(CallPermission::default()),
             Some(case) => {
                 let named = |pointer: &str| target.names_argument(pointer);
                 verdict(
@@ -203,39 +203,39 @@ impl Rules {
     }
 }
 
-type Arguments = bytes::Bytes;
+type ArgumentBytes = bytes::Bytes;
 
 /// The visibility of a tool to a principal. `case`: absent after a failed decision, an inner `None`
 /// if no rule decides.
-fn sight(
-    desk: &Desk,
-    case: Option<&Option<Arc<Case>>>,
+fn visibility(
+    desk: &EndpointPolicy,
+    case: Option<&Option<Arc<AccessDecision>>>,
     principal: &Principal,
-    target: &Target<'_>,
-) -> Sight {
+    target: &PolicyTarget<'_>,
+) -> Visibility {
     if !case.is_some_and(|case| case.as_ref().is_none_or(|case| is_yes(&case.see, target))) {
-        return Sight::Hidden;
+        return Visibility::Hidden;
     }
     // Scopes last: they reveal that the tool exists.
     if lacking(principal, target.scopes).is_empty() {
-        return Sight::Seen;
+        return Visibility::Visible;
     }
     let mut all: Vec<_> = desk.scopes.iter().chain(target.scopes).cloned().collect();
     all.sort_unstable();
     all.dedup();
-    Sight::Scopes(all.into())
+    Visibility::NeedsScopes(all.into())
 }
 
-impl fmt::Debug for Rules {
+impl fmt::Debug for PolicyAuthorizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Rules").field(&self.0.load()).finish()
     }
 }
 
-impl Authorizer for Rules {
+impl Authorizer for PolicyAuthorizer {
     fn may_enter(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
         let book = self.0.load();
-        let taken = &book.desk(endpoint).scopes;
+        let taken = &book.endpoint_policy(endpoint).scopes;
         if lacking(principal, taken).is_empty() {
             return Ok(());
         }
@@ -247,35 +247,51 @@ impl Authorizer for Rules {
     }
 
     fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
-        self.0.load().desk(endpoint).audience(principal, endpoint)
+        self.0
+            .load()
+            .endpoint_policy(endpoint)
+            .audience(principal, endpoint)
     }
 
-    fn may_see(&self, principal: &Principal, endpoint: &EndpointId, item: &Item) -> Sight {
-        self.sees(principal, &Target::of(endpoint, item))
+    fn may_see(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        item: &CatalogItem,
+    ) -> Visibility {
+        self.sees(principal, &PolicyTarget::of(endpoint, item))
     }
 
-    fn shows_all(
+    fn permits_all(
         &self,
         principal: &Principal,
         endpoint: &EndpointId,
         upstream: &UpstreamId,
     ) -> bool {
         let book = self.0.load();
-        shielded(|| book.desk(endpoint).shows_all(principal, endpoint, upstream)).unwrap_or(false)
+        catch_panic(|| {
+            book.endpoint_policy(endpoint)
+                .shows_all(principal, endpoint, upstream)
+        })
+        .unwrap_or(false)
     }
 
     fn may_call(
         &self,
         principal: &Principal,
         call: &Call,
-        item: &Item,
-    ) -> Result<Verdict, Failure> {
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
         let arguments = || {
             call.params
                 .arguments()
                 .map_err(|error| Failure::invalid_params(error.to_string()))
         };
-        self.calls(principal, &Target::of(&call.endpoint, item), arguments)
+        self.calls(
+            principal,
+            &PolicyTarget::of(&call.endpoint, item),
+            arguments,
+        )
     }
 }
 
@@ -283,36 +299,36 @@ const UNDECIDED: &str = "The rules for this tool could not be applied to this ca
 const PANIC: &str = "the rule engine panicked; the log has the panic";
 
 /// A result of the engine; `None` if it panicked. The panic is in the log, by the process's hook.
-fn shielded<T>(decide: impl FnOnce() -> T) -> Option<T> {
+fn catch_panic<T>(decide: impl FnOnce() -> T) -> Option<T> {
     // The state after a panic is complete or absent: only whole cases are cached.
     catch_unwind(AssertUnwindSafe(decide)).ok()
 }
 
-fn is_yes(outcome: &Outcome, target: &Target<'_>) -> bool {
-    if let Outcome::Undecided(why) = outcome {
+fn is_yes(outcome: &PolicyOutcome, target: &PolicyTarget<'_>) -> bool {
+    if let PolicyOutcome::Undecided(why) = outcome {
         report(why, target);
     }
-    matches!(outcome, Outcome::Permitted(_))
+    matches!(outcome, PolicyOutcome::Permitted(_))
 }
 
-fn verdict(outcome: Outcome, target: &Target<'_>) -> Result<Verdict, Failure> {
+fn verdict(outcome: PolicyOutcome, target: &PolicyTarget<'_>) -> Result<CallPermission, Failure> {
     match outcome {
-        Outcome::Permitted(rules) => Ok(Verdict { rules }),
-        Outcome::Unmentioned => Err(denied(
+        PolicyOutcome::Permitted(rules) => Ok(CallPermission { rules }),
+        PolicyOutcome::NotPermitted => Err(denied(
             "No rule allows you this call; calling again will not help",
         )),
-        Outcome::Forbidden {
+        PolicyOutcome::Forbidden {
             rule,
             reason: Some(reason),
         } => Err(denied(format!("A rule forbids this call: {reason}")).forbidden_by(Some(rule))),
-        Outcome::Forbidden { rule, reason: None } => Err(denied(
+        PolicyOutcome::Forbidden { rule, reason: None } => Err(denied(
             "A rule forbids you this call; calling again will not help",
         )
         .forbidden_by(Some(rule))),
-        Outcome::Unreadable(why) => Err(denied(format!(
+        PolicyOutcome::Unreadable(why) => Err(denied(format!(
             "A rule looks at the arguments of this call, and they cannot be read: {why}"
         ))),
-        Outcome::Undecided(why) => {
+        PolicyOutcome::Undecided(why) => {
             report(&why, target);
             Err(denied(UNDECIDED))
         }
@@ -323,8 +339,8 @@ fn denied(text: impl Into<std::borrow::Cow<'static, str>>) -> Failure {
     Failure::new(FailureKind::Denied, text)
 }
 
-fn report(why: &str, target: &Target<'_>) {
-    let Target {
+fn report(why: &str, target: &PolicyTarget<'_>) {
+    let PolicyTarget {
         endpoint,
         upstream,
         name,

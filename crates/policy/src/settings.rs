@@ -10,7 +10,7 @@ use weir_core::names::EndpointId;
 
 /// The authentication of callers.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct VerifierSettings {
     /// False: no credentials are asked for, and all callers are the anonymous principal.
     pub required: bool,
     /// `scheme://host[:port]` of weir as clients see it. A token for an endpoint names this and the
@@ -19,16 +19,16 @@ pub struct Settings {
     /// The tolerated clock difference between issuers and weir.
     pub leeway: Duration,
     /// The accepted issuers of tokens.
-    pub issuers: Vec<Issuer>,
+    pub issuers: Vec<TokenIssuer>,
     /// The scopes that each scope includes, in any number of steps.
     pub implied: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Keys of machines without OAuth.
     pub api_keys: Vec<ApiKey>,
     /// The mapping of client certificates to principals; `None`: certificates are not accepted.
-    pub certificates: Option<Certificates>,
+    pub certificates: Option<CertificateRules>,
 }
 
-impl Settings {
+impl VerifierSettings {
     /// The default leeway: the clocks of a well-kept service differ by less.
     pub const LEEWAY: Duration = Duration::from_secs(30);
 
@@ -61,11 +61,11 @@ impl Settings {
 
 /// An accepted issuer of tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Issuer {
+pub struct TokenIssuer {
     /// The `iss` of its tokens, character by character.
     pub name: Arc<str>,
     /// The method of checking its tokens.
-    pub proof: Proof,
+    pub validation: TokenValidation,
     /// Audiences that stand for every endpoint of weir, beside an endpoint's own URL.
     pub audiences: Vec<Arc<str>>,
     /// The claims with the groups of a subject: each is a path of names into the claims.
@@ -76,13 +76,13 @@ pub struct Issuer {
 
 /// The method of checking an issuer's tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Proof {
+pub enum TokenValidation {
     /// Tokens are signed with one of its keys.
     Keys {
         /// The location of its keys.
-        at: KeysAt,
+        source: KeySource,
         /// The algorithms that it signs with. A token cannot choose another one.
-        algorithms: Vec<Algorithm>,
+        algorithms: Vec<SignatureAlgorithm>,
         /// True if only tokens that declare themselves access tokens count (`typ: at+jwt`, RFC
         /// 9068).
         strict_type: bool,
@@ -96,13 +96,13 @@ pub enum Proof {
         /// weir's client id there.
         client_id: String,
         /// weir's client secret there.
-        client_secret: Password,
+        client_secret: ClientSecret,
     },
 }
 
 /// The location of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeysAt {
+pub enum KeySource {
     /// The `jwks_uri` of its metadata (RFC 8414, or OpenID discovery).
     Metadata,
     /// At this URL.
@@ -111,7 +111,7 @@ pub enum KeysAt {
 
 /// A signature algorithm. Symmetric ones are excluded: a party that can check those can forge them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Algorithm {
+pub enum SignatureAlgorithm {
     /// RSASSA-PKCS1-v1_5 with SHA-256.
     Rs256,
     /// RSASSA-PKCS1-v1_5 with SHA-384.
@@ -132,7 +132,7 @@ pub enum Algorithm {
     EdDsa,
 }
 
-impl Algorithm {
+impl SignatureAlgorithm {
     /// The algorithms of an issuer without any in the config.
     pub const DEFAULT: [Self; 4] = [Self::Rs256, Self::Ps256, Self::Es256, Self::EdDsa];
 
@@ -157,9 +157,9 @@ impl Algorithm {
 
 /// A text that is not printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(String);
+pub struct ClientSecret(String);
 
-impl Password {
+impl ClientSecret {
     /// Wraps a text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
@@ -171,7 +171,7 @@ impl Password {
     }
 }
 
-impl fmt::Debug for Password {
+impl fmt::Debug for ClientSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("<secret>")
     }
@@ -196,7 +196,7 @@ pub struct ApiKey {
 
 /// The mapping of client certificates, verified by the listener, to principals.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificates {
+pub struct CertificateRules {
     /// The part that names the subject.
     pub subject: CertificateName,
     /// The groups of all subjects with a certificate.

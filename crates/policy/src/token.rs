@@ -5,20 +5,20 @@
 //! selects among the issuers of the config.
 
 mod claims;
+mod jwt;
 mod mapping;
-mod parts;
 
 use jsonwebtoken::crypto;
 
 #[cfg(test)]
 pub(crate) use claims::audiences;
-pub(crate) use claims::{Claims, Times, is_for};
+pub(crate) use claims::{TokenClaims, TokenTimes, has_audience};
+pub(crate) use jwt::JwtParts;
 pub(crate) use mapping::{subject, with_implied};
-pub(crate) use parts::Parts;
 
-use crate::credentials::Refused;
-use crate::jwks::{Keeper, Lookup};
-use crate::settings::{Algorithm, Issuer, Proof};
+use crate::credentials::AuthFailure;
+use crate::jwks::{KeyKeeper, KeyLookup};
+use crate::settings::{SignatureAlgorithm, TokenIssuer, TokenValidation};
 
 /// The longest token that is checked, in bytes.
 pub(crate) const LONGEST: usize = 8 << 10;
@@ -26,7 +26,7 @@ pub(crate) const LONGEST: usize = 8 << 10;
 /// The reason for refusing a token, as labels of the metric and of the audit. A client does not see
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Reason {
+pub(crate) enum TokenRefusal {
     /// It is not a token, or the request has more than one kind of credentials.
     Malformed,
     /// Its algorithm is not one that its issuer uses.
@@ -49,8 +49,8 @@ pub(crate) enum Reason {
     Audience,
 }
 
-impl Reason {
-    pub(crate) fn word(self) -> &'static str {
+impl TokenRefusal {
+    pub(crate) fn metric_label(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
             Self::Algorithm => "alg",
@@ -67,58 +67,60 @@ impl Reason {
 }
 
 /// Checks the signature of a token; returns its claims.
-pub(crate) async fn signed(
-    parts: Parts<'_>,
-    issuer: &Issuer,
-    keeper: &Keeper,
-) -> Result<Claims, Refused> {
-    let Proof::Keys {
+pub(crate) async fn verify_signature(
+    parts: JwtParts<'_>,
+    issuer: &TokenIssuer,
+    keeper: &KeyKeeper,
+) -> Result<TokenClaims, AuthFailure> {
+    let TokenValidation::Keys {
         algorithms,
         strict_type,
         ..
-    } = &issuer.proof
+    } = &issuer.validation
     else {
-        return Err(Reason::Malformed.into());
+        return Err(TokenRefusal::Malformed.into());
     };
     if !algorithms.contains(&parts.algorithm) {
-        return Err(Reason::Algorithm.into());
+        return Err(TokenRefusal::Algorithm.into());
     }
     if *strict_type && !parts.is_access_token {
-        return Err(Reason::Type.into());
+        return Err(TokenRefusal::Type.into());
     }
     let key = match keeper.find(parts.kid.as_deref(), parts.algorithm).await {
-        Lookup::Found(key) => key,
-        Lookup::Unknown => return Err(Reason::Key.into()),
-        Lookup::Unavailable => return Err(Refused::Unavailable("the issuer's keys are not there")),
+        KeyLookup::Found(key) => key,
+        KeyLookup::Unknown => return Err(TokenRefusal::Key.into()),
+        KeyLookup::Unavailable => {
+            return Err(AuthFailure::Unavailable("the issuer's keys are not there"));
+        }
     };
     let genuine = crypto::verify(
         parts.signature,
         parts.signed.as_bytes(),
         &key,
-        joined(parts.algorithm),
+        jsonwebtoken_algorithm(parts.algorithm),
     );
     if !genuine.is_ok_and(|genuine| genuine) {
-        return Err(Reason::Signature.into());
+        return Err(TokenRefusal::Signature.into());
     }
     let is_access_token = parts.is_access_token;
-    let claims = Claims::read(parts.into_payload(), issuer)?;
+    let claims = TokenClaims::read(parts.into_payload(), issuer)?;
     if !is_access_token {
-        claims.is_no_id_token()?;
+        claims.refuse_id_token()?;
     }
     Ok(claims)
 }
 
 /// The algorithm in jsonwebtoken's type.
-fn joined(algorithm: Algorithm) -> jsonwebtoken::Algorithm {
+fn jsonwebtoken_algorithm(algorithm: SignatureAlgorithm) -> jsonwebtoken::Algorithm {
     match algorithm {
-        Algorithm::Rs256 => jsonwebtoken::Algorithm::RS256,
-        Algorithm::Rs384 => jsonwebtoken::Algorithm::RS384,
-        Algorithm::Rs512 => jsonwebtoken::Algorithm::RS512,
-        Algorithm::Ps256 => jsonwebtoken::Algorithm::PS256,
-        Algorithm::Ps384 => jsonwebtoken::Algorithm::PS384,
-        Algorithm::Ps512 => jsonwebtoken::Algorithm::PS512,
-        Algorithm::Es256 => jsonwebtoken::Algorithm::ES256,
-        Algorithm::Es384 => jsonwebtoken::Algorithm::ES384,
-        Algorithm::EdDsa => jsonwebtoken::Algorithm::EdDSA,
+        SignatureAlgorithm::Rs256 => jsonwebtoken::Algorithm::RS256,
+        SignatureAlgorithm::Rs384 => jsonwebtoken::Algorithm::RS384,
+        SignatureAlgorithm::Rs512 => jsonwebtoken::Algorithm::RS512,
+        SignatureAlgorithm::Ps256 => jsonwebtoken::Algorithm::PS256,
+        SignatureAlgorithm::Ps384 => jsonwebtoken::Algorithm::PS384,
+        SignatureAlgorithm::Ps512 => jsonwebtoken::Algorithm::PS512,
+        SignatureAlgorithm::Es256 => jsonwebtoken::Algorithm::ES256,
+        SignatureAlgorithm::Es384 => jsonwebtoken::Algorithm::ES384,
+        SignatureAlgorithm::EdDsa => jsonwebtoken::Algorithm::EdDSA,
     }
 }

@@ -7,18 +7,18 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc};
-use weir_core::port::{Bus, BusMessage, Fut, Mailbox, Random, ReplicaId, StoreError};
+use weir_core::port::{BusMessage, Fut, MessageBus, Random, ReplicaId, ReplicaMailbox, StoreError};
 
 use crate::lock;
 
 /// Messages a subscriber may lag behind before it loses the oldest.
-const BACKLOG: usize = 1024;
+const MAX_BUS_LAG: usize = 1024;
 
 /// A bus with one broadcast channel for each topic. Topics are names in the code, so there are few.
 #[derive(Default)]
 pub struct MemoryBus {
     topics: Mutex<HashMap<&'static str, broadcast::Sender<BusMessage>>>,
-    links: Mutex<Vec<(BusLinkId, SendMessage)>>,
+    links: Mutex<Vec<(BusLinkId, LinkSender)>>,
 }
 
 /// The id of a link to the bus of another process.
@@ -26,7 +26,7 @@ pub struct MemoryBus {
 pub struct BusLinkId(pub u64);
 
 /// Sends a message to another process. It never blocks.
-type SendMessage = Box<dyn Fn(&BusMessage) + Send + Sync>;
+type LinkSender = Box<dyn Fn(&BusMessage) + Send + Sync>;
 
 impl MemoryBus {
     /// Sends every message from now on to another process, too.
@@ -69,7 +69,7 @@ impl fmt::Debug for MemoryBus {
     }
 }
 
-impl Bus for MemoryBus {
+impl MessageBus for MemoryBus {
     fn publish(&self, message: BusMessage) {
         self.send(&message, None);
     }
@@ -77,7 +77,7 @@ impl Bus for MemoryBus {
     fn subscribe(&self, topic: &'static str) -> broadcast::Receiver<BusMessage> {
         lock(&self.topics)
             .entry(topic)
-            .or_insert_with(|| broadcast::channel(BACKLOG).0)
+            .or_insert_with(|| broadcast::channel(MAX_BUS_LAG).0)
             .subscribe()
     }
 }
@@ -96,7 +96,7 @@ impl MemoryMailbox {
     pub fn new(random: &dyn Random) -> Self {
         let mut own = [0; 8];
         random.fill(&mut own);
-        let (sender, receiver) = mpsc::channel(BACKLOG);
+        let (sender, receiver) = mpsc::channel(MAX_BUS_LAG);
         Self {
             own: ReplicaId(own),
             sender,
@@ -105,7 +105,7 @@ impl MemoryMailbox {
     }
 }
 
-impl Mailbox for MemoryMailbox {
+impl ReplicaMailbox for MemoryMailbox {
     fn own(&self) -> &ReplicaId {
         &self.own
     }
@@ -140,7 +140,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::fake::FakeRandom;
+    use crate::fake::StoreFakeRandom;
 
     fn message(topic: &'static str, n: u8) -> BusMessage {
         BusMessage {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_bus_tells_subscribers_of_the_topic_in_order() {
+    async fn subscribers_of_a_topic_get_messages_in_order() {
         let bus = MemoryBus::default();
         bus.publish(message("cancel", 0));
         let mut one = bus.subscribe("cancel");
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn linked_buses_tell_each_other_each_message_once() {
+    async fn linked_buses_forward_each_message_once() {
         let buses: [Arc<MemoryBus>; 3] = std::array::from_fn(|_| Arc::default());
         let mut heard: Vec<_> = buses.iter().map(|bus| bus.subscribe("cancel")).collect();
         // A chain, as processes that hand over.
@@ -195,10 +195,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lagging_subscriber_loses_the_oldest_and_is_told() {
+    async fn lagging_subscriber_loses_the_oldest_and_gets_the_count() {
         let bus = MemoryBus::default();
         let mut slow = bus.subscribe("cancel");
-        for n in 0..=BACKLOG {
+        for n in 0..=MAX_BUS_LAG {
             bus.publish(message("cancel", (n % 256) as u8));
         }
         assert!(matches!(
@@ -210,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_mailbox_reaches_itself_alone_and_has_one_receiver() {
-        let mailbox = MemoryMailbox::new(&FakeRandom::default());
+        let mailbox = MemoryMailbox::new(&StoreFakeRandom::default());
         let mut receiver = mailbox.receive().unwrap();
         assert!(mailbox.receive().is_none());
         assert!(

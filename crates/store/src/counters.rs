@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use weir_core::port::{Clock, Counters, Fut, StoreError};
-use weir_core::telemetry::Operation;
+use weir_core::port::{Clock, Fut, SharedCounters, StoreError};
+use weir_core::telemetry::StoreOperation;
 
 use crate::lock;
 
 /// Counters alive at once. Their names come from the config and from principals, so this bounds the
 /// latter.
-const MOST: usize = 100_000;
+const MAX_COUNTERS: usize = 100_000;
 
-static ADD: Operation = Operation::new("counters", "add");
+static ADD: StoreOperation = StoreOperation::new("counters", "add");
 
-struct Counter {
+struct LiveCounter {
     value: u64,
     ends: Duration,
 }
@@ -23,7 +23,7 @@ struct Counter {
 /// Counters of this replica, at most 100,000 alive at once.
 pub struct MemoryCounters {
     clock: Arc<dyn Clock>,
-    counters: Mutex<HashMap<Box<str>, Counter>>,
+    counters: Mutex<HashMap<Box<str>, LiveCounter>>,
 }
 
 impl MemoryCounters {
@@ -41,7 +41,7 @@ impl MemoryCounters {
         let mut counters = lock(&self.counters);
         if let Some(counter) = counters.get_mut(name) {
             if counter.ends <= now {
-                *counter = Counter {
+                *counter = LiveCounter {
                     value: 0,
                     ends: now + ttl,
                 };
@@ -49,15 +49,17 @@ impl MemoryCounters {
             counter.value = counter.value.saturating_add(amount);
             return Ok(counter.value);
         }
-        if counters.len() >= MOST {
+        if counters.len() >= MAX_COUNTERS {
             counters.retain(|_, counter| counter.ends > now);
         }
-        if counters.len() >= MOST {
-            return Err(StoreError(format!("more than {MOST} counters are alive")));
+        if counters.len() >= MAX_COUNTERS {
+            return Err(StoreError(format!(
+                "more than {MAX_COUNTERS} counters are alive"
+            )));
         }
         counters.insert(
             name.into(),
-            Counter {
+            LiveCounter {
                 value: amount,
                 ends: now + ttl,
             },
@@ -66,7 +68,7 @@ impl MemoryCounters {
     }
 }
 
-impl Counters for MemoryCounters {
+impl SharedCounters for MemoryCounters {
     fn add<'a>(
         &'a self,
         name: &'a str,
@@ -83,13 +85,13 @@ impl Counters for MemoryCounters {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::fake::FakeClock;
+    use crate::fake::StoreManualClock;
 
     const TTL: Duration = Duration::from_secs(10);
 
     #[tokio::test]
     async fn a_counter_falls_away_a_ttl_after_its_first_use() {
-        let clock = Arc::new(FakeClock::default());
+        let clock = Arc::new(StoreManualClock::default());
         let counters = MemoryCounters::new(clock.clone());
         assert_eq!(counters.add("a", 2, TTL).await.unwrap(), 2);
         clock.advance(Duration::from_secs(9));
@@ -101,9 +103,9 @@ mod tests {
 
     #[test]
     fn counters_are_bounded_and_dead_ones_make_room() {
-        let clock = Arc::new(FakeClock::default());
+        let clock = Arc::new(StoreManualClock::default());
         let counters = MemoryCounters::new(clock.clone());
-        for n in 0..MOST {
+        for n in 0..MAX_COUNTERS {
             counters.add_now(&n.to_string(), 1, TTL).unwrap();
         }
         assert!(counters.add_now("one more", 1, TTL).is_err());

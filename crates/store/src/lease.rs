@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use weir_core::port::{Fut, Lease, StoreError};
+use weir_core::port::{Fut, ReplicaLease, StoreError};
 
 /// A lease that this replica always holds, because there is no other. It has no state, so it needs
 /// no bound.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryLease;
 
-impl Lease for MemoryLease {
+impl ReplicaLease for MemoryLease {
     fn take<'a>(&'a self, _name: &'a str, _ttl: Duration) -> Fut<'a, Result<bool, StoreError>> {
         Box::pin(std::future::ready(Ok(true)))
     }

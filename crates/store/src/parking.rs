@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::parked::{ParkedCall, Stay};
-use weir_core::port::{Clock, Parking, Random, random_id};
-use weir_core::telemetry::{Operation, instruments};
-use weir_core::{Parked, ParkedId, Principal};
+use weir_core::parked::{ParkedCall, ParkedCallDetails};
+use weir_core::port::{CallParking, Clock, Random, random_id};
+use weir_core::telemetry::{StoreOperation, instruments};
+use weir_core::{ParkedId, ParkedReply, Principal};
 
 use crate::lock;
 
-static PARK: Operation = Operation::new("parking", "park");
-static TAKE: Operation = Operation::new("parking", "take");
+static PARK: StoreOperation = StoreOperation::new("parking", "park");
+static TAKE: StoreOperation = StoreOperation::new("parking", "take");
 
 /// The limits of parked calls, and their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +41,19 @@ impl Default for ParkingCaps {
 pub struct MemoryParking {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
-    lot: Mutex<Lot>,
+    parked: Mutex<ParkedCalls>,
 }
 
-struct Lot {
+struct ParkedCalls {
     caps: ParkingCaps,
-    calls: HashMap<(Principal, ParkedId), Place>,
+    calls: HashMap<(Principal, ParkedId), ParkedEntry>,
     /// The number of calls parked so far.
     last: u64,
 }
 
-struct Place {
-    call: Parked,
-    stay: Stay,
+struct ParkedEntry {
+    call: ParkedReply,
+    stay: ParkedCallDetails,
     number: u64,
     since: Duration,
     until: Duration,
@@ -66,7 +66,7 @@ impl MemoryParking {
         Self {
             clock,
             random,
-            lot: Mutex::new(Lot {
+            parked: Mutex::new(ParkedCalls {
                 caps,
                 calls: HashMap::new(),
                 last: 0,
@@ -75,15 +75,15 @@ impl MemoryParking {
     }
 
     /// Changes the caps for later calls; calls that are parked already stay.
-    pub fn limit(&self, caps: ParkingCaps) {
+    pub fn set_caps(&self, caps: ParkingCaps) {
         self.lock().caps = caps;
     }
 
     fn park_now(
         &self,
-        stay: Stay,
+        stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        call: Parked,
+        call: ParkedReply,
     ) -> Result<ParkedId, Failure> {
         self.sweep();
         let principal = &stay.principal;
@@ -108,7 +108,7 @@ impl MemoryParking {
         let number = lot.last;
         lot.calls.insert(
             (principal.clone(), id),
-            Place {
+            ParkedEntry {
                 call,
                 stay,
                 number,
@@ -116,58 +116,58 @@ impl MemoryParking {
                 until,
             },
         );
-        count(1);
+        count_parked(1);
         Ok(id)
     }
 
-    fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
+    fn take_now(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
         self.sweep();
         let place = self.lock().calls.remove(&(principal.clone(), id))?;
-        count(-1);
+        count_parked(-1);
         Some(place.call)
     }
 
-    fn drop_those(&self, which: impl Fn(&Place) -> bool) -> usize {
+    fn drop_matching(&self, which: impl Fn(&ParkedEntry) -> bool) -> usize {
         let those: Vec<_> = self
             .lock()
             .calls
             .extract_if(|_, place| which(place))
             .collect();
         // Dropped without the lock.
-        count(-those.len().cast_signed());
+        count_parked(-those.len().cast_signed());
         those.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lot> {
-        lock(&self.lot)
+    fn lock(&self) -> MutexGuard<'_, ParkedCalls> {
+        lock(&self.parked)
     }
 }
 
-impl Parking for MemoryParking {
+impl CallParking for MemoryParking {
     fn park(
         &self,
-        stay: Stay,
+        stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        parked: Parked,
+        parked: ParkedReply,
     ) -> Result<ParkedId, Failure> {
         PARK.time(|| self.park_now(stay, again, parked))
     }
 
-    fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
         TAKE.time(|| self.take_now(principal, id))
     }
 
     fn sweep(&self) {
         let now = self.clock.monotonic();
-        self.drop_those(|place| place.until <= now);
+        self.drop_matching(|place| place.until <= now);
     }
 
     fn waiting(&self) -> Vec<ParkedCall> {
         self.sweep();
         let now = self.clock.monotonic();
-        let seen = |place: &Place| ParkedCall {
+        let seen = |place: &ParkedEntry| ParkedCall {
             number: place.number,
-            stay: place.stay.clone(),
+            details: place.stay.clone(),
             age: now.saturating_sub(place.since),
             left: place.until.saturating_sub(now),
         };
@@ -176,12 +176,12 @@ impl Parking for MemoryParking {
         all
     }
 
-    fn stop(&self, which: &dyn Fn(u64, &Stay) -> bool) -> usize {
-        self.drop_those(|place| which(place.number, &place.stay))
+    fn stop(&self, which: &dyn Fn(u64, &ParkedCallDetails) -> bool) -> usize {
+        self.drop_matching(|place| which(place.number, &place.stay))
     }
 }
 
-fn count(change: isize) {
+fn count_parked(change: isize) {
     if change != 0 {
         instruments().parked.add(change as i64, &[]);
     }
@@ -201,14 +201,14 @@ mod tests {
     use weir_core::names::{EndpointId, UpstreamId};
 
     use super::*;
-    use crate::fake::{FakeClock, FakeRandom, principal};
+    use crate::fake::{StoreFakeRandom, StoreManualClock, principal_named};
 
-    fn call() -> Parked {
-        Parked::new(Reply::ended(Failure::internal("over")))
+    fn call() -> ParkedReply {
+        ParkedReply::new(Reply::ended(Failure::internal("over")))
     }
 
-    fn of(principal: &Principal) -> Stay {
-        Stay {
+    fn of(principal: &Principal) -> ParkedCallDetails {
+        ParkedCallDetails {
             principal: principal.clone(),
             request: RequestName::from_bits(7),
             endpoint: EndpointId::new("/mcp"),
@@ -219,8 +219,8 @@ mod tests {
         }
     }
 
-    fn parking(total: usize, per_principal: usize) -> (Arc<FakeClock>, MemoryParking) {
-        let clock = Arc::new(FakeClock::default());
+    fn parking(total: usize, per_principal: usize) -> (Arc<StoreManualClock>, MemoryParking) {
+        let clock = Arc::new(StoreManualClock::default());
         let caps = ParkingCaps {
             total,
             per_principal,
@@ -228,14 +228,14 @@ mod tests {
         };
         (
             clock.clone(),
-            MemoryParking::new(clock, Arc::new(FakeRandom::default()), caps),
+            MemoryParking::new(clock, Arc::new(StoreFakeRandom::default()), caps),
         )
     }
 
     #[tokio::test]
     async fn r174_r175_a_call_is_taken_once_in_time_and_by_its_own_principal() {
         let (clock, parking) = parking(10, 10);
-        let (ada, bob) = (principal("ada").await, principal("bob").await);
+        let (ada, bob) = (principal_named("ada").await, principal_named("bob").await);
         let (first, second) = (
             parking.park(of(&ada), None, call()).unwrap(),
             parking.park(of(&ada), None, call()).unwrap(),
@@ -248,12 +248,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_parked_is_bounded_by_principal_and_altogether() {
+    async fn parked_calls_are_bounded_by_principal_and_overall() {
         let (clock, parking) = parking(3, 2);
         let (ada, bob, all) = (
-            principal("ada").await,
-            principal("bob").await,
-            principal("").await,
+            principal_named("ada").await,
+            principal_named("bob").await,
+            principal_named("").await,
         );
         for _ in 0..2 {
             parking.park(of(&ada), None, call()).unwrap();
@@ -274,9 +274,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn operators_see_what_waits_the_oldest_first_and_drop_it() {
+    async fn operators_list_parked_calls_oldest_first_and_drop_them() {
         let (clock, parking) = parking(10, 10);
-        let (ada, bob) = (principal("ada").await, principal("bob").await);
+        let (ada, bob) = (principal_named("ada").await, principal_named("bob").await);
         let first = parking.park(of(&ada), None, call()).unwrap();
         clock.advance(Duration::from_secs(20));
         parking.park(of(&bob), None, call()).unwrap();

@@ -14,20 +14,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::Principal;
 use weir_core::port::{
-    Clock, Expect, Fut, Record, RecordKey, RecordKind, Records, StoreError, Written,
+    Clock, Fut, RecordKey, RecordKind, RecordStore, StoreError, StoredRecord, WriteCondition,
+    WriteOutcome,
 };
-use weir_core::telemetry::Operation;
+use weir_core::telemetry::StoreOperation;
 
 use crate::lock;
 
-static LOAD: Operation = Operation::new("records", "load");
-static STORE: Operation = Operation::new("records", "store");
-static REMOVE: Operation = Operation::new("records", "remove");
+static LOAD: StoreOperation = StoreOperation::new("records", "load");
+static STORE: StoreOperation = StoreOperation::new("records", "store");
+static REMOVE: StoreOperation = StoreOperation::new("records", "remove");
 
 /// Enough that two cores rarely meet at one, few enough that walking all of them is cheap.
-const SHARDS: usize = 64;
+const RECORD_SHARDS: usize = 64;
 /// The longest value; a longer one is a bug of its writer.
-const LONGEST: usize = 64 << 10;
+const MAX_VALUE_BYTES: usize = 64 << 10;
 
 /// The limits of the number of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,9 +57,9 @@ pub struct MemoryRecords {
     total: AtomicUsize,
     per_principal: AtomicUsize,
     hasher: RandomState,
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<RecordShard>]>,
     /// The number of records of each principal, by its digest.
-    owned: Box<[Mutex<Owned>]>,
+    owned: Box<[Mutex<OwnerCounts>]>,
     alive: AtomicUsize,
 }
 
@@ -75,28 +76,28 @@ pub struct MovedRecord {
     pub left: Duration,
 }
 
-type Owned = HashMap<[u8; 16], u32>;
+type OwnerCounts = HashMap<[u8; 16], u32>;
 
 /// Principal's digest, kind, id.
-type Name = [u8; 33];
+type RecordName = [u8; 33];
 
 #[derive(Default)]
-struct Shard {
-    entries: HashMap<Name, Box<Entry>>,
+struct RecordShard {
+    entries: HashMap<RecordName, Box<RecordEntry>>,
     /// The time to examine an entry next. If the entry was touched since, its item is put back.
-    order: BinaryHeap<Reverse<(u64, Name)>>,
-    /// Expired records that [`Records::expired`] has not returned yet.
-    dead: VecDeque<(u64, RecordKey)>,
+    order: BinaryHeap<Reverse<(u64, RecordName)>>,
+    /// Expired records that [`RecordStore::expired`] has not returned yet.
+    expired: VecDeque<(u64, RecordKey)>,
     /// Never used twice, so that a new record differs from a removed one of the same key.
     versions: u64,
 }
 
-struct Entry {
+struct RecordEntry {
     principal: Principal,
     value: Box<[u8]>,
     version: u64,
     /// Milliseconds of the clock.
-    ends: u64,
+    expires_at: u64,
 }
 
 impl MemoryRecords {
@@ -108,14 +109,14 @@ impl MemoryRecords {
             total: AtomicUsize::new(caps.total),
             per_principal: AtomicUsize::new(caps.per_principal),
             hasher: RandomState::new(),
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            owned: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..RECORD_SHARDS).map(|_| Mutex::default()).collect(),
+            owned: (0..RECORD_SHARDS).map(|_| Mutex::default()).collect(),
             alive: AtomicUsize::new(0),
         }
     }
 
     /// Changes the caps. Records above a lowered cap stay until they expire.
-    pub fn limit(&self, caps: RecordCaps) {
+    pub fn set_caps(&self, caps: RecordCaps) {
         self.total.store(caps.total, Ordering::Relaxed);
         self.per_principal
             .store(caps.per_principal, Ordering::Relaxed);
@@ -133,7 +134,7 @@ impl MemoryRecords {
             };
             for (name, entry) in entries {
                 self.release(&entry.principal);
-                let left = Duration::from_millis(entry.ends.saturating_sub(now));
+                let left = Duration::from_millis(entry.expires_at.saturating_sub(now));
                 let (version, value) = (entry.version, Bytes::from(entry.value));
                 all.push(MovedRecord {
                     key: key_of(entry.principal, &name),
@@ -155,11 +156,11 @@ impl MemoryRecords {
         let principal = record.key.principal;
         let mut shard = lock(self.shard(&name));
         shard.versions = shard.versions.max(record.version);
-        let entry = Entry {
+        let entry = RecordEntry {
             principal: principal.clone(),
             value: record.value.to_vec().into(),
             version: record.version,
-            ends,
+            expires_at: ends,
         };
         shard.order.push(Reverse((ends, name)));
         let is_new = shard.entries.insert(name, Box::new(entry)).is_none();
@@ -178,26 +179,26 @@ impl MemoryRecords {
         millis(self.clock.monotonic())
     }
 
-    fn shard(&self, name: &Name) -> &Mutex<Shard> {
-        &self.shards[self.hasher.hash_one(name) as usize % SHARDS]
+    fn shard(&self, name: &RecordName) -> &Mutex<RecordShard> {
+        &self.shards[self.hasher.hash_one(name) as usize % RECORD_SHARDS]
     }
 
-    fn load_now(&self, key: &RecordKey, touch: Option<Duration>) -> Option<Record> {
+    fn load_now(&self, key: &RecordKey, touch: Option<Duration>) -> Option<StoredRecord> {
         let now = self.now();
         let name = name_of(key);
         let mut shard = lock(self.shard(&name));
         let entry = shard
             .entries
             .get_mut(&name)
-            .filter(|entry| entry.ends > now)?;
-        let record = Record {
+            .filter(|entry| entry.expires_at > now)?;
+        let record = StoredRecord {
             value: Bytes::copy_from_slice(&entry.value),
             version: entry.version,
         };
         if let Some(ttl) = touch {
             let ends = now.saturating_add(millis(ttl));
-            let sooner = ends < entry.ends;
-            entry.ends = ends;
+            let sooner = ends < entry.expires_at;
+            entry.expires_at = ends;
             if sooner {
                 shard.order.push(Reverse((ends, name)));
             }
@@ -210,18 +211,18 @@ impl MemoryRecords {
         key: &RecordKey,
         value: &[u8],
         ttl: Duration,
-        expect: Expect,
-    ) -> Result<Written, StoreError> {
-        if value.len() > LONGEST {
+        expect: WriteCondition,
+    ) -> Result<WriteOutcome, StoreError> {
+        if value.len() > MAX_VALUE_BYTES {
             return Err(StoreError(format!(
-                "a value of {} bytes is longer than {LONGEST}",
+                "a value of {} bytes is longer than {MAX_VALUE_BYTES}",
                 value.len()
             )));
         }
         let now = self.now();
         let ends = now.saturating_add(millis(ttl));
         let name = name_of(key);
-        if expect == Expect::Absent && self.reserve(&key.principal).is_err() {
+        if expect == WriteCondition::Absent && self.reserve(&key.principal).is_err() {
             self.sweep(now);
             if let Err(full) = self.reserve(&key.principal) {
                 return Ok(full);
@@ -231,19 +232,19 @@ impl MemoryRecords {
         let there = shard
             .entries
             .get(&name)
-            .map(|entry| (entry.version, entry.ends > now));
+            .map(|entry| (entry.version, entry.expires_at > now));
         let fits = match (expect, there) {
-            (Expect::Absent, None | Some((_, false))) => true,
-            (Expect::Version(wanted), Some((version, true))) => wanted == version,
+            (WriteCondition::Absent, None | Some((_, false))) => true,
+            (WriteCondition::Version(wanted), Some((version, true))) => wanted == version,
             _ => false,
         };
         // A slot was reserved for a new record; if one existed (expired or not), the slot is not
         // needed.
-        let unneeded = expect == Expect::Absent && there.is_some();
+        let unneeded = expect == WriteCondition::Absent && there.is_some();
         let written = if fits {
-            Written::Yes(shard.put(name, &key.principal, value, ends))
+            WriteOutcome::Stored(shard.put(name, &key.principal, value, ends))
         } else {
-            Written::Conflict
+            WriteOutcome::Conflict
         };
         drop(shard);
         if unneeded {
@@ -261,7 +262,7 @@ impl MemoryRecords {
         if shard
             .entries
             .get(&name)
-            .is_none_or(|entry| entry.ends <= now)
+            .is_none_or(|entry| entry.expires_at <= now)
         {
             return false;
         }
@@ -274,7 +275,7 @@ impl MemoryRecords {
 
     /// Reserves a slot for one more record of the principal; returns the exceeded limit as the
     /// error.
-    fn reserve(&self, principal: &Principal) -> Result<(), Written> {
+    fn reserve(&self, principal: &Principal) -> Result<(), WriteOutcome> {
         let total = self.total.load(Ordering::Relaxed);
         let room = |alive: usize| (alive < total).then_some(alive + 1);
         if self
@@ -282,7 +283,7 @@ impl MemoryRecords {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
             .is_err()
         {
-            return Err(Written::Full);
+            return Err(WriteOutcome::Full);
         }
         if principal.is_anonymous() {
             return Ok(());
@@ -298,7 +299,7 @@ impl MemoryRecords {
             owned.remove(principal.digest());
         }
         self.alive.fetch_sub(1, Ordering::Relaxed);
-        Err(Written::OwnerFull)
+        Err(WriteOutcome::OwnerFull)
     }
 
     fn release(&self, principal: &Principal) {
@@ -315,36 +316,36 @@ impl MemoryRecords {
         }
     }
 
-    fn owned_by(&self, principal: &Principal) -> &Mutex<Owned> {
-        &self.owned[self.hasher.hash_one(principal.digest()) as usize % SHARDS]
+    fn owned_by(&self, principal: &Principal) -> &Mutex<OwnerCounts> {
+        &self.owned[self.hasher.hash_one(principal.digest()) as usize % RECORD_SHARDS]
     }
 
     /// Moves expired records to the `dead` lists, up to the limit of those until the next query.
     /// The rest stay among the living: an expiry that is never reported would leave behind all
     /// state of the session.
     fn sweep(&self, now: u64) {
-        let most_dead = (2 * self.total.load(Ordering::Relaxed) / SHARDS).max(1024);
+        let most_dead = (2 * self.total.load(Ordering::Relaxed) / RECORD_SHARDS).max(1024);
         for shard in &self.shards {
-            let gone = lock(shard).bury(now, most_dead);
+            let gone = lock(shard).take_expired(now, most_dead);
             gone.iter().for_each(|principal| self.release(principal));
         }
     }
 }
 
-impl Shard {
-    fn put(&mut self, name: Name, principal: &Principal, value: &[u8], ends: u64) -> u64 {
+impl RecordShard {
+    fn put(&mut self, name: RecordName, principal: &Principal, value: &[u8], ends: u64) -> u64 {
         self.versions += 1;
         let version = self.versions;
-        let entry = Entry {
+        let entry = RecordEntry {
             principal: principal.clone(),
             value: value.into(),
             version,
-            ends,
+            expires_at: ends,
         };
         let before = self.entries.insert(name, Box::new(entry));
         // An entry has one item in `order`, at its end or earlier; only a new entry, or a sooner
         // end, needs one more.
-        if before.is_none_or(|old| ends < old.ends) {
+        if before.is_none_or(|old| ends < old.expires_at) {
             self.order.push(Reverse((ends, name)));
         }
         version
@@ -352,20 +353,20 @@ impl Shard {
 
     /// Takes out expired records, while there are fewer than `most_dead`; returns the owners, once
     /// for each record.
-    fn bury(&mut self, now: u64, most_dead: usize) -> Vec<Principal> {
+    fn take_expired(&mut self, now: u64, most_dead: usize) -> Vec<Principal> {
         let mut owners = Vec::new();
         while let Some(&Reverse((due, name))) = self.order.peek() {
-            if due > now || self.dead.len() >= most_dead {
+            if due > now || self.expired.len() >= most_dead {
                 break;
             }
             self.order.pop();
-            match self.entries.get(&name).map(|entry| entry.ends) {
+            match self.entries.get(&name).map(|entry| entry.expires_at) {
                 Some(ends) if ends > now => self.order.push(Reverse((ends, name))),
                 Some(_) => {
                     if let Some(entry) = self.entries.remove(&name) {
                         owners.push(entry.principal.clone());
-                        self.dead
-                            .push_back((entry.ends, key_of(entry.principal, &name)));
+                        self.expired
+                            .push_back((entry.expires_at, key_of(entry.principal, &name)));
                     }
                 }
                 None => {}
@@ -381,18 +382,18 @@ impl Shard {
             self.order = self
                 .entries
                 .iter()
-                .map(|(name, entry)| Reverse((entry.ends, *name)))
+                .map(|(name, entry)| Reverse((entry.expires_at, *name)))
                 .collect();
         }
     }
 }
 
-impl Records for MemoryRecords {
+impl RecordStore for MemoryRecords {
     fn load<'a>(
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<Record>, StoreError>> {
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
         Box::pin(std::future::ready(Ok(
             LOAD.time(|| self.load_now(key, touch))
         )))
@@ -403,8 +404,8 @@ impl Records for MemoryRecords {
         key: &'a RecordKey,
         value: Bytes,
         ttl: Duration,
-        expect: Expect,
-    ) -> Fut<'a, Result<Written, StoreError>> {
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
         Box::pin(std::future::ready(
             STORE.time(|| self.store_now(key, &value, ttl, expect)),
         ))
@@ -424,7 +425,11 @@ impl Records for MemoryRecords {
         let now = self.now();
         for shard in &self.shards {
             let shard = lock(shard);
-            for (name, entry) in shard.entries.iter().filter(|(_, entry)| entry.ends > now) {
+            for (name, entry) in shard
+                .entries
+                .iter()
+                .filter(|(_, entry)| entry.expires_at > now)
+            {
                 let key = key_of(entry.principal.clone(), name);
                 if key.kind == kind {
                     look(&key, &entry.value);
@@ -438,10 +443,13 @@ impl Records for MemoryRecords {
         let mut all = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let gone = shard.bury(now, usize::MAX);
-            if !shard.dead.is_empty() {
-                let (wanted, others) = shard.dead.drain(..).partition(|(_, key)| key.kind == kind);
-                shard.dead = others;
+            let gone = shard.take_expired(now, usize::MAX);
+            if !shard.expired.is_empty() {
+                let (wanted, others) = shard
+                    .expired
+                    .drain(..)
+                    .partition(|(_, key)| key.kind == kind);
+                shard.expired = others;
                 all.append(&mut Vec::from(wanted));
             }
             drop(shard);
@@ -456,7 +464,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn name_of(key: &RecordKey) -> Name {
+fn name_of(key: &RecordKey) -> RecordName {
     let mut name = [0; 33];
     name[..16].copy_from_slice(key.principal.digest());
     name[16] = match key.kind {
@@ -466,7 +474,7 @@ fn name_of(key: &RecordKey) -> Name {
     name
 }
 
-fn key_of(principal: Principal, name: &Name) -> RecordKey {
+fn key_of(principal: Principal, name: &RecordName) -> RecordKey {
     let mut id = [0; 16];
     id.copy_from_slice(&name[17..]);
     // The only kind so far; a second one adds its arm here and in `name_of`.

@@ -9,16 +9,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::SessionKey;
-use weir_core::port::{Clock, Fut, Replay, Replays, StoreError, StreamKey};
-use weir_core::telemetry::{Operation, instruments};
+use weir_core::port::{Clock, Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
+use weir_core::telemetry::{StoreOperation, instruments};
 
 use crate::lock;
 
 /// The memory of an event beside its bytes.
-const OVERHEAD: usize = 96;
+const EVENT_OVERHEAD: usize = 96;
 
-static CHANGE: Operation = Operation::new("replays", "change");
-static READ: Operation = Operation::new("replays", "read");
+static CHANGE: StoreOperation = StoreOperation::new("replays", "change");
+static READ: StoreOperation = StoreOperation::new("replays", "read");
 
 /// The limits of the replay logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +48,12 @@ pub struct MemoryReplays {
     total: AtomicUsize,
     per_session: AtomicUsize,
     age_millis: AtomicUsize,
-    kept: Mutex<Kept>,
+    logs: Mutex<ReplayLogs>,
 }
 
 #[derive(Default)]
-struct Kept {
-    sessions: HashMap<SessionKey, Session>,
+struct ReplayLogs {
+    sessions: HashMap<SessionKey, SessionLog>,
     /// Every event in the order of arrival, by its session. An event that is already gone is
     /// skipped.
     order: VecDeque<(SessionKey, u64)>,
@@ -62,13 +62,13 @@ struct Kept {
 }
 
 #[derive(Default)]
-struct Session {
-    events: VecDeque<Event>,
-    streams: HashMap<u64, Stream>,
+struct SessionLog {
+    events: VecDeque<LoggedEvent>,
+    streams: HashMap<u64, StreamLog>,
     bytes: usize,
 }
 
-struct Event {
+struct LoggedEvent {
     nth: u64,
     stream: u64,
     seq: u64,
@@ -76,7 +76,7 @@ struct Event {
     text: Bytes,
 }
 
-struct Stream {
+struct StreamLog {
     over: bool,
     events: usize,
     moves: watch::Sender<u64>,
@@ -115,14 +115,14 @@ impl MemoryReplays {
             total: AtomicUsize::new(0),
             per_session: AtomicUsize::new(0),
             age_millis: AtomicUsize::new(0),
-            kept: Mutex::default(),
+            logs: Mutex::default(),
         };
-        replays.limit(caps);
+        replays.set_caps(caps);
         replays
     }
 
     /// Changes the caps. Events above lowered caps go with the next event.
-    pub fn limit(&self, caps: ReplayCaps) {
+    pub fn set_caps(&self, caps: ReplayCaps) {
         self.total.store(caps.total, Ordering::Relaxed);
         self.per_session.store(caps.per_session, Ordering::Relaxed);
         self.age_millis.store(
@@ -135,8 +135,8 @@ impl MemoryReplays {
     #[must_use]
     pub fn copy_all(&self) -> Vec<MovedLog> {
         let now = self.clock.monotonic();
-        let kept = lock(&self.kept);
-        let moved = |event: &Event| {
+        let kept = lock(&self.logs);
+        let moved = |event: &LoggedEvent| {
             let age = now.saturating_sub(event.at);
             MovedEvent {
                 stream: event.stream,
@@ -145,7 +145,7 @@ impl MemoryReplays {
                 text: event.text.clone(),
             }
         };
-        let log = |(key, session): (&SessionKey, &Session)| MovedLog {
+        let log = |(key, session): (&SessionKey, &SessionLog)| MovedLog {
             session: *key,
             streams: session
                 .streams
@@ -158,7 +158,7 @@ impl MemoryReplays {
     }
 
     /// Puts in the log of a session from another process. The caps apply.
-    pub fn put(&self, log: MovedLog) {
+    pub fn restore(&self, log: MovedLog) {
         let now = self.clock.monotonic();
         for (stream, _) in &log.streams {
             self.begin(StreamKey {
@@ -171,7 +171,7 @@ impl MemoryReplays {
                 session: log.session,
                 stream: event.stream,
             };
-            self.keep_since(key, event.seq, event.text, now.saturating_sub(event.age));
+            self.keep_at(key, event.seq, event.text, now.saturating_sub(event.age));
         }
         for (stream, _) in log.streams.iter().filter(|(_, is_over)| *is_over) {
             self.end(StreamKey {
@@ -181,15 +181,15 @@ impl MemoryReplays {
         }
     }
 
-    fn keep_since(&self, key: StreamKey, seq: u64, text: Bytes, at: Duration) {
-        let old = self.too_old();
+    fn keep_at(&self, key: StreamKey, seq: u64, text: Bytes, at: Duration) {
+        let old = self.oldest_kept();
         let (total, own) = (
             self.total.load(Ordering::Relaxed),
             self.per_session.load(Ordering::Relaxed),
         );
         self.change(|kept| {
             kept.next += 1;
-            let (nth, cost) = (kept.next, text.len() + OVERHEAD);
+            let (nth, cost) = (kept.next, text.len() + EVENT_OVERHEAD);
             let Some(session) = kept.sessions.get_mut(&key.session) else {
                 return;
             };
@@ -198,7 +198,7 @@ impl MemoryReplays {
             };
             stream.events += 1;
             stream.moves.send_modify(|moves| *moves += 1);
-            session.events.push_back(Event {
+            session.events.push_back(LoggedEvent {
                 nth,
                 stream: key.stream,
                 seq,
@@ -220,9 +220,9 @@ impl MemoryReplays {
     }
 
     /// Runs a change, and reports the change in bytes to the metric.
-    fn change<T>(&self, change: impl FnOnce(&mut Kept) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut ReplayLogs) -> T) -> T {
         let (outcome, moved) = CHANGE.time(|| {
-            let mut kept = lock(&self.kept);
+            let mut kept = lock(&self.logs);
             let before = kept.bytes;
             let outcome = change(&mut kept);
             (outcome, kept.bytes as i64 - before as i64)
@@ -233,13 +233,13 @@ impl MemoryReplays {
         outcome
     }
 
-    fn too_old(&self) -> Duration {
+    fn oldest_kept(&self) -> Duration {
         let age = Duration::from_millis(self.age_millis.load(Ordering::Relaxed) as u64);
         self.clock.monotonic().saturating_sub(age)
     }
 }
 
-impl Kept {
+impl ReplayLogs {
     /// Removes the oldest event of a session.
     fn drop_oldest(&mut self, key: &SessionKey) {
         let Some(session) = self.sessions.get_mut(key) else {
@@ -248,7 +248,7 @@ impl Kept {
         let Some(event) = session.events.pop_front() else {
             return;
         };
-        let cost = event.text.len() + OVERHEAD;
+        let cost = event.text.len() + EVENT_OVERHEAD;
         session.bytes -= cost;
         self.bytes -= cost;
         if let Some(stream) = session.streams.get_mut(&event.stream) {
@@ -257,10 +257,10 @@ impl Kept {
                 session.streams.remove(&event.stream);
             }
         }
-        self.tidy(key);
+        self.remove_if_empty(key);
     }
 
-    fn tidy(&mut self, key: &SessionKey) {
+    fn remove_if_empty(&mut self, key: &SessionKey) {
         if self
             .sessions
             .get(key)
@@ -271,7 +271,7 @@ impl Kept {
     }
 
     /// Removes the oldest events of all sessions while `unwanted` is true for the first.
-    fn shrink(&mut self, unwanted: impl Fn(&Self, &Event) -> bool) {
+    fn shrink(&mut self, unwanted: impl Fn(&Self, &LoggedEvent) -> bool) {
         while let Some((key, nth)) = self.order.front().copied() {
             let first = self
                 .sessions
@@ -289,13 +289,13 @@ impl Kept {
     }
 }
 
-impl Replays for MemoryReplays {
+impl ReplayLog for MemoryReplays {
     fn begin(&self, key: StreamKey) -> bool {
-        if self.per_session.load(Ordering::Relaxed) <= OVERHEAD {
+        if self.per_session.load(Ordering::Relaxed) <= EVENT_OVERHEAD {
             return false;
         }
         self.change(|kept| {
-            let stream = Stream {
+            let stream = StreamLog {
                 over: false,
                 events: 0,
                 moves: watch::Sender::new(0),
@@ -309,8 +309,8 @@ impl Replays for MemoryReplays {
         true
     }
 
-    fn keep(&self, key: StreamKey, seq: u64, text: Bytes) {
-        self.keep_since(key, seq, text, self.clock.monotonic());
+    fn append(&self, key: StreamKey, seq: u64, text: Bytes) {
+        self.keep_at(key, seq, text, self.clock.monotonic());
     }
 
     fn end(&self, key: StreamKey) {
@@ -326,29 +326,33 @@ impl Replays for MemoryReplays {
             if stream.events == 0 {
                 session.streams.remove(&key.stream);
             }
-            kept.tidy(&key.session);
+            kept.remove_if_empty(&key.session);
         });
     }
 
-    fn after(&self, key: StreamKey, seq: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
+    fn events_after(
+        &self,
+        key: StreamKey,
+        seq: u64,
+    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
         let found = READ.time(|| {
-            let kept = lock(&self.kept);
+            let kept = lock(&self.logs);
             let session = kept.sessions.get(&key.session)?;
             let stream = session.streams.get(&key.stream)?;
             let own = session
                 .events
                 .iter()
                 .filter(|event| event.stream == key.stream && event.seq > seq);
-            Some(Replay {
+            Some(ReplayedEvents {
                 events: own.map(|event| (event.seq, event.text.clone())).collect(),
-                over: stream.over,
+                is_ended: stream.over,
             })
         });
         Box::pin(std::future::ready(Ok(found)))
     }
 
-    fn moves(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
-        let kept = lock(&self.kept);
+    fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
+        let kept = lock(&self.logs);
         kept.sessions
             .get(&key.session)?
             .streams
@@ -365,7 +369,7 @@ impl Replays for MemoryReplays {
     }
 
     fn expire(&self) {
-        let old = self.too_old();
+        let old = self.oldest_kept();
         self.change(|kept| kept.shrink(|_, event| event.at < old));
     }
 }
@@ -374,10 +378,10 @@ impl Replays for MemoryReplays {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::fake::FakeClock;
+    use crate::fake::StoreManualClock;
 
-    fn replays(caps: ReplayCaps) -> (Arc<FakeClock>, MemoryReplays) {
-        let clock = Arc::new(FakeClock::default());
+    fn replays(caps: ReplayCaps) -> (Arc<StoreManualClock>, MemoryReplays) {
+        let clock = Arc::new(StoreManualClock::default());
         (clock.clone(), MemoryReplays::new(clock, caps))
     }
 
@@ -389,15 +393,15 @@ mod tests {
     }
 
     async fn after(replays: &MemoryReplays, key: StreamKey, seq: u64) -> Option<(Vec<u64>, bool)> {
-        let replay = replays.after(key, seq).await.unwrap()?;
+        let replay = replays.events_after(key, seq).await.unwrap()?;
         Some((
             replay.events.iter().map(|(seq, _)| *seq).collect(),
-            replay.over,
+            replay.is_ended,
         ))
     }
 
     fn write(replays: &MemoryReplays, key: StreamKey, seqs: std::ops::RangeInclusive<u64>) {
-        seqs.for_each(|seq| replays.keep(key, seq, Bytes::from(vec![b'x'; 900])));
+        seqs.for_each(|seq| replays.append(key, seq, Bytes::from(vec![b'x'; 900])));
     }
 
     #[tokio::test]
@@ -423,7 +427,7 @@ mod tests {
         );
         assert_eq!(after(&replays, key(2, 2), 0).await, None);
         assert_eq!(after(&replays, key(3, 1), 0).await, None);
-        replays.keep(key(3, 1), 1, Bytes::new());
+        replays.append(key(3, 1), 1, Bytes::new());
         assert_eq!(
             after(&replays, key(3, 1), 0).await,
             None,
@@ -440,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn logs_are_bounded_by_session_altogether_and_by_age() {
+    async fn logs_are_bounded_by_session_overall_and_by_age() {
         let caps = ReplayCaps {
             total: 10_000,
             per_session: 5000,
@@ -462,7 +466,7 @@ mod tests {
             [19, 20],
             "the oldest of all went"
         );
-        assert!(lock(&replays.kept).bytes <= 10_000);
+        assert!(lock(&replays.logs).bytes <= 10_000);
         clock.advance(Duration::from_secs(61));
         replays.end(key(3, 1));
         replays.expire();
@@ -476,7 +480,7 @@ mod tests {
             None,
             "it ended, and all of it is gone"
         );
-        let kept = lock(&replays.kept);
+        let kept = lock(&replays.logs);
         assert_eq!(
             (kept.bytes, kept.order.len(), kept.sessions.len()),
             (0, 0, 2)
@@ -496,10 +500,10 @@ mod tests {
         from.end(key(1, 1));
         let (other, to) = replays(ReplayCaps::default());
         other.advance(Duration::from_secs(9000));
-        from.copy_all().into_iter().for_each(|log| to.put(log));
+        from.copy_all().into_iter().for_each(|log| to.restore(log));
         assert_eq!(after(&to, key(1, 1), 1).await, Some((vec![2, 3], true)));
         assert_eq!(after(&to, key(1, 2), 0).await, Some((vec![1], false)));
-        assert_eq!(lock(&to.kept).bytes, lock(&from.kept).bytes);
+        assert_eq!(lock(&to.logs).bytes, lock(&from.logs).bytes);
         other.advance(Duration::from_secs(101));
         to.expire();
         assert_eq!(
@@ -510,11 +514,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_follows_a_stream_hears_of_its_events_and_its_end() {
+    async fn follower_of_a_stream_is_woken_by_events_and_its_end() {
         let (_, replays) = replays(ReplayCaps::default());
-        assert!(replays.moves(key(1, 1)).is_none());
+        assert!(replays.watch_events(key(1, 1)).is_none());
         replays.begin(key(1, 1));
-        let mut moves = replays.moves(key(1, 1)).unwrap();
+        let mut moves = replays.watch_events(key(1, 1)).unwrap();
         write(&replays, key(1, 1), 1..=1);
         moves.changed().await.unwrap();
         replays.end(key(1, 1));

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::port::{Clock, KeptTask, TaskBook};
-use weir_core::telemetry::Operation;
+use weir_core::telemetry::StoreOperation;
 use weir_core::{EndpointId, Principal};
 
 use crate::lock;
 
-static ENTER: Operation = Operation::new("tasks", "enter");
-static FIND: Operation = Operation::new("tasks", "find");
+static ENTER: StoreOperation = StoreOperation::new("tasks", "enter");
+static FIND: StoreOperation = StoreOperation::new("tasks", "find");
 
 /// The limits of stored tasks and their states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,20 +43,20 @@ impl Default for TaskCaps {
 pub struct MemoryTasks {
     clock: Arc<dyn Clock>,
     caps: TaskCaps,
-    book: Mutex<Book>,
+    table: Mutex<TaskTable>,
 }
 
-type Owner = (Principal, EndpointId);
+type TaskOwner = (Principal, EndpointId);
 
 #[derive(Default)]
-struct Book {
-    owners: HashMap<Owner, BTreeMap<u64, Entry>>,
+struct TaskTable {
+    owners: HashMap<TaskOwner, BTreeMap<u64, TaskEntry>>,
     next: u64,
     total: usize,
     bytes: usize,
 }
 
-struct Entry {
+struct TaskEntry {
     task: KeptTask,
     until: Duration,
 }
@@ -68,13 +68,13 @@ impl MemoryTasks {
         Self {
             clock,
             caps,
-            book: Mutex::default(),
+            table: Mutex::default(),
         }
     }
 
     fn enter_now(
         &self,
-        owner: Owner,
+        owner: TaskOwner,
         task: KeptTask,
         ttl: Option<Duration>,
     ) -> Result<(), Failure> {
@@ -96,7 +96,7 @@ impl MemoryTasks {
         if let Some(oldest) = oldest.and_then(|own| own.keys().next().copied()) {
             book.remove(&owner, |nth, _| nth == oldest);
         }
-        let is_full = |book: &Book| {
+        let is_full = |book: &TaskTable| {
             book.total >= self.caps.total || book.bytes + task.state.len() > self.caps.bytes
         };
         if is_full(&book) {
@@ -114,25 +114,25 @@ impl MemoryTasks {
         book.owners
             .entry(owner)
             .or_default()
-            .insert(nth, Entry { task, until });
+            .insert(nth, TaskEntry { task, until });
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        lock(&self.book)
+    fn lock(&self) -> MutexGuard<'_, TaskTable> {
+        lock(&self.table)
     }
 }
 
-impl Book {
-    fn own(
+impl TaskTable {
+    fn tasks_of(
         &self,
         (principal, endpoint): (&Principal, &EndpointId),
-    ) -> Option<&BTreeMap<u64, Entry>> {
+    ) -> Option<&BTreeMap<u64, TaskEntry>> {
         self.owners.get(&(principal.clone(), endpoint.clone()))
     }
 
     /// Removes the owner's entries that `gone` matches.
-    fn remove(&mut self, owner: &Owner, gone: impl Fn(u64, &Entry) -> bool) {
+    fn remove(&mut self, owner: &TaskOwner, gone: impl Fn(u64, &TaskEntry) -> bool) {
         let Some(own) = self.owners.get_mut(owner) else {
             return;
         };
@@ -152,7 +152,7 @@ impl Book {
 
     /// Removes the expired tasks of all owners.
     fn sweep(&mut self, now: Duration) {
-        let owners: Vec<Owner> = self.owners.keys().cloned().collect();
+        let owners: Vec<TaskOwner> = self.owners.keys().cloned().collect();
         for owner in owners {
             self.remove(&owner, |_, entry| entry.until <= now);
         }
@@ -173,7 +173,7 @@ impl TaskBook for MemoryTasks {
         let now = self.clock.monotonic();
         let found = FIND.time(|| {
             let book = self.lock();
-            book.own(owner)?
+            book.tasks_of(owner)?
                 .values()
                 .find(|entry| &*entry.task.name == name)
                 .map(|entry| (entry.until, entry.task.clone()))
@@ -198,7 +198,7 @@ impl TaskBook for MemoryTasks {
     ) -> Vec<(u64, KeptTask)> {
         let now = self.clock.monotonic();
         let book = self.lock();
-        let Some(own) = book.own(owner) else {
+        let Some(own) = book.tasks_of(owner) else {
             return Vec::new();
         };
         let rest = own
@@ -222,7 +222,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::fake::{FakeClock, principal};
+    use crate::fake::{StoreManualClock, principal_named};
 
     fn task(name: &str, size: usize) -> KeptTask {
         KeptTask {
@@ -241,7 +241,7 @@ mod tests {
 
     #[tokio::test]
     async fn r234_r282_tasks_are_remembered_for_their_owners_within_bounds() {
-        let clock = Arc::new(FakeClock::default());
+        let clock = Arc::new(StoreManualClock::default());
         let caps = TaskCaps {
             total: 4,
             per_owner: 2,
@@ -249,7 +249,7 @@ mod tests {
             time: Duration::from_secs(60),
         };
         let book = MemoryTasks::new(clock.clone(), caps);
-        let (ann, bob) = (principal("ann").await, principal("bob").await);
+        let (ann, bob) = (principal_named("ann").await, principal_named("bob").await);
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
         for name in ["1", "2", "3"] {
             book.enter((&ann, &here), task(name, 10), None).unwrap();

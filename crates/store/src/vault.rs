@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use weir_core::Principal;
-use weir_core::port::{Clock, Fut, StoreError, Vault};
+use weir_core::port::{Clock, CredentialVault, Fut, StoreError};
 
 use crate::lock;
 
 /// Secrets of one principal: at most one for each upstream.
-const MOST_PER_PRINCIPAL: usize = 500;
+const MAX_SECRETS_PER_PRINCIPAL: usize = 500;
 /// Secrets of all principals.
-const MOST: usize = 200_000;
+const MAX_SECRETS: usize = 200_000;
 
-struct Kept {
+struct VaultEntry {
     secret: Bytes,
     ends: Duration,
 }
 
 #[derive(Default)]
-struct Held {
-    by_principal: HashMap<Principal, HashMap<Box<str>, Kept>>,
+struct VaultEntries {
+    by_principal: HashMap<Principal, HashMap<Box<str>, VaultEntry>>,
     total: usize,
 }
 
-impl Held {
+impl VaultEntries {
     fn sweep(&mut self, now: Duration) {
         self.by_principal.retain(|_, kept| {
             kept.retain(|_, one| one.ends > now);
@@ -40,7 +40,7 @@ impl Held {
 /// Secrets by principal and name: at most 500 a principal and 200,000 altogether.
 pub struct MemoryVault {
     clock: Arc<dyn Clock>,
-    held: Mutex<Held>,
+    entries: Mutex<VaultEntries>,
 }
 
 impl MemoryVault {
@@ -49,13 +49,18 @@ impl MemoryVault {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
-            held: Mutex::default(),
+            entries: Mutex::default(),
         }
     }
 
-    fn keep_now(&self, principal: &Principal, name: &str, kept: Kept) -> Result<(), StoreError> {
+    fn keep_now(
+        &self,
+        principal: &Principal,
+        name: &str,
+        kept: VaultEntry,
+    ) -> Result<(), StoreError> {
         let now = self.clock.monotonic();
-        let mut held = lock(&self.held);
+        let mut held = lock(&self.entries);
         let there = held
             .by_principal
             .get(principal)
@@ -64,11 +69,11 @@ impl MemoryVault {
             held.total -= 1;
         } else {
             let own = held.by_principal.get(principal).map_or(0, HashMap::len);
-            if held.total >= MOST || own >= MOST_PER_PRINCIPAL {
+            if held.total >= MAX_SECRETS || own >= MAX_SECRETS_PER_PRINCIPAL {
                 held.sweep(now);
             }
             let own = held.by_principal.get(principal).map_or(0, HashMap::len);
-            if held.total >= MOST || own >= MOST_PER_PRINCIPAL {
+            if held.total >= MAX_SECRETS || own >= MAX_SECRETS_PER_PRINCIPAL {
                 return Err(StoreError("the vault is full".into()));
             }
         }
@@ -81,14 +86,14 @@ impl MemoryVault {
     }
 }
 
-impl Vault for MemoryVault {
+impl CredentialVault for MemoryVault {
     fn open<'a>(
         &'a self,
         principal: &'a Principal,
         name: &'a str,
     ) -> Fut<'a, Result<Option<Bytes>, StoreError>> {
         let now = self.clock.monotonic();
-        let held = lock(&self.held);
+        let held = lock(&self.entries);
         let kept = held
             .by_principal
             .get(principal)
@@ -106,7 +111,7 @@ impl Vault for MemoryVault {
         secret: Bytes,
         ttl: Duration,
     ) -> Fut<'a, Result<(), StoreError>> {
-        let kept = Kept {
+        let kept = VaultEntry {
             secret,
             ends: self.clock.monotonic() + ttl,
         };
@@ -118,7 +123,7 @@ impl Vault for MemoryVault {
         principal: &'a Principal,
         name: &'a str,
     ) -> Fut<'a, Result<(), StoreError>> {
-        let mut held = lock(&self.held);
+        let mut held = lock(&self.entries);
         if let Some(own) = held.by_principal.get_mut(principal) {
             let gone = own.remove(name).is_some();
             if own.is_empty() {
@@ -134,12 +139,12 @@ impl Vault for MemoryVault {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::fake::FakeClock;
+    use crate::fake::StoreManualClock;
     use crate::records::tests::principal;
 
     #[tokio::test]
     async fn a_secret_opens_for_its_principal_until_its_ttl() {
-        let clock = Arc::new(FakeClock::default());
+        let clock = Arc::new(StoreManualClock::default());
         let vault = MemoryVault::new(clock.clone());
         let (ann, bob) = (principal("ann").await, principal("bob").await);
         let secret = Bytes::from_static(b"token");
@@ -161,16 +166,16 @@ mod tests {
             .unwrap();
         vault.forget(&ann, "files").await.unwrap();
         assert_eq!(vault.open(&ann, "files").await.unwrap(), None);
-        assert_eq!(lock(&vault.held).total, 0);
+        assert_eq!(lock(&vault.entries).total, 0);
     }
 
     #[tokio::test]
     async fn one_principal_cannot_fill_the_vault() {
-        let clock = Arc::new(FakeClock::default());
+        let clock = Arc::new(StoreManualClock::default());
         let vault = MemoryVault::new(clock.clone());
         let (ann, bob) = (principal("ann").await, principal("bob").await);
         let ttl = Duration::from_secs(60);
-        for n in 0..MOST_PER_PRINCIPAL {
+        for n in 0..MAX_SECRETS_PER_PRINCIPAL {
             vault
                 .keep(&ann, &n.to_string(), Bytes::new(), ttl)
                 .await
@@ -181,6 +186,6 @@ mod tests {
         vault.keep(&bob, "0", Bytes::new(), ttl).await.unwrap();
         clock.advance(ttl);
         vault.keep(&ann, "more", Bytes::new(), ttl).await.unwrap();
-        assert_eq!(lock(&vault.held).total, 1);
+        assert_eq!(lock(&vault.entries).total, 1);
     }
 }

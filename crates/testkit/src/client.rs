@@ -2,11 +2,11 @@
 //! no pooling. Tests see exactly the bytes of the server, and can send messages that no
 //! well-behaved client would.
 
-mod connect;
-mod envelope;
-mod events;
+mod connection;
 mod exchange;
-mod socket;
+mod modern_envelope;
+mod raw_socket;
+mod sse_event;
 
 use std::io;
 use std::sync::Arc;
@@ -18,43 +18,43 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 use weir_wire::Revision;
 
-pub use envelope::Modern;
-pub use events::SseEvent;
-pub use exchange::{Answer, Exchange};
-pub use socket::RawSocket;
+pub use exchange::{ClientAnswer, HttpExchange};
+pub use modern_envelope::ModernEnvelope;
+pub use raw_socket::RawSocket;
+pub use sse_event::SseEvent;
 
-use connect::KeptConnections;
+use connection::KeptConnections;
 
-use crate::mockup::CANARY;
-use crate::recorder::Recorder;
+use crate::message_recorder::MessageRecorder;
+use crate::mock_server::CANARY;
 
 /// A client of one endpoint. Clones share the request counter and the session.
 ///
-/// Every request has a connection of its own, so dropping an [`Exchange`] is a client that goes
+/// Every request has a connection of its own, so dropping an [`HttpExchange`] is a client that goes
 /// away in the middle; unless the client keeps its connections
 /// ([`RawClient::keeping_connections`]).
 #[derive(Clone, Debug)]
 pub struct RawClient {
     url: Uri,
-    dialect: Dialect,
+    dialect: ClientDialect,
     /// Headers that every request carries.
     headers: HeaderMap,
     http2: bool,
     kept: Option<KeptConnections>,
     ids: Arc<AtomicI64>,
-    recorder: Option<Recorder>,
+    recorder: Option<MessageRecorder>,
 }
 
 /// The form of a client's requests.
 #[derive(Clone, Debug)]
-enum Dialect {
+enum ClientDialect {
     /// Neither session nor `_meta`.
     Bare,
     Legacy {
         revision: Revision,
         session: Option<String>,
     },
-    Modern(Modern),
+    Modern(ModernEnvelope),
 }
 
 impl RawClient {
@@ -71,7 +71,7 @@ impl RawClient {
         let (headers, ids) = (HeaderMap::new(), Arc::new(AtomicI64::new(1)));
         Self {
             url,
-            dialect: Dialect::Bare,
+            dialect: ClientDialect::Bare,
             headers,
             http2: false,
             kept: None,
@@ -82,25 +82,25 @@ impl RawClient {
 
     /// Speaks 2026-07-28: headers and `_meta` on every request.
     pub fn modern(self) -> Self {
-        self.modern_with(Modern::default())
+        self.modern_with(ModernEnvelope::default())
     }
 
     /// Speaks 2026-07-28 with these capabilities, log level and client name.
-    pub fn modern_with(mut self, modern: Modern) -> Self {
-        self.dialect = Dialect::Modern(modern);
+    pub fn modern_with(mut self, modern: ModernEnvelope) -> Self {
+        self.dialect = ClientDialect::Modern(modern);
         self
     }
 
     /// Speaks a legacy revision; [`RawClient::initialize`] opens the session.
     pub fn legacy(mut self, revision: Revision) -> Self {
-        self.dialect = Dialect::Legacy {
+        self.dialect = ClientDialect::Legacy {
             revision,
             session: None,
         };
         self
     }
 
-    /// Adds a header to every request, such as a token or another `Host`.
+    /// Adds a header to every request, such as a token or another `StdioHost`.
     ///
     /// # Panics
     /// Name or value is not valid in a header.
@@ -111,7 +111,7 @@ impl RawClient {
 
     /// Sends credentials that weir must keep to itself: a mock server that ever receives one fails
     /// its test.
-    pub fn with_canaries(self) -> Self {
+    pub fn with_canary_credentials(self) -> Self {
         let named = |what: &str| format!("{CANARY}{what}-of-a-client");
         let token = format!("Bearer {}", named("token"));
         let cookie = format!("session={}", named("cookie"));
@@ -133,7 +133,7 @@ impl RawClient {
     }
 
     /// Records every message of every answer in `recorder` from now on.
-    pub fn with_recorder(mut self, recorder: &Recorder) -> Self {
+    pub fn with_recorder(mut self, recorder: &MessageRecorder) -> Self {
         self.recorder = Some(recorder.clone());
         self
     }
@@ -145,8 +145,11 @@ impl RawClient {
     }
 
     /// Opens the session with these client capabilities; also returns the server's answer.
-    pub async fn initialize_with(mut self, capabilities: Value) -> io::Result<(Self, Answer)> {
-        let Dialect::Legacy { revision, .. } = self.dialect else {
+    pub async fn initialize_with(
+        mut self,
+        capabilities: Value,
+    ) -> io::Result<(Self, ClientAnswer)> {
+        let ClientDialect::Legacy { revision, .. } = self.dialect else {
             return Err(io::Error::other(
                 "initialize is for a legacy client: call legacy(revision) first",
             ));
@@ -168,7 +171,7 @@ impl RawClient {
             )));
         };
         let session = answer.header("mcp-session-id").map(str::to_owned);
-        self.dialect = Dialect::Legacy {
+        self.dialect = ClientDialect::Legacy {
             revision: agreed,
             session,
         };
@@ -179,8 +182,8 @@ impl RawClient {
     /// The session id, once there is one.
     pub fn session(&self) -> Option<&str> {
         match &self.dialect {
-            Dialect::Legacy { session, .. } => session.as_deref(),
-            Dialect::Bare | Dialect::Modern(_) => None,
+            ClientDialect::Legacy { session, .. } => session.as_deref(),
+            ClientDialect::Bare | ClientDialect::Modern(_) => None,
         }
     }
 
@@ -190,8 +193,8 @@ impl RawClient {
         let mut headers = self.base_headers();
         let mut message = json!({"jsonrpc": "2.0", "id": self.ids.fetch_add(1, Ordering::Relaxed), "method": method});
         let params = match &self.dialect {
-            Dialect::Modern(modern) => modern.dress(&mut headers, method, params),
-            Dialect::Bare | Dialect::Legacy { .. } => params,
+            ClientDialect::Modern(modern) => modern.wrap_params(&mut headers, method, params),
+            ClientDialect::Bare | ClientDialect::Legacy { .. } => params,
         };
         if !params.is_null() {
             message["params"] = params;
@@ -200,7 +203,7 @@ impl RawClient {
     }
 
     /// Sends a request and returns the answer's head; the messages follow from it.
-    pub async fn request(&self, method: &str, params: Value) -> io::Result<Exchange> {
+    pub async fn request(&self, method: &str, params: Value) -> io::Result<HttpExchange> {
         let (headers, message) = self.envelope(method, params);
         let exchange = self
             .send(Method::POST, headers, message.to_string())
@@ -209,12 +212,12 @@ impl RawClient {
     }
 
     /// Sends a request and reads its whole answer.
-    pub async fn ask(&self, method: &str, params: Value) -> io::Result<Answer> {
+    pub async fn ask(&self, method: &str, params: Value) -> io::Result<ClientAnswer> {
         self.request(method, params).await?.finish().await
     }
 
     /// `tools/call`, read to its end.
-    pub async fn call(&self, tool: &str, arguments: Value) -> io::Result<Answer> {
+    pub async fn call(&self, tool: &str, arguments: Value) -> io::Result<ClientAnswer> {
         self.ask("tools/call", json!({"name": tool, "arguments": arguments}))
             .await
     }
@@ -225,7 +228,7 @@ impl RawClient {
         tool: &str,
         arguments: Value,
         progress_token: Value,
-    ) -> io::Result<Exchange> {
+    ) -> io::Result<HttpExchange> {
         let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": progress_token}});
         self.request("tools/call", params).await
     }
@@ -253,7 +256,7 @@ impl RawClient {
     }
 
     /// Sends a notification and reads its answer, which should be 202 and empty.
-    pub async fn notify(&self, method: &str, params: Value) -> io::Result<Answer> {
+    pub async fn notify(&self, method: &str, params: Value) -> io::Result<ClientAnswer> {
         let (headers, mut message) = self.envelope(method, params);
         if let Some(message) = message.as_object_mut() {
             message.remove("id");
@@ -265,7 +268,7 @@ impl RawClient {
     }
 
     /// Answers a request that the server sent on a legacy stream.
-    pub async fn respond(&self, id: &Value, result: Value) -> io::Result<Answer> {
+    pub async fn respond(&self, id: &Value, result: Value) -> io::Result<ClientAnswer> {
         let message = json!({"jsonrpc": "2.0", "id": id, "result": result});
         self.send(Method::POST, self.base_headers(), message.to_string())
             .await?
@@ -274,13 +277,13 @@ impl RawClient {
     }
 
     /// Modern `subscriptions/listen` with this filter, such as `{"toolsListChanged": true}`.
-    pub async fn listen(&self, filter: Value) -> io::Result<Exchange> {
+    pub async fn listen(&self, filter: Value) -> io::Result<HttpExchange> {
         self.request("subscriptions/listen", json!({"notifications": filter}))
             .await
     }
 
     /// The legacy GET stream.
-    pub async fn get_stream(&self) -> io::Result<Exchange> {
+    pub async fn get_stream(&self) -> io::Result<HttpExchange> {
         let mut headers = self.base_headers();
         headers.remove(header::CONTENT_TYPE);
         insert(&mut headers, "accept", "text/event-stream");
@@ -289,19 +292,19 @@ impl RawClient {
     }
 
     /// DELETE: ends the legacy session.
-    pub async fn delete(&self) -> io::Result<Answer> {
+    pub async fn delete(&self) -> io::Result<ClientAnswer> {
         self.send(Method::DELETE, self.base_headers(), Bytes::new())
             .await?
             .finish()
             .await
     }
 
-    /// A POST with exactly these headers (and `Host`) and this body.
+    /// A POST with exactly these headers (and `StdioHost`) and this body.
     pub async fn post_raw(
         &self,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> io::Result<Exchange> {
+    ) -> io::Result<HttpExchange> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             append(&mut map, name, value);
@@ -309,31 +312,32 @@ impl RawClient {
         self.send(Method::POST, map, body).await
     }
 
-    /// Sends any request. `Host` is added if it is missing. Errors if no head of an answer arrives.
+    /// Sends any request. `StdioHost` is added if it is missing. Errors if no head of an answer
+    /// arrives.
     pub async fn send(
         &self,
         method: Method,
         headers: HeaderMap,
         body: impl Into<Bytes>,
-    ) -> io::Result<Exchange> {
+    ) -> io::Result<HttpExchange> {
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = method;
         *request.headers_mut() = headers;
         if let Some(kept) = &self.kept {
-            return Ok(Exchange::new(
+            return Ok(HttpExchange::new(
                 kept.exchange(&self.url, request).await?,
                 None,
             ));
         }
-        let (response, connection) = connect::exchange(&self.url, self.http2, request).await?;
-        Ok(Exchange::new(response, Some(connection)))
+        let (response, connection) = connection::exchange(&self.url, self.http2, request).await?;
+        Ok(HttpExchange::new(response, Some(connection)))
     }
 
-    fn recorded(&self, exchange: Exchange, method: &str) -> Exchange {
+    fn recorded(&self, exchange: HttpExchange, method: &str) -> HttpExchange {
         let revision = match &self.dialect {
-            Dialect::Bare => return exchange,
-            Dialect::Legacy { revision, .. } => *revision,
-            Dialect::Modern(_) => Revision::MODERN,
+            ClientDialect::Bare => return exchange,
+            ClientDialect::Legacy { revision, .. } => *revision,
+            ClientDialect::Modern(_) => Revision::MODERN,
         };
         exchange.recorded(self.recorder.clone(), revision, method)
     }
@@ -346,7 +350,7 @@ impl RawClient {
             "application/json, text/event-stream",
         );
         insert(&mut headers, "content-type", "application/json");
-        if let Dialect::Legacy {
+        if let ClientDialect::Legacy {
             revision,
             session: Some(session),
         } = &self.dialect

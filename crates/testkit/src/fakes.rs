@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_passes_when_told() {
+    fn fake_time_moves_only_when_advanced() {
         let clock = FakeClock::new();
         let before = clock.wall();
         clock.clone().advance(Duration::from_secs(3));

@@ -19,17 +19,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::accept::accept;
-use crate::h2::{
+use crate::h2_client::{
     ACK, DATA, END_STREAM, H2Frame, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame,
     head, literal, take_frame,
 };
-use crate::scripted::modern_message;
-use crate::task::Owned;
+use crate::owned_task::OwnedTask;
+use crate::scripted_server::modern_message;
 
 /// The length of the client connection preface.
 const PREFACE: usize = 24;
 /// The largest request that it reads, in bytes.
-const LARGEST: usize = 16 << 20;
+const MAX_REQUEST_BYTES: usize = 16 << 20;
 
 /// A complete request.
 #[derive(Clone, Debug)]
@@ -68,23 +68,23 @@ pub enum H2Act {
 }
 
 /// The transport under the frames of a connection.
-pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait H2Transport: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> H2Transport for T {}
 
-type Wrapped = Pin<Box<dyn Future<Output = io::Result<Box<dyn Wire>>> + Send>>;
+type WrappedTransport = Pin<Box<dyn Future<Output = io::Result<Box<dyn H2Transport>>> + Send>>;
 
 /// The wrapping of an accepted connection before its first frame, such as a TLS handshake.
-pub type Wrap = dyn Fn(TcpStream) -> Wrapped + Send + Sync;
+pub type WrapTransport = dyn Fn(TcpStream) -> WrappedTransport + Send + Sync;
 
-type Script = dyn Fn(&H2Request) -> Option<Vec<H2Act>> + Send + Sync;
+type H2Script = dyn Fn(&H2Request) -> Option<Vec<H2Act>> + Send + Sync;
 
 /// The server's deviations from a good server.
 pub struct H2Plan {
     /// Written after its settings.
     pub greeting: Vec<H2Act>,
     /// Returns its acts on each request, or none to answer as a good server does.
-    pub script: Box<Script>,
+    pub script: Box<H2Script>,
 }
 
 impl H2Plan {
@@ -118,13 +118,13 @@ impl H2Plan {
 /// A running server. Dropping it closes every connection.
 pub struct H2Server {
     address: SocketAddr,
-    shared: Arc<Shared>,
-    _server: Owned,
+    shared: Arc<H2ServerState>,
+    _server: OwnedTask,
 }
 
-struct Shared {
+struct H2ServerState {
     plan: H2Plan,
-    wrap: Box<Wrap>,
+    wrap: Box<WrapTransport>,
     tools: Vec<String>,
     accepted: AtomicUsize,
     open: AtomicUsize,
@@ -138,21 +138,21 @@ struct Shared {
 impl H2Server {
     /// Starts a server on a free loopback port, with these tools.
     pub async fn start(tools: &[&str], plan: H2Plan) -> Self {
-        let clear = |stream: TcpStream| -> Wrapped {
-            Box::pin(async move { Ok(Box::new(stream) as Box<dyn Wire>) })
+        let clear = |stream: TcpStream| -> WrappedTransport {
+            Box::pin(async move { Ok(Box::new(stream) as Box<dyn H2Transport>) })
         };
         Self::wrapped(tools, plan, Box::new(clear)).await
     }
 
     /// Starts a server that wraps its connections first.
-    pub async fn wrapped(tools: &[&str], plan: H2Plan, wrap: Box<Wrap>) -> Self {
+    pub async fn wrapped(tools: &[&str], plan: H2Plan, wrap: Box<WrapTransport>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0")
             .await
             .unwrap_or_else(|error| panic!("{error}"));
         let address = listener
             .local_addr()
             .unwrap_or_else(|error| panic!("{error}"));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(H2ServerState {
             plan,
             wrap,
             tools: tools.iter().map(|&tool| tool.to_owned()).collect(),
@@ -165,7 +165,7 @@ impl H2Server {
             requests: Mutex::default(),
         });
         let serving = shared.clone();
-        let server = Owned::spawn(accept(listener, move |stream| {
+        let server = OwnedTask::spawn(accept(listener, move |stream| {
             serve(serving.clone(), stream)
         }));
         Self {
@@ -251,29 +251,29 @@ pub fn h2_answer(stream: u32, status: u16, body: &Value) -> H2Act {
 }
 
 /// Counts a connection while it is open.
-struct Open(Arc<Shared>);
+struct OpenH2Connection(Arc<H2ServerState>);
 
-impl Drop for Open {
+impl Drop for OpenH2Connection {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-type Reader = ReadHalf<Box<dyn Wire>>;
-type Writer = Arc<tokio::sync::Mutex<WriteHalf<Box<dyn Wire>>>>;
+type H2Reader = ReadHalf<Box<dyn H2Transport>>;
+type H2Writer = Arc<tokio::sync::Mutex<WriteHalf<Box<dyn H2Transport>>>>;
 
-async fn serve(shared: Arc<Shared>, stream: TcpStream) {
+async fn serve(shared: Arc<H2ServerState>, stream: TcpStream) {
     let connection = shared.accepted.fetch_add(1, Ordering::SeqCst);
     let open = shared.open.fetch_add(1, Ordering::SeqCst) + 1;
     shared.most_open.fetch_max(open, Ordering::SeqCst);
-    let _open = Open(shared.clone());
+    let _open = OpenH2Connection(shared.clone());
     // Written bytes are sent at once.
     let _ = stream.set_nodelay(true);
     let Ok(stream) = (shared.wrap)(stream).await else {
         return;
     };
     let (mut reader, writer) = tokio::io::split(stream);
-    let writer: Writer = Arc::new(tokio::sync::Mutex::new(writer));
+    let writer: H2Writer = Arc::new(tokio::sync::Mutex::new(writer));
     let mut acting = JoinSet::new();
     let mut ended = Vec::from([H2Act::Write(frame(SETTINGS, 0, 0, b"").into())]);
     ended.extend(shared.plan.greeting.iter().cloned());
@@ -287,10 +287,10 @@ async fn serve(shared: Arc<Shared>, stream: TcpStream) {
 
 /// Reads requests and runs the acts of each in a task, until the connection ends.
 async fn read(
-    shared: &Arc<Shared>,
+    shared: &Arc<H2ServerState>,
     connection: usize,
-    reader: &mut Reader,
-    writer: &Writer,
+    reader: &mut H2Reader,
+    writer: &H2Writer,
 ) -> io::Result<()> {
     let mut acting = JoinSet::new();
     let mut unread = BytesMut::new();
@@ -305,13 +305,13 @@ async fn read(
         let Some(frame) = take_frame(reader, &mut unread).await? else {
             return Ok(());
         };
-        answered(&frame, writer).await?;
+        answer_control_frame(&frame, writer).await?;
         match frame.kind {
             HEADERS => drop(bodies.insert(frame.stream, BytesMut::new())),
             DATA => {
                 let body = bodies.entry(frame.stream).or_default();
                 body.extend_from_slice(&frame.payload);
-                if body.len() > LARGEST {
+                if body.len() > MAX_REQUEST_BYTES {
                     return Ok(());
                 }
             }
@@ -344,7 +344,7 @@ async fn read(
 }
 
 /// Answers the connection's frames: settings, pings, and data, with more window for the client.
-async fn answered(came: &H2Frame, writer: &Writer) -> io::Result<()> {
+async fn answer_control_frame(came: &H2Frame, writer: &H2Writer) -> io::Result<()> {
     let reply = match (came.kind, came.flags & ACK) {
         (SETTINGS, 0) => frame(SETTINGS, ACK, 0, b""),
         (PING, 0) => frame(PING, ACK, 0, &came.payload),
@@ -362,7 +362,7 @@ async fn answered(came: &H2Frame, writer: &Writer) -> io::Result<()> {
 }
 
 /// Writes and flushes bytes.
-async fn write(writer: &Writer, bytes: &[u8]) -> io::Result<()> {
+async fn write(writer: &H2Writer, bytes: &[u8]) -> io::Result<()> {
     let mut writer = writer.lock().await;
     writer.write_all(bytes).await?;
     writer.flush().await
@@ -379,7 +379,7 @@ async fn closed(acting: &mut JoinSet<bool>) {
 }
 
 /// Runs the acts; false at the end of the connection.
-async fn act(shared: Arc<Shared>, writer: Writer, acts: Vec<H2Act>) -> bool {
+async fn act(shared: Arc<H2ServerState>, writer: H2Writer, acts: Vec<H2Act>) -> bool {
     for act in acts {
         let written = match act {
             H2Act::Write(bytes) => write(&writer, &bytes).await,
@@ -408,7 +408,7 @@ async fn act(shared: Arc<Shared>, writer: Writer, acts: Vec<H2Act>) -> bool {
     true
 }
 
-impl Shared {
+impl H2ServerState {
     fn acts(&self, request: &H2Request) -> Vec<H2Act> {
         *self
             .requests()

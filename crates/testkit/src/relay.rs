@@ -1,7 +1,7 @@
 //! A relay between a line transport (stdio, HTTP+SSE) and a Streamable HTTP server: each message of
 //! the client is posted to the server, and each message of the server is passed on in the order of
-//! arrival. A test can so reach a [`crate::Mockup`] over every transport, and inspect it in its own
-//! process.
+//! arrival. A test can so reach a [`crate::MockServer`] over every transport, and inspect it in its
+//! own process.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use weir_wire::{Revision, meta};
 
-use crate::client::{Exchange, RawClient};
+use crate::client::{HttpExchange, RawClient};
 
 /// The capacity of each queue, in messages.
 const QUEUE: usize = 64;
 
 /// The messages of one side, in order.
-pub type Messages = mpsc::Receiver<String>;
+pub type RelayMessages = mpsc::Receiver<String>;
 
 /// Connects to the server at `url`. Returns the sender of the client's messages, the future that
 /// relays, and the server's messages. When the sender is dropped the future deletes the server's
@@ -27,12 +27,12 @@ pub fn connect(
 ) -> (
     mpsc::Sender<String>,
     impl Future<Output = ()> + Send + use<>,
-    Messages,
+    RelayMessages,
 ) {
     let (client_sender, client_messages) = mpsc::channel(QUEUE);
     let (server_sender, server_messages) = mpsc::channel(QUEUE);
     let client = RawClient::new(url);
-    let relay = Relay {
+    let relay = MessageRelay {
         client,
         session: None,
         running: HashMap::new(),
@@ -42,7 +42,7 @@ pub fn connect(
     (client_sender, relay.run(client_messages), server_messages)
 }
 
-struct Relay {
+struct MessageRelay {
     client: RawClient,
     session: Option<HeaderValue>,
     /// Requests in flight, by id.
@@ -51,8 +51,8 @@ struct Relay {
     server_sender: mpsc::Sender<String>,
 }
 
-impl Relay {
-    async fn run(mut self, mut messages: Messages) {
+impl MessageRelay {
+    async fn run(mut self, mut messages: RelayMessages) {
         while let Some(line) = messages.recv().await {
             let Ok(message) = serde_json::from_str::<Value>(&line) else {
                 continue;
@@ -158,7 +158,7 @@ impl Relay {
 }
 
 /// Passes every message of an answer on as it arrives.
-async fn pass_on(mut answer: Exchange, sender: &mpsc::Sender<String>) {
+async fn pass_on(mut answer: HttpExchange, sender: &mpsc::Sender<String>) {
     if !answer.is_stream() {
         if let Ok(answer) = answer.finish().await {
             send(&String::from_utf8_lossy(&answer.body), sender).await;

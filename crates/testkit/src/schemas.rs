@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use weir_wire::Revision;
 
 /// The environment variable that names the folder.
-pub const ENVIRONMENT: &str = "MCP_SCHEMAS";
+pub const SCHEMAS_FOLDER_VARIABLE: &str = "MCP_SCHEMAS";
 /// Violations shown of one message.
 const MAX_SHOWN: usize = 5;
 
 /// The sender of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Sender {
+pub enum MessageSender {
     /// The MCP client.
     Client,
     /// The MCP server.
@@ -26,12 +26,12 @@ pub enum Sender {
 
 /// The loaded schemas. Validators are compiled at first use and kept.
 #[derive(Debug)]
-pub struct Schemas {
+pub struct ProtocolSchemas {
     documents: HashMap<Revision, Value>,
     compiled: Mutex<HashMap<(Revision, String), Arc<Validator>>>,
 }
 
-impl Schemas {
+impl ProtocolSchemas {
     /// Loads the five files of a folder.
     ///
     /// # Panics
@@ -56,7 +56,7 @@ impl Schemas {
 
     /// Loads the folder that `MCP_SCHEMAS` names; no schemas if it is not set.
     pub fn from_environment() -> Option<Self> {
-        std::env::var_os(ENVIRONMENT).map(|folder| Self::load(Path::new(&folder)))
+        std::env::var_os(SCHEMAS_FOLDER_VARIABLE).map(|folder| Self::load(Path::new(&folder)))
     }
 
     /// Checks one message (no batch). `answered` is the method that a response answers; results of
@@ -65,7 +65,7 @@ impl Schemas {
     pub fn check(
         &self,
         revision: Revision,
-        sender: Sender,
+        sender: MessageSender,
         answered: &str,
         message: &Value,
     ) -> Result<(), String> {
@@ -84,7 +84,7 @@ impl Schemas {
         if revision.is_modern() && message["method"].as_str().is_some_and(of_tasks) {
             return Ok(());
         }
-        let side = if sender == Sender::Client {
+        let side = if sender == MessageSender::Client {
             "Client"
         } else {
             "Server"
@@ -135,11 +135,11 @@ impl Schemas {
     /// Checks the errors that modern revisions define a shape for.
     fn check_error(&self, revision: Revision, message: &Value) -> Result<(), String> {
         let definition = match message["error"]["code"].as_i64() {
-            Some(weir_wire::code::HEADER_MISMATCH) => "HeaderMismatchError",
-            Some(weir_wire::code::MISSING_REQUIRED_CLIENT_CAPABILITY) => {
+            Some(weir_wire::error_code::HEADER_MISMATCH) => "HeaderMismatchError",
+            Some(weir_wire::error_code::MISSING_REQUIRED_CLIENT_CAPABILITY) => {
                 "MissingRequiredClientCapabilityError"
             }
-            Some(weir_wire::code::UNSUPPORTED_PROTOCOL_VERSION) => {
+            Some(weir_wire::error_code::UNSUPPORTED_PROTOCOL_VERSION) => {
                 "UnsupportedProtocolVersionError"
             }
             _ => return Ok(()),

@@ -1,5 +1,5 @@
 //! A server of HTTP+SSE, the transport of 2024-11-05, in front of a Streamable HTTP server such as
-//! a [`crate::Mockup`]. A GET opens a stream; its first event names the path for the client's
+//! a [`crate::MockServer`]. A GET opens a stream; its first event names the path for the client's
 //! messages, and every message of the server is an event of that stream.
 
 use std::collections::HashMap;
@@ -21,21 +21,21 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::accept::accept;
-use crate::relay::{self, Messages};
-use crate::task::Owned;
+use crate::owned_task::OwnedTask;
+use crate::relay::{self, RelayMessages};
 
 /// The path of the stream.
 const STREAM: &str = "/sse";
 /// The path for messages of the client, before the number of their stream.
 const POSTS: &str = "/messages/";
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
+type SseRelayBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A running server. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct SseRelay {
     address: SocketAddr,
-    _server: Owned,
+    _server: OwnedTask,
 }
 
 impl SseRelay {
@@ -47,11 +47,11 @@ impl SseRelay {
         let address = listener
             .local_addr()
             .unwrap_or_else(|error| panic!("{error}"));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SseRelayState {
             url: url.to_owned(),
             inner: Mutex::default(),
         });
-        let server = Owned::spawn(async move {
+        let server = OwnedTask::spawn(async move {
             accept(listener, |connection| serve(connection, shared.clone())).await;
         });
         Self {
@@ -67,13 +67,13 @@ impl SseRelay {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SseRelayState {
     url: String,
-    inner: Mutex<Inner>,
+    inner: Mutex<SseRelayStreams>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct SseRelayStreams {
     /// Senders of the client's messages, by the number of the stream. A relay ends when its sender
     /// is dropped.
     streams: HashMap<u64, mpsc::Sender<String>>,
@@ -82,13 +82,13 @@ struct Inner {
     last: u64,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl SseRelayState {
+    fn lock(&self) -> MutexGuard<'_, SseRelayStreams> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn serve(connection: TcpStream, shared: Arc<Shared>) {
+async fn serve(connection: TcpStream, shared: Arc<SseRelayState>) {
     let service = service_fn(move |request| {
         let shared = shared.clone();
         async move { Ok::<_, Infallible>(answer(&shared, request).await) }
@@ -103,7 +103,7 @@ async fn serve(connection: TcpStream, shared: Arc<Shared>) {
     );
 }
 
-async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Body> {
+async fn answer(shared: &Arc<SseRelayState>, request: Request<Incoming>) -> Response<SseRelayBody> {
     let (head, body) = request.into_parts();
     let number = head
         .uri
@@ -132,7 +132,7 @@ async fn answer(shared: &Arc<Shared>, request: Request<Incoming>) -> Response<Bo
     }
 }
 
-fn open(shared: &Arc<Shared>) -> Response<Body> {
+fn open(shared: &Arc<SseRelayState>) -> Response<SseRelayBody> {
     let (sender, relayed, messages) = relay::connect(&shared.url);
     let number = {
         let mut inner = shared.lock();
@@ -143,7 +143,7 @@ fn open(shared: &Arc<Shared>) -> Response<Body> {
         number
     };
     let first = format!("event: endpoint\ndata: {POSTS}{number}\n\n");
-    let events = Events {
+    let events = SseRelayEvents {
         messages,
         first: Some(first),
         _guard: StreamGuard {
@@ -163,20 +163,20 @@ fn open(shared: &Arc<Shared>) -> Response<Body> {
     response
 }
 
-fn empty(status: StatusCode) -> Response<Body> {
+fn empty(status: StatusCode) -> Response<SseRelayBody> {
     let mut response = Response::new(Empty::new().boxed_unsync());
     *response.status_mut() = status;
     response
 }
 
 /// The events of one stream.
-struct Events {
-    messages: Messages,
+struct SseRelayEvents {
+    messages: RelayMessages,
     first: Option<String>,
     _guard: StreamGuard,
 }
 
-impl Events {
+impl SseRelayEvents {
     async fn next(&mut self) -> Option<String> {
         if let Some(first) = self.first.take() {
             return Some(first);
@@ -189,7 +189,7 @@ impl Events {
 /// Removes the stream when the client closes it, which ends the relay and the session at the
 /// server.
 struct StreamGuard {
-    shared: Arc<Shared>,
+    shared: Arc<SseRelayState>,
     number: u64,
 }
 

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use weir_wire::Revision;
 
-use crate::emitted;
+use crate::emitted_messages;
 
 const NAME: &str = "mock-stdio";
 
@@ -45,7 +45,7 @@ impl MockStdio {
         era.with("--revision", newest.as_str())
     }
 
-    /// Relays the server at this URL, such as a [`crate::Mockup`], without messages of its own.
+    /// Relays the server at this URL, such as a [`crate::MockServer`], without messages of its own.
     pub fn relay(url: &str) -> Self {
         Self {
             arguments: Vec::new(),
@@ -104,7 +104,7 @@ impl MockStdio {
     /// # Panics
     /// The program is missing and cannot be built.
     pub fn command(&self) -> (PathBuf, Vec<String>) {
-        let kept = emitted::folder()
+        let kept = emitted_messages::folder()
             .map(|folder| ["--keep".to_owned(), folder.to_string_lossy().into_owned()]);
         (
             program(),

@@ -13,26 +13,26 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::accept::answer_all;
-use crate::task::Owned;
+use crate::owned_task::OwnedTask;
 
 /// A running authorization server. Dropping it closes every connection.
 #[derive(Debug)]
 pub struct TokenServer {
     address: SocketAddr,
-    shared: Arc<Shared>,
-    _server: Owned,
+    shared: Arc<TokenServerState>,
+    _server: OwnedTask,
 }
 
 #[derive(Debug)]
-struct Shared {
-    inner: Mutex<Inner>,
+struct TokenServerState {
+    inner: Mutex<TokenServerRecords>,
     /// False while the token endpoint holds all requests.
     open: watch::Sender<bool>,
     pulse: watch::Sender<usize>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct TokenServerRecords {
     documents: HashMap<String, String>,
     answers: VecDeque<(u16, String)>,
     requests: Vec<TokenRequest>,
@@ -60,20 +60,20 @@ impl TokenServer {
             .local_addr()
             .unwrap_or_else(|error| panic!("{error}"));
         let (documents, answers, requests) = (HashMap::new(), VecDeque::new(), Vec::new());
-        let inner = Mutex::new(Inner {
+        let inner = Mutex::new(TokenServerRecords {
             documents,
             answers,
             requests,
             lifetime: json!(3600),
             issued: 0,
         });
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TokenServerState {
             inner,
             open: watch::Sender::new(true),
             pulse: watch::Sender::new(0),
         });
         let asked = shared.clone();
-        let serving = Owned::spawn(answer_all(listener, move |request| {
+        let serving = OwnedTask::spawn(answer_all(listener, move |request| {
             let shared = asked.clone();
             async move { answer(&shared, request).await }
         }));
@@ -82,7 +82,7 @@ impl TokenServer {
             shared,
             _server: serving,
         };
-        server.document(
+        server.serve_document(
             "/.well-known/oauth-authorization-server",
             &server.metadata(),
         );
@@ -105,7 +105,7 @@ impl TokenServer {
     }
 
     /// Serves a document.
-    pub fn document(&self, path: &str, document: &Value) {
+    pub fn serve_document(&self, path: &str, document: &Value) {
         self.shared
             .lock()
             .documents
@@ -114,7 +114,7 @@ impl TokenServer {
 
     /// Answers the next token request with this status and body; answers are used in the order
     /// given.
-    pub fn answer(&self, status: u16, body: &Value) {
+    pub fn queue_answer(&self, status: u16, body: &Value) {
         self.shared
             .lock()
             .answers
@@ -122,12 +122,12 @@ impl TokenServer {
     }
 
     /// The `expires_in` of tokens from now on.
-    pub fn lifetime(&self, expires_in: Value) {
+    pub fn set_lifetime(&self, expires_in: Value) {
         self.shared.lock().lifetime = expires_in;
     }
 
     /// Holds token requests, or lets them go on.
-    pub fn hold(&self, hold: bool) {
+    pub fn set_holding(&self, hold: bool) {
         self.shared.open.send_replace(!hold);
     }
 
@@ -137,7 +137,7 @@ impl TokenServer {
     }
 
     /// Waits until so many token requests have come.
-    pub async fn until(&self, requests: usize) {
+    pub async fn wait_for_requests(&self, requests: usize) {
         let mut pulse = self.shared.pulse.subscribe();
         let came = async {
             while self.requests().len() < requests {
@@ -153,13 +153,13 @@ impl TokenServer {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl TokenServerState {
+    fn lock(&self) -> MutexGuard<'_, TokenServerRecords> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(shared: &TokenServerState, request: Request<Incoming>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     if head.uri.path() != "/token" {
         let document = shared.lock().documents.get(head.uri.path()).cloned();

@@ -6,11 +6,13 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup, RawClient, Recorder, Schemas, Sender};
+use weir_testkit::{
+    MessageRecorder, MessageSender, MockBehaviour, MockServer, ProtocolSchemas, RawClient,
+};
 use weir_wire::Revision;
 
 /// A folder with a tiny schema for every revision, in the dialect that each one uses.
-fn tiny_schemas(folder: &Path) -> Schemas {
+fn tiny_schemas(folder: &Path) -> ProtocolSchemas {
     for revision in Revision::ALL {
         let (home, dialect) = match revision >= Revision::V2025_11_25 {
             true => ("$defs", "https://json-schema.org/draft/2020-12/schema"),
@@ -32,7 +34,7 @@ fn tiny_schemas(folder: &Path) -> Schemas {
         )
         .unwrap();
     }
-    Schemas::load(folder)
+    ProtocolSchemas::load(folder)
 }
 
 #[test]
@@ -43,7 +45,7 @@ fn messages_are_held_against_the_definition_of_their_method() {
     std::fs::remove_dir_all(&folder).unwrap();
     for revision in Revision::ALL {
         let check =
-            |message: Value| schemas.check(revision, Sender::Server, "tools/list", &message);
+            |message: Value| schemas.check(revision, MessageSender::Server, "tools/list", &message);
         assert_eq!(check(json!({"id": 1, "result": {"tools": []}})), Ok(()));
         assert!(
             check(json!({"id": 1, "result": {"tools": 7}}))
@@ -60,11 +62,11 @@ fn messages_are_held_against_the_definition_of_their_method() {
 }
 
 #[tokio::test]
-async fn what_the_mock_server_says_obeys_the_official_schemas() {
-    let recorder = Recorder::new();
+async fn mock_server_messages_obey_official_schemas() {
+    let recorder = MessageRecorder::new();
     for revision in Revision::ALL {
-        let mockup = Mockup::dual()
-            .tool("t", Behaviour::progress(2))
+        let mockup = MockServer::dual()
+            .tool("t", MockBehaviour::progress(2))
             .start()
             .await;
         let client = RawClient::new(&mockup.url()).with_recorder(&recorder);
@@ -92,20 +94,24 @@ async fn what_the_mock_server_says_obeys_the_official_schemas() {
             stream.next_message().await.unwrap();
         }
     }
-    assert!(recorder.seen().len() > 25, "{}", recorder.seen().len());
-    if let Some(schemas) = Schemas::from_environment() {
+    assert!(
+        recorder.messages().len() > 25,
+        "{}",
+        recorder.messages().len()
+    );
+    if let Some(schemas) = ProtocolSchemas::from_environment() {
         assert_eq!(recorder.violations(&schemas), Vec::<String>::new());
         // The same messages without a required member of the schema do not pass.
         for mut seen in recorder
-            .seen()
+            .messages()
             .into_iter()
-            .filter(|seen| seen.answered == "tools/list")
+            .filter(|seen| seen.answered_method == "tools/list")
         {
             seen.message["result"]["tools"][0]
                 .as_object_mut()
                 .unwrap()
                 .remove("inputSchema");
-            let broken = Recorder::new();
+            let broken = MessageRecorder::new();
             broken.add(seen);
             assert_eq!(broken.violations(&schemas).len(), 1);
         }

@@ -13,13 +13,13 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use weir_testkit::MockStdio;
 use weir_wire::{Revision, meta};
 
-struct Spoken {
+struct StdioChild {
     child: Child,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
 }
 
-impl Spoken {
+impl StdioChild {
     fn start(mock: &MockStdio) -> Self {
         let (program, arguments) = mock.command();
         let mut command = Command::new(program);
@@ -76,7 +76,7 @@ impl Spoken {
 
 #[tokio::test]
 async fn both_eras_answer_their_own_opening_alone() {
-    let mut modern = Spoken::start(&MockStdio::modern().tools(2));
+    let mut modern = StdioChild::start(&MockStdio::modern().tools(2));
     assert_eq!(
         modern.ask(1, "server/discover", json!({})).await["result"]["supportedVersions"],
         json!(["2026-07-28"])
@@ -93,7 +93,7 @@ async fn both_eras_answer_their_own_opening_alone() {
         ),
         (14, &json!("complete"))
     );
-    let mut legacy = Spoken::start(&MockStdio::legacy(Revision::V2025_06_18).noisy());
+    let mut legacy = StdioChild::start(&MockStdio::legacy(Revision::V2025_06_18).noisy());
     for _ in 0..2 {
         let noise = legacy.output.next_line().await.unwrap().unwrap();
         assert!(serde_json::from_str::<Value>(&noise).is_err(), "{noise}");
@@ -106,7 +106,8 @@ async fn both_eras_answer_their_own_opening_alone() {
         .ask(2, "initialize", json!({"protocolVersion": "2025-11-25"}))
         .await;
     assert_eq!(opened["result"]["protocolVersion"], "2025-06-18");
-    let mut silent = Spoken::start(&MockStdio::legacy(Revision::V2025_06_18).silent_to_discover());
+    let mut silent =
+        StdioChild::start(&MockStdio::legacy(Revision::V2025_06_18).silent_to_discover());
     silent
         .say(json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover"}))
         .await;
@@ -114,8 +115,8 @@ async fn both_eras_answer_their_own_opening_alone() {
 }
 
 #[tokio::test]
-async fn tools_do_what_their_names_say() {
-    let mut mock = Spoken::start(&MockStdio::legacy(Revision::V2025_11_25));
+async fn tools_behave_as_named() {
+    let mut mock = StdioChild::start(&MockStdio::legacy(Revision::V2025_11_25));
     let env = mock.call(1, "env", json!({})).await;
     let names: Vec<_> = env["result"]["structuredContent"]
         .as_object()
@@ -171,8 +172,8 @@ async fn tools_do_what_their_names_say() {
 }
 
 #[tokio::test]
-async fn modern_listeners_are_told_by_their_id() {
-    let mut mock = Spoken::start(&MockStdio::modern());
+async fn modern_listeners_are_notified_by_id() {
+    let mut mock = StdioChild::start(&MockStdio::modern());
     let opening = mock
         .ask(
             1,
@@ -199,7 +200,7 @@ async fn starts_are_counted_stderr_is_flooded_and_requests_run_out() {
         .exit_after(2)
         .starts_file(&file);
     for _ in 0..2 {
-        let mut mock = Spoken::start(&mock);
+        let mut mock = StdioChild::start(&mock);
         let mut flooded = vec![0; 12_345];
         mock.child
             .stderr
@@ -221,7 +222,7 @@ async fn starts_are_counted_stderr_is_flooded_and_requests_run_out() {
 
 #[tokio::test]
 async fn sigterm_is_ignored_and_a_grandchild_lives_in_the_group() {
-    let mut mock = Spoken::start(&MockStdio::modern().ignore_sigterm().grandchild());
+    let mut mock = StdioChild::start(&MockStdio::modern().ignore_sigterm().grandchild());
     let pids = mock.call(1, "pids", json!({})).await["result"]["structuredContent"].clone();
     let own = Pid::from_raw(i32::try_from(pids["own"].as_i64().unwrap()).unwrap());
     assert_eq!(mock.child.id().map(i64::from), pids["own"].as_i64());
@@ -234,11 +235,11 @@ async fn sigterm_is_ignored_and_a_grandchild_lives_in_the_group() {
 
 #[tokio::test]
 async fn a_hanging_child_reads_nothing_and_an_ordinary_one_ends_with_its_input() {
-    let mut hanging = Spoken::start(&MockStdio::modern().hang());
+    let mut hanging = StdioChild::start(&MockStdio::modern().hang());
     let line = format!("{}\n", "x".repeat(1 << 20));
     let mut input = hanging.input;
     let write = tokio::spawn(async move { input.write_all(line.as_bytes()).await });
-    let mut ordinary = Spoken::start(&MockStdio::modern());
+    let mut ordinary = StdioChild::start(&MockStdio::modern());
     assert_eq!(ordinary.call(1, "echo", json!({})).await["id"], 1);
     drop(ordinary.input);
     assert!(ordinary.child.wait().await.unwrap().success());

@@ -9,21 +9,21 @@ use weir_core::{causes, chain};
 
 /// An error with the advice that belongs to it, as one text.
 #[derive(Debug)]
-pub(crate) struct Advised {
+pub(crate) struct AdvisedError {
     error: Box<dyn Error + Send + Sync>,
     advice: Option<&'static str>,
 }
 
 /// Adds advice to an error of a known kind. Other errors stay as they are.
-pub(crate) fn advised(error: impl Into<Box<dyn Error + Send + Sync>>) -> Advised {
+pub(crate) fn with_advice(error: impl Into<Box<dyn Error + Send + Sync>>) -> AdvisedError {
     let error = error.into();
-    let advice = causes(&*error).filter_map(advice_on).last();
-    Advised { error, advice }
+    let advice = causes(&*error).filter_map(advice_for).last();
+    AdvisedError { error, advice }
 }
 
-fn advice_on(error: &(dyn Error + 'static)) -> Option<&'static str> {
+fn advice_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
-        return on_tls(error);
+        return advice_for_tls(error);
     }
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
@@ -41,7 +41,7 @@ fn advice_on(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
 }
 
-fn on_tls(error: &rustls::Error) -> Option<&'static str> {
+fn advice_for_tls(error: &rustls::Error) -> Option<&'static str> {
     let rustls::Error::InvalidCertificate(error) = error else {
         return match error {
             rustls::Error::InvalidMessage(_) => {
@@ -67,7 +67,7 @@ fn on_tls(error: &rustls::Error) -> Option<&'static str> {
     })
 }
 
-impl fmt::Display for Advised {
+impl fmt::Display for AdvisedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = chain(&*self.error);
         match self.advice {
@@ -77,19 +77,19 @@ impl fmt::Display for Advised {
     }
 }
 
-impl Error for Advised {}
+impl Error for AdvisedError {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_advice_is_that_of_the_innermost_known_error() {
+    fn innermost_known_error_gives_the_advice() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-        let text = advised(io::Error::other(refused)).to_string();
+        let text = with_advice(io::Error::other(refused)).to_string();
         assert!(text.contains("nothing listens at that address"), "{text}");
         let issuer = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let text = advised(io::Error::other(io::Error::new(
+        let text = with_advice(io::Error::other(io::Error::new(
             io::ErrorKind::InvalidData,
             issuer,
         )))
@@ -101,7 +101,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_error_stays_as_it_is() {
-        assert_eq!(advised("the stream broke").to_string(), "the stream broke");
+    fn unknown_error_has_no_advice() {
+        assert_eq!(
+            with_advice("the stream broke").to_string(),
+            "the stream broke"
+        );
     }
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// The failures in a row that open the breaker.
-const FAILURES: u32 = 5;
+const FAILURES_TO_OPEN: u32 = 5;
 /// The time between two probes while the breaker is open.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The breaker. A call to a healthy upstream costs it two loads.
 #[derive(Debug, Default)]
@@ -34,26 +34,26 @@ impl Breaker {
         if now < *next_probe {
             return Err(*next_probe - now);
         }
-        *next_probe = now + PROBE_EVERY;
+        *next_probe = now + PROBE_INTERVAL;
         Ok(())
     }
 
     /// Notes that the server answered.
-    pub(crate) fn succeeded(&self) {
+    pub(crate) fn record_success(&self) {
         if self.is_failing() {
             self.failures.store(0, Ordering::Release);
         }
     }
 
     /// Notes that the server was not reached, or that a deadline passed, at `now`.
-    pub(crate) fn failed(&self, now: Duration) {
-        *self.lock() = now + PROBE_EVERY;
+    pub(crate) fn record_failure(&self, now: Duration) {
+        *self.lock() = now + PROBE_INTERVAL;
         self.failures.fetch_add(1, Ordering::AcqRel);
     }
 
     /// True while the breaker is open and calls fail at once.
     pub(crate) fn is_open(&self) -> bool {
-        self.failures.load(Ordering::Acquire) >= FAILURES
+        self.failures.load(Ordering::Acquire) >= FAILURES_TO_OPEN
     }
 
     /// True if the last attempt failed.
@@ -79,20 +79,20 @@ mod tests {
     fn e03_opens_after_five_failures_in_a_row_and_probes_once_a_second() {
         let breaker = Breaker::default();
         for _ in 0..4 {
-            breaker.failed(S);
+            breaker.record_failure(S);
         }
         assert_eq!(breaker.admit(S), Ok(()));
-        breaker.succeeded();
+        breaker.record_success();
         for _ in 0..5 {
             assert!(!breaker.is_open());
-            breaker.failed(S);
+            breaker.record_failure(S);
         }
         assert!(breaker.is_open());
         assert_eq!(breaker.admit(S), Err(S));
         assert_eq!(breaker.admit(S + S / 2), Err(S / 2));
         assert_eq!(breaker.admit(2 * S), Ok(()), "one goes through");
         assert_eq!(breaker.admit(2 * S), Err(S), "and no second one");
-        breaker.succeeded();
+        breaker.record_success();
         assert_eq!(breaker.admit(2 * S), Ok(()));
     }
 }

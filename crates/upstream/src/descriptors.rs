@@ -11,18 +11,18 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 use tokio::net::UnixStream;
-use weir_core::upstream::ExportedSession;
+use weir_core::upstream::HandoverSession;
 
 /// The most descriptors that go with one byte.
-pub const MOST: usize = ExportedSession::MOST_DESCRIPTORS;
+pub const MAX_DESCRIPTORS: usize = HandoverSession::MOST_DESCRIPTORS;
 
-/// Sends one byte with these descriptors: at most [`MOST`].
+/// Sends one byte with these descriptors: at most [`MAX_DESCRIPTORS`].
 ///
 /// # Errors
 /// The other end is closed, or there are too many descriptors.
 pub async fn send(socket: &UnixStream, byte: u8, given: &[BorrowedFd<'_>]) -> io::Result<()> {
     let send = || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !given.is_empty() && !control.push(SendAncillaryMessage::ScmRights(given)) {
             return Err(io::Error::other("no room for so many descriptors"));
@@ -50,7 +50,7 @@ pub async fn receive(socket: &UnixStream) -> io::Result<Option<(u8, Vec<OwnedFd>
 
 fn receive_now(socket: &UnixStream) -> io::Result<Option<(u8, Vec<OwnedFd>)>> {
     let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let got = rustix::net::recvmsg(
         socket,

@@ -6,50 +6,52 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
-use weir_core::bell::Bells;
 use weir_core::catalog::SessionListTable;
 use weir_core::names::UpstreamId;
-use weir_core::port::{Ask, Clock, Fetch, Fetched, Fut, Post, Random};
-use weir_core::upstream::{Deadlines, Upstream};
+use weir_core::port::{
+    Clock, DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut, Random,
+};
+use weir_core::session_notifier::SessionNotifier;
+use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_core::{Budgets, Failure};
 use weir_wire::write::ObjectWriter;
 
-use crate::credential::Credentials;
-use crate::fetch::Fetcher;
-use crate::keeper::Keeper;
-use crate::mask::SecretMask;
-use crate::post::Poster;
-use crate::server::{Line, Server};
-use crate::settings::{HttpSettings, Settings, Transport};
-use crate::site::Site;
-use crate::stdio::{Origin, StdioServer};
-use crate::streamable::{Http, HttpServer, Roots, TlsError};
+use crate::credential::UpstreamCredentials;
+use crate::fetcher::Fetcher;
+use crate::keeper::ChildKeeper;
+use crate::poster::Poster;
+use crate::secret_mask::SecretMask;
+use crate::settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
+use crate::stdio::{ChildSource, StdioUpstream};
+use crate::streamable::{HttpUpstream, RootCertificates, TlsError, UpstreamHttpClient};
+use crate::upstream_context::UpstreamContext;
+use crate::upstream_service::{ServerTransport, UpstreamService};
 
 /// The ports that upstreams use.
 #[derive(Clone)]
-pub struct Ports {
+pub struct UpstreamPorts {
     /// The time.
     pub clock: Arc<dyn Clock>,
     /// Unguessable bytes, for jitter.
     pub random: Arc<dyn Random>,
     /// The notifiers of client sessions, for messages of servers outside of calls.
-    pub bells: Arc<Bells>,
+    pub bells: Arc<SessionNotifier>,
     /// The known lists of single sessions.
     pub session_lists: Arc<SessionListTable>,
     /// The process that starts stdio servers and ends them with weir.
-    pub keeper: Arc<Keeper>,
+    pub keeper: Arc<ChildKeeper>,
     /// The budgets of the whole process.
     pub budgets: Budgets,
 }
 
 /// The name and version of weir that every server gets, never the client's own.
 #[derive(Clone, Debug)]
-pub struct Identity {
+pub struct ClientImplementation {
     client_info: Bytes,
     agent: HeaderValue,
 }
 
-impl Identity {
+impl ClientImplementation {
     /// Makes an identity of a name and a version: of letters, digits, dots and dashes.
     #[must_use]
     pub fn new(name: &str, version: &str) -> Self {
@@ -69,25 +71,25 @@ impl Identity {
 /// An upstream cannot be made from its settings.
 #[derive(Debug, thiserror::Error)]
 #[error("upstream {id}: {why}")]
-pub struct BuildError {
+pub struct UpstreamBuildError {
     id: UpstreamId,
     #[source]
     why: TlsError,
 }
 
 /// Makes upstreams.
-pub struct Factory {
-    ports: Ports,
-    identity: Identity,
-    roots: Roots,
+pub struct UpstreamFactory {
+    ports: UpstreamPorts,
+    identity: ClientImplementation,
+    roots: RootCertificates,
     fetcher: Arc<Fetcher>,
 }
 
-impl Factory {
+impl UpstreamFactory {
     /// Makes a factory and reads the machine's root certificates.
     #[must_use]
-    pub fn new(ports: Ports, identity: Identity) -> Self {
-        let roots = Roots::native();
+    pub fn new(ports: UpstreamPorts, identity: ClientImplementation) -> Self {
+        let roots = RootCertificates::native();
         let fetcher = Arc::new(Fetcher::new(identity.agent.clone(), &roots));
         Self {
             ports,
@@ -101,26 +103,29 @@ impl Factory {
     ///
     /// # Errors
     /// The certificate file in the settings is not usable.
-    pub fn build(&self, settings: Settings) -> Result<Arc<dyn Upstream>, BuildError> {
-        let Settings {
+    pub fn build(
+        &self,
+        settings: UpstreamSettings,
+    ) -> Result<Arc<dyn Upstream>, UpstreamBuildError> {
+        let UpstreamSettings {
             id,
             transport,
             protocol,
             session,
-            asks,
-            visits,
+            client_capabilities: asks,
+            allows_url_elicitation: visits,
             baggage,
             bounds,
             connect,
-            own,
+            own_deadlines: own,
         } = settings;
         let client_info = self.identity.client_info.clone();
         let mask = SecretMask::of(&transport);
         let advice = match &transport {
-            Transport::Http(http) => http.auth.as_ref().and_then(|auth| auth.advice()),
-            Transport::Stdio(_) => None,
+            TransportSettings::Http(http) => http.auth.as_ref().and_then(|auth| auth.advice()),
+            TransportSettings::Stdio(_) => None,
         };
-        let site = Site::new(
+        let site = UpstreamContext::new(
             id.clone(),
             (bounds, own),
             (asks, visits),
@@ -129,15 +134,15 @@ impl Factory {
         );
         let site = Arc::new(site.masking(mask).advising(advice));
         let line = match transport {
-            Transport::Http(settings) => {
+            TransportSettings::Http(settings) => {
                 let http = self
                     .http(&settings, connect)
-                    .map_err(|why| BuildError { id, why })?;
+                    .map_err(|why| UpstreamBuildError { id, why })?;
                 let credentials = settings.auth.map(|auth| {
-                    let fetch: Arc<dyn Fetch> = self.fetcher.clone();
-                    Credentials::new(&site, http.clone(), fetch, *auth)
+                    let fetch: Arc<dyn DocumentFetcher> = self.fetcher.clone();
+                    UpstreamCredentials::new(&site, http.clone(), fetch, *auth)
                 });
-                Line::Http(Box::new(HttpServer::new(
+                ServerTransport::Http(Box::new(HttpUpstream::new(
                     site.clone(),
                     http,
                     credentials,
@@ -145,28 +150,37 @@ impl Factory {
                     session,
                 )))
             }
-            Transport::Stdio(settings) => Line::Stdio(Arc::new(StdioServer::new(
-                site.clone(),
-                Origin::Process(settings, self.ports.keeper.clone()),
-                protocol,
-                session,
-            ))),
+            TransportSettings::Stdio(settings) => {
+                ServerTransport::Stdio(Arc::new(StdioUpstream::new(
+                    site.clone(),
+                    ChildSource::Process(settings, self.ports.keeper.clone()),
+                    protocol,
+                    session,
+                )))
+            }
         };
-        Ok(Arc::new(Server::new(site, line, baggage)))
+        Ok(Arc::new(UpstreamService::new(site, line, baggage)))
     }
 
     /// Makes a client that posts documents to the URL of `settings`. Connects with the first one.
     ///
     /// # Errors
     /// The certificate file in the settings is not usable.
-    pub fn poster(&self, settings: &HttpSettings) -> Result<Arc<dyn Post>, TlsError> {
+    pub fn document_poster(
+        &self,
+        settings: &HttpUpstreamSettings,
+    ) -> Result<Arc<dyn DocumentPoster>, TlsError> {
         Ok(Arc::new(Poster(
-            self.http(settings, Deadlines::LIST.connect)?,
+            self.http(settings, CallDeadlines::LIST.connect)?,
         )))
     }
 
-    fn http(&self, settings: &HttpSettings, connect: Duration) -> Result<Http, TlsError> {
-        Http::new(
+    fn http(
+        &self,
+        settings: &HttpUpstreamSettings,
+        connect: Duration,
+    ) -> Result<UpstreamHttpClient, TlsError> {
+        UpstreamHttpClient::new(
             settings,
             connect,
             &self.identity.agent,
@@ -176,13 +190,13 @@ impl Factory {
     }
 }
 
-impl Fetch for Factory {
-    fn fetch<'a>(&'a self, ask: Ask<'a>) -> Fut<'a, Result<Fetched, Failure>> {
+impl DocumentFetcher for UpstreamFactory {
+    fn fetch<'a>(&'a self, ask: FetchRequest<'a>) -> Fut<'a, Result<FetchResponse, Failure>> {
         self.fetcher.fetch(ask)
     }
 }
 
-impl std::fmt::Debug for Factory {
+impl std::fmt::Debug for UpstreamFactory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Factory")
             .field("identity", &self.identity)

@@ -4,10 +4,10 @@
 //! the call's deadline on the stream of a call.
 
 use tokio::time::Instant;
-use weir_wire::http2::IdleFrames;
+use weir_wire::http2_frames::IdleFrames;
 
 /// The bytes without data of a message that count as one idle item.
-const BYTES_AN_ITEM: usize = 1 << 10;
+const BYTES_PER_ITEM: usize = 1 << 10;
 
 /// The idle items and bytes of one stream. A stream may have a thousand items, and a hundred more
 /// each second.
@@ -38,12 +38,12 @@ impl IdleEvents {
     }
 
     /// Counts an idle item.
-    pub(crate) fn item(&mut self) {
+    pub(crate) fn count_item(&mut self) {
         self.items = self.items.saturating_add(1);
     }
 
     /// Notes data of a message.
-    pub(crate) fn data(&mut self) {
+    pub(crate) fn note_data(&mut self) {
         self.has_data = true;
     }
 
@@ -51,14 +51,14 @@ impl IdleEvents {
     ///
     /// # Errors
     /// [`IdleFlood`] if the stream had too many idle items.
-    pub(crate) fn read(&mut self, bytes: usize) -> Result<(), IdleFlood> {
+    pub(crate) fn count_bytes(&mut self, bytes: usize) -> Result<(), IdleFlood> {
         self.bytes = if std::mem::take(&mut self.has_data) {
             0
         } else {
             self.bytes + bytes
         };
-        let of_bytes = u32::try_from(self.bytes / BYTES_AN_ITEM).unwrap_or(u32::MAX);
-        self.bytes %= BYTES_AN_ITEM;
+        let of_bytes = u32::try_from(self.bytes / BYTES_PER_ITEM).unwrap_or(u32::MAX);
+        self.bytes %= BYTES_PER_ITEM;
         let items = std::mem::take(&mut self.items).saturating_add(of_bytes);
         if items == 0 || self.left.take(items, Instant::now().into_std()) {
             Ok(())
@@ -72,7 +72,7 @@ impl IdleEvents {
 mod tests {
     use std::time::Duration;
 
-    use weir_wire::http2::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
+    use weir_wire::http2_frames::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
 
     use super::*;
 
@@ -80,28 +80,30 @@ mod tests {
     async fn a_stream_takes_a_thousand_idle_items_and_a_hundred_more_each_second() {
         let mut idle = IdleEvents::new();
         for nth in 0..IDLE_FRAMES {
-            idle.item();
-            assert!(idle.read(0).is_ok(), "{nth}");
+            idle.count_item();
+            assert!(idle.count_bytes(0).is_ok(), "{nth}");
         }
-        idle.item();
-        assert!(idle.read(0).is_err());
+        idle.count_item();
+        assert!(idle.count_bytes(0).is_err());
         let mut idle = IdleEvents::new();
         for _ in 0..100 {
             tokio::time::advance(Duration::from_secs(1)).await;
-            (0..IDLE_FRAMES_A_SECOND - 1).for_each(|_| idle.item());
-            assert!(idle.read(100).is_ok());
+            (0..IDLE_FRAMES_A_SECOND - 1).for_each(|_| idle.count_item());
+            assert!(idle.count_bytes(100).is_ok());
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_comment_without_end_is_counted_by_its_bytes_and_a_message_without_end_is_not() {
         let mut idle = IdleEvents::new();
-        let taken = (0..).take_while(|_| idle.read(64 << 10).is_ok()).count();
+        let taken = (0..)
+            .take_while(|_| idle.count_bytes(64 << 10).is_ok())
+            .count();
         assert_eq!(taken, 15, "about a mebibyte");
         let mut idle = IdleEvents::new();
         for _ in 0..10_000 {
-            idle.data();
-            assert!(idle.read(1000).is_ok());
+            idle.note_data();
+            assert!(idle.count_bytes(1000).is_ok());
         }
     }
 }

@@ -1,55 +1,58 @@
 //! The server side: how weir reaches upstream servers, over Streamable HTTP of both eras and as
 //! child processes.
 //!
-//! One object stands for each server ([`Factory::build`]) and implements core's port. It finds out
-//! the server's era, holds its sessions and connections, limits and times the calls, and sends
-//! again only calls that provably did not run. It knows no client, no endpoint and no other
+//! One object stands for each server ([`UpstreamFactory::build`]) and implements core's port. It
+//! finds out the server's era, holds its sessions and connections, limits and times the calls, and
+//! sends again only calls that provably did not run. It knows no client, no endpoint and no other
 //! upstream, and it never forwards a client's header or token.
 
 mod advice;
-mod alone;
-mod asking;
-mod begun_reply;
 mod breaker;
-mod column;
+mod call_time_limits;
 mod credential;
-mod deadline;
 pub mod descriptors;
+mod dns;
 mod exported;
 mod factory;
-mod fetch;
+mod failed_attempt;
+mod fetcher;
 mod guard;
-mod hold;
+mod held_blocks;
+mod http;
 mod idle_events;
-mod inbox;
-mod judgment;
 pub mod keeper;
-mod line;
+mod keyed_slots;
+mod list_changes;
 mod list_items;
-mod list_news;
-mod listing;
-mod mask;
-mod names;
+mod list_page;
+mod out_of_call_requests;
 mod outbox;
-mod pace;
-mod post;
-mod refusal;
+mod own_requests;
+mod pending_updates;
+mod poster;
 mod repeat;
-mod server;
+mod request_inbox;
+mod result_expectation;
+mod retry_backoff;
+mod secret_mask;
+mod server_questions;
 mod settings;
-mod settle;
-mod site;
-mod slots;
+mod stack;
+mod started_reply;
 mod stdio;
 mod streamable;
+mod task_progress;
 mod tasks;
-mod told;
-mod tracks;
+mod upstream_context;
+mod upstream_service;
 
-pub use credential::{Authority, ClientAuth, Exchange, KeepsTokens, KeptToken, OAuth, TokenKeeper};
-pub use factory::{BuildError, Factory, Identity, Ports};
+pub use credential::{
+    ClientAuthMethod, ProvidedToken, SharedTokenProvider, TokenAuthority, TokenExchange,
+    TokenProvider, UpstreamOAuth,
+};
+pub use factory::{ClientImplementation, UpstreamBuildError, UpstreamFactory, UpstreamPorts};
 pub use settings::{
-    Bounds, HttpSettings, OwnDeadlines, Protocol, SecretHeader, SecretText, Settings, Sharing,
-    StdioSettings, Transport,
+    HttpUpstreamSettings, OwnDeadlines, SecretHeader, SecretText, SessionSharing,
+    StdioUpstreamSettings, TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
 pub use streamable::{TlsError, client_tls};

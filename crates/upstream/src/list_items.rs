@@ -9,39 +9,44 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::FailureKind;
-use weir_core::catalog::plain;
-use weir_wire::Incoming;
+use weir_core::catalog::sanitize_text;
+use weir_wire::IncomingMessage;
 use weir_wire::message::MessageError;
-use weir_wire::scan::{self, Limits, ScanErrorKind};
+use weir_wire::scan::{self, JsonLimits, ScanErrorKind};
 
-use crate::site::Site;
+use crate::upstream_context::UpstreamContext;
 
 /// The members of results that are lists, and the member with the name of an item of each.
-const LISTS: [(&str, &str); 4] = [
+const LIST_MEMBERS: [(&str, &str); 4] = [
     ("tools", "name"),
     ("prompts", "name"),
     ("resources", "uri"),
     ("resourceTemplates", "uriTemplate"),
 ];
 /// The brackets that are open around an item: the envelope's, the result's and the list's.
-const AROUND: u32 = 3;
+const OUTER_DEPTH: u32 = 3;
 
 /// Parses a server's bytes as one message or a batch.
 ///
 /// # Errors
-/// As [`Incoming::parse`], unless only single items of a list are at fault.
-pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incoming, MessageError> {
-    let error = match Incoming::parse(bytes.clone(), limits) {
+/// As [`IncomingMessage::parse`], unless only single items of a list are at
+/// fault.
+pub(crate) fn parse_without_bad_items(
+    site: &UpstreamContext,
+    bytes: Bytes,
+    limits: &JsonLimits,
+) -> Result<IncomingMessage, MessageError> {
+    let error = match IncomingMessage::parse(bytes.clone(), limits) {
         Ok(incoming) => return Ok(incoming),
         Err(error) => error,
     };
     let Some((rest, names)) = without_bad_items(&bytes, limits) else {
         return Err(error);
     };
-    let incoming = Incoming::parse(rest, limits).map_err(|_| error)?;
+    let incoming = IncomingMessage::parse(rest, limits).map_err(|_| error)?;
     for name in names {
-        site.dropped("bad_list_item");
-        let item = name.as_deref().map(|name| plain(name, 64));
+        site.count_dropped("bad_list_item");
+        let item = name.as_deref().map(|name| sanitize_text(name, 64));
         let text =
             "An item of its list was left out: it is nested too deeply, or has too long a number";
         site.note_error(&site.fail(
@@ -58,20 +63,23 @@ pub(crate) fn parse(site: &Site, bytes: Bytes, limits: &Limits) -> Result<Incomi
 
 /// Returns the message with `null` in place of the items that break a limit, and their names as far
 /// as they can be read; absent if all items are good. The rest of the message is not checked.
-fn without_bad_items(raw: &Bytes, limits: &Limits) -> Option<(Bytes, Vec<Option<String>>)> {
-    let limits = Limits {
-        max_depth: limits.max_depth.saturating_sub(AROUND),
+fn without_bad_items(raw: &Bytes, limits: &JsonLimits) -> Option<(Bytes, Vec<Option<String>>)> {
+    let limits = JsonLimits {
+        max_depth: limits.max_depth.saturating_sub(OUTER_DEPTH),
         ..*limits
     };
     let result = scan::find(raw, "result")?;
     let (mut out, mut copied, mut names) = (BytesMut::new(), 0, Vec::new());
     for member in scan::members(&raw[result.clone()]) {
-        let Some((_, named)) = LISTS.into_iter().find(|(list, _)| member.key.eq_str(list)) else {
+        let Some((_, named)) = LIST_MEMBERS
+            .into_iter()
+            .find(|(list, _)| member.key.eq_str(list))
+        else {
             continue;
         };
-        let list = within(&result, &member.value);
+        let list = offset_range(&result, &member.value);
         for item in scan::elements(&raw[list.clone()]) {
-            let item = within(&list, &item);
+            let item = offset_range(&list, &item);
             let fault = scan::check(&raw[item.clone()], &limits)
                 .err()
                 .map(|fault| fault.kind);
@@ -98,7 +106,7 @@ fn without_bad_items(raw: &Bytes, limits: &Limits) -> Option<(Bytes, Vec<Option<
 }
 
 /// Maps the range of a part to the whole that contains it.
-const fn within(whole: &Range<usize>, part: &Range<usize>) -> Range<usize> {
+const fn offset_range(whole: &Range<usize>, part: &Range<usize>) -> Range<usize> {
     whole.start + part.start..whole.start + part.end
 }
 
@@ -110,7 +118,7 @@ mod tests {
     fn left(text: &str) -> Option<(String, Vec<Option<String>>)> {
         let (rest, names) = without_bad_items(
             &Bytes::copy_from_slice(text.as_bytes()),
-            &Limits::upstream(),
+            &JsonLimits::upstream(),
         )?;
         Some((String::from_utf8(rest.to_vec()).unwrap(), names))
     }
@@ -143,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_item_of_a_list_stays() {
+    fn limits_outside_list_items_are_not_repaired() {
         let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
         for page in [
             format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"content":{deep}}}}}"#),

@@ -19,17 +19,17 @@ use tokio_util::sync::CancellationToken;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
-use crate::streamable::limits;
+use crate::streamable::message_limits;
 
 /// The most waiting messages. One more ends the session.
-const MOST_WAITING: usize = 256;
+const MAX_WAITING: usize = 256;
 /// The most waiting bytes, unless a single message is larger.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_WAITING_BYTES: usize = 8 << 20;
 /// The most waiting answers to pings; the newest are kept. A server that pings faster than it reads
 /// has seen that weir is alive.
-const MOST_PONGS: usize = 8;
+const MAX_PONGS: usize = 8;
 /// The most waiting progress notifications; the newest are kept.
-const MOST_REPORTS: usize = 8;
+const MAX_PROGRESS: usize = 8;
 /// The longest wait of a cancellation, and the time limit of its post: a call that runs on for a
 /// second is soon over anyway.
 const CANCEL_TIME: Duration = Duration::from_secs(1);
@@ -37,13 +37,13 @@ const CANCEL_TIME: Duration = Duration::from_secs(1);
 /// The messages of one session or channel. `T` is sent along with a message.
 #[derive(Debug)]
 pub(crate) struct Outbox<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<OutboxState<T>>,
     over: CancellationToken,
 }
 
 #[derive(Debug)]
-struct State<T> {
-    waiting: VecDeque<Waiting<T>>,
+struct OutboxState<T> {
+    waiting: VecDeque<OutboxEntry<T>>,
     /// The number of waiting requests.
     requests: usize,
     /// The bytes of the other messages.
@@ -53,8 +53,8 @@ struct State<T> {
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
-    kind: Kind,
+struct OutboxEntry<T> {
+    kind: OutboxKind,
     message: Bytes,
     with: T,
     since: Instant,
@@ -62,7 +62,7 @@ struct Waiting<T> {
 
 /// The kind of a message, which decides if later messages supersede it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum OutboxKind {
     /// It is sent in any case.
     Kept,
     /// A request of this id, which may be withdrawn before it is sent.
@@ -79,7 +79,7 @@ enum Kind {
 
 /// The outcome of [`Outbox::push`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pushed {
+pub(crate) enum PushOutcome {
     /// The message waits for its turn, or an equal one already waits.
     Queued,
     /// As `Queued`, and the queue was empty: [`Outbox::run`] is to be started, or the caller of
@@ -93,7 +93,7 @@ pub(crate) enum Pushed {
 
 impl<T> Default for Outbox<T> {
     fn default() -> Self {
-        let state = State {
+        let state = OutboxState {
             waiting: VecDeque::new(),
             requests: 0,
             bytes: 0,
@@ -108,44 +108,44 @@ impl<T> Default for Outbox<T> {
 
 impl<T> Outbox<T> {
     /// Queues a message.
-    pub(crate) fn push(&self, message: Bytes, with: T) -> Pushed {
-        let kind = Kind::of(&message);
+    pub(crate) fn push(&self, message: Bytes, with: T) -> PushOutcome {
+        let kind = OutboxKind::of(&message);
         let mut state = self.lock();
         if self.over.is_cancelled() {
-            return Pushed::Over;
+            return PushOutcome::Over;
         }
-        if !state.make_room(kind) {
-            return Pushed::Queued;
+        if !state.drop_superseded(kind) {
+            return PushOutcome::Queued;
         }
-        if state.messages() >= MOST_WAITING && !state.drop_cancel() && kind == Kind::Cancel {
-            return Pushed::Queued;
+        if state.messages() >= MAX_WAITING && !state.drop_cancel() && kind == OutboxKind::Cancel {
+            return PushOutcome::Queued;
         }
-        let too_many = state.messages() >= MOST_WAITING;
-        if too_many || (state.messages() > 0 && state.bytes + message.len() > MOST_BYTES) {
+        let too_many = state.messages() >= MAX_WAITING;
+        if too_many || (state.messages() > 0 && state.bytes + message.len() > MAX_WAITING_BYTES) {
             state.clear();
             self.over.cancel();
-            return Pushed::Overflow;
+            return PushOutcome::Overflow;
         }
         state.put(kind, message, with)
     }
 
     /// Queues a request.
-    pub(crate) fn push_request(&self, id: u64, message: Bytes, with: T) -> Pushed {
+    pub(crate) fn push_request(&self, id: u64, message: Bytes, with: T) -> PushOutcome {
         let mut state = self.lock();
         if self.over.is_cancelled() {
-            Pushed::Over
+            PushOutcome::Over
         } else {
-            state.put(Kind::Request(id), message, with)
+            state.put(OutboxKind::Request(id), message, with)
         }
     }
 
     /// Withdraws a request; false if it was sent already.
-    pub(crate) fn take_back(&self, id: u64) -> bool {
+    pub(crate) fn withdraw_request(&self, id: u64) -> bool {
         let mut state = self.lock();
         let Some(at) = state
             .waiting
             .iter()
-            .position(|waiting| waiting.kind == Kind::Request(id))
+            .position(|waiting| waiting.kind == OutboxKind::Request(id))
         else {
             return false;
         };
@@ -158,7 +158,7 @@ impl<T> Outbox<T> {
     pub(crate) async fn run<F: Future<Output = ()>>(&self, mut post: impl FnMut(Bytes, T) -> F) {
         while let Some((kind, message, with)) = self.pop() {
             let posting = self.over.run_until_cancelled(post(message, with));
-            if kind == Kind::Cancel {
+            if kind == OutboxKind::Cancel {
                 // A server that has not responded by then has the cancellation, or will never get
                 // it.
                 let _late = timeout_at(Instant::now() + CANCEL_TIME, posting).await;
@@ -172,8 +172,8 @@ impl<T> Outbox<T> {
     pub(crate) fn end(&self) -> Vec<u64> {
         let mut state = self.lock();
         self.over.cancel();
-        let id = |waiting: &Waiting<T>| {
-            if let Kind::Request(id) = waiting.kind {
+        let id = |waiting: &OutboxEntry<T>| {
+            if let OutboxKind::Request(id) = waiting.kind {
                 Some(id)
             } else {
                 None
@@ -195,13 +195,13 @@ impl<T> Outbox<T> {
         self.pop().map(|(_, message, with)| (message, with))
     }
 
-    fn pop(&self) -> Option<(Kind, Bytes, T)> {
+    fn pop(&self) -> Option<(OutboxKind, Bytes, T)> {
         let mut state = self.lock();
-        state.drop_late();
+        state.drop_late_cancels();
         let next = state.remove(0);
         state.is_posting = next.is_some();
         next.map(
-            |Waiting {
+            |OutboxEntry {
                  kind,
                  message,
                  with,
@@ -210,39 +210,39 @@ impl<T> Outbox<T> {
         )
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, OutboxState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> State<T> {
+impl<T> OutboxState<T> {
     /// Returns the number of waiting messages that are no requests.
     fn messages(&self) -> usize {
         self.waiting.len() - self.requests
     }
 
-    fn put(&mut self, kind: Kind, message: Bytes, with: T) -> Pushed {
+    fn put(&mut self, kind: OutboxKind, message: Bytes, with: T) -> PushOutcome {
         match kind {
-            Kind::Request(_) => self.requests += 1,
+            OutboxKind::Request(_) => self.requests += 1,
             _ => self.bytes += message.len(),
         }
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(OutboxEntry {
             kind,
             message,
             with,
             since: Instant::now(),
         });
         if std::mem::replace(&mut self.is_posting, true) {
-            Pushed::Queued
+            PushOutcome::Queued
         } else {
-            Pushed::Idle
+            PushOutcome::Idle
         }
     }
 
-    fn remove(&mut self, at: usize) -> Option<Waiting<T>> {
+    fn remove(&mut self, at: usize) -> Option<OutboxEntry<T>> {
         let gone = self.waiting.remove(at)?;
         match gone.kind {
-            Kind::Request(_) => self.requests -= 1,
+            OutboxKind::Request(_) => self.requests -= 1,
             _ => self.bytes -= gone.message.len(),
         }
         Some(gone)
@@ -255,18 +255,20 @@ impl<T> State<T> {
 
     /// Drops messages that a message of this kind supersedes; false if the message itself is
     /// redundant.
-    fn make_room(&mut self, kind: Kind) -> bool {
+    fn drop_superseded(&mut self, kind: OutboxKind) -> bool {
         match kind {
-            Kind::Kept | Kind::Request(_) => {}
-            Kind::Pong => self.keep_newest(kind, MOST_PONGS - 1),
-            Kind::Report => self.keep_newest(kind, MOST_REPORTS - 1),
-            Kind::RootsChanged => return self.waiting.iter().all(|waiting| waiting.kind != kind),
-            Kind::Cancel => self.drop_late(),
+            OutboxKind::Kept | OutboxKind::Request(_) => {}
+            OutboxKind::Pong => self.keep_newest(kind, MAX_PONGS - 1),
+            OutboxKind::Report => self.keep_newest(kind, MAX_PROGRESS - 1),
+            OutboxKind::RootsChanged => {
+                return self.waiting.iter().all(|waiting| waiting.kind != kind);
+            }
+            OutboxKind::Cancel => self.drop_late_cancels(),
         }
         true
     }
 
-    fn keep_newest(&mut self, kind: Kind, most: usize) {
+    fn keep_newest(&mut self, kind: OutboxKind, most: usize) {
         while self
             .waiting
             .iter()
@@ -286,17 +288,17 @@ impl<T> State<T> {
         let oldest = self
             .waiting
             .iter()
-            .position(|waiting| waiting.kind == Kind::Cancel);
+            .position(|waiting| waiting.kind == OutboxKind::Cancel);
         oldest.and_then(|oldest| self.remove(oldest)).is_some()
     }
 
     /// Drops the cancellations that waited for too long.
-    fn drop_late(&mut self) {
+    fn drop_late_cancels(&mut self) {
         let now = Instant::now();
         let bytes = &mut self.bytes;
         self.waiting.retain(|waiting| {
-            let is_late =
-                waiting.kind == Kind::Cancel && now.duration_since(waiting.since) >= CANCEL_TIME;
+            let is_late = waiting.kind == OutboxKind::Cancel
+                && now.duration_since(waiting.since) >= CANCEL_TIME;
             if is_late {
                 *bytes -= waiting.message.len();
             }
@@ -305,9 +307,9 @@ impl<T> State<T> {
     }
 }
 
-impl Kind {
+impl OutboxKind {
     fn of(message: &Bytes) -> Self {
-        match Message::parse(message.clone(), &limits()) {
+        match Message::parse(message.clone(), &message_limits()) {
             // Of all requests of servers, only a ping has an empty answer.
             Ok(Message::Response(response)) if response.outcome.as_deref() == Ok(b"{}") => {
                 Self::Pong
@@ -342,7 +344,7 @@ mod tests {
     }
 
     /// Returns the posted messages, in order.
-    async fn posted(outbox: &Outbox<()>) -> Vec<Bytes> {
+    async fn run_and_collect(outbox: &Outbox<()>) -> Vec<Bytes> {
         let all = Mutex::new(Vec::new());
         outbox
             .run(|message, ()| {
@@ -358,44 +360,48 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_pings_and_list_changes_coalesces_and_no_answer_is_left_out() {
         let outbox = Outbox::default();
-        assert_eq!(outbox.push(answer(0), ()), Pushed::Idle);
+        assert_eq!(outbox.push(answer(0), ()), PushOutcome::Idle);
         for id in 1..=6000 {
-            assert_eq!(outbox.push(pong(id), ()), Pushed::Queued);
-            assert_eq!(outbox.push(lower::roots_changed(), ()), Pushed::Queued);
+            assert_eq!(outbox.push(pong(id), ()), PushOutcome::Queued);
+            assert_eq!(outbox.push(lower::roots_changed(), ()), PushOutcome::Queued);
         }
-        assert_eq!(outbox.push(answer(1), ()), Pushed::Queued);
+        assert_eq!(outbox.push(answer(1), ()), PushOutcome::Queued);
         let expected: Vec<_> = [answer(0), lower::roots_changed()]
             .into_iter()
-            .chain((6000 - MOST_PONGS + 1..=6000).map(pong))
+            .chain((6000 - MAX_PONGS + 1..=6000).map(pong))
             .chain([answer(1)])
             .collect();
-        assert_eq!(posted(&outbox).await, expected);
-        assert_eq!(outbox.push(pong(7), ()), Pushed::Idle, "all was posted");
+        assert_eq!(run_and_collect(&outbox).await, expected);
+        assert_eq!(
+            outbox.push(pong(7), ()),
+            PushOutcome::Idle,
+            "all was posted"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_more_than_may_wait_ends_the_session() {
         let outbox = Outbox::default();
-        for id in 0..MOST_WAITING {
-            assert_ne!(outbox.push(answer(id), ()), Pushed::Overflow);
+        for id in 0..MAX_WAITING {
+            assert_ne!(outbox.push(answer(id), ()), PushOutcome::Overflow);
         }
         assert!(!outbox.over().is_cancelled());
         assert_eq!(
             outbox.push(lower::cancelled(1), ()),
-            Pushed::Queued,
+            PushOutcome::Queued,
             "it gives way to answers"
         );
-        assert_eq!(outbox.push(answer(0), ()), Pushed::Overflow);
+        assert_eq!(outbox.push(answer(0), ()), PushOutcome::Overflow);
         assert!(outbox.over().is_cancelled());
-        assert_eq!(outbox.push(answer(0), ()), Pushed::Over);
-        assert!(posted(&outbox).await.is_empty());
+        assert_eq!(outbox.push(answer(0), ()), PushOutcome::Over);
+        assert!(run_and_collect(&outbox).await.is_empty());
         let large = Outbox::default();
         assert_eq!(
-            large.push(Bytes::from(vec![b' '; MOST_BYTES + 1]), ()),
-            Pushed::Idle,
+            large.push(Bytes::from(vec![b' '; MAX_WAITING_BYTES + 1]), ()),
+            PushOutcome::Idle,
             "one alone is never too large"
         );
-        assert_eq!(large.push(answer(0), ()), Pushed::Overflow);
+        assert_eq!(large.push(answer(0), ()), PushOutcome::Overflow);
     }
 
     #[tokio::test(start_paused = true)]
@@ -403,12 +409,12 @@ mod tests {
         let outbox = Arc::<Outbox<()>>::default();
         let posts = Arc::new(AtomicUsize::new(0));
         let began = Instant::now();
-        for id in 0..MOST_WAITING as u64 {
-            assert_ne!(outbox.push(lower::cancelled(id), ()), Pushed::Overflow);
+        for id in 0..MAX_WAITING as u64 {
+            assert_ne!(outbox.push(lower::cancelled(id), ()), PushOutcome::Overflow);
         }
         assert_eq!(
             outbox.push(lower::cancelled(0), ()),
-            Pushed::Queued,
+            PushOutcome::Queued,
             "the oldest gave way"
         );
         let count = posts.clone();
@@ -426,28 +432,28 @@ mod tests {
         );
         outbox.push(lower::cancelled(1), ());
         tokio::time::sleep(CANCEL_TIME).await;
-        for id in 0..MOST_WAITING as u64 {
+        for id in 0..MAX_WAITING as u64 {
             assert_ne!(
                 outbox.push(lower::cancelled(id), ()),
-                Pushed::Overflow,
+                PushOutcome::Overflow,
                 "the late one made room"
             );
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_keep_their_places_and_are_not_counted_among_the_messages() {
+    async fn requests_keep_their_order_and_do_not_count_as_messages() {
         let outbox = Outbox::default();
         let request = |id: u64| Bytes::from(format!("request {id}"));
-        for id in 0..2 * MOST_WAITING as u64 {
-            assert_ne!(outbox.push_request(id, request(id), ()), Pushed::Over);
+        for id in 0..2 * MAX_WAITING as u64 {
+            assert_ne!(outbox.push_request(id, request(id), ()), PushOutcome::Over);
             if id == 1 {
                 outbox.push(answer(1), ());
                 outbox.push(lower::cancelled(0), ());
             }
         }
         assert!(
-            outbox.take_back(2) && !outbox.take_back(2),
+            outbox.withdraw_request(2) && !outbox.withdraw_request(2),
             "it was not sent"
         );
         let sent: Vec<_> = std::iter::from_fn(|| outbox.next())
@@ -463,13 +469,13 @@ mod tests {
                 request(3)
             ]
         );
-        assert_eq!(sent.len(), 2 * MOST_WAITING + 1);
-        assert!(!outbox.take_back(0), "it was sent");
-        assert_eq!(outbox.push_request(1, request(1), ()), Pushed::Idle);
+        assert_eq!(sent.len(), 2 * MAX_WAITING + 1);
+        assert!(!outbox.withdraw_request(0), "it was sent");
+        assert_eq!(outbox.push_request(1, request(1), ()), PushOutcome::Idle);
         outbox.push(answer(1), ());
         outbox.push_request(2, request(2), ());
         assert_eq!(outbox.end(), [1, 2]);
-        assert_eq!(outbox.push_request(3, request(3), ()), Pushed::Over);
+        assert_eq!(outbox.push_request(3, request(3), ()), PushOutcome::Over);
         assert!(outbox.next().is_none());
     }
 
@@ -480,7 +486,7 @@ mod tests {
         let own = outbox.clone();
         let running = tokio::spawn(async move { own.run(|_, ()| std::future::pending()).await });
         tokio::task::yield_now().await;
-        while outbox.push(answer(1), ()) != Pushed::Overflow {}
+        while outbox.push(answer(1), ()) != PushOutcome::Overflow {}
         assert!(running.await.is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! Repeats a request after its connection broke, if that does no harm ([`Outbound::may_repeat`]).
+//! Repeats a request after its connection broke, if that does no harm
+//! ([`OutboundCall::may_repeat`]).
 //!
 //! It is unknown if the first request was executed. So it is repeated once, only before any part of
 //! the response was forwarded, and within a budget: a server that breaks every connection gets a
@@ -12,32 +13,32 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use weir_core::port::Fut;
-use weir_core::reply::{End, Event, NoteKind, Reply, ReplySource};
+use weir_core::reply::{NoteKind, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::telemetry::instruments;
-use weir_core::upstream::{ListKind, Outbound};
-use weir_era::hop::Proof;
+use weir_core::upstream::{ListKind, OutboundCall};
+use weir_era::upstream_messages::ResendProof;
 use weir_wire::method::Method;
 
-use crate::begun_reply::begun;
-use crate::column::{attempts, next};
-use crate::refusal::Refusal;
-use crate::server::Server;
-use crate::site::Site;
+use crate::failed_attempt::FailedAttempt;
+use crate::stack::{call_with_resend, poll_next_event};
+use crate::started_reply::wait_for_first_event;
+use crate::upstream_context::UpstreamContext;
+use crate::upstream_service::UpstreamService;
 
 /// The reason label of the metric.
-const REASON: &str = "connection_lost";
+const REPEAT_REASON: &str = "connection_lost";
 /// The calls that earn one repetition.
-const CALLS: u64 = 10;
+const CALLS_PER_REPEAT: u64 = 10;
 /// The most repetitions that can be saved up, in calls: those of the last thousand.
-const MOST_CALLS: u64 = 100 * CALLS;
+const MAX_SAVED_CALLS: u64 = 100 * CALLS_PER_REPEAT;
 /// The repetitions beside the earned ones: ten at first, and one more every six seconds, so that
 /// calls to a quiet server are repeated, too.
-const FLOOR: u64 = 10;
-const FLOOR_EVERY: u64 = 6_000;
+const FREE_REPEATS: u64 = 10;
+const FREE_REPEAT_MILLIS: u64 = 6_000;
 /// The longest wait in all for a server that just ended, if its failures state when it can be tried
 /// again.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-const SHORTEST_WAIT: Duration = Duration::from_millis(20);
+const MAX_RESTART_WAIT: Duration = Duration::from_secs(2);
+const MIN_RESTART_WAIT: Duration = Duration::from_millis(20);
 
 /// The budget of repetitions at one server: a tenth of its calls, and a few beside. Modelled on
 /// tower's retry budgets.
@@ -51,18 +52,18 @@ pub(crate) struct RepeatBudget {
 
 impl RepeatBudget {
     /// Counts a call.
-    pub(crate) fn earn(&self) {
+    pub(crate) fn count_call(&self) {
         // Most calls find it full or add to it without contention. A lost count in a race makes no
         // difference.
         let calls = self.calls.load(Ordering::Relaxed);
-        if calls < MOST_CALLS {
+        if calls < MAX_SAVED_CALLS {
             self.calls.store(calls + 1, Ordering::Relaxed);
         }
     }
 
     /// Takes one repetition at this time, in milliseconds; false if the budget is empty.
     fn take(&self, now: u64) -> bool {
-        let spend = |calls: u64| calls.checked_sub(CALLS);
+        let spend = |calls: u64| calls.checked_sub(CALLS_PER_REPEAT);
         if self
             .calls
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend)
@@ -71,8 +72,8 @@ impl RepeatBudget {
             return true;
         }
         let later = |whole_at: u64| {
-            let whole_at = whole_at.max(now) + FLOOR_EVERY;
-            (whole_at - now <= FLOOR * FLOOR_EVERY).then_some(whole_at)
+            let whole_at = whole_at.max(now) + FREE_REPEAT_MILLIS;
+            (whole_at - now <= FREE_REPEATS * FREE_REPEAT_MILLIS).then_some(whole_at)
         };
         self.whole_at
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, later)
@@ -80,14 +81,14 @@ impl RepeatBudget {
     }
 }
 
-impl Site {
+impl UpstreamContext {
     /// Takes one repetition from the budget, if it has one, and counts it as sent.
-    fn takes_repetition(&self) -> bool {
-        let taken = self.repeats.take(self.millis());
+    fn take_repetition(&self) -> bool {
+        let taken = self.repeat_budget.take(self.millis());
         if taken {
             instruments()
                 .upstream_retries
-                .add(1, &[self.label(), KeyValue::new("reason", REASON)]);
+                .add(1, &[self.label(), KeyValue::new("reason", REPEAT_REASON)]);
         }
         taken
     }
@@ -95,86 +96,94 @@ impl Site {
 
 /// Makes a request of weir's own, and repeats it once if it asks for a list and its connection
 /// broke.
-pub(crate) async fn asked<T, A>(
-    site: &Site,
+pub(crate) async fn request_with_repeat<T, A>(
+    site: &UpstreamContext,
     method: Method,
     ask: impl Fn() -> A,
-) -> Result<T, Refusal>
+) -> Result<T, FailedAttempt>
 where
-    A: Future<Output = Result<T, Refusal>>,
+    A: Future<Output = Result<T, FailedAttempt>>,
 {
     let first = ask().await;
-    if repeats(site, method, &first) {
+    if take_repetition_for(site, method, &first) {
         ask().await
     } else {
         first
     }
 }
 
-fn repeats<T>(site: &Site, method: Method, outcome: &Result<T, Refusal>) -> bool {
+fn take_repetition_for<T>(
+    site: &UpstreamContext,
+    method: Method,
+    outcome: &Result<T, FailedAttempt>,
+) -> bool {
     if ListKind::ALL
         .into_iter()
         .all(|kind| kind.method() != method)
     {
         return false;
     }
-    site.repeats.earn();
+    site.repeat_budget.count_call();
     matches!(outcome, Err(refusal) if refusal.failure.is_connection_lost())
-        && site.takes_repetition()
+        && site.take_repetition()
 }
 
 /// Makes a call, and repeats it once if its connection breaks before any part of the response was
 /// forwarded.
-pub(crate) async fn call(server: &Arc<Server>, outbound: Outbound) -> Reply {
-    server.site.repeats.earn();
+pub(crate) async fn call_with_repeat(
+    server: &Arc<UpstreamService>,
+    outbound: OutboundCall,
+) -> Reply {
+    server.site.repeat_budget.count_call();
     let mut used = Vec::new();
-    let first = match attempts(server, &outbound, &mut used).await {
+    let first = match call_with_resend(server, &outbound, &mut used).await {
         Ok(reply) => reply,
         Err(refusal) => Reply::ended(refusal.failure),
     };
     if !outbound.may_repeat() {
         return first;
     }
-    let call = Repeated {
+    let call = RepeatableCall {
         server: server.clone(),
         outbound: Arc::new(outbound),
         used,
     };
-    begun(Repeating {
+    wait_for_first_event(RepeatingReply {
         call: Some(call),
-        stage: Stage::Replying(first),
+        stage: RepeatStage::Replying(first),
     })
     .await
 }
 
 /// A call that may be made again.
-struct Repeated {
-    server: Arc<Server>,
-    outbound: Arc<Outbound>,
+struct RepeatableCall {
+    server: Arc<UpstreamService>,
+    outbound: Arc<OutboundCall>,
     /// The proofs that earlier attempts were repeated for.
-    used: Vec<Proof>,
+    used: Vec<ResendProof>,
 }
 
-impl Repeated {
+impl RepeatableCall {
     /// Makes the call again. `lost` is the end of the first attempt, which is returned if the
     /// second does not reach the server.
-    async fn again(mut self, lost: End) -> Reply {
+    async fn call_again(mut self, lost: ReplyEnd) -> Reply {
         let mut waited = Duration::ZERO;
         loop {
-            let refusal = match attempts(&self.server, &self.outbound, &mut self.used).await {
+            let refusal = match call_with_resend(&self.server, &self.outbound, &mut self.used).await
+            {
                 Ok(reply) => return reply,
                 Err(refusal) => refusal,
             };
-            if !refusal.unasked && !refusal.unreached {
+            if !refusal.not_attempted && !refusal.not_reached {
                 return Reply::ended(refusal.failure);
             }
             // A process that ended is not started again in the same moment.
             let wait = refusal
                 .failure
-                .wait()
-                .filter(|_| refusal.unasked)
-                .map(|wait| wait.max(SHORTEST_WAIT));
-            let Some(wait) = wait.filter(|wait| waited + *wait <= LONGEST_WAIT) else {
+                .retry_delay()
+                .filter(|_| refusal.not_attempted)
+                .map(|wait| wait.max(MIN_RESTART_WAIT));
+            let Some(wait) = wait.filter(|wait| waited + *wait <= MAX_RESTART_WAIT) else {
                 return Reply::ended(lost);
             };
             waited += wait;
@@ -184,41 +193,42 @@ impl Repeated {
 }
 
 /// A reply with a call that is repeated if its connection breaks.
-struct Repeating {
+struct RepeatingReply {
     /// Absent once the call was repeated, or a part of the response was forwarded.
-    call: Option<Repeated>,
-    stage: Stage,
+    call: Option<RepeatableCall>,
+    stage: RepeatStage,
 }
 
-enum Stage {
+enum RepeatStage {
     Replying(Reply),
     Calling(Fut<'static, Reply>),
 }
 
-impl ReplySource for Repeating {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+impl ReplySource for RepeatingReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
             let reply = match &mut self.stage {
-                Stage::Calling(calling) => {
-                    self.stage = Stage::Replying(ready!(calling.as_mut().poll(cx)));
+                RepeatStage::Calling(calling) => {
+                    self.stage = RepeatStage::Replying(ready!(calling.as_mut().poll(cx)));
                     continue;
                 }
-                Stage::Replying(reply) => reply,
+                RepeatStage::Replying(reply) => reply,
             };
-            match ready!(next(reply, cx)) {
+            match ready!(poll_next_event(reply, cx)) {
                 // The client sees no change by it.
-                Event::Note(note) if note.kind == NoteKind::Waiting => {
-                    return Poll::Ready(Event::Note(note));
+                ReplyEvent::Note(note) if note.kind == NoteKind::StillWorking => {
+                    return Poll::Ready(ReplyEvent::Note(note));
                 }
-                Event::End(End::Failed(failure)) if failure.is_connection_lost() => {
+                ReplyEvent::End(ReplyEnd::Failed(failure)) if failure.is_connection_lost() => {
                     let call = self
                         .call
                         .take()
-                        .filter(|call| call.server.site.takes_repetition());
+                        .filter(|call| call.server.site.take_repetition());
                     let Some(call) = call else {
-                        return Poll::Ready(Event::End(End::Failed(failure)));
+                        return Poll::Ready(ReplyEvent::End(ReplyEnd::Failed(failure)));
                     };
-                    self.stage = Stage::Calling(Box::pin(call.again(End::Failed(failure))));
+                    self.stage =
+                        RepeatStage::Calling(Box::pin(call.call_again(ReplyEnd::Failed(failure))));
                 }
                 event => {
                     self.call = None;
@@ -238,20 +248,20 @@ mod tests {
         let budget = RepeatBudget::default();
         let take = |now: u64| (0..10_000).take_while(|_| budget.take(now)).count();
         assert_eq!(take(0), 10, "a few at first");
-        assert_eq!(take(FLOOR_EVERY - 1), 0);
-        assert_eq!(take(FLOOR_EVERY), 1, "one every six seconds");
+        assert_eq!(take(FREE_REPEAT_MILLIS - 1), 0);
+        assert_eq!(take(FREE_REPEAT_MILLIS), 1, "one every six seconds");
         assert_eq!(
-            take(1000 * FLOOR_EVERY),
+            take(1000 * FREE_REPEAT_MILLIS),
             10,
             "no more than at first are kept"
         );
         for calls in [9, 1, 500] {
-            (0..calls).for_each(|_| budget.earn());
+            (0..calls).for_each(|_| budget.count_call());
         }
-        assert_eq!(take(1000 * FLOOR_EVERY), 51, "a tenth of the calls");
-        (0..1_000_000).for_each(|_| budget.earn());
+        assert_eq!(take(1000 * FREE_REPEAT_MILLIS), 51, "a tenth of the calls");
+        (0..1_000_000).for_each(|_| budget.count_call());
         assert_eq!(
-            take(1000 * FLOOR_EVERY),
+            take(1000 * FREE_REPEAT_MILLIS),
             100,
             "of the last thousand at most"
         );

@@ -8,36 +8,36 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Uri};
 use weir_core::CapabilityClass;
 use weir_core::names::UpstreamId;
-use weir_core::upstream::Deadlines;
+use weir_core::upstream::CallDeadlines;
 
-use crate::credential::OAuth;
+use crate::credential::UpstreamOAuth;
 
 /// One upstream. Two equal settings describe the same server, so a reload keeps the upstream that
 /// was built from them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct UpstreamSettings {
     /// The configured id.
     pub id: UpstreamId,
     /// The transport to the server.
-    pub transport: Transport,
+    pub transport: TransportSettings,
     /// The server's protocol. Default: found out by a probe.
-    pub protocol: Protocol,
+    pub protocol: UpstreamProtocol,
     /// The sharing of a session or a child process between clients.
-    pub session: Sharing,
+    pub session: SessionSharing,
     /// The capabilities that the server may use of clients in the middle of their calls.
-    pub asks: CapabilityClass,
+    pub client_capabilities: CapabilityClass,
     /// True if the server may send callers to web pages (elicitation by URL). A server that cannot
     /// tell callers apart would take one caller's visit for another's.
-    pub visits: bool,
+    pub allows_url_elicitation: bool,
     /// True if the `baggage` (W3C) of callers is forwarded. It has information that callers mean
     /// for their own side.
     pub baggage: bool,
     /// The bounds of the memory and connections that the server may use.
-    pub bounds: Bounds,
+    pub bounds: UpstreamBounds,
     /// The timeout of a new connection, name lookup and TLS included.
     pub connect: Duration,
     /// The time limits of requests of weir's own.
-    pub own: OwnDeadlines,
+    pub own_deadlines: OwnDeadlines,
 }
 
 /// The time limits of the requests that weir makes in its own name.
@@ -47,37 +47,37 @@ pub struct OwnDeadlines {
     pub list: Duration,
     /// The limit of a probe: of each request that finds out the server's protocol or opens a
     /// session, and of the greeting of a server of HTTP+SSE. The limit for a process is
-    /// [`StdioSettings::start`].
+    /// [`StdioUpstreamSettings::start`].
     pub probe: Duration,
 }
 
 impl Default for OwnDeadlines {
     fn default() -> Self {
         Self {
-            list: Deadlines::LIST.hard,
-            probe: Deadlines::LIST.hard,
+            list: CallDeadlines::LIST.hard,
+            probe: CallDeadlines::LIST.hard,
         }
     }
 }
 
 /// The transport to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum TransportSettings {
     /// Streamable HTTP.
-    Http(HttpSettings),
+    Http(HttpUpstreamSettings),
     /// A child process with MCP over its standard streams.
-    Stdio(StdioSettings),
+    Stdio(StdioUpstreamSettings),
 }
 
 /// A server behind a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpSettings {
+pub struct HttpUpstreamSettings {
     /// The server's URL: `http` or `https`, with a host.
     pub url: Uri,
     /// The operator's headers on every request; values are secrets.
     pub headers: Vec<(HeaderName, SecretHeader)>,
     /// The OAuth client for the tokens of every request. If absent, requests have no token.
-    pub auth: Option<Box<OAuth>>,
+    pub auth: Option<Box<UpstreamOAuth>>,
     /// A PEM file with further root certificates for this server.
     pub ca_file: Option<PathBuf>,
     /// HTTP/2 without TLS and without negotiation ("prior knowledge"); for `http` URLs.
@@ -86,7 +86,7 @@ pub struct HttpSettings {
 
 /// A server that weir starts itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StdioSettings {
+pub struct StdioUpstreamSettings {
     /// The program, looked up in `PATH` of the child's environment.
     pub command: String,
     /// The program's arguments.
@@ -96,7 +96,7 @@ pub struct StdioSettings {
     /// The working directory. Default: weir's own.
     pub cwd: Option<PathBuf>,
     /// The most processes at once if each principal has its own. One more is refused as busy,
-    /// unless one was idle for [`Bounds::session_idle`].
+    /// unless one was idle for [`UpstreamBounds::session_idle`].
     pub max_processes: usize,
     /// The time limit from the start to the answer to the first message. Package runners download
     /// on their first start.
@@ -105,7 +105,7 @@ pub struct StdioSettings {
 
 /// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Protocol {
+pub enum UpstreamProtocol {
     /// Found out by a probe, remembered, and probed again after failures.
     #[default]
     Auto,
@@ -120,7 +120,7 @@ pub enum Protocol {
 
 /// The sharing of an upstream session or a child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sharing {
+pub enum SessionSharing {
     /// All clients share it: the operator vouches that the server shows no data of one client to
     /// another.
     Shared,
@@ -129,22 +129,22 @@ pub enum Sharing {
     Principal,
 }
 
-impl Sharing {
+impl SessionSharing {
     /// Returns the default of the capabilities that a server may use of clients. A session that all
     /// clients share belongs to no client that could be asked: asking would need further sessions
     /// beside it.
     #[must_use]
-    pub fn asks(self) -> CapabilityClass {
+    pub fn default_client_capabilities(self) -> CapabilityClass {
         match self {
             Self::Shared => CapabilityClass::BASE,
-            Self::Principal => weir_era::carry::TO_MODERN,
+            Self::Principal => weir_era::capability_forwarding::TO_MODERN,
         }
     }
 }
 
 /// The bounds of one upstream's use of weir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct UpstreamBounds {
     /// The most calls in flight; one more is refused as busy.
     pub in_flight: usize,
     /// The most bytes of one reply, notes included.
@@ -157,7 +157,7 @@ pub struct Bounds {
     pub standing: usize,
 }
 
-impl Default for Bounds {
+impl Default for UpstreamBounds {
     fn default() -> Self {
         Self {
             in_flight: 256,
@@ -169,50 +169,50 @@ impl Default for Bounds {
     }
 }
 
-impl Settings {
+impl UpstreamSettings {
     /// Makes settings for a URL, with defaults for the rest.
     #[must_use]
     pub fn http(id: UpstreamId, url: Uri) -> Self {
-        let http = HttpSettings {
+        let http = HttpUpstreamSettings {
             url,
             headers: Vec::new(),
             auth: None,
             ca_file: None,
             h2c: false,
         };
-        Self::with(id, Transport::Http(http), Sharing::Principal)
+        Self::with(id, TransportSettings::Http(http), SessionSharing::Principal)
     }
 
     /// Makes settings for a command, with defaults for the rest.
     #[must_use]
     pub fn stdio(id: UpstreamId, command: impl Into<String>, args: Vec<String>) -> Self {
-        let stdio = StdioSettings {
+        let stdio = StdioUpstreamSettings {
             command: command.into(),
             args,
             env: Vec::new(),
             cwd: None,
-            max_processes: Self::MOST_PROCESSES,
+            max_processes: Self::DEFAULT_MAX_PROCESSES,
             start: Duration::from_secs(60),
         };
-        Self::with(id, Transport::Stdio(stdio), Sharing::Shared)
+        Self::with(id, TransportSettings::Stdio(stdio), SessionSharing::Shared)
     }
 
     /// The default of the most processes of one server at once: one each for as many callers as
     /// come in five minutes to a machine that starts its servers itself.
-    pub const MOST_PROCESSES: usize = 64;
+    pub const DEFAULT_MAX_PROCESSES: usize = 64;
 
-    fn with(id: UpstreamId, transport: Transport, session: Sharing) -> Self {
+    fn with(id: UpstreamId, transport: TransportSettings, session: SessionSharing) -> Self {
         Self {
             id,
             transport,
-            protocol: Protocol::Auto,
+            protocol: UpstreamProtocol::Auto,
             session,
-            asks: session.asks(),
-            visits: true,
+            client_capabilities: session.default_client_capabilities(),
+            allows_url_elicitation: true,
             baggage: false,
-            bounds: Bounds::default(),
-            connect: Deadlines::CALL.connect,
-            own: OwnDeadlines::default(),
+            bounds: UpstreamBounds::default(),
+            connect: CallDeadlines::CALL.connect,
+            own_deadlines: OwnDeadlines::default(),
         }
     }
 }
@@ -271,11 +271,11 @@ mod tests {
 
     #[test]
     fn secrets_do_not_print() {
-        let mut settings = Settings::http(
+        let mut settings = UpstreamSettings::http(
             UpstreamId::new("a").unwrap(),
             Uri::from_static("http://127.0.0.1/mcp"),
         );
-        let Transport::Http(http) = &mut settings.transport else {
+        let TransportSettings::Http(http) = &mut settings.transport else {
             panic!("built as HTTP")
         };
         let header = SecretHeader::new(HeaderValue::from_static("canary-1"));

@@ -5,23 +5,23 @@
 //! (`tasks/result`). On that request's stream such a server asks its client, so the request is held
 //! open while the task waits for input.
 
-mod held;
+mod task_result_requests;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use weir_core::reply::{End, Payload, Reply};
-use weir_core::upstream::{Deadlines, Outbound};
+use weir_core::reply::{Payload, Reply, ReplyEnd};
+use weir_core::upstream::{CallDeadlines, OutboundCall};
 use weir_core::{Call, Failure, FailureKind, Principal};
-use weir_era::hop::Tongue;
-use weir_era::tasks::{self, Status};
+use weir_era::tasks::{self, TaskStatus};
+use weir_era::upstream_messages::RevisionDialect;
 use weir_wire::method::Method;
-use weir_wire::{ErrorObject, Revision, code};
+use weir_wire::{ErrorObject, Revision, error_code};
 
-use crate::column;
-use crate::server::Server;
-use crate::settle;
-pub(crate) use held::Desk;
+use crate::own_requests;
+use crate::stack;
+use crate::upstream_service::UpstreamService;
+pub(crate) use task_result_requests::TaskResultRequests;
 
 /// True if a call is about a task.
 pub(crate) const fn is_about_task(method: Method) -> bool {
@@ -33,30 +33,30 @@ pub(crate) const fn is_about_task(method: Method) -> bool {
 
 /// Gets a task's state, answers its questions, or cancels it. Dropping the future cancels the
 /// request, never the task.
-pub(crate) async fn call(server: Arc<Server>, outbound: Outbound) -> Reply {
-    let looking = Looking { server, outbound };
+pub(crate) async fn call(server: Arc<UpstreamService>, outbound: OutboundCall) -> Reply {
+    let looking = UpstreamTaskRequest { server, outbound };
     let done = match looking.outbound.call.method {
         Method::TasksUpdate => looking.answer().await,
         Method::TasksCancel => looking.cancel().await,
         _ => looking.state().await,
     };
     match done {
-        Ok(result) => Reply::ended(End::Complete(Payload::Whole(result))),
+        Ok(result) => Reply::ended(ReplyEnd::Complete(Payload::Whole(result))),
         Err(failure) => Reply::ended(failure),
     }
 }
 
 /// One request about one task.
-struct Looking {
-    server: Arc<Server>,
-    outbound: Outbound,
+struct UpstreamTaskRequest {
+    server: Arc<UpstreamService>,
+    outbound: OutboundCall,
 }
 
-impl Looking {
+impl UpstreamTaskRequest {
     async fn state(&self) -> Result<Bytes, Failure> {
-        let state = self.ask(Method::TasksGet).await?;
+        let state = self.request(Method::TasksGet).await?;
         if self.is_modern() == Some(true) {
-            let tongue = Tongue::new(Revision::MODERN);
+            let tongue = RevisionDialect::new(Revision::MODERN);
             let class = self
                 .outbound
                 .call
@@ -75,22 +75,24 @@ impl Looking {
                 "The upstream's answer about the task has no status",
             )
         };
-        let status = Status::of(&state).ok_or_else(bad)?;
+        let status = TaskStatus::of(&state).ok_or_else(bad)?;
         if status.is_final() {
-            self.server.held.forget(&self.key());
-            self.server.site.tracks.over(&self.key());
+            self.server.task_results.forget(&self.key());
+            self.server.site.task_progress.end_task(&self.key());
         }
         match status {
-            Status::Cancelled => Ok(tasks::lifted(&state, status)),
-            Status::Completed | Status::Failed => self.outcome(&state).await,
-            Status::InputRequired => {
+            TaskStatus::Cancelled => Ok(tasks::lifted(&state, status)),
+            TaskStatus::Completed | TaskStatus::Failed => self.outcome(&state).await,
+            TaskStatus::InputRequired => {
                 self.questions(
                     &state,
-                    self.server.held.take(&self.key(), || self.result())?,
+                    self.server
+                        .task_results
+                        .take(&self.key(), || self.request_result())?,
                 )
                 .await
             }
-            Status::Working => match self.server.held.find(&self.key()) {
+            TaskStatus::Working => match self.server.task_results.find(&self.key()) {
                 Some(held) => self.questions(&state, held).await,
                 None => Ok(tasks::lifted(&state, status)),
             },
@@ -99,7 +101,7 @@ impl Looking {
 
     /// Returns the state of a task that is over, with its result.
     async fn outcome(&self, state: &Bytes) -> Result<Bytes, Failure> {
-        match self.ask(Method::TasksResult).await {
+        match self.request(Method::TasksResult).await {
             Ok(result) => Ok(tasks::completed(state, &result)),
             Err(failure) => match failure.kind() {
                 FailureKind::Upstream(error) => {
@@ -120,13 +122,17 @@ impl Looking {
 
     /// Returns the state of a task that may wait for its client, with the questions that the server
     /// has sent so far.
-    async fn questions(&self, state: &Bytes, held: Arc<held::Held>) -> Result<Bytes, Failure> {
-        if Status::of(state) == Some(Status::InputRequired) {
-            held.asked().await;
+    async fn questions(
+        &self,
+        state: &Bytes,
+        held: Arc<task_result_requests::TaskResultRequest>,
+    ) -> Result<Bytes, Failure> {
+        if TaskStatus::of(state) == Some(TaskStatus::InputRequired) {
+            held.wait_for_question().await;
         }
-        let open = held.open();
+        let open = held.open_questions();
         if open.is_empty() {
-            return Ok(tasks::lifted(state, Status::Working));
+            return Ok(tasks::lifted(state, TaskStatus::Working));
         }
         Ok(tasks::asking(
             state,
@@ -140,16 +146,16 @@ impl Looking {
             .params
             .input_responses()
             .map_err(|error| Failure::invalid_params(error.to_string()))?;
-        let answers = call.answers.clone().or(given);
+        let answers = call.input_responses.clone().or(given);
         let answers =
             answers.ok_or_else(|| Failure::invalid_params("`inputResponses` is missing"))?;
-        if let Some(held) = self.server.held.find(&self.key()) {
+        if let Some(held) = self.server.task_results.find(&self.key()) {
             held.answer(&answers)?;
             return Ok(ACKNOWLEDGED);
         }
         if self.is_modern().is_none() {
             // The server is unknown yet: it has to be probed first.
-            self.ask(Method::TasksGet).await?;
+            self.request(Method::TasksGet).await?;
         }
         // An older server has no such method, and no open question is known. The request only makes
         // sure that the task exists.
@@ -158,22 +164,22 @@ impl Looking {
         } else {
             Method::TasksGet
         };
-        self.ask(method).await
+        self.request(method).await
     }
 
     async fn cancel(&self) -> Result<Bytes, Failure> {
-        let refused = match self.ask(Method::TasksCancel).await {
+        let refused = match self.request(Method::TasksCancel).await {
             Ok(done) => {
-                self.server.held.forget(&self.key());
+                self.server.task_results.forget(&self.key());
                 return Ok(done);
             }
             Err(failure) => failure,
         };
         // Older servers refuse to cancel a task that is over. In the extension that is no error.
-        let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS);
+        let is_refused = matches!(refused.kind(), FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS);
         if is_refused && self.is_modern() == Some(false) {
-            let state = self.ask(Method::TasksGet).await?;
-            if Status::of(&state).is_some_and(Status::is_final) {
+            let state = self.request(Method::TasksGet).await?;
+            if TaskStatus::of(&state).is_some_and(TaskStatus::is_final) {
                 return Ok(ACKNOWLEDGED);
             }
         }
@@ -181,25 +187,25 @@ impl Looking {
     }
 
     /// Makes one request about the task, and returns its whole result.
-    async fn ask(&self, method: Method) -> Result<Bytes, Failure> {
-        let reply = column::call(
+    async fn request(&self, method: Method) -> Result<Bytes, Failure> {
+        let reply = stack::call(
             self.server.clone(),
-            self.about(method, self.outbound.deadlines),
+            self.outbound_for(method, self.outbound.deadlines),
         )
         .await;
-        settle::result(&self.server.site, reply).await
+        own_requests::read_result(&self.server.site, reply).await
     }
 
     /// Makes the request for the result. The server asks on its stream.
-    fn result(&self) -> weir_core::port::Fut<'static, Reply> {
-        Box::pin(column::call(
+    fn request_result(&self) -> weir_core::port::Fut<'static, Reply> {
+        Box::pin(stack::call(
             self.server.clone(),
-            self.about(Method::TasksResult, Deadlines::CALL),
+            self.outbound_for(Method::TasksResult, CallDeadlines::CALL),
         ))
     }
 
-    fn about(&self, method: Method, deadlines: Deadlines) -> Outbound {
-        let Outbound {
+    fn outbound_for(&self, method: Method, deadlines: CallDeadlines) -> OutboundCall {
+        let OutboundCall {
             principal,
             token,
             call,
@@ -214,7 +220,7 @@ impl Looking {
                 ..Call::clone(call)
             })
         };
-        Outbound {
+        OutboundCall {
             principal: principal.clone(),
             token: token.clone(),
             call,
@@ -222,7 +228,7 @@ impl Looking {
             tool: None,
             deadlines,
             whole: self.outbound.whole,
-            carried_in: self.outbound.carried_in.clone(),
+            carried_revision: self.outbound.carried_revision.clone(),
             safe_to_repeat: false,
         }
     }
@@ -232,7 +238,7 @@ impl Looking {
         // A task is in the era of its call: the name of the task carries the class.
         let class = self.outbound.call.capabilities.class;
         self.server
-            .line
+            .transport
             .revision_for(class)
             .map(|revision| revision == Revision::MODERN.as_str())
     }

@@ -8,7 +8,7 @@ use crate::write::ObjectWriter;
 /// `{code, message, data?}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorObject {
-    /// One of [`crate::code`], or a peer's own.
+    /// One of [`crate::error_code`], or a peer's own.
     pub code: i64,
     /// The text for people.
     pub message: String,

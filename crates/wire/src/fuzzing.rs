@@ -13,13 +13,15 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::scan::{self, Limits};
-use crate::splice::{Edits, MetaEdits, Rewriter};
-use crate::splitter::{ReplySplitter, Split, SplitCaps};
-use crate::sse::{Caps, Decoder, Event, EventDecoder, SseItem, StreamEncoder, write_event};
-use crate::{Incoming, Message, Params, header};
+use crate::scan::{self, JsonLimits};
+use crate::splice::{MetaEdits, ObjectEdits, ObjectRewriter};
+use crate::splitter::{ReplySplitter, SplitCaps, SplitMessage};
+use crate::sse::{
+    DecodedEvent, EventDecoder, SseCaps, SseDecoder, SseItem, StreamEncoder, write_event,
+};
+use crate::{IncomingMessage, Message, Params, header};
 
-const SMALL: Limits = Limits {
+const SMALL: JsonLimits = JsonLimits {
     max_depth: 32,
     max_tokens: 1000,
     max_number_len: 32,
@@ -33,16 +35,18 @@ const SMALL: Limits = Limits {
 pub fn envelope(data: &[u8]) {
     let raw = Bytes::copy_from_slice(data);
     let checked = scan::check(data, &SMALL);
-    if let Ok(incoming) = Incoming::parse(raw.clone(), &SMALL) {
+    if let Ok(incoming) = IncomingMessage::parse(raw.clone(), &SMALL) {
         // A batch may hold an item that is refused later.
         assert!(
-            checked.is_ok() || matches!(incoming, Incoming::Batch(_)),
+            checked.is_ok() || matches!(incoming, IncomingMessage::Batch(_)),
             "parsed, but the scan refuses it"
         );
         let tree: serde_json::Value = serde_json::from_slice(data).unwrap_or_default();
         match incoming {
-            Incoming::Batch(items) => assert!(!items.is_empty() && items.len() <= SMALL.max_batch),
-            Incoming::One(message) => same_message(&message, &tree),
+            IncomingMessage::Batch(items) => {
+                assert!(!items.is_empty() && items.len() <= SMALL.max_batch)
+            }
+            IncomingMessage::One(message) => same_message(&message, &tree),
         }
     }
     split(&raw);
@@ -86,8 +90,8 @@ fn split(raw: &Bytes) {
         }
         let mut text = out.concat();
         match splitter.finish().ok()? {
-            Split::Whole(bytes) => text.extend_from_slice(&bytes),
-            Split::Response(end) => {
+            SplitMessage::Whole(bytes) => text.extend_from_slice(&bytes),
+            SplitMessage::Response(end) => {
                 text.extend_from_slice(&end.rest);
                 let given = serde_json::from_slice::<serde::de::IgnoredAny>(&text);
                 assert!(given.is_ok(), "what was given of a result is none");
@@ -105,15 +109,17 @@ fn split(raw: &Bytes) {
 
 /// Checks that a rewriter's output does not depend on the chunks, and that JSON stays JSON.
 fn rewrite(raw: &Bytes) {
-    let edits = Edits::new()
+    let edits = ObjectEdits::new()
         .remove("method")
         .set("id", "7")
         .ensure("resultType", "\"complete\"")
         .observe("isError")
         .meta(MetaEdits::new().drop_owned().add("dev.weir/x", "1"));
     let run = |step: usize| {
-        let (mut rewriter, mut out) =
-            (Rewriter::with_limits(edits.clone(), SMALL), BytesMut::new());
+        let (mut rewriter, mut out) = (
+            ObjectRewriter::with_limits(edits.clone(), SMALL),
+            BytesMut::new(),
+        );
         for range in chunks(raw.len(), step) {
             rewriter.feed(&raw.slice(range), &mut out).ok()?;
         }
@@ -166,7 +172,7 @@ type DataAndItem = (Vec<u8>, Option<SseItem>);
 /// Returns the items with the data of an event joined, and true if the stream was refused.
 fn decode_in(data: &[u8], step: usize) -> (Vec<DataAndItem>, bool) {
     let raw = Bytes::copy_from_slice(data);
-    let mut decoder = Decoder::new(Caps {
+    let mut decoder = SseDecoder::new(SseCaps {
         max_event: 64,
         max_field: 16,
     });
@@ -201,13 +207,13 @@ pub fn sse_reencode(data: &[u8]) {
     pieces.push(encoder.end());
     assert_eq!(pieces.concat(), whole);
 
-    let mut decoder = EventDecoder::new(Caps::default());
+    let mut decoder = EventDecoder::new(SseCaps::default());
     let mut input = whole.freeze();
     let id = id.replace(['\n', '\r', '\0'], "");
     let text = Bytes::from(normalized(data));
     assert_eq!(
         decoder.feed(&mut input),
-        Ok(Some(Event::Message {
+        Ok(Some(DecodedEvent::Message {
             event: None,
             id: Some(id),
             data: text

@@ -19,13 +19,13 @@ pub const MAX_LEN: usize = 256;
 /// `1` and `"1"` differ; `"a"` and `"\u0061"` are equal. Cheap to clone: integers and texts up to
 /// 36 bytes (a UUID) are kept in place, so that an id never keeps a request's body alive.
 #[derive(Clone)]
-pub struct RequestId(Repr);
+pub struct RequestId(IdRepr);
 
 /// Bytes kept in place: a quoted UUID.
 const INLINE: usize = 38;
 
 #[derive(Clone)]
-enum Repr {
+enum IdRepr {
     Inline { len: u8, text: [u8; INLINE] },
     Heap(Bytes),
 }
@@ -81,8 +81,8 @@ impl RequestId {
     #[must_use]
     pub fn as_json(&self) -> &[u8] {
         match &self.0 {
-            Repr::Inline { len, text } => &text[..usize::from(*len)],
-            Repr::Heap(text) => text,
+            IdRepr::Inline { len, text } => &text[..usize::from(*len)],
+            IdRepr::Heap(text) => text,
         }
     }
 
@@ -100,11 +100,11 @@ impl RequestId {
 
     fn from_checked(text: &[u8]) -> Self {
         if text.len() > INLINE {
-            return Self(Repr::Heap(Bytes::copy_from_slice(text)));
+            return Self(IdRepr::Heap(Bytes::copy_from_slice(text)));
         }
         let mut inline = [0; INLINE];
         inline[..text.len()].copy_from_slice(text);
-        Self(Repr::Inline {
+        Self(IdRepr::Inline {
             len: u8::try_from(text.len()).unwrap_or(0),
             text: inline,
         })
@@ -116,7 +116,7 @@ impl RequestId {
         let json = self.as_json();
         match json {
             b"-0" => (false, Cow::Borrowed(b"0")),
-            [b'"', inner @ .., b'"'] => (true, scan::Key::new(inner).unescaped()),
+            [b'"', inner @ .., b'"'] => (true, scan::MemberKey::new(inner).unescaped()),
             digits => (false, Cow::Borrowed(digits)),
         }
     }

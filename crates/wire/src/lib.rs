@@ -5,22 +5,22 @@
 //! crate does no IO, reads no clock, draws no random numbers and has no knowledge of the sender or
 //! receiver of a message.
 
-pub mod code;
-mod digest;
+pub mod case_folding;
+pub mod error_code;
 pub mod error_object;
-pub mod fold;
 pub mod fuzzing;
 pub mod header;
-pub mod http2;
+pub mod http2_frames;
 pub mod id;
-mod lexer;
+mod json_digest;
+mod json_lexer;
 pub mod log_level;
 pub mod message;
 pub mod meta;
 pub mod method;
 pub mod params;
+mod plain_runs;
 pub mod revision;
-mod run;
 pub mod scan;
 pub mod splice;
 pub mod splitter;
@@ -33,8 +33,8 @@ pub mod write;
 pub use error_object::ErrorObject;
 pub use id::RequestId;
 pub use log_level::LogLevel;
-pub use message::{Incoming, Message, MessageError, Notification, Request, Response};
+pub use message::{IncomingMessage, Message, MessageError, Notification, Request, Response};
 pub use method::{Direction, Method, MethodName};
 pub use params::{Meta, Params};
 pub use revision::Revision;
-pub use scan::Limits;
+pub use scan::JsonLimits;

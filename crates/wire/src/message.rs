@@ -12,12 +12,12 @@ use crate::error_object::ErrorObject;
 use crate::id::IdError;
 use crate::method::MethodName;
 use crate::params::ParamsError;
-use crate::scan::{self, Limits, ScanError};
-use crate::{RequestId, code};
+use crate::scan::{self, JsonLimits, ScanError};
+use crate::{RequestId, error_code};
 
 /// The content of one HTTP body, SSE event or stdio line.
 #[derive(Clone, Debug)]
-pub enum Incoming {
+pub enum IncomingMessage {
     /// A single message.
     One(Message),
     /// A batch (2025-03-26): each item unparsed, so that one bad item does not spoil the others;
@@ -86,8 +86,8 @@ impl Response {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct MessageError {
-    /// [`code::PARSE_ERROR`], [`code::INVALID_REQUEST`], or [`code::INVALID_PARAMS`] for a name
-    /// that differs from a known one in case alone.
+    /// [`error_code::PARSE_ERROR`], [`error_code::INVALID_REQUEST`], or
+    /// [`error_code::INVALID_PARAMS`] for a name that differs from a known one in case alone.
     pub code: i64,
     /// The fault and the correction; safe to show to the peer.
     pub text: String,
@@ -98,7 +98,7 @@ pub struct MessageError {
 impl MessageError {
     fn invalid(text: impl Into<String>, id: Option<RequestId>) -> Self {
         Self {
-            code: code::INVALID_REQUEST,
+            code: error_code::INVALID_REQUEST,
             text: text.into(),
             id,
         }
@@ -106,7 +106,7 @@ impl MessageError {
 
     fn case_variant(name: &'static str, id: Option<RequestId>) -> Self {
         Self {
-            code: code::INVALID_PARAMS,
+            code: error_code::INVALID_PARAMS,
             text: ParamsError::case_variant(name).to_string(),
             id,
         }
@@ -114,9 +114,9 @@ impl MessageError {
 
     fn scan(error: ScanError, raw: &[u8]) -> Self {
         let code = if error.kind.is_json() {
-            code::INVALID_REQUEST
+            error_code::INVALID_REQUEST
         } else {
-            code::PARSE_ERROR
+            error_code::PARSE_ERROR
         };
         // A text that breaks only a limit of weir still has a readable id, unless the id itself is
         // the duplicate.
@@ -129,13 +129,13 @@ impl MessageError {
     }
 }
 
-impl Incoming {
-    /// Reads a whole body. Upstream replies take [`Limits::upstream`].
+impl IncomingMessage {
+    /// Reads a whole body. Upstream replies take [`JsonLimits::upstream`].
     ///
     /// # Errors
     /// -32700 for text that is not JSON; -32600 for JSON beyond `limits`, an empty or too long
     /// batch, or a message with a wrong shape.
-    pub fn parse(raw: Bytes, limits: &Limits) -> Result<Self, MessageError> {
+    pub fn parse(raw: Bytes, limits: &JsonLimits) -> Result<Self, MessageError> {
         if scan::trim(&raw).first() != Some(&b'[') {
             return Message::parse(raw, limits).map(Self::One);
         }
@@ -165,14 +165,14 @@ impl Message {
     /// Reads one message.
     ///
     /// # Errors
-    /// As [`Incoming::parse`]; an array is refused.
-    pub fn parse(raw: Bytes, limits: &Limits) -> Result<Self, MessageError> {
-        let mut envelope = Envelope {
+    /// As [`IncomingMessage::parse`]; an array is refused.
+    pub fn parse(raw: Bytes, limits: &JsonLimits) -> Result<Self, MessageError> {
+        let mut envelope = EnvelopeMembers {
             ignores_variants: limits.ignore_case_variants,
-            ..Envelope::default()
+            ..EnvelopeMembers::default()
         };
         let base = raw.as_ref();
-        scan::check_members(base, limits, |member| envelope.note(&member))
+        scan::check_members(base, limits, |member| envelope.record_member(&member))
             .map_err(|error| MessageError::scan(error, base))?;
         if !scan::is_object(base) {
             return Err(MessageError::invalid(
@@ -188,7 +188,7 @@ impl Message {
         {
             envelope.params = None;
         }
-        envelope.sort(raw)
+        envelope.into_message(raw)
     }
 }
 
@@ -198,7 +198,7 @@ const NAMES: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"
 /// The positions of the members that JSON-RPC defines. All others are unknown and ignored; a
 /// client's unknown names must not differ from these in case alone.
 #[derive(Default)]
-struct Envelope {
+struct EnvelopeMembers {
     ignores_variants: bool,
     /// The known member that another member's name differs from in case alone.
     variant: Option<&'static str>,
@@ -210,8 +210,8 @@ struct Envelope {
     error: Option<Range<usize>>,
 }
 
-impl Envelope {
-    fn note(&mut self, member: &scan::Member<'_>) {
+impl EnvelopeMembers {
+    fn record_member(&mut self, member: &scan::JsonMember<'_>) {
         let slots = [
             &mut self.jsonrpc,
             &mut self.id,
@@ -227,11 +227,11 @@ impl Envelope {
         {
             *slot = Some(member.value.clone());
         } else if !self.ignores_variants && self.variant.is_none() {
-            self.variant = member.key.variant_of(&NAMES);
+            self.variant = member.key.case_variant_of(&NAMES);
         }
     }
 
-    fn sort(self, raw: Bytes) -> Result<Message, MessageError> {
+    fn into_message(self, raw: Bytes) -> Result<Message, MessageError> {
         let id = self
             .id
             .clone()
@@ -338,7 +338,7 @@ fn sole_id(raw: &[u8]) -> Option<RequestId> {
     let mut ids = scan::members(raw).filter(|member| member.key.eq_str("id"));
     let id = ids.next()?;
     let text = &raw[id.value];
-    let is_sole = ids.next().is_none() && scan::check_grammar(text, &Limits::default()).is_ok();
+    let is_sole = ids.next().is_none() && scan::check_grammar(text, &JsonLimits::default()).is_ok();
     is_sole.then(|| RequestId::from_json(text).ok()).flatten()
 }
 

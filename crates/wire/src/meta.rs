@@ -3,7 +3,7 @@
 //! [`crate::params::Meta`] is the typed view of a `_meta` object. This module has the names, and
 //! the rule for the keys that belong to one hop.
 
-use crate::fold;
+use crate::case_folding;
 
 /// The modern revision of this request.
 pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -64,13 +64,13 @@ const NAMES: [&str; 14] = [
 ];
 
 /// The key of one hop, or the prefix of such keys, that `key` differs from in case alone
-/// ([`crate::fold`]). A server without regard to case would take it for a key that weir sets
-/// itself.
+/// ([`crate::case_folding`]). A server without regard to case would take it for a key that weir
+/// sets itself.
 #[must_use]
-pub fn variant_of_owned(key: &str) -> Option<&'static str> {
+pub fn case_variant_of_owned(key: &str) -> Option<&'static str> {
     let name = NAMES
         .into_iter()
-        .find(|name| *name != key && fold::equal(name, key));
+        .find(|name| *name != key && case_folding::equal_folded(name, key));
     name.or_else(|| {
         OWNED_PREFIXES.into_iter().find(|prefix| {
             let end = key
@@ -79,7 +79,7 @@ pub fn variant_of_owned(key: &str) -> Option<&'static str> {
                 .chain([key.len()])
                 .nth(prefix.len());
             let head = end.map_or("", |end| &key[..end]);
-            head != *prefix && fold::equal(prefix, head)
+            head != *prefix && case_folding::equal_folded(prefix, head)
         })
     })
 }
@@ -121,36 +121,43 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_differ_in_case_alone_are_told_from_others() {
+    fn case_variants_of_owned_keys_are_detected() {
         for name in NAMES {
-            assert_eq!(variant_of_owned(name), None, "{name}");
-            assert_eq!(variant_of_owned(&name.to_uppercase()), Some(name), "{name}");
+            assert_eq!(case_variant_of_owned(name), None, "{name}");
             assert_eq!(
-                variant_of_owned(&name.replace('s', "\u{17f}")),
+                case_variant_of_owned(&name.to_uppercase()),
+                Some(name),
+                "{name}"
+            );
+            assert_eq!(
+                case_variant_of_owned(&name.replace('s', "\u{17f}")),
                 name.contains('s').then_some(name),
                 "{name}"
             );
             assert_eq!(
-                variant_of_owned(&name.replace('k', "\u{212a}")),
+                case_variant_of_owned(&name.replace('k', "\u{212a}")),
                 name.contains('k').then_some(name),
                 "{name}"
             );
             assert_eq!(
-                variant_of_owned(&name.replace('i', "\u{131}")),
+                case_variant_of_owned(&name.replace('i', "\u{131}")),
                 None,
                 "{name}: a dotless i is another letter"
             );
-            assert_eq!(variant_of_owned(&format!("{}x", name.to_uppercase())), {
-                OWNED_PREFIXES
-                    .into_iter()
-                    .find(|prefix| name.starts_with(prefix))
-            });
+            assert_eq!(
+                case_variant_of_owned(&format!("{}x", name.to_uppercase())),
+                {
+                    OWNED_PREFIXES
+                        .into_iter()
+                        .find(|prefix| name.starts_with(prefix))
+                }
+            );
         }
         assert_eq!(
-            variant_of_owned("IO.modelcontextprotocol/new"),
+            case_variant_of_owned("IO.modelcontextprotocol/new"),
             Some("io.modelcontextprotocol/")
         );
-        assert_eq!(variant_of_owned("dev.weir/anything"), None);
+        assert_eq!(case_variant_of_owned("dev.weir/anything"), None);
         for other in [
             "",
             "ui",
@@ -159,7 +166,7 @@ mod tests {
             "dev.weiR\u{301}/x",
             "progress_token",
         ] {
-            assert_eq!(variant_of_owned(other), None, "{other}");
+            assert_eq!(case_variant_of_owned(other), None, "{other}");
         }
     }
 }

@@ -5,14 +5,14 @@
 
 use std::fmt;
 
-use crate::{Revision, fold};
+use crate::{Revision, case_folding};
 
 /// The method of a request that no revision defines, such as one of an extension. Its own name is
 /// in the table, but exists in no revision.
-pub const OF_EXTENSION: Method = Method::Extension;
+pub const EXTENSION_METHOD: Method = Method::Extension;
 
 /// The longest name of such a method, in bytes: names are kept in records and labels.
-const LONGEST: usize = 128;
+const MAX_EXTENSION_NAME: usize = 128;
 
 /// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,17 +50,17 @@ impl NameSource {
 }
 
 /// First and last revision of a method in one direction.
-type Span = Option<(Revision, Revision)>;
+type RevisionSpan = Option<(Revision, Revision)>;
 
 const R24: Revision = Revision::V2024_11_05;
 const R25J: Revision = Revision::V2025_06_18;
 const R25N: Revision = Revision::V2025_11_25;
 const R26: Revision = Revision::V2026_07_28;
-const ALWAYS: Span = Some((R24, R26));
-const LEGACY: Span = Some((R24, R25N));
-const TASKS_2025: Span = Some((R25N, R25N));
-const MODERN: Span = Some((R26, R26));
-const NEVER: Span = None;
+const ALWAYS: RevisionSpan = Some((R24, R26));
+const LEGACY: RevisionSpan = Some((R24, R25N));
+const TASKS_2025: RevisionSpan = Some((R25N, R25N));
+const MODERN: RevisionSpan = Some((R26, R26));
+const NEVER: RevisionSpan = None;
 
 macro_rules! methods {
     ($($variant:ident = $name:literal, $up:expr, $down:expr;)*) => {
@@ -86,7 +86,7 @@ macro_rules! methods {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            const fn spans(self) -> (Span, Span) {
+            const fn spans(self) -> (RevisionSpan, RevisionSpan) {
                 match self { $(Self::$variant => ($up, $down),)* }
             }
         }
@@ -209,16 +209,16 @@ impl MethodName {
     /// visible ASCII characters, and not a name of the table in other letters. An upstream that
     /// matches methods without regard to case would take `Tasks/get` for `tasks/get`.
     #[must_use]
-    pub fn extension(&self) -> Option<&str> {
+    pub fn extension_name(&self) -> Option<&str> {
         let Self::Unknown(name) = self else {
             return None;
         };
-        let is_plain =
-            (1..=LONGEST).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_plain = (1..=MAX_EXTENSION_NAME).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_graphic());
         let is_variant = || {
             Method::ALL
                 .iter()
-                .any(|method| fold::equal(method.as_str(), name))
+                .any(|method| case_folding::equal_folded(method.as_str(), name))
         };
         (is_plain && !is_variant()).then_some(name)
     }
@@ -254,22 +254,22 @@ mod tests {
     }
 
     #[test]
-    fn methods_of_no_revision_are_told_from_the_known_ones_in_any_letters() {
+    fn extension_methods_must_not_be_case_variants() {
         for &method in Method::ALL {
             assert_eq!(
-                MethodName::new(method.as_str()).extension(),
+                MethodName::new(method.as_str()).extension_name(),
                 None,
                 "{method}"
             );
             assert_eq!(
-                MethodName::new(&method.as_str().to_uppercase()).extension(),
+                MethodName::new(&method.as_str().to_uppercase()).extension_name(),
                 None,
                 "{method}"
             );
         }
-        let long = "x".repeat(LONGEST);
+        let long = "x".repeat(MAX_EXTENSION_NAME);
         for name in ["acme/stars", "tools/calls", "$/x", "rpc.x", &long] {
-            assert_eq!(MethodName::new(name).extension(), Some(name));
+            assert_eq!(MethodName::new(name).extension_name(), Some(name));
         }
         let longer = format!("{long}x");
         for name in [
@@ -282,7 +282,7 @@ mod tests {
             "ta\u{17f}ks/get",
             &longer,
         ] {
-            assert_eq!(MethodName::new(name).extension(), None, "{name:?}");
+            assert_eq!(MethodName::new(name).extension_name(), None, "{name:?}");
         }
     }
 

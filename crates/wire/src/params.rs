@@ -4,8 +4,8 @@
 //! It knows names, not methods: the caller decides if a member is required or allowed. A member of
 //! the wrong type is an error that names it, raised by its accessor.
 
-mod meta;
-mod slot;
+mod member_slot;
+mod meta_view;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use bytes::Bytes;
 
 use crate::method::{Method, MethodName};
 use crate::{LogLevel, scan, write};
-use slot::{Slot, level, object, place, text, token};
+use member_slot::{MemberSlot, read_level, read_object, read_text, read_token, record_position};
 
-pub use meta::Meta;
+pub use meta_view::Meta;
 
 /// Members that `params` of a client's requests and notifications have in any revision.
 pub const NAMES: [&str; 23] = [
@@ -73,21 +73,21 @@ impl ParamsError {
 #[derive(Clone, Debug)]
 pub struct Params {
     raw: Bytes,
-    name: Slot,
-    uri: Slot,
-    task_id: Slot,
-    cursor: Slot,
-    arguments: Slot,
-    level: Slot,
-    protocol_version: Slot,
-    capabilities: Slot,
-    client_info: Slot,
-    notifications: Slot,
-    request_id: Slot,
-    progress_token: Slot,
-    input_responses: Slot,
-    request_state: Slot,
-    meta: Slot,
+    name: MemberSlot,
+    uri: MemberSlot,
+    task_id: MemberSlot,
+    cursor: MemberSlot,
+    arguments: MemberSlot,
+    level: MemberSlot,
+    protocol_version: MemberSlot,
+    capabilities: MemberSlot,
+    client_info: MemberSlot,
+    notifications: MemberSlot,
+    request_id: MemberSlot,
+    progress_token: MemberSlot,
+    input_responses: MemberSlot,
+    request_state: MemberSlot,
+    meta: MemberSlot,
     /// The view of `_meta`, if it is an object: parsed once, because many callers use it.
     view: Option<Box<Meta>>,
 }
@@ -119,7 +119,7 @@ impl Params {
         if method.known() == Some(Method::CompletionComplete)
             && let Some(range) = scan::find(&params.raw, "ref")
             && let Some(name) = scan::members(&params.raw[range])
-                .find_map(|member| member.key.variant_of(&REF_NAMES))
+                .find_map(|member| member.key.case_variant_of(&REF_NAMES))
         {
             return Err(ParamsError::case_variant(name));
         }
@@ -144,7 +144,7 @@ impl Params {
     /// The `params` of a request about a task: the task's name alone.
     #[must_use]
     pub fn of_task(name: &str) -> Self {
-        Self::view(write::task(name), &[]).0
+        Self::view(write::task_params(name), &[]).0
     }
 
     /// Returns the view, and the first of `names` that a member's name differs from in case alone.
@@ -153,11 +153,11 @@ impl Params {
     fn view(raw: Bytes, names: &[&'static str]) -> (Self, Option<&'static str>) {
         let (mut view, mut variant) = (Self::empty(raw.clone()), None);
         for member in scan::members(&raw) {
-            if !place(&member, &mut view.table()) {
-                variant = variant.or_else(|| member.key.variant_of(names));
+            if !record_position(&member, &mut view.table()) {
+                variant = variant.or_else(|| member.key.case_variant_of(names));
             }
         }
-        let meta = object(&raw, view.meta, "_meta").ok().flatten();
+        let meta = read_object(&raw, view.meta, "_meta").ok().flatten();
         view.view = meta.map(|meta| Box::new(Meta::parse(meta)));
         (view, variant)
     }
@@ -165,26 +165,26 @@ impl Params {
     fn empty(raw: Bytes) -> Self {
         Self {
             raw,
-            name: Slot::default(),
-            uri: Slot::default(),
-            task_id: Slot::default(),
-            cursor: Slot::default(),
-            arguments: Slot::default(),
-            level: Slot::default(),
-            protocol_version: Slot::default(),
-            capabilities: Slot::default(),
-            client_info: Slot::default(),
-            notifications: Slot::default(),
-            request_id: Slot::default(),
-            progress_token: Slot::default(),
-            input_responses: Slot::default(),
-            request_state: Slot::default(),
-            meta: Slot::default(),
+            name: MemberSlot::default(),
+            uri: MemberSlot::default(),
+            task_id: MemberSlot::default(),
+            cursor: MemberSlot::default(),
+            arguments: MemberSlot::default(),
+            level: MemberSlot::default(),
+            protocol_version: MemberSlot::default(),
+            capabilities: MemberSlot::default(),
+            client_info: MemberSlot::default(),
+            notifications: MemberSlot::default(),
+            request_id: MemberSlot::default(),
+            progress_token: MemberSlot::default(),
+            input_responses: MemberSlot::default(),
+            request_state: MemberSlot::default(),
+            meta: MemberSlot::default(),
             view: None,
         }
     }
 
-    fn table(&mut self) -> [(&'static str, &mut Slot); 15] {
+    fn table(&mut self) -> [(&'static str, &mut MemberSlot); 15] {
         [
             ("name", &mut self.name),
             ("arguments", &mut self.arguments),
@@ -236,7 +236,7 @@ impl Params {
     /// # Errors
     /// It is not a string.
     pub fn name(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, self.name, "name")
+        read_text(&self.raw, self.name, "name")
     }
 
     /// The URI of a resource.
@@ -244,7 +244,7 @@ impl Params {
     /// # Errors
     /// It is not a string.
     pub fn uri(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, self.uri, "uri")
+        read_text(&self.raw, self.uri, "uri")
     }
 
     /// The id of a task.
@@ -252,7 +252,7 @@ impl Params {
     /// # Errors
     /// It is not a string.
     pub fn task_id(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, self.task_id, "taskId")
+        read_text(&self.raw, self.task_id, "taskId")
     }
 
     /// The cursor of the next page of a list. The empty string is a value.
@@ -260,7 +260,7 @@ impl Params {
     /// # Errors
     /// It is not a string.
     pub fn cursor(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, self.cursor, "cursor")
+        read_text(&self.raw, self.cursor, "cursor")
     }
 
     /// The version that `initialize` proposes.
@@ -268,7 +268,7 @@ impl Params {
     /// # Errors
     /// It is not a string.
     pub fn protocol_version(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, self.protocol_version, "protocolVersion")
+        read_text(&self.raw, self.protocol_version, "protocolVersion")
     }
 
     /// The state that an `input_required` result gave to be sent back.
@@ -276,7 +276,7 @@ impl Params {
     /// # Errors
     /// It is not a string.
     pub fn request_state(&self) -> Result<Option<Cow<'_, str>>, ParamsError> {
-        text(&self.raw, self.request_state, "requestState")
+        read_text(&self.raw, self.request_state, "requestState")
     }
 
     /// The level of `logging/setLevel`.
@@ -284,7 +284,7 @@ impl Params {
     /// # Errors
     /// It is not the name of a level.
     pub fn level(&self) -> Result<Option<LogLevel>, ParamsError> {
-        level(&self.raw, self.level, "level")
+        read_level(&self.raw, self.level, "level")
     }
 
     /// The arguments of a tool or prompt: the object, as it came.
@@ -292,7 +292,7 @@ impl Params {
     /// # Errors
     /// It is not an object.
     pub fn arguments(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.arguments, "arguments")
+        read_object(&self.raw, self.arguments, "arguments")
     }
 
     /// The client's capabilities in `initialize`: the object, as it came.
@@ -300,7 +300,7 @@ impl Params {
     /// # Errors
     /// It is not an object.
     pub fn capabilities(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.capabilities, "capabilities")
+        read_object(&self.raw, self.capabilities, "capabilities")
     }
 
     /// The client's self-reported name and version in `initialize`: the object, as it came.
@@ -308,7 +308,7 @@ impl Params {
     /// # Errors
     /// It is not an object.
     pub fn client_info(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.client_info, "clientInfo")
+        read_object(&self.raw, self.client_info, "clientInfo")
     }
 
     /// The filter of `subscriptions/listen`: the object, as it came.
@@ -316,7 +316,7 @@ impl Params {
     /// # Errors
     /// When it is not an object.
     pub fn notifications(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.notifications, "notifications")
+        read_object(&self.raw, self.notifications, "notifications")
     }
 
     /// The responses to an `input_required` result: the object, as it came.
@@ -324,7 +324,7 @@ impl Params {
     /// # Errors
     /// It is not an object.
     pub fn input_responses(&self) -> Result<Option<Bytes>, ParamsError> {
-        object(&self.raw, self.input_responses, "inputResponses")
+        read_object(&self.raw, self.input_responses, "inputResponses")
     }
 
     /// The request that `notifications/cancelled` names: a JSON string or integer.
@@ -332,7 +332,7 @@ impl Params {
     /// # Errors
     /// When it is neither.
     pub fn request_id(&self) -> Result<Option<Bytes>, ParamsError> {
-        token(&self.raw, self.request_id, "requestId")
+        read_token(&self.raw, self.request_id, "requestId")
     }
 
     /// The token that `notifications/progress` names: a JSON string or integer.
@@ -340,7 +340,7 @@ impl Params {
     /// # Errors
     /// When it is neither.
     pub fn progress_token(&self) -> Result<Option<Bytes>, ParamsError> {
-        token(&self.raw, self.progress_token, "progressToken")
+        read_token(&self.raw, self.progress_token, "progressToken")
     }
 
     /// The view of `_meta`, if it is there.
@@ -348,7 +348,7 @@ impl Params {
     /// # Errors
     /// When it is not an object.
     pub fn meta(&self) -> Result<Option<&Meta>, ParamsError> {
-        if self.meta.is_there() && self.view.is_none() {
+        if self.meta.is_present() && self.view.is_none() {
             return Err(ParamsError {
                 member: "_meta",
                 expected: "an object",

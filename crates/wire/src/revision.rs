@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_revision_parses_back_and_nothing_else_does() {
+    fn only_known_revisions_parse() {
         for revision in Revision::ALL {
             assert_eq!(Revision::parse(revision.as_str()), Some(revision));
         }

@@ -5,25 +5,25 @@
 //! [`find`] and [`string`] then read single members without building a tree. They expect checked
 //! input; on other input they stop early, but never panic, recurse or loop.
 
-mod keys;
-mod quick;
-mod view;
+mod fast_scanner;
+mod json_members;
+mod key_set;
 
 use std::ops::Range;
 
-use crate::lexer::{Event, Lexer};
-use keys::KeySet;
-pub(crate) use view::lone_surrogate;
+use crate::json_lexer::{JsonLexer, LexerEvent};
+pub(crate) use json_members::lone_surrogate;
+use key_set::ObjectKeySet;
 
-pub use view::{
-    Elements, Key, Member, Members, contains, elements, find, integer, is_object, members,
-    skip_value, string, trim,
+pub use json_members::{
+    JsonElements, JsonMember, JsonMembers, MemberKey, contains, elements, find, integer, is_object,
+    members, skip_value, string, trim,
 };
 
 /// Bounds of one JSON text. The defaults suit a client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Open brackets at one time; more than [`Limits::DEPTH_CEILING`] counts as that.
+pub struct JsonLimits {
+    /// Open brackets at one time; more than [`JsonLimits::DEPTH_CEILING`] counts as that.
     pub max_depth: u32,
     /// Keys and values together, each container counting as one.
     pub max_tokens: u32,
@@ -38,7 +38,7 @@ pub struct Limits {
     pub ignore_case_variants: bool,
 }
 
-impl Limits {
+impl JsonLimits {
     /// The depth no limit can exceed.
     pub const DEPTH_CEILING: u32 = 256;
 
@@ -58,7 +58,7 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for JsonLimits {
     fn default() -> Self {
         Self {
             max_depth: 64,
@@ -146,8 +146,8 @@ const UNIQUE_DEPTH: usize = 3;
 ///
 /// # Errors
 /// The first fault, with its byte offset.
-pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
-    walk(bytes, limits, UNIQUE_DEPTH, |_| {})
+pub fn check(bytes: &[u8], limits: &JsonLimits) -> Result<(), ScanError> {
+    scan_members(bytes, limits, UNIQUE_DEPTH, |_| {})
 }
 
 /// Checks like [`check`], and refuses duplicate keys at every depth. It is for values that a policy
@@ -156,44 +156,44 @@ pub fn check(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
 ///
 /// # Errors
 /// The first fault, with its byte offset.
-pub fn check_unique(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
-    walk(bytes, limits, Limits::DEPTH_CEILING as usize, |_| {})
+pub fn check_unique(bytes: &[u8], limits: &JsonLimits) -> Result<(), ScanError> {
+    scan_members(bytes, limits, JsonLimits::DEPTH_CEILING as usize, |_| {})
 }
 
 /// Checks like [`check`] without duplicate keys: for a batch, because its items are checked one by
 /// one later.
-pub(crate) fn check_grammar(bytes: &[u8], limits: &Limits) -> Result<(), ScanError> {
-    walk(bytes, limits, 0, |_| {})
+pub(crate) fn check_grammar(bytes: &[u8], limits: &JsonLimits) -> Result<(), ScanError> {
+    scan_members(bytes, limits, 0, |_| {})
 }
 
 /// Checks like [`check`], and gives each member of the top-level object to `visit`; perhaps twice,
 /// the same both times.
 pub(crate) fn check_members<'a>(
     bytes: &'a [u8],
-    limits: &Limits,
-    visit: impl FnMut(Member<'a>),
+    limits: &JsonLimits,
+    visit: impl FnMut(JsonMember<'a>),
 ) -> Result<(), ScanError> {
-    walk(bytes, limits, UNIQUE_DEPTH, visit)
+    scan_members(bytes, limits, UNIQUE_DEPTH, visit)
 }
 
-fn walk<'a>(
+fn scan_members<'a>(
     bytes: &'a [u8],
-    limits: &Limits,
+    limits: &JsonLimits,
     unique: usize,
-    mut visit: impl FnMut(Member<'a>),
+    mut visit: impl FnMut(JsonMember<'a>),
 ) -> Result<(), ScanError> {
-    if quick::is_good(bytes, limits, unique, &mut visit) {
+    if fast_scanner::accepts(bytes, limits, unique, &mut visit) {
         return Ok(());
     }
-    judge(bytes, limits, unique, visit)
+    find_fault(bytes, limits, unique, visit)
 }
 
 /// Checks with the lexer, to find the first fault.
-fn judge<'a>(
+fn find_fault<'a>(
     bytes: &'a [u8],
-    limits: &Limits,
+    limits: &JsonLimits,
     unique: usize,
-    mut visit: impl FnMut(Member<'a>),
+    mut visit: impl FnMut(JsonMember<'a>),
 ) -> Result<(), ScanError> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         return Err(ScanError {
@@ -207,8 +207,8 @@ fn judge<'a>(
             offset: error.valid_up_to() as u64,
         });
     }
-    let mut lexer = Lexer::new(*limits, u32::try_from(unique).unwrap_or(u32::MAX));
-    let mut seen = Seen::default();
+    let mut lexer = JsonLexer::new(*limits, u32::try_from(unique).unwrap_or(u32::MAX));
+    let mut seen = OpenObjectKeys::default();
     let (mut pos, mut key_start, mut member) = (0, 0, None);
     loop {
         let (consumed, event) = lexer.advance(&bytes[pos..])?;
@@ -216,10 +216,10 @@ fn judge<'a>(
         let Some(event) = event else { break };
         let depth = lexer.depth() as usize;
         match event {
-            Event::Open => seen.open(depth),
-            Event::KeyStart => key_start = pos,
-            Event::KeyEnd => {
-                let key = Key::new(&bytes[key_start..pos - 1]);
+            LexerEvent::Open => seen.open(depth),
+            LexerEvent::KeyStart => key_start = pos,
+            LexerEvent::KeyEnd => {
+                let key = MemberKey::new(&bytes[key_start..pos - 1]);
                 if !seen.insert(depth, key) {
                     return Err(ScanError {
                         kind: ScanErrorKind::DuplicateKey,
@@ -230,17 +230,17 @@ fn judge<'a>(
                     member = Some((key, pos));
                 }
             }
-            Event::ValueStart(_) if depth == 1 => member = member.map(|(key, _)| (key, pos)),
+            LexerEvent::ValueStart(_) if depth == 1 => member = member.map(|(key, _)| (key, pos)),
             // Elements of a top-level array have no key and are no members.
-            Event::ValueEnd if depth == 1 => {
+            LexerEvent::ValueEnd if depth == 1 => {
                 if let Some((key, start)) = member.take() {
-                    visit(Member {
+                    visit(JsonMember {
                         key,
                         value: Range { start, end: pos },
                     });
                 }
             }
-            Event::ValueStart(_) | Event::ValueEnd | Event::Closing => {}
+            LexerEvent::ValueStart(_) | LexerEvent::ValueEnd | LexerEvent::Closing => {}
         }
     }
     lexer.finish()
@@ -249,22 +249,22 @@ fn judge<'a>(
 /// The keys met so far in each open object: the outer levels in place, deeper ones (only if asked
 /// for) on the heap.
 #[derive(Default)]
-struct Seen<'a> {
-    outer: [KeySet<'a>; UNIQUE_DEPTH],
-    inner: Vec<KeySet<'a>>,
+struct OpenObjectKeys<'a> {
+    outer: [ObjectKeySet<'a>; UNIQUE_DEPTH],
+    inner: Vec<ObjectKeySet<'a>>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> OpenObjectKeys<'a> {
     fn open(&mut self, depth: usize) {
         if let Some(set) = self.outer.get_mut(depth - 1) {
             set.clear();
         } else {
             self.inner.truncate(depth - UNIQUE_DEPTH - 1);
-            self.inner.push(KeySet::default());
+            self.inner.push(ObjectKeySet::default());
         }
     }
 
-    fn insert(&mut self, depth: usize, key: Key<'a>) -> bool {
+    fn insert(&mut self, depth: usize, key: MemberKey<'a>) -> bool {
         match self.outer.get_mut(depth - 1) {
             Some(set) => set.insert(key),
             None => self.inner[depth - UNIQUE_DEPTH - 1].insert(key),

@@ -1,31 +1,32 @@
 //! Editing one JSON object while its bytes pass.
 //!
 //! A gateway changes a few members of a message and must leave the rest alone, byte for byte, at
-//! any size. [`Edits`] lists the changes at the top level and inside `_meta`. [`Rewriter`] makes
-//! them in bounded memory over chunks of any size; [`Edits::apply`] makes them in a whole object at
-//! once. Deeper levels are not touched, and values are replaced, never interpreted. [`Blocks`] and
-//! [`StructuredAsText`] look one level deeper, and [`Texts`] changes single strings at any depth.
+//! any size. [`ObjectEdits`] lists the changes at the top level and inside `_meta`.
+//! [`ObjectRewriter`] makes them in bounded memory over chunks of any size; [`ObjectEdits::apply`]
+//! makes them in a whole object at once. Deeper levels are not touched, and values are replaced,
+//! never interpreted. [`BlockReplacer`] and [`StructuredAsText`] look one level deeper, and
+//! [`StringEditor`] changes single strings at any depth.
 
-mod blocks;
-mod edits;
-mod passage;
+mod block_replacer;
+mod object_edits;
 mod rewriter;
-mod structured;
-mod texts;
+mod splice_output;
+mod string_editor;
+mod structured_as_text;
 
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-pub use blocks::{Block, Blocks};
-pub use edits::{Edits, MetaEdits};
-pub(crate) use passage::Held;
-pub use rewriter::{Observed, Rewriter, SpliceError};
-pub use structured::{Carried, LeftOut, StructuredAsText};
-pub use texts::{Retext, Step, Texts};
+pub use block_replacer::{BlockReplacer, ReplacedBlock};
+pub use object_edits::{MetaEdits, ObjectEdits};
+pub use rewriter::{ObjectRewriter, ObservedMembers, SpliceError};
+pub(crate) use splice_output::HeldMember;
+pub use string_editor::{PathStep, StringEdit, StringEditor};
+pub use structured_as_text::{CarriedValues, LeftOutTexts, StructuredAsText};
 
 /// The output of rewritten bytes.
-pub trait Sink {
+pub trait ByteSink {
     /// Passes `range` of `chunk` on unchanged.
     fn pass(&mut self, chunk: &Bytes, range: Range<usize>);
     /// Writes new or copied bytes.
@@ -33,7 +34,7 @@ pub trait Sink {
 }
 
 /// Copies all bytes into one buffer: best for small objects.
-impl Sink for BytesMut {
+impl ByteSink for BytesMut {
     fn pass(&mut self, chunk: &Bytes, range: Range<usize>) {
         self.extend_from_slice(&chunk[range]);
     }
@@ -44,7 +45,7 @@ impl Sink for BytesMut {
 }
 
 /// Keeps slices of the input: best for large ones.
-impl Sink for Vec<Bytes> {
+impl ByteSink for Vec<Bytes> {
     fn pass(&mut self, chunk: &Bytes, range: Range<usize>) {
         self.push(chunk.slice(range));
     }

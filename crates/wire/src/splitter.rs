@@ -7,15 +7,15 @@
 //! handling of a result ([`WITHHELD`]) are never emitted with the others but at the end, when all
 //! is known.
 
-mod withholding;
+mod withheld_members;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::lexer::{Event, Lexer};
-use crate::scan::{Key, Limits, ScanError, ScanErrorKind};
-use crate::utf8::Utf8;
+use crate::json_lexer::{JsonLexer, LexerEvent};
+use crate::scan::{JsonLimits, MemberKey, ScanError, ScanErrorKind};
+use crate::utf8::Utf8Checker;
 use crate::{Message, MessageError, RequestId, Response};
-use withholding::Withholding;
+use withheld_members::WithheldMembers;
 
 /// The members of a result that are kept to its end.
 pub const WITHHELD: [&str; 5] = [
@@ -34,7 +34,7 @@ pub struct SplitCaps {
     /// The most bytes of a message at all.
     pub max_total: u64,
     /// Depth, tokens, numbers.
-    pub limits: Limits,
+    pub limits: JsonLimits,
 }
 
 impl Default for SplitCaps {
@@ -42,14 +42,14 @@ impl Default for SplitCaps {
         Self {
             max_held: 4 * 1024 * 1024,
             max_total: 64 * 1024 * 1024,
-            limits: Limits::upstream(),
+            limits: JsonLimits::upstream(),
         }
     }
 }
 
 /// A message that is over.
 #[derive(Clone, Debug)]
-pub enum Split {
+pub enum SplitMessage {
     /// A message without a `result` object, with no bytes emitted: parse it with
     /// [`Message::parse`].
     Whole(Bytes),
@@ -89,23 +89,23 @@ pub enum SplitError {
 #[derive(Debug)]
 pub struct ReplySplitter {
     caps: SplitCaps,
-    lexer: Lexer,
-    utf8: Utf8,
+    lexer: JsonLexer,
+    utf8: Utf8Checker,
     /// All bytes but the result, which is replaced by an empty object.
-    envelope: Kept,
+    envelope: KeptBytes,
     /// The key being read, up to the length of a known one.
     key: Option<Vec<u8>>,
-    member: Member,
+    member: ReplyMember,
     /// The text of the id while it is read.
     id_text: Option<Vec<u8>>,
     id: Option<Option<RequestId>>,
-    result: Option<Withholding>,
+    result: Option<WithheldMembers>,
     in_result: bool,
 }
 
 /// The known member of the message that is being read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Member {
+enum ReplyMember {
     Result,
     Id,
     Other,
@@ -117,11 +117,11 @@ impl ReplySplitter {
     pub fn new(caps: SplitCaps) -> Self {
         Self {
             caps,
-            lexer: Lexer::new(caps.limits, 1),
-            utf8: Utf8::default(),
-            envelope: Kept::default(),
+            lexer: JsonLexer::new(caps.limits, 1),
+            utf8: Utf8Checker::default(),
+            envelope: KeptBytes::default(),
             key: None,
-            member: Member::Other,
+            member: ReplyMember::Other,
             id_text: None,
             id: None,
             result: None,
@@ -144,7 +144,7 @@ impl ReplySplitter {
     /// The count of kept bytes.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.envelope.len() + self.result.as_ref().map_or(0, Withholding::held)
+        self.envelope.len() + self.result.as_ref().map_or(0, WithheldMembers::held)
     }
 
     /// Takes the next chunk; adds its part of the result to `out`.
@@ -165,11 +165,11 @@ impl ReplySplitter {
                 kept_to = pos;
                 result.take(chunk, range, out);
                 if let Some(event) = event {
-                    result.react(event, &self.lexer, chunk, out)?;
-                    if event == Event::ValueEnd && self.lexer.depth() == 1 {
+                    result.handle_event(event, &self.lexer, chunk, out)?;
+                    if event == LexerEvent::ValueEnd && self.lexer.depth() == 1 {
                         result.flush(chunk, out);
                         self.in_result = false;
-                        self.member = Member::Other;
+                        self.member = ReplyMember::Other;
                         self.lexer.set_report(1);
                     }
                 }
@@ -177,7 +177,7 @@ impl ReplySplitter {
             }
             self.read(&chunk[range]);
             if let Some(event) = event
-                && self.react(event)?
+                && self.handle_event(event)?
             {
                 self.envelope.push(chunk.slice(kept_to..pos));
                 self.envelope.push(Bytes::from_static(b"{}"));
@@ -199,18 +199,18 @@ impl ReplySplitter {
     ///
     /// # Errors
     /// The message is incomplete, or has a result and is not a JSON-RPC response.
-    pub fn finish(mut self) -> Result<Split, SplitError> {
+    pub fn finish(mut self) -> Result<SplitMessage, SplitError> {
         self.utf8.finish()?;
         self.lexer.finish()?;
         let envelope = self.envelope.take();
         let Some(result) = self.result else {
-            return Ok(Split::Whole(envelope));
+            return Ok(SplitMessage::Whole(envelope));
         };
         // The kept bytes are the message with an empty result, so the ordinary rules check it.
         match Message::parse(envelope, &self.caps.limits)? {
             Message::Response(response) if response.outcome.is_ok() => {
                 let result_type = result.result_type().map(Bytes::copy_from_slice);
-                Ok(Split::Response(Box::new(ResponseEnd {
+                Ok(SplitMessage::Response(Box::new(ResponseEnd {
                     response,
                     result_type,
                     rest: result.rest(),
@@ -225,8 +225,8 @@ impl ReplySplitter {
         let held = self
             .key
             .as_mut()
-            .map(|key| (key, KEY_MAX))
-            .or(self.id_text.as_mut().map(|id| (id, ID_MAX)));
+            .map(|key| (key, MAX_KEY_BYTES))
+            .or(self.id_text.as_mut().map(|id| (id, MAX_ID_BYTES)));
         if let Some((text, most)) = held {
             let room = most.saturating_sub(text.len());
             text.extend(bytes.iter().take(room));
@@ -234,50 +234,53 @@ impl ReplySplitter {
     }
 
     /// Takes an event outside of the result; true at the beginning of the result object.
-    fn react(&mut self, event: Event) -> Result<bool, SplitError> {
+    fn handle_event(&mut self, event: LexerEvent) -> Result<bool, SplitError> {
         let depth = self.lexer.depth();
         match event {
-            Event::KeyStart => self.key = Some(Vec::new()),
-            Event::KeyEnd => {
+            LexerEvent::KeyStart => self.key = Some(Vec::new()),
+            LexerEvent::KeyEnd => {
                 let key = self.key.take().unwrap_or_default();
-                let name = key.split_last().map(|(_, name)| Key::new(name));
+                let name = key.split_last().map(|(_, name)| MemberKey::new(name));
                 let is = |wanted: &str| name.as_ref().is_some_and(|name| name.eq_str(wanted));
                 self.member = if is("result") {
-                    Member::Result
+                    ReplyMember::Result
                 } else if is("id") {
-                    Member::Id
+                    ReplyMember::Id
                 } else {
-                    Member::Other
+                    ReplyMember::Other
                 };
             }
-            Event::ValueStart(b'{') if depth == 1 && self.member == Member::Result => {
+            LexerEvent::ValueStart(b'{') if depth == 1 && self.member == ReplyMember::Result => {
                 if self.result.is_some() {
                     return Err(duplicate(&self.lexer));
                 }
-                self.result = Some(Withholding::default());
+                self.result = Some(WithheldMembers::default());
                 self.in_result = true;
                 self.lexer.set_report(2);
                 return Ok(true);
             }
-            Event::ValueStart(_) if depth == 1 && self.member == Member::Id => {
+            LexerEvent::ValueStart(_) if depth == 1 && self.member == ReplyMember::Id => {
                 self.id_text = Some(Vec::new())
             }
-            Event::ValueEnd if depth == 1 => {
+            LexerEvent::ValueEnd if depth == 1 => {
                 if let Some(text) = self.id_text.take() {
                     if self.id.is_some() {
                         return Err(duplicate(&self.lexer));
                     }
                     self.id = Some(RequestId::from_json(&text).ok());
                 }
-                self.member = Member::Other;
+                self.member = ReplyMember::Other;
             }
-            Event::Open | Event::ValueStart(_) | Event::ValueEnd | Event::Closing => {}
+            LexerEvent::Open
+            | LexerEvent::ValueStart(_)
+            | LexerEvent::ValueEnd
+            | LexerEvent::Closing => {}
         }
         Ok(false)
     }
 }
 
-fn duplicate(lexer: &Lexer) -> SplitError {
+fn duplicate(lexer: &JsonLexer) -> SplitError {
     SplitError::Scan(ScanError {
         kind: ScanErrorKind::DuplicateKey,
         offset: lexer.offset(),
@@ -286,18 +289,18 @@ fn duplicate(lexer: &Lexer) -> SplitError {
 
 /// The longest spelling of `result`, every letter escaped, with its closing quote and one byte to
 /// tell longer keys apart.
-const KEY_MAX: usize = 6 * 6 + 2;
+const MAX_KEY_BYTES: usize = 6 * 6 + 2;
 /// The most bytes kept of an id: weir's own are shorter, and a longer one is invalid when cut off.
-const ID_MAX: usize = 256;
+const MAX_ID_BYTES: usize = 256;
 
 /// Kept bytes: a slice while it is one chunk, copied from the second on.
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptBytes {
     first: Bytes,
     rest: BytesMut,
 }
 
-impl Kept {
+impl KeptBytes {
     fn len(&self) -> usize {
         self.first.len() + self.rest.len()
     }

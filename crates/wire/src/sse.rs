@@ -1,17 +1,17 @@
 //! Server-sent events: framing only (WHATWG HTML, "Server-sent events").
 //!
-//! [`Decoder`] is incremental and hands `data` on as it arrives, so that one event of 50 MiB passes
-//! in bounded memory. [`EventDecoder`] assembles events whole, up to a cap. Writing is
+//! [`SseDecoder`] is incremental and hands `data` on as it arrives, so that one event of 50 MiB
+//! passes in bounded memory. [`EventDecoder`] assembles events whole, up to a cap. Writing is
 //! [`write_event`], [`write_comment`] and [`write_retry`], or [`StreamEncoder`] for data that comes
 //! in chunks. The meaning of an event and reconnecting are not in here.
 
-mod decode;
-mod encode;
-mod whole;
+mod decoder;
+mod encoder;
+mod event_decoder;
 
-pub use decode::{Caps, Decoder, SseError, SseItem};
-pub use encode::{StreamEncoder, write_comment, write_event, write_retry};
-pub use whole::{Event, EventDecoder};
+pub use decoder::{SseCaps, SseDecoder, SseError, SseItem};
+pub use encoder::{StreamEncoder, write_comment, write_event, write_retry};
+pub use event_decoder::{DecodedEvent, EventDecoder};
 
 #[cfg(test)]
 mod tests;

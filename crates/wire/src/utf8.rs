@@ -4,13 +4,13 @@ use crate::scan::{ScanError, ScanErrorKind};
 
 /// Checks UTF-8 across chunk borders.
 #[derive(Debug, Default)]
-pub(crate) struct Utf8 {
+pub(crate) struct Utf8Checker {
     carry: [u8; 4],
     len: usize,
     offset: u64,
 }
 
-impl Utf8 {
+impl Utf8Checker {
     /// Checks the next chunk; a character cut off at its end is carried over.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), ScanError> {
         while self.len > 0 && !bytes.is_empty() {

@@ -4,12 +4,12 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::{ErrorObject, RequestId, run};
+use crate::{ErrorObject, RequestId, plain_runs};
 
 /// Appends `text` as a JSON string.
 pub fn string(out: &mut BytesMut, text: &str) {
     let bytes = text.as_bytes();
-    if run::plain(bytes) == bytes.len() {
+    if plain_runs::plain_len(bytes) == bytes.len() {
         return quoted(out, false, bytes, false);
     }
     out.reserve(text.len() + 8);
@@ -21,12 +21,12 @@ pub fn string(out: &mut BytesMut, text: &str) {
 /// Appends `text` escaped, without the quotes of a JSON string.
 pub fn escaped(out: &mut BytesMut, text: &str) {
     let mut rest = text.as_bytes();
-    let mut at = run::plain(rest);
+    let mut at = plain_runs::plain_len(rest);
     while at < rest.len() {
         out.put_slice(&rest[..at]);
         escape(out, rest[at]);
         rest = &rest[at + 1..];
-        at = run::plain(rest);
+        at = plain_runs::plain_len(rest);
     }
     out.put_slice(rest);
 }
@@ -115,7 +115,7 @@ impl<'a> ObjectWriter<'a> {
     }
 
     /// Appends a member from other JSON: `key` is the bytes between its quotes, escapes included
-    /// ([`crate::scan::Key::raw`]).
+    /// ([`crate::scan::MemberKey::raw`]).
     pub fn raw_member(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
         self.raw_with(key, |out| out.put_slice(value))
     }
@@ -130,7 +130,7 @@ impl<'a> ObjectWriter<'a> {
     /// Writes the key and leaves the value to the caller.
     pub fn key(&mut self, key: &str) -> &mut BytesMut {
         let is_later = !std::mem::take(&mut self.empty);
-        if run::plain(key.as_bytes()) == key.len() {
+        if plain_runs::plain_len(key.as_bytes()) == key.len() {
             quoted(self.out, is_later, key.as_bytes(), true);
         } else {
             if is_later {
@@ -157,7 +157,7 @@ pub fn request(id: &RequestId, method: &str, params: Option<&[u8]>) -> Bytes {
 /// The object that names a task: the params of requests about it, and the related task in the
 /// `_meta` of messages.
 #[must_use]
-pub fn task(name: &str) -> Bytes {
+pub fn task_params(name: &str) -> Bytes {
     let mut out = BytesMut::with_capacity(name.len() + 16);
     ObjectWriter::new(&mut out).string("taskId", name).end();
     out.freeze()
@@ -166,7 +166,7 @@ pub fn task(name: &str) -> Bytes {
 /// A message as one line, for stdio: line breaks between its tokens become blanks, and inside
 /// strings they are escaped.
 #[must_use]
-pub fn line(message: &[u8]) -> Bytes {
+pub fn stdio_line(message: &[u8]) -> Bytes {
     let mut line = BytesMut::with_capacity(message.len() + 1);
     line.put_slice(message);
     line.iter_mut()

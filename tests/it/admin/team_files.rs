@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{MockServer, RawClient};
 
-use super::{Operator, body};
-use crate::harness::{Weir, fresh_path, until};
+use super::{OperatorClient, body};
+use crate::harness::{Weir, fresh_path, wait_until};
 
 /// The folder of `include` with the files of the teams `red` and `blue`. It is removed when the
 /// value is dropped.
-struct Teams(PathBuf);
+struct TeamFolder(PathBuf);
 
-impl Teams {
+impl TeamFolder {
     fn new() -> Self {
         let folder = fresh_path("team-files");
         std::fs::create_dir_all(&folder).unwrap();
@@ -26,7 +26,7 @@ impl Teams {
     }
 
     /// Returns a main file that grants both teams the hosts and paths that they need.
-    fn config(&self, server: &Mockup) -> Value {
+    fn config(&self, server: &MockServer) -> Value {
         let granted = |path: &str| json!({ "hosts": [server.address().to_string()], "paths": [path, format!("{path}/*")] });
         json!({
             "include": self.0,
@@ -36,13 +36,13 @@ impl Teams {
     }
 }
 
-impl Drop for Teams {
+impl Drop for TeamFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-fn good(team: &str, server: &Mockup) -> String {
+fn good(team: &str, server: &MockServer) -> String {
     format!("upstreams:\n  {team}: {{ url: \"{}\" }}\n", server.url())
 }
 
@@ -59,7 +59,7 @@ async fn asked(weir: &Weir, path: &str) -> (u16, String) {
 }
 
 async fn team_file(weir: &Weir, name: &str) -> Value {
-    let config = Operator::of(weir).see("/admin/config").await;
+    let config = OperatorClient::of(weir).get_json("/admin/config").await;
     let files = config["team_files"].as_array().unwrap();
     files
         .iter()
@@ -70,13 +70,16 @@ async fn team_file(weir: &Weir, name: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_good_version_later() {
-    let (server, teams) = (Mockup::modern().tools(1).start().await, Teams::new());
+    let (server, teams) = (
+        MockServer::modern().tools(1).start().await,
+        TeamFolder::new(),
+    );
     teams.write("red", BROKEN);
     teams.write("blue", &good("blue", &server));
-    let weir = Weir::with(teams.config(&server));
+    let weir = Weir::with_config(teams.config(&server));
 
     // The other teams are served; its own paths give the reason.
-    weir.until_listed("/mcp/blue", &["tool_0000"]);
+    weir.wait_until_listed("/mcp/blue", &["tool_0000"]);
     let (status, why) = asked(&weir, "/mcp/red").await;
     assert_eq!(status, 503);
     assert!(
@@ -86,24 +89,24 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     assert_eq!(asked(&weir, "/mcp/green").await.0, 404);
 
     // The log, the probe, the metric, the admin API and the status page report it.
-    until("the log to name it", || {
+    wait_until("the log to name it", || {
         weir.process
-            .said()
+            .output()
             .contains("red.yaml:2: error: upstreams.red.url")
             .then_some(())
     });
     assert!(
         weir.process
-            .said()
+            .output()
             .contains("it is left out, and its paths answer 503"),
         "{}",
-        weir.process.said()
+        weir.process.output()
     );
     assert!(
-        weir.admin("/readyz")
+        weir.get_admin_page("/readyz")
             .contains("ready, but 1 file of `include` with errors"),
         "{}",
-        weir.admin("/readyz")
+        weir.get_admin_page("/readyz")
     );
     let gauge = |weir: &Weir, file: &str, serves: &str| {
         weir.metric(
@@ -120,7 +123,8 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
         0.0
     );
     assert!(
-        weir.admin("/metrics").contains("file=\"blue.yaml\""),
+        weir.get_admin_page("/metrics")
+            .contains("file=\"blue.yaml\""),
         "a file without errors has its series, too"
     );
     let red = team_file(&weir, "red.yaml").await;
@@ -137,24 +141,24 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     );
     assert_eq!(team_file(&weir, "blue.yaml").await["serves"], "current");
     assert!(
-        weir.admin("/")
+        weir.get_admin_page("/")
             .contains("red.yaml has errors: it is left out"),
         "{}",
-        weir.admin("/")
+        weir.get_admin_page("/")
     );
 
     // A file that cannot be parsed names no paths, so every path that its team may have gets this
     // answer.
     teams.write("red", "upstreams: [");
-    until("the change to be read", || {
+    wait_until("the change to be read", || {
         weir.process
-            .said()
+            .output()
             .matches("it is left out")
             .nth(1)
             .map(drop)
     });
-    until("its paths to be the granted ones", || {
-        weir.admin("/admin/config")
+    wait_until("its paths to be the granted ones", || {
+        weir.get_admin_page("/admin/config")
             .contains(r#""unserved":["/mcp/red","/mcp/red/*"]"#)
             .then_some(())
     });
@@ -162,36 +166,36 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
 
     // The mended file is served.
     teams.write("red", &good("red", &server));
-    until("the gauge to fall", || {
+    wait_until("the gauge to fall", || {
         (gauge(&weir, "red", "nothing") == 0.0).then_some(())
     });
-    weir.until_listed("/mcp/red", &["tool_0000"]);
-    assert!(weir.admin("/readyz").ends_with("ready\n"));
+    weir.wait_until_listed("/mcp/red", &["tool_0000"]);
+    assert!(weir.get_admin_page("/readyz").ends_with("ready\n"));
 
     // Broken again, its last good version stays, and no new process takes over from the one that
     // has it.
     teams.write("red", BROKEN);
-    until("the gauge to rise", || {
+    wait_until("the gauge to rise", || {
         (gauge(&weir, "red", "last_good") == 1.0).then_some(())
     });
-    weir.until_listed("/mcp/red", &["tool_0000"]);
+    weir.wait_until_listed("/mcp/red", &["tool_0000"]);
     assert_eq!(team_file(&weir, "red.yaml").await["serves"], "last_good");
     assert!(
-        weir.admin("/")
+        weir.get_admin_page("/")
             .contains("its last good version is served, which a restart would not have")
     );
     weir.process.signal("USR2");
-    until("the hand-over to be refused", || {
+    wait_until("the hand-over to be refused", || {
         weir.process
-            .said()
+            .output()
             .contains("a new process would not have the last good version")
             .then_some(())
     });
-    weir.until_listed("/mcp/red", &["tool_0000"]);
+    weir.wait_until_listed("/mcp/red", &["tool_0000"]);
 
     // A removed file is no longer a fault.
     std::fs::remove_file(teams.0.join("red.yaml")).unwrap();
-    until("the gauge to fall", || {
+    wait_until("the gauge to fall", || {
         (gauge(&weir, "red", "last_good") == 0.0).then_some(())
     });
     assert_eq!(asked(&weir, "/mcp/red").await.0, 404);
@@ -199,7 +203,10 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_start_without_a_teams_file_is_refused_where_the_config_says_so() {
-    let (server, teams) = (Mockup::modern().tools(1).start().await, Teams::new());
+    let (server, teams) = (
+        MockServer::modern().tools(1).start().await,
+        TeamFolder::new(),
+    );
     teams.write("red", BROKEN);
     let mut config = teams.config(&server);
     config["include_errors"] = json!("refuse_start");
@@ -208,7 +215,7 @@ async fn a_start_without_a_teams_file_is_refused_where_the_config_says_so() {
     let file = teams.0.with_extension("json");
     std::fs::write(&file, config.to_string()).unwrap();
     let weir = |command: &[&str]| {
-        Command::new(crate::harness::binary())
+        Command::new(crate::harness::weir_binary())
             .args(command)
             .arg(&file)
             .output()

@@ -1,21 +1,21 @@
 //! The audit of a real weir: killed, without disk space, unread, tampered with, and verified.
 
-mod disk;
-mod kill;
-mod tamper;
+mod audit_verify;
+mod full_disk;
+mod killed_process;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weir_testkit::{Mockup, RawClient};
+use weir_testkit::{MockServer, RawClient};
 
-use crate::harness::{Weir, binary};
+use crate::harness::{Weir, weir_binary};
 
 /// A fresh folder that is removed when the value is dropped.
-pub struct Folder(pub PathBuf);
+pub struct AuditFolder(pub PathBuf);
 
-impl Folder {
+impl AuditFolder {
     pub fn new(name: &str) -> Self {
         let path =
             std::env::temp_dir().join(format!("weir-it-audit-{name}-{}", std::process::id()));
@@ -29,14 +29,14 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for AuditFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// Returns a config with one upstream, `one`.
-pub fn config(upstream: &Mockup, audit: Value) -> Value {
+pub fn config(upstream: &MockServer, audit: Value) -> Value {
     json!({ "upstreams": { "one": { "url": upstream.url() } }, "audit": audit })
 }
 
@@ -72,7 +72,7 @@ pub fn of_kind(file: &Path, kind: &str) -> Vec<Value> {
 
 /// Runs `weir audit verify`; returns its exit code and its output.
 pub fn verify(arguments: &[&str], files: &[&Path]) -> (i32, String) {
-    let output = Command::new(binary())
+    let output = Command::new(weir_binary())
         .args(["audit", "verify"])
         .args(arguments)
         .args(files)
@@ -86,7 +86,7 @@ pub fn verify(arguments: &[&str], files: &[&Path]) -> (i32, String) {
 }
 
 /// Asserts that the chain of these files is whole; returns the output of `verify`.
-pub fn whole(files: &[&Path]) -> String {
+pub fn assert_chain_whole(files: &[&Path]) -> String {
     let (code, text) = verify(&[], files);
     assert_eq!(code, 0, "{text}");
     text

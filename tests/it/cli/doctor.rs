@@ -9,20 +9,20 @@ use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 
-use super::{Said, weir};
-use crate::causes::answering_each;
+use super::{CliOutput, weir};
+use crate::down_causes::answering_each;
 use crate::harness::fresh_path;
 
 const DAY: u64 = 24 * 60 * 60;
 
 /// A self-signed certificate for 127.0.0.1, with its validity in days from now; negative days are
 /// in the past.
-struct Made {
+struct DatedCertificate {
     certificate: rcgen::Certificate,
     key: KeyPair,
 }
 
-fn made(begin: i64, end: i64) -> Made {
+fn made(begin: i64, end: i64) -> DatedCertificate {
     let today = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let at = |days: i64| {
         let now = date_time_ymd(1970, 1, 1) + today;
@@ -32,16 +32,16 @@ fn made(begin: i64, end: i64) -> Made {
     let mut plan = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
     (plan.not_before, plan.not_after) = (at(begin), at(end));
     let key = KeyPair::generate().unwrap();
-    Made {
+    DatedCertificate {
         certificate: plan.self_signed(&key).unwrap(),
         key,
     }
 }
 
 /// A folder for the files of one test. It is removed when the value is dropped.
-struct Files(PathBuf);
+struct DoctorFolder(PathBuf);
 
-impl Files {
+impl DoctorFolder {
     fn new() -> Self {
         let folder = fresh_path("doctor");
         std::fs::create_dir_all(&folder).unwrap();
@@ -56,7 +56,7 @@ impl Files {
 
     /// Runs the doctor with this config; returns its output and the grade and the text of each
     /// finding.
-    fn examined(&self, mut config: Value) -> (Said, Vec<(String, String)>) {
+    fn examined(&self, mut config: Value) -> (CliOutput, Vec<(String, String)>) {
         (config["listen"], config["admin"]) =
             (json!("127.0.0.1:0"), json!({ "listen": "127.0.0.1:0" }));
         let file = self.write("weir.json", &config.to_string());
@@ -73,7 +73,7 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for DoctorFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -91,7 +91,7 @@ fn grade<'a>(found: &'a [(String, String)], words: &[&str]) -> &'a str {
 
 /// Starts a server whose clock differs from this machine's by this many seconds, with or without
 /// TLS; returns its port.
-fn server(behind: u64, tls: Option<&Made>) -> u16 {
+fn server(behind: u64, tls: Option<&DatedCertificate>) -> u16 {
     let tls = tls.map(|made| {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.key.serialize_der()));
         let chain: Vec<CertificateDer<'static>> = vec![made.certificate.der().clone()];
@@ -119,7 +119,7 @@ fn server(behind: u64, tls: Option<&Made>) -> u16 {
 fn a_clock_that_differs_from_a_servers_or_an_issuers_is_named() {
     let (agreeing, late, issuer) = (server(0, None), server(7_200, None), server(300, None));
     let url = |port: u16| format!("http://127.0.0.1:{port}");
-    let (said, found) = Files::new().examined(json!({
+    let (said, found) = DoctorFolder::new().examined(json!({
         "upstreams": { "agreeing": { "url": url(agreeing) }, "late": { "url": url(late) } },
         "auth": { "mode": "oauth", "issuers": [{ "issuer": url(issuer), "allow_http": true }] },
     }));
@@ -143,10 +143,10 @@ fn a_clock_that_differs_from_a_servers_or_an_issuers_is_named() {
 
 #[test]
 fn a_certificate_of_an_upstream_that_ends_soon_is_named() {
-    let files = Files::new();
+    let files = DoctorFolder::new();
     let (soon, long) = (made(-1, 5), made(-1, 100));
     let ports = [server(0, Some(&soon)), server(0, Some(&long))];
-    let ca = |name: &str, made: &Made| files.write(name, &made.certificate.pem());
+    let ca = |name: &str, made: &DatedCertificate| files.write(name, &made.certificate.pem());
     let url = |port: u16| format!("https://127.0.0.1:{port}");
     let (_, found) = files.examined(json!({ "upstreams": {
         "soon": { "url": url(ports[0]), "ca_file": ca("soon.pem", &soon) },
@@ -165,9 +165,9 @@ fn a_certificate_of_an_upstream_that_ends_soon_is_named() {
 
 #[test]
 fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
-    let files = Files::new();
+    let files = DoctorFolder::new();
     let (good, other) = (made(-1, 100), made(-1, 100));
-    let examined = |made: &Made, key: &str| {
+    let examined = |made: &DatedCertificate, key: &str| {
         let (cert, key) = (
             files.write("cert.pem", &made.certificate.pem()),
             files.write("key.pem", key),
@@ -175,7 +175,7 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
         private(&key);
         files.examined(json!({ "upstreams": {}, "tls": { "cert": cert, "key": key } }))
     };
-    let key = |made: &Made| made.key.serialize_pem();
+    let key = |made: &DatedCertificate| made.key.serialize_pem();
     let (said, found) = examined(&good, &key(&good));
     assert_eq!(
         (said.code, grade(&found, &["cert.pem is good until"])),

@@ -1,28 +1,28 @@
 //! The commands of weir as a person and a script use them, against weir and against servers without
 //! it.
 
-mod arguments;
+mod command_waits;
 mod doctor;
-mod lists;
-mod mistakes;
-mod questions;
-mod served;
-mod waiting;
+mod error_advice;
+mod list_commands;
+mod serve_command;
+mod terminal_questions;
+mod tool_arguments;
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use crate::harness::binary;
+use crate::harness::weir_binary;
 
 /// The output of a command, and its exit code.
 #[derive(Debug)]
-struct Said {
+struct CliOutput {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
-impl Said {
+impl CliOutput {
     fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
@@ -34,12 +34,12 @@ impl Said {
 }
 
 /// Runs a command without the environment variables of this machine that it reads.
-fn weir(arguments: &[&str]) -> Said {
-    Said::of(&command(arguments).output().unwrap())
+fn weir(arguments: &[&str]) -> CliOutput {
+    CliOutput::of(&command(arguments).output().unwrap())
 }
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(binary());
+    let mut command = Command::new(weir_binary());
     command
         .args(arguments)
         .stdin(Stdio::null())
@@ -51,7 +51,7 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 /// Runs a command with this text on its standard input.
-fn weir_with_input(arguments: &[&str], input: &str) -> Said {
+fn weir_with_input(arguments: &[&str], input: &str) -> CliOutput {
     let mut child = command(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -64,7 +64,7 @@ fn weir_with_input(arguments: &[&str], input: &str) -> Said {
         .unwrap()
         .write_all(input.as_bytes())
         .unwrap();
-    Said::of(&child.wait_with_output().unwrap())
+    CliOutput::of(&child.wait_with_output().unwrap())
 }
 
 /// Runs a command at a terminal with this typed input; returns the exit code and all that the
@@ -74,7 +74,7 @@ fn at_terminal(setup: &str, arguments: &[&str], typed: &str) -> (Option<i32>, St
     let words: Vec<String> = arguments.iter().map(|word| quoted(word)).collect();
     let line = format!(
         "{setup} {} {}",
-        quoted(&binary().display().to_string()),
+        quoted(&weir_binary().display().to_string()),
         words.join(" ")
     );
     let mut script = Command::new("script");

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Folder, KEY, check, entries, port, read, root};
+use super::{DeployFolder, KEY, check, entries, port, read, root};
 
 fn compose() -> Value {
     serde_saphyr::from_str(&read("docker-compose.yml")).unwrap()
@@ -92,7 +92,7 @@ fn what_is_mounted_is_there_and_images_are_pinned() {
 #[test]
 fn it_starts_from_a_bare_clone_without_anything_set() {
     let compose = compose();
-    let tracked = super::printed(
+    let tracked = super::run_checked(
         std::process::Command::new("git")
             .arg("ls-files")
             .current_dir(root()),
@@ -153,7 +153,7 @@ fn weir_takes_its_configs_and_finds_its_upstreams() {
     let weir = &services(&compose)["weir"];
     for file in ["weir.yaml", "oauth.yaml"] {
         let text = read(&format!("deploy/compose/weir/{file}"));
-        let secrets = Folder::new("secrets");
+        let secrets = DeployFolder::new("secrets");
         for secret in ["key", "admin-token"] {
             std::fs::write(secrets.0.join(secret), KEY).unwrap();
         }
@@ -243,7 +243,7 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
         }
     }
     // The script makes the files that the configs name, and makes them once.
-    let folder = Folder::new("made");
+    let folder = DeployFolder::new("made");
     let own = std::fs::metadata(&folder.0).unwrap();
     let own = std::os::unix::fs::MetadataExt::uid(&own);
     let run = || {
@@ -253,7 +253,7 @@ fn secrets_are_made_at_the_first_start_and_each_has_one_reader() {
         for reader in [" 65532 ", " 472 ", " 1000 "] {
             script = script.replace(&format!("keep{reader}"), &format!("keep {own} "));
         }
-        super::printed(std::process::Command::new("sh").args(["-ceu", &script]));
+        super::run_checked(std::process::Command::new("sh").args(["-ceu", &script]));
         let read = |name: &str| std::fs::read_to_string(folder.0.join(name)).unwrap();
         [
             "weir/key",

@@ -3,16 +3,16 @@
 
 use serde_json::Value;
 
-use super::{check, entries, judge, port, printed, root};
-use crate::harness::{needs_peers, peers};
+use super::{check, deploy_tool, entries, port, root, run_checked};
+use crate::harness::{peers, peers_are_enabled};
 
 /// The result of one rendering.
-struct Rendered<'a> {
+struct RenderedManifests<'a> {
     name: &'a str,
     objects: &'a [Value],
 }
 
-impl<'a> Rendered<'a> {
+impl<'a> RenderedManifests<'a> {
     fn all(&self, kind: &str) -> impl Iterator<Item = &'a Value> {
         self.objects
             .iter()
@@ -39,11 +39,11 @@ impl<'a> Rendered<'a> {
     }
 }
 
-fn container<'a>(rendered: &Rendered<'a>) -> &'a Value {
+fn container<'a>(rendered: &RenderedManifests<'a>) -> &'a Value {
     &rendered.pod()["spec"]["containers"][0]
 }
 
-fn the_config_is_weirs(rendered: &Rendered<'_>) {
+fn the_config_is_weirs(rendered: &RenderedManifests<'_>) {
     let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
         .as_str()
         .unwrap();
@@ -127,7 +127,7 @@ fn the_config_is_weirs(rendered: &Rendered<'_>) {
 const OAUTH: &str = "helm oauth";
 
 /// Helm merges maps. A key that a user writes replaces the default entirely all the same.
-fn no_default_stands_beside_what_is_written(rendered: &Rendered<'_>) {
+fn no_default_stands_beside_what_is_written(rendered: &RenderedManifests<'_>) {
     let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
         .as_str()
         .unwrap();
@@ -151,7 +151,7 @@ fn no_default_stands_beside_what_is_written(rendered: &Rendered<'_>) {
     );
 }
 
-fn services_and_policies_reach_it(rendered: &Rendered<'_>) {
+fn services_and_policies_reach_it(rendered: &RenderedManifests<'_>) {
     let ports: Vec<&Value> = entries(&container(rendered)["ports"])
         .iter()
         .map(|port| &port["name"])
@@ -223,7 +223,7 @@ fn services_and_policies_reach_it(rendered: &Rendered<'_>) {
     }
 }
 
-fn the_pod_can_do_little(rendered: &Rendered<'_>) {
+fn the_pod_can_do_little(rendered: &RenderedManifests<'_>) {
     let (pod, weir) = (&rendered.pod()["spec"], container(rendered));
     assert_eq!(pod["automountServiceAccountToken"], false);
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
@@ -274,18 +274,18 @@ fn the_pod_can_do_little(rendered: &Rendered<'_>) {
 
 #[test]
 fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
-    if !needs_peers() {
+    if !peers_are_enabled() {
         return;
     }
     let script = peers().join("python/deploy.py");
-    let output = judge("python")
+    let output = deploy_tool("python")
         .arg(script)
         .arg("check")
         .arg(root())
         .output()
         .unwrap();
     let found: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("{}", super::told(&output)));
+        .unwrap_or_else(|_| panic!("{}", super::whole_output(&output)));
     assert_eq!(
         found["problems"],
         serde_json::json!([]),
@@ -295,12 +295,12 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
     assert!(output.status.success());
     let all = found["rendered"].as_object().unwrap();
     assert_eq!(all.len(), 6, "four ways of the chart, two overlays");
-    no_default_stands_beside_what_is_written(&Rendered {
+    no_default_stands_beside_what_is_written(&RenderedManifests {
         name: OAUTH,
         objects: entries(&all[OAUTH]),
     });
     for (name, objects) in all {
-        let rendered = Rendered {
+        let rendered = RenderedManifests {
             name,
             objects: entries(objects),
         };
@@ -335,7 +335,8 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
 
 #[test]
 fn the_image_named_is_the_one_that_is_built() {
-    let version = printed(std::process::Command::new(crate::harness::binary()).arg("--version"));
+    let version =
+        run_checked(std::process::Command::new(crate::harness::weir_binary()).arg("--version"));
     let version = version.trim().trim_start_matches("weir ");
     let chart: Value = serde_saphyr::from_str(&super::read("deploy/helm/weir/Chart.yaml")).unwrap();
     assert_eq!(chart["appVersion"], version);

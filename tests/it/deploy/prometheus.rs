@@ -9,19 +9,19 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use super::{Folder, read};
-use crate::harness::{Process, until};
+use super::{DeployFolder, read};
+use crate::harness::{TestProcess, wait_until};
 
 /// A running Prometheus that scrapes every second.
 pub struct Prometheus {
-    process: Process,
+    process: TestProcess,
     port: u16,
-    folder: Folder,
+    folder: DeployFolder,
 }
 
 /// A value and its labels.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct QuerySample {
     pub labels: Value,
     pub value: f64,
 }
@@ -30,7 +30,7 @@ impl Prometheus {
     /// Starts it over these addresses, with a past in which all tools were fast. Its alerts are
     /// those of `deploy/prometheus`, but with shorter times before one fires.
     pub fn over(targets: &[String]) -> Self {
-        let folder = Folder::new("prometheus");
+        let folder = DeployFolder::new("prometheus");
         let hasty: String = read("deploy/prometheus/alerts.yml")
             .lines()
             .map(|line| {
@@ -67,7 +67,7 @@ impl Prometheus {
         ));
         command.args(["--web.listen-address=127.0.0.1:0", "--log.level=warn"]);
         command.arg("--enable-feature=exemplar-storage");
-        let mut process = Process::start(command);
+        let mut process = TestProcess::start(command);
         let port = process.listening_port();
         let mut started = Self {
             process,
@@ -75,11 +75,11 @@ impl Prometheus {
             folder,
         };
         started.watch(targets);
-        until("Prometheus to be ready", || {
+        wait_until("Prometheus to be ready", || {
             assert!(
-                !started.process.is_over(),
+                !started.process.has_exited(),
                 "Prometheus (Debian package prometheus): {}",
-                started.process.said()
+                started.process.output()
             );
             started
                 .asked("GET", "/-/ready", "")
@@ -102,7 +102,7 @@ impl Prometheus {
     /// # Panics
     ///
     /// If Prometheus does not accept it.
-    pub fn query(&self, query: &str) -> Vec<Sample> {
+    pub fn query(&self, query: &str) -> Vec<QuerySample> {
         let answer = self.api("query", &format!("query={}", encoded(query)));
         assert_eq!(answer["status"], "success", "{query}: {answer}");
         let series = answer["data"]["result"]
@@ -110,7 +110,7 @@ impl Prometheus {
             .unwrap_or_else(|| panic!("{query}: {answer}"));
         series
             .iter()
-            .map(|one| Sample {
+            .map(|one| QuerySample {
                 labels: one["metric"].clone(),
                 value: one["value"][1]
                     .as_str()
@@ -135,7 +135,7 @@ impl Prometheus {
     }
 
     /// Returns the names of the alerts that fire, with their labels.
-    pub fn firing(&self) -> Vec<Sample> {
+    pub fn firing(&self) -> Vec<QuerySample> {
         self.query(r#"ALERTS{alertstate="firing"}"#)
     }
 
@@ -222,5 +222,5 @@ pub fn promtool(arguments: &[&str], files: &[&Path]) {
         .output();
     let output =
         output.unwrap_or_else(|error| panic!("promtool (Debian package prometheus): {error}"));
-    assert!(output.status.success(), "{}", super::told(&output));
+    assert!(output.status.success(), "{}", super::whole_output(&output));
 }

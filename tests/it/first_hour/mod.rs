@@ -2,35 +2,35 @@
 //! the servers that people really have, of npm and PyPI, behind one weir.
 //!
 //! A command is run with replacements: free ports for the two listeners and for a server, folders
-//! of the test for folders of a reader, and weir's own version. [`pages::is_as_shown`] defines the
-//! differences that the output may have.
+//! of the test for folders of a reader, and weir's own version. [`doc_pages::is_as_shown`] defines
+//! the differences that the output may have.
 
-mod failures;
-mod machine;
-mod pages;
+mod doc_pages;
+mod first_failures;
+mod new_user_machine;
 
 use std::process::Command;
 
 use serde_json::json;
 
-use crate::harness::{Process, Server, needs_peers, peers, until};
-use machine::{Machine, printed};
-use pages::{PageCommand, commands, file, is_as_shown};
+use crate::harness::{ForeignServer, TestProcess, peers, peers_are_enabled, wait_until};
+use doc_pages::{PageCommand, commands, file, is_as_shown};
+use new_user_machine::{NewUserMachine, printed};
 
 /// A running weir, and its URLs for clients and operators.
-struct Running {
-    process: Process,
+struct FirstHourWeir {
+    process: TestProcess,
     clients: String,
     operators: String,
 }
 
-impl Running {
+impl FirstHourWeir {
     fn start(mut command: Command) -> Self {
         command.env("RUST_LOG", "warn");
-        let mut process = Process::start(command);
+        let mut process = TestProcess::start(command);
         let addresses: serde_json::Value = serde_json::from_str(&format!(
             "{{\"clients\":{}",
-            process.line_after("{\"clients\":")
+            process.wait_for_line("{\"clients\":")
         ))
         .unwrap();
         let url = |name: &str| format!("http://{}", addresses[name].as_str().unwrap());
@@ -42,15 +42,15 @@ impl Running {
     }
 
     /// Starts `weir quickstart`, which prints its addresses for a person.
-    fn quickstart(machine: &Machine) -> Self {
+    fn quickstart(machine: &NewUserMachine) -> Self {
         let mut process =
-            Process::start(machine.shell("exec weir quickstart --listen 127.0.0.1:0"));
+            TestProcess::start(machine.shell("exec weir quickstart --listen 127.0.0.1:0"));
         let clients = process
-            .line_after("  weir tools ")
+            .wait_for_line("  weir tools ")
             .trim_end_matches("/mcp")
             .to_owned();
         let operators = process
-            .line_after("For operators: ")
+            .wait_for_line("For operators: ")
             .split_once("/ is")
             .unwrap()
             .0
@@ -70,7 +70,7 @@ impl Running {
 
     /// Runs a command of a page until it prints the output that the page shows: a list follows a
     /// change after a moment.
-    fn follow(&self, machine: &Machine, command: &PageCommand) {
+    fn run_page_command(&self, machine: &NewUserMachine, command: &PageCommand) {
         let (text, shows) = (self.here(&command.text), &command.shows);
         let version = format!("weir {}", env!("CARGO_PKG_VERSION"));
         let shows: Vec<String> = shows
@@ -91,7 +91,7 @@ impl Running {
         };
         let what = format!("{text} to print {shows:?}");
         let found =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| until(&what, is_done)));
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| wait_until(&what, is_done)));
         assert!(found.is_ok(), "{what}; it printed\n{last}");
     }
 }
@@ -103,15 +103,15 @@ fn page(name: &str) -> String {
 /// Runs the commands of docs/quickstart.md; below each command is its output.
 #[test]
 fn r004_the_quickstart_page_does_what_it_says() {
-    let (page, machine) = (page("docs/quickstart.md"), Machine::new());
+    let (page, machine) = (page("docs/quickstart.md"), NewUserMachine::new());
     std::fs::write(machine.folder.join("weir.yaml"), file(&page, "yaml")).unwrap();
-    let weir = Running::quickstart(&machine);
+    let weir = FirstHourWeir::quickstart(&machine);
     let all = commands(&page);
     for command in all
         .iter()
         .filter(|command| command.text != "weir quickstart")
     {
-        weir.follow(&machine, command);
+        weir.run_page_command(&machine, command);
     }
     assert!(all.len() > 9, "{} commands", all.len());
 }
@@ -121,13 +121,13 @@ const OF_DEVELOPERS: [&str; 1] = ["cargo xtask test"];
 
 #[test]
 fn r004_every_command_of_the_readme_does_what_it_says() {
-    if !needs_peers() {
+    if !peers_are_enabled() {
         return;
     }
-    let (page, machine) = (page("README.md"), Machine::new());
+    let (page, machine) = (page("README.md"), NewUserMachine::new());
     let documents = machine.folder.join("documents");
     std::fs::create_dir(&documents).unwrap();
-    let (_everything, everything) = Server::Everything.over_http();
+    let (_everything, everything) = ForeignServer::Everything.over_http();
     let config = file(&page, "yaml").replace("http://127.0.0.1:3001/mcp", &everything);
     let config = config
         .replace("/srv/docs", documents.to_str().unwrap())
@@ -135,7 +135,7 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
     let config = format!("{config}admin: {{ listen: 127.0.0.1:0 }}\n");
     std::fs::write(machine.folder.join("weir.yaml"), config).unwrap();
 
-    let quickstart = Running::quickstart(&machine);
+    let quickstart = FirstHourWeir::quickstart(&machine);
     let mut served = None;
     for command in commands(&page) {
         let text = command.text.as_str();
@@ -146,21 +146,21 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
                     text: "weir tools http://127.0.0.1:8080/mcp".to_owned(),
                     shows: vec!["desk__calculate ...".to_owned()],
                 };
-                quickstart.follow(&machine, &tools);
+                quickstart.run_page_command(&machine, &tools);
             }
             _ if text.ends_with("--watch") => {
                 let watching =
-                    Process::start(machine.shell(&format!("exec {}", quickstart.here(text))));
-                until("the tool that comes", || {
-                    watching.said().contains("coin_flip").then_some(())
+                    TestProcess::start(machine.shell(&format!("exec {}", quickstart.here(text))));
+                wait_until("the tool that comes", || {
+                    watching.output().contains("coin_flip").then_some(())
                 });
             }
             "weir serve --config weir.yaml" => {
-                served = Some(Running::start(
+                served = Some(FirstHourWeir::start(
                     machine.shell(&format!("exec {text} --address-file /dev/stdout")),
                 ));
             }
-            _ if text.starts_with("weir ") => quickstart.follow(&machine, &command),
+            _ if text.starts_with("weir ") => quickstart.run_page_command(&machine, &command),
             _ => assert!(
                 OF_DEVELOPERS.contains(&text),
                 "nobody runs `{text}` here: teach this test what it does"
@@ -175,15 +175,15 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
         text: format!("weir tools {url} --wait"),
         shows: vec![format!("{tool} ...")],
     };
-    weir.follow(
+    weir.run_page_command(
         &machine,
         &shown("http://127.0.0.1:8080/mcp", "files__read_file"),
     );
-    weir.follow(
+    weir.run_page_command(
         &machine,
         &shown("http://127.0.0.1:8080/mcp", "everything__echo"),
     );
-    weir.follow(
+    weir.run_page_command(
         &machine,
         &shown("http://127.0.0.1:8080/mcp/files", "read_file"),
     );
@@ -201,7 +201,7 @@ fn r004_every_command_of_the_readme_does_what_it_says() {
 
 /// Returns the servers that a user adds one after another, as their own pages instruct, and a call
 /// of each: its arguments, and a part of the answer.
-fn real_servers(machine: &Machine) -> Vec<(String, String, &'static str)> {
+fn real_servers(machine: &NewUserMachine) -> Vec<(String, String, &'static str)> {
     let folder = machine.folder.join("repository");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("note.txt"), "the weir holds the river\n").unwrap();
@@ -254,10 +254,10 @@ fn real_servers(machine: &Machine) -> Vec<(String, String, &'static str)> {
 
 #[test]
 fn the_servers_that_people_have_are_added_tried_listed_and_called() {
-    if !needs_peers() {
+    if !peers_are_enabled() {
         return;
     }
-    let machine = Machine::new();
+    let machine = NewUserMachine::new();
     let servers = real_servers(&machine);
     machine.run("weir init");
     for (add, _, _) in &servers {
@@ -283,7 +283,7 @@ fn the_servers_that_people_have_are_added_tried_listed_and_called() {
         8,
         "{examined}"
     );
-    let weir = Running::start(
+    let weir = FirstHourWeir::start(
         machine.shell("exec weir serve --config weir.yaml --address-file /dev/stdout"),
     );
     let url = format!("{}/mcp", weir.clients);

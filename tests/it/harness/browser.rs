@@ -5,7 +5,7 @@ use std::process::Command;
 use super::fresh_path;
 
 /// Returns the whole document of a page after Chromium loaded it.
-pub fn browse(url: &str) -> String {
+pub fn render_page(url: &str) -> String {
     let profile = fresh_path("chromium");
     let mut command = Command::new("chromium");
     command.args([

@@ -2,23 +2,23 @@
 //! revision, and waits for conditions instead of blind sleeps.
 
 mod browser;
-mod checked;
-mod driver;
-mod foreign;
-mod ports;
-mod process;
-mod watch;
-mod weir;
+mod bystander;
+mod checked_client;
+mod client_driver;
+mod foreign_peers;
+mod listening_ports;
+mod test_process;
+mod weir_process;
 
-pub use browser::browse;
-pub use checked::{Checked, Stream, hold, soon};
-pub use foreign::{
-    Client, Seen, Server, inspector, inspector_of_command, needs_peers, peer_command,
-    python_command,
+pub use browser::render_page;
+pub use bystander::Bystander;
+pub use checked_client::{CheckedClient, CheckedStream, check_message, within_test_timeout};
+pub use foreign_peers::{
+    DriverEvents, ForeignClient, ForeignServer, inspector, inspector_of_command, node_peer_command,
+    peers_are_enabled, python_peer_command,
 };
-pub use process::{Process, signal};
-pub use watch::Bystander;
-pub use weir::{Weir, binary, fresh_path, peers};
+pub use test_process::{TestProcess, signal};
+pub use weir_process::{Weir, fresh_path, peers, weir_binary};
 
 use std::time::{Duration, Instant};
 
@@ -27,20 +27,20 @@ use weir_testkit::RawClient;
 
 /// The time after which a test gives up waiting. It is far above the time that any step takes on a
 /// busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Repeats `attempt` until it returns a value.
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
-pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+/// After [`TEST_TIMEOUT`].
+pub fn wait_until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(done) = attempt() {
             return done;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "waited in vain for {what}");
         // A poll of another process: there is no event to wait on.
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -48,7 +48,7 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
 
 /// Returns the 99th percentile of the times of this many calls, one after another, each of which
 /// must succeed.
-pub async fn p99(client: &RawClient, calls: usize) -> Duration {
+pub async fn measure_p99(client: &RawClient, calls: usize) -> Duration {
     let mut times = Vec::with_capacity(calls);
     for number in 0..calls {
         let begun = Instant::now();
@@ -63,18 +63,18 @@ pub async fn p99(client: &RawClient, calls: usize) -> Duration {
     times[calls * 99 / 100]
 }
 
-/// Does the same as [`until`] for an attempt that waits itself.
+/// Does the same as [`wait_until`] for an attempt that waits itself.
 ///
 /// # Panics
 ///
-/// After [`PATIENCE`].
-pub async fn until_it<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+/// After [`TEST_TIMEOUT`].
+pub async fn wait_until_async<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(done) = attempt().await {
             return done;
         }
-        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        assert!(begun.elapsed() < TEST_TIMEOUT, "waited in vain for {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

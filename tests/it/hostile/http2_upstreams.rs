@@ -2,22 +2,24 @@
 //! in bounded time, and its cost is bounded: bytes that weir reads of the server, memory,
 //! descriptors, connections. Another upstream and another client are not affected.
 
-mod floods;
+mod endless_frames;
 mod over_tls;
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use weir_testkit::h2::{
+use weir_testkit::h2_client::{
     CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, GOAWAY, HEADERS,
     INITIAL_WINDOW_SIZE, MAX_CONCURRENT_STREAMS, PING, PRIORITY, PUSH_PROMISE, REFUSED_STREAM,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, frame, head, literal,
 };
 use weir_testkit::h2_server::{answer_block, answer_head, h2_answer};
-use weir_testkit::{Answer, Behaviour, H2Act, H2Plan, H2Request, H2Server, Mockup, RawClient};
+use weir_testkit::{
+    ClientAnswer, H2Act, H2Plan, H2Request, H2Server, MockBehaviour, MockServer, RawClient,
+};
 
-use crate::harness::{Bystander, Weir, soon, until, until_it};
+use crate::harness::{Bystander, Weir, wait_until, wait_until_async, within_test_timeout};
 
 /// Calls of the upstream under attack: some at once, and one after those.
 const AT_ONCE: usize = 6;
@@ -32,13 +34,13 @@ const MOST_GROWN: usize = 64 << 20;
 const MOST_MORE: usize = 48;
 
 /// weir in front of a hostile upstream at `/bad` and a good one at `/good`.
-struct Scene {
+struct Http2Scene {
     bad: H2Server,
-    _good: Mockup,
+    _good: MockServer,
     weir: Weir,
 }
 
-impl Scene {
+impl Http2Scene {
     async fn new(plan: H2Plan) -> Self {
         Self::with(plan, "1s").await
     }
@@ -52,8 +54,8 @@ impl Scene {
             let upstream = json!({ "url": bad.url(), "h2c": true });
             (bad, upstream)
         };
-        let good = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let good = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         upstream["protocol"] = json!("modern");
@@ -63,7 +65,7 @@ impl Scene {
             "upstreams": { "bad": upstream, "good": { "url": good.url() } },
             "endpoints": { "/bad": { "upstream": "bad" }, "/good": { "upstream": "good" } },
         });
-        let weir = tokio::task::block_in_place(|| Weir::with(config));
+        let weir = tokio::task::block_in_place(|| Weir::with_config(config));
         Self {
             bad,
             _good: good,
@@ -77,10 +79,10 @@ impl Scene {
 
     /// Calls the hostile upstream beside a good client of the good one; returns the answers to the
     /// first.
-    async fn attacked(&self, name: &str, arguments: Value) -> Vec<Answer> {
+    async fn attacked(&self, name: &str, arguments: Value) -> Vec<ClientAnswer> {
         let before = descriptors(&self.weir);
-        let bystander = Bystander::beside(&self.weir, self.client("/good"));
-        bystander.calls(4).await;
+        let bystander = Bystander::start_beside(&self.weir, self.client("/good"));
+        bystander.wait_for_calls(4).await;
         let mut answers = Vec::new();
         for at_once in std::iter::once(AT_ONCE).chain([1; AFTER]) {
             let mut calls = JoinSet::new();
@@ -88,7 +90,9 @@ impl Scene {
                 let (client, arguments) = (self.client("/bad"), arguments.clone());
                 calls.spawn(async move { client.call("t", arguments).await });
             }
-            for answer in soon(&format!("answers beside {name}"), calls.join_all()).await {
+            for answer in
+                within_test_timeout(&format!("answers beside {name}"), calls.join_all()).await
+            {
                 answers.push(answer.unwrap_or_else(|error| panic!("{name}: {error}")));
             }
         }
@@ -98,7 +102,7 @@ impl Scene {
                 over_tls::label()
             ))
             .await;
-        figures.none_refused();
+        figures.assert_none_refused();
         assert!(
             figures.grown <= MOST_GROWN,
             "{name}: {} MiB more",
@@ -115,11 +119,12 @@ impl Scene {
             "{name}: weir took {} MiB on {connections}",
             taken >> 20
         );
-        let said = self.weir.process.said();
+        let said = self.weir.process.output();
         assert!(!said.contains("panicked"), "{name}");
         assert!(!said.contains('\u{1b}'), "{name}: an escape in the log");
         assert!(
-            tokio::task::block_in_place(|| self.weir.admin("/healthz")).starts_with("HTTP/1.1 200"),
+            tokio::task::block_in_place(|| self.weir.get_admin_page("/healthz"))
+                .starts_with("HTTP/1.1 200"),
             "{name}"
         );
         answers
@@ -134,7 +139,7 @@ fn descriptors(weir: &Weir) -> usize {
 
 /// Asserts a clear error: HTTP 200, an error result or a JSON-RPC error, with a text of weir's own
 /// alone.
-fn failed(name: &str, answer: &Answer) {
+fn failed(name: &str, answer: &ClientAnswer) {
     assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
     let last = answer.last();
     let text = match last.get("error") {
@@ -150,8 +155,8 @@ fn failed(name: &str, answer: &Answer) {
 }
 
 /// Runs one attack, in which every call fails; returns the scene.
-async fn fails(name: &str, plan: H2Plan) -> Scene {
-    let scene = Scene::new(plan).await;
+async fn fails(name: &str, plan: H2Plan) -> Http2Scene {
+    let scene = Http2Scene::new(plan).await;
     let answers = scene.attacked(name, json!({})).await;
     assert_eq!(answers.len(), AT_ONCE + AFTER);
     answers.iter().for_each(|answer| failed(name, answer));
@@ -166,13 +171,13 @@ fn raw(bytes: &'static [u8]) -> H2Act {
     H2Act::Write(bytes.into())
 }
 
-type Attack = (
+type Http2Attack = (
     &'static str,
     Box<dyn Fn(&H2Request) -> Vec<H2Act> + Send + Sync>,
 );
 
 /// Runs the attacks one after another.
-async fn all_fail(attacks: Vec<Attack>) {
+async fn all_fail(attacks: Vec<Http2Attack>) {
     for (name, attack) in attacks {
         let scene = fails(name, H2Plan::on_calls(attack)).await;
         let most = 4 * (AT_ONCE + AFTER) + 8;
@@ -565,7 +570,7 @@ fn block(headers: &[(&str, &str)]) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_without_end_is_cut_off_at_its_bound() {
-    let scene = Scene::new(H2Plan::on_calls(|request| {
+    let scene = Http2Scene::new(H2Plan::on_calls(|request| {
         let head = answer_head(
             request.stream,
             "200",
@@ -583,11 +588,11 @@ async fn an_answer_without_end_is_cut_off_at_its_bound() {
     }))
     .await;
     let name = "an answer without end";
-    let bystander = Bystander::beside(&scene.weir, scene.client("/good"));
-    bystander.calls(4).await;
+    let bystander = Bystander::start_beside(&scene.weir, scene.client("/good"));
+    bystander.wait_for_calls(4).await;
     for _ in 0..3 {
         // The envelope with this call's id came first, so the answer streams: it is cut off.
-        let broken = soon(name, scene.client("/bad").call("t", json!({}))).await;
+        let broken = within_test_timeout(name, scene.client("/bad").call("t", json!({}))).await;
         if let Ok(answer) = broken {
             failed(name, &answer);
         }
@@ -598,14 +603,14 @@ async fn an_answer_without_end_is_cut_off_at_its_bound() {
             over_tls::label()
         ))
         .await;
-    figures.none_refused();
+    figures.assert_none_refused();
     assert!(
         figures.grown <= MOST_GROWN,
         "{} MiB more",
         figures.grown >> 20
     );
     // weir ignores frames for a stream that was reset for a moment; then the connection ends.
-    until_it("the end of the connections", async || {
+    wait_until_async("the end of the connections", async || {
         (scene.bad.open() == 0).then_some(())
     })
     .await;
@@ -620,14 +625,14 @@ async fn one_hostile_stream_costs_no_other_call_of_the_same_server_more_than_its
             && nth.fetch_add(1, std::sync::atomic::Ordering::SeqCst) % 2 == 1;
         odd.then(|| vec![write(frame(DATA, 0, request.stream, b"no head"))])
     };
-    let scene = Scene::new(H2Plan {
+    let scene = Http2Scene::new(H2Plan {
         greeting: Vec::new(),
         script: Box::new(script),
     })
     .await;
     let client = scene.client("/bad");
     for number in 0..20 {
-        let answer = soon("an answer", client.call("t", json!({})))
+        let answer = within_test_timeout("an answer", client.call("t", json!({})))
             .await
             .unwrap();
         if number % 2 == 0 {

@@ -6,19 +6,19 @@
 //! shared parts are in `weir-testkit`. [`crate::harness::Bystander`] measures the cost of an attack
 //! for a good client and for the machine.
 
-mod answers;
-mod children;
-mod comments;
-mod config;
-mod flow;
+mod ambiguous_params;
+mod anonymous_shares;
+mod blocked_sinks;
+mod certificate_names;
+mod endless_comments;
+mod escape_sequences;
+mod hostile_team_files;
 mod http2_upstreams;
-mod identity;
-mod listener;
-mod malformed;
-mod memory;
-mod names;
-mod params;
-mod shares;
-mod sinks;
-mod teams;
-mod terminal;
+mod identity_services;
+mod malformed_requests;
+mod memory_limit;
+mod message_floods;
+mod mismatched_answers;
+mod stalled_clients;
+mod stubborn_children;
+mod weakened_config;

@@ -8,7 +8,7 @@ use serde_json::json;
 use weir_testkit::RawClient;
 
 use super::{from, weir_with};
-use crate::harness::p99;
+use crate::harness::measure_p99;
 
 /// The rate of the flooding client: its burst, and its calls a second.
 const RATE: u32 = 50;
@@ -50,13 +50,13 @@ async fn f12_at_ten_times_its_rate_one_gets_429s_and_the_others_keep_their_pace(
         from(&weir, "203.0.113.7"),
         RawClient::new(&weir.url("/mcp")).modern(),
     );
-    p99(&worker, 300).await;
-    let alone = p99(&worker, 2000).await;
+    measure_p99(&worker, 300).await;
+    let alone = measure_p99(&worker, 2000).await;
     let mut beside = Vec::new();
     for times in [1, 10] {
         let enough = Arc::new(AtomicBool::new(false));
         let flooding = tokio::spawn(flood(abuser.clone(), times, enough.clone()));
-        beside.push(p99(&worker, 2000).await);
+        beside.push(measure_p99(&worker, 2000).await);
         enough.store(true, Ordering::Relaxed);
         let (admitted, refused, took) = flooding.await.unwrap();
         println!("at {times} times its rate: {admitted} let in, {refused} refused in {took:?}");

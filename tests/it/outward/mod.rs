@@ -1,5 +1,5 @@
-//! The names and the bytes by which clients, upstreams, operators and dashboards know weir, compared
-//! with a record in the repository.
+//! The names and the bytes by which clients, upstreams, operators and dashboards know weir,
+//! compared with a record in the repository.
 //!
 //! A rename inside weir must change none of them. An intended change of an outward name is a
 //! line in CHANGELOG.md; `UPDATE_OUTWARD=1` with these tests writes the records anew.

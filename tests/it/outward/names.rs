@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 
 use http::Method;
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup, RawClient};
+use weir_testkit::{MockBehaviour, MockServer, RawClient};
 use weir_wire::Revision;
 
 use super::compare;
-use crate::admin::Operator;
-use crate::audit::{Folder, records};
-use crate::harness::{Weir, until_it};
-use crate::tenants::TENANTS;
+use crate::admin::OperatorClient;
+use crate::audit::{AuditFolder, records};
+use crate::harness::{Weir, wait_until_async};
+use crate::tenant_isolation::TENANTS;
 
 /// The standard output of `weir` with these arguments.
 fn printed(arguments: &[&str]) -> String {
-    String::from_utf8(Weir::cli(arguments).stdout).unwrap()
+    String::from_utf8(Weir::run_cli(arguments).stdout).unwrap()
 }
 
 /// Adds every property under `schema` as a path of keys. Definitions are followed once a path.
@@ -145,7 +145,7 @@ fn commands_options_and_exit_codes_are_those_of_the_record() {
             "a file to import that is absent",
         ),
     ] {
-        let code = Weir::cli(arguments).status.code().unwrap();
+        let code = Weir::run_cli(arguments).status.code().unwrap();
         names.insert(format!("exit code {code}: {about}"));
     }
     compare("commands.txt", &lines(names));
@@ -212,18 +212,18 @@ fn series(page: &str, names: &mut BTreeSet<String>) {
 /// dashboards and scripts read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn audit_records_series_and_admin_answers_have_the_members_of_the_record() {
-    let one = Mockup::modern()
+    let one = MockServer::modern()
         .tools(2)
-        .tool("fails", Behaviour::error(-32000, "no", json!(null)))
+        .tool("fails", MockBehaviour::error(-32000, "no", json!(null)))
         .start()
         .await;
-    let two = Mockup::legacy(Revision::V2025_06_18)
+    let two = MockServer::legacy(Revision::V2025_06_18)
         .tools(1)
         .with_library()
         .start()
         .await;
-    let folder = Folder::new("outward");
-    let weir = Weir::with(json!({
+    let folder = AuditFolder::new("outward");
+    let weir = Weir::with_config(json!({
         "upstreams": { "one": { "url": one.url() }, "two": { "url": two.url() } },
         "auth": { "mode": "required", "api_keys": [TENANTS[0].api_key()] },
         "admin": { "auth": { "token": "an-operators-token-of-32-characters" } },
@@ -251,12 +251,12 @@ async fn audit_records_series_and_admin_answers_have_the_members_of_the_record()
         stranger.ask("tools/list", json!({})).await.unwrap().status,
         401
     );
-    let operator = Operator::of(&weir).with(
+    let operator = OperatorClient::of(&weir).with(
         "authorization",
         "Bearer an-operators-token-of-32-characters",
     );
-    let stranger = Operator::of(&weir).with("authorization", "Bearer wrong");
-    assert_eq!(stranger.look("/admin/config").await.status, 401);
+    let stranger = OperatorClient::of(&weir).with("authorization", "Bearer wrong");
+    assert_eq!(stranger.get("/admin/config").await.status, 401);
     let mut paths = BTreeSet::new();
     for (path, change) in [
         ("/admin/upstreams", None),
@@ -287,8 +287,8 @@ async fn audit_records_series_and_admin_answers_have_the_members_of_the_record()
         ("/admin/reload", Some(json!({}))),
     ] {
         let answer = match &change {
-            None => operator.look(path).await,
-            Some(wish) => operator.attempt(path, wish).await,
+            None => operator.get(path).await,
+            Some(wish) => operator.try_change(path, wish).await,
         };
         let method = if change.is_some() {
             Method::POST
@@ -302,14 +302,14 @@ async fn audit_records_series_and_admin_answers_have_the_members_of_the_record()
     }
     compare("admin_members.txt", &lines(paths));
 
-    let page = operator.look("/metrics").await;
+    let page = operator.get("/metrics").await;
     let mut names = BTreeSet::new();
     series(&String::from_utf8_lossy(&page.body), &mut names);
     assert!(names.len() > 50, "{names:?}");
     compare("series.txt", &lines(names));
 
     // Records are written by a thread of its own.
-    until_it("the records of the last changes", async || {
+    wait_until_async("the records of the last changes", async || {
         let changes = records(&folder.file())
             .iter()
             .filter(|record| record["kind"] == "admin")

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
-use weir_testkit::{Behaviour, Mockup, RawSocket};
+use weir_testkit::{MockBehaviour, MockServer, RawSocket};
 use weir_wire::Revision;
 
 use super::compare;
-use crate::harness::{Weir, soon};
+use crate::harness::{Weir, within_test_timeout};
 
 /// Headers whose values differ from run to run.
 const VARYING: [&str; 3] = ["date", "x-request-id", "mcp-session-id"];
@@ -58,7 +58,9 @@ impl Transcript {
         };
         let request = format!("{head}\r\nHost: {host}\r\nConnection: close\r\n{length}\r\n{body}");
         socket.write(request.as_bytes()).await.unwrap();
-        let response = soon(title, socket.read_to_end()).await.unwrap();
+        let response = within_test_timeout(title, socket.read_to_end())
+            .await
+            .unwrap();
         let _ = writeln!(
             self.text,
             "## {title}\n\n{head}\n\n{body}\n\n->\n\n{}",
@@ -141,35 +143,38 @@ impl Transcript {
 }
 
 /// One tool for each way in which a call ends.
-fn tools() -> [(&'static str, Behaviour); 7] {
+fn tools() -> [(&'static str, MockBehaviour); 7] {
     let structured = json!({
         "content": [{ "type": "text", "text": "3" }],
         "structuredContent": { "n": 3 },
         "resultType": "complete",
     });
     [
-        ("echo", Behaviour::echo()),
+        ("echo", MockBehaviour::echo()),
         (
             "fails",
-            Behaviour::error(-32000, "it is broken", json!({ "detail": 1 })),
+            MockBehaviour::error(-32000, "it is broken", json!({ "detail": 1 })),
         ),
-        ("notes", Behaviour::progress(2)),
-        ("bad_json", Behaviour::bad_json()),
-        ("unauthorized", Behaviour::unauthorized()),
-        ("busy", Behaviour::retry_after(503, 7)),
-        ("structured", Behaviour::result(structured)),
+        ("notes", MockBehaviour::progress(2)),
+        ("bad_json", MockBehaviour::bad_json()),
+        ("unauthorized", MockBehaviour::unauthorized()),
+        ("busy", MockBehaviour::retry_after(503, 7)),
+        ("structured", MockBehaviour::result(structured)),
     ]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn responses_and_upstream_requests_are_those_of_the_record() {
-    let (mut modern, mut legacy) = (Mockup::modern(), Mockup::legacy(Revision::V2025_06_18));
+    let (mut modern, mut legacy) = (
+        MockServer::modern(),
+        MockServer::legacy(Revision::V2025_06_18),
+    );
     for (name, behaviour) in tools() {
         modern = modern.tool(name, behaviour.clone());
         legacy = legacy.tool(name, behaviour);
     }
     let (modern, legacy) = (modern.start().await, legacy.start().await);
-    let weir = Weir::with(json!({
+    let weir = Weir::with_config(json!({
         "upstreams": { "new": { "url": modern.url() }, "old": { "url": legacy.url() } },
         "limits": { "body_bytes": "64KiB" },
     }));

@@ -1,13 +1,13 @@
 //! Authorization: rules, scopes and selection through the binary, and if `weir explain` agrees with
 //! the answers to clients.
 
-mod explained;
-mod seen;
-mod stepped;
+mod explain_command;
+mod scope_challenges;
+mod visible_tools;
 
 use serde_json::{Value, json};
-use weir_testkit::mockup::Tool;
-use weir_testkit::{Answer, Mockup, RawClient};
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{ClientAnswer, MockServer, RawClient};
 
 use crate::auth::api_key;
 use crate::harness::Weir;
@@ -21,21 +21,21 @@ unless { context.arguments.hasTag("/path") && context.arguments.getTag("/path") 
 "#;
 
 /// weir over one server of five tools, with rules, for two machines with a key each.
-pub struct Office {
-    pub upstream: Mockup,
+pub struct WeirWithRules {
+    pub upstream: MockServer,
     pub weir: Weir,
     pub config: Value,
-    writer: Machine,
-    reader: Machine,
+    writer: KeyedMachine,
+    reader: KeyedMachine,
 }
 
 /// A machine's key, and its id in the config.
-pub struct Machine {
+pub struct KeyedMachine {
     pub key: String,
     pub id: String,
 }
 
-impl Machine {
+impl KeyedMachine {
     /// Returns a machine with its entry in the config.
     fn new(name: &str) -> (Self, Value) {
         let (key, mut entry) = api_key(name);
@@ -55,20 +55,21 @@ impl Machine {
     }
 }
 
-impl Office {
+impl WeirWithRules {
     /// Starts weir with further sections of the config.
     pub async fn with(more: Value) -> Self {
         let path = json!({ "type": "object", "properties": { "path": { "type": "string" } }, "required": ["path"] });
         let tools = ["read", "write", "hidden", "wipe", "strict"].map(|name| match name {
-            "strict" => Tool::new(name).with("inputSchema", path.clone()),
-            _ => Tool::new(name),
+            "strict" => MockTool::new(name).with("inputSchema", path.clone()),
+            _ => MockTool::new(name),
         });
         let upstream = tools
             .into_iter()
-            .fold(Mockup::dual(), |server, tool| server.with(tool))
+            .fold(MockServer::dual(), |server, tool| server.with(tool))
             .start()
             .await;
-        let ((writer, one), (reader, other)) = (Machine::new("writer"), Machine::new("reader"));
+        let ((writer, one), (reader, other)) =
+            (KeyedMachine::new("writer"), KeyedMachine::new("reader"));
         let mut config = json!({
             "auth": { "mode": "required", "api_keys": [one, other] },
             "upstreams": { "one": { "url": upstream.url(), "tools": { "wipe": { "scopes": ["admin"] } } } },
@@ -78,7 +79,7 @@ impl Office {
         for (section, value) in more.as_object().unwrap() {
             config[section] = value.clone();
         }
-        let weir = Weir::with(config.clone());
+        let weir = Weir::with_config(config.clone());
         let office = Self {
             upstream,
             weir,
@@ -86,25 +87,25 @@ impl Office {
             writer,
             reader,
         };
-        crate::harness::until_it("the list", async || {
+        crate::harness::wait_until_async("the list", async || {
             (!office.listed(&office.writer).await.is_empty()).then_some(())
         })
         .await;
         office
     }
 
-    pub fn machines(&self) -> [&Machine; 2] {
+    pub fn machines(&self) -> [&KeyedMachine; 2] {
         [&self.writer, &self.reader]
     }
 
-    pub fn client(&self, machine: &Machine) -> RawClient {
+    pub fn client(&self, machine: &KeyedMachine) -> RawClient {
         RawClient::new(&self.weir.url("/mcp"))
             .with_header("x-api-key", &machine.key)
             .modern()
     }
 
     /// Returns the names in a machine's list.
-    pub async fn listed(&self, machine: &Machine) -> Vec<String> {
+    pub async fn listed(&self, machine: &KeyedMachine) -> Vec<String> {
         names(
             &self
                 .client(machine)
@@ -115,7 +116,7 @@ impl Office {
     }
 }
 
-pub fn names(answer: &Answer) -> Vec<String> {
+pub fn names(answer: &ClientAnswer) -> Vec<String> {
     let tools = answer.result()["tools"].as_array().unwrap();
     tools
         .iter()
@@ -124,7 +125,7 @@ pub fn names(answer: &Answer) -> Vec<String> {
 }
 
 /// Reports if a call was made.
-pub fn is_made(answer: &Answer) -> bool {
+pub fn is_made(answer: &ClientAnswer) -> bool {
     answer.status.is_success()
         && answer.last().get("error").is_none()
         && answer.result()["isError"] != json!(true)

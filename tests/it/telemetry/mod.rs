@@ -1,9 +1,9 @@
 //! Telemetry for operators: one trace from client to upstream, metrics by push and by scrape, and
 //! no delay of requests by it. The official message types read weir's output.
 
-mod collector;
-mod pushed;
-mod scraped;
-mod zeros;
+mod collectors;
+mod metrics_scrape;
+mod otlp_push;
+mod zero_counters;
 
-pub use collector::Collector;
+pub use collectors::RawCollector;

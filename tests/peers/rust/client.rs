@@ -1,8 +1,8 @@
 //! The client driver on `rmcp`.
 
-mod answers;
-mod library;
-mod task;
+mod library_scenario;
+mod question_answers;
+mod task_scenario;
 
 use anyhow::{Context as _, bail};
 use rmcp::model::{
@@ -19,16 +19,16 @@ use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, ErrorData, Role
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::Flags;
+use crate::PeerFlags;
 
 /// The number of notifications kept until a scenario looks at them: more than any of them causes.
 /// Later ones are dropped, so that the scenario fails.
 const MOST_HEARD: usize = 4096;
 
-type Connected = RunningService<RoleClient, Listener>;
+type ConnectedClient = RunningService<RoleClient, PrintingHandler>;
 
 /// Runs one scenario.
-pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
+pub(crate) async fn run(words: &[String], flags: &PeerFlags) -> anyhow::Result<()> {
     let [url, scenario, rest @ ..] = words else {
         bail!("client URL SCENARIO [TOOL] [JSON]")
     };
@@ -36,7 +36,12 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
     let arguments: Value =
         serde_json::from_str(rest.get(1).map_or("{}", String::as_str)).context("arguments")?;
     let (told, mut heard) = mpsc::channel(MOST_HEARD);
-    let client = connect(url, flags, Listener::new(told, flags, scenario == "task")).await?;
+    let client = connect(
+        url,
+        flags,
+        PrintingHandler::new(told, flags, scenario == "task"),
+    )
+    .await?;
     match scenario.as_str() {
         "list" => list(&client).await?,
         "call" => print(
@@ -52,8 +57,8 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
             }
             print(json!({ "event": "result", "result": result }));
         }
-        "library" => library::run(&client, tool, &arguments).await?,
-        "task" => task::run(&client, tool, &arguments).await?,
+        "library" => library_scenario::run(&client, tool, &arguments).await?,
+        "task" => task_scenario::run(&client, tool, &arguments).await?,
         "watch" => watch(&client, &mut heard, flags).await?,
         "unknown-tool" => match call(&client, "no_such_tool", &arguments, flags).await {
             Err(error) => print(
@@ -70,7 +75,11 @@ pub(crate) async fn run(words: &[String], flags: &Flags) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn connect(url: &str, flags: &Flags, listener: Listener) -> anyhow::Result<Connected> {
+async fn connect(
+    url: &str,
+    flags: &PeerFlags,
+    listener: PrintingHandler,
+) -> anyhow::Result<ConnectedClient> {
     let modern = vec![ProtocolVersion::V_2026_07_28];
     let lifecycle = match flags.text("era", "auto") {
         "modern" => ClientLifecycleMode::Discover {
@@ -103,7 +112,7 @@ async fn connect(url: &str, flags: &Flags, listener: Listener) -> anyhow::Result
     Ok(client)
 }
 
-async fn list(client: &Connected) -> anyhow::Result<()> {
+async fn list(client: &ConnectedClient) -> anyhow::Result<()> {
     let mut names = Vec::new();
     let mut cursor = None;
     loop {
@@ -124,10 +133,10 @@ async fn list(client: &Connected) -> anyhow::Result<()> {
 }
 
 async fn call(
-    client: &Connected,
+    client: &ConnectedClient,
     tool: &str,
     arguments: &Value,
-    flags: &Flags,
+    flags: &PeerFlags,
 ) -> anyhow::Result<Value> {
     let mut params = CallToolRequestParams::new(tool.to_owned());
     params.arguments = arguments.as_object().cloned();
@@ -152,9 +161,9 @@ async fn call(
 }
 
 async fn watch(
-    client: &Connected,
+    client: &ConnectedClient,
     heard: &mut mpsc::Receiver<Value>,
-    flags: &Flags,
+    flags: &PeerFlags,
 ) -> anyhow::Result<()> {
     list(client).await?;
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
@@ -182,24 +191,24 @@ async fn watch(
     list(client).await
 }
 
-struct Listener {
+struct PrintingHandler {
     told: mpsc::Sender<Value>,
     /// The capabilities that the client declares.
     able: ClientCapabilities,
 }
 
-impl Listener {
-    fn new(told: mpsc::Sender<Value>, flags: &Flags, takes_tasks: bool) -> Self {
+impl PrintingHandler {
+    fn new(told: mpsc::Sender<Value>, flags: &PeerFlags, takes_tasks: bool) -> Self {
         let able = match (takes_tasks, flags.maybe("asks")) {
-            (true, _) => answers::with_tasks(),
-            (false, Some(_)) => answers::capabilities(),
+            (true, _) => question_answers::with_tasks(),
+            (false, Some(_)) => question_answers::capabilities(),
             (false, None) => ClientCapabilities::default(),
         };
         Self { told, able }
     }
 }
 
-impl ClientHandler for Listener {
+impl ClientHandler for PrintingHandler {
     fn get_info(&self) -> ClientConfig {
         let mut info = ClientConfig::default();
         info.capabilities = self.able.clone();
@@ -211,7 +220,7 @@ impl ClientHandler for Listener {
         params: CreateMessageRequestParams,
         _context: RequestContext<RoleClient>,
     ) -> Result<CreateMessageResult, ErrorData> {
-        answers::sample(&params)
+        question_answers::sample(&params)
     }
 
     async fn create_elicitation(
@@ -219,14 +228,14 @@ impl ClientHandler for Listener {
         params: ElicitRequestParams,
         _context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        answers::elicit(&params)
+        question_answers::elicit(&params)
     }
 
     async fn list_roots(
         &self,
         _context: RequestContext<RoleClient>,
     ) -> Result<ListRootsResult, ErrorData> {
-        answers::roots()
+        question_answers::roots()
     }
 
     async fn on_progress(

@@ -44,9 +44,9 @@ async fn main() -> ExitCode {
 
 /// The `--name value` pairs; `--stdio`, `--asks` and `--completions` have no value.
 #[derive(Default)]
-struct Flags(Vec<(String, String)>);
+struct PeerFlags(Vec<(String, String)>);
 
-impl Flags {
+impl PeerFlags {
     fn text<'a>(&'a self, name: &str, otherwise: &'a str) -> &'a str {
         self.0
             .iter()
@@ -62,8 +62,8 @@ impl Flags {
     }
 }
 
-fn split(words: Vec<String>) -> (Flags, Vec<String>) {
-    let mut flags = Flags::default();
+fn split(words: Vec<String>) -> (PeerFlags, Vec<String>) {
+    let mut flags = PeerFlags::default();
     let mut rest = Vec::new();
     let mut words = words.into_iter();
     while let Some(word) = words.next() {

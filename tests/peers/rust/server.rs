@@ -22,10 +22,10 @@ use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::Flags;
+use crate::PeerFlags;
 
 #[derive(Clone)]
-struct Workshop {
+struct WorkshopServer {
     versions: &'static [ProtocolVersion],
     grown: Arc<AtomicBool>,
     changes: watch::Sender<u32>,
@@ -39,13 +39,13 @@ const LEGACY: &[ProtocolVersion] = &[
 ];
 
 /// Serves until the process is ended.
-pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
+pub(crate) async fn serve(flags: &PeerFlags) -> anyhow::Result<()> {
     let versions = match flags.text("era", "legacy") {
         "modern" => MODERN,
         "legacy" => LEGACY,
         other => bail!("--era {other}: modern or legacy"),
     };
-    let workshop = Workshop {
+    let workshop = WorkshopServer {
         versions,
         grown: Arc::default(),
         changes: watch::Sender::new(0),
@@ -91,7 +91,7 @@ fn schema(value: Value) -> Arc<JsonObject> {
     }
 }
 
-impl Workshop {
+impl WorkshopServer {
     fn tools(&self) -> Vec<Tool> {
         let pair = json!({
             "type": "object", "required": ["a", "b"],
@@ -139,7 +139,7 @@ impl Workshop {
     }
 }
 
-impl ServerHandler for Workshop {
+impl ServerHandler for WorkshopServer {
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
         Cow::Borrowed(self.versions)
     }

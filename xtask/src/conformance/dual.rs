@@ -14,35 +14,34 @@ use anyhow::{Context, anyhow};
 
 use crate::{
     conformance::{
-        Era, Leg,
-        servers::Server,
-        suite::{Run, Suite},
-        table,
-        verdict::{self, Judgement},
+        FixtureEra, SuiteLeg, score_table,
+        servers::ServerProcess,
+        suite::{ConformanceSuite, SuiteRun},
+        verdict::{self, SetJudgement},
     },
-    peers::Peers,
+    peers::ForeignPeers,
     run::build_with_tests,
 };
 
 /// A server of both eras.
-struct Dual {
+struct DualServer {
     /// The name in its logs and results.
     name: &'static str,
     /// One leg for each requirement set.
-    legs: [Leg; 2],
-    program: fn(&Peers, rust: &Path) -> Command,
+    legs: [SuiteLeg; 2],
+    program: fn(&ForeignPeers, rust: &Path) -> Command,
 }
 
 /// Both requirement sets under these names.
-const fn legs(legacy: &'static str, modern: &'static str) -> [Leg; 2] {
+const fn legs(legacy: &'static str, modern: &'static str) -> [SuiteLeg; 2] {
     [
-        Leg::of("2025-11-25", legacy, Era::Both),
-        Leg::of("2026-07-28", modern, Era::Both),
+        SuiteLeg::of("2025-11-25", legacy, FixtureEra::Both),
+        SuiteLeg::of("2026-07-28", modern, FixtureEra::Both),
     ]
 }
 
-const SERVERS: [Dual; 3] = [
-    Dual {
+const SERVERS: [DualServer; 3] = [
+    DualServer {
         name: "typescript",
         legs: legs("TypeScript SDK 2025-11-25", "TypeScript SDK 2026-07-28"),
         program: |peers, _rust| {
@@ -51,7 +50,7 @@ const SERVERS: [Dual; 3] = [
             command
         },
     },
-    Dual {
+    DualServer {
         name: "rust",
         legs: legs("Rust SDK 2025-11-25", "Rust SDK 2026-07-28"),
         program: |_peers, rust| {
@@ -60,7 +59,7 @@ const SERVERS: [Dual; 3] = [
             command
         },
     },
-    Dual {
+    DualServer {
         name: "fastmcp",
         legs: legs("FastMCP 2025-11-25", "FastMCP 2026-07-28"),
         program: |peers, _rust| {
@@ -78,13 +77,17 @@ const SERVERS: [Dual; 3] = [
 ///
 /// # Errors
 /// A server or the suite cannot start.
-pub(super) fn judged(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Result<Vec<Judgement>> {
+pub(super) fn judged(
+    weir: &Path,
+    peers: &ForeignPeers,
+    output: &Path,
+) -> anyhow::Result<Vec<SetJudgement>> {
     let rust = build_with_tests("rmcp-peer")?;
-    let rig = Rig {
+    let rig = DualRig {
         weir,
         peers,
         rust,
-        suite: Suite::new(peers, output),
+        suite: ConformanceSuite::new(peers, output),
         output,
     };
     let found: anyhow::Result<Vec<_>> = thread::scope(|scope| {
@@ -98,33 +101,33 @@ pub(super) fn judged(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Resul
             })
             .collect()
     });
-    let judgements: Vec<Judgement> = found?.into_iter().flatten().collect();
+    let judgements: Vec<SetJudgement> = found?.into_iter().flatten().collect();
     for judgement in &judgements {
-        println!("{}", table::render(judgement));
+        println!("{}", score_table::render(judgement));
     }
-    println!("{}", table::scores(&judgements));
+    println!("{}", score_table::scores(&judgements));
     Ok(judgements)
 }
 
-struct Rig<'a> {
+struct DualRig<'a> {
     weir: &'a Path,
-    peers: &'a Peers,
+    peers: &'a ForeignPeers,
     rust: PathBuf,
-    suite: Suite<'a>,
+    suite: ConformanceSuite<'a>,
     output: &'a Path,
 }
 
-impl Rig<'_> {
+impl DualRig<'_> {
     /// Runs both sets against one server, then both through one weir in front of another process of
     /// it.
-    fn server(&self, server: Dual) -> anyhow::Result<Vec<Judgement>> {
+    fn server(&self, server: DualServer) -> anyhow::Result<Vec<SetJudgement>> {
         let name = server.name;
         let direct = {
             let running = self.start(&server, "direct")?;
             self.sets(&server, &running.url, "direct")?
         };
         let running = self.start(&server, "weir")?;
-        let weir = Server::weir(
+        let weir = ServerProcess::weir(
             self.weir,
             &running.url,
             None,
@@ -143,16 +146,16 @@ impl Rig<'_> {
             .collect()
     }
 
-    fn start(&self, server: &Dual, way: &str) -> anyhow::Result<Server> {
+    fn start(&self, server: &DualServer, way: &str) -> anyhow::Result<ServerProcess> {
         let log = self
             .output
             .join(format!("{}-{way}-server.log", server.name));
         let mut command = (server.program)(self.peers, &self.rust);
-        Server::program(&mut command, &log)
+        ServerProcess::program(&mut command, &log)
             .with_context(|| format!("cannot start the server of {}", server.name))
     }
 
-    fn sets(&self, server: &Dual, url: &str, way: &str) -> anyhow::Result<Vec<Run>> {
+    fn sets(&self, server: &DualServer, url: &str, way: &str) -> anyhow::Result<Vec<SuiteRun>> {
         let way = format!("{}-{way}", server.name);
         server
             .legs

@@ -8,10 +8,10 @@
 //! code is not used: it counts a scenario as passed if all its checks were skipped.
 
 mod dual;
-mod expected;
+mod expected_failures;
+mod score_table;
 mod servers;
 mod suite;
-mod table;
 mod verdict;
 
 use std::{
@@ -24,62 +24,70 @@ use clap::{Args, ValueEnum};
 
 use crate::{
     conformance::{
-        expected::Expected,
-        servers::Server,
-        suite::{Run, Suite},
-        verdict::Judgement,
+        expected_failures::ExpectedFailures,
+        servers::ServerProcess,
+        suite::{ConformanceSuite, SuiteRun},
+        verdict::SetJudgement,
     },
-    peers::{self, Peers},
+    peers::{self, ForeignPeers},
     run::{build_weir, empty_folder},
 };
 
 /// The requirement sets that are run against a fixture of the suite's own era. The set also decides
 /// the revision that the suite speaks on the wire.
-const SAME: [Leg; 2] = [
-    Leg::of("2025-11-25", "2025-11-25", Era::Both),
-    Leg::of("2026-07-28", "2026-07-28", Era::Both),
+const SAME_ERA_LEGS: [SuiteLeg; 2] = [
+    SuiteLeg::of("2025-11-25", "2025-11-25", FixtureEra::Both),
+    SuiteLeg::of("2026-07-28", "2026-07-28", FixtureEra::Both),
 ];
 
 /// The same sets in front of a server that speaks the other era only, so that all messages pass the
 /// bridge. They are compared with the fixture in the suite's own era.
-const CROSS: [Leg; 2] = [
-    Leg::of("2025-11-25", "2025-11-25 over modern", Era::Modern),
-    Leg::of("2026-07-28", "2026-07-28 over legacy", Era::Legacy),
+const CROSS_ERA_LEGS: [SuiteLeg; 2] = [
+    SuiteLeg::of("2025-11-25", "2025-11-25 over modern", FixtureEra::Modern),
+    SuiteLeg::of("2026-07-28", "2026-07-28 over legacy", FixtureEra::Legacy),
 ];
 
 /// The sets of client scenarios: the suite is the server behind weir and `behind` is its era, with
 /// a client of each era in front.
-const CLIENT: [(Leg, Era); 4] = [
+const CLIENT_LEGS: [(SuiteLeg, FixtureEra); 4] = [
     (
-        Leg::of("2025-11-25", "client 2025-11-25", Era::Legacy),
-        Era::Legacy,
+        SuiteLeg::of("2025-11-25", "client 2025-11-25", FixtureEra::Legacy),
+        FixtureEra::Legacy,
     ),
     (
-        Leg::of("2025-11-25", "client 2025-11-25 for modern", Era::Legacy),
-        Era::Modern,
+        SuiteLeg::of(
+            "2025-11-25",
+            "client 2025-11-25 for modern",
+            FixtureEra::Legacy,
+        ),
+        FixtureEra::Modern,
     ),
     (
-        Leg::of("2026-07-28", "client 2026-07-28", Era::Modern),
-        Era::Modern,
+        SuiteLeg::of("2026-07-28", "client 2026-07-28", FixtureEra::Modern),
+        FixtureEra::Modern,
     ),
     (
-        Leg::of("2026-07-28", "client 2026-07-28 for legacy", Era::Modern),
-        Era::Legacy,
+        SuiteLeg::of(
+            "2026-07-28",
+            "client 2026-07-28 for legacy",
+            FixtureEra::Modern,
+        ),
+        FixtureEra::Legacy,
     ),
 ];
 
 /// One requirement set with the era of its server.
 #[derive(Clone, Copy)]
-struct Leg {
+struct SuiteLeg {
     revision: &'static str,
     /// The name in the file of expected failures.
     name: &'static str,
     /// The era of the server behind weir.
-    behind: Era,
+    behind: FixtureEra,
 }
 
-impl Leg {
-    const fn of(revision: &'static str, name: &'static str, behind: Era) -> Self {
+impl SuiteLeg {
+    const fn of(revision: &'static str, name: &'static str, behind: FixtureEra) -> Self {
         Self {
             revision,
             name,
@@ -90,7 +98,7 @@ impl Leg {
 
 /// The path of the suite to the server through weir.
 #[derive(Clone, Copy)]
-enum Way {
+enum WeirVariant {
     /// Weir asks for no credentials.
     Open,
     /// Weir asks for OAuth tokens.
@@ -99,7 +107,7 @@ enum Way {
     Cross,
 }
 
-impl Way {
+impl WeirVariant {
     /// The name in its logs and results.
     fn name(self) -> &'static str {
         match self {
@@ -112,7 +120,7 @@ impl Way {
 
 /// Options of the command.
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct ConformanceOptions {
     /// Run against the fixture only, without weir
     #[arg(long)]
     direct: bool,
@@ -121,7 +129,7 @@ pub(crate) struct Options {
     weir: Option<PathBuf>,
     /// Eras of the fixture; with one only, the counts are informative and no scenario is judged
     #[arg(long, value_enum, default_value_t)]
-    upstream_era: Era,
+    upstream_era: FixtureEra,
     /// Let weir ask for OAuth tokens, and give the suite one
     #[arg(long, conflicts_with = "direct")]
     auth: bool,
@@ -139,7 +147,7 @@ pub(crate) struct Options {
 
 /// The eras of the fixture.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Era {
+pub(crate) enum FixtureEra {
     /// Both, on one path: the suite's own demand.
     #[default]
     Both,
@@ -147,7 +155,7 @@ pub(crate) enum Era {
     Legacy,
 }
 
-impl Era {
+impl FixtureEra {
     /// The value in the fixture's command line.
     fn flag(self) -> &'static str {
         match self {
@@ -159,7 +167,7 @@ impl Era {
 }
 
 /// Installs the peers, builds weir and runs the suite.
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<()> {
     let peers = peers::install()?;
     let weir = match &options.weir {
         _ if options.direct => None,
@@ -174,14 +182,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(weir) = weir.as_ref().filter(|_| options.servers) {
         return report(&dual::judged(weir, &peers, &output)?, &output);
     }
-    let rig = Rig::new(&peers, era, &output)?;
+    let rig = ConformanceRig::new(&peers, era, &output)?;
     let way = match options {
-        Options { cross: true, .. } => Way::Cross,
-        Options { auth: true, .. } => Way::Auth,
-        _ => Way::Open,
+        ConformanceOptions { cross: true, .. } => WeirVariant::Cross,
+        ConformanceOptions { auth: true, .. } => WeirVariant::Auth,
+        _ => WeirVariant::Open,
     };
     let judgements = weir.map_or_else(|| rig.directly(), |weir| rig.through(&weir, way))?;
-    if era == Era::Both {
+    if era == FixtureEra::Both {
         report(&judgements, &output)
     } else {
         Ok(())
@@ -196,11 +204,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 /// A scenario that the fixture must pass fails directly; a scenario that passes directly fails
 /// through weir and is not expected to; or a line of the file of expected failures is no longer
 /// true.
-pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
+pub(crate) fn through(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
     let output = empty_folder("conformance")?;
-    let rig = Rig::new(peers, Era::Both, &output)?;
+    let rig = ConformanceRig::new(peers, FixtureEra::Both, &output)?;
     let mut judgements = Vec::new();
-    for way in [Way::Open, Way::Auth, Way::Cross] {
+    for way in [WeirVariant::Open, WeirVariant::Auth, WeirVariant::Cross] {
         judgements.extend(rig.through(weir, way)?);
     }
     judgements.extend(dual::judged(weir, peers, &output)?);
@@ -209,44 +217,51 @@ pub(crate) fn through(weir: &Path, peers: &Peers) -> anyhow::Result<()> {
 }
 
 /// Runs the client scenarios and shows weir's results.
-fn as_client(weir: &Path, peers: &Peers, output: &Path) -> anyhow::Result<Vec<Judgement>> {
-    let suite = Suite::new(peers, output);
+fn as_client(
+    weir: &Path,
+    peers: &ForeignPeers,
+    output: &Path,
+) -> anyhow::Result<Vec<SetJudgement>> {
+    let suite = ConformanceSuite::new(peers, output);
     let expected = expected(peers)?;
-    let judged = |(leg, front): (Leg, Era)| {
+    let judged = |(leg, front): (SuiteLeg, FixtureEra)| {
         let requirements = suite.client_requirements(leg)?;
         let run = suite.client(weir, front, leg.revision, &requirements)?;
         let judgement = verdict::judge_alone(requirements, &run, &expected.of(leg.name));
-        println!("{}", table::render(&judgement));
+        println!("{}", score_table::render(&judgement));
         Ok(judgement)
     };
-    CLIENT.into_iter().map(judged).collect()
+    CLIENT_LEGS.into_iter().map(judged).collect()
 }
 
 /// The base of comparison for all paths through weir: the suite's runs against the fixture itself.
-struct Rig<'a> {
-    peers: &'a Peers,
+struct ConformanceRig<'a> {
+    peers: &'a ForeignPeers,
     output: &'a Path,
-    suite: Suite<'a>,
-    expected: Expected,
+    suite: ConformanceSuite<'a>,
+    expected: ExpectedFailures,
     /// The era of the fixture, directly and behind weir in the suite's own era.
-    era: Era,
+    era: FixtureEra,
     /// The direct runs by revision.
-    direct: BTreeMap<&'static str, Run>,
+    direct: BTreeMap<&'static str, SuiteRun>,
 }
 
-impl<'a> Rig<'a> {
+impl<'a> ConformanceRig<'a> {
     /// Runs every requirement set against a fixture of `era`.
-    fn new(peers: &'a Peers, era: Era, output: &'a Path) -> anyhow::Result<Self> {
+    fn new(peers: &'a ForeignPeers, era: FixtureEra, output: &'a Path) -> anyhow::Result<Self> {
         let expected = expected(peers)?;
-        let suite = Suite::new(peers, output);
-        let fixture = Server::fixture(peers, era, &output.join("direct-fixture.log"))?;
-        let run = |leg: Leg| {
+        let suite = ConformanceSuite::new(peers, output);
+        let fixture = ServerProcess::fixture(peers, era, &output.join("direct-fixture.log"))?;
+        let run = |leg: SuiteLeg| {
             Ok((
                 leg.revision,
                 suite.run(&fixture.url, leg.revision, "direct", None)?,
             ))
         };
-        let direct = SAME.into_iter().map(run).collect::<anyhow::Result<_>>()?;
+        let direct = SAME_ERA_LEGS
+            .into_iter()
+            .map(run)
+            .collect::<anyhow::Result<_>>()?;
         Ok(Self {
             peers,
             output,
@@ -258,32 +273,38 @@ impl<'a> Rig<'a> {
     }
 
     /// Judges and shows the direct runs alone.
-    fn directly(&self) -> anyhow::Result<Vec<Judgement>> {
-        SAME.into_iter().map(|leg| self.judge(leg, None)).collect()
+    fn directly(&self) -> anyhow::Result<Vec<SetJudgement>> {
+        SAME_ERA_LEGS
+            .into_iter()
+            .map(|leg| self.judge(leg, None))
+            .collect()
     }
 
     /// Runs the sets of one path through weir and shows each against its direct run.
-    fn through(&self, weir: &Path, way: Way) -> anyhow::Result<Vec<Judgement>> {
+    fn through(&self, weir: &Path, way: WeirVariant) -> anyhow::Result<Vec<SetJudgement>> {
         let issuer = match way {
-            Way::Auth => Some(Server::issuer(self.peers, &self.output.join("issuer.log"))?),
-            Way::Open | Way::Cross => None,
+            WeirVariant::Auth => Some(ServerProcess::issuer(
+                self.peers,
+                &self.output.join("issuer.log"),
+            )?),
+            WeirVariant::Open | WeirVariant::Cross => None,
         };
         let issuer = issuer.as_ref().map(|issuer| issuer.url.as_str());
         let legs = match way {
-            Way::Cross => CROSS,
-            Way::Open | Way::Auth => SAME.map(|leg| Leg {
+            WeirVariant::Cross => CROSS_ERA_LEGS,
+            WeirVariant::Open | WeirVariant::Auth => SAME_ERA_LEGS.map(|leg| SuiteLeg {
                 behind: self.era,
                 ..leg
             }),
         };
-        let judged = |leg: Leg| {
+        let judged = |leg: SuiteLeg| {
             let name = format!("{}-{}", leg.revision, way.name());
-            let fixture = Server::fixture(
+            let fixture = ServerProcess::fixture(
                 self.peers,
                 leg.behind,
                 &self.output.join(format!("{name}-fixture.log")),
             )?;
-            let weir = Server::weir(
+            let weir = ServerProcess::weir(
                 weir,
                 &fixture.url,
                 issuer,
@@ -298,7 +319,7 @@ impl<'a> Rig<'a> {
     }
 
     /// Judges and shows one set.
-    fn judge(&self, leg: Leg, through: Option<&Run>) -> anyhow::Result<Judgement> {
+    fn judge(&self, leg: SuiteLeg, through: Option<&SuiteRun>) -> anyhow::Result<SetJudgement> {
         let direct = self
             .direct
             .get(leg.revision)
@@ -307,29 +328,29 @@ impl<'a> Rig<'a> {
         let judgement = verdict::judge(
             requirements,
             direct,
-            through.map(Run::view),
+            through.map(SuiteRun::view),
             self.expected.of(leg.name),
         );
-        println!("{}", table::render(&judgement));
+        println!("{}", score_table::render(&judgement));
         Ok(judgement)
     }
 }
 
-fn expected(peers: &Peers) -> anyhow::Result<Expected> {
-    let expected = Expected::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
-    let names: Vec<_> = SAME
+fn expected(peers: &ForeignPeers) -> anyhow::Result<ExpectedFailures> {
+    let expected = ExpectedFailures::read(&peers.dir.join("conformance-expected-failures.yaml"))?;
+    let names: Vec<_> = SAME_ERA_LEGS
         .iter()
-        .chain(&CROSS)
-        .chain(CLIENT.iter().map(|(leg, _)| leg))
+        .chain(&CROSS_ERA_LEGS)
+        .chain(CLIENT_LEGS.iter().map(|(leg, _)| leg))
         .map(|leg| leg.name)
         .collect();
     expected.name_only(&names)?;
     Ok(expected)
 }
 
-fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {
+fn report(judgements: &[SetJudgement], output: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
-    for problem in judgements.iter().flat_map(Judgement::wrong) {
+    for problem in judgements.iter().flat_map(SetJudgement::problems) {
         // A direct failure shows in every path through weir.
         if !wrong.contains(&problem) {
             wrong.push(problem);
@@ -338,7 +359,7 @@ fn report(judgements: &[Judgement], output: &Path) -> anyhow::Result<()> {
     for problem in &wrong {
         println!("wrong: {problem}");
     }
-    println!("{}", table::closing(judgements, wrong.len()));
+    println!("{}", score_table::closing(judgements, wrong.len()));
     if !wrong.is_empty() {
         bail!(
             "{} conformance problem(s); every message and answer is under {}",

@@ -21,23 +21,27 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::{conformance::Era, peers::Peers};
+use crate::{conformance::FixtureEra, peers::ForeignPeers};
 
 /// The most time for a server to start.
-const START: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pause between two checks of a condition.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running server; dropping it ends the process.
-pub(super) struct Server {
+pub(super) struct ServerProcess {
     pub(super) url: String,
-    _process: Bounded,
+    _process: BoundedChild,
 }
 
-impl Server {
+impl ServerProcess {
     /// Starts the fixture; its standard error goes to `log`.
-    pub(super) fn fixture(peers: &Peers, era: Era, log: &Path) -> anyhow::Result<Self> {
+    pub(super) fn fixture(
+        peers: &ForeignPeers,
+        era: FixtureEra,
+        log: &Path,
+    ) -> anyhow::Result<Self> {
         let program = peers.dir.join("node/fixture/main.mjs");
         let words = [
             program.as_os_str(),
@@ -50,14 +54,14 @@ impl Server {
     }
 
     /// Starts the authorization server; its standard error goes to `log`.
-    pub(super) fn issuer(peers: &Peers, log: &Path) -> anyhow::Result<Self> {
+    pub(super) fn issuer(peers: &ForeignPeers, log: &Path) -> anyhow::Result<Self> {
         let program = peers.dir.join("node/idp.mjs");
         Self::node(peers, &[program.as_os_str()], log)
             .context("cannot start the authorization server")
     }
 
     /// Starts a Node program that prints its address.
-    fn node(peers: &Peers, words: &[&OsStr], log: &Path) -> anyhow::Result<Self> {
+    fn node(peers: &ForeignPeers, words: &[&OsStr], log: &Path) -> anyhow::Result<Self> {
         Self::program(Command::new(&peers.node).args(words), log)
     }
 
@@ -70,7 +74,7 @@ impl Server {
             .spawn()?;
         let lines =
             BufReader::new(child.stdout.take().context("it has no standard output")?).lines();
-        let process = Bounded::new(child);
+        let process = BoundedChild::new(child);
         let (tell, told) = mpsc::channel();
         // The thread ends with the program's standard output, so with the program.
         thread::spawn(move || {
@@ -81,7 +85,7 @@ impl Server {
             }
         });
         let url = told
-            .recv_timeout(START)
+            .recv_timeout(START_TIMEOUT)
             .with_context(|| format!("it did not start, see {}", log.display()))?;
         Ok(Self {
             url,
@@ -121,8 +125,8 @@ impl Server {
             .stderr(written)
             .spawn()
             .with_context(|| format!("cannot start {}", binary.display()))?;
-        let mut process = Bounded::new(child);
-        let deadline = Instant::now() + START;
+        let mut process = BoundedChild::new(child);
+        let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(&listen).is_err() {
             if let Some(status) = process.ended()? {
                 bail!(
@@ -131,9 +135,12 @@ impl Server {
                 );
             }
             if Instant::now() > deadline {
-                bail!("weir did not serve after {START:?}, see {}", log.display());
+                bail!(
+                    "weir did not serve after {START_TIMEOUT:?}, see {}",
+                    log.display()
+                );
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(Self {
             url: format!("http://{listen}/mcp"),
@@ -149,9 +156,9 @@ fn free_address() -> anyhow::Result<String> {
 }
 
 /// A child process that does not outlive its handle.
-pub(super) struct Bounded(Child);
+pub(super) struct BoundedChild(Child);
 
-impl Bounded {
+impl BoundedChild {
     pub(super) fn new(child: Child) -> Self {
         Self(child)
     }
@@ -164,7 +171,7 @@ impl Bounded {
             if ended.is_some() || Instant::now() > deadline {
                 return Ok(ended);
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -175,7 +182,7 @@ impl Bounded {
     }
 }
 
-impl Drop for Bounded {
+impl Drop for BoundedChild {
     fn drop(&mut self) {
         // Both fail only for a process that has ended and was waited for.
         let _ = self.0.kill();

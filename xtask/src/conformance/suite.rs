@@ -15,23 +15,23 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use crate::{
-    conformance::{Leg, servers::Bounded},
-    peers::Peers,
+    conformance::{SuiteLeg, servers::BoundedChild},
+    peers::ForeignPeers,
 };
 
 /// The most time for one requirement set; normally it takes seconds.
-const LONGEST_RUN: Duration = Duration::from_secs(300);
+const SUITE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The suite, ready to run.
-pub(super) struct Suite<'a> {
-    peers: &'a Peers,
+pub(super) struct ConformanceSuite<'a> {
+    peers: &'a ForeignPeers,
     package: PathBuf,
     output: &'a Path,
 }
 
 /// The scenarios of one requirement set and one side, in the suite's order.
 #[derive(Debug)]
-pub(super) struct Requirements {
+pub(super) struct RequirementSet {
     /// The name of the set: the revision, and the server's era if that is another.
     pub(super) revision: &'static str,
     pub(super) scored: Vec<String>,
@@ -39,14 +39,14 @@ pub(super) struct Requirements {
 }
 
 /// The checks of each scenario in one run. A scenario that broke off has no checks.
-pub(super) struct Run(BTreeMap<String, Vec<Check>>);
+pub(super) struct SuiteRun(BTreeMap<String, Vec<ScenarioCheck>>);
 
 /// One check of a scenario.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Check {
+pub(super) struct ScenarioCheck {
     pub(super) id: String,
-    pub(super) status: Status,
+    pub(super) status: CheckStatus,
     #[serde(default)]
     pub(super) error_message: Option<String>,
 }
@@ -54,7 +54,7 @@ pub(super) struct Check {
 /// The outcome of a check, in the suite's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum Status {
+pub(super) enum CheckStatus {
     Success,
     Failure,
     Warning,
@@ -62,16 +62,16 @@ pub(super) enum Status {
     Info,
 }
 
-impl Run {
+impl SuiteRun {
     /// The checks by scenario.
-    pub(super) fn view(&self) -> &BTreeMap<String, Vec<Check>> {
+    pub(super) fn view(&self) -> &BTreeMap<String, Vec<ScenarioCheck>> {
         &self.0
     }
 }
 
-impl<'a> Suite<'a> {
+impl<'a> ConformanceSuite<'a> {
     /// The installed suite; logs and results go below `output`.
-    pub(super) fn new(peers: &'a Peers, output: &'a Path) -> Self {
+    pub(super) fn new(peers: &'a ForeignPeers, output: &'a Path) -> Self {
         let package = peers
             .dir
             .join("node/node_modules/@modelcontextprotocol/conformance");
@@ -83,9 +83,9 @@ impl<'a> Suite<'a> {
     }
 
     /// Reads the frozen list of a revision's server scenarios from the suite.
-    pub(super) fn requirements(&self, leg: Leg) -> anyhow::Result<Requirements> {
+    pub(super) fn requirements(&self, leg: SuiteLeg) -> anyhow::Result<RequirementSet> {
         let raw = self.raw_requirements(leg.revision)?;
-        Ok(Requirements {
+        Ok(RequirementSet {
             revision: leg.name,
             scored: raw.server,
             not_scored: unscored(raw.not_scored, "server"),
@@ -94,7 +94,7 @@ impl<'a> Suite<'a> {
 
     /// Reads the client scenarios, except for those about authorization: weir's credentials come
     /// from its config, and there is no user to log in.
-    pub(super) fn client_requirements(&self, leg: Leg) -> anyhow::Result<Requirements> {
+    pub(super) fn client_requirements(&self, leg: SuiteLeg) -> anyhow::Result<RequirementSet> {
         let raw = self.raw_requirements(leg.revision)?;
         let plain = |scenarios: Vec<String>| {
             scenarios
@@ -103,7 +103,7 @@ impl<'a> Suite<'a> {
                 .collect()
         };
         let not_scored = plain(unscored(raw.not_scored, "client"));
-        Ok(Requirements {
+        Ok(RequirementSet {
             revision: leg.name,
             scored: plain(raw.client),
             not_scored,
@@ -129,7 +129,7 @@ impl<'a> Suite<'a> {
         revision: &str,
         leg: &str,
         issuer: Option<&str>,
-    ) -> anyhow::Result<Run> {
+    ) -> anyhow::Result<SuiteRun> {
         let name = format!("{revision}-{leg}");
         let results = self.output.join(&name);
         let log = self.output.join(format!("{name}.log"));
@@ -161,15 +161,15 @@ impl<'a> Suite<'a> {
             .stderr(written)
             .spawn()
             .context("cannot start the conformance suite")?;
-        if Bounded::new(child).wait(LONGEST_RUN)?.is_none() {
+        if BoundedChild::new(child).wait(SUITE_TIMEOUT)?.is_none() {
             // The remaining scenarios count as not run.
             eprintln!(
-                "the conformance suite was not done after {LONGEST_RUN:?}, see {}",
+                "the conformance suite was not done after {SUITE_TIMEOUT:?}, see {}",
                 log.display()
             );
         }
         let run = read(&results, "server-");
-        Ok(Run(run.with_context(|| {
+        Ok(SuiteRun(run.with_context(|| {
             format!("the suite left no results, see {}", log.display())
         })?))
     }
@@ -199,7 +199,7 @@ struct NotScored {
 }
 
 /// Reads `<prefix><scenario>-<time>/checks.json` of every scenario.
-fn read(results: &Path, prefix: &str) -> anyhow::Result<BTreeMap<String, Vec<Check>>> {
+fn read(results: &Path, prefix: &str) -> anyhow::Result<BTreeMap<String, Vec<ScenarioCheck>>> {
     let mut scenarios = BTreeMap::new();
     for entry in fs::read_dir(results)? {
         let folder = entry?.path();
@@ -257,8 +257,8 @@ mod tests {
     #[test]
     fn checks_of_the_suite_are_read() {
         let json = r#"[{"id":"ping","name":"Ping","status":"FAILURE","errorMessage":"no","timestamp":"t"}]"#;
-        let checks: Vec<Check> = serde_json::from_str(json).expect("the suite's form");
-        assert_eq!(checks[0].status, Status::Failure);
+        let checks: Vec<ScenarioCheck> = serde_json::from_str(json).expect("the suite's form");
+        assert_eq!(checks[0].status, CheckStatus::Failure);
         assert_eq!(checks[0].error_message.as_deref(), Some("no"));
     }
 }

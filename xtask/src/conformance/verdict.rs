@@ -4,27 +4,27 @@
 use std::{collections::BTreeMap, fmt};
 
 use crate::conformance::{
-    expected::{Lines, Work},
-    suite::{Check, Requirements, Run, Status},
+    expected_failures::{ExpectedLines, LaterWork},
+    suite::{CheckStatus, RequirementSet, ScenarioCheck, SuiteRun},
 };
 
 /// The check that the suite adds to every scenario; alone it does not test the scenario's subject.
 const ADDED_TO_ALL: &str = "wire-schema-valid";
 
-type Checks = BTreeMap<String, Vec<Check>>;
+type ScenarioChecks = BTreeMap<String, Vec<ScenarioCheck>>;
 
 /// The judgement of one requirement set.
-pub(super) struct Judgement {
+pub(super) struct SetJudgement {
     pub(super) revision: &'static str,
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<ScenarioRow>,
     pub(super) with_direct: bool,
     pub(super) with_weir: bool,
-    stale: Vec<Wrong>,
+    stale: Vec<ConformanceProblem>,
 }
 
 /// The demands of a run on its server and on weir.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Demand {
+enum RunDemand {
     /// Every scored scenario of both: the fixture is written to pass them.
     Scored,
     /// Of weir every scenario that the server passes; a direct failure is the server's own.
@@ -32,13 +32,13 @@ enum Demand {
 }
 
 /// One scenario in all its runs.
-pub(super) struct Row {
+pub(super) struct ScenarioRow {
     pub(super) scenario: String,
     pub(super) scored: bool,
     /// Absent without a direct run: the scenario is about weir itself.
-    pub(super) direct: Option<Outcome>,
-    pub(super) weir: Option<Outcome>,
-    pub(super) waits_for: Option<Work>,
+    pub(super) direct: Option<ScenarioOutcome>,
+    pub(super) weir: Option<ScenarioOutcome>,
+    pub(super) waits_for: Option<LaterWork>,
     /// True if it must pass through weir.
     pub(super) required: bool,
     /// True if it must pass directly.
@@ -47,7 +47,7 @@ pub(super) struct Row {
 
 /// The outcome of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum ScenarioOutcome {
     /// All checks hold; `checks` counts the successes.
     Passed { checks: usize },
     /// A check does not hold; `why` is the first one.
@@ -60,7 +60,7 @@ pub(super) enum Outcome {
 
 /// A problem that makes the command fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum ConformanceProblem {
     /// A required scenario does not pass against the fixture itself.
     Fixture {
         revision: &'static str,
@@ -87,44 +87,58 @@ pub(super) enum Wrong {
 
 /// Judges the run through weir, if there was one, by the direct run and the expected failures.
 pub(super) fn judge(
-    requirements: Requirements,
-    direct: &Run,
-    weir: Option<&Checks>,
-    lines: Lines,
-) -> Judgement {
+    requirements: RequirementSet,
+    direct: &SuiteRun,
+    weir: Option<&ScenarioChecks>,
+    lines: ExpectedLines,
+) -> SetJudgement {
     judge_checks(
         requirements,
         Some(direct.view()),
         weir,
         &lines,
-        Demand::Scored,
+        RunDemand::Scored,
     )
 }
 
 /// Judges the run through weir by the direct run alone: the server is foreign, and its failures are
 /// shown.
-pub(super) fn judge_by_direct(requirements: Requirements, direct: &Run, weir: &Run) -> Judgement {
+pub(super) fn judge_by_direct(
+    requirements: RequirementSet,
+    direct: &SuiteRun,
+    weir: &SuiteRun,
+) -> SetJudgement {
     judge_checks(
         requirements,
         Some(direct.view()),
         Some(weir.view()),
-        &Lines::default(),
-        Demand::AsDirectly,
+        &ExpectedLines::default(),
+        RunDemand::AsDirectly,
     )
 }
 
 /// Judges a run of the suite against weir itself: all of it is required.
-pub(super) fn judge_alone(requirements: Requirements, weir: &Run, lines: &Lines) -> Judgement {
-    judge_checks(requirements, None, Some(weir.view()), lines, Demand::Scored)
+pub(super) fn judge_alone(
+    requirements: RequirementSet,
+    weir: &SuiteRun,
+    lines: &ExpectedLines,
+) -> SetJudgement {
+    judge_checks(
+        requirements,
+        None,
+        Some(weir.view()),
+        lines,
+        RunDemand::Scored,
+    )
 }
 
 fn judge_checks(
-    requirements: Requirements,
-    direct: Option<&Checks>,
-    weir: Option<&Checks>,
-    lines: &Lines,
-    demand: Demand,
-) -> Judgement {
+    requirements: RequirementSet,
+    direct: Option<&ScenarioChecks>,
+    weir: Option<&ScenarioChecks>,
+    lines: &ExpectedLines,
+    demand: RunDemand,
+) -> SetJudgement {
     let revision = requirements.revision;
     let scored = requirements
         .scored
@@ -134,12 +148,12 @@ fn judge_checks(
         .not_scored
         .into_iter()
         .map(|scenario| (scenario, false));
-    let rows: Vec<Row> = scored
+    let rows: Vec<ScenarioRow> = scored
         .chain(not_scored)
         .map(|(scenario, scored)| {
             let found = direct.map(|direct| outcome(direct.get(&scenario), &[]));
-            let required_directly = scored && demand == Demand::Scored;
-            Row {
+            let required_directly = scored && demand == RunDemand::Scored;
+            ScenarioRow {
                 required: required_directly
                     || found.as_ref().is_none_or(|found| found.problem().is_none()),
                 required_directly,
@@ -151,8 +165,10 @@ fn judge_checks(
             }
         })
         .collect();
-    let stale = weir.map_or_else(Vec::new, |weir| stale(revision, &rows, weir, lines));
-    Judgement {
+    let stale = weir.map_or_else(Vec::new, |weir| {
+        outdated_lines(revision, &rows, weir, lines)
+    });
+    SetJudgement {
         revision,
         rows,
         with_direct: direct.is_some(),
@@ -163,7 +179,12 @@ fn judge_checks(
 
 /// Returns the outcome through weir. Beside the suite's own result, a check that succeeded directly
 /// must not vanish or be skipped, unless a line excuses it.
-fn through(scenario: &str, direct: Option<&Checks>, weir: &Checks, lines: &Lines) -> Outcome {
+fn through(
+    scenario: &str,
+    direct: Option<&ScenarioChecks>,
+    weir: &ScenarioChecks,
+    lines: &ExpectedLines,
+) -> ScenarioOutcome {
     let excused: Vec<&str> = lines
         .all()
         .filter(|(of, _)| *of == scenario)
@@ -171,16 +192,18 @@ fn through(scenario: &str, direct: Option<&Checks>, weir: &Checks, lines: &Lines
         .collect();
     let found = outcome(weir.get(scenario), &excused);
     let before = direct.and_then(|direct| direct.get(scenario));
-    let (Outcome::Passed { checks }, Some(before)) = (&found, before) else {
+    let (ScenarioOutcome::Passed { checks }, Some(before)) = (&found, before) else {
         return found;
     };
     let after = weir.get(scenario).map_or(&[][..], Vec::as_slice);
     let lost = before
         .iter()
-        .filter(|check| check.status == Status::Success && !excused.contains(&check.id.as_str()))
+        .filter(|check| {
+            check.status == CheckStatus::Success && !excused.contains(&check.id.as_str())
+        })
         .find(|check| successes(after, &check.id) < successes(before, &check.id));
     match lost {
-        Some(check) => Outcome::Failed {
+        Some(check) => ScenarioOutcome::Failed {
             passed: *checks,
             why: format!("{} was not checked any more", check.id),
         },
@@ -190,46 +213,53 @@ fn through(scenario: &str, direct: Option<&Checks>, weir: &Checks, lines: &Lines
 
 /// Counts the successes of a check. "Info" is the suite's mark for the other of two allowed forms,
 /// such as JSON from a fixture that answered by an event stream.
-fn successes(checks: &[Check], id: &str) -> usize {
+fn successes(checks: &[ScenarioCheck], id: &str) -> usize {
     checks
         .iter()
-        .filter(|check| check.id == id && matches!(check.status, Status::Success | Status::Info))
+        .filter(|check| {
+            check.id == id && matches!(check.status, CheckStatus::Success | CheckStatus::Info)
+        })
         .count()
 }
 
 /// Returns the outcome of one scenario by itself. A warning counts as a failure: the fixture gets
 /// none.
-fn outcome(checks: Option<&Vec<Check>>, excused: &[&str]) -> Outcome {
+fn outcome(checks: Option<&Vec<ScenarioCheck>>, excused: &[&str]) -> ScenarioOutcome {
     let Some(checks) = checks.filter(|checks| !checks.is_empty()) else {
-        return Outcome::DidNotRun;
+        return ScenarioOutcome::DidNotRun;
     };
     let passed = checks
         .iter()
-        .filter(|check| check.status == Status::Success)
+        .filter(|check| check.status == CheckStatus::Success)
         .count();
     let bad = checks
         .iter()
-        .filter(|check| matches!(check.status, Status::Failure | Status::Warning))
+        .filter(|check| matches!(check.status, CheckStatus::Failure | CheckStatus::Warning))
         .find(|check| !excused.contains(&check.id.as_str()));
     if let Some(check) = bad {
         let message = check.error_message.as_deref().unwrap_or("no message");
-        return Outcome::Failed {
+        return ScenarioOutcome::Failed {
             passed,
             why: format!("{}: {message}", check.id),
         };
     }
     if checks
         .iter()
-        .any(|check| check.status == Status::Success && check.id != ADDED_TO_ALL)
+        .any(|check| check.status == CheckStatus::Success && check.id != ADDED_TO_ALL)
     {
-        Outcome::Passed { checks: passed }
+        ScenarioOutcome::Passed { checks: passed }
     } else {
-        Outcome::Skipped
+        ScenarioOutcome::Skipped
     }
 }
 
 /// Returns the lines that are no longer true.
-fn stale(revision: &'static str, rows: &[Row], weir: &Checks, lines: &Lines) -> Vec<Wrong> {
+fn outdated_lines(
+    revision: &'static str,
+    rows: &[ScenarioRow],
+    weir: &ScenarioChecks,
+    lines: &ExpectedLines,
+) -> Vec<ConformanceProblem> {
     let judged = |(scenario, check): (&str, Option<&str>)| {
         let line = check.map_or_else(
             || scenario.to_owned(),
@@ -238,12 +268,12 @@ fn stale(revision: &'static str, rows: &[Row], weir: &Checks, lines: &Lines) -> 
         let row = rows.iter().find(|row| row.scenario == scenario);
         let Some(outcome) = row
             .and_then(|row| row.weir.as_ref())
-            .filter(|found| **found != Outcome::DidNotRun)
+            .filter(|found| **found != ScenarioOutcome::DidNotRun)
         else {
-            return Some(Wrong::NotRun { revision, line });
+            return Some(ConformanceProblem::NotRun { revision, line });
         };
         let passes = match check {
-            None => matches!(outcome, Outcome::Passed { .. }),
+            None => matches!(outcome, ScenarioOutcome::Passed { .. }),
             Some(id) => {
                 let checks: Vec<_> = weir
                     .get(scenario)
@@ -252,19 +282,21 @@ fn stale(revision: &'static str, rows: &[Row], weir: &Checks, lines: &Lines) -> 
                     .filter(|check| check.id == id)
                     .collect();
                 if checks.is_empty() {
-                    return Some(Wrong::NotRun { revision, line });
+                    return Some(ConformanceProblem::NotRun { revision, line });
                 }
-                checks.iter().all(|check| check.status == Status::Success)
+                checks
+                    .iter()
+                    .all(|check| check.status == CheckStatus::Success)
             }
         };
-        passes.then_some(Wrong::Passes { revision, line })
+        passes.then_some(ConformanceProblem::Passes { revision, line })
     };
     lines.all().filter_map(judged).collect()
 }
 
-impl Judgement {
+impl SetJudgement {
     /// Returns all problems that make the command fail.
-    pub(super) fn wrong(&self) -> Vec<Wrong> {
+    pub(super) fn problems(&self) -> Vec<ConformanceProblem> {
         let rows = self
             .rows
             .iter()
@@ -272,26 +304,26 @@ impl Judgement {
         rows.flatten().chain(self.stale.iter().cloned()).collect()
     }
 
-    fn fixture(&self, row: &Row) -> Option<Wrong> {
+    fn fixture(&self, row: &ScenarioRow) -> Option<ConformanceProblem> {
         let why = row
             .direct
             .as_ref()
             .filter(|_| row.required_directly)?
             .problem()?;
-        Some(Wrong::Fixture {
+        Some(ConformanceProblem::Fixture {
             revision: self.revision,
             scenario: row.scenario.clone(),
             why,
         })
     }
 
-    fn weir(&self, row: &Row) -> Option<Wrong> {
+    fn weir(&self, row: &ScenarioRow) -> Option<ConformanceProblem> {
         let why = row
             .weir
             .as_ref()
             .filter(|_| row.required && row.waits_for.is_none())?
             .problem()?;
-        Some(Wrong::Weir {
+        Some(ConformanceProblem::Weir {
             revision: self.revision,
             scenario: row.scenario.clone(),
             why,
@@ -299,7 +331,7 @@ impl Judgement {
     }
 }
 
-impl Outcome {
+impl ScenarioOutcome {
     /// The reason that this is not a pass.
     fn problem(&self) -> Option<String> {
         match self {
@@ -311,7 +343,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ConformanceProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixture {

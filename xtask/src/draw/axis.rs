@@ -1,10 +1,10 @@
 //! The mapping of numbers to pixels, with round steps.
 
-use super::Unit;
+use super::ValueUnit;
 
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
+pub(crate) enum AxisScale {
     Even,
     /// Each step is twice the last: for counts of clients or upstreams.
     Doubling,
@@ -12,16 +12,16 @@ pub(crate) enum Scale {
 
 /// An axis from `least` to `most`.
 #[derive(Clone, Debug)]
-pub(crate) struct Axis {
+pub(crate) struct ChartAxis {
     least: f64,
     most: f64,
     step: f64,
-    scale: Scale,
+    scale: AxisScale,
 }
 
-impl Axis {
+impl ChartAxis {
     /// An axis from 0 to at least `most`, in about so many round steps.
-    pub(crate) fn upward(most: f64, unit: Unit, steps: f64) -> Self {
+    pub(crate) fn upward(most: f64, unit: ValueUnit, steps: f64) -> Self {
         let most = if most > 0.0 && most.is_finite() {
             most
         } else {
@@ -32,12 +32,12 @@ impl Axis {
             least: 0.0,
             most: (most / step).ceil() * step,
             step,
-            scale: Scale::Even,
+            scale: AxisScale::Even,
         }
     }
 
     /// An axis from exactly `least` to exactly `most`.
-    pub(crate) fn between(least: f64, most: f64, scale: Scale) -> Self {
+    pub(crate) fn between(least: f64, most: f64, scale: AxisScale) -> Self {
         let most = if most > least { most } else { least + 1.0 };
         Self {
             least,
@@ -50,8 +50,8 @@ impl Axis {
     /// The position of a number, from 0 to 1.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let place = match self.scale {
-            Scale::Even => (value - self.least) / (self.most - self.least),
-            Scale::Doubling => {
+            AxisScale::Even => (value - self.least) / (self.most - self.least),
+            AxisScale::Doubling => {
                 (value.max(1.0) / self.least.max(1.0)).ln() / (self.most / self.least.max(1.0)).ln()
             }
         };
@@ -71,7 +71,7 @@ impl Axis {
 }
 
 /// Returns the next of 1, 2, 5, 10, ... above `rough`; for bytes the next power of two.
-fn round_step(rough: f64, unit: Unit) -> f64 {
+fn round_step(rough: f64, unit: ValueUnit) -> f64 {
     if unit.is_binary() {
         return 2.0_f64.powf(rough.max(1.0).log2().ceil());
     }
@@ -91,23 +91,23 @@ mod tests {
     #[test]
     fn steps_are_round() {
         for (most, unit, ticks) in [
-            (9.0, Unit::Plain, vec![0.0, 2.5, 5.0, 7.5, 10.0]),
-            (1.0, Unit::Plain, vec![0.0, 0.25, 0.5, 0.75, 1.0]),
-            (0.0, Unit::Plain, vec![0.0, 0.25, 0.5, 0.75, 1.0]),
-            (3000.0, Unit::Bytes, vec![0.0, 1024.0, 2048.0, 3072.0]),
+            (9.0, ValueUnit::Plain, vec![0.0, 2.5, 5.0, 7.5, 10.0]),
+            (1.0, ValueUnit::Plain, vec![0.0, 0.25, 0.5, 0.75, 1.0]),
+            (0.0, ValueUnit::Plain, vec![0.0, 0.25, 0.5, 0.75, 1.0]),
+            (3000.0, ValueUnit::Bytes, vec![0.0, 1024.0, 2048.0, 3072.0]),
         ] {
-            assert_eq!(Axis::upward(most, unit, 4.0).ticks(), ticks, "{most}");
+            assert_eq!(ChartAxis::upward(most, unit, 4.0).ticks(), ticks, "{most}");
         }
     }
 
     #[test]
     fn a_number_has_its_place() {
-        let even = Axis::between(10.0, 20.0, Scale::Even);
+        let even = ChartAxis::between(10.0, 20.0, AxisScale::Even);
         assert_eq!(
             [10.0, 15.0, 20.0, 99.0].map(|value| even.place(value)),
             [0.0, 0.5, 1.0, 1.0]
         );
-        let doubling = Axis::between(1.0, 256.0, Scale::Doubling);
+        let doubling = ChartAxis::between(1.0, 256.0, AxisScale::Doubling);
         assert!((doubling.place(16.0) - 0.5).abs() < 1e-9);
     }
 }

@@ -1,11 +1,13 @@
 //! Charts of lines over time or another ascending number: plain, steps, stacked, or bars.
 
 use super::svg::width;
-use super::{Anchor, Area, Axis, GRID, INK, PALE, PALETTE, Picture, Scale, Unit};
+use super::{
+    AxisScale, ChartAxis, GRID, INK, PALE, PALETTE, PictureArea, SvgPicture, TextAnchor, ValueUnit,
+};
 
 /// One line and its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub(crate) name: String,
     /// The points, ascending. A value that is not a number is a gap.
     pub(crate) points: Vec<(f64, f64)>,
@@ -13,7 +15,7 @@ pub(crate) struct Line {
 
 /// The style of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum LineStyle {
     Lines,
     /// A value holds until the next.
     Steps,
@@ -24,38 +26,38 @@ pub(crate) enum Style {
 
 /// A chart.
 #[derive(Debug)]
-pub(crate) struct Chart<'a> {
+pub(crate) struct LineChart<'a> {
     pub(crate) title: &'a str,
-    pub(crate) unit: Unit,
-    pub(crate) style: Style,
+    pub(crate) unit: ValueUnit,
+    pub(crate) style: LineStyle,
     /// The labels of the horizontal axis: the number, and its text.
     pub(crate) below: Vec<(f64, String)>,
-    pub(crate) scale: Scale,
+    pub(crate) scale: AxisScale,
     /// The most the vertical axis shows, if that is known.
     pub(crate) most: Option<f64>,
     /// A moment to mark, with its label.
     pub(crate) mark: Option<(f64, &'a str)>,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<ChartLine>,
 }
 
 const ROW: f64 = 15.0;
 /// The most points of a line for each to be marked.
-const FEW: usize = 8;
+const MAX_MARKED_POINTS: usize = 8;
 /// The most rows of a legend.
-const ROWS: usize = 5;
+const MAX_LEGEND_ROWS: usize = 5;
 
-impl Chart<'_> {
+impl LineChart<'_> {
     /// Draws it into a frame.
-    pub(crate) fn draw(&self, picture: &mut Picture, frame: Area) {
+    pub(crate) fn draw(&self, picture: &mut SvgPicture, frame: PictureArea) {
         picture.rectangle(frame, "#ffffff", GRID);
         let width = frame.width - 20.0;
         picture.text(
             (frame.x + 10.0, frame.y + 19.0),
             self.title,
             (13.0, INK, "600"),
-            (Anchor::Start, width),
+            (TextAnchor::Start, width),
         );
-        let rows = self.lines.len().div_ceil(2).min(ROWS);
+        let rows = self.lines.len().div_ceil(2).min(MAX_LEGEND_ROWS);
         #[expect(clippy::cast_precision_loss, reason = "a few rows")]
         let plot = frame.inside([66.0, 32.0, 14.0, 30.0 + ROW * rows as f64]);
         let (across, upward) = self.axes();
@@ -67,13 +69,13 @@ impl Chart<'_> {
             )
         };
         match self.style {
-            Style::Stacked => self.stack(picture, place),
-            Style::Bars => self.bars(picture, plot, place),
-            Style::Lines | Style::Steps => self.strokes(picture, place),
+            LineStyle::Stacked => self.stack(picture, place),
+            LineStyle::Bars => self.bars(picture, plot, place),
+            LineStyle::Lines | LineStyle::Steps => self.strokes(picture, place),
         }
         self.legend(
             picture,
-            Area {
+            PictureArea {
                 y: plot.bottom() + 26.0,
                 ..plot.inside([-56.0, 0.0, 0.0, 0.0])
             },
@@ -81,14 +83,14 @@ impl Chart<'_> {
         );
     }
 
-    fn axes(&self) -> (Axis, Axis) {
+    fn axes(&self) -> (ChartAxis, ChartAxis) {
         let all = || self.lines.iter().flat_map(|line| &line.points);
         let below = self.below.iter().map(|(at, _)| *at);
         let (least, last) = all()
             .map(|(x, _)| *x)
             .chain(below)
             .fold((f64::MAX, f64::MIN), |(a, b), x| (a.min(x), b.max(x)));
-        let highest = if self.style == Style::Stacked {
+        let highest = if self.style == LineStyle::Stacked {
             self.sums().into_iter().map(|(_, y)| y).fold(0.0, f64::max)
         } else {
             all()
@@ -101,29 +103,35 @@ impl Chart<'_> {
             |most| if highest > most { highest } else { most },
         );
         (
-            Axis::between(least, last, self.scale),
-            Axis::upward(most, self.unit, 4.0),
+            ChartAxis::between(least, last, self.scale),
+            ChartAxis::upward(most, self.unit, 4.0),
         )
     }
 
-    fn frame(&self, picture: &mut Picture, plot: Area, across: &Axis, upward: &Axis) {
+    fn frame(
+        &self,
+        picture: &mut SvgPicture,
+        plot: PictureArea,
+        across: &ChartAxis,
+        upward: &ChartAxis,
+    ) {
         for tick in upward.ticks() {
             let y = plot.bottom() - upward.place(tick) * plot.height;
             picture.path(&[(plot.x, y), (plot.right(), y)], GRID, 1.0, 0);
             picture.text(
                 (plot.x - 6.0, y + 4.0),
-                &self.unit.say(tick),
+                &self.unit.render(tick),
                 (10.5, PALE, "400"),
-                (Anchor::End, 62.0),
+                (TextAnchor::End, 62.0),
             );
         }
         for (at, word) in &self.below {
             let place = across.place(*at);
             // The last label must not stick out.
             let anchor = if place > 0.99 {
-                Anchor::End
+                TextAnchor::End
             } else {
-                Anchor::Middle
+                TextAnchor::Middle
             };
             let x = plot.x + place * plot.width;
             picture.text(
@@ -140,13 +148,16 @@ impl Chart<'_> {
                 (x + 4.0, plot.y + 9.0),
                 word,
                 (9.5, "#d44a3a", "400"),
-                (Anchor::Start, 120.0),
+                (TextAnchor::Start, 120.0),
             );
         }
     }
 
-    fn strokes(&self, picture: &mut Picture, place: impl Fn((f64, f64)) -> (f64, f64)) {
-        let few = self.lines.iter().all(|line| line.points.len() <= FEW);
+    fn strokes(&self, picture: &mut SvgPicture, place: impl Fn((f64, f64)) -> (f64, f64)) {
+        let few = self
+            .lines
+            .iter()
+            .all(|line| line.points.len() <= MAX_MARKED_POINTS);
         for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
             for piece in line
                 .points
@@ -155,7 +166,7 @@ impl Chart<'_> {
             {
                 let mut drawn: Vec<(f64, f64)> = Vec::new();
                 for point in piece.iter().map(|point| place(*point)) {
-                    if let (Style::Steps, Some(last)) = (self.style, drawn.last()) {
+                    if let (LineStyle::Steps, Some(last)) = (self.style, drawn.last()) {
                         drawn.push((point.0, last.1));
                     }
                     drawn.push(point);
@@ -169,7 +180,12 @@ impl Chart<'_> {
         }
     }
 
-    fn bars(&self, picture: &mut Picture, plot: Area, place: impl Fn((f64, f64)) -> (f64, f64)) {
+    fn bars(
+        &self,
+        picture: &mut SvgPicture,
+        plot: PictureArea,
+        place: impl Fn((f64, f64)) -> (f64, f64),
+    ) {
         for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
             for (x, y) in line
                 .points
@@ -178,7 +194,7 @@ impl Chart<'_> {
                 .map(|point| place(*point))
             {
                 picture.bar(
-                    Area {
+                    PictureArea {
                         x: x - 1.5,
                         y,
                         width: 3.0,
@@ -207,7 +223,7 @@ impl Chart<'_> {
             .collect()
     }
 
-    fn stack(&self, picture: &mut Picture, place: impl Fn((f64, f64)) -> (f64, f64)) {
+    fn stack(&self, picture: &mut SvgPicture, place: impl Fn((f64, f64)) -> (f64, f64)) {
         let mut below: Vec<(f64, f64)> = self.sums().into_iter().map(|(x, _)| (x, 0.0)).collect();
         for (line, colour) in self.lines.iter().zip(PALETTE.iter().cycle()) {
             let own: std::collections::BTreeMap<u64, f64> = line
@@ -233,7 +249,7 @@ impl Chart<'_> {
     }
 
     /// Draws the names in two columns, each with its last value and its highest.
-    fn legend(&self, picture: &mut Picture, place: Area, most: usize) {
+    fn legend(&self, picture: &mut SvgPicture, place: PictureArea, most: usize) {
         let half = place.width / 2.0;
         for (number, (line, colour)) in self
             .lines
@@ -248,7 +264,7 @@ impl Chart<'_> {
                 place.y + ROW * (number / 2) as f64 + 8.0,
             );
             picture.bar(
-                Area {
+                PictureArea {
                     x,
                     y: y - 7.0,
                     width: 9.0,
@@ -269,20 +285,24 @@ impl Chart<'_> {
                 .map(|(_, y)| *y)
                 .filter(|y| y.is_finite())
                 .fold(f64::NAN, f64::max);
-            let values = format!("{} (max {})", self.unit.say(last), self.unit.say(highest))
-                .replace(" req/s", "/s");
+            let values = format!(
+                "{} (max {})",
+                self.unit.render(last),
+                self.unit.render(highest)
+            )
+            .replace(" req/s", "/s");
             picture.text(
                 (x + half - 8.0, y),
                 &values,
                 (9.5, PALE, "400"),
-                (Anchor::End, 150.0),
+                (TextAnchor::End, 150.0),
             );
             let left = half - 25.0 - width(&values, 9.5);
             picture.text(
                 (x + 13.0, y),
                 &line.name,
                 (10.5, INK, "400"),
-                (Anchor::Start, left),
+                (TextAnchor::Start, left),
             );
         }
     }

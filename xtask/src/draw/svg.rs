@@ -3,18 +3,18 @@
 use std::fmt::Write as _;
 
 /// The width of a letter, as a part of its height: an average of the likely fonts.
-const LETTER: f64 = 0.56;
+const LETTER_WIDTH: f64 = 0.56;
 
 /// A rectangle of a picture, in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Area {
+pub(crate) struct PictureArea {
     pub(crate) x: f64,
     pub(crate) y: f64,
     pub(crate) width: f64,
     pub(crate) height: f64,
 }
 
-impl Area {
+impl PictureArea {
     /// Returns the area with so much less on each side: left, top, right, bottom.
     pub(crate) fn inside(self, [left, top, right, bottom]: [f64; 4]) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Area {
 
 /// The alignment of a text at its point.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Anchor {
+pub(crate) enum TextAnchor {
     Start,
     Middle,
     End,
@@ -44,13 +44,13 @@ pub(crate) enum Anchor {
 
 /// A picture that is being drawn.
 #[derive(Debug)]
-pub(crate) struct Picture {
+pub(crate) struct SvgPicture {
     body: String,
     width: f64,
     height: f64,
 }
 
-impl Picture {
+impl SvgPicture {
     /// A white picture, with a title for screen readers.
     pub(crate) fn new(width: f64, height: f64, title: &str) -> Self {
         let body = format!(
@@ -78,8 +78,8 @@ impl Picture {
     }
 
     /// Draws a filled rectangle, its corners a little round.
-    pub(crate) fn rectangle(&mut self, area: Area, fill: &str, border: &str) {
-        let Area {
+    pub(crate) fn rectangle(&mut self, area: PictureArea, fill: &str, border: &str) {
+        let PictureArea {
             x,
             y,
             width,
@@ -91,8 +91,8 @@ impl Picture {
     }
 
     /// Draws a bar: a rectangle without a border.
-    pub(crate) fn bar(&mut self, area: Area, fill: &str) {
-        let Area {
+    pub(crate) fn bar(&mut self, area: PictureArea, fill: &str) {
+        let PictureArea {
             x,
             y,
             width,
@@ -137,13 +137,13 @@ impl Picture {
         at: (f64, f64),
         text: &str,
         style: (f64, &str, &str),
-        (anchor, most): (Anchor, f64),
+        (anchor, most): (TextAnchor, f64),
     ) {
         let (size, colour, weight) = style;
         let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
+            TextAnchor::Start => "start",
+            TextAnchor::Middle => "middle",
+            TextAnchor::End => "end",
         };
         let (x, y) = at;
         let text = escaped(&cut(text, size, most));
@@ -165,7 +165,7 @@ pub(crate) fn width(text: &str, size: f64) -> f64 {
         reason = "a few hundred letters at the most"
     )]
     let letters = text.chars().count() as f64;
-    letters * size * LETTER
+    letters * size * LETTER_WIDTH
 }
 
 fn joined(points: &[(f64, f64)]) -> String {
@@ -190,7 +190,7 @@ fn cut(text: &str, size: f64, most: f64) -> String {
         clippy::cast_sign_loss,
         reason = "a few hundred letters at the most"
     )]
-    let fits = (most / (size * LETTER)).max(1.0) as usize;
+    let fits = (most / (size * LETTER_WIDTH)).max(1.0) as usize;
     if text.chars().count() <= fits {
         text.to_owned()
     } else {
@@ -206,13 +206,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_words_and_no_markup() {
-        let mut picture = Picture::new(10.0, 10.0, "a & b");
+    fn text_is_escaped() {
+        let mut picture = SvgPicture::new(10.0, 10.0, "a & b");
         picture.text(
             (1.0, 2.0),
             "<script>\"",
             (10.0, "#000000", "400"),
-            (Anchor::Start, 1000.0),
+            (TextAnchor::Start, 1000.0),
         );
         let text = picture.finish();
         assert!(

@@ -2,7 +2,7 @@
 
 /// The unit of a number, by Grafana's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum ValueUnit {
     Plain,
     PerSecond(&'static str),
     Seconds,
@@ -11,7 +11,7 @@ pub(crate) enum Unit {
     BytesPerSecond,
 }
 
-impl Unit {
+impl ValueUnit {
     /// Returns the unit of Grafana's name.
     pub(crate) fn named(name: &str) -> Self {
         match name {
@@ -31,7 +31,7 @@ impl Unit {
     }
 
     /// Renders a number, three digits at the most.
-    pub(crate) fn say(self, value: f64) -> String {
+    pub(crate) fn render(self, value: f64) -> String {
         if !value.is_finite() {
             return "-".to_owned();
         }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_said_as_people_say_them() {
+    fn numbers_have_readable_units() {
         for (unit, value, said) in [
             ("none", 0.0, "0"),
             ("none", 12.0, "12"),
@@ -104,7 +104,7 @@ mod tests {
             ("Bps", 2048.0, "2 KiB/s"),
             ("s", f64::NAN, "-"),
         ] {
-            assert_eq!(Unit::named(unit).say(value), said);
+            assert_eq!(ValueUnit::named(unit).render(value), said);
         }
     }
 }

@@ -8,17 +8,17 @@ mod reference;
 mod streams;
 
 use bytes::{Bytes, BytesMut};
-use weir_clean::{Cleaner, Counts, Document, clean};
+use weir_clean::{Cleaner, DocumentKind, RemovalCounts, clean};
 
 /// The text and the removals from it.
-fn cleaned(document: Document, bytes: &[u8]) -> (Vec<u8>, Counts) {
-    clean(document, bytes).map_or((bytes.to_vec(), Counts::default()), |cleaned| {
+fn cleaned(document: DocumentKind, bytes: &[u8]) -> (Vec<u8>, RemovalCounts) {
+    clean(document, bytes).map_or((bytes.to_vec(), RemovalCounts::default()), |cleaned| {
         (cleaned.bytes, cleaned.removed)
     })
 }
 
 /// The same by a stream in chunks of these sizes, in turn.
-fn streamed(document: Document, mut bytes: &[u8], sizes: &[usize]) -> (Vec<u8>, Counts) {
+fn streamed(document: DocumentKind, mut bytes: &[u8], sizes: &[usize]) -> (Vec<u8>, RemovalCounts) {
     let (mut cleaner, mut out) = (Cleaner::new(document), BytesMut::new());
     for size in sizes.iter().cycle() {
         let (chunk, rest) = bytes.split_at((*size).clamp(1, bytes.len().max(1)).min(bytes.len()));

@@ -4,24 +4,24 @@
 use std::fs;
 use std::path::Path;
 
-use weir_clean::{Document, clean};
+use weir_clean::{DocumentKind, clean};
 
 use crate::{cleaned, streamed};
 
-const DOCUMENTS: [(&str, Document); 9] = [
-    ("definitions", Document::Definitions),
-    ("error", Document::Error),
-    ("instructions", Document::Instructions),
-    ("notification", Document::Notification),
-    ("prompt_result", Document::PromptResult),
-    ("question", Document::Question),
-    ("task", Document::Task),
-    ("task_state", Document::TaskState),
-    ("tool_result", Document::ToolResult),
+const DOCUMENTS: [(&str, DocumentKind); 9] = [
+    ("definitions", DocumentKind::Definitions),
+    ("error", DocumentKind::Error),
+    ("instructions", DocumentKind::Instructions),
+    ("notification", DocumentKind::Notification),
+    ("prompt_result", DocumentKind::PromptResult),
+    ("question", DocumentKind::Question),
+    ("task", DocumentKind::Task),
+    ("task_state", DocumentKind::TaskState),
+    ("tool_result", DocumentKind::ToolResult),
 ];
 
 #[test]
-fn poisoned_texts_are_cleaned_and_harmless_ones_left_in_whatever_pieces() {
+fn poisoned_texts_are_cleaned_and_harmless_ones_kept_for_every_chunking() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/poisoned");
     let mut folders: Vec<_> = fs::read_dir(&folder)
         .unwrap()
@@ -60,7 +60,7 @@ fn poisoned_texts_are_cleaned_and_harmless_ones_left_in_whatever_pieces() {
     assert!(poisoned >= 20 && harmless >= 6, "{poisoned} and {harmless}");
 }
 
-fn check(document: Document, given: &[u8], expected: &[u8], path: &Path) {
+fn check(document: DocumentKind, given: &[u8], expected: &[u8], path: &Path) {
     let (bytes, removed) = cleaned(document, given);
     assert_eq!(
         String::from_utf8_lossy(&bytes),

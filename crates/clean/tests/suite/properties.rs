@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
-use weir_clean::{Counts, Document, clean, fuzzing, is_quiet};
+use weir_clean::{DocumentKind, RemovalCounts, clean, fuzzing, is_quiet};
 
 use crate::{cleaned, escaped, raw, reference, streamed};
 
@@ -115,8 +115,11 @@ fn result() -> impl Strategy<Value = String> {
     })
 }
 
-fn by_reference(json: &str) -> (Value, Counts) {
-    let (mut value, mut counts) = (serde_json::from_str(json).unwrap(), Counts::default());
+fn by_reference(json: &str) -> (Value, RemovalCounts) {
+    let (mut value, mut counts) = (
+        serde_json::from_str(json).unwrap(),
+        RemovalCounts::default(),
+    );
     reference::tool_result(&mut value, &mut counts);
     (value, counts)
 }
@@ -127,39 +130,39 @@ proptest! {
     #[test]
     fn cleaning_does_what_the_reference_does(json in result()) {
         let (value, counts) = by_reference(&json);
-        let (bytes, removed) = cleaned(Document::ToolResult, json.as_bytes());
+        let (bytes, removed) = cleaned(DocumentKind::ToolResult, json.as_bytes());
         prop_assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), value);
         prop_assert_eq!(removed, counts);
     }
 
     #[test]
-    fn what_is_clean_is_left_and_cleaning_twice_is_cleaning_once(json in result()) {
-        let (bytes, removed) = cleaned(Document::ToolResult, json.as_bytes());
+    fn cleaning_is_idempotent(json in result()) {
+        let (bytes, removed) = cleaned(DocumentKind::ToolResult, json.as_bytes());
         if removed.total() == 0 {
             prop_assert_eq!(&bytes, json.as_bytes());
         }
-        prop_assert!(clean(Document::ToolResult, &bytes).is_none());
+        prop_assert!(clean(DocumentKind::ToolResult, &bytes).is_none());
     }
 
     #[test]
     fn removal_takes_bytes_away_and_changes_none(json in result()) {
-        let (bytes, _) = cleaned(Document::ToolResult, json.as_bytes());
+        let (bytes, _) = cleaned(DocumentKind::ToolResult, json.as_bytes());
         let mut input = json.bytes();
         prop_assert!(bytes.iter().all(|byte| input.any(|other| other == *byte)), "no subsequence");
     }
 
     #[test]
     fn every_division_into_chunks_gives_the_same(json in result(), sizes in prop::collection::vec(1..40_usize, 1..6)) {
-        let whole = cleaned(Document::ToolResult, json.as_bytes());
-        prop_assert_eq!(&streamed(Document::ToolResult, json.as_bytes(), &sizes), &whole);
-        prop_assert_eq!(&streamed(Document::ToolResult, json.as_bytes(), &[1]), &whole);
+        let whole = cleaned(DocumentKind::ToolResult, json.as_bytes());
+        prop_assert_eq!(&streamed(DocumentKind::ToolResult, json.as_bytes(), &sizes), &whole);
+        prop_assert_eq!(&streamed(DocumentKind::ToolResult, json.as_bytes(), &[1]), &whole);
     }
 
     #[test]
     fn a_quiet_text_has_nothing_to_remove(text in spelled()) {
         let json = crate::result(&text);
         if is_quiet(json.as_bytes()) {
-            let mut counts = Counts::default();
+            let mut counts = RemovalCounts::default();
             reference::string(&serde_json::from_str::<String>(&format!("\"{text}\"")).unwrap(), &mut counts);
             prop_assert_eq!(counts.total(), 0);
         }

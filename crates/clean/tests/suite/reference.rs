@@ -2,10 +2,10 @@
 //! values.
 
 use serde_json::Value;
-use weir_clean::{Counts, LONGEST_SEQUENCE, WINDOW};
+use weir_clean::{BIDI_WINDOW, LONGEST_SEQUENCE, RemovalCounts};
 
 /// Cleans the strings of a tool's result.
-pub(crate) fn tool_result(result: &mut Value, counts: &mut Counts) {
+pub(crate) fn tool_result(result: &mut Value, counts: &mut RemovalCounts) {
     if let Some(blocks) = result.get_mut("content").and_then(Value::as_array_mut) {
         for block in blocks {
             if let Some(Value::String(text)) = block.get_mut("text") {
@@ -18,7 +18,7 @@ pub(crate) fn tool_result(result: &mut Value, counts: &mut Counts) {
     }
 }
 
-fn values(value: &mut Value, counts: &mut Counts) {
+fn values(value: &mut Value, counts: &mut RemovalCounts) {
     match value {
         Value::String(text) => *text = string(text, counts),
         Value::Array(elements) => elements
@@ -32,7 +32,7 @@ fn values(value: &mut Value, counts: &mut Counts) {
 }
 
 /// Cleans one string.
-pub(crate) fn string(text: &str, counts: &mut Counts) -> String {
+pub(crate) fn string(text: &str, counts: &mut RemovalCounts) -> String {
     let text: Vec<char> = text.chars().collect();
     let text = without_sequences(&text, counts);
     let text = without_single(text, counts);
@@ -41,7 +41,7 @@ pub(crate) fn string(text: &str, counts: &mut Counts) -> String {
     without_private(&text, counts)
 }
 
-fn without_sequences(text: &[char], counts: &mut Counts) -> Vec<char> {
+fn without_sequences(text: &[char], counts: &mut RemovalCounts) -> Vec<char> {
     let (mut kept, mut at) = (Vec::new(), 0);
     while at < text.len() {
         let len = sequence(&text[at..]);
@@ -141,7 +141,7 @@ fn control_string(all: &[char], from: usize, is_osc: bool) -> usize {
     text.len()
 }
 
-fn without_single(text: Vec<char>, counts: &mut Counts) -> Vec<char> {
+fn without_single(text: Vec<char>, counts: &mut RemovalCounts) -> Vec<char> {
     let keep = |one: &char| match one {
         '\t' | '\n' | '\r' => true,
         '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}' => {
@@ -157,7 +157,7 @@ fn without_single(text: Vec<char>, counts: &mut Counts) -> Vec<char> {
     text.into_iter().filter(keep).collect()
 }
 
-fn without_tags(text: &[char], counts: &mut Counts) -> Vec<char> {
+fn without_tags(text: &[char], counts: &mut RemovalCounts) -> Vec<char> {
     let is_tag = |one: char| ('\u{e0000}'..='\u{e007f}').contains(&one);
     let (mut kept, mut at) = (Vec::new(), 0);
     while at < text.len() {
@@ -184,14 +184,14 @@ fn without_tags(text: &[char], counts: &mut Counts) -> Vec<char> {
     kept
 }
 
-fn without_bidi(text: &[char], counts: &mut Counts) -> Vec<char> {
+fn without_bidi(text: &[char], counts: &mut RemovalCounts) -> Vec<char> {
     let is_isolate = |at: &usize| ('\u{2066}'..='\u{2068}').contains(&text[*at]);
     let mut keep = vec![true; text.len()];
     let mut open: Vec<usize> = Vec::new();
     for at in 0..text.len() {
         while open
             .first()
-            .is_some_and(|opener| at - opener > usize::try_from(WINDOW).unwrap())
+            .is_some_and(|opener| at - opener > usize::try_from(BIDI_WINDOW).unwrap())
         {
             open.remove(0);
         }
@@ -226,7 +226,7 @@ fn without_bidi(text: &[char], counts: &mut Counts) -> Vec<char> {
         .collect()
 }
 
-fn without_private(text: &[char], counts: &mut Counts) -> String {
+fn without_private(text: &[char], counts: &mut RemovalCounts) -> String {
     let is_private = |one: &char| matches!(one, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..);
     let runs = text.chunk_by(|one, next| is_private(one) == is_private(next));
     let mut kept = String::new();

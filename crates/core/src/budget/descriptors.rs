@@ -11,10 +11,10 @@ use crate::telemetry::instruments;
 /// all other open descriptors are observed from time to time. Some are kept for operators, reloads
 /// and files.
 #[derive(Clone, Debug)]
-pub struct Descriptors(Arc<Counts>);
+pub struct DescriptorBudget(Arc<DescriptorCounts>);
 
 #[derive(Debug)]
-struct Counts {
+struct DescriptorCounts {
     /// The descriptors that the process may open.
     limit: AtomicUsize,
     /// The descriptors that were open beside the counted connections.
@@ -28,7 +28,7 @@ const RESERVED: usize = 64;
 
 /// The side of weir that a connection is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum ConnectionSide {
     /// A connection of a client.
     Front,
     /// A connection to an upstream.
@@ -37,17 +37,17 @@ pub enum Side {
 
 /// The descriptor of one connection. Dropping it gives it back.
 #[derive(Debug)]
-pub struct Descriptor {
-    counts: Arc<Counts>,
-    side: Side,
+pub struct DescriptorPermit {
+    counts: Arc<DescriptorCounts>,
+    side: ConnectionSide,
 }
 
-impl Default for Descriptors {
+impl Default for DescriptorBudget {
     /// No limit is known yet.
     fn default() -> Self {
         let zero = || AtomicUsize::new(0);
         let limit = AtomicUsize::new(usize::MAX);
-        Self(Arc::new(Counts {
+        Self(Arc::new(DescriptorCounts {
             limit,
             others: zero(),
             clients: zero(),
@@ -56,7 +56,7 @@ impl Default for Descriptors {
     }
 }
 
-impl Descriptors {
+impl DescriptorBudget {
     /// Records the limit of the process, and the count of descriptors that are open now.
     pub fn observe(&self, limit: usize, open: usize) {
         let counted = self.0.counted();
@@ -69,10 +69,10 @@ impl Descriptors {
     /// Takes a descriptor for a connection; the reserve is never touched. Neither side gets all:
     /// without the other it is of no use.
     #[must_use]
-    pub fn take(&self, side: Side) -> Option<Descriptor> {
+    pub fn take(&self, side: ConnectionSide) -> Option<DescriptorPermit> {
         let counts = &self.0;
         let own = counts.of(side).fetch_add(1, Ordering::Relaxed) + 1;
-        let descriptor = Descriptor {
+        let descriptor = DescriptorPermit {
             counts: counts.clone(),
             side,
         };
@@ -91,11 +91,11 @@ impl Descriptors {
     }
 }
 
-impl Counts {
-    fn of(&self, side: Side) -> &AtomicUsize {
+impl DescriptorCounts {
+    fn of(&self, side: ConnectionSide) -> &AtomicUsize {
         match side {
-            Side::Front => &self.clients,
-            Side::Upstream => &self.upstreams,
+            ConnectionSide::Front => &self.clients,
+            ConnectionSide::Upstream => &self.upstreams,
         }
     }
 
@@ -104,7 +104,7 @@ impl Counts {
     }
 }
 
-impl Side {
+impl ConnectionSide {
     /// The least share of the other side: clients are many, and one of them may need no connection
     /// to an upstream.
     fn kept_for_the_other(self, left: usize) -> usize {
@@ -122,7 +122,7 @@ impl Side {
     }
 }
 
-impl Drop for Descriptor {
+impl Drop for DescriptorPermit {
     fn drop(&mut self) {
         self.counts.of(self.side).fetch_sub(1, Ordering::Relaxed);
     }
@@ -134,21 +134,21 @@ mod tests {
 
     #[test]
     fn some_descriptors_are_left_whoever_opens_connections() {
-        let descriptors = Descriptors::default();
+        let descriptors = DescriptorBudget::default();
         descriptors.observe(1000, 136);
         let take = |side| std::iter::from_fn(|| descriptors.take(side)).collect::<Vec<_>>();
-        let clients = take(Side::Front);
+        let clients = take(ConnectionSide::Front);
         assert_eq!(
             clients.len(),
             750,
             "of what is left beside 64 and what was open"
         );
-        let upstreams = take(Side::Upstream);
+        let upstreams = take(ConnectionSide::Upstream);
         assert_eq!(upstreams.len(), 50);
         descriptors.observe(1000, 136 + 800);
-        assert!(descriptors.take(Side::Front).is_none());
+        assert!(descriptors.take(ConnectionSide::Front).is_none());
         drop((clients, upstreams));
         descriptors.observe(1000, 136);
-        assert_eq!(take(Side::Upstream).len(), 600);
+        assert_eq!(take(ConnectionSide::Upstream).len(), 600);
     }
 }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use opentelemetry::KeyValue;
-use weir_clean::Document;
+use weir_clean::DocumentKind;
 
-use super::tool::{Draft, Tool, plain};
-use super::works::Works;
+use super::context::CatalogContext;
+use super::tool::{Tool, ToolDraft, sanitize_text};
 use crate::clean;
 use crate::failure::Failure;
 use crate::names::UpstreamId;
-use crate::schema::Contract;
+use crate::schema::ToolSchema;
 use crate::telemetry::instruments;
 use crate::upstream::ListKind;
 
 /// The items of a walk, with the counts of its irregularities.
-pub(super) struct Ingested {
+pub(super) struct IngestedItems {
     pub(super) items: Arc<[Arc<Tool>]>,
     /// Tools whose definition changed.
     pub(super) redefined: u64,
@@ -27,7 +27,7 @@ pub(super) struct Ingested {
 
 /// The owner of the definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Definitions {
+pub(super) enum DefinitionOwner {
     /// Those that all clients of a class see.
     Shared,
     /// Those of one session; they may differ from the shared ones at any time.
@@ -41,11 +41,11 @@ pub(super) enum Definitions {
 ///
 /// Only if this crate has a bug: an upstream's bytes cannot make it fail.
 pub(super) async fn ingest(
-    works: &Arc<Works>,
-    (upstream, kind, definitions): (&UpstreamId, ListKind, Definitions),
+    works: &Arc<CatalogContext>,
+    (upstream, kind, definitions): (&UpstreamId, ListKind, DefinitionOwner),
     items: Vec<Bytes>,
     before: Arc<[Arc<Tool>]>,
-) -> Result<Ingested, Failure> {
+) -> Result<IngestedItems, Failure> {
     let (works, upstream) = (works.clone(), upstream.clone());
     // Reading and compiling thousands of schemas takes milliseconds that no call should wait for.
     tokio::task::spawn_blocking(move || {
@@ -56,19 +56,19 @@ pub(super) async fn ingest(
 }
 
 fn make(
-    works: &Works,
-    (upstream, kind, definitions): (&UpstreamId, ListKind, Definitions),
+    works: &CatalogContext,
+    (upstream, kind, definitions): (&UpstreamId, ListKind, DefinitionOwner),
     items: Vec<Bytes>,
     before: &Arc<[Arc<Tool>]>,
-) -> Ingested {
+) -> IngestedItems {
     let known: HashMap<&str, &Arc<Tool>> =
         before.iter().map(|tool| (&*tool.native, tool)).collect();
     let mut seen = HashSet::with_capacity(items.len());
     let mut tools = Vec::with_capacity(items.len());
     let (mut redefined, mut rejected) = (0, 0);
     for item in items {
-        let (item, _removed) = clean::text(upstream, Document::Definition, item);
-        let draft = match Draft::read(kind, item) {
+        let (item, _removed) = clean::text(upstream, DocumentKind::Definition, item);
+        let draft = match ToolDraft::read(kind, item) {
             Ok(draft) => draft,
             Err(error) => {
                 reject((upstream, kind), "bad_item", "", &error.to_string());
@@ -91,12 +91,12 @@ fn make(
             tools.push(Arc::clone(same));
             continue;
         }
-        if old.is_some() && kind == ListKind::Tools && definitions == Definitions::Shared {
+        if old.is_some() && kind == ListKind::Tools && definitions == DefinitionOwner::Shared {
             redefined += 1;
             instruments()
                 .tool_definition_changed
                 .add(1, &[label(upstream)]);
-            tracing::warn!(%upstream, tool = plain(&draft.native, 64), "the definition of a tool changed");
+            tracing::warn!(%upstream, tool = sanitize_text(&draft.native, 64), "the definition of a tool changed");
         }
         let mut tool = draft.finish(upstream, &works.contracts);
         if let Some(old) = old {
@@ -111,7 +111,7 @@ fn make(
             .iter()
             .zip(before.iter())
             .all(|(new, old)| Arc::ptr_eq(new, old));
-    Ingested {
+    IngestedItems {
         items: if same { before.clone() } else { tools.into() },
         redefined,
         rejected,
@@ -122,20 +122,20 @@ fn reject((upstream, kind): (&UpstreamId, ListKind), reason: &'static str, item:
     instruments()
         .upstream_protocol_errors
         .add(1, &[label(upstream), KeyValue::new("reason", reason)]);
-    tracing::warn!(%upstream, list = kind.word(), item = plain(item, 64), reason, why, "an item of a list was left out");
+    tracing::warn!(%upstream, list = kind.word(), item = sanitize_text(item, 64), reason, why, "an item of a list was left out");
 }
 
 /// Logs and counts the schemas that are not used for validation.
 fn unchecked(tool: &Tool) {
     for (side, contract) in [("input", &tool.input), ("output", &tool.output)] {
-        if let Contract::Unchecked(why) = contract {
+        if let ToolSchema::Unchecked(why) = contract {
             let labels = [
                 label(&tool.upstream),
                 KeyValue::new("side", side),
                 KeyValue::new("reason", why.word()),
             ];
             instruments().schemas_unchecked.add(1, &labels);
-            tracing::warn!(upstream = %tool.upstream, tool = plain(&tool.native, 64), side, reason = why.word(), "a schema is not used for validation: {why}");
+            tracing::warn!(upstream = %tool.upstream, tool = sanitize_text(&tool.native, 64), side, reason = why.word(), "a schema is not used for validation: {why}");
         }
     }
 }

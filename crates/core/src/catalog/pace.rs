@@ -11,18 +11,18 @@ use crate::port::Random;
 /// Keeps the walks over one upstream's list apart. A storm of changes leads to few walks, and the
 /// last change to one more; an upstream that never stops changing is walked ever more slowly.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct RefreshPacer {
     rules: RefreshPace,
     last: Option<Instant>,
-    row: u32,
+    walks_in_row: u32,
 }
 
-impl Pace {
+impl RefreshPacer {
     pub(super) fn new(rules: RefreshPace) -> Self {
         Self {
             rules,
             last: None,
-            row: 0,
+            walks_in_row: 0,
         }
     }
 
@@ -37,13 +37,20 @@ impl Pace {
         let calm = self
             .last
             .is_none_or(|last| now.saturating_duration_since(last) >= self.rules.calm);
-        self.row = if calm { 0 } else { self.row.saturating_add(1) };
+        self.walks_in_row = if calm {
+            0
+        } else {
+            self.walks_in_row.saturating_add(1)
+        };
         self.last = Some(now);
     }
 
     fn interval(&self) -> Duration {
-        let doublings = self.row.saturating_sub(self.rules.patience).min(16);
-        (self.rules.least * (1 << doublings)).min(self.rules.most)
+        let doublings = self
+            .walks_in_row
+            .saturating_sub(self.rules.walks_before_slowing)
+            .min(16);
+        (self.rules.min_interval * (1 << doublings)).min(self.rules.max_interval)
     }
 }
 
@@ -91,8 +98,8 @@ fn fraction(random: &dyn Random) -> f64 {
 mod tests {
     use super::*;
 
-    struct Fixed(u8);
-    impl Random for Fixed {
+    struct FixedRandom(u8);
+    impl Random for FixedRandom {
         fn fill(&self, buffer: &mut [u8]) {
             buffer.fill(self.0);
         }
@@ -100,7 +107,7 @@ mod tests {
 
     #[test]
     fn d11_at_most_two_walks_a_second_and_ever_fewer_when_it_never_stops() {
-        let mut pace = Pace::new(RefreshPace::default());
+        let mut pace = RefreshPacer::new(RefreshPace::default());
         let start = Instant::now();
         let (mut now, mut starts) = (start, Vec::new());
         while now < start + Duration::from_secs(60) {
@@ -133,20 +140,20 @@ mod tests {
     fn e11_waits_are_jittered_doubling_and_bounded() {
         let mut high = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
         let waits: Vec<u128> = (0..20)
-            .map(|_| high.next(&Fixed(255)).as_millis())
+            .map(|_| high.next(&FixedRandom(255)).as_millis())
             .collect();
         assert_eq!(waits[..4], [100, 200, 400, 800]);
         assert_eq!(waits[19], 30_000);
         let mut low = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-        assert_eq!(low.next(&Fixed(0)), Duration::ZERO);
+        assert_eq!(low.next(&FixedRandom(0)), Duration::ZERO);
         high.reset();
-        assert_eq!(high.next(&Fixed(255)).as_millis(), 100);
+        assert_eq!(high.next(&FixedRandom(255)).as_millis(), 100);
     }
 
     #[test]
     fn r163_polling_is_jittered() {
         let base = Duration::from_secs(60);
-        assert_eq!(jittered(base, &Fixed(0)), Duration::from_secs(48));
-        assert_eq!(jittered(base, &Fixed(255)), Duration::from_secs(72));
+        assert_eq!(jittered(base, &FixedRandom(0)), Duration::from_secs(48));
+        assert_eq!(jittered(base, &FixedRandom(255)), Duration::from_secs(72));
     }
 }

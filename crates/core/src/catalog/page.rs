@@ -9,7 +9,7 @@ use super::Catalog;
 use super::view::View;
 use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
-use crate::cursor::{Cursor, Scope};
+use crate::cursor::{Cursor, CursorScope};
 use crate::endpoint::PageSize;
 use crate::failure::{Failure, FailureKind};
 use crate::names::EndpointId;
@@ -18,7 +18,7 @@ use crate::upstream::ListKind;
 
 /// A client's request for a page of a list.
 #[derive(Clone, Copy, Debug)]
-pub struct PageAsk<'a> {
+pub struct ListPageRequest<'a> {
     /// The endpoint.
     pub endpoint: &'a EndpointId,
     /// The requests that the client accepts, not yet cut to those that weir carries.
@@ -35,7 +35,7 @@ pub struct PageAsk<'a> {
 
 /// A part of a list.
 #[derive(Debug, Clone)]
-pub struct Page {
+pub struct CatalogPage {
     /// The list it is a part of. Every page of one reading of a list is of the same version.
     pub view: Arc<View>,
     /// The positions of the page's items in the view.
@@ -51,26 +51,27 @@ pub struct Page {
 
 impl Catalog {
     /// Returns one page from memory. No upstream is asked, unless it announced a change in the
-    /// client's own session. Only the first page of a fresh start waits, see [`Self::settled`].
+    /// client's own session. Only the first page of a fresh start waits, see
+    /// [`Self::settled_view`].
     ///
     /// # Errors
     ///
     /// [`Failure::bad_cursor`] for a cursor that does not open here or whose view is gone;
     /// `Unavailable` if the endpoint is gone.
-    pub async fn page(&self, ask: PageAsk<'_>) -> Result<Page, Failure> {
+    pub async fn page(&self, ask: ListPageRequest<'_>) -> Result<CatalogPage, Failure> {
         let audience = self.audience(ask.endpoint, ask.principal);
-        let scope = Scope {
+        let scope = CursorScope {
             principal: ask.principal,
             endpoint: ask.endpoint,
             audience,
             kind: ask.kind,
         };
         let Some(text) = ask.cursor else {
-            let shared = self.settled(ask.endpoint, ask.kind, ask.class).await;
+            let shared = self.settled_view(ask.endpoint, ask.kind, ask.class).await;
             let view = self
-                .of_session((ask.endpoint, shared), (ask.kind, ask.class), ask.session)
+                .session_view((ask.endpoint, shared), (ask.kind, ask.class), ask.session)
                 .await;
-            return self.cut(&ask, &scope, view, Start::Beginning);
+            return self.cut(&ask, &scope, view, PageStart::Beginning);
         };
         let cursor = Cursor::open(&self.sealer, &scope, text)?;
         // A client of another class sees another list: a cursor into one has no meaning in the
@@ -79,7 +80,7 @@ impl Catalog {
         if of_list(cursor.class) != of_list(ask.class) {
             return Err(Failure::bad_cursor());
         }
-        self.outstanding.came_back(cursor.list);
+        self.outstanding_cursors.came_back(cursor.list);
         let of_session = ask
             .session
             .and_then(|client| self.session_views.find(client, cursor.version));
@@ -90,7 +91,7 @@ impl Catalog {
                 .await
                 .ok_or_else(Failure::bad_cursor)?,
         };
-        self.cut(&ask, &scope, view, Start::At(cursor))
+        self.cut(&ask, &scope, view, PageStart::At(cursor))
     }
 
     /// The view a cursor points into. Another replica may have made it: this one may have to learn
@@ -101,22 +102,22 @@ impl Catalog {
         kind: ListKind,
         cursor: &Cursor,
     ) -> Option<Arc<View>> {
-        let desk = self.desk(endpoint, kind, cursor.class)?;
-        let age = self.works.settings.pinned_for;
+        let desk = self.list_view(endpoint, kind, cursor.class)?;
+        let age = self.context.settings.superseded_time;
         if let Some(view) = desk.pinned(cursor.version, Instant::now(), age) {
             return Some(view);
         }
-        self.settled(endpoint, kind, cursor.class).await;
+        self.settled_view(endpoint, kind, cursor.class).await;
         desk.pinned(cursor.version, Instant::now(), age)
     }
 
     fn cut(
         &self,
-        ask: &PageAsk<'_>,
-        scope: &Scope<'_>,
+        ask: &ListPageRequest<'_>,
+        scope: &CursorScope<'_>,
         whole: Arc<View>,
-        start: Start,
-    ) -> Result<Page, Failure> {
+        start: PageStart,
+    ) -> Result<CatalogPage, Failure> {
         let size = self.endpoint(ask.endpoint).map(|endpoint| endpoint.page);
         let size = size.ok_or_else(|| {
             Failure::new(
@@ -125,39 +126,39 @@ impl Catalog {
             )
         })?;
         let (from, class) = match &start {
-            Start::Beginning => (0, ask.class),
-            Start::At(cursor) => (cursor.position as usize, cursor.class),
+            PageStart::Beginning => (0, ask.class),
+            PageStart::At(cursor) => (cursor.position as usize, cursor.class),
         };
         // A cursor points into the part that its owner sees of the whole that it names.
-        let view = self.part(ask.endpoint, whole.clone(), ask.principal);
-        if from >= view.items.len() && matches!(start, Start::At(_)) {
+        let view = self.visible_part(ask.endpoint, whole.clone(), ask.principal);
+        if from >= view.items.len() && matches!(start, PageStart::At(_)) {
             return Err(Failure::bad_cursor());
         }
         let range = from..end(&view, from, size);
         let next_cursor = (range.end < view.items.len()).then(|| {
             let list = match start {
-                Start::Beginning => self.name(),
-                Start::At(cursor) => cursor.list,
+                PageStart::Beginning => self.new_list_id(),
+                PageStart::At(cursor) => cursor.list,
             };
             let position = u32::try_from(range.end).unwrap_or(u32::MAX);
             whole.promise_cursor();
             if let Some(client) = ask.session.filter(|_| whole.is_of_session) {
                 self.session_views.keep(client, &whole);
             }
-            self.outstanding.gave(list, ask.endpoint);
+            self.outstanding_cursors.gave(list, ask.endpoint);
             Cursor {
                 version: whole.version,
                 class,
                 position,
                 list,
             }
-            .seal(&self.sealer, &*self.works.ports.random, scope)
+            .seal(&self.sealer, &*self.context.ports.random, scope)
         });
         let current = self
             .view(ask.endpoint, ask.kind, class)
             .is_some_and(|now| now.version == whole.version);
         let ttl_ms = if current { view.ttl_ms() } else { 0 };
-        Ok(Page {
+        Ok(CatalogPage {
             public: view.public,
             view,
             range,
@@ -166,14 +167,14 @@ impl Catalog {
         })
     }
 
-    fn name(&self) -> u64 {
+    fn new_list_id(&self) -> u64 {
         let mut bytes = [0; 8];
-        self.works.ports.random.fill(&mut bytes);
+        self.context.ports.random.fill(&mut bytes);
         u64::from_be_bytes(bytes)
     }
 }
 
-enum Start {
+enum PageStart {
     Beginning,
     At(Cursor),
 }

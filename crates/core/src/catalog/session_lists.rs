@@ -6,11 +6,11 @@
 //! upstream's session owns it, so both end together.
 
 mod difference;
-mod pace;
-mod shown;
-mod subscribed;
-mod table;
-mod walked;
+mod session_list_table;
+mod session_subscriptions;
+mod session_views;
+mod session_walk;
+mod walk_pace;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,17 +20,17 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use arc_swap::ArcSwapOption;
 
 use crate::Failure;
-use crate::bell::Ring;
 use crate::call::SessionKey;
 use crate::names::UpstreamId;
 use crate::port::Fut;
-use crate::upstream::{Kinds, ListKind, Watch};
-use difference::Difference;
-use pace::WalkPace;
-pub(super) use shown::SessionViews;
-pub use subscribed::SessionSubscription;
-use subscribed::Subscribed;
-pub use table::SessionListTable;
+use crate::session_notifier::SessionMessage;
+use crate::upstream::{ListKind, ListKinds, ListWatch};
+use difference::ListDifference;
+pub use session_list_table::SessionListTable;
+pub use session_subscriptions::SessionSubscription;
+use session_subscriptions::SessionSubscriptions;
+pub(super) use session_views::SessionViews;
+use walk_pace::WalkPace;
 
 /// The most client sessions that one upstream session serves. A child process may serve several,
 /// all of one principal; further ones see the shared list.
@@ -39,7 +39,7 @@ const MOST_CLIENTS: usize = 1024;
 /// A session at a server with lists that can be read. Implemented by upstreams.
 pub trait ListSession: Send + Sync {
     /// A watch that reads the lists in this session. It receives no change notifications.
-    fn lists(self: Arc<Self>) -> Box<dyn Watch>;
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch>;
 
     /// Subscribes to a resource, by the server's own URI, in this session.
     ///
@@ -59,35 +59,35 @@ pub struct SessionLists {
     id: u64,
     upstream: UpstreamId,
     /// The lists for which the server declares `listChanged`.
-    tells_of: Kinds,
+    declares_changes: ListKinds,
     session: Weak<dyn ListSession>,
     table: Arc<SessionListTable>,
     pace: Arc<WalkPace>,
     /// The client sessions that this session serves.
     clients: RwLock<HashSet<SessionKey>>,
     /// Notifications about each list so far. By [`ListKind`].
-    said: [AtomicU64; 4],
+    notification_counts: [AtomicU64; 4],
     /// Calls made in this session.
     calls: AtomicU64,
     /// Calls made, and streams opened, while a notification could have been missed.
     unheard: AtomicU64,
     /// True while a stream is open for notifications.
-    is_heard: AtomicBool,
+    has_stream: AtomicBool,
     /// The differences that the last walks found. By [`ListKind`].
-    known: [ArcSwapOption<Difference>; 4],
+    known: [ArcSwapOption<ListDifference>; 4],
     /// Held during a walk: walks run one after the other.
     walking: tokio::sync::Mutex<()>,
     /// After a walk that failed: the earliest time for the next one, in milliseconds of
-    /// [`super::works::Works::millis`].
+    /// [`super::context::CatalogContext::millis`].
     not_before: AtomicU64,
     /// True if [`Self::known`] has a difference. The table counts these.
     differs: AtomicBool,
-    subscribed: Subscribed,
+    subscribed: SessionSubscriptions,
 }
 
 /// Counters of a session at the time of a walk. A walk is due once they are higher.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Mark {
+struct WalkMark {
     /// Notifications, and occasions on which one may have been missed.
     changes: u64,
     calls: u64,
@@ -95,7 +95,7 @@ struct Mark {
 
 /// The reason for a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
+enum WalkCause {
     /// The server notified of a change, or may have done so without a stream to receive it.
     Changed,
     /// A call was made since the last walk: any call may have changed the list.
@@ -116,9 +116,9 @@ impl SessionLists {
     }
 
     /// Counts a call in this session.
-    pub fn called(&self) {
+    pub fn count_call(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        if !self.is_heard.load(Ordering::Relaxed) {
+        if !self.has_stream.load(Ordering::Relaxed) {
             self.unheard.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -126,7 +126,7 @@ impl SessionLists {
     /// Records if a stream is open for notifications. Notifications before its opening may have
     /// been missed.
     pub fn set_heard(&self, is_heard: bool) {
-        if !self.is_heard.swap(is_heard, Ordering::Relaxed)
+        if !self.has_stream.swap(is_heard, Ordering::Relaxed)
             && is_heard
             && self.calls.load(Ordering::Relaxed) > 0
         {
@@ -135,66 +135,66 @@ impl SessionLists {
     }
 
     /// Takes a `list_changed` notification of this session, and passes it to the clients' streams.
-    pub fn changed(&self, kinds: Kinds) {
+    pub fn handle_list_changed(&self, kinds: ListKinds) {
         for kind in ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)) {
-            self.said[kind as usize].fetch_add(1, Ordering::Relaxed);
+            self.notification_counts[kind as usize].fetch_add(1, Ordering::Relaxed);
         }
-        self.ring(kinds);
+        self.notify_clients(kinds);
     }
 
     /// Takes a `notifications/resources/updated` of this session.
-    pub fn updated(&self, uri: &str) {
+    pub fn handle_resource_updated(&self, uri: &str) {
         self.subscribed.updated(uri);
     }
 
-    fn ring(&self, kinds: Kinds) {
+    fn notify_clients(&self, kinds: ListKinds) {
         for client in self.clients().iter() {
             // A client without a stream gets the notification when it opens one.
-            let _unheard = self
-                .table
-                .bells
-                .ring(client, Ring::ListsChanged(self.upstream.clone(), kinds));
+            let _unheard = self.table.notifier.notify(
+                client,
+                SessionMessage::ListsChanged(self.upstream.clone(), kinds),
+            );
         }
     }
 
-    fn mark(&self, kind: ListKind) -> Mark {
-        let unheard = if self.tells_of.has(kind) {
+    fn mark(&self, kind: ListKind) -> WalkMark {
+        let unheard = if self.declares_changes.has(kind) {
             self.unheard.load(Ordering::Relaxed)
         } else {
             0
         };
-        let changes = self.said[kind as usize]
+        let changes = self.notification_counts[kind as usize]
             .load(Ordering::Relaxed)
             .wrapping_add(unheard);
-        Mark {
+        WalkMark {
             changes,
             calls: self.calls.load(Ordering::Relaxed),
         }
     }
 
     /// True if a list has to be walked before it is shown, or before a name counts as unknown.
-    fn is_due(&self, kind: ListKind, cause: Cause) -> bool {
+    fn is_due(&self, kind: ListKind, cause: WalkCause) -> bool {
         let (now, walked) = (
             self.mark(kind),
             self.known(kind).map(|known| known.mark).unwrap_or_default(),
         );
         match cause {
-            Cause::Changed => now.changes != walked.changes,
-            Cause::Called => now != walked,
+            WalkCause::Changed => now.changes != walked.changes,
+            WalkCause::Called => now != walked,
         }
     }
 
-    fn known(&self, kind: ListKind) -> Option<Arc<Difference>> {
+    fn known(&self, kind: ListKind) -> Option<Arc<ListDifference>> {
         self.known[kind as usize].load_full()
     }
 
-    fn learn(&self, kind: ListKind, difference: Difference) {
+    fn learn(&self, kind: ListKind, difference: ListDifference) {
         self.known[kind as usize].store(Some(Arc::new(difference)));
         let differs = ListKind::ALL
             .into_iter()
             .any(|kind| self.known(kind).is_some_and(|known| !known.is_empty()));
         if self.differs.swap(differs, Ordering::Relaxed) != differs {
-            self.table.count(differs);
+            self.table.count_differing(differs);
         }
     }
 
@@ -214,17 +214,17 @@ impl Drop for SessionLists {
         if !*self.differs.get_mut() {
             return;
         }
-        self.table.count(false);
+        self.table.count_differing(false);
         // The clients see the shared list again.
         let differing = ListKind::ALL
             .into_iter()
             .filter(|kind| self.known(*kind).is_some_and(|known| !known.is_empty()));
-        let kinds: Kinds = differing.collect();
+        let kinds: ListKinds = differing.collect();
         for client in &clients {
-            let _unheard = self
-                .table
-                .bells
-                .ring(client, Ring::ListsChanged(self.upstream.clone(), kinds));
+            let _unheard = self.table.notifier.notify(
+                client,
+                SessionMessage::ListsChanged(self.upstream.clone(), kinds),
+            );
         }
     }
 }

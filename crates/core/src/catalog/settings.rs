@@ -16,14 +16,14 @@ pub struct CatalogSettings {
     /// always.
     pub change_window: Duration,
     /// The number of superseded views of an endpoint that stay for cursors that point into them.
-    pub pinned: usize,
+    pub superseded_views: usize,
     /// The time that they stay: a client that takes longer between two pages starts again.
-    pub pinned_for: Duration,
+    pub superseded_time: Duration,
     /// The time that weir promises for a list of a server without cache hints, if the server
     /// announces its changes.
-    pub push_promise: Duration,
+    pub notified_ttl: Duration,
     /// Capability classes watched at one upstream at the same time; further ones see the base list.
-    pub classes: usize,
+    pub max_classes: usize,
     /// A class that no client has asked for in this time is not watched any more.
     pub class_idle: Duration,
     /// The pace of walking lists again when the upstream reports changes.
@@ -50,14 +50,14 @@ pub struct CatalogSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefreshPace {
     /// Least time between the starts of two walks.
-    pub least: Duration,
+    pub min_interval: Duration,
     /// So many walks in a row without a pause of `calm` count as flapping: from there on the time
     /// doubles.
-    pub patience: u32,
+    pub walks_before_slowing: u32,
     /// The pause that ends a row.
     pub calm: Duration,
     /// The most that the time grows to. The last change is seen after this time at the latest.
-    pub most: Duration,
+    pub max_interval: Duration,
 }
 
 impl Default for CatalogSettings {
@@ -65,10 +65,10 @@ impl Default for CatalogSettings {
         Self {
             first_list_wait: Duration::from_secs(2),
             change_window: Duration::from_millis(500),
-            pinned: 16,
-            pinned_for: Duration::from_secs(600),
-            push_promise: Duration::from_secs(5),
-            classes: 16,
+            superseded_views: 16,
+            superseded_time: Duration::from_secs(600),
+            notified_ttl: Duration::from_secs(5),
+            max_classes: 16,
             class_idle: Duration::from_secs(300),
             refresh: RefreshPace::default(),
             reopen_first: Duration::from_millis(100),
@@ -86,10 +86,10 @@ impl Default for RefreshPace {
     /// Two walks a second at most; ten seconds of that are a storm.
     fn default() -> Self {
         Self {
-            least: Duration::from_millis(500),
-            patience: 20,
+            min_interval: Duration::from_millis(500),
+            walks_before_slowing: 20,
             calm: Duration::from_secs(5),
-            most: Duration::from_secs(4),
+            max_interval: Duration::from_secs(4),
         }
     }
 }

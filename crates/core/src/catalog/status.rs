@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Catalog;
-use super::closed::Closed;
-use super::feed::{Feed, State};
-use super::timing::Recent;
+use super::call_timings::RecentCalls;
+use super::closed_upstreams::ClosedUpstream;
+use super::list_feed::{FeedState, ListFeed};
 use crate::capability::CapabilityClass;
 use crate::names::UpstreamId;
-use crate::schema::Contract;
-use crate::upstream::{About, Health, ListKind};
+use crate::schema::ToolSchema;
+use crate::upstream::{ListKind, ServerDescription, UpstreamHealth};
 
 /// One upstream.
 #[derive(Clone, Debug)]
@@ -18,13 +18,13 @@ pub struct UpstreamStatus {
     /// Its id.
     pub id: UpstreamId,
     /// Its own report.
-    pub health: Health,
+    pub health: UpstreamHealth,
     /// The server information from its last initialization.
-    pub about: Option<Arc<About>>,
+    pub about: Option<Arc<ServerDescription>>,
     /// The state of an upstream that an operator took out.
-    pub closed: Option<Closed>,
+    pub closed: Option<ClosedUpstream>,
     /// The outcomes of its calls in the last minute or two.
-    pub recent: Recent,
+    pub recent: RecentCalls,
     /// Its lists, the base class first.
     pub lists: Vec<ListStatus>,
 }
@@ -62,7 +62,7 @@ pub struct ListStatus {
 
 /// The reachability of an upstream: the one answer of the admin API and the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum UpstreamReach {
     /// It has not answered yet: it starts, or is being asked.
     Unknown,
     /// It answers, and its lists are fresh.
@@ -74,12 +74,12 @@ pub enum Reach {
 impl UpstreamStatus {
     /// The reachability, independent of an operator's actions.
     #[must_use]
-    pub fn reach(&self) -> Reach {
+    pub fn reach(&self) -> UpstreamReach {
         match self.lists.first().map(|list| list.state) {
-            _ if self.health.down => Reach::Down,
-            Some("fresh") => Reach::Up,
-            Some("pending") | None => Reach::Unknown,
-            Some(_) => Reach::Down,
+            _ if self.health.down => UpstreamReach::Down,
+            Some("fresh") => UpstreamReach::Up,
+            Some("pending") | None => UpstreamReach::Unknown,
+            Some(_) => UpstreamReach::Down,
         }
     }
 
@@ -97,7 +97,7 @@ impl Catalog {
     #[must_use]
     pub fn status(&self) -> Vec<UpstreamStatus> {
         let layout = self.layout.load();
-        let status = |source: &Arc<super::source::Source>| UpstreamStatus {
+        let status = |source: &Arc<super::catalog_source::CatalogSource>| UpstreamStatus {
             id: source.id().clone(),
             health: source.upstream.health(),
             about: source.base().snapshot().about.clone(),
@@ -109,19 +109,19 @@ impl Catalog {
     }
 }
 
-fn list(feed: &Feed) -> ListStatus {
+fn list(feed: &ListFeed) -> ListStatus {
     let snapshot = feed.snapshot();
     let (tools, count) = (snapshot.list(ListKind::Tools), |kind| {
         snapshot.list(kind).items.len()
     });
-    let is_unchecked = |contract: &Contract| matches!(contract, Contract::Unchecked(_));
+    let is_unchecked = |contract: &ToolSchema| matches!(contract, ToolSchema::Unchecked(_));
     ListStatus {
         class: feed.class,
         state: match snapshot.state {
-            State::Pending => "pending",
-            State::Fresh => "fresh",
-            State::Stale => "stale",
-            State::Down => "down",
+            FeedState::Pending => "pending",
+            FeedState::Fresh => "fresh",
+            FeedState::Stale => "stale",
+            FeedState::Down => "down",
         },
         since: snapshot.since,
         tools: tools.items.len(),

@@ -5,22 +5,22 @@ use std::sync::Arc;
 
 use crate::endpoint::{ResultLimit, UpstreamRules};
 use crate::schema::Validation;
-use crate::secrets::Secrets;
-use crate::toolset::Hints;
-use crate::upstream::Deadlines;
+use crate::secrets::SecretSearch;
+use crate::toolset::ToolHints;
+use crate::upstream::CallDeadlines;
 
 /// The operator's rules for the calls of one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct CallTerms {
     /// Time limits.
-    pub deadlines: Deadlines,
+    pub deadlines: CallDeadlines,
     /// Schema validation.
     pub validation: Validation,
     /// Scopes that a caller has to have, beside the endpoint's own; sorted, each once.
     pub scopes: Arc<[Arc<str>]>,
     /// The hints about the tool's behaviour that rules may believe: the operator's own, and those
     /// of a trusted upstream's tool.
-    pub hints: Hints,
+    pub hints: ToolHints,
     /// True if hidden characters are removed from its results; if absent, the endpoint's setting
     /// counts.
     pub clean: Option<bool>,
@@ -28,28 +28,28 @@ pub struct Terms {
     /// first.
     pub safe_to_repeat: bool,
     /// The search for secrets.
-    pub secrets: Option<Arc<Secrets>>,
+    pub secrets: Option<Arc<SecretSearch>>,
     /// The bound of its results.
     pub results: Option<ResultLimit>,
 }
 
 /// The rules of one upstream, ready for looking up.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct ResolvedRules {
     pub(super) given: UpstreamRules,
-    common: Arc<Terms>,
+    common: Arc<CallTerms>,
     /// The rules of methods that no revision knows.
-    methods: Arc<Terms>,
-    exceptions: HashMap<String, Arc<Terms>>,
+    methods: Arc<CallTerms>,
+    exceptions: HashMap<String, Arc<CallTerms>>,
 }
 
-impl Rules {
+impl ResolvedRules {
     pub(super) fn new(given: UpstreamRules) -> Self {
         let (deadlines, validation) = (given.deadlines, given.validation);
-        let (scopes, hints) = (Arc::new([]) as Arc<[_]>, Hints::default());
+        let (scopes, hints) = (Arc::new([]) as Arc<[_]>, ToolHints::default());
         let (secrets, results) = (given.secrets.clone(), given.results);
         let (clean, safe_to_repeat) = (None, false);
-        let common = Terms {
+        let common = CallTerms {
             deadlines,
             validation,
             scopes,
@@ -66,7 +66,7 @@ impl Rules {
                 let deadlines = rules.deadlines.unwrap_or(common.deadlines);
                 let validation = rules.validation.unwrap_or(common.validation);
                 let (clean, safe_to_repeat) = (rules.clean, rules.safe_to_repeat);
-                let terms = Terms {
+                let terms = CallTerms {
                     deadlines,
                     validation,
                     clean,
@@ -96,17 +96,17 @@ impl Rules {
         named.filter(|native| !is_listed(native)).cloned().collect()
     }
 
-    pub(super) fn of(&self, native: &str) -> Arc<Terms> {
+    pub(super) fn of(&self, native: &str) -> Arc<CallTerms> {
         self.exceptions.get(native).unwrap_or(&self.common).clone()
     }
 
     /// Those of a method that no revision knows: with the scopes of all tools.
-    pub(super) fn of_methods(&self) -> Arc<Terms> {
+    pub(super) fn of_methods(&self) -> Arc<CallTerms> {
         self.methods.clone()
     }
 }
 
-impl Terms {
+impl CallTerms {
     /// The same, and these scopes too.
     fn taking(mut self, more: &[Arc<str>]) -> Self {
         if !more.is_empty() {
@@ -119,7 +119,7 @@ impl Terms {
     }
 
     /// The same on an endpoint with further scopes or hints; shared if there are none.
-    pub(super) fn on(self: Arc<Self>, scopes: &[Arc<str>], hints: Hints) -> Arc<Self> {
+    pub(super) fn on(self: Arc<Self>, scopes: &[Arc<str>], hints: ToolHints) -> Arc<Self> {
         if scopes.is_empty() && hints == self.hints {
             return self;
         }

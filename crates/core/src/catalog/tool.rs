@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use weir_wire::scan::{self, Limits};
+use weir_wire::scan::{self, JsonLimits};
 
-use super::view::Version;
+use super::view::ContentVersion;
 use crate::names::UpstreamId;
-use crate::schema::{Contract, Contracts, Unusable};
+use crate::schema::{SchemaCache, ToolSchema, UnusableSchema};
 use crate::telemetry::{ItemMeter, UpstreamMeter};
-use crate::toolset::Hints;
+use crate::toolset::ToolHints;
 use crate::upstream::ListKind;
 
 /// Characters of a tool's name that a metric label keeps.
@@ -34,17 +34,17 @@ pub struct Tool {
     /// can be replaced without parsing.
     pub name: Range<usize>,
     /// A digest of [`Self::raw`].
-    pub digest: Version,
+    pub digest: ContentVersion,
     /// Its own annotations. Not to be believed, unless the operator trusts its upstream: see
-    /// [`super::Terms::hints`].
-    pub hints: Hints,
+    /// [`super::CallTerms::hints`].
+    pub hints: ToolHints,
     /// True if arguments of it may have to be repeated as headers: it has an `x-mcp-header`
     /// somewhere.
-    pub mirrored: bool,
+    pub has_header_arguments: bool,
     /// The support of its calls for tasks.
     pub tasks: TaskSupport,
-    pub(crate) input: Contract,
-    pub(crate) output: Contract,
+    pub(crate) input: ToolSchema,
+    pub(crate) output: ToolSchema,
     /// The metrics of its calls.
     pub(crate) meter: Arc<ItemMeter>,
 }
@@ -76,7 +76,7 @@ impl TaskSupport {
 
 /// The reason why an item of a list is no tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotATool {
+pub enum InvalidItem {
     /// Not a JSON object within the limits of upstream messages.
     #[error("the item is not a JSON object within the limits")]
     Malformed,
@@ -86,11 +86,11 @@ pub enum NotATool {
 }
 
 /// An item of a list that is known to be a tool, before the costly part of making one.
-pub(crate) struct Draft {
+pub(crate) struct ToolDraft {
     kind: ListKind,
     pub(crate) native: String,
     pub(crate) raw: Bytes,
-    pub(crate) digest: Version,
+    pub(crate) digest: ContentVersion,
     name: Range<usize>,
     input: Option<Range<usize>>,
     output: Option<Range<usize>>,
@@ -98,15 +98,15 @@ pub(crate) struct Draft {
     tasks: TaskSupport,
 }
 
-impl Draft {
+impl ToolDraft {
     /// Reads an item of a list.
     ///
     /// # Errors
-    /// [`NotATool`].
-    pub(crate) fn read(kind: ListKind, raw: Bytes) -> Result<Self, NotATool> {
-        scan::check(&raw, &Limits::upstream()).map_err(|_| NotATool::Malformed)?;
+    /// [`InvalidItem`].
+    pub(crate) fn read(kind: ListKind, raw: Bytes) -> Result<Self, InvalidItem> {
+        scan::check(&raw, &JsonLimits::upstream()).map_err(|_| InvalidItem::Malformed)?;
         if !scan::is_object(&raw) {
-            return Err(NotATool::Malformed);
+            return Err(InvalidItem::Malformed);
         }
         let (mut name, mut input, mut output, mut annotations) = (None, None, None, None);
         let mut tasks = TaskSupport::default();
@@ -125,11 +125,11 @@ impl Draft {
                 tasks = TaskSupport::of(&raw[member.value]);
             }
         }
-        let name = name.ok_or(NotATool::Name)?;
+        let name = name.ok_or(InvalidItem::Name)?;
         let native = scan::string(&raw[name.clone()])
-            .ok_or(NotATool::Name)?
+            .ok_or(InvalidItem::Name)?
             .into_owned();
-        let digest = Version::of(&[&raw]);
+        let digest = ContentVersion::of(&[&raw]);
         Ok(Self {
             kind,
             native,
@@ -144,19 +144,20 @@ impl Draft {
     }
 
     /// Does the costly part: compiles the schemas. Not for the hot path.
-    pub(crate) fn finish(self, upstream: &UpstreamId, contracts: &Contracts) -> Tool {
-        let contract =
-            |at: Option<Range<usize>>| at.map_or(Contract::None, |at| contracts.of(&self.raw[at]));
+    pub(crate) fn finish(self, upstream: &UpstreamId, contracts: &SchemaCache) -> Tool {
+        let contract = |at: Option<Range<usize>>| {
+            at.map_or(ToolSchema::None, |at| contracts.of(&self.raw[at]))
+        };
         let (input, output) = (contract(self.input.clone()), contract(self.output.clone()));
         let meter = ItemMeter::new(
             UpstreamMeter::of(upstream),
             self.kind,
-            plain(&self.native, LABEL_LENGTH),
+            sanitize_text(&self.native, LABEL_LENGTH),
         );
         Tool {
             kind: self.kind,
             hints: self.hints(),
-            mirrored: self.mirrored(),
+            has_header_arguments: self.has_header_arguments(),
             tasks: self.tasks,
             upstream: upstream.clone(),
             native: self.native.into(),
@@ -170,11 +171,11 @@ impl Draft {
     }
 
     /// Makes the tool of a changed definition of `other`: the schemas are not compiled again.
-    pub(crate) fn like(self, other: &Tool) -> Tool {
+    pub(crate) fn replace_definition(self, other: &Tool) -> Tool {
         Tool {
             kind: other.kind,
             hints: self.hints(),
-            mirrored: self.mirrored(),
+            has_header_arguments: self.has_header_arguments(),
             tasks: self.tasks,
             upstream: other.upstream.clone(),
             native: other.native.clone(),
@@ -187,7 +188,7 @@ impl Draft {
         }
     }
 
-    fn mirrored(&self) -> bool {
+    fn has_header_arguments(&self) -> bool {
         let schema = self
             .input
             .clone()
@@ -196,16 +197,16 @@ impl Draft {
         scan::contains(schema, b"x-mcp-header")
     }
 
-    fn hints(&self) -> Hints {
+    fn hints(&self) -> ToolHints {
         let Some(annotations) = self.annotations.clone().map(|at| &self.raw[at]) else {
-            return Hints::default();
+            return ToolHints::default();
         };
         let hint = |name: &str| match scan::find(annotations, name).map(|at| &annotations[at]) {
             Some(b"true") => Some(true),
             Some(b"false") => Some(false),
             _ => None,
         };
-        Hints {
+        ToolHints {
             read_only: hint("readOnlyHint"),
             destructive: hint("destructiveHint"),
             idempotent: hint("idempotentHint"),
@@ -217,7 +218,7 @@ impl Draft {
 impl Tool {
     /// The result of compiling its input schema for validation; absent without a schema.
     #[must_use]
-    pub fn input_schema(&self) -> Option<Result<(), Unusable>> {
+    pub fn input_schema(&self) -> Option<Result<(), UnusableSchema>> {
         self.input.usable()
     }
 
@@ -225,7 +226,7 @@ impl Tool {
     /// schema that cannot be used names no argument.
     #[must_use]
     pub fn names_argument(&self, pointer: &str) -> bool {
-        let Contract::Checked(schema) = &self.input else {
+        let ToolSchema::Checked(schema) = &self.input else {
             return false;
         };
         let steps: Vec<_> = pointer
@@ -238,7 +239,7 @@ impl Tool {
 
     /// The result of compiling its output schema for validation; absent without a schema.
     #[must_use]
-    pub fn output_schema(&self) -> Option<Result<(), Unusable>> {
+    pub fn output_schema(&self) -> Option<Result<(), UnusableSchema>> {
         self.output.usable()
     }
 
@@ -252,17 +253,17 @@ impl Tool {
             String::new(),
         );
         Self {
-            hints: Hints::default(),
-            mirrored: false,
+            hints: ToolHints::default(),
+            has_header_arguments: false,
             tasks: TaskSupport::Forbidden,
             kind: ListKind::Resources,
             upstream: upstream.clone(),
             native: uri.into(),
-            digest: Version::of(&[&raw]),
+            digest: ContentVersion::of(&[&raw]),
             raw,
             name,
-            input: Contract::None,
-            output: Contract::None,
+            input: ToolSchema::None,
+            output: ToolSchema::None,
             meter,
         }
     }
@@ -281,14 +282,14 @@ impl fmt::Debug for Tool {
         write!(
             f,
             "Tool({} of {}, {} bytes)",
-            plain(&self.native, LABEL_LENGTH),
+            sanitize_text(&self.native, LABEL_LENGTH),
             self.upstream,
             self.raw.len()
         )
     }
 }
 
-impl Version {
+impl ContentVersion {
     /// The digest of parts, each with its length, so that moving a byte from one to the next
     /// changes it.
     pub(crate) fn of(parts: &[&[u8]]) -> Self {
@@ -307,7 +308,7 @@ impl Version {
 /// A text of an upstream's for logs and labels. It is cut, and freed of control, formatting and
 /// direction characters, which could forge lines or hide text from a reader (B25).
 #[must_use]
-pub fn plain(text: &str, most: usize) -> String {
+pub fn sanitize_text(text: &str, most: usize) -> String {
     let unseen = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
@@ -323,8 +324,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
-    fn draft(text: &str) -> Result<Draft, NotATool> {
-        Draft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes()))
+    fn draft(text: &str) -> Result<ToolDraft, InvalidItem> {
+        ToolDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes()))
     }
 
     #[test]
@@ -332,14 +333,14 @@ mod tests {
         let text = r#" {"x-odd": 1e400, "name" : "a\u002fb", "_meta":{"k":12345678901234567890}} "#;
         let tool = draft(text)
             .unwrap()
-            .finish(&UpstreamId::new("u").unwrap(), &Contracts::default());
+            .finish(&UpstreamId::new("u").unwrap(), &SchemaCache::default());
         assert_eq!(&tool.raw[..], text.as_bytes());
         assert_eq!(&*tool.native, "a/b");
         assert_eq!(&tool.raw[tool.name.clone()], br#""a\u002fb""#);
     }
 
     #[test]
-    fn b18_items_that_are_no_tools_are_told_apart() {
+    fn b18_invalid_items_are_classified() {
         for bad in [
             "",
             "1",
@@ -348,7 +349,7 @@ mod tests {
             "nonsense",
             "{\"name\":\"a\",\"name\":\"b\"}",
         ] {
-            assert_eq!(draft(bad).err(), Some(NotATool::Malformed), "{bad}");
+            assert_eq!(draft(bad).err(), Some(InvalidItem::Malformed), "{bad}");
         }
         for bad in [
             "{}",
@@ -357,16 +358,16 @@ mod tests {
             r#"{"Name":"a"}"#,
             r#"{"name":"\ud800"}"#,
         ] {
-            assert_eq!(draft(bad).err(), Some(NotATool::Name), "{bad}");
+            assert_eq!(draft(bad).err(), Some(InvalidItem::Name), "{bad}");
         }
     }
 
     #[test]
     fn b25_texts_for_logs_and_labels_cannot_forge_or_hide() {
         assert_eq!(
-            plain("a\u{1b}[31mb\u{202e}c\nd\u{e0041}", 64),
+            sanitize_text("a\u{1b}[31mb\u{202e}c\nd\u{e0041}", 64),
             "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}"
         );
-        assert_eq!(plain(&"x".repeat(1_000_000), 64).len(), 64);
+        assert_eq!(sanitize_text(&"x".repeat(1_000_000), 64).len(), 64);
     }
 }

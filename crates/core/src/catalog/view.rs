@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::terms::Terms;
+use super::terms::CallTerms;
 use super::tool::Tool;
 use crate::capability::CapabilityClass;
 use crate::fast::{FastMap, FastState};
@@ -19,9 +19,9 @@ const LONGEST_TTL: Duration = Duration::from_secs(300);
 
 /// A digest of content: the same on every replica that shows the same content.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Version(pub [u8; 16]);
+pub struct ContentVersion(pub [u8; 16]);
 
-impl fmt::Debug for Version {
+impl fmt::Debug for ContentVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -29,13 +29,13 @@ impl fmt::Debug for Version {
 
 /// A tool under the name clients see.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct CatalogItem {
     /// The name it has on this endpoint.
     pub exposed: Arc<str>,
     /// The tool.
     pub tool: Arc<Tool>,
     /// The operator's rules for its calls.
-    pub terms: Arc<Terms>,
+    pub terms: Arc<CallTerms>,
     /// The part of its callers' class without which its server lists it: calls of it are made
     /// without that part.
     pub listed_without: CapabilityClass,
@@ -43,7 +43,7 @@ pub struct Item {
 
 /// An upstream with a part of the list that is not whole and fresh.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct IncompleteUpstream {
     /// The upstream.
     pub upstream: UpstreamId,
     /// `pending` (its first walk has not ended), `down` (no item of it is shown), `stale` (its last
@@ -56,7 +56,7 @@ pub struct Missing {
 
 /// A tool that is not shown, because another one already has the name it would get.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Collision {
+pub struct NameCollision {
     /// The name that both would have.
     pub exposed: Arc<str>,
     /// The upstream of the tool that has it.
@@ -71,13 +71,13 @@ pub struct Collision {
 /// then in the order of the upstream.
 pub struct View {
     /// Digest of names and items.
-    pub version: Version,
+    pub version: ContentVersion,
     /// The items.
-    pub items: Arc<[Item]>,
+    pub items: Arc<[CatalogItem]>,
     /// The upstreams with a part that is not whole and fresh, in config order.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<IncompleteUpstream>,
     /// Tools that could not be shown.
-    pub collisions: Arc<[Collision]>,
+    pub collisions: Arc<[NameCollision]>,
     /// True if any cache may keep the list: only if every upstream that contributes permits it.
     pub public: bool,
     /// True once every upstream's first walk has ended, well or badly.
@@ -86,27 +86,27 @@ pub struct View {
     pub is_of_session: bool,
     /// True if every upstream was asked for the list.
     pub(super) is_asked_for: bool,
-    pub(super) body: Arc<Body>,
+    pub(super) name_index: Arc<NameIndex>,
     pub(super) freshness: Freshness,
     /// The end of waiting for first walks, while some have not ended.
     pub(super) wait_until: Option<Instant>,
     /// True once a cursor into this view was handed out.
-    pub(super) promised: AtomicBool,
+    pub(super) has_cursors: AtomicBool,
     /// See [`Self::content`]; computed on its first use.
-    pub(super) content: OnceLock<Version>,
+    pub(super) content: OnceLock<ContentVersion>,
     /// The change notifications of a transparent endpoint's server, for clients that see all of its
     /// list.
-    pub(super) said: Option<Said>,
+    pub(super) change_count: Option<ChangeCount>,
 }
 
 /// The number of `list_changed` notifications of a server to clients of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ChangeCount {
     pub(super) class: CapabilityClass,
     pub(super) times: u64,
 }
 
-impl Said {
+impl ChangeCount {
     /// True if the server sent one since `before`. Those to clients of another class do not count.
     pub(super) fn is_news_after(said: Option<Self>, before: Option<Self>) -> bool {
         said.zip(before)
@@ -116,21 +116,21 @@ impl Said {
 
 /// The result of looking a name up.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'a> {
+pub enum NameLookup<'a> {
     /// The name as the endpoint shows it.
-    Exposed(&'a Item),
+    Exposed(&'a CatalogItem),
     /// An upstream's own name, of exactly one tool.
-    Native(&'a Item),
+    Native(&'a CatalogItem),
     /// An upstream's own name, of several tools.
     Ambiguous,
     /// No item has the name.
     Unknown,
 }
 
-impl<'a> Found<'a> {
+impl<'a> NameLookup<'a> {
     /// The item, if there is exactly one.
     #[must_use]
-    pub fn item(self) -> Option<&'a Item> {
+    pub fn item(self) -> Option<&'a CatalogItem> {
         match self {
             Self::Exposed(item) | Self::Native(item) => Some(item),
             Self::Ambiguous | Self::Unknown => None,
@@ -141,27 +141,27 @@ impl<'a> Found<'a> {
 impl View {
     /// Looks a name up: as exposed first, then as a native name that exactly one tool has.
     #[must_use]
-    pub fn find(&self, name: &str) -> Found<'_> {
-        if let Some(at) = self.body.exposed.get(name) {
-            return Found::Exposed(&self.items[*at as usize]);
+    pub fn find(&self, name: &str) -> NameLookup<'_> {
+        if let Some(at) = self.name_index.exposed.get(name) {
+            return NameLookup::Exposed(&self.items[*at as usize]);
         }
-        match self.body.native.get(name) {
-            Some(Some(at)) => Found::Native(&self.items[*at as usize]),
-            Some(None) => Found::Ambiguous,
-            None => Found::Unknown,
+        match self.name_index.native.get(name) {
+            Some(Some(at)) => NameLookup::Native(&self.items[*at as usize]),
+            Some(None) => NameLookup::Ambiguous,
+            None => NameLookup::Unknown,
         }
     }
 
     /// True if an item has this name on the endpoint.
     pub(super) fn has_exposed(&self, name: &str) -> bool {
-        self.body.exposed.contains_key(name)
+        self.name_index.exposed.contains_key(name)
     }
 
-    /// True if an item may ask for its arguments as headers ([`Tool::mirrored`]): few lists have
-    /// one.
+    /// True if an item may ask for its arguments as headers
+    /// ([`super::Tool::has_header_arguments`]): few lists have one.
     #[must_use]
     pub fn is_mirrored(&self) -> bool {
-        self.body.mirrored
+        self.name_index.mirrored
     }
 
     /// The milliseconds from now that a client may keep the list: the smallest of the remaining
@@ -189,15 +189,15 @@ impl fmt::Debug for View {
 
 /// The part of a view that stays while only its state changes.
 #[derive(Debug, Default)]
-pub(super) struct Body {
+pub(super) struct NameIndex {
     exposed: FastMap<Arc<str>, u32>,
     native: FastMap<Arc<str>, Option<u32>>,
     mirrored: bool,
 }
 
-impl Body {
+impl NameIndex {
     /// `exposed` holds the position of every item by its name.
-    pub(super) fn index(exposed: FastMap<Arc<str>, u32>, items: &[Item]) -> Self {
+    pub(super) fn index(exposed: FastMap<Arc<str>, u32>, items: &[CatalogItem]) -> Self {
         let mut native: FastMap<Arc<str>, Option<u32>> =
             FastMap::with_capacity_and_hasher(items.len(), FastState::default());
         for (at, item) in (0u32..).zip(items) {
@@ -206,7 +206,7 @@ impl Body {
                 .and_modify(|at| *at = None)
                 .or_insert(Some(at));
         }
-        let mirrored = items.iter().any(|item| item.tool.mirrored);
+        let mirrored = items.iter().any(|item| item.tool.has_header_arguments);
         Self {
             exposed,
             native,
@@ -260,7 +260,7 @@ impl View {
     /// The list of an endpoint that does not exist.
     pub(super) fn empty() -> Self {
         Self {
-            version: Version::default(),
+            version: ContentVersion::default(),
             items: Arc::new([]),
             missing: Vec::new(),
             collisions: Arc::new([]),
@@ -268,37 +268,37 @@ impl View {
             settled: true,
             is_asked_for: true,
             is_of_session: false,
-            body: Arc::default(),
+            name_index: Arc::default(),
             freshness: Freshness::NONE,
             wait_until: None,
-            promised: AtomicBool::new(false),
+            has_cursors: AtomicBool::new(false),
             content: OnceLock::new(),
-            said: None,
+            change_count: None,
         }
     }
 
     /// A digest of the content that clients see, equal for equal content: a part that has all items
     /// of the whole has its digest.
-    pub(super) fn content(&self) -> Version {
+    pub(super) fn content(&self) -> ContentVersion {
         *self.content.get_or_init(|| content(&self.items))
     }
 
     pub(super) fn promise_cursor(&self) {
-        self.promised.store(true, Ordering::Relaxed);
+        self.has_cursors.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn is_promised(&self) -> bool {
-        self.promised.load(Ordering::Relaxed)
+        self.has_cursors.load(Ordering::Relaxed)
     }
 }
 
 /// The digest of items under their names.
-pub(super) fn content(items: &[Item]) -> Version {
+pub(super) fn content(items: &[CatalogItem]) -> ContentVersion {
     let mut parts: Vec<&[u8]> = Vec::with_capacity(items.len() * 2 + 1);
     parts.push(b"content");
     for item in items {
         parts.push(item.exposed.as_bytes());
         parts.push(&item.tool.digest.0);
     }
-    Version::of(&parts)
+    ContentVersion::of(&parts)
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::view::Version;
+use super::view::ContentVersion;
 use crate::endpoint::WalkLimits;
 use crate::failure::{Failure, FailureKind};
-use crate::upstream::{ListKind, Watch};
+use crate::upstream::{ListKind, ListWatch};
 
 /// Bytes of one walk, for any number of items: many times the need of the largest honest
 /// federation.
@@ -16,7 +16,7 @@ const MOST_BYTES: usize = 64 << 20;
 
 /// The result of a walk.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Walked {
+pub(super) struct WalkResult {
     /// The items' bytes, in the upstream's order.
     pub(super) items: Vec<Bytes>,
     /// The guard that cut it.
@@ -34,13 +34,13 @@ pub(super) struct Walked {
 /// # Errors
 /// The failure of any page: a part of a list never stands for the whole.
 pub(super) async fn walk(
-    watch: &mut dyn Watch,
+    watch: &mut dyn ListWatch,
     kind: ListKind,
     limits: &WalkLimits,
-) -> Result<Walked, Failure> {
-    let mut walked = Walked {
+) -> Result<WalkResult, Failure> {
+    let mut walked = WalkResult {
         is_known: true,
-        ..Walked::nothing()
+        ..WalkResult::not_offered()
     };
     let mut hinted = true;
     let mut ttl_ms = u64::MAX;
@@ -67,7 +67,7 @@ pub(super) async fn walk(
         match page.next_cursor {
             None => return Ok(finish(walked, hinted, ttl_ms)),
             // The digest stands for the cursor: a server may use long ones.
-            Some(next) if !seen.insert(Version::of(&[next.as_bytes()])) => {
+            Some(next) if !seen.insert(ContentVersion::of(&[next.as_bytes()])) => {
                 walked.truncated = Some("cursor_loop");
                 return Ok(finish(walked, hinted, ttl_ms));
             }
@@ -78,14 +78,14 @@ pub(super) async fn walk(
     Ok(finish(walked, hinted, ttl_ms))
 }
 
-fn finish(mut walked: Walked, hinted: bool, ttl_ms: u64) -> Walked {
+fn finish(mut walked: WalkResult, hinted: bool, ttl_ms: u64) -> WalkResult {
     walked.ttl = hinted.then(|| Duration::from_millis(ttl_ms));
     walked
 }
 
-impl Walked {
+impl WalkResult {
     /// The result for a list that a server does not offer.
-    pub(super) fn nothing() -> Self {
+    pub(super) fn not_offered() -> Self {
         Self {
             items: Vec::new(),
             truncated: None,
@@ -101,13 +101,13 @@ impl Walked {
 /// # Errors
 ///
 /// Any other failure.
-pub(super) fn or_none(walked: Result<Walked, Failure>) -> Result<Walked, Failure> {
+pub(super) fn or_not_offered(walked: Result<WalkResult, Failure>) -> Result<WalkResult, Failure> {
     match walked {
         Err(failure)
             if matches!(failure.kind(), FailureKind::MethodNotFound)
                 || failure.is_unknown_method() =>
         {
-            Ok(Walked::nothing())
+            Ok(WalkResult::not_offered())
         }
         other => other,
     }

@@ -5,20 +5,20 @@ use proptest::prelude::*;
 use super::*;
 use crate::failure::FailureKind;
 use crate::fakes::Sevens;
-use crate::principal::Identity;
-use crate::seal::Key;
+use crate::principal::VerifiedIdentity;
+use crate::seal::SealerKey;
 
 fn sealer() -> Sealer {
-    Sealer::new(vec![Key::new(1, &[9; 32])])
+    Sealer::new(vec![SealerKey::new(1, &[9; 32])])
 }
 
 fn who(subject: &str) -> Principal {
-    Principal::mint(Identity::subject("i", subject))
+    Principal::mint(VerifiedIdentity::subject("i", subject))
 }
 
 fn cursor() -> Cursor {
     Cursor {
-        version: Version([3; 16]),
+        version: ContentVersion([3; 16]),
         class: CapabilityClass::ROOTS,
         position: 1000,
         list: 42,
@@ -29,7 +29,7 @@ fn cursor() -> Cursor {
 fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
     let (alice, bob) = (who("alice"), who("bob"));
     let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/mcp/files"));
-    let scope = Scope {
+    let scope = CursorScope {
         principal: &alice,
         endpoint: &here,
         audience: Some(Audience([5; 16])),
@@ -38,15 +38,15 @@ fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
     let text = cursor().seal(&sealer(), &Sevens, &scope);
     assert_eq!(Cursor::open(&sealer(), &scope, &text).unwrap(), cursor());
     for other in [
-        Scope {
+        CursorScope {
             principal: &bob,
             ..scope
         },
-        Scope {
+        CursorScope {
             endpoint: &there,
             ..scope
         },
-        Scope {
+        CursorScope {
             audience: Some(Audience([6; 16])),
             ..scope
         },
@@ -61,7 +61,7 @@ fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
 fn b16_texts_that_are_no_cursors_are_refused_alike() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
-    let scope = Scope {
+    let scope = CursorScope {
         principal: &alice,
         endpoint: &here,
         audience: None,
@@ -93,19 +93,25 @@ fn b16_texts_that_are_no_cursors_are_refused_alike() {
 fn r149_a_cursor_of_another_replica_with_the_same_key_opens() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
-    let scope = Scope {
+    let scope = CursorScope {
         principal: &alice,
         endpoint: &here,
         audience: None,
         kind: ListKind::Tools,
     };
     let text = cursor().seal(
-        &Sealer::new(vec![Key::new(2, &[8; 32]), Key::new(1, &[9; 32])]),
+        &Sealer::new(vec![
+            SealerKey::new(2, &[8; 32]),
+            SealerKey::new(1, &[9; 32]),
+        ]),
         &Sevens,
         &scope,
     );
     assert!(Cursor::open(&sealer(), &scope, &text).is_err());
-    let both = Sealer::new(vec![Key::new(1, &[9; 32]), Key::new(2, &[8; 32])]);
+    let both = Sealer::new(vec![
+        SealerKey::new(1, &[9; 32]),
+        SealerKey::new(2, &[8; 32]),
+    ]);
     assert_eq!(Cursor::open(&both, &scope, &text).unwrap(), cursor());
 }
 
@@ -115,7 +121,7 @@ proptest! {
     fn b16_any_changed_bit_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let alice = who("alice");
         let here = EndpointId::new("/mcp");
-        let scope = Scope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
+        let scope = CursorScope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };
         let mut bytes = cursor().seal(&sealer(), &Sevens, &scope).into_bytes();
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;

@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::ask::{Hearing, Question, Word};
-use crate::principal::Identity;
+use crate::principal::VerifiedIdentity;
+use crate::question::{AnswerEvent, AnswerReceiver, UpstreamQuestion};
 use crate::reply::Payload;
 
 /// Parks in a map.
 #[derive(Default)]
-struct Lot {
-    calls: Mutex<HashMap<(Principal, ParkedId), Parked>>,
+struct MapParking {
+    calls: Mutex<HashMap<(Principal, ParkedId), ParkedReply>>,
     named: AtomicU8,
     /// The description of each.
-    told: Mutex<Vec<Stay>>,
+    told: Mutex<Vec<ParkedCallDetails>>,
 }
 
-impl Parking for Lot {
+impl CallParking for MapParking {
     fn park(
         &self,
-        stay: Stay,
+        stay: ParkedCallDetails,
         again: Option<ParkedId>,
-        parked: Parked,
+        parked: ParkedReply,
     ) -> Result<ParkedId, Failure> {
         let id =
             again.unwrap_or_else(|| ParkedId([self.named.fetch_add(1, Ordering::Relaxed); 16]));
@@ -36,7 +36,7 @@ impl Parking for Lot {
         Ok(id)
     }
 
-    fn take(&self, principal: &Principal, id: ParkedId) -> Option<Parked> {
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
         self.calls.lock().unwrap().remove(&(principal.clone(), id))
     }
 
@@ -44,38 +44,38 @@ impl Parking for Lot {
 
     fn waiting(&self) -> Vec<ParkedCall> {
         let told = self.told.lock().unwrap();
-        let seen = |(number, stay): (u64, &Stay)| ParkedCall {
+        let seen = |(number, stay): (u64, &ParkedCallDetails)| ParkedCall {
             number,
-            stay: stay.clone(),
+            details: stay.clone(),
             age: Duration::ZERO,
             left: Duration::MAX,
         };
         (1..).zip(&*told).map(seen).collect()
     }
 
-    fn stop(&self, _: &dyn Fn(u64, &Stay) -> bool) -> usize {
+    fn stop(&self, _: &dyn Fn(u64, &ParkedCallDetails) -> bool) -> usize {
         std::mem::take(&mut *self.calls.lock().unwrap()).len()
     }
 }
 
 /// A reply with the events that the test sends.
-struct Scripted(mpsc::Receiver<Event>);
+struct ChannelReply(mpsc::Receiver<ReplyEvent>);
 
-impl ReplySource for Scripted {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+impl ReplySource for ChannelReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         self.0.poll_recv(cx).map(|event| event.unwrap())
     }
 }
 
-struct World {
-    place: Place,
-    events: mpsc::Sender<Event>,
+struct ParkingWorld {
+    place: ParkingContext,
+    events: mpsc::Sender<ReplyEvent>,
 }
 
-fn world() -> (World, Reply) {
+fn world() -> (ParkingWorld, Reply) {
     let (events, script) = mpsc::channel(16);
-    let stay = Stay {
-        principal: Principal::mint(Identity::subject("iss", "ada")),
+    let stay = ParkedCallDetails {
+        principal: Principal::mint(VerifiedIdentity::subject("iss", "ada")),
         request: RequestName::from_bits(7),
         endpoint: EndpointId::new("/mcp"),
         upstream: UpstreamId::new("u").unwrap(),
@@ -83,22 +83,25 @@ fn world() -> (World, Reply) {
         exposed: "u__t".into(),
         questions: Vec::new(),
     };
-    let place = Place {
-        parking: Arc::new(Lot::default()),
-        stay,
+    let place = ParkingContext {
+        parking: Arc::new(MapParking::default()),
+        details: stay,
     };
-    let reply = place.clone().by_rounds(Reply::live(Scripted(script)));
-    (World { place, events }, reply)
+    let reply = place.clone().wrap_reply(Reply::live(ChannelReply(script)));
+    (ParkingWorld { place, events }, reply)
 }
 
-impl World {
-    async fn asks(&self, method: Method) -> Hearing {
-        let question = Question {
+impl ParkingWorld {
+    async fn asks(&self, method: Method) -> AnswerReceiver {
+        let question = UpstreamQuestion {
             method,
             params: Bytes::from_static(b"{}"),
         };
-        let (ask, hearing) = Ask::new(question, UpstreamId::new("u").unwrap());
-        self.events.send(Event::Ask(Box::new(ask))).await.unwrap();
+        let (ask, hearing) = PendingQuestion::new(question, UpstreamId::new("u").unwrap());
+        self.events
+            .send(ReplyEvent::Ask(Box::new(ask)))
+            .await
+            .unwrap();
         hearing
     }
 
@@ -111,15 +114,15 @@ impl World {
 
 async fn parked(reply: &mut Reply) -> (ParkedId, String) {
     match reply.next().await {
-        Some(Event::End(End::Parked { id, result })) => {
+        Some(ReplyEvent::End(ReplyEnd::Parked { id, result })) => {
             (id, String::from_utf8(result.to_vec()).unwrap())
         }
         other => panic!("{other:?}"),
     }
 }
 
-async fn word(hearing: &mut Hearing) -> Word {
-    std::future::poll_fn(|cx| hearing.poll_word(cx)).await
+async fn word(hearing: &mut AnswerReceiver) -> AnswerEvent {
+    std::future::poll_fn(|cx| hearing.poll_event(cx)).await
 }
 
 const CANCEL: &str = r#"{"input-1":{"action":"cancel"},"other":{}}"#;
@@ -142,17 +145,17 @@ async fn r182_r176_r177_what_is_asked_at_once_is_one_round_and_missing_answers_a
         "{questions}"
     );
     assert_eq!(
-        world.place.parking.waiting()[0].stay.questions,
+        world.place.parking.waiting()[0].details.questions,
         ["elicitation/create", "roots/list"]
     );
     let mut reply = world.resume(id, CANCEL).unwrap();
     assert_eq!(
         word(&mut form).await,
-        Word::Answer(Ok(Bytes::from_static(br#"{"action":"cancel"}"#)))
+        AnswerEvent::Answer(Ok(Bytes::from_static(br#"{"action":"cancel"}"#)))
     );
     let (id, questions) = parked(&mut reply).await;
     assert_eq!(
-        world.place.parking.waiting()[1].stay.questions,
+        world.place.parking.waiting()[1].details.questions,
         ["roots/list"]
     );
     assert!(
@@ -162,13 +165,13 @@ async fn r182_r176_r177_what_is_asked_at_once_is_one_round_and_missing_answers_a
     let mut reply = world.resume(id, r#"{"input-2":{"roots":[]}}"#).unwrap();
     assert_eq!(
         word(&mut roots).await,
-        Word::Answer(Ok(Bytes::from_static(br#"{"roots":[]}"#)))
+        AnswerEvent::Answer(Ok(Bytes::from_static(br#"{"roots":[]}"#)))
     );
-    let end = End::Complete(Payload::Whole(Bytes::from_static(b"{}")));
-    world.events.send(Event::End(end)).await.unwrap();
+    let end = ReplyEnd::Complete(Payload::Whole(Bytes::from_static(b"{}")));
+    world.events.send(ReplyEvent::End(end)).await.unwrap();
     assert!(matches!(
         reply.next().await,
-        Some(Event::End(End::Complete(_)))
+        Some(ReplyEvent::End(ReplyEnd::Complete(_)))
     ));
 }
 
@@ -177,9 +180,9 @@ async fn r175_b19_a_round_is_answered_once_and_by_its_own_principal() {
     let (world, mut reply) = world();
     let _form = world.asks(Method::ElicitationCreate).await;
     let (id, _) = parked(&mut reply).await;
-    let other = Principal::mint(Identity::subject("iss", "bob"));
+    let other = Principal::mint(VerifiedIdentity::subject("iss", "bob"));
     let mut foreign = world.place.clone();
-    foreign.stay.principal = other;
+    foreign.details.principal = other;
     let foreign = foreign.resume(id, None).unwrap_err();
     assert_eq!(foreign.reason(), "invalid_params");
     let _going_on = world.resume(id, CANCEL).unwrap();
@@ -217,7 +220,7 @@ async fn r178_a_malformed_answer_is_refused_and_takes_nothing_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_taken_back_before_it_was_told_is_not_asked() {
+async fn question_withdrawn_before_its_round_is_not_asked() {
     let (world, mut reply) = world();
     let form = world.asks(Method::ElicitationCreate).await;
     let _roots = world.asks(Method::RootsList).await;
@@ -227,11 +230,11 @@ async fn a_question_taken_back_before_it_was_told_is_not_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r183_dropping_what_is_parked_drops_the_call() {
+async fn r183_dropping_a_parked_reply_cancels_the_call() {
     let (world, mut reply) = world();
     let _form = world.asks(Method::ElicitationCreate).await;
     let (id, _) = parked(&mut reply).await;
     assert!(!world.events.is_closed());
-    drop(world.place.parking.take(&world.place.stay.principal, id));
+    drop(world.place.parking.take(&world.place.details.principal, id));
     assert!(world.events.is_closed());
 }

@@ -23,7 +23,7 @@ pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
         Method::ResourcesRead | Method::ResourcesSubscribe => {
             (ListKind::Resources, call.params.uri().map_err(wrong)?)
         }
-        Method::CompletionComplete => return reference(call),
+        Method::CompletionComplete => return completion_target(call),
         _ => {
             return Err(Failure::new(
                 FailureKind::MethodNotFound,
@@ -41,7 +41,7 @@ pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
 
 /// `ref` of a completion: a prompt by its name, or a template by its own text (specification,
 /// server/utilities/completion).
-fn reference(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
+fn completion_target(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
     let bad = |text: &'static str| Failure::invalid_params(text);
     let raw = call.params.raw();
     let given = scan::find(raw, "ref")
@@ -67,5 +67,5 @@ fn reference(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
 /// The one answer to an unknown name, or to the name of an item that the sender may not see: a
 /// client cannot distinguish them.
 pub(super) fn unknown(kind: ListKind, name: &str) -> Failure {
-    Failure::not_there(kind, name)
+    Failure::unknown_item(kind, name)
 }

@@ -3,8 +3,8 @@
 //! These requests are no calls of tools: they are not decided and audited anew. The name binds a
 //! task to the caller.
 
-mod naming;
-mod result;
+mod task_naming;
+mod task_result;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,31 +16,33 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
-use weir_wire::splice::Edits;
+use weir_wire::splice::ObjectEdits;
 use weir_wire::write::{ObjectWriter, string};
-use weir_wire::{code, scan};
+use weir_wire::{error_code, scan};
 
-use super::way::Way;
-use super::{Look, Router, clean};
+use super::reply_transform::ReplyTransform;
+use super::{Router, ViewForPrincipal, reply_cleaning};
 use crate::admit::Authenticated;
-use crate::call::{AsTask, Call};
-use crate::catalog::{Closing, Item};
+use crate::call::{Call, TaskMode};
+use crate::catalog::{CatalogItem, ClosingMode};
 use crate::failure::{Failure, FailureKind};
 use crate::port::KeptTask;
 use crate::principal::Principal;
-use crate::reply::{End, Event, Payload, PayloadSource, Reply, ReplySource};
-use crate::task::TaskHome;
-use crate::upstream::{CarriedIn, Deadlines, ListKind, Outbound, Rings, Upstream};
-pub(super) use naming::Naming;
+use crate::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
+use crate::task::TaskLocation;
+use crate::upstream::{
+    CallDeadlines, CarriedRevision, ListKind, OutboundCall, TaskNotifications, Upstream,
+};
+pub(super) use task_naming::TaskNaming;
 
 /// The largest state of a task, its result included: it is read whole.
-const LARGEST: usize = 16 << 20;
+const MAX_STATE_BYTES: usize = 16 << 20;
 /// The largest result that is kept for a client that wanted a task.
-const LARGEST_KEPT: usize = 4 << 20;
+const MAX_KEPT_RESULT_BYTES: usize = 4 << 20;
 /// Tasks on a page of a list.
-const PAGE: usize = 50;
+const TASKS_PER_PAGE: usize = 50;
 /// Upstreams asked at the same time for the states of a page.
-const AT_ONCE: usize = 8;
+const CONCURRENT_STATE_REQUESTS: usize = 8;
 
 impl Router {
     /// Reads the state of a task (`tasks/get`), answers its questions (`tasks/update`), or cancels
@@ -51,7 +53,7 @@ impl Router {
     ///
     /// `InvalidParams` for a task that does not exist or is not the sender's; else the upstream's
     /// failure.
-    pub async fn task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+    pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let (principal, asked) = (call.principal(), call.inner());
         let given = asked
             .params
@@ -62,32 +64,34 @@ impl Router {
         let unknown = || Failure::unknown_task(&name);
         let desk = self.tasks.as_ref().ok_or_else(unknown)?;
         let home = desk
-            .find(principal, &asked.endpoint, &name)
+            .locate(principal, &asked.endpoint, &name)
             .ok_or_else(unknown)?;
         match desk.book.find((principal, &asked.endpoint), &name) {
             // The task is over: an answer or a cancellation has no effect.
             Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
             Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),
-            _ if home.own => return Err(unknown()),
+            _ if home.is_own => return Err(unknown()),
             _ => {}
         }
-        if let Some(refusal) = self.shut(&home) {
+        if let Some(refusal) = self.disabled_failure(&home) {
             return Err(refusal);
         }
-        let Whereabouts {
+        let TaskRoute {
             upstream,
             outbound,
             way,
-        } = self.whereabouts(&call, home).ok_or_else(unknown)?;
-        let state = whole(upstream.call(outbound).await)
+        } = self.task_route(&call, home).ok_or_else(unknown)?;
+        let state = whole_result(upstream.call(outbound).await)
             .await
             .map_err(|failure| match failure.kind() {
                 // The upstream names it by its own id, and no client may see that.
-                FailureKind::Upstream(error) if error.code == code::INVALID_PARAMS => unknown(),
+                FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS => {
+                    unknown()
+                }
                 _ => failure,
             })?;
         match asked.method {
-            Method::TasksGet => detailed(&state, &name, &way),
+            Method::TasksGet => state_for_client(&state, &name, &way),
             _ => Ok(Bytes::from_static(b"{}")),
         }
     }
@@ -95,13 +99,13 @@ impl Router {
     /// Subscribes to the status notifications of a task, for a caller that may read the task. No
     /// value if its server sends none, or none any more: the task has to be polled then. Cancel
     /// safe.
-    pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<Rings> {
+    pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<TaskNotifications> {
         let (principal, asked) = (call.principal(), call.inner());
         let name = asked.params.task_id().ok().flatten()?;
         let desk = self.tasks.as_ref()?;
         let home = desk
-            .find(principal, &asked.endpoint, &name)
-            .filter(|home| !home.own && self.shut(home).is_none())?;
+            .locate(principal, &asked.endpoint, &name)
+            .filter(|home| !home.is_own && self.disabled_failure(home).is_none())?;
         if desk
             .book
             .find((principal, &asked.endpoint), &name)
@@ -109,51 +113,51 @@ impl Router {
         {
             return None;
         }
-        let Whereabouts {
+        let TaskRoute {
             upstream, outbound, ..
-        } = self.whereabouts(call, home)?;
-        upstream.follow(outbound).await
+        } = self.task_route(call, home)?;
+        upstream.follow_task(outbound).await
     }
 
     /// The failure of requests about a task of a disabled upstream. Tasks of a drained upstream may
     /// end.
-    fn shut(&self, home: &TaskHome) -> Option<Failure> {
+    fn disabled_failure(&self, home: &TaskLocation) -> Option<Failure> {
         let disabled = self
             .catalog
             .closed(&home.upstream)
-            .is_some_and(|closed| closed.how == Closing::Disabled);
+            .is_some_and(|closed| closed.mode == ClosingMode::Disabled);
         if disabled {
-            self.catalog.refusal(&home.upstream)
+            self.catalog.closed_failure(&home.upstream)
         } else {
             None
         }
     }
 
     /// The route to a task's upstream; no value if its sender may not use the task (any more).
-    fn whereabouts(&self, call: &Authenticated<Arc<Call>>, home: TaskHome) -> Option<Whereabouts> {
+    fn task_route(&self, call: &Authenticated<Arc<Call>>, home: TaskLocation) -> Option<TaskRoute> {
         let (principal, asked) = (call.principal(), call.inner());
         let mut own = Call {
             session: home.session,
-            as_task: AsTask::Never,
+            task_mode: TaskMode::Never,
             ..Call::clone(asked)
         };
         own.capabilities.class = home.class;
-        let item = self.of_task(principal, &own, &home)?;
+        let item = self.tool_of_task(principal, &own, &home)?;
         let upstream = self.catalog.upstream(&home.upstream)?;
         let endpoint = self.catalog.endpoint(&asked.endpoint);
-        let way = Way::of(endpoint.as_deref(), &item, &own);
-        let outbound = Outbound {
+        let way = ReplyTransform::of(endpoint.as_deref(), &item, &own);
+        let outbound = OutboundCall {
             principal: principal.clone(),
             token: call.token().cloned(),
             call: Arc::new(own),
             native: home.native.into(),
             tool: None,
-            deadlines: Deadlines::LIST,
+            deadlines: CallDeadlines::LIST,
             whole: way.wants_whole(),
-            carried_in: CarriedIn::default(),
+            carried_revision: CarriedRevision::default(),
             safe_to_repeat: false,
         };
-        Some(Whereabouts {
+        Some(TaskRoute {
             upstream,
             outbound,
             way,
@@ -165,21 +169,21 @@ impl Router {
     ///
     /// # Errors
     ///
-    /// As [`Self::task`]; `InvalidParams` for a task that is over.
+    /// As [`Self::request_task`]; `InvalidParams` for a task that is over.
     pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
         let about = |method| {
-            call.with(Arc::new(Call {
+            call.for_item(Arc::new(Call {
                 method,
                 ..Call::clone(call.inner())
             }))
         };
-        if is_over(&self.task(about(Method::TasksGet)).await?) {
+        if is_over(&self.request_task(about(Method::TasksGet)).await?) {
             return Err(Failure::invalid_params(
                 "The task is over: it cannot be cancelled any more",
             ));
         }
-        self.task(about(Method::TasksCancel)).await?;
-        let state = self.task(about(Method::TasksGet)).await?;
+        self.request_task(about(Method::TasksCancel)).await?;
+        let state = self.request_task(about(Method::TasksGet)).await?;
         let bad = |error| {
             Failure::new(
                 FailureKind::BadAnswer,
@@ -189,7 +193,7 @@ impl Router {
         };
         let edits = ["result", "error", "inputRequests"]
             .into_iter()
-            .fold(Edits::new(), Edits::remove);
+            .fold(ObjectEdits::new(), ObjectEdits::remove);
         let state = edits
             .set("status", &b"\"cancelled\""[..])
             .apply_checked(&state)
@@ -217,7 +221,7 @@ impl Router {
     /// # Errors
     ///
     /// `MethodNotFound` if senders are anonymous; a bad cursor.
-    pub async fn tasks(
+    pub async fn list_tasks(
         &self,
         call: Authenticated<Arc<Call>>,
     ) -> Result<(Vec<Bytes>, Option<String>), Failure> {
@@ -241,21 +245,27 @@ impl Router {
                 .position(principal, endpoint, &cursor)
                 .ok_or_else(Failure::bad_cursor)?,
         };
-        let mut kept = desk.book.page((principal, endpoint), after, PAGE + 1);
-        let has_more = kept.len() > PAGE;
-        kept.truncate(PAGE);
+        let mut kept = desk
+            .book
+            .page((principal, endpoint), after, TASKS_PER_PAGE + 1);
+        let has_more = kept.len() > TASKS_PER_PAGE;
+        kept.truncate(TASKS_PER_PAGE);
         let next = kept
             .last()
             .filter(|_| has_more)
             .map(|(nth, _)| desk.cursor(principal, endpoint, *nth));
         let states = stream::iter(kept)
-            .map(|(_, kept)| self.newest(&call, kept))
-            .buffered(AT_ONCE);
+            .map(|(_, kept)| self.present_state(&call, kept))
+            .buffered(CONCURRENT_STATE_REQUESTS);
         Ok((states.filter_map(std::future::ready).collect().await, next))
     }
 
     /// The state of a kept task; no value if its upstream does not have it any more.
-    async fn newest(&self, call: &Authenticated<Arc<Call>>, kept: KeptTask) -> Option<Bytes> {
+    async fn present_state(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+        kept: KeptTask,
+    ) -> Option<Bytes> {
         if kept.settled {
             return Some(kept.state);
         }
@@ -265,7 +275,7 @@ impl Router {
             params,
             ..Call::clone(call.inner())
         };
-        match self.task(call.with(Arc::new(about))).await {
+        match self.request_task(call.for_item(Arc::new(about))).await {
             Ok(state) => Some(state),
             Err(failure) if *failure.kind() == FailureKind::InvalidParams => {
                 if let Some(desk) = &self.tasks {
@@ -280,9 +290,14 @@ impl Router {
     }
 
     /// The tool of a task; no value if the principal may not see it (any more).
-    fn of_task(&self, principal: &Principal, call: &Call, home: &TaskHome) -> Option<Item> {
-        let Look { whole, seen } = self.look(principal, call, ListKind::Tools)?;
-        let own = |item: &&Item| item.tool.upstream == home.upstream;
+    fn tool_of_task(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        home: &TaskLocation,
+    ) -> Option<CatalogItem> {
+        let ViewForPrincipal { whole, seen } = self.look(principal, call, ListKind::Tools)?;
+        let own = |item: &&CatalogItem| item.tool.upstream == home.upstream;
         match (
             seen.find(&home.tool).item().filter(own),
             whole.find(&home.tool).item().filter(own),
@@ -291,21 +306,21 @@ impl Router {
             (None, Some(_)) => None,
             (None, None) => self
                 .catalog
-                .bygone(&call.endpoint, &home.upstream, &home.tool),
+                .removed_tool(&call.endpoint, &home.upstream, &home.tool),
         }
     }
 }
 
 /// The upstream of a task, the request to it, and the changes of its reply.
-struct Whereabouts {
+struct TaskRoute {
     upstream: Arc<dyn Upstream>,
-    outbound: Outbound,
-    way: Way,
+    outbound: OutboundCall,
+    way: ReplyTransform,
 }
 
 /// A state under the client's name, with its questions and its result changed as those of a call
 /// are.
-fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
+fn state_for_client(state: &Bytes, name: &str, way: &ReplyTransform) -> Result<Bytes, Failure> {
     let bad = || {
         Failure::new(
             FailureKind::BadAnswer,
@@ -316,15 +331,16 @@ fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
     let Some(at) = scan::find(&state, "result") else {
         return Ok(state);
     };
-    let (cleaned, changed) = way.clean(End::Complete(Payload::Whole(state.slice(at))));
+    let (cleaned, changed) = way.clean(ReplyEnd::Complete(Payload::Whole(state.slice(at))));
     let removed = changed.removed.of_whole();
-    let edits = match way.pass(cleaned, removed) {
-        End::Complete(Payload::Whole(result)) => {
-            Edits::new().replace("result", clean::bare(&result, removed)?)
-        }
-        End::Failed(failure) => {
+    let edits = match way.apply(cleaned, removed) {
+        ReplyEnd::Complete(Payload::Whole(result)) => ObjectEdits::new().replace(
+            "result",
+            reply_cleaning::strip_hop_members(&result, removed)?,
+        ),
+        ReplyEnd::Failed(failure) => {
             let failed = failed(&failure);
-            Edits::new()
+            ObjectEdits::new()
                 .remove("result")
                 .set("status", &b"\"failed\""[..])
                 .set("error", failed)
@@ -341,7 +357,7 @@ fn detailed(state: &Bytes, name: &str, way: &Way) -> Result<Bytes, Failure> {
 fn failed(failure: &Failure) -> Bytes {
     let mut out = BytesMut::with_capacity(128);
     ObjectWriter::new(&mut out)
-        .integer("code", code::BAD_ANSWER)
+        .integer("code", error_code::BAD_ANSWER)
         .string("message", &failure.to_string())
         .end();
     out.freeze()
@@ -351,7 +367,7 @@ fn failed(failure: &Failure) -> Bytes {
 fn named(object: &Bytes, name: &str) -> Option<Bytes> {
     let mut text = BytesMut::with_capacity(name.len() + 2);
     string(&mut text, name);
-    Edits::new()
+    ObjectEdits::new()
         .set("taskId", text.freeze())
         .apply_checked(object)
         .ok()
@@ -368,24 +384,24 @@ fn is_over(state: &[u8]) -> bool {
 }
 
 /// Returns a reply with a whole result, because the result has to be kept.
-pub(super) fn gathered(reply: Reply) -> Reply {
-    Reply::live(Gathering {
+pub(super) fn gather_result(reply: Reply) -> Reply {
+    Reply::live(GatheringReply {
         reply,
         arriving: None,
     })
 }
 
-struct Gathering {
+struct GatheringReply {
     reply: Reply,
     arriving: Option<(Box<dyn PayloadSource>, BytesMut)>,
 }
 
-impl ReplySource for Gathering {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+impl ReplySource for GatheringReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
         loop {
             if let Some((source, held)) = &mut self.arriving {
-                let end: End = match ready!(source.poll_chunk(cx)) {
-                    Some(Ok(chunk)) if held.len() + chunk.len() <= LARGEST_KEPT => {
+                let end: ReplyEnd = match ready!(source.poll_chunk(cx)) {
+                    Some(Ok(chunk)) if held.len() + chunk.len() <= MAX_KEPT_RESULT_BYTES => {
                         held.extend_from_slice(&chunk);
                         continue;
                     }
@@ -395,17 +411,17 @@ impl ReplySource for Gathering {
                     )
                     .into(),
                     Some(Err(failure)) => failure.into(),
-                    None => End::Complete(Payload::Whole(held.split().freeze())),
+                    None => ReplyEnd::Complete(Payload::Whole(held.split().freeze())),
                 };
-                return Poll::Ready(Event::End(end));
+                return Poll::Ready(ReplyEvent::End(end));
             }
             match ready!(self.reply.poll_next(cx)) {
-                Some(Event::End(End::Complete(Payload::Stream(source)))) => {
+                Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(source)))) => {
                     self.arriving = Some((source, BytesMut::new()));
                 }
                 Some(event) => return Poll::Ready(event),
                 None => {
-                    return Poll::Ready(Event::End(
+                    return Poll::Ready(ReplyEvent::End(
                         Failure::internal("a reply ended without an end").into(),
                     ));
                 }
@@ -415,7 +431,7 @@ impl ReplySource for Gathering {
 }
 
 /// The whole result that a reply ends with.
-async fn whole(mut reply: Reply) -> Result<Bytes, Failure> {
+async fn whole_result(mut reply: Reply) -> Result<Bytes, Failure> {
     let too_large = || {
         Failure::new(
             FailureKind::BadAnswer,
@@ -424,24 +440,26 @@ async fn whole(mut reply: Reply) -> Result<Bytes, Failure> {
     };
     loop {
         match reply.next().await {
-            Some(Event::Note(_) | Event::Ask(_)) => {}
-            Some(Event::End(End::Complete(
+            Some(ReplyEvent::Note(_) | ReplyEvent::Ask(_)) => {}
+            Some(ReplyEvent::End(ReplyEnd::Complete(
                 Payload::Whole(result) | Payload::Cleaned { result, .. },
             ))) => {
                 return Ok(result);
             }
-            Some(Event::End(End::Complete(Payload::Stream(mut source)))) => {
+            Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) => {
                 let mut held = BytesMut::new();
                 while let Some(chunk) = poll_fn(|cx| source.poll_chunk(cx)).await {
                     held.extend_from_slice(&chunk?);
-                    if held.len() > LARGEST {
+                    if held.len() > MAX_STATE_BYTES {
                         return Err(too_large());
                     }
                 }
                 return Ok(held.freeze());
             }
-            Some(Event::End(End::Failed(failure))) => return Err(*failure),
-            Some(Event::End(End::InputRequired(_) | End::Parked { .. } | End::Task(_))) => {
+            Some(ReplyEvent::End(ReplyEnd::Failed(failure))) => return Err(*failure),
+            Some(ReplyEvent::End(
+                ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } | ReplyEnd::Task(_),
+            )) => {
                 return Err(Failure::new(
                     FailureKind::BadAnswer,
                     "The server's answer about the task is none",

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use jsonschema::{Draft, PatternOptions, Retrieve, Uri, Validator};
 use serde_json::Value;
 
-use super::report::{Mismatch, collect};
-use super::shape::Shape;
-use super::{Contract, Unusable, Verdict};
-use crate::catalog::Version;
+use super::mismatch::{Mismatch, collect};
+use super::shape::SchemaShape;
+use super::{SchemaVerdict, ToolSchema, UnusableSchema};
+use crate::catalog::ContentVersion;
 
 /// Bytes of a schema.
 const LONGEST: usize = 256 << 10;
@@ -19,49 +19,49 @@ const LONGEST: usize = 256 << 10;
 const PATTERN_BYTES: usize = 1 << 20;
 
 /// A compiled schema.
-pub(crate) struct Schema {
+pub(crate) struct CompiledSchema {
     validator: Validator,
-    shape: Shape,
+    shape: SchemaShape,
 }
 
-impl Schema {
+impl CompiledSchema {
     /// Reads and compiles. Not for the hot path.
     ///
     /// # Errors
     ///
     /// The obstacle to using it.
-    pub(crate) fn compile(bytes: &[u8]) -> Result<Self, Unusable> {
+    pub(crate) fn compile(bytes: &[u8]) -> Result<Self, UnusableSchema> {
         if bytes.len() > LONGEST {
-            return Err(Unusable::TooLong);
+            return Err(UnusableSchema::TooLong);
         }
         let schema: Value = serde_json::from_slice(bytes).map_err(|error| {
             // The reader itself stops at 128 levels.
             if error.to_string().starts_with("recursion limit") {
-                Unusable::TooDeep
+                UnusableSchema::TooDeep
             } else {
-                Unusable::Invalid
+                UnusableSchema::Invalid
             }
         })?;
         let draft = draft(&schema)?;
-        let shape = Shape::of(&schema)?;
+        let shape = SchemaShape::of(&schema)?;
         let validator = jsonschema::options()
             .with_draft(draft)
-            .with_retriever(Nowhere)
+            .with_retriever(RefusingRetriever)
             .with_pattern_options(patterns())
             .build(&schema)
-            .map_err(|_| Unusable::Invalid)?;
+            .map_err(|_| UnusableSchema::Invalid)?;
         Ok(Self { validator, shape })
     }
 
     /// Validates arguments of `length` bytes of JSON against the schema, and their properties
     /// against the names in it.
-    pub(crate) fn verdict_of_arguments(&self, value: &Value, length: usize) -> Verdict {
+    pub(crate) fn verdict_of_arguments(&self, value: &Value, length: usize) -> SchemaVerdict {
         if !self.shape.is_affordable(value, length) {
-            return Verdict::Unknown;
+            return SchemaVerdict::Unknown;
         }
         match self.shape.case_variant(value) {
-            Some(mismatch) => Verdict::Fails(vec![mismatch]),
-            None => self.held(value),
+            Some(mismatch) => SchemaVerdict::Fails(vec![mismatch]),
+            None => self.validate(value),
         }
     }
 
@@ -72,32 +72,32 @@ impl Schema {
     }
 
     /// Validates a value of `length` bytes of JSON against the schema.
-    pub(crate) fn verdict(&self, value: &Value, length: usize) -> Verdict {
+    pub(crate) fn verdict(&self, value: &Value, length: usize) -> SchemaVerdict {
         if !self.shape.is_affordable(value, length) {
-            return Verdict::Unknown;
+            return SchemaVerdict::Unknown;
         }
-        self.held(value)
+        self.validate(value)
     }
 
     /// The verdict about a value that is affordable.
-    fn held(&self, value: &Value) -> Verdict {
+    fn validate(&self, value: &Value) -> SchemaVerdict {
         if self.validator.is_valid(value) {
-            return Verdict::Fits;
+            return SchemaVerdict::Fits;
         }
-        if !self.shape.is_tellable(value) {
+        if !self.shape.is_reportable(value) {
             let text = "it does not match, and the schema has too many alternatives to say where";
-            return Verdict::Fails(vec![Mismatch::whole(text)]);
+            return SchemaVerdict::Fails(vec![Mismatch::whole(text)]);
         }
         let mismatches = collect(self.validator.iter_errors(value));
         if mismatches.is_empty() {
-            Verdict::Fails(vec![Mismatch::whole("it does not match")])
+            SchemaVerdict::Fails(vec![Mismatch::whole("it does not match")])
         } else {
-            Verdict::Fails(mismatches)
+            SchemaVerdict::Fails(mismatches)
         }
     }
 }
 
-impl fmt::Debug for Schema {
+impl fmt::Debug for CompiledSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Schema")
             .field("shape", &self.shape)
@@ -113,13 +113,13 @@ pub(super) fn patterns() -> PatternOptions<jsonschema::Regex> {
 }
 
 /// The dialect that `$schema` names; 2020-12 if it names none.
-fn draft(schema: &Value) -> Result<Draft, Unusable> {
+fn draft(schema: &Value) -> Result<Draft, UnusableSchema> {
     let Some(name) = schema.get("$schema") else {
         return Ok(Draft::Draft202012);
     };
     let name = name
         .as_str()
-        .ok_or(Unusable::Invalid)?
+        .ok_or(UnusableSchema::Invalid)?
         .trim_end_matches('#');
     let name = name
         .strip_prefix("https://")
@@ -131,14 +131,14 @@ fn draft(schema: &Value) -> Result<Draft, Unusable> {
         "json-schema.org/draft-07/schema" => Ok(Draft::Draft7),
         "json-schema.org/draft-06/schema" => Ok(Draft::Draft6),
         "json-schema.org/draft-04/schema" => Ok(Draft::Draft4),
-        _ => Err(Unusable::Dialect),
+        _ => Err(UnusableSchema::Dialect),
     }
 }
 
 /// A retriever that fetches no reference, with any features of the validator.
-struct Nowhere;
+struct RefusingRetriever;
 
-impl Retrieve for Nowhere {
+impl Retrieve for RefusingRetriever {
     fn retrieve(
         &self,
         _uri: &Uri<String>,
@@ -150,42 +150,42 @@ impl Retrieve for Nowhere {
 /// Compiled schemas by their bytes. The references are weak: a schema lives as long as a tool that
 /// has it.
 #[derive(Debug, Default)]
-pub(crate) struct Contracts(Mutex<Known>);
+pub(crate) struct SchemaCache(Mutex<CachedSchemas>);
 
 #[derive(Debug, Default)]
-struct Known {
-    by_bytes: HashMap<Version, Weak<Schema>>,
+struct CachedSchemas {
+    by_bytes: HashMap<ContentVersion, Weak<CompiledSchema>>,
     /// The number of entries that triggers the next removal of dead ones.
     sweep_at: usize,
 }
 
 const FIRST_SWEEP: usize = 1024;
 
-impl Contracts {
+impl SchemaCache {
     /// The contract of the schema in `bytes`.
-    pub(crate) fn of(&self, bytes: &[u8]) -> Contract {
-        let key = Version::of(&[bytes]);
+    pub(crate) fn of(&self, bytes: &[u8]) -> ToolSchema {
+        let key = ContentVersion::of(&[bytes]);
         if let Some(known) = self.lock().by_bytes.get(&key).and_then(Weak::upgrade) {
-            return Contract::Checked(known);
+            return ToolSchema::Checked(known);
         }
         // Compiled without the lock: two that compile the same at once do no harm.
-        match Schema::compile(bytes) {
+        match CompiledSchema::compile(bytes) {
             Ok(schema) => {
                 let schema = Arc::new(schema);
                 self.lock().keep(key, &schema);
-                Contract::Checked(schema)
+                ToolSchema::Checked(schema)
             }
-            Err(why) => Contract::Unchecked(why),
+            Err(why) => ToolSchema::Unchecked(why),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CachedSchemas> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
-    fn keep(&mut self, key: Version, schema: &Arc<Schema>) {
+impl CachedSchemas {
+    fn keep(&mut self, key: ContentVersion, schema: &Arc<CompiledSchema>) {
         self.by_bytes.insert(key, Arc::downgrade(schema));
         if self.by_bytes.len() >= self.sweep_at.max(FIRST_SWEEP) {
             self.by_bytes.retain(|_, schema| schema.strong_count() > 0);
@@ -200,8 +200,8 @@ mod tests {
 
     #[test]
     fn equal_schemas_share_one_validator_and_dead_ones_are_forgotten() {
-        let contracts = Contracts::default();
-        let (Contract::Checked(one), Contract::Checked(two)) =
+        let contracts = SchemaCache::default();
+        let (ToolSchema::Checked(one), ToolSchema::Checked(two)) =
             (contracts.of(b"{}"), contracts.of(b"{}"))
         else {
             panic!("an empty schema is usable")
@@ -210,7 +210,7 @@ mod tests {
         for at in 0..FIRST_SWEEP * 3 {
             assert!(matches!(
                 contracts.of(format!("{{\"maximum\":{at}}}").as_bytes()),
-                Contract::Checked(_)
+                ToolSchema::Checked(_)
             ));
         }
         assert!(contracts.lock().by_bytes.len() <= FIRST_SWEEP);

@@ -15,9 +15,9 @@ use super::tests::doubling;
 use super::*;
 
 /// Numbers that look random and are the same in every run.
-struct Luck(u64);
+struct BombRandom(u64);
 
-impl Luck {
+impl BombRandom {
     fn below(&mut self, most: usize) -> usize {
         self.0 = self
             .0
@@ -32,7 +32,7 @@ impl Luck {
 }
 
 /// A schema that is made to be costly, often close to the bound.
-fn bomb(luck: &mut Luck) -> Value {
+fn bomb(luck: &mut BombRandom) -> Value {
     let group = luck.of(&["allOf", "anyOf", "oneOf"]);
     match luck.below(9) {
         0 => doubling(luck.below(40), group),
@@ -138,18 +138,19 @@ fn t11_b23_r121_no_schema_that_is_taken_is_dear() {
             )
         })
         .collect();
-    let honest = Schema::compile(json!({ "properties": honest }).to_string().as_bytes()).unwrap();
+    let honest =
+        CompiledSchema::compile(json!({ "properties": honest }).to_string().as_bytes()).unwrap();
     let values = values();
     let ordinary = values
         .iter()
         .map(|value| timed(|| verdict(&honest, value)).1)
         .max()
         .unwrap();
-    let (mut luck, mut taken, mut checked) = (Luck(11), 0, 0);
+    let (mut luck, mut taken, mut checked) = (BombRandom(11), 0, 0);
     let (mut refusing, mut checking) = (Duration::ZERO, Duration::ZERO);
     for _ in 0..10_000 {
         let text = bomb(&mut luck).to_string();
-        let (schema, took) = timed(|| Schema::compile(text.as_bytes()));
+        let (schema, took) = timed(|| CompiledSchema::compile(text.as_bytes()));
         let Ok(schema) = schema else {
             refusing = refusing.max(took);
             continue;
@@ -161,7 +162,7 @@ fn t11_b23_r121_no_schema_that_is_taken_is_dear() {
             .map(|_| timed(|| verdict(&schema, value)))
             .min_by_key(|(_, took)| *took)
             .unwrap();
-        checked += usize::from(took.0 != Verdict::Unknown);
+        checked += usize::from(took.0 != SchemaVerdict::Unknown);
         if took.1 > checking {
             checking = took.1;
             let shown: String = text.chars().take(100).collect();
@@ -176,7 +177,7 @@ fn t11_b23_r121_no_schema_that_is_taken_is_dear() {
     assert!(
         values
             .iter()
-            .all(|value| verdict(&honest, value) != Verdict::Unknown),
+            .all(|value| verdict(&honest, value) != SchemaVerdict::Unknown),
         "each is within the bound"
     );
     println!("of 10,000 bombs {taken} were taken, {checked} of them checked a value");

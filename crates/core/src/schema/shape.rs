@@ -8,12 +8,12 @@
 //! is harmless anyway.
 
 mod graph;
-mod names;
+mod member_names;
 
 use serde_json::Value;
 
-use super::Unusable;
-use graph::{Graph, Node, UNIQUE_STEPS};
+use super::UnusableSchema;
+use graph::{SchemaGraph, SchemaNode, UNIQUE_STEPS};
 
 /// Values in a schema.
 const MOST_NODES: usize = 5_000;
@@ -30,16 +30,16 @@ const BUDGET: u64 = 20_000;
 const STEPS_PER_VALUE: u64 = 16;
 /// Steps of reporting mismatches: each copies a value into an error, at about a fortieth of a
 /// microsecond for every value in it.
-const TOLD_BUDGET: u64 = 100_000;
+const REPORT_BUDGET: u64 = 100_000;
 /// Steps of making and keeping an error, for any value.
-const TOLD_STEP: u64 = 400;
+const STEPS_PER_ERROR: u64 = 400;
 /// Schemas and values entered at once: bounds the stack of this count and of the validator alike.
-const DEEPEST_WALK: u32 = 256;
+const MAX_DEPTH: u32 = 256;
 
 /// The shape of a usable schema.
 #[derive(Debug)]
-pub(super) struct Shape {
-    nodes: Vec<Node>,
+pub(super) struct SchemaShape {
+    nodes: Vec<SchemaNode>,
     /// The nodes that lead to names among those for the whole value.
     root: Vec<usize>,
     /// Steps for one value at most, if references neither branch nor come back: then no count is
@@ -47,28 +47,29 @@ pub(super) struct Shape {
     steps: Option<u64>,
 }
 
-impl Shape {
+impl SchemaShape {
     /// Reads a schema.
     ///
     /// # Errors
     ///
     /// The obstacle to using it.
-    pub(super) fn of(schema: &Value) -> Result<Self, Unusable> {
+    pub(super) fn of(schema: &Value) -> Result<Self, UnusableSchema> {
         bound(schema)?;
-        let mut nodes = Graph::read(schema)?;
-        names::gather(&mut nodes);
-        let here = Expansion::along(&nodes, |node| node.here.clone())?;
+        let mut nodes = SchemaGraph::read(schema)?;
+        member_names::gather(&mut nodes);
+        let here = GraphExpansion::along(&nodes, |node| node.same_value.clone())?;
         if here.steps.iter().any(|steps| *steps > MOST_EXPANSIONS) {
-            return Err(Unusable::TooManyExpansions);
+            return Err(UnusableSchema::TooManyExpansions);
         }
         if here.longest > LONGEST_CHAIN {
-            return Err(Unusable::TooDeep);
+            return Err(UnusableSchema::TooDeep);
         }
-        let all = Expansion::along(&nodes, Node::all).ok();
-        let tame =
-            |all: &Expansion| all.longest <= LONGEST_CHAIN && nodes.iter().all(|node| !node.again);
+        let all = GraphExpansion::along(&nodes, SchemaNode::all).ok();
+        let tame = |all: &GraphExpansion| {
+            all.longest <= LONGEST_CHAIN && nodes.iter().all(|node| !node.looks_again)
+        };
         let steps = all.filter(tame).and_then(|all| all.steps.first().copied());
-        let root = names::all_here(&nodes, vec![0]);
+        let root = member_names::all_here(&nodes, vec![0]);
         Ok(Self { nodes, root, steps })
     }
 
@@ -84,39 +85,39 @@ impl Shape {
         }
         // The budget grows with the value, so that a long list evades no check.
         let left = BUDGET.max(self::values(value, values).saturating_mul(STEPS_PER_VALUE));
-        Count {
+        StepCounter {
             nodes: &self.nodes,
             left,
             gathered: false,
         }
-        .holds(0, value, 0, true)
+        .count_steps(0, value, 0, true)
     }
 
     /// True if the mismatches of a value that [`Self::is_affordable`] can be reported within the
     /// budget. The validator stops at the first few errors, except for alternatives: it gathers
     /// every error of every alternative first.
-    pub(super) fn is_tellable(&self, value: &Value) -> bool {
+    pub(super) fn is_reportable(&self, value: &Value) -> bool {
         !self.nodes.iter().any(|node| node.gathers)
-            || Count {
+            || StepCounter {
                 nodes: &self.nodes,
-                left: TOLD_BUDGET,
+                left: REPORT_BUDGET,
                 gathered: true,
             }
-            .holds(0, value, 0, false)
+            .count_steps(0, value, 0, false)
     }
 }
 
 /// Bounds the text: number of values and nesting.
-fn bound(schema: &Value) -> Result<(), Unusable> {
+fn bound(schema: &Value) -> Result<(), UnusableSchema> {
     let mut nodes = 0;
     let mut open = vec![(schema, 0)];
     while let Some((value, level)) = open.pop() {
         nodes += 1;
         if nodes > MOST_NODES {
-            return Err(Unusable::TooManyNodes);
+            return Err(UnusableSchema::TooManyNodes);
         }
         if level > MOST_LEVELS {
-            return Err(Unusable::TooDeep);
+            return Err(UnusableSchema::TooDeep);
         }
         match value {
             Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
@@ -147,7 +148,7 @@ fn values(value: &Value, most: u64) -> u64 {
 }
 
 /// The unfolding of a graph without circles into a tree.
-struct Expansion {
+struct GraphExpansion {
     /// Steps in the tree below each node, the node's own included.
     steps: Vec<u64>,
     /// Nodes on the longest way down.
@@ -155,47 +156,50 @@ struct Expansion {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mark {
+enum VisitMark {
     New,
     Open,
     Done,
 }
 
-impl Expansion {
+impl GraphExpansion {
     /// Follows the edges that `next` gives, each node once.
     ///
     /// # Errors
     ///
     /// There is a circle.
-    fn along(nodes: &[Node], next: impl Fn(&Node) -> Vec<usize>) -> Result<Self, Unusable> {
+    fn along(
+        nodes: &[SchemaNode],
+        next: impl Fn(&SchemaNode) -> Vec<usize>,
+    ) -> Result<Self, UnusableSchema> {
         let mut steps = vec![0u64; nodes.len()];
         let mut height = vec![0u32; nodes.len()];
-        let mut marks = vec![Mark::New; nodes.len()];
+        let mut marks = vec![VisitMark::New; nodes.len()];
         for root in 0..nodes.len() {
             let mut path = vec![root];
             while let Some(&at) = path.last() {
                 match marks[at] {
-                    Mark::New => {
-                        marks[at] = Mark::Open;
+                    VisitMark::New => {
+                        marks[at] = VisitMark::Open;
                         for below in next(&nodes[at]) {
                             match marks[below] {
-                                Mark::New => path.push(below),
-                                Mark::Open => return Err(Unusable::EndlessReference),
-                                Mark::Done => {}
+                                VisitMark::New => path.push(below),
+                                VisitMark::Open => return Err(UnusableSchema::EndlessReference),
+                                VisitMark::Done => {}
                             }
                         }
                     }
-                    Mark::Open => {
+                    VisitMark::Open => {
                         let below = next(&nodes[at]);
                         let sum = below
                             .iter()
                             .fold(0u64, |sum, at| sum.saturating_add(steps[*at]));
                         steps[at] = sum.saturating_add(nodes[at].weight);
                         height[at] = below.iter().map(|at| height[*at]).max().unwrap_or(0) + 1;
-                        marks[at] = Mark::Done;
+                        marks[at] = VisitMark::Done;
                         path.pop();
                     }
-                    Mark::Done => {
+                    VisitMark::Done => {
                         path.pop();
                     }
                 }
@@ -209,15 +213,15 @@ impl Expansion {
 }
 
 /// Counts the steps of a validation that never takes a short cut, until the budget is spent.
-struct Count<'a> {
-    nodes: &'a [Node],
+struct StepCounter<'a> {
+    nodes: &'a [SchemaNode],
     left: u64,
     /// True to count only the steps below alternatives.
     gathered: bool,
 }
 
-impl Count<'_> {
-    fn holds(&mut self, at: usize, value: &Value, depth: u32, counts: bool) -> bool {
+impl StepCounter<'_> {
+    fn count_steps(&mut self, at: usize, value: &Value, depth: u32, counts: bool) -> bool {
         let node = &self.nodes[at];
         let size = match value {
             Value::String(text) => text.len() / 64,
@@ -226,7 +230,7 @@ impl Count<'_> {
             _ => 0,
         };
         let cost = match (self.gathered, counts) {
-            (true, true) => TOLD_STEP.saturating_add(values(value, self.left)),
+            (true, true) => STEPS_PER_ERROR.saturating_add(values(value, self.left)),
             (true, false) => 0,
             (false, _) => {
                 let unique = if node.unique {
@@ -239,17 +243,17 @@ impl Count<'_> {
                     .saturating_add(unique)
             }
         };
-        if depth > DEEPEST_WALK || cost > self.left {
+        if depth > MAX_DEPTH || cost > self.left {
             return false;
         }
         self.left -= cost;
         let (counts, depth) = (counts || self.gathered && node.gathers, depth + 1);
         // `unevaluated...` validates each member against all schemas here once more.
-        let rounds = if node.again { size + 1 } else { 1 };
+        let rounds = if node.looks_again { size + 1 } else { 1 };
         let here = (0..rounds).all(|_| {
-            node.here
+            node.same_value
                 .iter()
-                .all(|next| self.holds(*next, value, depth, counts))
+                .all(|next| self.count_steps(*next, value, depth, counts))
         });
         here && match value {
             Value::Array(items) => items.iter().enumerate().all(|(index, item)| {
@@ -257,18 +261,18 @@ impl Count<'_> {
                 place
                     .iter()
                     .chain(&node.items)
-                    .all(|next| self.holds(*next, item, depth, counts))
+                    .all(|next| self.count_steps(*next, item, depth, counts))
             }),
             Value::Object(members) => members.iter().all(|(key, member)| {
                 let keyed = node.keyed.get(key.as_str()).copied().or(node.others);
                 let names = node
                     .names
-                    .is_none_or(|next| self.holds(next, &Value::Null, depth, counts));
+                    .is_none_or(|next| self.count_steps(next, &Value::Null, depth, counts));
                 names
                     && keyed
                         .iter()
                         .chain(&node.members)
-                        .all(|next| self.holds(*next, member, depth, counts))
+                        .all(|next| self.count_steps(*next, member, depth, counts))
             }),
             _ => true,
         }

@@ -13,37 +13,37 @@ use opentelemetry::metrics::BoundCounter;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
+use super::duration_histogram::{CLIENT_DURATION, DurationSeries, MetricLabel, lock};
 use super::instruments;
-use super::timing::{CLIENT, Label, Series, lock};
-use super::zero::start_upstream_at_zero;
+use super::zeroed_counters::start_upstream_at_zero;
 use crate::names::UpstreamId;
 use crate::trace::SpanContext;
 use crate::upstream::ListKind;
 
 /// Names with series of their own, unless the config sets another number. With the buckets of one
 /// outcome each these are about 1,600 lines of a scrape.
-pub const NAMES: usize = 80;
+pub const DEFAULT_MAX_NAMES: usize = 80;
 /// The label of names beyond that number.
-pub const OTHER: &str = "other";
+pub const OTHER_NAME: &str = "other";
 /// The attribute for a method's name.
 const METHOD: &str = "mcp.method.name";
 
-static MOST: AtomicUsize = AtomicUsize::new(NAMES);
+static MAX_NAMES: AtomicUsize = AtomicUsize::new(DEFAULT_MAX_NAMES);
 /// The names with series of their own: upstream, attribute and name.
-type Places = HashMap<(UpstreamId, &'static str, Arc<str>), Weak<Place>>;
+type NameSlots = HashMap<(UpstreamId, &'static str, Arc<str>), Weak<NameSlot>>;
 
-static PLACES: LazyLock<Mutex<Places>> = LazyLock::new(Mutex::default);
+static NAME_SLOTS: LazyLock<Mutex<NameSlots>> = LazyLock::new(Mutex::default);
 static UPSTREAMS: LazyLock<Mutex<HashMap<UpstreamId, Weak<UpstreamMeter>>>> =
     LazyLock::new(Mutex::default);
 
 /// Sets the number of names with series of their own from now on. Names that have some keep them.
-pub fn limit_names(most: usize) {
-    MOST.store(most, Ordering::Relaxed);
+pub fn set_max_names(most: usize) {
+    MAX_NAMES.store(most, Ordering::Relaxed);
 }
 
 /// The number of names with series of their own.
-pub(super) fn most_names() -> usize {
-    MOST.load(Ordering::Relaxed)
+pub(super) fn max_names() -> usize {
+    MAX_NAMES.load(Ordering::Relaxed)
 }
 
 /// The present upstreams: metrics of others are not shown any more.
@@ -65,19 +65,24 @@ pub struct UpstreamMeter {
     /// Calls by the revision they were carried in, in the order of [`Revision::ALL`].
     calls: [OnceLock<BoundCounter<u64>>; Revision::ALL.len()],
     /// Series of items without a name of their own, by attribute, method and outcome.
-    unnamed: Shelf,
+    unnamed: SeriesByKey,
     /// Methods that no revision knows, by name.
     methods: Mutex<HashMap<Arc<str>, MethodSeries>>,
 }
 
 /// The series of one method by outcome, and its slot among the names that have series of their own.
 struct MethodSeries {
-    by_outcome: Vec<(&'static str, Arc<Series>)>,
-    _place: Option<Arc<Place>>,
+    by_outcome: Vec<(&'static str, Arc<DurationSeries>)>,
+    _place: Option<Arc<NameSlot>>,
 }
 
 /// Series by their labels besides the name.
-type Shelf = Mutex<Vec<((Option<&'static str>, Method, &'static str), Arc<Series>)>>;
+type SeriesByKey = Mutex<
+    Vec<(
+        (Option<&'static str>, Method, &'static str),
+        Arc<DurationSeries>,
+    )>,
+>;
 
 impl UpstreamMeter {
     /// The meter of an upstream: the existing one, or a new one.
@@ -122,7 +127,7 @@ impl UpstreamMeter {
         self.received.add(bytes as u64);
     }
 
-    fn carried(&self, revision: Revision) {
+    fn count_revision(&self, revision: Revision) {
         let counter = self.calls[revision as usize].get_or_init(|| {
             let version = KeyValue::new("mcp.protocol.version", revision.as_str());
             instruments()
@@ -138,8 +143,8 @@ impl UpstreamMeter {
         attribute: Option<&'static str>,
         method: Method,
         outcome: &'static str,
-    ) -> Arc<Series> {
-        let name = attribute.map(|attribute| (attribute, Arc::from(OTHER)));
+    ) -> Arc<DurationSeries> {
+        let name = attribute.map(|attribute| (attribute, Arc::from(OTHER_NAME)));
         on_shelf(&self.unnamed, (attribute, method, outcome), || {
             labels(&self.label, name, method, outcome)
         })
@@ -147,10 +152,10 @@ impl UpstreamMeter {
 
     /// The series of a method that no revision knows. It takes a slot with its first call that
     /// completes: calls of names that a client made up fail.
-    fn method(&self, name: &Arc<str>, outcome: &'static str) -> Arc<Series> {
+    fn method(&self, name: &Arc<str>, outcome: &'static str) -> Arc<DurationSeries> {
         let mut methods = lock(&self.methods);
         if outcome == "complete" && !methods.contains_key(name) {
-            let place = Place::take(&self.id, METHOD, name);
+            let place = NameSlot::take(&self.id, METHOD, name);
             if place.is_some() {
                 methods.insert(
                     name.clone(),
@@ -164,7 +169,7 @@ impl UpstreamMeter {
         let name = if methods.contains_key(name) {
             name.clone()
         } else {
-            Arc::from(OTHER)
+            Arc::from(OTHER_NAME)
         };
         let none = || MethodSeries {
             by_outcome: Vec::new(),
@@ -174,7 +179,7 @@ impl UpstreamMeter {
         if let Some((_, series)) = shelf.iter().find(|(own, _)| *own == outcome) {
             return series.clone();
         }
-        let series = CLIENT.series(&with_outcome(
+        let series = CLIENT_DURATION.series(&with_outcome(
             vec![("upstream", self.label.clone()), (METHOD, name)],
             outcome,
         ));
@@ -184,25 +189,25 @@ impl UpstreamMeter {
 }
 
 fn on_shelf(
-    shelf: &Shelf,
+    shelf: &SeriesByKey,
     key: (Option<&'static str>, Method, &'static str),
-    labels: impl FnOnce() -> Vec<Label>,
-) -> Arc<Series> {
+    labels: impl FnOnce() -> Vec<MetricLabel>,
+) -> Arc<DurationSeries> {
     let mut shelf = lock(shelf);
     if let Some((_, series)) = shelf.iter().find(|(own, _)| *own == key) {
         return series.clone();
     }
-    let series = CLIENT.series(&labels());
+    let series = CLIENT_DURATION.series(&labels());
     shelf.push((key, series.clone()));
     series
 }
 
 fn labels(
     upstream: &Arc<str>,
-    name: Option<Label>,
+    name: Option<MetricLabel>,
     method: Method,
     outcome: &'static str,
-) -> Vec<Label> {
+) -> Vec<MetricLabel> {
     let mut all = vec![
         ("upstream", upstream.clone()),
         (METHOD, method.as_str().into()),
@@ -211,7 +216,7 @@ fn labels(
     with_outcome(all, outcome)
 }
 
-fn with_outcome(mut all: Vec<Label>, outcome: &'static str) -> Vec<Label> {
+fn with_outcome(mut all: Vec<MetricLabel>, outcome: &'static str) -> Vec<MetricLabel> {
     all.push(("outcome", outcome.into()));
     if is_failed(outcome) {
         all.push(("error.type", outcome.into()));
@@ -235,15 +240,15 @@ pub struct ItemMeter {
     name: Arc<str>,
     /// The slot of its name, if it has series of its own; taken with its first call, so that items
     /// that are only listed take none.
-    place: OnceLock<Option<Arc<Place>>>,
+    place: OnceLock<Option<Arc<NameSlot>>>,
     /// The series of calls that completed, looked up once: to look it up costs more than to count
     /// in it.
-    completed: OnceLock<Arc<Series>>,
-    others: Shelf,
+    completed: OnceLock<Arc<DurationSeries>>,
+    others: SeriesByKey,
 }
 
 /// A name that has series of its own.
-struct Place;
+struct NameSlot;
 
 impl ItemMeter {
     /// The meter of a listed item, by its name in the form of a label.
@@ -275,7 +280,7 @@ impl ItemMeter {
     }
 
     /// Counts a call that ended with this outcome, one of a fixed set of words.
-    pub fn took(
+    pub fn record_call(
         &self,
         method: Method,
         outcome: &'static str,
@@ -296,8 +301,8 @@ impl ItemMeter {
     }
 
     /// Counts a call that was carried in this revision.
-    pub fn carried(&self, revision: Revision) {
-        self.upstream.carried(revision);
+    pub fn count_revision(&self, revision: Revision) {
+        self.upstream.count_revision(revision);
     }
 
     /// Its attribute and its name, in the form of labels.
@@ -306,11 +311,11 @@ impl ItemMeter {
         Some((self.kind.name_attribute()?, &self.name))
     }
 
-    fn series(&self, method: Method, outcome: &'static str) -> Arc<Series> {
+    fn series(&self, method: Method, outcome: &'static str) -> Arc<DurationSeries> {
         let attribute = self.kind.name_attribute();
         let place = self
             .place
-            .get_or_init(|| Place::take(&self.upstream.id, attribute?, &self.name));
+            .get_or_init(|| NameSlot::take(&self.upstream.id, attribute?, &self.name));
         let Some((attribute, _)) = attribute.zip(place.as_ref()) else {
             return self.upstream.series(attribute, method, outcome);
         };
@@ -321,21 +326,21 @@ impl ItemMeter {
     }
 }
 
-impl Place {
+impl NameSlot {
     /// Takes a slot among the names that have series of their own: the one that this name has, or
     /// one that is free.
     fn take(upstream: &UpstreamId, attribute: &'static str, name: &Arc<str>) -> Option<Arc<Self>> {
-        let mut places = lock(&PLACES);
+        let mut places = lock(&NAME_SLOTS);
         let key = (upstream.clone(), attribute, name.clone());
         if let Some(place) = places.get(&key).and_then(Weak::upgrade) {
             return Some(place);
         }
-        let most = most_names();
+        let most = max_names();
         if places.len() >= most {
             places.retain(|_, place| place.strong_count() > 0);
         }
         // An item with the name `other` is one of the others.
-        if places.len() >= most || **name == *OTHER {
+        if places.len() >= most || **name == *OTHER_NAME {
             return None;
         }
         let place = Arc::new(Self);
@@ -366,22 +371,22 @@ mod tests {
         let upstream = UpstreamMeter::of(&id);
         let took = |name: &str, outcome: &'static str| {
             let meter = ItemMeter::of_method(upstream.clone(), name);
-            meter.took(
-                weir_wire::method::OF_EXTENSION,
+            meter.record_call(
+                weir_wire::method::EXTENSION_METHOD,
                 outcome,
                 Duration::from_millis(3),
                 None,
             );
         };
         let names = || {
-            let all = CLIENT
-                .points()
+            let all = CLIENT_DURATION
+                .live_series()
                 .into_iter()
                 .filter(|series| series.labels()[0].1.as_ref() == "maker");
-            let name = |series: &Arc<Series>| {
+            let name = |series: &Arc<DurationSeries>| {
                 (
                     series.labels()[1].1.to_string(),
-                    series.counted().buckets.iter().sum(),
+                    series.counts().buckets.iter().sum(),
                 )
             };
             let mut names: Vec<(String, u64)> = all.map(|series| name(&series)).collect();
@@ -398,7 +403,7 @@ mod tests {
         let expected = [
             ("acme/stars".to_owned(), 1),
             ("acme/stars".to_owned(), 2),
-            (OTHER.to_owned(), 1001),
+            (OTHER_NAME.to_owned(), 1001),
         ];
         assert_eq!(names(), expected);
     }
@@ -407,7 +412,7 @@ mod tests {
     fn f16_names_make_as_many_series_as_the_config_says_and_one_for_the_others() {
         let id = UpstreamId::new("liar").expect("an id");
         let upstream = UpstreamMeter::of(&id);
-        let name_of = |series: &Arc<Series>| {
+        let name_of = |series: &Arc<DurationSeries>| {
             series
                 .labels()
                 .iter()
@@ -415,8 +420,8 @@ mod tests {
                 .cloned()
         };
         let own = || {
-            let all = CLIENT.points();
-            let of_liar = |series: &Arc<Series>| series.labels()[0].1.as_ref() == "liar";
+            let all = CLIENT_DURATION.live_series();
+            let of_liar = |series: &Arc<DurationSeries>| series.labels()[0].1.as_ref() == "liar";
             all.into_iter()
                 .filter(of_liar)
                 .filter_map(|series| name_of(&series))
@@ -425,7 +430,7 @@ mod tests {
         let mut alive = Vec::new();
         for number in 0..20_000 {
             let meter = ItemMeter::new(upstream.clone(), ListKind::Tools, format!("tool-{number}"));
-            meter.took(
+            meter.record_call(
                 Method::ToolsCall,
                 "complete",
                 Duration::from_millis(3),
@@ -436,17 +441,17 @@ mod tests {
                 alive.push(meter);
             }
         }
-        assert_eq!(own(), NAMES + 1);
+        assert_eq!(own(), DEFAULT_MAX_NAMES + 1);
         let other = upstream.series(Some("gen_ai.tool.name"), Method::ToolsCall, "complete");
         assert_eq!(
-            other.counted().buckets.iter().sum::<u64>(),
-            20_000 - NAMES as u64
+            other.counts().buckets.iter().sum::<u64>(),
+            20_000 - DEFAULT_MAX_NAMES as u64
         );
         // A dropped item leaves its slot to others.
         alive.clear();
         assert_eq!(own(), 1, "the others' sum stays");
         let new = ItemMeter::new(upstream.clone(), ListKind::Tools, "new".to_owned());
-        new.took(
+        new.record_call(
             Method::ToolsCall,
             "tool_error",
             Duration::from_millis(3),

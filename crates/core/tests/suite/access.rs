@@ -3,17 +3,17 @@
 use bytes::Bytes;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use weir_core::endpoint::Prefix;
-use weir_core::{End, Failure, FailureKind, Payload, Reply};
+use weir_core::endpoint::NamePrefix;
+use weir_core::{Failure, FailureKind, Payload, Reply, ReplyEnd};
 
-use crate::calls::{Desk, failure};
-use crate::support::{Fake, Rule, World, exposed, principal};
+use crate::calls::{RouterWorld, failure};
+use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, exposed, principal};
 
 #[tokio::test(start_paused = true)]
-async fn r164_who_may_not_call_may_not_however_public_the_list_is() {
-    let fake = Fake::new("up", &["free", "denied", "hidden"]);
+async fn r164_public_list_grants_no_call() {
+    let fake = ScriptedUpstream::new("up", &["free", "denied", "hidden"]);
     fake.set(|script| script.hint = Some((60_000, true)));
-    let desk = Desk::of(World::of(&[&fake]));
+    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
     for who in ["owner", "guest", "stranger"] {
         let page = desk.world.page(&principal(who).await, None).await.unwrap();
         assert_eq!(
@@ -23,8 +23,8 @@ async fn r164_who_may_not_call_may_not_however_public_the_list_is() {
         );
     }
     // The rules come while all clients hold a list without a trace of them.
-    desk.gate.rule("guest", "denied", Rule::Denied);
-    desk.gate.rule("stranger", "hidden", Rule::Hidden);
+    desk.gate.rule("guest", "denied", GateRule::Denied);
+    desk.gate.rule("stranger", "hidden", GateRule::Hidden);
     for (who, listed) in [("owner", true), ("guest", true), ("stranger", false)] {
         let page = desk.world.page(&principal(who).await, None).await.unwrap();
         assert_eq!(
@@ -44,14 +44,18 @@ async fn r164_who_may_not_call_may_not_however_public_the_list_is() {
         failure(call("stranger", "up__hidden").await).kind(),
         &FailureKind::InvalidParams
     );
-    assert_eq!(Fake::count(&fake.calls), 0, "no upstream heard of it");
+    assert_eq!(
+        ScriptedUpstream::count(&fake.calls),
+        0,
+        "no upstream heard of it"
+    );
     for (who, tool) in [
         ("guest", "up__free"),
         ("owner", "up__denied"),
         ("owner", "up__hidden"),
     ] {
         assert!(
-            matches!(call(who, tool).await, End::Complete(_)),
+            matches!(call(who, tool).await, ReplyEnd::Complete(_)),
             "{who} {tool}"
         );
     }
@@ -59,17 +63,19 @@ async fn r164_who_may_not_call_may_not_however_public_the_list_is() {
 
 #[tokio::test(start_paused = true)]
 async fn r156_what_is_private_to_one_principal_reaches_no_other() {
-    let fake = Fake::new("up", &["a", "b", "c", "d"]);
+    let fake = ScriptedUpstream::new("up", &["a", "b", "c", "d"]);
     fake.set(|script| {
         script.hint = Some((60_000, false));
         script.answer = Box::new(|outbound| {
             let mark = json!({ "content": [], "made for": outbound.principal.to_string() });
-            Reply::ended(End::Complete(Payload::Whole(Bytes::from(mark.to_string()))))
+            Reply::ended(ReplyEnd::Complete(Payload::Whole(Bytes::from(
+                mark.to_string(),
+            ))))
         });
     });
-    let world = World::of(&[]);
-    world.show(&[&fake], Prefix::Always, 2);
-    let desk = Desk::of(world);
+    let world = CatalogWorld::of(&[]);
+    world.show(&[&fake], NamePrefix::Always, 2);
+    let desk = RouterWorld::of(world);
     let (alice, bob) = (principal("alice").await, principal("bob").await);
     let (first, own) = (
         desk.world.page(&alice, None).await.unwrap(),
@@ -89,14 +95,14 @@ async fn r156_what_is_private_to_one_principal_reaches_no_other() {
     let names = ["alice", "bob"].into_iter().cycle().take(200);
     let calls = names.map(async |who| (who, desk.call_by(who, json!({ "name": "up__a" })).await));
     for (who, answer) in join_all(calls).await {
-        let End::Complete(Payload::Whole(bytes)) = answer else {
+        let ReplyEnd::Complete(Payload::Whole(bytes)) = answer else {
             panic!("{answer:?}")
         };
         let result: Value = serde_json::from_slice(&bytes).unwrap();
         assert_eq!(result["made for"], who);
     }
     assert_eq!(
-        Fake::count(&fake.calls),
+        ScriptedUpstream::count(&fake.calls),
         200,
         "no answer was kept for the next who asked"
     );

@@ -7,18 +7,20 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use weir_core::call::RequestName;
 use weir_core::catalog::CatalogSettings;
-use weir_core::endpoint::{Prefix, ToolRules};
+use weir_core::endpoint::{NamePrefix, ToolRules};
 use weir_core::names::EndpointId;
 use weir_core::port::Evidence;
-use weir_core::schema::{Check, Validation};
-use weir_core::upstream::Deadlines;
+use weir_core::schema::{CheckMode, Validation};
+use weir_core::upstream::CallDeadlines;
 use weir_core::{
-    Authenticated, Call, End, Event, Failure, FailureKind, Reply, Router, authenticate,
+    Authenticated, Call, Failure, FailureKind, Reply, ReplyEnd, ReplyEvent, Router, authenticate,
 };
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
-use crate::support::{Fake, Gate, Says, World, endpoint, transparent};
+use crate::support::{
+    AcceptingVerifier, CatalogWorld, ScriptedGate, ScriptedUpstream, endpoint, transparent,
+};
 
 pub(crate) fn raw(params: &Value) -> Bytes {
     Bytes::from(params.to_string())
@@ -38,7 +40,7 @@ pub(crate) async fn asked_by(
         RequestName::from_bits(1),
     );
     authenticate(
-        &Says::name(who),
+        &AcceptingVerifier::name(who),
         &Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), to),
         call,
     )
@@ -50,31 +52,31 @@ pub(crate) async fn asked(to: &EndpointId, method: Method, params: Bytes) -> Aut
     asked_by("somebody", to, method, params).await
 }
 
-pub(crate) async fn end(mut reply: Reply) -> End {
+pub(crate) async fn end(mut reply: Reply) -> ReplyEnd {
     loop {
         match reply.next().await.unwrap() {
-            Event::End(end) => return end,
-            Event::Note(_) | Event::Ask(_) => {}
+            ReplyEvent::End(end) => return end,
+            ReplyEvent::Note(_) | ReplyEvent::Ask(_) => {}
         }
     }
 }
 
-pub(crate) fn failure(end: End) -> Box<Failure> {
+pub(crate) fn failure(end: ReplyEnd) -> Box<Failure> {
     match end {
-        End::Failed(failure) => failure,
+        ReplyEnd::Failed(failure) => failure,
         other => panic!("{other:?}"),
     }
 }
 
 /// A world with a router over it.
-pub(crate) struct Desk {
-    pub(crate) world: World,
-    pub(crate) gate: Arc<Gate>,
+pub(crate) struct RouterWorld {
+    pub(crate) world: CatalogWorld,
+    pub(crate) gate: Arc<ScriptedGate>,
     pub(crate) router: Router,
 }
 
-impl Desk {
-    pub(crate) fn of(world: World) -> Self {
+impl RouterWorld {
+    pub(crate) fn of(world: CatalogWorld) -> Self {
         let gate = world.gate.clone();
         Self {
             router: Router::new(world.catalog.clone(), gate.all()),
@@ -83,16 +85,16 @@ impl Desk {
         }
     }
 
-    pub(crate) async fn call(&self, params: Value) -> End {
+    pub(crate) async fn call(&self, params: Value) -> ReplyEnd {
         self.send(Method::ToolsCall, raw(&params)).await
     }
 
-    pub(crate) async fn call_by(&self, who: &str, params: Value) -> End {
+    pub(crate) async fn call_by(&self, who: &str, params: Value) -> ReplyEnd {
         let call = asked_by(who, &endpoint(), Method::ToolsCall, raw(&params)).await;
         end(self.router.call(call).await).await
     }
 
-    pub(crate) async fn send(&self, method: Method, params: Bytes) -> End {
+    pub(crate) async fn send(&self, method: Method, params: Bytes) -> ReplyEnd {
         end(self
             .router
             .call(asked(&endpoint(), method, params).await)
@@ -102,8 +104,8 @@ impl Desk {
 }
 
 /// An upstream with a tool that has a schema for its arguments.
-pub(crate) fn strict() -> Arc<Fake> {
-    let fake = Fake::new("up", &["free"]);
+pub(crate) fn strict() -> Arc<ScriptedUpstream> {
+    let fake = ScriptedUpstream::new("up", &["free"]);
     let tool = json!({ "name": "strict", "inputSchema": {
         "type": "object",
         "properties": { "path": { "type": "string" }, "depth": { "type": "integer", "minimum": 0 } },
@@ -113,31 +115,37 @@ pub(crate) fn strict() -> Arc<Fake> {
     fake
 }
 
-fn ruled(fake: &Arc<Fake>, validation: Validation) -> Desk {
-    let mut world = World::empty(CatalogSettings::default());
+fn ruled(fake: &Arc<ScriptedUpstream>, validation: Validation) -> RouterWorld {
+    let mut world = CatalogWorld::empty(CatalogSettings::default());
     world.rules.validation = validation;
-    world.show(&[fake], Prefix::Always, 1000);
-    Desk::of(world)
+    world.show(&[fake], NamePrefix::Always, 1000);
+    RouterWorld::of(world)
 }
 
 #[tokio::test(start_paused = true)]
-async fn r123_b15_unknown_and_ambiguous_tools_are_refused_alike_and_touch_nobody() {
-    let (one, two) = (Fake::new("one", &["search"]), Fake::new("two", &["search"]));
-    let desk = Desk::of(World::of(&[&one, &two]));
+async fn r123_b15_unknown_and_ambiguous_tools_are_refused_alike_without_a_request() {
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["search"]),
+        ScriptedUpstream::new("two", &["search"]),
+    );
+    let desk = RouterWorld::of(CatalogWorld::of(&[&one, &two]));
     for name in ["nothing", "search", "one__nothing", "ONE__search", ""] {
         let failure = failure(desk.call(json!({ "name": name })).await);
         assert_eq!(failure.kind(), &FailureKind::InvalidParams);
         assert_eq!(failure.message(), Failure::unknown_tool(name).message());
     }
-    assert_eq!(Fake::count(&one.calls) + Fake::count(&two.calls), 0);
+    assert_eq!(
+        ScriptedUpstream::count(&one.calls) + ScriptedUpstream::count(&two.calls),
+        0
+    );
     assert_eq!(desk.gate.refused(), ["invalid_params"; 5]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_tool() {
     let (one, two) = (
-        Fake::new("one", &["search", "slow"]),
-        Fake::new("two", &["search"]),
+        ScriptedUpstream::new("one", &["search", "slow"]),
+        ScriptedUpstream::new("two", &["search"]),
     );
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
@@ -151,11 +159,11 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
             Reply::ended(Failure::new(FailureKind::TimedOut, "late"))
         });
     });
-    let slow = Deadlines {
+    let slow = CallDeadlines {
         idle: Duration::from_secs(1),
-        ..Deadlines::CALL
+        ..CallDeadlines::CALL
     };
-    let mut world = World::empty(CatalogSettings::default());
+    let mut world = CatalogWorld::empty(CatalogSettings::default());
     world.rules.tools = vec![(
         "search".to_owned(),
         ToolRules {
@@ -163,8 +171,8 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
             ..ToolRules::default()
         },
     )];
-    world.show(&[&one, &two], Prefix::Always, 1000);
-    let desk = Desk::of(world);
+    world.show(&[&one, &two], NamePrefix::Always, 1000);
+    let desk = RouterWorld::of(world);
     let params = json!({ "name": "two__search", "arguments": { "q": 1 }, "odd": [1.50] });
     assert_eq!(
         failure(desk.call(params.clone()).await).kind(),
@@ -174,13 +182,13 @@ async fn a_call_reaches_the_one_upstream_by_its_own_name_with_the_rules_of_the_t
         *seen.lock().unwrap(),
         [("search".to_owned(), slow, raw(&params))]
     );
-    assert_eq!(Fake::count(&one.calls), 0);
+    assert_eq!(ScriptedUpstream::count(&one.calls), 0);
     assert_eq!(desk.gate.outcomes(), ["timed_out"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them() {
-    let one = Fake::new("one", &["search"]);
+    let one = ScriptedUpstream::new("one", &["search"]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
     one.set(|script| {
@@ -189,52 +197,55 @@ async fn an_endpoint_can_shorten_the_deadlines_of_its_calls_but_not_stretch_them
             Reply::ended(Failure::new(FailureKind::TimedOut, "late"))
         });
     });
-    let world = World::empty(CatalogSettings::default());
-    let mut endpoint = (*crate::support::aggregate(&["one"], Prefix::Always, 1000)).clone();
+    let world = CatalogWorld::empty(CatalogSettings::default());
+    let mut endpoint = (*crate::support::aggregate(&["one"], NamePrefix::Always, 1000)).clone();
     let hard = Duration::from_secs(7);
-    endpoint.deadlines = Some(Deadlines {
+    endpoint.deadlines = Some(CallDeadlines {
         connect: Duration::MAX,
         idle: Duration::MAX,
         hard,
     });
     world.apply(vec![Arc::new(endpoint)], &[&one]);
-    let desk = Desk::of(world);
+    let desk = RouterWorld::of(world);
     failure(desk.call(json!({ "name": "one__search" })).await);
     assert_eq!(
         *seen.lock().unwrap(),
-        [Deadlines {
+        [CallDeadlines {
             hard,
-            ..Deadlines::CALL
+            ..CallDeadlines::CALL
         }]
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn right_after_a_start_a_call_waits_for_the_first_walk() {
-    let fake = Fake::new("up", &["a"]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| script.page_delay = Duration::from_millis(700));
-    let desk = Desk::of(World::of(&[&fake]));
+    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
     assert!(matches!(
         desk.call(json!({ "name": "up__a" })).await,
-        End::Complete(_)
+        ReplyEnd::Complete(_)
     ));
     assert_eq!(desk.gate.outcomes(), ["complete"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn e16_a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown() {
-    let (down, good) = (Fake::new("down", &["a"]), Fake::new("good", &["b"]));
+    let (down, good) = (
+        ScriptedUpstream::new("down", &["a"]),
+        ScriptedUpstream::new("good", &["b"]),
+    );
     down.set(|script| script.refuse = true);
-    let world = World::empty(CatalogSettings::default());
+    let world = CatalogWorld::empty(CatalogSettings::default());
     let alone = transparent("down");
     world.apply(
         vec![
-            crate::support::aggregate(&["down", "good"], Prefix::Always, 1000),
+            crate::support::aggregate(&["down", "good"], NamePrefix::Always, 1000),
             alone.clone(),
         ],
         &[&down, &good],
     );
-    let desk = Desk::of(world);
+    let desk = RouterWorld::of(world);
     let lost = failure(desk.call(json!({ "name": "down__a" })).await);
     assert_eq!(
         (lost.kind(), lost.upstream().unwrap().as_str()),
@@ -257,8 +268,8 @@ async fn e16_a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown()
 
 #[tokio::test(start_paused = true)]
 async fn other_methods_and_nameless_calls_are_refused() {
-    let fake = Fake::new("up", &["a"]);
-    let desk = Desk::of(World::of(&[&fake]));
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
     assert_eq!(
         failure(desk.send(Method::Ping, raw(&json!({ "name": "a" }))).await).kind(),
         &FailureKind::MethodNotFound
@@ -271,7 +282,7 @@ async fn other_methods_and_nameless_calls_are_refused() {
         failure(desk.call(json!({ "name": 5 })).await).kind(),
         &FailureKind::InvalidParams
     );
-    assert_eq!(Fake::count(&fake.calls), 0);
+    assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -327,23 +338,23 @@ async fn b24_arguments_that_do_not_match_never_reach_the_upstream() {
         failure(desk.send(Method::ToolsCall, twice).await).kind(),
         &FailureKind::BadArguments
     );
-    assert_eq!(Fake::count(&fake.calls), 0);
+    assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
     assert!(matches!(
         desk.call(json!({ "name": "strict", "arguments": { "path": "p" } }))
             .await,
-        End::Complete(_)
+        ReplyEnd::Complete(_)
     ));
     assert!(matches!(
         desk.call(json!({ "name": "free", "arguments": { "x": [1] } }))
             .await,
-        End::Complete(_)
+        ReplyEnd::Complete(_)
     ));
-    assert_eq!(Fake::count(&fake.calls), 2);
+    assert_eq!(ScriptedUpstream::count(&fake.calls), 2);
 }
 
 #[tokio::test(start_paused = true)]
 async fn b24_at_most_five_places_are_named() {
-    let fake = Fake::new("up", &[]);
+    let fake = ScriptedUpstream::new("up", &[]);
     let tool =
         json!({ "name": "n", "inputSchema": { "additionalProperties": { "type": "integer" } } });
     fake.set(|script| script.tools.push(raw(&tool)));
@@ -358,28 +369,28 @@ async fn b24_at_most_five_places_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b24_where_the_operator_says_so_arguments_pass_untouched() {
-    for input in [Check::Warn, Check::Off] {
+async fn b24_arguments_pass_untouched_if_validation_is_off() {
+    for input in [CheckMode::Warn, CheckMode::Off] {
         let fake = strict();
         let desk = ruled(
             &fake,
             Validation {
                 input,
-                output: Check::Off,
+                output: CheckMode::Off,
             },
         );
         assert!(matches!(
             desk.call(json!({ "name": "strict", "arguments": { "path": 5 } }))
                 .await,
-            End::Complete(_)
+            ReplyEnd::Complete(_)
         ));
-        assert_eq!(Fake::count(&fake.calls), 1);
+        assert_eq!(ScriptedUpstream::count(&fake.calls), 1);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn b23_r121_a_tool_whose_schema_is_too_costly_is_listed_and_callable_unchecked() {
-    let fake = Fake::new("up", &[]);
+    let fake = ScriptedUpstream::new("up", &[]);
     let mut defs = serde_json::Map::new();
     for at in 0..26 {
         let next = json!({ "$ref": format!("#/$defs/d{}", at + 1) });
@@ -391,14 +402,14 @@ async fn b23_r121_a_tool_whose_schema_is_too_costly_is_listed_and_callable_unche
     let desk = ruled(&fake, Validation::default());
     assert!(matches!(
         desk.call(json!({ "name": "bomb", "arguments": {} })).await,
-        End::Complete(_)
+        ReplyEnd::Complete(_)
     ));
     assert_eq!(desk.world.catalog.status()[0].lists[0].unchecked, 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn g02_a_call_in_flight_survives_the_reload_that_takes_its_upstream_away() {
-    let fake = Fake::new("up", &["a"]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
     let go = Arc::new(tokio::sync::Notify::new());
     let wait = go.clone();
     fake.set(|script| {
@@ -406,11 +417,11 @@ async fn g02_a_call_in_flight_survives_the_reload_that_takes_its_upstream_away()
             let wait = wait.clone();
             Reply::live(Box::pin(futures_util::stream::once(async move {
                 wait.notified().await;
-                Event::End(Failure::new(FailureKind::Busy, "done").into())
+                ReplyEvent::End(Failure::new(FailureKind::Busy, "done").into())
             })))
         });
     });
-    let desk = Desk::of(World::of(&[&fake]));
+    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
     let reply = desk
         .router
         .call(asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "a" }))).await)

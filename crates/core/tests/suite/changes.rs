@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
-use weir_core::catalog::Change;
+use weir_core::catalog::ListChange;
 
-use crate::support::{Fake, World, exposed};
+use crate::support::{CatalogWorld, ScriptedUpstream, exposed};
 
 /// Counts announcements until a quiet time; returns their times.
-async fn collect(world: &World, quiet: Duration) -> Vec<Instant> {
+async fn collect(world: &CatalogWorld, quiet: Duration) -> Vec<Instant> {
     let mut changes = world.changes();
     let mut times = Vec::new();
-    while let Ok(Change::Moved) = timeout(quiet, changes.changed()).await {
+    while let Ok(ListChange::Changed) = timeout(quiet, changes.changed()).await {
         times.push(Instant::now());
     }
     times
@@ -20,24 +20,28 @@ async fn collect(world: &World, quiet: Duration) -> Vec<Instant> {
 
 #[tokio::test(start_paused = true)]
 async fn r201_r162_a_real_change_is_announced_at_once_and_the_list_is_new_then() {
-    let fake = Fake::new("up", &["a"]);
-    let world = World::of(&[&fake]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let mut changes = world.changes();
     let began = Instant::now();
     fake.set_tools(&["a", "b"]);
     fake.tell();
-    assert_eq!(changes.changed().await, Change::Moved);
+    assert_eq!(changes.changed().await, ListChange::Changed);
     assert!(began.elapsed() < Duration::from_millis(50));
     assert_eq!(exposed(&world.view()), ["up__a", "up__b"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn r203_d13_no_announcement_where_nothing_visible_changed() {
-    let (seen, other) = (Fake::new("seen", &["a"]), Fake::new("other", &["b"]));
-    let world = World::empty(weir_core::catalog::CatalogSettings::default());
-    let endpoint = crate::support::aggregate(&["seen"], weir_core::endpoint::Prefix::Always, 1000);
+    let (seen, other) = (
+        ScriptedUpstream::new("seen", &["a"]),
+        ScriptedUpstream::new("other", &["b"]),
+    );
+    let world = CatalogWorld::empty(weir_core::catalog::CatalogSettings::default());
+    let endpoint =
+        crate::support::aggregate(&["seen"], weir_core::endpoint::NamePrefix::Always, 1000);
     world.apply(
         vec![endpoint, crate::support::transparent("other")],
         &[&seen, &other],
@@ -57,11 +61,11 @@ async fn r203_d13_no_announcement_where_nothing_visible_changed() {
 
 #[tokio::test(start_paused = true)]
 async fn r202_d11_1000_changes_a_second_become_few_walks_and_few_notices_and_the_last_arrives() {
-    let fake = Fake::new("up", &["t"]);
-    let world = Arc::new(World::of(&[&fake]));
+    let fake = ScriptedUpstream::new("up", &["t"]);
+    let world = Arc::new(CatalogWorld::of(&[&fake]));
     world.settled().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    let (walks, began) = (Fake::count(&fake.walks), Instant::now());
+    let (walks, began) = (ScriptedUpstream::count(&fake.walks), Instant::now());
     let storm = async {
         for at in 0..5000 {
             fake.set_tools(&[format!("t{at}")]);
@@ -73,7 +77,7 @@ async fn r202_d11_1000_changes_a_second_become_few_walks_and_few_notices_and_the
     };
     let (times, ()) = tokio::join!(collect(&world, Duration::from_secs(20)), storm);
     assert_eq!(exposed(&world.view()), ["up__last"]);
-    let walks = Fake::count(&fake.walks) - walks;
+    let walks = ScriptedUpstream::count(&fake.walks) - walks;
     assert!(walks <= 12, "{walks} walks");
     assert!((2..=12).contains(&times.len()), "{} notices", times.len());
     assert!(
@@ -89,15 +93,15 @@ async fn r202_d11_1000_changes_a_second_become_few_walks_and_few_notices_and_the
 
 #[tokio::test(start_paused = true)]
 async fn r202_an_upstream_that_never_stops_changing_is_walked_ever_more_slowly() {
-    let fake = Fake::new("up", &["t"]);
-    let world = World::of(&[&fake]);
+    let fake = ScriptedUpstream::new("up", &["t"]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     for at in 0..120_000 {
         fake.set_tools(&[format!("t{at}")]);
         fake.tell();
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let walks = Fake::count(&fake.walks);
+    let walks = ScriptedUpstream::count(&fake.walks);
     assert!((40..=60).contains(&walks), "{walks} walks in two minutes");
     fake.set_tools(&["last"]);
     fake.tell();
@@ -108,9 +112,9 @@ async fn r202_an_upstream_that_never_stops_changing_is_walked_ever_more_slowly()
 #[tokio::test(start_paused = true)]
 async fn d12_fifty_upstreams_that_change_at_once_make_one_notice_now_and_one_merged() {
     let fakes: Vec<_> = (0..50)
-        .map(|at| Fake::new(&format!("u{at}"), &["a"]))
+        .map(|at| ScriptedUpstream::new(&format!("u{at}"), &["a"]))
         .collect();
-    let world = World::of(&fakes.iter().collect::<Vec<_>>());
+    let world = CatalogWorld::of(&fakes.iter().collect::<Vec<_>>());
     world.settled().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let change = async {
@@ -127,9 +131,9 @@ async fn d12_fifty_upstreams_that_change_at_once_make_one_notice_now_and_one_mer
 #[tokio::test(start_paused = true)]
 async fn d12_upstreams_that_change_one_after_the_other_share_a_window() {
     let fakes: Vec<_> = (0..40)
-        .map(|at| Fake::new(&format!("u{at}"), &["a"]))
+        .map(|at| ScriptedUpstream::new(&format!("u{at}"), &["a"]))
         .collect();
-    let world = World::of(&fakes.iter().collect::<Vec<_>>());
+    let world = CatalogWorld::of(&fakes.iter().collect::<Vec<_>>());
     world.settled().await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let change = async {
@@ -149,9 +153,9 @@ async fn d12_upstreams_that_change_one_after_the_other_share_a_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_and_its_undoing_within_a_window_are_still_told() {
-    let fake = Fake::new("up", &["a"]);
-    let world = World::of(&[&fake]);
+async fn change_and_its_reversal_within_a_window_are_announced() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
     let first = world.settled().await.version;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let mut changes = world.changes();
@@ -163,18 +167,18 @@ async fn a_change_and_its_undoing_within_a_window_are_still_told() {
     fake.tell();
     assert_eq!(
         timeout(Duration::from_secs(5), changes.changed()).await,
-        Ok(Change::Moved)
+        Ok(ListChange::Changed)
     );
     assert_eq!(world.view().version, first);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nineteen_thousand_streams_hear_of_one_change() {
-    let fake = Fake::new("up", &["a"]);
-    let world = World::of(&[&fake]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     world.rest().await;
-    assert!(size_of::<weir_core::catalog::Changes>() <= 64);
+    assert!(size_of::<weir_core::catalog::ChangeReceiver>() <= 64);
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..19_000 {
         let mut changes = world.changes();
@@ -186,7 +190,7 @@ async fn nineteen_thousand_streams_hear_of_one_change() {
     let told = waiting.join_all().await;
     assert_eq!(
         told.iter()
-            .filter(|change| **change == Change::Moved)
+            .filter(|change| **change == ListChange::Changed)
             .count(),
         19_000
     );

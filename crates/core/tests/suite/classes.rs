@@ -7,18 +7,18 @@ use weir_core::CapabilityClass;
 
 use bytes::Bytes;
 use serde_json::json;
-use weir_core::reply::{End, Payload};
+use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::{Call, Reply};
 use weir_wire::method::Method;
 
-use crate::calls::{Desk, asked, end, failure, raw};
-use crate::support::{Fake, World, endpoint, exposed, tool};
+use crate::calls::{RouterWorld, asked, end, failure, raw};
+use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed, tool};
 
 const FORM: CapabilityClass = CapabilityClass::ELICITATION_FORM;
 const SESSIONS: CapabilityClass = CapabilityClass::SESSIONS;
 
-fn asking() -> std::sync::Arc<Fake> {
-    let fake = Fake::new("ask", &["a"]);
+fn asking() -> std::sync::Arc<ScriptedUpstream> {
+    let fake = ScriptedUpstream::new("ask", &["a"]);
     fake.set(|script| {
         script.carries = FORM;
         script
@@ -30,19 +30,22 @@ fn asking() -> std::sync::Arc<Fake> {
 
 #[tokio::test(start_paused = true)]
 async fn r161_r057_a_client_sees_what_its_capabilities_bring_and_others_do_not() {
-    let (fake, plain) = (asking(), Fake::new("plain", &["b"]));
-    let world = World::of(&[&fake, &plain]);
+    let (fake, plain) = (asking(), ScriptedUpstream::new("plain", &["b"]));
+    let world = CatalogWorld::of(&[&fake, &plain]);
     assert_eq!(exposed(&world.settled().await), ["ask__a", "plain__b"]);
     let asked = FORM.with(CapabilityClass::ROOTS);
     let view = world
         .catalog
-        .settled(&endpoint(), ListKind::Tools, asked)
+        .settled_view(&endpoint(), ListKind::Tools, asked)
         .await;
     assert_eq!(exposed(&view), ["ask__a", "ask__form", "plain__b"]);
     assert_eq!(exposed(&world.view()), ["ask__a", "plain__b"]);
     // Only the one that carries the capability is watched once more.
     assert_eq!(
-        (Fake::count(&fake.opened), Fake::count(&plain.opened)),
+        (
+            ScriptedUpstream::count(&fake.opened),
+            ScriptedUpstream::count(&plain.opened)
+        ),
         (2, 1)
     );
 }
@@ -50,11 +53,11 @@ async fn r161_r057_a_client_sees_what_its_capabilities_bring_and_others_do_not()
 #[tokio::test(start_paused = true)]
 async fn a_class_nobody_asks_for_any_more_is_not_watched_any_more() {
     let fake = asking();
-    let world = World::of(&[&fake]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     world
         .catalog
-        .settled(&endpoint(), ListKind::Tools, FORM)
+        .settled_view(&endpoint(), ListKind::Tools, FORM)
         .await;
     let stream = world.catalog.changes(&endpoint(), FORM, ListKind::Tools);
     tokio::time::sleep(Duration::from_secs(1000)).await;
@@ -68,7 +71,7 @@ async fn a_class_nobody_asks_for_any_more_is_not_watched_any_more() {
     assert_eq!(world.catalog.status()[0].lists.len(), 1);
     let view = world
         .catalog
-        .settled(&endpoint(), ListKind::Tools, FORM)
+        .settled_view(&endpoint(), ListKind::Tools, FORM)
         .await;
     assert_eq!(view.items.len(), 2);
 }
@@ -76,12 +79,12 @@ async fn a_class_nobody_asks_for_any_more_is_not_watched_any_more() {
 #[tokio::test(start_paused = true)]
 async fn while_the_list_of_a_class_is_unknown_the_base_list_stands_in() {
     let fake = asking();
-    let world = World::of(&[&fake]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     fake.set(|script| script.hang = true);
     let view = world
         .catalog
-        .settled(&endpoint(), ListKind::Tools, FORM)
+        .settled_view(&endpoint(), ListKind::Tools, FORM)
         .await;
     assert_eq!(
         (exposed(&view), view.missing[0].reason, view.ttl_ms()),
@@ -91,13 +94,13 @@ async fn while_the_list_of_a_class_is_unknown_the_base_list_stands_in() {
 
 #[tokio::test(start_paused = true)]
 async fn at_most_sixteen_classes_of_an_upstream_are_watched() {
-    let fake = Fake::new("all", &["a"]);
+    let fake = ScriptedUpstream::new("all", &["a"]);
     fake.set(|script| script.carries = CapabilityClass::from_bits(u16::MAX));
-    let world = World::of(&[&fake]);
+    let world = CatalogWorld::of(&[&fake]);
     for bits in 0..128 {
         let view = world
             .catalog
-            .settled(
+            .settled_view(
                 &endpoint(),
                 ListKind::Tools,
                 CapabilityClass::from_bits(bits),
@@ -106,13 +109,13 @@ async fn at_most_sixteen_classes_of_an_upstream_are_watched() {
         assert_eq!(exposed(&view), ["all__a"], "{bits}");
     }
     assert_eq!(world.catalog.status()[0].lists.len(), 16);
-    assert_eq!(Fake::count(&fake.opened), 16);
+    assert_eq!(ScriptedUpstream::count(&fake.opened), 16);
 }
 
 /// An upstream that lists `a` to all clients in two definitions, and one more tool to clients with
 /// sessions and to those without. A call's result is the class that it was made with.
-fn listing_apart() -> std::sync::Arc<Fake> {
-    let fake = Fake::new("both", &["a", "without"]);
+fn listing_apart() -> std::sync::Arc<ScriptedUpstream> {
+    let fake = ScriptedUpstream::new("both", &["a", "without"]);
     let wants_text =
         json!({ "name": "a", "inputSchema": { "type": "object", "required": ["text"] } });
     fake.set(|script| {
@@ -120,7 +123,7 @@ fn listing_apart() -> std::sync::Arc<Fake> {
         script.in_sessions = Some(vec![Bytes::from(wants_text.to_string()), tool("with")]);
         script.answer = Box::new(|outbound| {
             let class = outbound.call.capabilities.class.to_string();
-            Reply::ended(End::Complete(Payload::Whole(
+            Reply::ended(ReplyEnd::Complete(Payload::Whole(
                 json!({ "content": [], "class": class }).to_string().into(),
             )))
         });
@@ -129,7 +132,7 @@ fn listing_apart() -> std::sync::Arc<Fake> {
 }
 
 /// Calls a tool for a client of this class. Returns the class that it was made with.
-async fn called(desk: &Desk, class: CapabilityClass, name: &str) -> End {
+async fn called(desk: &RouterWorld, class: CapabilityClass, name: &str) -> ReplyEnd {
     let call = asked(
         &endpoint(),
         Method::ToolsCall,
@@ -146,7 +149,7 @@ async fn called(desk: &Desk, class: CapabilityClass, name: &str) -> End {
 #[tokio::test(start_paused = true)]
 async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_called_without() {
     let fake = listing_apart();
-    let desk = Desk::of(World::of(&[&fake]));
+    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
     assert_eq!(
         exposed(&desk.world.settled().await),
         ["both__a", "both__without"]
@@ -154,7 +157,7 @@ async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_c
     let view = desk
         .world
         .catalog
-        .settled(&endpoint(), ListKind::Tools, SESSIONS)
+        .settled_view(&endpoint(), ListKind::Tools, SESSIONS)
         .await;
     assert_eq!(exposed(&view), ["both__a", "both__with", "both__without"]);
     assert_eq!(
@@ -162,8 +165,8 @@ async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_c
         ["both__a", "both__without"],
         "the others' list is as it was"
     );
-    let class_of = |end: End| match end {
-        End::Complete(Payload::Whole(result)) => {
+    let class_of = |end: ReplyEnd| match end {
+        ReplyEnd::Complete(Payload::Whole(result)) => {
             let result: serde_json::Value = serde_json::from_slice(&result).unwrap();
             result["class"].as_str().unwrap().to_owned()
         }
@@ -196,15 +199,15 @@ async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_c
 #[tokio::test(start_paused = true)]
 async fn a_list_for_clients_with_sessions_follows_what_those_without_are_shown() {
     let fake = listing_apart();
-    let world = World::of(&[&fake]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     let before = world
         .catalog
-        .settled(&endpoint(), ListKind::Tools, SESSIONS)
+        .settled_view(&endpoint(), ListKind::Tools, SESSIONS)
         .await;
     let again = world
         .catalog
-        .settled(&endpoint(), ListKind::Tools, SESSIONS)
+        .settled_view(&endpoint(), ListKind::Tools, SESSIONS)
         .await;
     assert_eq!(before.version, again.version);
     fake.set_tools(&["a", "new"]);
@@ -212,7 +215,7 @@ async fn a_list_for_clients_with_sessions_follows_what_those_without_are_shown()
     tokio::time::sleep(Duration::from_secs(5)).await;
     let after = world
         .catalog
-        .settled(&endpoint(), ListKind::Tools, SESSIONS)
+        .settled_view(&endpoint(), ListKind::Tools, SESSIONS)
         .await;
     assert_eq!(exposed(&after), ["both__a", "both__with", "both__new"]);
     assert_ne!(before.version, after.version);

@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use weir_core::catalog::CatalogSettings;
-use weir_core::endpoint::Prefix;
+use weir_core::endpoint::NamePrefix;
 use weir_core::{Failure, FailureKind, Principal};
 
-use crate::support::{Fake, World, principal};
+use crate::support::{CatalogWorld, ScriptedUpstream, principal};
 
 fn many(from: usize, count: usize) -> Vec<String> {
     (from..from + count).map(|at| format!("t{at}")).collect()
 }
 
-fn paged(fake: &std::sync::Arc<Fake>, items: usize) -> World {
-    let world = World::empty(CatalogSettings::default());
-    world.show(&[fake], Prefix::Always, items);
+fn paged(fake: &std::sync::Arc<ScriptedUpstream>, items: usize) -> CatalogWorld {
+    let world = CatalogWorld::empty(CatalogSettings::default());
+    world.show(&[fake], NamePrefix::Always, items);
     world
 }
 
 /// Reads on from a cursor to the end.
 async fn rest(
-    world: &World,
+    world: &CatalogWorld,
     who: &Principal,
     mut cursor: Option<String>,
 ) -> Result<Vec<String>, Failure> {
@@ -41,7 +41,7 @@ async fn rest(
 
 #[tokio::test(start_paused = true)]
 async fn r148_a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
-    let fake = Fake::new("up", &[]);
+    let fake = ScriptedUpstream::new("up", &[]);
     fake.set_tools(&many(0, 57));
     let who = principal("p").await;
     for items in [1, 2, 10, 56, 57, 58] {
@@ -61,8 +61,8 @@ async fn r148_a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
                 .collect::<Vec<_>>()
         );
     }
-    let world = World::empty(CatalogSettings::default());
-    let mut small = (*crate::support::aggregate(&["up"], Prefix::Always, 1000)).clone();
+    let world = CatalogWorld::empty(CatalogSettings::default());
+    let mut small = (*crate::support::aggregate(&["up"], NamePrefix::Always, 1000)).clone();
     small.page.bytes = 1;
     world.apply(vec![small.into()], &[&fake]);
     let first = world.page(&who, None).await.unwrap();
@@ -75,7 +75,7 @@ async fn r148_a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
 
 #[tokio::test(start_paused = true)]
 async fn r147_b16_a_foreign_or_changed_cursor_is_refused_and_the_empty_one_is_a_cursor() {
-    let fake = Fake::new("up", &["a", "b"]);
+    let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = paged(&fake, 1);
     let (alice, bob) = (principal("alice").await, principal("bob").await);
     let cursor = world.page(&alice, None).await.unwrap().next_cursor.unwrap();
@@ -99,7 +99,7 @@ async fn r147_b16_a_foreign_or_changed_cursor_is_refused_and_the_empty_one_is_a_
 
 #[tokio::test(start_paused = true)]
 async fn b17_a_cursor_reads_on_in_the_list_it_came_from_for_a_while() {
-    let fake = Fake::new("up", &[]);
+    let fake = ScriptedUpstream::new("up", &[]);
     fake.set_tools(&many(0, 4));
     let world = paged(&fake, 2);
     let who = principal("p").await;
@@ -122,8 +122,8 @@ async fn b17_a_cursor_reads_on_in_the_list_it_came_from_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn b17_a_storm_does_not_push_out_a_list_somebody_is_reading() {
-    let fake = Fake::new("up", &["a", "b"]);
+async fn b17_change_storm_does_not_evict_a_list_with_cursors() {
+    let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = paged(&fake, 1);
     let who = principal("p").await;
     let cursor = world.page(&who, None).await.unwrap().next_cursor;
@@ -138,8 +138,8 @@ async fn b17_a_storm_does_not_push_out_a_list_somebody_is_reading() {
 #[tokio::test(start_paused = true)]
 async fn r149_a_cursor_reads_on_at_another_replica_even_one_that_just_started() {
     let (fake, twin) = (
-        Fake::new("up", &["a", "b", "c"]),
-        Fake::new("up", &["a", "b", "c"]),
+        ScriptedUpstream::new("up", &["a", "b", "c"]),
+        ScriptedUpstream::new("up", &["a", "b", "c"]),
     );
     let who = principal("p").await;
     let cursor = paged(&fake, 1).page(&who, None).await.unwrap().next_cursor;
@@ -151,24 +151,24 @@ async fn r149_a_cursor_reads_on_at_another_replica_even_one_that_just_started() 
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ReadingStep {
     Change(usize, usize),
     Wait(u64),
     Start,
     Next(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ReadingStep> {
     prop_oneof![
-        (0usize..8, 0usize..9).prop_map(|(from, count)| Step::Change(from, count)),
-        (0u64..2000).prop_map(Step::Wait),
-        Just(Step::Start),
-        (0usize..4).prop_map(Step::Next),
+        (0usize..8, 0usize..9).prop_map(|(from, count)| ReadingStep::Change(from, count)),
+        (0u64..2000).prop_map(ReadingStep::Wait),
+        Just(ReadingStep::Start),
+        (0usize..4).prop_map(ReadingStep::Next),
     ]
 }
 
 /// A reading under way: the items so far, and the cursor.
-struct Reading {
+struct CursorReading {
     whole: Vec<String>,
     seen: Vec<String>,
     cursor: String,
@@ -184,28 +184,28 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let fake = Fake::new("up", &["t0", "t1", "t2"]);
-            let world = World::empty(CatalogSettings { pinned, ..CatalogSettings::default() });
-            world.show(&[&fake], Prefix::Always, size);
+            let fake = ScriptedUpstream::new("up", &["t0", "t1", "t2"]);
+            let world = CatalogWorld::empty(CatalogSettings { superseded_views: pinned, ..CatalogSettings::default() });
+            world.show(&[&fake], NamePrefix::Always, size);
             let who = principal("p").await;
-            let mut readings: Vec<Reading> = Vec::new();
+            let mut readings: Vec<CursorReading> = Vec::new();
             for step in steps {
                 match step {
-                    Step::Change(from, count) => {
+                    ReadingStep::Change(from, count) => {
                         fake.set_tools(&many(from, count));
                         fake.tell();
                     }
-                    Step::Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
-                    Step::Start => {
+                    ReadingStep::Wait(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
+                    ReadingStep::Start => {
                         let page = world.page(&who, None).await.unwrap();
                         let names = |range: std::ops::Range<usize>| {
                             page.view.items[range].iter().map(|item| item.exposed.to_string()).collect::<Vec<_>>()
                         };
                         if let Some(cursor) = page.next_cursor.clone() {
-                            readings.push(Reading { whole: names(0..page.view.items.len()), seen: names(page.range.clone()), cursor });
+                            readings.push(CursorReading { whole: names(0..page.view.items.len()), seen: names(page.range.clone()), cursor });
                         }
                     }
-                    Step::Next(which) if !readings.is_empty() => {
+                    ReadingStep::Next(which) if !readings.is_empty() => {
                         let at = which % readings.len();
                         match world.page(&who, Some(&readings[at].cursor)).await {
                             Err(refused) => {
@@ -225,7 +225,7 @@ proptest! {
                             }
                         }
                     }
-                    Step::Next(_) => {}
+                    ReadingStep::Next(_) => {}
                 }
             }
         });

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use weir_core::catalog::CatalogSettings;
 
-use crate::support::{Fake, World, principal};
+use crate::support::{CatalogWorld, ScriptedUpstream, principal};
 
 async fn hinted(hint: Option<(u64, bool)>, pushes: bool) -> (u64, bool) {
-    let fake = Fake::new("up", &["a"]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| (script.hint, script.pushes) = (hint, pushes));
-    let world = World::of(&[&fake]);
+    let world = CatalogWorld::of(&[&fake]);
     let page = world.page(&principal("p").await, None).await.unwrap();
     (page.ttl_ms, page.public)
 }
@@ -25,9 +25,9 @@ async fn d15_r151_r159_odd_hints_are_clamped() {
 
 #[tokio::test(start_paused = true)]
 async fn r158_the_promise_never_exceeds_what_is_left_of_the_upstreams() {
-    let fake = Fake::new("up", &["a"]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| script.hint = Some((60_000, true)));
-    let world = World::of(&[&fake]);
+    let world = CatalogWorld::of(&[&fake]);
     let who = principal("p").await;
     world.page(&who, None).await.unwrap();
     tokio::time::sleep(Duration::from_secs(25)).await;
@@ -41,10 +41,13 @@ async fn r158_the_promise_never_exceeds_what_is_left_of_the_upstreams() {
 
 #[tokio::test(start_paused = true)]
 async fn r152_r157_a_list_is_as_short_lived_and_as_private_as_its_narrowest_part() {
-    let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["b"]));
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["b"]),
+    );
     one.set(|script| script.hint = Some((60_000, true)));
     two.set(|script| script.hint = Some((9_000, true)));
-    let world = World::of(&[&one, &two]);
+    let world = CatalogWorld::of(&[&one, &two]);
     let who = principal("p").await;
     let page = world.page(&who, None).await.unwrap();
     assert_eq!((page.ttl_ms, page.public), (9_000, true));
@@ -57,11 +60,14 @@ async fn r152_r157_a_list_is_as_short_lived_and_as_private_as_its_narrowest_part
 
 #[tokio::test(start_paused = true)]
 async fn r153_all_pages_of_one_list_have_the_same_scope() {
-    let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["b"]));
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["b"]),
+    );
     one.set(|script| script.hint = Some((60_000, true)));
     two.set(|script| script.hint = Some((60_000, false)));
-    let world = World::empty(CatalogSettings::default());
-    world.show(&[&one, &two], weir_core::endpoint::Prefix::Always, 1);
+    let world = CatalogWorld::empty(CatalogSettings::default());
+    world.show(&[&one, &two], weir_core::endpoint::NamePrefix::Always, 1);
     let who = principal("p").await;
     let first = world.page(&who, None).await.unwrap();
     let second = world

@@ -2,34 +2,34 @@
 
 use std::time::Duration;
 
-use weir_core::catalog::{CatalogSettings, Found};
-use weir_core::endpoint::Prefix;
+use weir_core::catalog::{CatalogSettings, NameLookup};
+use weir_core::endpoint::NamePrefix;
 use weir_core::upstream::ListKind;
 
-use crate::support::{Fake, World, exposed, id, transparent};
+use crate::support::{CatalogWorld, ScriptedUpstream, exposed, id, transparent};
 
 #[tokio::test(start_paused = true)]
 async fn r111_b15_equal_tools_are_told_apart_by_the_configured_id_alone() {
     let (one, two) = (
-        Fake::new("one", &["search", "only"]),
-        Fake::new("two", &["search"]),
+        ScriptedUpstream::new("one", &["search", "only"]),
+        ScriptedUpstream::new("two", &["search"]),
     );
-    let world = World::of(&[&one, &two]);
+    let world = CatalogWorld::of(&[&one, &two]);
     let view = world.settled().await;
     assert_eq!(exposed(&view), ["one__search", "one__only", "two__search"]);
     assert!(
-        matches!(view.find("two__search"), Found::Exposed(item) if item.tool.upstream == id("two"))
+        matches!(view.find("two__search"), NameLookup::Exposed(item) if item.tool.upstream == id("two"))
     );
-    assert!(matches!(view.find("only"), Found::Native(item) if &*item.exposed == "one__only"));
-    assert!(matches!(view.find("search"), Found::Ambiguous));
-    assert!(matches!(view.find("One__search"), Found::Unknown));
+    assert!(matches!(view.find("only"), NameLookup::Native(item) if &*item.exposed == "one__only"));
+    assert!(matches!(view.find("search"), NameLookup::Ambiguous));
+    assert!(matches!(view.find("One__search"), NameLookup::Unknown));
 }
 
 #[tokio::test(start_paused = true)]
 async fn r112_a_name_of_200_characters_is_listed_and_found() {
     let long = "x".repeat(200);
-    let fake = Fake::new("files", &[&long, "größe/lesen"]);
-    let view = World::of(&[&fake]).settled().await;
+    let fake = ScriptedUpstream::new("files", &[&long, "größe/lesen"]);
+    let view = CatalogWorld::of(&[&fake]).settled().await;
     assert_eq!(view.items.len(), 2);
     for item in &*view.items {
         assert!(
@@ -49,10 +49,13 @@ async fn r112_a_name_of_200_characters_is_listed_and_found() {
 #[tokio::test(start_paused = true)]
 async fn r113_order_is_that_of_the_config_whatever_answers_first() {
     let slow_first = |one_ms: u64, two_ms: u64| async move {
-        let (one, two) = (Fake::new("one", &["b", "a"]), Fake::new("two", &["c"]));
+        let (one, two) = (
+            ScriptedUpstream::new("one", &["b", "a"]),
+            ScriptedUpstream::new("two", &["c"]),
+        );
         one.set(|script| script.page_delay = Duration::from_millis(one_ms));
         two.set(|script| script.page_delay = Duration::from_millis(two_ms));
-        let view = World::of(&[&one, &two]).settled().await;
+        let view = CatalogWorld::of(&[&one, &two]).settled().await;
         (view.version, exposed(&view).join(" "))
     };
     let (first, second) = (slow_first(900, 1).await, slow_first(1, 900).await);
@@ -62,13 +65,13 @@ async fn r113_order_is_that_of_the_config_whatever_answers_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_transparent_endpoint_renames_nothing() {
-    let fake = Fake::new("files", &["read file", "x__y"]);
-    let world = World::empty(CatalogSettings::default());
+    let fake = ScriptedUpstream::new("files", &["read file", "x__y"]);
+    let world = CatalogWorld::empty(CatalogSettings::default());
     let endpoint = transparent("files");
     world.apply(vec![endpoint.clone()], &[&fake]);
     let view = world
         .catalog
-        .settled(
+        .settled_view(
             &endpoint.id,
             ListKind::Tools,
             weir_core::CapabilityClass::BASE,
@@ -81,14 +84,16 @@ async fn a_transparent_endpoint_renames_nothing() {
 async fn without_prefix_the_first_in_config_order_keeps_the_bare_name_and_a_taken_one_is_reported()
 {
     // `two` has a tool that looks like the prefixed name `three` would fall back to.
-    let one = Fake::new("one", &["search"]);
-    let two = Fake::new("two", &["search", "three__search"]);
-    let three = Fake::new("three", &["search"]);
-    let world = World::empty(CatalogSettings::default());
-    world.show(&[&one, &two, &three], Prefix::None, 1000);
+    let one = ScriptedUpstream::new("one", &["search"]);
+    let two = ScriptedUpstream::new("two", &["search", "three__search"]);
+    let three = ScriptedUpstream::new("three", &["search"]);
+    let world = CatalogWorld::empty(CatalogSettings::default());
+    world.show(&[&one, &two, &three], NamePrefix::None, 1000);
     let view = world.settled().await;
     assert_eq!(exposed(&view), ["search", "two__search", "three__search"]);
-    assert!(matches!(view.find("search"), Found::Exposed(item) if item.tool.upstream == id("one")));
+    assert!(
+        matches!(view.find("search"), NameLookup::Exposed(item) if item.tool.upstream == id("one"))
+    );
     let [lost] = &*view.collisions else {
         panic!("{:?}", view.collisions)
     };

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use weir_core::catalog::View;
 use weir_core::upstream::ListKind;
 
-use crate::support::{Fake, World, endpoint, exposed};
+use crate::support::{CatalogWorld, ScriptedUpstream, endpoint, exposed};
 
 fn missing(view: &View) -> Vec<(&str, &str)> {
     view.missing
@@ -17,10 +17,13 @@ fn missing(view: &View) -> Vec<(&str, &str)> {
 
 #[tokio::test(start_paused = true)]
 async fn r141_e15_a_hanging_upstream_costs_the_first_list_two_seconds_and_later_ones_nothing() {
-    let (good, bad) = (Fake::new("good", &["a"]), Fake::new("bad", &["b"]));
+    let (good, bad) = (
+        ScriptedUpstream::new("good", &["a"]),
+        ScriptedUpstream::new("bad", &["b"]),
+    );
     bad.set(|script| script.hang = true);
     let began = Instant::now();
-    let world = World::of(&[&bad, &good]);
+    let world = CatalogWorld::of(&[&bad, &good]);
     let view = world.settled().await;
     assert_eq!(began.elapsed(), Duration::from_secs(2));
     assert_eq!(
@@ -44,11 +47,11 @@ async fn r141_e15_a_hanging_upstream_costs_the_first_list_two_seconds_and_later_
 #[tokio::test(start_paused = true)]
 async fn r141_r143_a_dripping_upstream_is_found_out() {
     let (good, drip) = (
-        Fake::new("good", &["a"]),
-        Fake::new("drip", &["b", "c", "d", "e"]),
+        ScriptedUpstream::new("good", &["a"]),
+        ScriptedUpstream::new("drip", &["b", "c", "d", "e"]),
     );
     drip.set(|script| (script.page, script.page_delay) = (1, Duration::from_secs(20)));
-    let world = World::of(&[&good, &drip]);
+    let world = CatalogWorld::of(&[&good, &drip]);
     assert_eq!(exposed(&world.settled().await), ["good__a"]);
     tokio::time::sleep(Duration::from_secs(70)).await;
     assert_eq!(missing(&world.view()), [("drip", "down")]);
@@ -56,10 +59,13 @@ async fn r141_r143_a_dripping_upstream_is_found_out() {
 
 #[tokio::test(start_paused = true)]
 async fn e01_a_refusing_upstream_does_not_make_the_first_list_wait() {
-    let (good, bad) = (Fake::new("good", &["a"]), Fake::new("bad", &["b"]));
+    let (good, bad) = (
+        ScriptedUpstream::new("good", &["a"]),
+        ScriptedUpstream::new("bad", &["b"]),
+    );
     bad.set(|script| script.refuse = true);
     let began = Instant::now();
-    let view = World::of(&[&good, &bad]).settled().await;
+    let view = CatalogWorld::of(&[&good, &bad]).settled().await;
     assert!(began.elapsed() < Duration::from_millis(100));
     assert_eq!(
         (exposed(&view), missing(&view)),
@@ -69,8 +75,11 @@ async fn e01_a_refusing_upstream_does_not_make_the_first_list_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn e15_r165_the_last_good_items_stay_for_the_grace_time_and_then_go() {
-    let (good, bad) = (Fake::new("good", &["a"]), Fake::new("bad", &["b"]));
-    let world = World::of(&[&good, &bad]);
+    let (good, bad) = (
+        ScriptedUpstream::new("good", &["a"]),
+        ScriptedUpstream::new("bad", &["b"]),
+    );
+    let world = CatalogWorld::of(&[&good, &bad]);
     world.settled().await;
     let mut changes = world.changes();
     bad.set(|script| script.refuse = true);
@@ -95,10 +104,10 @@ async fn e15_r165_the_last_good_items_stay_for_the_grace_time_and_then_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn e16_when_all_are_down_the_empty_list_is_no_truth_to_keep() {
-    let bad = Fake::new("bad", &["b"]);
+async fn e16_empty_list_of_a_full_outage_is_not_cacheable() {
+    let bad = ScriptedUpstream::new("bad", &["b"]);
     bad.set(|script| script.refuse = true);
-    let world = World::of(&[&bad]);
+    let world = CatalogWorld::of(&[&bad]);
     let view = world.settled().await;
     assert_eq!(
         (view.items.len(), view.ttl_ms(), missing(&view)),
@@ -116,20 +125,23 @@ async fn e16_when_all_are_down_the_empty_list_is_no_truth_to_keep() {
 
 #[tokio::test(start_paused = true)]
 async fn e11_a_dead_upstream_is_tried_with_growing_waits() {
-    let bad = Fake::new("bad", &["b"]);
+    let bad = ScriptedUpstream::new("bad", &["b"]);
     bad.set(|script| script.refuse = true);
-    let world = World::of(&[&bad]);
+    let world = CatalogWorld::of(&[&bad]);
     world.settled().await;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let tries = Fake::count(&bad.opened);
+    let tries = ScriptedUpstream::count(&bad.opened);
     // Full jitter halves the mean: 30 s waits on average 15, after a short rise.
     assert!((25..=90).contains(&tries), "{tries}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn e14_a_flapping_upstream_changes_nothing_for_clients_and_is_not_hammered() {
-    let (good, flap) = (Fake::new("good", &["a"]), Fake::new("flap", &["b"]));
-    let world = World::of(&[&good, &flap]);
+    let (good, flap) = (
+        ScriptedUpstream::new("good", &["a"]),
+        ScriptedUpstream::new("flap", &["b"]),
+    );
+    let world = CatalogWorld::of(&[&good, &flap]);
     let before = world.settled().await;
     let mut changes = world.changes();
     let flapping = async {
@@ -144,16 +156,16 @@ async fn e14_a_flapping_upstream_changes_nothing_for_clients_and_is_not_hammered
     }
     assert_eq!(world.view().version, before.version);
     assert!(
-        Fake::count(&flap.opened) < 40,
+        ScriptedUpstream::count(&flap.opened) < 40,
         "{}",
-        Fake::count(&flap.opened)
+        ScriptedUpstream::count(&flap.opened)
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn r204_a_lost_stream_is_opened_again_and_taken_for_a_possible_change() {
-    let fake = Fake::new("up", &["a"]);
-    let world = World::of(&[&fake]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     let mut changes = world.changes();
     fake.set_tools(&["a", "b"]);

@@ -3,21 +3,23 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 use weir_core::catalog::CatalogSettings;
-use weir_core::endpoint::{Endpoint, Oversized, Prefix, ResultLimit, ToolRules, UpstreamRules};
+use weir_core::endpoint::{
+    Endpoint, NamePrefix, OversizedAction, ResultLimit, ToolRules, UpstreamRules,
+};
 use weir_core::failure::UpstreamError;
-use weir_core::reply::{Event, Note, NoteKind, Payload, PayloadSource, ReplySource};
-use weir_core::schema::{Check, Validation};
-use weir_core::secrets::{Pattern, Patterns, SecretAction, Secrets};
+use weir_core::reply::{NoteKind, Payload, PayloadSource, ReplyEvent, ReplyNote, ReplySource};
+use weir_core::schema::{CheckMode, Validation};
+use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 use weir_core::upstream::ListKind;
-use weir_core::{CapabilityClass, End, Failure, FailureKind, Reply};
+use weir_core::{CapabilityClass, Failure, FailureKind, Reply, ReplyEnd};
 use weir_wire::method::Method;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::calls::{Desk, asked, end, raw};
-use crate::support::{Fake, World, aggregate, endpoint, exposed, transparent};
+use crate::calls::{RouterWorld, asked, end, raw};
+use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, transparent};
 
 /// Text that hides an instruction in tags and a sequence that clears a terminal.
 const POISONED: &str = "fine\u{1b}[2J\u{e0049}\u{e0067}";
@@ -30,15 +32,15 @@ fn result() -> Value {
     })
 }
 
-fn answering(answer: impl Fn() -> End + Send + 'static) -> Arc<Fake> {
-    let fake = Fake::new("up", &["a"]);
+fn answering(answer: impl Fn() -> ReplyEnd + Send + 'static) -> Arc<ScriptedUpstream> {
+    let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| script.answer = Box::new(move |_| Reply::ended(answer())));
     fake
 }
 
 /// A router with an aggregating and a transparent endpoint over an upstream, and the operator's
 /// rules for its tool.
-fn desk(fake: &Arc<Fake>, rules: ToolRules, clean: (bool, bool)) -> Desk {
+fn desk(fake: &Arc<ScriptedUpstream>, rules: ToolRules, clean: (bool, bool)) -> RouterWorld {
     desk_with(
         fake,
         UpstreamRules {
@@ -50,8 +52,12 @@ fn desk(fake: &Arc<Fake>, rules: ToolRules, clean: (bool, bool)) -> Desk {
 }
 
 /// The same with the operator's rules for the upstream.
-fn desk_with(fake: &Arc<Fake>, rules: UpstreamRules, clean: (bool, bool)) -> Desk {
-    let mut world = World::empty(CatalogSettings::default());
+fn desk_with(
+    fake: &Arc<ScriptedUpstream>,
+    rules: UpstreamRules,
+    clean: (bool, bool),
+) -> RouterWorld {
+    let mut world = CatalogWorld::empty(CatalogSettings::default());
     world.rules = rules;
     let of = |endpoint: Arc<Endpoint>, clean| {
         Arc::new(Endpoint {
@@ -60,14 +66,14 @@ fn desk_with(fake: &Arc<Fake>, rules: UpstreamRules, clean: (bool, bool)) -> Des
         })
     };
     let endpoints = vec![
-        of(aggregate(&["up"], Prefix::None, 100), clean.0),
+        of(aggregate(&["up"], NamePrefix::None, 100), clean.0),
         of(transparent("up"), clean.1),
     ];
     world.apply(endpoints, &[fake]);
-    Desk::of(world)
+    RouterWorld::of(world)
 }
 
-async fn called(desk: &Desk, to: &weir_core::names::EndpointId) -> End {
+async fn called(desk: &RouterWorld, to: &weir_core::names::EndpointId) -> ReplyEnd {
     let params = raw(&json!({ "name": "a", "arguments": {} }));
     end(desk
         .router
@@ -79,10 +85,10 @@ async fn called(desk: &Desk, to: &weir_core::names::EndpointId) -> End {
 /// Removals from [`result`]: a sequence and two tags in the text and in the note.
 const REMOVED: u64 = 6;
 
-fn whole(end: End) -> Value {
+fn whole(end: ReplyEnd) -> Value {
     match end {
-        End::Complete(Payload::Whole(result)) => serde_json::from_slice(&result).unwrap(),
-        End::Complete(Payload::Cleaned { result, removed }) => {
+        ReplyEnd::Complete(Payload::Whole(result)) => serde_json::from_slice(&result).unwrap(),
+        ReplyEnd::Complete(Payload::Cleaned { result, removed }) => {
             assert_eq!(removed, REMOVED);
             serde_json::from_slice(&result).unwrap()
         }
@@ -92,7 +98,7 @@ fn whole(end: End) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
-    let fake = answering(|| End::Complete(Payload::Whole(result().to_string().into())));
+    let fake = answering(|| ReplyEnd::Complete(Payload::Whole(result().to_string().into())));
     let aggregating = endpoint();
     let own = transparent("up").id.clone();
     let cleaned = json!({
@@ -103,12 +109,15 @@ async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
     let usual = desk(&fake, ToolRules::default(), (true, false));
     let end = called(&usual, &aggregating).await;
     assert!(
-        matches!(end, End::Complete(Payload::Cleaned { .. })),
+        matches!(end, ReplyEnd::Complete(Payload::Cleaned { .. })),
         "{end:?}"
     );
     assert_eq!(whole(end), cleaned);
     let end = called(&usual, &own).await;
-    assert!(matches!(end, End::Complete(Payload::Whole(_))), "{end:?}");
+    assert!(
+        matches!(end, ReplyEnd::Complete(Payload::Whole(_))),
+        "{end:?}"
+    );
     assert_eq!(whole(end), result(), "nothing is changed");
     for (says, expected) in [(true, &cleaned), (false, &result())] {
         let rules = ToolRules {
@@ -123,12 +132,12 @@ async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_is_held_against_its_schema_after_it_was_cleaned() {
-    let fake = answering(|| End::Complete(Payload::Whole(result().to_string().into())));
+    let fake = answering(|| ReplyEnd::Complete(Payload::Whole(result().to_string().into())));
     let schema = json!({ "type": "object", "properties": { "note": { "maxLength": 4 } } });
     let tool = json!({ "name": "a", "inputSchema": { "type": "object" }, "outputSchema": schema });
     fake.set(|script| script.tools = vec![Bytes::from(tool.to_string())]);
     let enforced = Validation {
-        output: Check::Enforce,
+        output: CheckMode::Enforce,
         ..Validation::default()
     };
     let of = |clean| ToolRules {
@@ -144,7 +153,7 @@ async fn a_result_is_held_against_its_schema_after_it_was_cleaned() {
     let as_it_is = desk(&fake, of(false), (true, true));
     assert!(matches!(
         called(&as_it_is, &endpoint()).await,
-        End::Failed(_)
+        ReplyEnd::Failed(_)
     ));
 }
 
@@ -173,7 +182,7 @@ async fn errors_and_definitions_are_always_cleaned() {
     let view = desk
         .world
         .catalog
-        .settled(&own, ListKind::Tools, CapabilityClass::BASE)
+        .settled_view(&own, ListKind::Tools, CapabilityClass::BASE)
         .await;
     assert_eq!(exposed(&view), ["a"]);
     let listed: Value = serde_json::from_slice(&view.items[0].tool.raw).unwrap();
@@ -181,7 +190,7 @@ async fn errors_and_definitions_are_always_cleaned() {
         listed,
         json!({ "name": "a", "description": "fine", "inputSchema": { "type": "object", "default": POISONED } })
     );
-    let End::Failed(failure) = called(&desk, &own).await else {
+    let ReplyEnd::Failed(failure) = called(&desk, &own).await else {
         panic!("it failed")
     };
     let FailureKind::Upstream(error) = failure.kind() else {
@@ -193,9 +202,9 @@ async fn errors_and_definitions_are_always_cleaned() {
 }
 
 /// A result in chunks.
-struct Chunks(VecDeque<Bytes>);
+struct ChunkedResult(VecDeque<Bytes>);
 
-impl PayloadSource for Chunks {
+impl PayloadSource for ChunkedResult {
     fn poll_chunk(&mut self, _: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         Poll::Ready(self.0.pop_front().map(Ok))
     }
@@ -204,7 +213,7 @@ impl PayloadSource for Chunks {
 #[tokio::test(start_paused = true)]
 async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
     let text = result().to_string();
-    let fake = answering(|| End::Complete(Payload::Whole(result().to_string().into())));
+    let fake = answering(|| ReplyEnd::Complete(Payload::Whole(result().to_string().into())));
     let desk_of_whole = desk(&fake, ToolRules::default(), (true, true));
     let expected = whole(called(&desk_of_whole, &endpoint()).await);
     for size in [1, 2, 3, 7, 64, 4096] {
@@ -213,10 +222,12 @@ async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
             .chunks(size)
             .map(Bytes::copy_from_slice)
             .collect();
-        let streaming =
-            answering(move || End::Complete(Payload::Stream(Box::new(Chunks(chunks.clone())))));
+        let streaming = answering(move || {
+            ReplyEnd::Complete(Payload::Stream(Box::new(ChunkedResult(chunks.clone()))))
+        });
         let desk = desk(&streaming, ToolRules::default(), (true, true));
-        let End::Complete(Payload::Stream(mut source)) = called(&desk, &endpoint()).await else {
+        let ReplyEnd::Complete(Payload::Stream(mut source)) = called(&desk, &endpoint()).await
+        else {
             panic!("a stream")
         };
         let mut got = Vec::new();
@@ -235,12 +246,12 @@ async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
 const SECRET: &str = "AKIAIOSFODNN7EXAMPLE";
 
 fn secrets(answers: SecretAction) -> UpstreamRules {
-    let pattern = Pattern {
+    let pattern = SecretPattern {
         name: "key".to_owned(),
         regex: "AKIA[0-9A-Z]{16}".to_owned(),
     };
-    let patterns = Arc::new(Patterns::new(&[pattern]).unwrap());
-    let secrets = Secrets {
+    let patterns = Arc::new(SecretPatterns::new(&[pattern]).unwrap());
+    let secrets = SecretSearch {
         patterns,
         refuses_arguments: true,
         answers: Some(answers),
@@ -252,17 +263,17 @@ fn secrets(answers: SecretAction) -> UpstreamRules {
 }
 
 /// Sends a secret in a note, and ends with a result without one.
-struct Telling(bool);
+struct SecretNoteReply(bool);
 
-impl ReplySource for Telling {
-    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Event> {
+impl ReplySource for SecretNoteReply {
+    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<ReplyEvent> {
         Poll::Ready(if std::mem::replace(&mut self.0, true) {
-            Event::End(End::Complete(Payload::Whole(Bytes::from_static(
+            ReplyEvent::End(ReplyEnd::Complete(Payload::Whole(Bytes::from_static(
                 b"{\"content\":[]}",
             ))))
         } else {
             let params = json!({ "progressToken": SECRET, "progress": 1, "message": SECRET });
-            Event::Note(Note {
+            ReplyEvent::Note(ReplyNote {
                 kind: NoteKind::Progress,
                 params: params.to_string().into(),
             })
@@ -273,15 +284,15 @@ impl ReplySource for Telling {
 #[tokio::test(start_paused = true)]
 async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
     for action in [SecretAction::Mask, SecretAction::Refuse] {
-        let fake = Fake::new("up", &["a"]);
-        fake.set(|script| script.answer = Box::new(|_| Reply::live(Telling(false))));
+        let fake = ScriptedUpstream::new("up", &["a"]);
+        fake.set(|script| script.answer = Box::new(|_| Reply::live(SecretNoteReply(false))));
         let desk = desk_with(&fake, secrets(action), (false, false));
         let params = raw(&json!({ "name": "a", "arguments": {} }));
         let mut reply = desk
             .router
             .call(asked(&endpoint(), Method::ToolsCall, params).await)
             .await;
-        let Some(Event::Note(note)) = reply.next().await else {
+        let Some(ReplyEvent::Note(note)) = reply.next().await else {
             panic!("a note comes first")
         };
         let note: Value = serde_json::from_slice(&note.params).unwrap();
@@ -291,7 +302,7 @@ async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
         );
         assert!(matches!(
             reply.next().await,
-            Some(Event::End(End::Complete(_)))
+            Some(ReplyEvent::End(ReplyEnd::Complete(_)))
         ));
     }
 }
@@ -300,7 +311,7 @@ async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
 async fn a_result_that_was_to_come_whole_and_streams_is_refused() {
     let limit = ResultLimit {
         bytes: 4096,
-        over: Oversized::Cut,
+        action: OversizedAction::Cut,
     };
     let bounded = UpstreamRules {
         results: Some(limit),
@@ -308,10 +319,11 @@ async fn a_result_that_was_to_come_whole_and_streams_is_refused() {
     };
     for rules in [secrets(SecretAction::Mask), bounded] {
         let chunks = VecDeque::from([Bytes::from_static(b"{\"content\":[]}")]);
-        let fake =
-            answering(move || End::Complete(Payload::Stream(Box::new(Chunks(chunks.clone())))));
+        let fake = answering(move || {
+            ReplyEnd::Complete(Payload::Stream(Box::new(ChunkedResult(chunks.clone()))))
+        });
         let desk = desk_with(&fake, rules, (true, true));
-        let End::Failed(failure) = called(&desk, &endpoint()).await else {
+        let ReplyEnd::Failed(failure) = called(&desk, &endpoint()).await else {
             panic!("nobody looked at it")
         };
         assert_eq!(*failure.kind(), FailureKind::BadAnswer);
@@ -323,7 +335,7 @@ async fn arguments_with_secrets_reach_no_upstream() {
     let fake = answering(|| panic!("it was asked"));
     let desk = desk_with(&fake, secrets(SecretAction::Mask), (true, true));
     let params = raw(&json!({ "name": "a", "arguments": { "k": [SECRET] } }));
-    let End::Failed(failure) = end(desk
+    let ReplyEnd::Failed(failure) = end(desk
         .router
         .call(asked(&endpoint(), Method::ToolsCall, params).await)
         .await)

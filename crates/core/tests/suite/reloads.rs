@@ -4,45 +4,64 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use weir_core::CapabilityClass;
-use weir_core::catalog::Change;
-use weir_core::endpoint::Prefix;
+use weir_core::catalog::ListChange;
+use weir_core::endpoint::NamePrefix;
 use weir_core::upstream::ListKind;
 
-use crate::support::{Fake, World, aggregate, endpoint, exposed, transparent};
+use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, transparent};
 
 #[tokio::test(start_paused = true)]
 async fn g02_an_upstream_that_a_reload_takes_away_is_unlisted_told_and_retired() {
-    let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["b"]));
-    let world = World::of(&[&one, &two]);
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["b"]),
+    );
+    let world = CatalogWorld::of(&[&one, &two]);
     world.settled().await;
     let mut changes = world.changes();
-    world.show(&[&one], Prefix::Always, 1000);
+    world.show(&[&one], NamePrefix::Always, 1000);
     assert_eq!(exposed(&world.view()), ["one__a"], "at once");
     assert_eq!(
         timeout(Duration::from_secs(1), changes.changed()).await,
-        Ok(Change::Moved)
+        Ok(ListChange::Changed)
     );
     world.rest().await;
     assert_eq!(
-        (Fake::count(&one.retired), Fake::count(&two.retired)),
+        (
+            ScriptedUpstream::count(&one.retired),
+            ScriptedUpstream::count(&two.retired)
+        ),
         (0, 1)
     );
     two.tell();
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(Fake::count(&two.walks), 1, "nobody follows it any more");
+    assert_eq!(
+        ScriptedUpstream::count(&two.walks),
+        1,
+        "nobody follows it any more"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn g04_a_thousand_reloads_keep_watchers_and_lists_and_leak_nothing() {
-    let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["b"]));
-    let world = World::of(&[&one, &two]);
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["b"]),
+    );
+    let world = CatalogWorld::of(&[&one, &two]);
     world.settled().await;
     let mut changes = world.changes();
     for _ in 0..1000 {
-        world.show(&[&one, &two], Prefix::Always, 1000);
+        world.show(&[&one, &two], NamePrefix::Always, 1000);
     }
     world.rest().await;
-    assert_eq!((Fake::count(&one.opened), Fake::count(&one.walks)), (1, 1));
+    assert_eq!(
+        (
+            ScriptedUpstream::count(&one.opened),
+            ScriptedUpstream::count(&one.walks)
+        ),
+        (1, 1)
+    );
     assert!(
         timeout(Duration::from_secs(5), changes.changed())
             .await
@@ -59,15 +78,15 @@ async fn g04_a_thousand_reloads_keep_watchers_and_lists_and_leak_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_renames_and_a_class_that_is_asked_for_agree() {
-    let fake = Fake::new("up", &["a"]);
-    let world = World::of(&[&fake]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     let class = CapabilityClass::ROOTS;
-    for prefix in [Prefix::None, Prefix::Always, Prefix::None] {
+    for prefix in [NamePrefix::None, NamePrefix::Always, NamePrefix::None] {
         world.show(&[&fake], prefix, 1000);
         let view = world
             .catalog
-            .settled(&endpoint(), ListKind::Tools, class)
+            .settled_view(&endpoint(), ListKind::Tools, class)
             .await;
         assert_eq!(
             (exposed(&view), view.version),
@@ -78,13 +97,13 @@ async fn a_reload_that_renames_and_a_class_that_is_asked_for_agree() {
 
 #[tokio::test(start_paused = true)]
 async fn an_upstream_with_new_settings_shows_its_list_until_the_new_one_is_known() {
-    let old = Fake::new("up", &["a"]);
-    let world = World::of(&[&old]);
+    let old = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&old]);
     let before = world.settled().await.version;
     let mut changes = world.changes();
-    let new = Fake::new("up", &["a"]);
+    let new = ScriptedUpstream::new("up", &["a"]);
     new.set(|script| script.page_delay = Duration::from_millis(500));
-    world.show(&[&new], Prefix::Always, 1000);
+    world.show(&[&new], NamePrefix::Always, 1000);
     let view = world.view();
     assert_eq!(
         (view.version, view.missing[0].reason, view.settled),
@@ -104,15 +123,15 @@ async fn an_upstream_with_new_settings_shows_its_list_until_the_new_one_is_known
 
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_renames_tells_clients_and_one_that_ends_the_endpoint_says_so() {
-    let fake = Fake::new("up", &["a"]);
-    let world = World::of(&[&fake]);
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
     let mut changes = world.changes();
-    world.show(&[&fake], Prefix::None, 1000);
-    assert_eq!(changes.changed().await, Change::Moved);
+    world.show(&[&fake], NamePrefix::None, 1000);
+    assert_eq!(changes.changed().await, ListChange::Changed);
     assert_eq!(exposed(&world.view()), ["a"]);
     world.apply(vec![transparent("up")], &[&fake]);
-    assert_eq!(changes.changed().await, Change::Gone);
+    assert_eq!(changes.changed().await, ListChange::EndpointGone);
     assert!(
         world
             .catalog
@@ -122,24 +141,24 @@ async fn a_reload_that_renames_tells_clients_and_one_that_ends_the_endpoint_says
     assert_eq!(
         world
             .catalog
-            .settled(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+            .settled_view(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
             .await
             .items
             .len(),
         0
     );
-    assert_eq!(world.changes().changed().await, Change::Gone);
-    assert_eq!(Fake::count(&fake.opened), 1);
+    assert_eq!(world.changes().changed().await, ListChange::EndpointGone);
+    assert_eq!(ScriptedUpstream::count(&fake.opened), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_come_in_config_order_and_strange_upstreams_are_left_out() {
-    let fake = Fake::new("up", &["a"]);
-    let world = World::empty(weir_core::catalog::CatalogSettings::default());
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::empty(weir_core::catalog::CatalogSettings::default());
     world.apply(
         vec![
             transparent("up"),
-            aggregate(&["nobody", "up"], Prefix::Always, 1000),
+            aggregate(&["nobody", "up"], NamePrefix::Always, 1000),
         ],
         &[&fake],
     );
@@ -156,18 +175,24 @@ async fn endpoints_come_in_config_order_and_strange_upstreams_are_left_out() {
 
 #[tokio::test(start_paused = true)]
 async fn the_shutdown_ends_every_task_and_retires_every_upstream() {
-    let (one, hanging) = (Fake::new("one", &["a"]), Fake::new("hanging", &["b"]));
+    let (one, hanging) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("hanging", &["b"]),
+    );
     hanging.set(|script| script.hang = true);
-    let world = World::of(&[&one, &hanging]);
+    let world = CatalogWorld::of(&[&one, &hanging]);
     let mut changes = world.changes();
     world.rest().await;
     world.catalog.shutdown().await;
     assert_eq!(
-        (Fake::count(&one.retired), Fake::count(&hanging.retired)),
+        (
+            ScriptedUpstream::count(&one.retired),
+            ScriptedUpstream::count(&hanging.retired)
+        ),
         (1, 1)
     );
-    while changes.changed().await != Change::Gone {}
-    world.show(&[&one], Prefix::Always, 1000);
+    while changes.changed().await != ListChange::EndpointGone {}
+    world.show(&[&one], NamePrefix::Always, 1000);
     assert!(
         world.catalog.endpoints().is_empty(),
         "a reload after the end does nothing"

@@ -7,24 +7,27 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use serde_json::json;
 use weir_core::catalog::CatalogSettings;
-use weir_core::endpoint::Prefix;
-use weir_core::reply::{Note, NoteKind, PayloadSource};
-use weir_core::schema::{Check, Validation};
-use weir_core::{End, Event, Failure, FailureKind, Payload, Reply};
+use weir_core::endpoint::NamePrefix;
+use weir_core::reply::{NoteKind, PayloadSource, ReplyNote};
+use weir_core::schema::{CheckMode, Validation};
+use weir_core::{Failure, FailureKind, Payload, Reply, ReplyEnd, ReplyEvent};
 use weir_wire::method::Method;
 
-use crate::calls::{Desk, asked, raw};
-use crate::support::{Fake, World, endpoint};
+use crate::calls::{RouterWorld, asked, raw};
+use crate::support::{CatalogWorld, ScriptedUpstream, endpoint};
 
 /// A router over one tool that promises `{ "n": integer }` and answers `result`.
-fn answering(output: Check, result: &'static str) -> Desk {
+fn answering(output: CheckMode, result: &'static str) -> RouterWorld {
     answering_with(output, move || {
-        End::Complete(Payload::Whole(Bytes::from_static(result.as_bytes())))
+        ReplyEnd::Complete(Payload::Whole(Bytes::from_static(result.as_bytes())))
     })
 }
 
-fn answering_with(output: Check, answer: impl Fn() -> End + Send + 'static) -> Desk {
-    let fake = Fake::new("up", &[]);
+fn answering_with(
+    output: CheckMode,
+    answer: impl Fn() -> ReplyEnd + Send + 'static,
+) -> RouterWorld {
+    let fake = ScriptedUpstream::new("up", &[]);
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     fake.set(|script| {
         script
@@ -32,24 +35,26 @@ fn answering_with(output: Check, answer: impl Fn() -> End + Send + 'static) -> D
             .push(raw(&json!({ "name": "t", "outputSchema": schema })));
         script.answer = Box::new(move |_| Reply::ended(answer()));
     });
-    let mut world = World::empty(CatalogSettings::default());
+    let mut world = CatalogWorld::empty(CatalogSettings::default());
     world.rules.validation = Validation {
-        input: Check::Off,
+        input: CheckMode::Off,
         output,
     };
-    world.show(&[&fake], Prefix::Always, 1000);
-    Desk::of(world)
+    world.show(&[&fake], NamePrefix::Always, 1000);
+    RouterWorld::of(world)
 }
 
-async fn passes(desk: &Desk) -> bool {
+async fn passes(desk: &RouterWorld) -> bool {
     match desk.call(json!({ "name": "t" })).await {
-        End::Complete(_) => true,
-        End::Failed(failure) => {
+        ReplyEnd::Complete(_) => true,
+        ReplyEnd::Failed(failure) => {
             assert_eq!(failure.kind(), &FailureKind::BadAnswer);
             assert_eq!(failure.upstream().unwrap().as_str(), "up");
             false
         }
-        End::InputRequired(_) | End::Parked { .. } | End::Task(_) => panic!("nobody asked"),
+        ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } | ReplyEnd::Task(_) => {
+            panic!("nobody asked")
+        }
     }
 }
 
@@ -61,12 +66,12 @@ async fn structured_results_are_held_against_the_schema_as_far_as_the_operator_w
     let error = r#"{"content":[],"isError" : true ,"structuredContent":5}"#;
     for (result, enforced) in [(good, true), (bad, false), (none, false), (error, true)] {
         assert_eq!(
-            passes(&answering(Check::Enforce, result)).await,
+            passes(&answering(CheckMode::Enforce, result)).await,
             enforced,
             "{result}"
         );
-        assert!(passes(&answering(Check::Warn, result)).await);
-        assert!(passes(&answering(Check::Off, result)).await);
+        assert!(passes(&answering(CheckMode::Warn, result)).await);
+        assert!(passes(&answering(CheckMode::Off, result)).await);
     }
 }
 
@@ -78,17 +83,19 @@ async fn under_enforce_no_result_passes_for_its_size() {
             "x".repeat(4 << 20)
         );
         let long = Bytes::from(long);
-        answering_with(mode, move || End::Complete(Payload::Whole(long.clone())))
+        answering_with(mode, move || {
+            ReplyEnd::Complete(Payload::Whole(long.clone()))
+        })
     };
     let (good, bad) = (r#"{"n":1}"#, r#"{"n":"1"}"#);
-    assert!(passes(&long(Check::Enforce, good)).await);
-    assert!(!passes(&long(Check::Enforce, bad)).await);
+    assert!(passes(&long(CheckMode::Enforce, good)).await);
+    assert!(!passes(&long(CheckMode::Enforce, bad)).await);
     assert!(
-        passes(&long(Check::Warn, bad)).await,
+        passes(&long(CheckMode::Warn, bad)).await,
         "too long to be looked at only for a warning"
     );
-    assert!(!passes(&answering_with(Check::Enforce, || stream(2))).await);
-    assert!(passes(&answering_with(Check::Warn, || stream(2))).await);
+    assert!(!passes(&answering_with(CheckMode::Enforce, || stream(2))).await);
+    assert!(passes(&answering_with(CheckMode::Warn, || stream(2))).await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,38 +112,40 @@ async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
         let result = Bytes::from(text);
         let of = |mode| {
             let result = result.clone();
-            answering_with(mode, move || End::Complete(Payload::Whole(result.clone())))
+            answering_with(mode, move || {
+                ReplyEnd::Complete(Payload::Whole(result.clone()))
+            })
         };
         assert!(
-            !passes(&of(Check::Enforce)).await,
+            !passes(&of(CheckMode::Enforce)).await,
             "{:.60}",
             String::from_utf8_lossy(&result)
         );
-        assert!(passes(&of(Check::Warn)).await);
+        assert!(passes(&of(CheckMode::Warn)).await);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn b23_a_tool_whose_results_have_to_be_checked_and_cannot_be_does_not_run() {
     for (output, runs) in [
-        (Check::Enforce, false),
-        (Check::Warn, true),
-        (Check::Off, true),
+        (CheckMode::Enforce, false),
+        (CheckMode::Warn, true),
+        (CheckMode::Off, true),
     ] {
-        let fake = Fake::new("up", &[]);
+        let fake = ScriptedUpstream::new("up", &[]);
         let schema = json!({ "type": "object", "$ref": "https://example.com/schema.json" });
         fake.set(|script| {
             script
                 .tools
                 .push(raw(&json!({ "name": "t", "outputSchema": schema })))
         });
-        let mut world = World::empty(CatalogSettings::default());
+        let mut world = CatalogWorld::empty(CatalogSettings::default());
         world.rules.validation = Validation {
             output,
             ..Validation::default()
         };
-        world.show(&[&fake], Prefix::Always, 1000);
-        let desk = Desk::of(world);
+        world.show(&[&fake], NamePrefix::Always, 1000);
+        let desk = RouterWorld::of(world);
         assert_eq!(passes(&desk).await, runs, "{output:?}");
         assert_eq!(
             fake.calls.load(Ordering::Relaxed),
@@ -148,25 +157,25 @@ async fn b23_a_tool_whose_results_have_to_be_checked_and_cannot_be_does_not_run(
 
 #[tokio::test(start_paused = true)]
 async fn every_end_leaves_one_record() {
-    let outcome = |end: fn() -> End| async move {
-        let desk = answering_with(Check::Off, end);
+    let outcome = |end: fn() -> ReplyEnd| async move {
+        let desk = answering_with(CheckMode::Off, end);
         desk.call(json!({ "name": "t" })).await;
         desk.gate.outcomes()
     };
     let whole = |text: &'static str| Payload::Whole(Bytes::from_static(text.as_bytes()));
     assert_eq!(
-        outcome(|| End::Complete(Payload::Whole(Bytes::from_static(b"{}")))).await,
+        outcome(|| ReplyEnd::Complete(Payload::Whole(Bytes::from_static(b"{}")))).await,
         ["complete"]
     );
     assert_eq!(
         outcome(|| Failure::new(FailureKind::ResultUnknown, "").into()).await,
         ["result_unknown"]
     );
-    let desk = answering_with(Check::Off, move || {
-        End::Complete(whole("{\"isError\":true}"))
+    let desk = answering_with(CheckMode::Off, move || {
+        ReplyEnd::Complete(whole("{\"isError\":true}"))
     });
     desk.call(json!({ "name": "t" })).await;
-    let desk2 = answering_with(Check::Off, move || End::InputRequired(whole("{}")));
+    let desk2 = answering_with(CheckMode::Off, move || ReplyEnd::InputRequired(whole("{}")));
     desk2.call(json!({ "name": "t" })).await;
     assert_eq!(
         (desk.gate.outcomes(), desk2.gate.outcomes()),
@@ -175,9 +184,9 @@ async fn every_end_leaves_one_record() {
 }
 
 /// So many chunks, then the end: white space, since it is legal at any position in a result.
-struct Chunks(usize);
+struct WhitespaceChunks(usize);
 
-impl PayloadSource for Chunks {
+impl PayloadSource for WhitespaceChunks {
     fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
         match self.0 {
             0 => Poll::Ready(None),
@@ -189,15 +198,16 @@ impl PayloadSource for Chunks {
     }
 }
 
-fn stream(chunks: usize) -> End {
-    End::Complete(Payload::Stream(Box::new(Chunks(chunks))))
+fn stream(chunks: usize) -> ReplyEnd {
+    ReplyEnd::Complete(Payload::Stream(Box::new(WhitespaceChunks(chunks))))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_long_result_ends_with_its_last_byte_and_is_cancelled_when_it_is_dropped_before() {
     let mut cx = Context::from_waker(Waker::noop());
-    let desk = answering_with(Check::Off, || stream(2));
-    let End::Complete(Payload::Stream(mut chunks)) = desk.call(json!({ "name": "t" })).await else {
+    let desk = answering_with(CheckMode::Off, || stream(2));
+    let ReplyEnd::Complete(Payload::Stream(mut chunks)) = desk.call(json!({ "name": "t" })).await
+    else {
         panic!("no stream")
     };
     for _ in 0..2 {
@@ -216,11 +226,11 @@ async fn a_long_result_ends_with_its_last_byte_and_is_cancelled_when_it_is_dropp
 
 #[tokio::test(start_paused = true)]
 async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
-    let fake = Fake::new("up", &["t"]);
+    let fake = ScriptedUpstream::new("up", &["t"]);
     fake.set(|script| {
         script.answer = Box::new(|_| {
             let note = |n: u8| {
-                Event::Note(Note {
+                ReplyEvent::Note(ReplyNote {
                     kind: NoteKind::Progress,
                     params: Bytes::from(vec![n]),
                 })
@@ -228,26 +238,28 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
             Reply::live(Box::pin(futures_util::stream::iter([
                 note(1),
                 note(2),
-                Event::End(End::Complete(Payload::Whole(Bytes::from_static(b"{}")))),
+                ReplyEvent::End(ReplyEnd::Complete(Payload::Whole(Bytes::from_static(
+                    b"{}",
+                )))),
             ])))
         });
     });
-    let desk = Desk::of(World::of(&[&fake]));
+    let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
     let call =
         || async { asked(&endpoint(), Method::ToolsCall, raw(&json!({ "name": "t" }))).await };
     let mut reply = desk.router.call(call().await).await;
     let mut seen = Vec::new();
-    while let Some(Event::Note(note)) = reply.next().await {
+    while let Some(ReplyEvent::Note(note)) = reply.next().await {
         seen.push(note.params[0]);
     }
     assert_eq!((seen, desk.gate.outcomes()), (vec![1, 2], vec!["complete"]));
     let mut reply = desk.router.call(call().await).await;
-    assert!(matches!(reply.next().await, Some(Event::Note(_))));
+    assert!(matches!(reply.next().await, Some(ReplyEvent::Note(_))));
     drop(reply);
     assert_eq!(desk.gate.outcomes(), ["complete", "cancelled"]);
     // Also if the client goes away before the upstream has sent an event.
-    let hanging = Fake::new("late", &["t"]);
-    let desk = Desk::of(World::of(&[&hanging]));
+    let hanging = ScriptedUpstream::new("late", &["t"]);
+    let desk = RouterWorld::of(CatalogWorld::of(&[&hanging]));
     desk.world.settled().await;
     hanging.set(|script| script.mute = true);
     {
@@ -265,8 +277,8 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
 #[tokio::test(start_paused = true)]
 async fn r119_results_pass_byte_for_byte() {
     let odd: &str = r#" { "content" : [ ] , "x" : 1.0e2, "_meta":{"k":18446744073709551616}} "#;
-    let desk = answering(Check::Off, odd);
-    let End::Complete(Payload::Whole(bytes)) = desk.call(json!({ "name": "t" })).await else {
+    let desk = answering(CheckMode::Off, odd);
+    let ReplyEnd::Complete(Payload::Whole(bytes)) = desk.call(json!({ "name": "t" })).await else {
         panic!("no result")
     };
     assert_eq!(&bytes[..], odd.as_bytes());

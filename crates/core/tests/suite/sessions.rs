@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_core::catalog::{ListSession, Page, PageAsk, SessionLists};
-use weir_core::endpoint::Prefix;
+use weir_core::catalog::{CatalogPage, ListPageRequest, ListSession, SessionLists};
+use weir_core::endpoint::NamePrefix;
 use weir_core::port::Fut;
-use weir_core::upstream::{About, Kinds, ListKind, ListPage, Watch};
-use weir_core::{Call, CapabilityClass, End, Failure, FailureKind, Principal, SessionKey};
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
+use weir_core::{Call, CapabilityClass, Failure, FailureKind, Principal, ReplyEnd, SessionKey};
 use weir_wire::method::Method;
 
-use crate::calls::{Desk, asked_by, end, failure, raw};
-use crate::support::{Fake, Rule, World, endpoint, id, principal, tool};
+use crate::calls::{RouterWorld, asked_by, end, failure, raw};
+use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, endpoint, id, principal, tool};
 
 /// A session at an upstream, with tools of its own.
-struct Session {
+struct ScriptedSession {
     /// Without a value it fails.
     tools: Mutex<Option<Vec<&'static str>>>,
     reads: AtomicUsize,
 }
 
-impl Session {
+impl ScriptedSession {
     fn with(tools: &[&'static str]) -> Arc<Self> {
         Arc::new(Self {
             tools: Mutex::new(Some(tools.to_vec())),
@@ -37,11 +37,11 @@ impl Session {
     }
 }
 
-struct Reading(Arc<Session>, About);
+struct ScriptedSessionWatch(Arc<ScriptedSession>, ServerDescription);
 
-impl ListSession for Session {
-    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
-        Box::new(Reading(self, About::default()))
+impl ListSession for ScriptedSession {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
+        Box::new(ScriptedSessionWatch(self, ServerDescription::default()))
     }
 
     fn subscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
@@ -51,8 +51,8 @@ impl ListSession for Session {
     fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) {}
 }
 
-impl Watch for Reading {
-    fn about(&self) -> &About {
+impl ListWatch for ScriptedSessionWatch {
+    fn about(&self) -> &ServerDescription {
         &self.1
     }
 
@@ -73,7 +73,7 @@ impl Watch for Reading {
         Box::pin(std::future::ready(page))
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         Box::pin(std::future::pending())
     }
 }
@@ -81,20 +81,24 @@ impl Watch for Reading {
 const ONE: SessionKey = SessionKey([1; 16]);
 const OTHER: SessionKey = SessionKey([2; 16]);
 
-fn open(world: &World, session: &Arc<Session>, client: SessionKey) -> Arc<SessionLists> {
-    let own: Weak<Session> = Arc::downgrade(session);
+fn open(
+    world: &CatalogWorld,
+    session: &Arc<ScriptedSession>,
+    client: SessionKey,
+) -> Arc<SessionLists> {
+    let own: Weak<ScriptedSession> = Arc::downgrade(session);
     let lists = world.session_lists.open(id("one"), tools(), own);
     lists.set_heard(true);
     lists.serves(client);
     lists
 }
 
-fn tools() -> Kinds {
-    Kinds::default().with(ListKind::Tools)
+fn tools() -> ListKinds {
+    ListKinds::default().with(ListKind::Tools)
 }
 
-async fn page(world: &World, who: &Principal, session: SessionKey) -> Page {
-    let ask = PageAsk {
+async fn page(world: &CatalogWorld, who: &Principal, session: SessionKey) -> CatalogPage {
+    let ask = ListPageRequest {
         endpoint: &endpoint(),
         class: CapabilityClass::BASE,
         principal: who,
@@ -105,7 +109,7 @@ async fn page(world: &World, who: &Principal, session: SessionKey) -> Page {
     world.catalog.page(ask).await.unwrap()
 }
 
-async fn names(world: &World, who: &Principal, session: SessionKey) -> Vec<String> {
+async fn names(world: &CatalogWorld, who: &Principal, session: SessionKey) -> Vec<String> {
     let page = page(world, who, session).await;
     page.view.items[page.range]
         .iter()
@@ -114,16 +118,19 @@ async fn names(world: &World, who: &Principal, session: SessionKey) -> Vec<Strin
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_asked_when_its_server_said_so_and_its_own_client_alone_sees_it() {
-    let (one, two) = (Fake::new("one", &["a", "b"]), Fake::new("two", &["c"]));
-    let world = World::of(&[&one, &two]);
-    let (who, session) = (principal("ada").await, Session::with(&["b", "new"]));
+async fn session_list_is_read_after_a_notification_and_shown_to_its_client_alone() {
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a", "b"]),
+        ScriptedUpstream::new("two", &["c"]),
+    );
+    let world = CatalogWorld::of(&[&one, &two]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["b", "new"]));
     world.settled().await;
     let shared = ["one__a", "one__b", "two__c"];
     let lists = open(&world, &session, ONE);
     assert_eq!(names(&world, &who, ONE).await, shared);
     assert_eq!(session.reads(), 0, "nothing was said");
-    lists.changed(tools());
+    lists.handle_list_changed(tools());
     for _ in 0..3 {
         assert_eq!(
             names(&world, &who, ONE).await,
@@ -155,15 +162,15 @@ async fn a_session_is_asked_when_its_server_said_so_and_its_own_client_alone_see
 
 #[tokio::test(start_paused = true)]
 async fn a_session_that_does_not_answer_is_shown_as_it_was_and_left_alone_for_a_while() {
-    let one = Fake::new("one", &["a"]);
-    let world = World::of(&[&one]);
-    let (who, session) = (principal("ada").await, Session::with(&["a", "new"]));
+    let one = ScriptedUpstream::new("one", &["a"]);
+    let world = CatalogWorld::of(&[&one]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
-    lists.changed(tools());
+    lists.handle_list_changed(tools());
     assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
     *session.tools.lock().unwrap() = None;
-    lists.changed(tools());
+    lists.handle_list_changed(tools());
     for _ in 0..5 {
         assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
     }
@@ -174,15 +181,15 @@ async fn a_session_that_does_not_answer_is_shown_as_it_was_and_left_alone_for_a_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_tells_without_end_has_its_sessions_read_ten_times_a_second() {
-    let one = Fake::new("one", &["a"]);
-    let world = World::of(&[&one]);
-    let (who, session) = (principal("ada").await, Session::with(&["a", "new"]));
+async fn endless_notifications_cause_ten_session_walks_a_second() {
+    let one = ScriptedUpstream::new("one", &["a"]);
+    let world = CatalogWorld::of(&[&one]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
     let began = tokio::time::Instant::now();
     for _ in 0..60 {
-        lists.changed(tools());
+        lists.handle_list_changed(tools());
         assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
     }
     let seconds = began.elapsed().as_secs_f64();
@@ -195,42 +202,45 @@ async fn a_server_that_tells_without_end_has_its_sessions_read_ten_times_a_secon
 
 #[tokio::test(start_paused = true)]
 async fn on_an_aggregate_what_the_client_sees_decides_whether_it_is_news() {
-    let one = Fake::new("one", &["a"]);
-    let world = World::of(&[&one]);
-    let (who, session) = (principal("ada").await, Session::with(&["a"]));
+    let one = ScriptedUpstream::new("one", &["a"]);
+    let world = CatalogWorld::of(&[&one]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
     let news = async || {
         let of = (&endpoint(), &id("one"));
         world
             .catalog
-            .session_news(of, CapabilityClass::BASE, (&who, ONE), tools())
+            .changed_session_lists(of, CapabilityClass::BASE, (&who, ONE), tools())
             .await
     };
-    lists.changed(tools());
+    lists.handle_list_changed(tools());
     assert!(news().await.is_empty(), "it is the same list");
     *session.tools.lock().unwrap() = Some(vec!["a", "new"]);
-    lists.changed(tools());
+    lists.handle_list_changed(tools());
     assert_eq!(news().await, tools());
     assert!(news().await.is_empty(), "it was told");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_name_that_another_upstream_has_stays_its_own() {
-    let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["new"]));
-    let world = World::empty(weir_core::catalog::CatalogSettings::default());
-    world.show(&[&one, &two], Prefix::None, 1000);
-    let (who, session) = (principal("ada").await, Session::with(&["a", "new"]));
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["new"]),
+    );
+    let world = CatalogWorld::empty(weir_core::catalog::CatalogSettings::default());
+    world.show(&[&one, &two], NamePrefix::None, 1000);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
     world.settled().await;
     let lists = open(&world, &session, ONE);
-    lists.changed(tools());
+    lists.handle_list_changed(tools());
     assert_eq!(names(&world, &who, ONE).await, ["a", "new", "one__new"]);
     let seen = page(&world, &who, ONE).await;
     assert_eq!(seen.view.items[1].tool.upstream, id("two"));
 }
 
 /// A call in a client's session, to its end.
-async fn called(desk: &Desk, method: Method, params: Value) -> End {
+async fn called(desk: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
     let call = asked_by("ada", &endpoint(), method, raw(&params)).await;
     end(desk
         .router
@@ -243,14 +253,14 @@ async fn called(desk: &Desk, method: Method, params: Value) -> End {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_is_read_for_a_name_that_nothing_has_and_for_no_other() {
-    let one = Fake::new("one", &["a"]);
+async fn session_list_is_read_for_an_unknown_name_only() {
+    let one = ScriptedUpstream::new("one", &["a"]);
     one.set(|script| script.has_resources = true);
-    let desk = Desk::of(World::of(&[&one]));
-    let session = Session::with(&["a", "new"]);
+    let desk = RouterWorld::of(CatalogWorld::of(&[&one]));
+    let session = ScriptedSession::with(&["a", "new"]);
     desk.world.settled().await;
     let lists = open(&desk.world, &session, ONE);
-    lists.called();
+    lists.count_call();
     called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await;
     called(
         &desk,
@@ -264,13 +274,16 @@ async fn a_session_is_read_for_a_name_that_nothing_has_and_for_no_other() {
         "a shared tool, and a resource of which the URI says whose it is"
     );
     let added = called(&desk, Method::ToolsCall, json!({ "name": "one__new" })).await;
-    assert!(matches!(added, End::Complete(_)), "{added:?}");
-    assert_eq!((session.reads(), Fake::count(&one.calls)), (1, 3));
+    assert!(matches!(added, ReplyEnd::Complete(_)), "{added:?}");
+    assert_eq!(
+        (session.reads(), ScriptedUpstream::count(&one.calls)),
+        (1, 3)
+    );
     let unknown = failure(called(&desk, Method::ToolsCall, json!({ "name": "one__none" })).await);
     assert_eq!(*unknown.kind(), FailureKind::InvalidParams);
     assert_eq!(session.reads(), 1, "nothing was called there since");
-    lists.called();
-    desk.gate.rule("ada", "a", Rule::Hidden);
+    lists.count_call();
+    desk.gate.rule("ada", "a", GateRule::Hidden);
     failure(called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await);
     assert_eq!(session.reads(), 1, "what is hidden is not unknown");
 }

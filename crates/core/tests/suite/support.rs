@@ -2,9 +2,11 @@
 
 mod fake;
 mod gate;
-mod lines;
+mod update_streams;
 mod world;
 
-pub(crate) use fake::{Fake, tool};
-pub(crate) use gate::{Gate, Rule};
-pub(crate) use world::{Says, World, aggregate, endpoint, exposed, id, principal, transparent};
+pub(crate) use fake::{ScriptedUpstream, tool};
+pub(crate) use gate::{GateRule, ScriptedGate};
+pub(crate) use world::{
+    AcceptingVerifier, CatalogWorld, aggregate, endpoint, exposed, id, principal, transparent,
+};

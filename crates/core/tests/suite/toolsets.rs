@@ -7,23 +7,25 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_core::catalog::{Change, Item};
-use weir_core::endpoint::{Prefix, ToolRules};
-use weir_core::toolset::{Hints, Pattern, Toolset};
+use weir_core::catalog::{CatalogItem, ListChange};
+use weir_core::endpoint::{NamePrefix, ToolRules};
+use weir_core::toolset::{NamePattern, ToolHints, Toolset};
 use weir_core::upstream::{ListKind, Upstream};
-use weir_core::{CapabilityClass, End, Endpoint, FailureKind};
+use weir_core::{CapabilityClass, Endpoint, FailureKind, ReplyEnd};
 
-use crate::calls::{Desk, failure, raw};
-use crate::support::{Fake, World, aggregate, endpoint, exposed, principal, transparent};
+use crate::calls::{RouterWorld, failure, raw};
+use crate::support::{
+    CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, principal, transparent,
+};
 
-fn patterns(texts: &[&str]) -> Vec<Pattern> {
-    texts.iter().map(|text| Pattern::new(text)).collect()
+fn patterns(texts: &[&str]) -> Vec<NamePattern> {
+    texts.iter().map(|text| NamePattern::new(text)).collect()
 }
 
-fn named(pairs: &[(&str, &str)]) -> Vec<(Pattern, Arc<str>)> {
+fn named(pairs: &[(&str, &str)]) -> Vec<(NamePattern, Arc<str>)> {
     pairs
         .iter()
-        .map(|(tool, text)| (Pattern::new(tool), Arc::from(*text)))
+        .map(|(tool, text)| (NamePattern::new(tool), Arc::from(*text)))
         .collect()
 }
 
@@ -35,35 +37,44 @@ fn with(endpoint: &Endpoint, tools: Toolset) -> Arc<Endpoint> {
 }
 
 /// A world with an endpoint that shows this much of the upstreams.
-async fn world(fakes: &[&Arc<Fake>], prefix: Prefix, tools: Toolset) -> World {
-    let world = World::of(fakes);
+async fn world(
+    fakes: &[&Arc<ScriptedUpstream>],
+    prefix: NamePrefix,
+    tools: Toolset,
+) -> CatalogWorld {
+    let world = CatalogWorld::of(fakes);
     show(&world, fakes, prefix, tools);
     world.settled().await;
     world
 }
 
-fn show(world: &World, fakes: &[&Arc<Fake>], prefix: Prefix, tools: Toolset) {
+fn show(
+    world: &CatalogWorld,
+    fakes: &[&Arc<ScriptedUpstream>],
+    prefix: NamePrefix,
+    tools: Toolset,
+) {
     let ids: Vec<&str> = fakes.iter().map(|fake| fake.id().as_str()).collect();
     world.apply(vec![with(&aggregate(&ids, prefix, 1000), tools)], fakes);
 }
 
 #[tokio::test(start_paused = true)]
-async fn r115_what_is_not_selected_is_not_there_for_anybody() {
+async fn r115_unselected_tools_exist_for_no_client() {
     let (files, web) = (
-        Fake::new("files", &["read", "write", "delete"]),
-        Fake::new("web", &["read", "get"]),
+        ScriptedUpstream::new("files", &["read", "write", "delete"]),
+        ScriptedUpstream::new("web", &["read", "get"]),
     );
     let tools = Toolset {
         include: patterns(&["files__*", "web/get"]),
         exclude: patterns(&["*delete*"]),
         ..Toolset::default()
     };
-    let world = world(&[&files, &web], Prefix::Always, tools).await;
+    let world = world(&[&files, &web], NamePrefix::Always, tools).await;
     assert_eq!(
         exposed(&world.view()),
         ["files__read", "files__write", "web__get"]
     );
-    let desk = Desk::of(world);
+    let desk = RouterWorld::of(world);
     for name in ["files__delete", "delete", "web__read"] {
         let refused = failure(desk.call(json!({ "name": name })).await);
         assert_eq!(
@@ -77,22 +88,28 @@ async fn r115_what_is_not_selected_is_not_there_for_anybody() {
     // The other `read` is no rival any more: it is not listed.
     assert!(matches!(
         desk.call(json!({ "name": "read" })).await,
-        End::Complete(_)
+        ReplyEnd::Complete(_)
     ));
-    assert_eq!((Fake::count(&files.calls), Fake::count(&web.calls)), (1, 0));
+    assert_eq!(
+        (
+            ScriptedUpstream::count(&files.calls),
+            ScriptedUpstream::count(&web.calls)
+        ),
+        (1, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bare_name_is_selected_by_where_it_comes_from() {
     let (one, two) = (
-        Fake::new("one", &["read"]),
-        Fake::new("two", &["read", "list"]),
+        ScriptedUpstream::new("one", &["read"]),
+        ScriptedUpstream::new("two", &["read", "list"]),
     );
     let tools = Toolset {
         exclude: patterns(&["one/*"]),
         ..Toolset::default()
     };
-    let world = world(&[&one, &two], Prefix::None, tools).await;
+    let world = world(&[&one, &two], NamePrefix::None, tools).await;
     assert_eq!(exposed(&world.view()), ["read", "list"]);
     assert_eq!(world.view().items[0].tool.upstream.as_str(), "two");
 }
@@ -100,34 +117,43 @@ async fn a_bare_name_is_selected_by_where_it_comes_from() {
 #[tokio::test(start_paused = true)]
 async fn r111_an_alias_is_its_tools_own_and_no_upstream_can_take_it() {
     let (sly, files) = (
-        Fake::new("sly", &["search", "other"]),
-        Fake::new("files", &["find", "read"]),
+        ScriptedUpstream::new("sly", &["search", "other"]),
+        ScriptedUpstream::new("files", &["find", "read"]),
     );
     let tools = Toolset {
         aliases: named(&[("find", "search")]),
         ..Toolset::default()
     };
-    let world = world(&[&sly, &files], Prefix::None, tools).await;
+    let world = world(&[&sly, &files], NamePrefix::None, tools).await;
     assert_eq!(
         exposed(&world.view()),
         ["sly__search", "other", "search", "read"]
     );
-    let desk = Desk::of(world);
+    let desk = RouterWorld::of(world);
     assert!(matches!(
         desk.call(json!({ "name": "search" })).await,
-        End::Complete(_)
+        ReplyEnd::Complete(_)
     ));
-    assert_eq!((Fake::count(&sly.calls), Fake::count(&files.calls)), (0, 1));
+    assert_eq!(
+        (
+            ScriptedUpstream::count(&sly.calls),
+            ScriptedUpstream::count(&files.calls)
+        ),
+        (0, 1)
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_alias_that_another_tool_has_by_rule_leaves_that_one_out_and_says_so() {
-    let (one, two) = (Fake::new("one", &["a"]), Fake::new("two", &["b"]));
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["b"]),
+    );
     let tools = Toolset {
         aliases: named(&[("two__b", "one__a")]),
         ..Toolset::default()
     };
-    let world = world(&[&one, &two], Prefix::Always, tools).await;
+    let world = world(&[&one, &two], NamePrefix::Always, tools).await;
     let view = world.view();
     assert_eq!(exposed(&view), ["one__a"]);
     assert_eq!(view.items[0].tool.upstream.as_str(), "two");
@@ -138,36 +164,36 @@ async fn an_alias_that_another_tool_has_by_rule_leaves_that_one_out_and_says_so(
     );
 }
 
-fn value(item: &Item) -> Value {
+fn value(item: &CatalogItem) -> Value {
     serde_json::from_slice(&item.tool.raw).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn r279_other_words_reach_clients_and_rules_believe_the_operator_alone() {
-    let fake = Fake::new("up", &[]);
+async fn r279_overrides_reach_clients_and_rules_believe_the_operator_alone() {
+    let fake = ScriptedUpstream::new("up", &[]);
     let said = json!({ "name": "wipe", "description": "harmless", "x-odd": 1, "inputSchema": { "type": "object" },
         "annotations": { "title": "Wipe", "readOnlyHint": true } });
     fake.set(|script| script.tools = vec![raw(&said), Bytes::from_static(b"{\"name\":\"b\"}")]);
-    let says = Hints {
+    let says = ToolHints {
         read_only: Some(false),
         destructive: Some(true),
-        ..Hints::default()
+        ..ToolHints::default()
     };
     let tools = Toolset {
         descriptions: named(&[("up__wipe", "Deletes everything.")]),
         hints: vec![
             (
-                Pattern::new("*"),
-                Hints {
+                NamePattern::new("*"),
+                ToolHints {
                     open_world: Some(false),
-                    ..Hints::default()
+                    ..ToolHints::default()
                 },
             ),
-            (Pattern::new("up/w*"), says),
+            (NamePattern::new("up/w*"), says),
         ],
         ..Toolset::default()
     };
-    let mut world = world(&[&fake], Prefix::Always, tools.clone()).await;
+    let mut world = world(&[&fake], NamePrefix::Always, tools.clone()).await;
     let view = world.view();
     assert_eq!(
         value(&view.items[0]),
@@ -179,25 +205,25 @@ async fn r279_other_words_reach_clients_and_rules_believe_the_operator_alone() {
         value(&view.items[1]),
         json!({ "name": "b", "annotations": { "openWorldHint": false } })
     );
-    let believed = Hints {
+    let believed = ToolHints {
         open_world: Some(false),
         ..says
     };
     assert_eq!(view.items[0].terms.hints, believed);
     // Without the operator's hints no annotation is believed, unless the upstream is trusted.
-    world.show(&[&fake], Prefix::Always, 1000);
-    assert_eq!(world.view().items[0].terms.hints, Hints::default());
+    world.show(&[&fake], NamePrefix::Always, 1000);
+    assert_eq!(world.view().items[0].terms.hints, ToolHints::default());
     assert_eq!(value(&world.view().items[0]), said);
     world.rules.trusted = true;
-    world.show(&[&fake], Prefix::Always, 1000);
+    world.show(&[&fake], NamePrefix::Always, 1000);
     assert_eq!(
         world.view().items[0].terms.hints,
-        Hints {
+        ToolHints {
             read_only: Some(true),
-            ..Hints::default()
+            ..ToolHints::default()
         }
     );
-    show(&world, &[&fake], Prefix::Always, tools);
+    show(&world, &[&fake], NamePrefix::Always, tools);
     assert_eq!(
         world.view().items[0].terms.hints,
         believed,
@@ -207,8 +233,8 @@ async fn r279_other_words_reach_clients_and_rules_believe_the_operator_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn scopes_of_upstream_and_endpoint_add_up() {
-    let fake = Fake::new("up", &["a", "b"]);
-    let mut world = World::of(&[]);
+    let fake = ScriptedUpstream::new("up", &["a", "b"]);
+    let mut world = CatalogWorld::of(&[]);
     world.rules.tools = vec![(
         "a".to_owned(),
         ToolRules {
@@ -217,17 +243,17 @@ async fn scopes_of_upstream_and_endpoint_add_up() {
         },
     )];
     let tools = Toolset {
-        scopes: vec![(Pattern::new("up__*"), vec!["all".into(), "up".into()])],
+        scopes: vec![(NamePattern::new("up__*"), vec!["all".into(), "up".into()])],
         ..Toolset::default()
     };
-    show(&world, &[&fake], Prefix::Always, tools);
+    show(&world, &[&fake], NamePrefix::Always, tools);
     world.settled().await;
     let scopes = |at: usize| world.view().items[at].terms.scopes.join(" ");
     assert_eq!(
         (scopes(0), scopes(1)),
         ("all up".to_owned(), "all up".to_owned())
     );
-    world.show(&[&fake], Prefix::Always, 1000);
+    world.show(&[&fake], NamePrefix::Always, 1000);
     assert_eq!(
         world
             .view()
@@ -241,22 +267,25 @@ async fn scopes_of_upstream_and_endpoint_add_up() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_selection_is_told_on_its_endpoint_alone() {
-    let fake = Fake::new("up", &["a", "b"]);
-    let world = World::of(&[]);
-    let (all, alone) = (aggregate(&["up"], Prefix::Always, 1000), transparent("up"));
+    let fake = ScriptedUpstream::new("up", &["a", "b"]);
+    let world = CatalogWorld::of(&[]);
+    let (all, alone) = (
+        aggregate(&["up"], NamePrefix::Always, 1000),
+        transparent("up"),
+    );
     world.apply(vec![all.clone(), alone.clone()], &[&fake]);
     world.settled().await;
     let who = principal("alice").await;
     let watch = |id| {
         world
             .catalog
-            .watch(id, CapabilityClass::BASE, ListKind::Tools, &who)
+            .watch_list(id, CapabilityClass::BASE, ListKind::Tools, &who)
     };
     let (mut there, mut elsewhere) = (watch(&endpoint()), watch(&alone.id));
     let mut told = async || {
         poll_fn(|cx| {
-            let mut moved = |watching: &mut weir_core::catalog::Watching| {
-                watching.poll_changed(cx) == Poll::Ready(Change::Moved)
+            let mut moved = |watching: &mut weir_core::catalog::ViewWatch| {
+                watching.poll_changed(cx) == Poll::Ready(ListChange::Changed)
             };
             Poll::Ready((moved(&mut there), moved(&mut elsewhere)))
         })

@@ -6,31 +6,31 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use serde_json::json;
-use weir_core::catalog::{Inbox, Subscription};
-use weir_core::endpoint::{Mode, PageSize, Prefix};
-use weir_core::names::{EndpointId, Naming};
+use weir_core::catalog::{ResourceSubscription, UpdateInbox};
+use weir_core::endpoint::{EndpointMode, NamePrefix, PageSize};
+use weir_core::names::{EndpointId, ToolNaming};
 use weir_core::{Endpoint, Failure, FailureKind};
 use weir_wire::method::Method;
 
-use crate::calls::{Desk, asked_by, raw};
-use crate::support::{Fake, Rule, World, endpoint, id, transparent};
+use crate::calls::{RouterWorld, asked_by, raw};
+use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, endpoint, id, transparent};
 
 /// A client that receives updates, with its subscriptions.
-struct Told {
-    desk: Arc<Desk>,
+struct SubscribedClient {
+    desk: Arc<RouterWorld>,
     who: &'static str,
     at: EndpointId,
-    inbox: Inbox,
-    held: Vec<Subscription>,
+    inbox: UpdateInbox,
+    held: Vec<ResourceSubscription>,
 }
 
-impl Told {
-    fn new(desk: &Arc<Desk>, who: &'static str) -> Self {
+impl SubscribedClient {
+    fn new(desk: &Arc<RouterWorld>, who: &'static str) -> Self {
         Self {
             desk: desk.clone(),
             who,
             at: endpoint(),
-            inbox: Inbox::default(),
+            inbox: UpdateInbox::default(),
             held: Vec::new(),
         }
     }
@@ -56,16 +56,16 @@ impl Told {
 }
 
 /// An upstream that sends updates, behind an aggregating and a transparent endpoint.
-async fn desk() -> (Arc<Fake>, Arc<Desk>) {
-    let fake = Fake::new("up", &[]);
+async fn desk() -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
+    let fake = ScriptedUpstream::new("up", &[]);
     fake.set(|script| script.subscribes = true);
-    let world = World::of(&[]);
+    let world = CatalogWorld::of(&[]);
     let many = Endpoint {
         id: endpoint(),
-        mode: Mode::Aggregate {
+        mode: EndpointMode::Aggregate {
             upstreams: vec![id("up")],
-            naming: Naming::default(),
-            prefix: Prefix::Always,
+            naming: ToolNaming::default(),
+            prefix: NamePrefix::Always,
         },
         page: PageSize::default(),
         deadlines: None,
@@ -74,13 +74,16 @@ async fn desk() -> (Arc<Fake>, Arc<Desk>) {
     };
     world.apply(vec![Arc::new(many), transparent("up")], &[&fake]);
     world.settled().await;
-    (fake, Arc::new(Desk::of(world)))
+    (fake, Arc::new(RouterWorld::of(world)))
 }
 
 #[tokio::test(start_paused = true)]
 async fn r205_many_clients_of_a_resource_are_one_subscription_and_each_is_told_by_its_own_name() {
     let (fake, desk) = desk().await;
-    let (mut one, mut two) = (Told::new(&desk, "one"), Told::new(&desk, "two"));
+    let (mut one, mut two) = (
+        SubscribedClient::new(&desk, "one"),
+        SubscribedClient::new(&desk, "two"),
+    );
     two.at = EndpointId::new("/mcp/up");
     one.subscribe("up+memo:1").await.unwrap();
     two.subscribe("memo:1").await.unwrap();
@@ -115,9 +118,9 @@ async fn r205_many_clients_of_a_resource_are_one_subscription_and_each_is_told_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn r205_a_part_is_told_of_under_its_own_name() {
+async fn r205_update_of_a_part_has_its_own_name() {
     let (fake, desk) = desk().await;
-    let mut client = Told::new(&desk, "one");
+    let mut client = SubscribedClient::new(&desk, "one");
     client.subscribe("up+memo:a").await.unwrap();
     client.subscribe("up+memo:b").await.unwrap();
     fake.lines.update("memo:a/1");
@@ -127,7 +130,7 @@ async fn r205_a_part_is_told_of_under_its_own_name() {
         ["up+memo:a/1"],
         "`memo:ab` is no part of `memo:a`"
     );
-    desk.gate.rule("one", "memo:b/secret", Rule::Hidden);
+    desk.gate.rule("one", "memo:b/secret", GateRule::Hidden);
     fake.lines.update("memo:b/secret");
     assert_eq!(
         client.told().await,
@@ -137,11 +140,14 @@ async fn r205_a_part_is_told_of_under_its_own_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r205_what_a_principal_may_not_see_it_is_never_told_of() {
+async fn r205_hidden_resource_is_never_announced() {
     let (fake, desk) = desk().await;
-    let (mut guest, mut owner) = (Told::new(&desk, "guest"), Told::new(&desk, "owner"));
-    desk.gate.rule("guest", "memo:hidden", Rule::Hidden);
-    desk.gate.rule("guest", "memo:denied", Rule::Denied);
+    let (mut guest, mut owner) = (
+        SubscribedClient::new(&desk, "guest"),
+        SubscribedClient::new(&desk, "owner"),
+    );
+    desk.gate.rule("guest", "memo:hidden", GateRule::Hidden);
+    desk.gate.rule("guest", "memo:denied", GateRule::Denied);
     let refused = guest.subscribe("up+memo:hidden").await.unwrap_err();
     assert!(
         matches!(refused.kind(), FailureKind::UnknownResource(_)),
@@ -159,7 +165,7 @@ async fn r205_what_a_principal_may_not_see_it_is_never_told_of() {
     guest.subscribe("up+memo:1").await.unwrap();
     owner.subscribe("up+memo:1").await.unwrap();
     // The rules have changed since it subscribed.
-    desk.gate.rule("guest", "memo:1", Rule::Hidden);
+    desk.gate.rule("guest", "memo:1", GateRule::Hidden);
     fake.lines.update("memo:1");
     assert_eq!((guest.told().await.len(), owner.told().await.len()), (0, 1));
     assert_eq!(desk.gate.refused().len(), 2);
@@ -170,7 +176,7 @@ async fn r205_what_a_principal_may_not_see_it_is_never_told_of() {
 async fn r197_what_the_server_refuses_is_refused_and_others_are_kept() {
     let (fake, desk) = desk().await;
     fake.lines.refuses.lock().unwrap().push("memo:no");
-    let mut client = Told::new(&desk, "one");
+    let mut client = SubscribedClient::new(&desk, "one");
     client.subscribe("up+memo:yes").await.unwrap();
     assert_eq!(
         client.subscribe("up+memo:no").await.unwrap_err().kind(),
@@ -180,12 +186,12 @@ async fn r197_what_the_server_refuses_is_refused_and_others_are_kept() {
     assert_eq!(fake.lines.wanted(), ["memo:yes"]);
     fake.lines.update("memo:yes");
     assert_eq!(client.told().await, ["up+memo:yes"]);
-    let silent = Fake::new("mute", &[]);
+    let silent = ScriptedUpstream::new("mute", &[]);
     silent.set(|script| script.has_resources = true);
-    let desk = Arc::new(Desk::of(World::of(&[&silent])));
+    let desk = Arc::new(RouterWorld::of(CatalogWorld::of(&[&silent])));
     desk.world.settled().await;
     assert!(!desk.world.catalog.subscribes(&endpoint()));
-    let refused = Told::new(&desk, "one")
+    let refused = SubscribedClient::new(&desk, "one")
         .subscribe("mute+memo:1")
         .await
         .unwrap_err();
@@ -193,9 +199,9 @@ async fn r197_what_the_server_refuses_is_refused_and_others_are_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn r204_a_lost_line_is_opened_again_and_everybody_looks() {
+async fn r204_lost_stream_is_reopened_and_all_resources_are_announced() {
     let (fake, desk) = desk().await;
-    let mut client = Told::new(&desk, "one");
+    let mut client = SubscribedClient::new(&desk, "one");
     client.subscribe("up+memo:1").await.unwrap();
     client.subscribe("up+memo:2").await.unwrap();
     fake.lines.cut();
@@ -221,11 +227,11 @@ async fn r204_a_lost_line_is_opened_again_and_everybody_looks() {
 #[tokio::test(start_paused = true)]
 async fn subscriptions_outlive_a_reload_of_the_upstream() {
     let (old, desk) = desk().await;
-    let mut client = Told::new(&desk, "one");
+    let mut client = SubscribedClient::new(&desk, "one");
     client.subscribe("up+memo:1").await.unwrap();
-    let new = Fake::new("up", &[]);
+    let new = ScriptedUpstream::new("up", &[]);
     new.set(|script| script.subscribes = true);
-    desk.world.show(&[&new], Prefix::Always, 1000);
+    desk.world.show(&[&new], NamePrefix::Always, 1000);
     old.lines.cut();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(new.lines.wanted(), ["memo:1"]);

@@ -3,10 +3,10 @@
 
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
-use weir_wire::{code, header, meta};
+use weir_wire::{error_code, header, meta};
 
 use crate::http::text;
-use crate::rpc::{Fault, Request};
+use crate::rpc::{DemoFault, DemoRequest};
 
 /// The only revision that desk speaks.
 pub(super) const REVISION: &str = "2026-07-28";
@@ -19,7 +19,10 @@ pub(super) const METHODS: [&str; 4] = [
 ];
 
 /// Checks headers against the body. An `Err` is the HTTP status and the error.
-pub(super) fn check(headers: &HeaderMap, request: &Request) -> Result<(), (StatusCode, Fault)> {
+pub(super) fn check(
+    headers: &HeaderMap,
+    request: &DemoRequest,
+) -> Result<(), (StatusCode, DemoFault)> {
     let bad = |fault| (StatusCode::BAD_REQUEST, fault);
     let meta = request.params.get("_meta").and_then(Value::as_object);
     if request.method == "initialize"
@@ -51,8 +54,8 @@ pub(super) fn check(headers: &HeaderMap, request: &Request) -> Result<(), (Statu
         )));
     }
     if !METHODS.contains(&method) {
-        let fault = Fault::new(
-            code::METHOD_NOT_FOUND,
+        let fault = DemoFault::new(
+            error_code::METHOD_NOT_FOUND,
             format!("this server has no method {method}"),
         );
         return Err((StatusCode::NOT_FOUND, fault));
@@ -64,8 +67,8 @@ pub(super) fn check(headers: &HeaderMap, request: &Request) -> Result<(), (Statu
     }
 }
 
-fn declared_version(meta: Option<&Map<String, Value>>) -> Result<&str, Fault> {
-    let missing = |key: &str| Fault::params(format!("params._meta must have {key}"));
+fn declared_version(meta: Option<&Map<String, Value>>) -> Result<&str, DemoFault> {
+    let missing = |key: &str| DemoFault::params(format!("params._meta must have {key}"));
     let meta = meta.ok_or_else(|| missing(meta::PROTOCOL_VERSION))?;
     let version = meta.get(meta::PROTOCOL_VERSION).and_then(Value::as_str);
     let version = version.ok_or_else(|| missing(meta::PROTOCOL_VERSION))?;
@@ -75,7 +78,7 @@ fn declared_version(meta: Option<&Map<String, Value>>) -> Result<&str, Fault> {
     }
 }
 
-fn check_name(headers: &HeaderMap, request: &Request) -> Result<(), Fault> {
+fn check_name(headers: &HeaderMap, request: &DemoRequest) -> Result<(), DemoFault> {
     let raw = headers
         .get("mcp-name")
         .ok_or_else(|| mismatch("Mcp-Name is missing"))?;
@@ -87,13 +90,13 @@ fn check_name(headers: &HeaderMap, request: &Request) -> Result<(), Fault> {
     }
 }
 
-fn mismatch(why: &str) -> Fault {
-    Fault::new(code::HEADER_MISMATCH, why)
+fn mismatch(why: &str) -> DemoFault {
+    DemoFault::new(error_code::HEADER_MISMATCH, why)
 }
 
-fn unsupported(requested: &str) -> Fault {
-    Fault::new(
-        code::UNSUPPORTED_PROTOCOL_VERSION,
+fn unsupported(requested: &str) -> DemoFault {
+    DemoFault::new(
+        error_code::UNSUPPORTED_PROTOCOL_VERSION,
         format!("this server speaks only {REVISION}"),
     )
     .with(json!({"supported": [REVISION], "requested": requested}))

@@ -13,7 +13,7 @@ pub(super) fn evaluate(expression: &str) -> Result<f64, String> {
     if expression.len() > MAX_LENGTH {
         return Err(format!("The expression is longer than {MAX_LENGTH} bytes."));
     }
-    let mut parser = Parser {
+    let mut parser = ExpressionParser {
         text: expression,
         at: 0,
         depth: 0,
@@ -26,13 +26,13 @@ pub(super) fn evaluate(expression: &str) -> Result<f64, String> {
     }
 }
 
-struct Parser<'a> {
+struct ExpressionParser<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
 }
 
-impl Parser<'_> {
+impl ExpressionParser<'_> {
     fn sum(&mut self) -> Result<f64, String> {
         let mut left = self.product()?;
         loop {

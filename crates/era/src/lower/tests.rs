@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use bytes::Bytes;
-use weir_core::call::{AskedBy, Call, RequestName, Resume, Trace};
+use weir_core::call::{Call, CallResumption, InputMode, RequestName, TraceContext};
 use weir_core::names::EndpointId;
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Params, Revision};
@@ -17,12 +17,12 @@ fn call(params: &str) -> Call {
         RequestName::from_bits(1),
     );
     Call {
-        asked: AskedBy::Rounds,
+        input_mode: InputMode::Rounds,
         ..call
     }
 }
 
-const SENDER: Sender<'static> = Sender {
+const SENDER: SenderMeta<'static> = SenderMeta {
     revision: Revision::MODERN,
     client_info: br#"{"name":"weir","version":"1"}"#,
     capabilities: b"{}",
@@ -41,11 +41,11 @@ fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
     let mut call = call(FULL);
     call.wants_progress = true;
     call.log_level = Some(LogLevel::Info);
-    call.resume = Some(Resume::Upstream("theirs\"".into()));
-    call.trace = Trace {
+    call.resume = Some(CallResumption::Upstream("theirs\"".into()));
+    call.trace = TraceContext {
         parent: Some("00-ours".into()),
         state: Some("a=b".into()),
-        ..Trace::default()
+        ..TraceContext::default()
     };
     assert_eq!(
         text(&modern_call(42, &call, "t", &SENDER)),
@@ -64,7 +64,7 @@ fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
 fn r079_a_legacy_call_has_nothing_of_later_revisions() {
     let mut call = call(FULL);
     call.log_level = Some(LogLevel::Info);
-    call.resume = Some(Resume::Upstream("x".into()));
+    call.resume = Some(CallResumption::Upstream("x".into()));
     assert_eq!(
         text(&legacy_call(7, &call, "t", Revision::NEWEST_LEGACY)),
         concat!(
@@ -75,7 +75,7 @@ fn r079_a_legacy_call_has_nothing_of_later_revisions() {
 }
 
 #[test]
-fn r137_arguments_chosen_before_go_to_servers_of_2025_06_18_and_later_alone() {
+fn r137_completion_context_is_sent_since_2025_06_18() {
     let given = r#"{"ref":{"type":"ref/prompt","name":"u__p"},"argument":{"name":"a","value":"x"},"context":{"arguments":{"b":"y"}}}"#;
     let call = Call {
         method: Method::CompletionComplete,
@@ -120,7 +120,7 @@ fn other_requests_are_well_formed() {
         cancelled(u64::MAX),
     ];
     for sent in texts {
-        weir_wire::Message::parse(sent, &weir_wire::Limits::default()).unwrap();
+        weir_wire::Message::parse(sent, &weir_wire::JsonLimits::default()).unwrap();
     }
 }
 
@@ -145,7 +145,7 @@ fn known_members_go_on_under_their_exact_names_and_others_byte_for_byte() {
 }
 
 #[test]
-fn of_an_extensions_request_only_the_meta_is_written_anew() {
+fn extension_request_changes_only_its_meta() {
     let given = r#"{"Name":1,"n\u0061me":2,"_meta":{"progressToken":1,"own":2}}"#;
     let params = Params::of(
         &weir_wire::MethodName::new("acme/do"),
@@ -153,7 +153,7 @@ fn of_an_extensions_request_only_the_meta_is_written_anew() {
     )
     .unwrap();
     let call = Call {
-        method: OF_EXTENSION,
+        method: EXTENSION_METHOD,
         params,
         ..call("{}")
     };

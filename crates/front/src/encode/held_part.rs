@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use weir_core::hold::HoldReservation;
 
-use super::SMALL;
-use crate::stack::Shared;
+use super::UNRESERVED_BYTES;
+use crate::stack::FrontState;
 
 /// The bytes of one reservation.
-const STEP: usize = 64 << 10;
+const RESERVED_AT_ONCE: usize = 64 << 10;
 
 /// The memory of the held part. The first bytes need no reservation, as with a small answer.
 pub(super) struct HeldPart {
-    shared: Arc<Shared>,
+    shared: Arc<FrontState>,
     held: usize,
     reserved: usize,
     reservations: Vec<HoldReservation>,
 }
 
 impl HeldPart {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<FrontState>) -> Self {
         Self {
             shared,
             held: 0,
-            reserved: SMALL,
+            reserved: UNRESERVED_BYTES,
             reservations: Vec::new(),
         }
     }
@@ -32,13 +32,13 @@ impl HeldPart {
     /// within the free part of `limits.hold`.
     pub(super) fn try_grow(&mut self, bytes: usize) -> bool {
         let held = self.held.saturating_add(bytes);
-        let most = self.shared.hold.per_call();
+        let most = self.shared.hold_budget.per_call();
         if held > most {
             return false;
         }
         if held > self.reserved {
-            let step = (held - self.reserved).max(STEP);
-            let Some(reservation) = self.shared.hold.try_reserve(step) else {
+            let step = (held - self.reserved).max(RESERVED_AT_ONCE);
+            let Some(reservation) = self.shared.hold_budget.try_reserve(step) else {
                 return false;
             };
             self.reservations.push(reservation);
@@ -50,7 +50,7 @@ impl HeldPart {
 
     /// Releases all memory.
     pub(super) fn release(&mut self) {
-        (self.held, self.reserved) = (0, SMALL);
+        (self.held, self.reserved) = (0, UNRESERVED_BYTES);
         self.reservations.clear();
     }
 }

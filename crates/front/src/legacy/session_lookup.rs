@@ -2,14 +2,14 @@
 
 use http::{HeaderMap, StatusCode};
 use weir_core::{Authenticated, CapabilityClass};
-use weir_era::session::Session;
-use weir_wire::{RequestId, Revision, code};
+use weir_era::session::LegacySessionRecord;
+use weir_wire::{RequestId, Revision, error_code};
 
 use crate::answer;
-use crate::doorway::refuse;
-use crate::observe::Answer;
-use crate::sessions::Opened;
-use crate::stack::Context;
+use crate::observe::HttpAnswer;
+use crate::request_checks::envelope_refusal;
+use crate::sessions::LoadedSession;
+use crate::stack::HttpRequestContext;
 
 /// The reason that a request has no session.
 pub(crate) enum NoSession {
@@ -24,7 +24,11 @@ pub(crate) enum NoSession {
 }
 
 impl NoSession {
-    pub(crate) fn answer(&self, context: &Context, id: Option<&RequestId>) -> Answer {
+    pub(crate) fn answer(
+        &self,
+        context: &HttpRequestContext,
+        id: Option<&RequestId>,
+    ) -> HttpAnswer {
         let (status, text) = match self {
             Self::Missing => (
                 StatusCode::BAD_REQUEST,
@@ -40,17 +44,17 @@ impl NoSession {
             ),
             Self::Unreadable => return answer::unreadable_session(),
         };
-        refuse(context, status, id, (code::INVALID_REQUEST, text))
+        envelope_refusal(context, status, id, (error_code::INVALID_REQUEST, text))
     }
 }
 
 /// Loads the session that a request names.
-pub(crate) async fn session(
-    context: &Context,
+pub(crate) async fn load_session(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
-) -> Result<Opened, NoSession> {
-    if !headers.contains_key(&crate::head::SESSION) {
+) -> Result<LoadedSession, NoSession> {
+    if !headers.contains_key(&crate::header_names::SESSION) {
         return Err(NoSession::Missing);
     }
     let version = version(headers);
@@ -71,7 +75,7 @@ pub(crate) async fn session(
 
 /// The legacy revision in the head, if the head names one.
 fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
-    let Some(value) = headers.get(&crate::head::VERSION) else {
+    let Some(value) = headers.get(&crate::header_names::VERSION) else {
         return Ok(None);
     };
     let named = Revision::parse(value.to_str().unwrap_or("?").trim());
@@ -82,11 +86,11 @@ fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
 }
 
 /// A session for a request that names no session, if the settings serve such requests one by one.
-pub(super) fn alone(
-    context: &Context,
+pub(super) fn sessionless(
+    context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
-) -> Result<Opened, NoSession> {
+) -> Result<LoadedSession, NoSession> {
     if !context.settings.sessionless {
         return Err(NoSession::Missing);
     }
@@ -95,12 +99,15 @@ pub(super) fn alone(
         .map_err(|()| NoSession::Version)?
         .unwrap_or(Revision::V2025_03_26);
     let began = context.shared.ports.clock.wall();
-    let session = Session {
+    let session = LegacySessionRecord {
         revision,
         class: CapabilityClass::BASE,
         level: None,
         initialized: false,
         began,
     };
-    Ok(context.shared.sessions.alone(known.principal(), session))
+    Ok(context
+        .shared
+        .sessions
+        .without_record(known.principal(), session))
 }

@@ -19,45 +19,45 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
-use super::guarded::{Guarded, Times};
-use super::handshakes::Handshake;
-use super::prompt::Prompt;
-use super::pulse::Pulse;
-use super::write_watch::WriteWatch;
-use super::{Listening, closed, http2};
+use super::connection_activity::ConnectionActivity;
+use super::guarded_stream::{GuardedStream, Http1Timeouts};
+use super::handshake_limit::HandshakePermit;
+use super::repoll_on_wake::RepollOnWake;
+use super::write_stall_watch::WriteStallWatch;
+use super::{ListenerState, count_closed, http2};
 use crate::body::RequestBody;
-use crate::observe::Served;
-use crate::settings::Limits;
-use crate::stack::Arrival;
+use crate::observe::ObservedAnswer;
+use crate::settings::FrontLimits;
+use crate::stack::IncomingRequest;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The properties of a connection that all its requests share.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct ClientPeer {
     pub(crate) address: IpAddr,
     /// The client certificate (DER, leaf), verified against the listener's roots.
     pub(crate) certificate: Option<Arc<[u8]>>,
-    pub(crate) pulse: Arc<Pulse>,
+    pub(crate) pulse: Arc<ConnectionActivity>,
     /// True if the connection uses TLS.
     pub(crate) secure: bool,
     /// The state that an HTTP/2 connection shares with its requests.
-    pub(crate) http2: Option<http2::Shared>,
+    pub(crate) http2: Option<http2::Http2Shared>,
     /// True inside the process, with no router that reads headers in place of bodies.
     pub(crate) in_memory: bool,
 }
 
 /// The end of a connection; the cause is for the debug log only.
-pub(super) type Ended = Result<(), Box<dyn std::error::Error + Send + Sync>>;
+pub(super) type ConnectionResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// The context of a connection, as of its accept.
-struct Context {
-    listening: Arc<Listening>,
-    limits: Limits,
+struct ConnectionContext {
+    listening: Arc<ListenerState>,
+    limits: FrontLimits,
 }
 
-impl Peer {
-    fn new(address: IpAddr, pulse: Arc<Pulse>) -> Self {
+impl ClientPeer {
+    fn new(address: IpAddr, pulse: Arc<ConnectionActivity>) -> Self {
         Self {
             address,
             certificate: None,
@@ -78,23 +78,23 @@ impl Peer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
+enum HttpVersion {
     One,
     Two,
 }
 
 /// Serves one accepted connection to its end.
-pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Listening>) {
+pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<ListenerState>) {
     let limits = listening.stack.load().limits().clone();
-    let pulse = Arc::<Pulse>::default();
-    let stream = WriteWatch::new(stream, limits.stall_time, pulse.clone());
-    let context = Context { listening, limits };
+    let pulse = Arc::<ConnectionActivity>::default();
+    let stream = WriteStallWatch::new(stream, limits.stall_time, pulse.clone());
+    let context = ConnectionContext { listening, limits };
     let ended = match context.listening.acceptor() {
         // Boxed one by one: a task reserves room for its largest possible state, and most
         // connections never reach it.
-        None => Box::pin(context.clear(stream, Peer::new(address, pulse))).await,
+        None => Box::pin(context.serve_clear_text(stream, ClientPeer::new(address, pulse))).await,
         Some(acceptor) => {
-            Box::pin(context.secure(stream, Peer::new(address, pulse), acceptor)).await
+            Box::pin(context.serve_tls(stream, ClientPeer::new(address, pulse), acceptor)).await
         }
     };
     if let Err(error) = ended {
@@ -102,40 +102,45 @@ pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<Lis
     }
 }
 
-impl Context {
+impl ConnectionContext {
     /// Serves clear text: HTTP/2 only by prior knowledge, detected by its preface.
-    async fn clear(&self, mut stream: WriteWatch<TcpStream>, peer: Peer) -> Ended {
+    async fn serve_clear_text(
+        &self,
+        mut stream: WriteStallWatch<TcpStream>,
+        peer: ClientPeer,
+    ) -> ConnectionResult {
         let due = Instant::now() + self.limits.head_time;
         let Ok(first) = timeout_at(due, first_bytes(&mut stream)).await else {
-            closed("head_timeout");
+            count_closed("head_timeout");
             return Ok(());
         };
         let (prefix, version) = first?;
-        self.run(stream, (prefix, due), version, peer).await
+        self.serve_stream(stream, (prefix, due), version, peer)
+            .await
     }
 
     /// Serves TLS: the version is the one that both sides agreed on by ALPN.
-    async fn secure(
+    async fn serve_tls(
         &self,
-        stream: WriteWatch<TcpStream>,
-        peer: Peer,
+        stream: WriteStallWatch<TcpStream>,
+        peer: ClientPeer,
         acceptor: TlsAcceptor,
-    ) -> Ended {
+    ) -> ConnectionResult {
         let end = Instant::now() + self.limits.handshake_time;
-        let Ok(permit) = timeout_at(end, self.permit(&stream, peer.address)).await else {
-            closed("too_many_handshakes");
+        let Ok(permit) = timeout_at(end, self.handshake_permit(&stream, peer.address)).await else {
+            count_closed("too_many_handshakes");
             return Ok(());
         };
         let Ok(stream) = timeout_at(end, acceptor.accept(stream)).await else {
-            closed("tls_timeout");
+            count_closed("tls_timeout");
             return Ok(());
         };
         drop(permit);
-        let stream = stream.inspect_err(|_| closed("tls"))?;
+        let stream = stream.inspect_err(|_| count_closed("tls"))?;
         let version = if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-            Version::Two
+            HttpVersion::Two
         } else {
-            Version::One
+            HttpVersion::One
         };
         let shown = stream
             .get_ref()
@@ -143,62 +148,72 @@ impl Context {
             .peer_certificates()
             .and_then(<[_]>::first);
         let certificate = shown.map(|leaf| Arc::from(leaf.as_ref()));
-        let peer = Peer {
+        let peer = ClientPeer {
             certificate,
             secure: true,
             ..peer
         };
         let due = Instant::now() + self.limits.head_time;
-        self.run(stream, (Bytes::new(), due), version, peer).await
+        self.serve_stream(stream, (Bytes::new(), due), version, peer)
+            .await
     }
 
     /// Waits for a permit for a handshake, once the client has begun one.
-    async fn permit(&self, stream: &WriteWatch<TcpStream>, address: IpAddr) -> Option<Handshake> {
+    async fn handshake_permit(
+        &self,
+        stream: &WriteStallWatch<TcpStream>,
+        address: IpAddr,
+    ) -> Option<HandshakePermit> {
         // The handshake reports errors of the socket.
         let _begun = stream.get_ref().readable().await;
-        self.listening.handshakes.enter(address).await
+        self.listening.handshakes.acquire(address).await
     }
 
     /// Serves a stream from which `prefix` was already read; its first head must be complete by
     /// `due`.
-    async fn run<S>(
+    async fn serve_stream<S>(
         &self,
         stream: S,
         (prefix, due): (Bytes, Instant),
-        version: Version,
-        peer: Peer,
-    ) -> Ended
+        version: HttpVersion,
+        peer: ClientPeer,
+    ) -> ConnectionResult
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let pulse = peer.pulse.clone();
         match version {
-            Version::One => {
-                let service = PerRequest {
+            HttpVersion::One => {
+                let service = RequestService {
                     listening: self.listening.clone(),
                     peer,
                 };
                 let limits = &self.limits;
-                let times = Times {
+                let times = Http1Timeouts {
                     first: due,
                     head: limits.head_time,
                     idle: limits.idle_time,
                     body_bytes: limits.body_bytes,
                 };
-                let heads = self.listening.stack.load().budgets().connections.nothing();
-                let io =
-                    TokioIo::new(Guarded::new(stream, prefix, pulse, Some(times)).within(heads));
-                let connection = Box::pin(h1(&self.limits).serve_connection(io, service));
-                self.drive_one(Prompt::new(connection)).await
+                let heads = self.listening.stack.load().budgets().connections.empty();
+                let io = TokioIo::new(
+                    GuardedStream::new(stream, prefix, pulse, Some(times)).with_head_memory(heads),
+                );
+                let connection =
+                    Box::pin(http1_builder(&self.limits).serve_connection(io, service));
+                self.drive_http1(RepollOnWake::new(connection)).await
             }
-            Version::Two => {
-                let io = Guarded::new(stream, prefix, pulse, None);
+            HttpVersion::Two => {
+                let io = GuardedStream::new(stream, prefix, pulse, None);
                 Box::pin(http2::serve(io, self.listening.clone(), &self.limits, peer)).await
             }
         }
     }
 
-    async fn drive_one<S>(&self, mut connection: Prompt<Pin<Box<One<S>>>>) -> Ended
+    async fn drive_http1<S>(
+        &self,
+        mut connection: RepollOnWake<Pin<Box<Http1ServerConnection<S>>>>,
+    ) -> ConnectionResult
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -216,30 +231,30 @@ impl Context {
     }
 }
 
-type One<S> = http1::Connection<TokioIo<Guarded<S>>, PerRequest>;
+type Http1ServerConnection<S> = http1::Connection<TokioIo<GuardedStream<S>>, RequestService>;
 
 /// The service that takes a connection's requests.
-struct PerRequest {
-    listening: Arc<Listening>,
-    peer: Peer,
+struct RequestService {
+    listening: Arc<ListenerState>,
+    peer: ClientPeer,
 }
 
-impl Service<Request<Incoming>> for PerRequest {
-    type Response = Served;
+impl Service<Request<Incoming>> for RequestService {
+    type Response = ObservedAnswer;
     type Error = Infallible;
     // Boxed: the connection reserves room for its service's future as long as it lives, also while
     // a stream is open.
-    type Future = Serving;
+    type Future = ServeFuture;
 
-    fn call(&self, request: Request<Incoming>) -> Serving {
+    fn call(&self, request: Request<Incoming>) -> ServeFuture {
         // Each request runs to its end on the stack it began on, also across a reload.
         let stack = self.listening.stack.load_full();
         let pulse = self.peer.pulse.clone();
-        let arrival = Arrival::new(request.map(RequestBody::http1), self.peer.clone());
+        let arrival = IncomingRequest::new(request.map(RequestBody::http1), self.peer.clone());
         Box::pin(async move {
             // Answers are sent one at a time: this one begins when the last one is over.
             let served = stack.serve(arrival).await;
-            pulse.set_until(
+            pulse.set_answer_deadline(
                 served
                     .as_ref()
                     .ok()
@@ -249,18 +264,18 @@ impl Service<Request<Incoming>> for PerRequest {
         })
     }
 }
-type Serving = Pin<Box<dyn Future<Output = Result<Served, Infallible>> + Send>>;
+type ServeFuture = Pin<Box<dyn Future<Output = Result<ObservedAnswer, Infallible>> + Send>>;
 
 /// Reads until the preface is complete or impossible: usually one read.
-async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Bytes, Version)> {
+async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Bytes, HttpVersion)> {
     let mut read = BytesMut::with_capacity(1024);
     loop {
         let part = read.len().min(H2_PREFACE.len());
         if read[..part] != H2_PREFACE[..part] {
-            return Ok((read.freeze(), Version::One));
+            return Ok((read.freeze(), HttpVersion::One));
         }
         if part == H2_PREFACE.len() {
-            return Ok((read.freeze(), Version::Two));
+            return Ok((read.freeze(), HttpVersion::Two));
         }
         if stream.read_buf(&mut read).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -268,11 +283,11 @@ async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<(Bytes
     }
 }
 
-fn h1(limits: &Limits) -> http1::Builder {
+fn http1_builder(limits: &FrontLimits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        // `Guarded` keeps this time, apart from the idle time.
+        // `GuardedStream` keeps this time, apart from the idle time.
         .header_read_timeout(None)
         .max_header_size(limits.head_bytes)
         .max_buf_size((limits.head_bytes * 2).max(16 << 10))
@@ -297,9 +312,9 @@ mod tests {
     #[tokio::test]
     async fn the_preface_decides_however_it_is_cut() {
         for (sent, version) in [
-            (H2_PREFACE, Version::Two),
-            (b"PRI / HTTP/1.1\r\n", Version::One),
-            (b"POST /mcp HTTP/1.1\r\n", Version::One),
+            (H2_PREFACE, HttpVersion::Two),
+            (b"PRI / HTTP/1.1\r\n", HttpVersion::One),
+            (b"POST /mcp HTTP/1.1\r\n", HttpVersion::One),
         ] {
             for cut in 1..sent.len() {
                 let (mut client, mut server) = duplex(64);

@@ -5,9 +5,9 @@
 //! part of an answer is handed to the library before there is window for it, so a waiting stream
 //! can be reset, and waiting bytes are counted.
 
-mod flow;
-mod frames;
-mod stream;
+mod flow_control;
+mod frame_watch;
+mod request_stream;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,57 +21,66 @@ use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use weir_core::budget::{ByteBudget, Reservation};
+use weir_core::budget::{ByteBudget, ByteReservation};
 
-pub(crate) use flow::Flow;
-use flow::Piece;
-use frames::FrameWatch;
+use flow_control::CountedChunk;
+pub(crate) use flow_control::Http2Flow;
+use frame_watch::FrameWatch;
 
-use super::connection::{Ended, Peer};
-use super::pulse::Pulse;
-use super::{Listening, closed, reset};
+use super::connection::{ClientPeer, ConnectionResult};
+use super::connection_activity::ConnectionActivity;
+use super::{ListenerState, count_closed, count_reset_stream};
 use crate::body::RequestBody;
-use crate::settings::Limits;
-use crate::stack::Arrival;
+use crate::settings::FrontLimits;
+use crate::stack::IncomingRequest;
 
 /// The window of every connection (RFC 9113, 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
 
 /// The memory of a stream with its request and its possibly large head, beside that of its
 /// connection.
-const STREAM: usize = 16 << 10;
+const STREAM_BYTES: usize = 16 << 10;
 
 /// Streams that the client may make weir reset by breaking the protocol, over the life of the
 /// connection (CVE-2025-8671).
 const PROVOKED_RESETS: usize = 256;
 
 /// Serves an HTTP/2 connection to its end.
-pub(super) async fn serve<S>(io: S, listening: Arc<Listening>, limits: &Limits, peer: Peer) -> Ended
+pub(super) async fn serve<S>(
+    io: S,
+    listening: Arc<ListenerState>,
+    limits: &FrontLimits,
+    peer: ClientPeer,
+) -> ConnectionResult
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let budgets = listening.stack.load().budgets().clone();
     let Some(_first) = budgets.connections.try_reserve(FIRST_WINDOW as usize) else {
-        closed("memory");
+        count_closed("memory");
         return Ok(());
     };
-    let (window, _more) = window(&budgets.windows, limits.h2.connection_window);
-    let (flow, closing) = (Flow::new(), CancellationToken::new());
+    let (window, _more) = connection_window(&budgets.windows, limits.h2.connection_window);
+    let (flow, closing) = (Http2Flow::new(), CancellationToken::new());
     let io = FrameWatch::new(io, flow.clone());
-    let Ok(handshake) = timeout(limits.head_time, builder(limits, window).handshake(io)).await
+    let Ok(handshake) = timeout(
+        limits.head_time,
+        http2_builder(limits, window).handshake(io),
+    )
+    .await
     else {
-        closed("head_timeout");
+        count_closed("head_timeout");
         return Ok(());
     };
-    let peer = Peer {
-        http2: Some(Shared {
+    let peer = ClientPeer {
+        http2: Some(Http2Shared {
             flow: flow.clone(),
             closing: closing.clone(),
         }),
         ..peer
     };
     let (pulse, drain) = (peer.pulse.clone(), listening.drain.clone());
-    let mut driver = Driver::new(handshake?, (listening, peer), limits);
+    let mut driver = Http2Driver::new(handshake?, (listening, peer), limits);
     let aged = tokio::select! {
         ended = &mut driver => return ended,
         () = drain.cancelled() => false,
@@ -85,7 +94,7 @@ where
     match timeout(limits.h2.last_streams, driver).await {
         Ok(ended) => ended,
         Err(_) => {
-            closed("h2_age");
+            count_closed("h2_age");
             Ok(())
         }
     }
@@ -93,32 +102,32 @@ where
 
 /// The state that a connection shares with its requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
-    flow: Arc<Flow>,
+pub(crate) struct Http2Shared {
+    flow: Arc<Http2Flow>,
     closing: CancellationToken,
 }
 
-impl Shared {
+impl Http2Shared {
     /// Cancelled when streams that wait for changes must end, because the connection gets GOAWAY.
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.closing
     }
 
     /// The flow control of the connection.
-    pub(crate) fn flow(&self) -> &Arc<Flow> {
+    pub(crate) fn flow(&self) -> &Arc<Http2Flow> {
         &self.flow
     }
 }
 
 /// The window of a connection: the bytes that its client may send before they are read. The
 /// protocol fixes its first part; the rest is as large as memory allows.
-fn window(windows: &ByteBudget, most: u32) -> (u32, Reservation) {
-    let share = windows.reserve_part(most.saturating_sub(FIRST_WINDOW) as usize);
+fn connection_window(windows: &ByteBudget, most: u32) -> (u32, ByteReservation) {
+    let share = windows.reserve_share(most.saturating_sub(FIRST_WINDOW) as usize);
     let more = u32::try_from(share.bytes()).unwrap_or(0);
     (most.min(FIRST_WINDOW + more), share)
 }
 
-fn builder(all: &Limits, window: u32) -> Builder {
+fn http2_builder(all: &FrontLimits, window: u32) -> Builder {
     let limits = &all.h2;
     let mut builder = h2::server::Builder::new();
     builder
@@ -132,39 +141,39 @@ fn builder(all: &Limits, window: u32) -> Builder {
 }
 
 /// Drives a connection: accepts its streams, and watches its window, its floods and its pings.
-struct Driver<S> {
-    connection: Connection<FrameWatch<S>, Piece>,
-    listening: Arc<Listening>,
-    peer: Peer,
-    flow: Arc<Flow>,
+struct Http2Driver<S> {
+    connection: Connection<FrameWatch<S>, CountedChunk>,
+    listening: Arc<ListenerState>,
+    peer: ClientPeer,
+    flow: Arc<Http2Flow>,
     /// Ends the streams' tasks when the connection is dropped.
     streams: CancellationToken,
-    limits: Limits,
+    limits: FrontLimits,
     /// True once the connection got GOAWAY for a flood.
-    calmed: bool,
+    is_flood_closed: bool,
     /// The time the connection's window was found used up, and the bytes granted by then.
     exhausted: Option<(Instant, u64)>,
     pings: Option<PingPong>,
     /// The time of the last ping, and the bytes moved over the connection by then.
     pinged: Option<(Instant, u64)>,
     next_ping: Instant,
-    every: Duration,
-    look: Pin<Box<Sleep>>,
+    check_interval: Duration,
+    check_timer: Pin<Box<Sleep>>,
 }
 
-impl<S> Driver<S>
+impl<S> Http2Driver<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     fn new(
-        mut connection: Connection<FrameWatch<S>, Piece>,
-        (listening, peer): (Arc<Listening>, Peer),
-        limits: &Limits,
+        mut connection: Connection<FrameWatch<S>, CountedChunk>,
+        (listening, peer): (Arc<ListenerState>, ClientPeer),
+        limits: &FrontLimits,
     ) -> Self {
         let flow = peer
             .http2
             .as_ref()
-            .map_or_else(Flow::new, |shared| shared.flow.clone());
+            .map_or_else(Http2Flow::new, |shared| shared.flow.clone());
         let every = limits.h2.ping_timeout.min(limits.stall_time / 3);
         Self {
             pings: connection.ping_pong(),
@@ -174,25 +183,25 @@ where
             flow,
             streams: CancellationToken::new(),
             limits: limits.clone(),
-            calmed: false,
+            is_flood_closed: false,
             exhausted: None,
             pinged: None,
             next_ping: Instant::now() + limits.h2.ping,
-            every,
-            look: Box::pin(sleep(every)),
+            check_interval: every,
+            check_timer: Box::pin(sleep(every)),
         }
     }
 
-    fn begin(&self, request: Request<RecvStream>, mut respond: SendResponse<Piece>) {
+    fn begin_stream(&self, request: Request<RecvStream>, mut respond: SendResponse<CountedChunk>) {
         let stack = self.listening.stack.load_full();
-        let Some(memory) = stack.budgets().connections.try_reserve(STREAM) else {
-            reset("memory");
+        let Some(memory) = stack.budgets().connections.try_reserve(STREAM_BYTES) else {
+            count_reset_stream("memory");
             // Unprocessed, so the client may send it again.
             return respond.send_reset(Reason::REFUSED_STREAM);
         };
-        let window = self.flow.enter(respond.stream_id().as_u32());
-        let arrival = Arrival::new(request.map(RequestBody::http2), self.peer.clone());
-        let serving = stream::serve(
+        let window = self.flow.open_window(respond.stream_id().as_u32());
+        let arrival = IncomingRequest::new(request.map(RequestBody::http2), self.peer.clone());
+        let serving = request_stream::serve_stream(
             arrival,
             respond,
             (stack, self.flow.clone(), window),
@@ -210,24 +219,24 @@ where
             .spawn(self.streams.clone().run_until_cancelled_owned(serving));
     }
 
-    /// Checks the timers. `Ready` with the reason if the connection must be dropped.
+    /// Checks the timers. `EncodedEnd` with the reason if the connection must be dropped.
     fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
-        while self.look.as_mut().poll(cx).is_ready() {
+        while self.check_timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            if self.stands_still(now) {
+            if self.is_stalled(now) {
                 return Poll::Ready("window_stalled");
             }
             if self.is_dead(now, cx) {
                 return Poll::Ready("ping_timeout");
             }
-            self.look.as_mut().reset(now + self.every);
+            self.check_timer.as_mut().reset(now + self.check_interval);
         }
         Poll::Pending
     }
 
     /// True once the connection's own window has been used up for too long while answers waited.
-    fn stands_still(&mut self, now: Instant) -> bool {
-        let Some(granted) = self.flow.exhausted() else {
+    fn is_stalled(&mut self, now: Instant) -> bool {
+        let Some(granted) = self.flow.exhausted_grant() else {
             self.exhausted = None;
             return false;
         };
@@ -247,7 +256,7 @@ where
         let Some(pings) = &mut self.pings else {
             return false;
         };
-        let moved = self.flow.has_moved();
+        let moved = self.flow.moved_bytes();
         match self.pinged {
             None if now >= self.next_ping => {
                 if pings.send_ping(Ping::opaque()).is_ok() {
@@ -270,22 +279,22 @@ where
     }
 }
 
-impl<S> Future for Driver<S>
+impl<S> Future for Http2Driver<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    type Output = Ended;
+    type Output = ConnectionResult;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectionResult> {
         let this = &mut *self;
         loop {
             match this.connection.poll_accept(cx) {
-                Poll::Ready(Some(Ok((request, respond)))) => this.begin(request, respond),
+                Poll::Ready(Some(Ok((request, respond)))) => this.begin_stream(request, respond),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
-                Poll::Pending if this.flow.is_flooded() && !this.calmed => {
-                    this.calmed = true;
-                    closed("h2_flood");
+                Poll::Pending if this.flow.is_flooded() && !this.is_flood_closed => {
+                    this.is_flood_closed = true;
+                    count_closed("h2_flood");
                     this.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 }
                 Poll::Pending => break,
@@ -293,7 +302,7 @@ where
         }
         match this.poll_time(cx) {
             Poll::Ready(reason) => {
-                closed(reason);
+                count_closed(reason);
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => Poll::Pending,
@@ -301,24 +310,24 @@ where
     }
 }
 
-impl<S> Drop for Driver<S> {
+impl<S> Drop for Http2Driver<S> {
     fn drop(&mut self) {
         self.streams.cancel();
     }
 }
 
 /// Ends when the connection is too old, or has had no request for a whole idle time.
-async fn old_or_idle(pulse: &Pulse, age: Duration, idle: Duration) {
+async fn old_or_idle(pulse: &ConnectionActivity, age: Duration, idle: Duration) {
     let end = Instant::now() + age;
-    let mut served = pulse.served();
+    let mut served = pulse.requests_begun();
     loop {
         let check = Instant::now() + idle;
         sleep_until(check.min(end)).await;
-        let quiet = !pulse.is_busy() && pulse.served() == served;
+        let quiet = !pulse.is_busy() && pulse.requests_begun() == served;
         if Instant::now() >= end || quiet {
             return;
         }
-        served = pulse.served();
+        served = pulse.requests_begun();
     }
 }
 
@@ -328,12 +337,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn h2_goes_when_idle_and_when_old() {
-        let pulse = Arc::new(Pulse::default());
+        let pulse = Arc::new(ConnectionActivity::default());
         let (age, idle) = (Duration::from_secs(100), Duration::from_secs(30));
         let began = Instant::now();
         old_or_idle(&pulse, age, idle).await;
         assert_eq!(began.elapsed(), idle);
-        let beat = pulse.begin();
+        let beat = pulse.begin_request();
         let began = Instant::now();
         old_or_idle(&pulse, age, idle).await;
         assert_eq!(began.elapsed(), age);

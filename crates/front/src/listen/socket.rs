@@ -7,7 +7,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::settings::Limits;
+use crate::settings::FrontLimits;
 
 /// Returns the inherited socket, or else binds and listens. Must be called inside a tokio runtime.
 pub(crate) fn bind(
@@ -37,7 +37,7 @@ pub(crate) fn bind(
 
 /// Sets the options that detect a vanished client (A23). A socket that refuses an option is served
 /// all the same.
-pub(crate) fn tune(stream: &TcpStream, limits: &Limits) {
+pub(crate) fn set_options(stream: &TcpStream, limits: &FrontLimits) {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
         .with_time(limits.tcp_keepalive)

@@ -14,11 +14,11 @@ use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
-use crate::settings::TlsFiles;
+use crate::settings::ListenerTlsFiles;
 
 /// The error of a certificate that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub enum ListenerTlsError {
     /// A file cannot be read or is not PEM.
     #[error("cannot read {path}: {cause}")]
     File {
@@ -34,26 +34,26 @@ pub enum TlsError {
 }
 
 /// The certificate in use.
-pub(crate) struct Certificates {
+pub(crate) struct ListenerCertificates {
     current: ArcSwap<CertifiedKey>,
-    clients: ArcSwap<Clients>,
-    files: Mutex<(TlsFiles, Stamp)>,
+    clients: ArcSwap<ClientVerifier>,
+    files: Mutex<(ListenerTlsFiles, FileTimes)>,
     provider: Arc<CryptoProvider>,
 }
 
 /// The verifier of client certificates, if they are requested.
-type Clients = Option<Arc<dyn ClientCertVerifier>>;
+type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
 
 /// The times the files were last written, compared to detect a change.
-type Stamp = [Option<SystemTime>; 3];
+type FileTimes = [Option<SystemTime>; 3];
 
-impl Certificates {
+impl ListenerCertificates {
     /// Reads the files for the first time.
-    pub(crate) fn read(files: &TlsFiles) -> Result<Arc<Self>, TlsError> {
+    pub(crate) fn read(files: &ListenerTlsFiles) -> Result<Arc<Self>, ListenerTlsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let stamp = stamp(files);
-        let current = ArcSwap::from_pointee(certified(files, &provider)?);
-        let clients = ArcSwap::from_pointee(clients(files, &provider)?);
+        let stamp = file_times(files);
+        let current = ArcSwap::from_pointee(certified_key(files, &provider)?);
+        let clients = ArcSwap::from_pointee(client_verifier(files, &provider)?);
         Ok(Arc::new(Self {
             current,
             clients,
@@ -63,11 +63,11 @@ impl Certificates {
     }
 
     /// Reads the files again, or other ones. A broken pair has no effect.
-    pub(crate) fn replace(&self, files: &TlsFiles) -> Result<(), TlsError> {
-        let stamp = stamp(files);
-        let key = certified(files, &self.provider)?;
+    pub(crate) fn replace(&self, files: &ListenerTlsFiles) -> Result<(), ListenerTlsError> {
+        let stamp = file_times(files);
+        let key = certified_key(files, &self.provider)?;
         self.clients
-            .store(Arc::new(clients(files, &self.provider)?));
+            .store(Arc::new(client_verifier(files, &self.provider)?));
         self.current.store(Arc::new(key));
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) = (files.clone(), stamp);
         Ok(())
@@ -75,20 +75,20 @@ impl Certificates {
 
     /// Reads the files again if they were written since; returns true if so. Blocks on file IO, so
     /// it must not run on a hot path.
-    pub(crate) fn refresh(&self) -> Result<bool, TlsError> {
+    pub(crate) fn refresh(&self) -> Result<bool, ListenerTlsError> {
         let (files, known) = self
             .files
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        if stamp(&files) == known {
+        if file_times(&files) == known {
             return Ok(false);
         }
         self.replace(&files).map(|()| true)
     }
 
     /// The acceptor's config: TLS 1.2 and 1.3, HTTP/2 preferred.
-    pub(crate) fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, TlsError> {
+    pub(crate) fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, ListenerTlsError> {
         let config = ServerConfig::builder_with_provider(self.provider.clone())
             .with_safe_default_protocol_versions()?;
         let config = match &**self.clients.load() {
@@ -101,19 +101,19 @@ impl Certificates {
     }
 }
 
-impl ResolvesServerCert for Certificates {
+impl ResolvesServerCert for ListenerCertificates {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current.load_full())
     }
 }
 
-impl std::fmt::Debug for Certificates {
+impl std::fmt::Debug for ListenerCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Certificates")
     }
 }
 
-fn stamp(files: &TlsFiles) -> Stamp {
+fn file_times(files: &ListenerTlsFiles) -> FileTimes {
     let ca = files.clients.as_ref().map(|clients| &clients.ca);
     [Some(&files.cert), Some(&files.key), ca].map(|path| {
         path.and_then(|path| {
@@ -124,15 +124,15 @@ fn stamp(files: &TlsFiles) -> Stamp {
     })
 }
 
-fn unreadable(path: &Path, cause: impl ToString) -> TlsError {
-    TlsError::File {
+fn unreadable(path: &Path, cause: impl ToString) -> ListenerTlsError {
+    ListenerTlsError::File {
         path: path.to_owned(),
         cause: cause.to_string(),
     }
 }
 
 /// The certificates of a PEM file, at least one.
-fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, ListenerTlsError> {
     let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
@@ -144,12 +144,15 @@ fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-fn clients(files: &TlsFiles, provider: &Arc<CryptoProvider>) -> Result<Clients, TlsError> {
+fn client_verifier(
+    files: &ListenerTlsFiles,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ClientVerifier, ListenerTlsError> {
     let Some(clients) = &files.clients else {
         return Ok(None);
     };
     let mut roots = RootCertStore::empty();
-    for certificate in chain(&clients.ca)? {
+    for certificate in read_chain(&clients.ca)? {
         roots
             .add(certificate)
             .map_err(|error| unreadable(&clients.ca, error))?;
@@ -166,8 +169,11 @@ fn clients(files: &TlsFiles, provider: &Arc<CryptoProvider>) -> Result<Clients, 
         .map_err(|error| unreadable(&clients.ca, error))
 }
 
-fn certified(files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, TlsError> {
-    let chain = chain(&files.cert)?;
+fn certified_key(
+    files: &ListenerTlsFiles,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, ListenerTlsError> {
+    let chain = read_chain(&files.cert)?;
     let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, error))?;
     let key =
         PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, error))?;
@@ -182,7 +188,7 @@ mod tests {
     use super::*;
 
     /// Writes a certificate and its key, as of `nth` seconds after a fixed time.
-    fn write(files: &TlsFiles, nth: u64) -> Vec<u8> {
+    fn write(files: &ListenerTlsFiles, nth: u64) -> Vec<u8> {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         for (path, text) in [
             (&files.cert, made.cert.pem()),
@@ -204,7 +210,7 @@ mod tests {
             .unwrap();
     }
 
-    fn shown(certificates: &Certificates) -> Vec<u8> {
+    fn shown(certificates: &ListenerCertificates) -> Vec<u8> {
         certificates.current.load().cert[0].to_vec()
     }
 
@@ -212,13 +218,13 @@ mod tests {
     fn files_are_read_again_when_they_change_and_broken_ones_are_left_alone() {
         let folder = std::env::temp_dir().join(format!("weir-tls-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let files = TlsFiles {
+        let files = ListenerTlsFiles {
             cert: folder.join("cert.pem"),
             key: folder.join("key.pem"),
             clients: None,
         };
         let first = write(&files, 0);
-        let certificates = Certificates::read(&files).unwrap();
+        let certificates = ListenerCertificates::read(&files).unwrap();
         assert_eq!(shown(&certificates), first);
         assert!(!certificates.refresh().unwrap());
         // Half of a change: the new certificate is written, its key is not.
@@ -238,13 +244,13 @@ mod tests {
 
     #[test]
     fn errors_name_the_file() {
-        let files = TlsFiles {
+        let files = ListenerTlsFiles {
             cert: "/nowhere/cert.pem".into(),
             key: "/nowhere/key.pem".into(),
             clients: None,
         };
         assert!(
-            Certificates::read(&files)
+            ListenerCertificates::read(&files)
                 .unwrap_err()
                 .to_string()
                 .contains("/nowhere/cert.pem")

@@ -39,19 +39,19 @@ fn kinds() -> Vec<FailureKind> {
         upstream(-32050),
         upstream(7),
         FailureKind::Internal,
-        FailureKind::Unauthenticated(Denial::Missing),
+        FailureKind::Unauthenticated(AuthenticationDenial::Missing),
         FailureKind::InsufficientScope(std::sync::Arc::new(["tools:call".into()])),
         FailureKind::Denied,
         FailureKind::Overloaded,
     ]
 }
 
-fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
+fn rendered(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
     let request = RequestName::from_bits(0x1234);
     let mut failure = Failure::new(kind.clone(), "what happened")
-        .at(&UpstreamId::new("files").unwrap())
+        .with_upstream(&UpstreamId::new("files").unwrap())
         .retry_after(Duration::from_millis(1500));
-    let limited = |policy: &str, window, quota| Limited {
+    let limited = |policy: &str, window, quota| LimitReached {
         policy: policy.into(),
         limit: 20,
         window,
@@ -66,9 +66,9 @@ fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
         }
         _ => {}
     }
-    let rescued = rescue(
+    let rescued = log_and_render(
         &failure,
-        Told {
+        FailureContext {
             revision,
             tool_call,
             request: &request,
@@ -84,7 +84,7 @@ fn looks(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
 
 /// Failure x era x method, as a reviewed document: `UPDATE=1` writes it anew.
 #[test]
-fn the_table_of_failures_is_as_reviewed() {
+fn failure_table_matches_the_reviewed_file() {
     let mut table = String::new();
     for kind in kinds() {
         writeln!(table, "{kind:?}").unwrap();
@@ -98,7 +98,7 @@ fn the_table_of_failures_is_as_reviewed() {
             writeln!(
                 table,
                 "  {revision} {method}: {}",
-                looks(revision, tool_call, &kind)
+                rendered(revision, tool_call, &kind)
             )
             .unwrap();
         }
@@ -122,9 +122,9 @@ fn r049_r050_no_undefined_code_reaches_a_modern_client() {
             message: String::new(),
             data: None,
         };
-        let (_, seen) = upstream(&error, Revision::MODERN);
+        let (_, seen) = upstream_error(&error, Revision::MODERN);
         assert!(
-            code::is_allowed_to_modern(seen.code),
+            error_code::is_allowed_to_modern(seen.code),
             "{number} became {}",
             seen.code
         );
@@ -145,9 +145,9 @@ fn e01_b14_only_weirs_own_state_is_a_5xx_and_404_is_modern() {
             for tool_call in [true, false] {
                 let request = RequestName::from_bits(0);
                 let failure = Failure::new(kind.clone(), "");
-                let rescued = rescue(
+                let rescued = log_and_render(
                     &failure,
-                    Told {
+                    FailureContext {
                         revision,
                         tool_call,
                         request: &request,

@@ -2,19 +2,19 @@
 
 use http::{HeaderMap, Method};
 use serde_json::{Value, json};
-use weir_testkit::{Answer, RawClient};
+use weir_testkit::{ClientAnswer, RawClient};
 
-use crate::world::{World, settings};
+use crate::test_front::{TestFront, settings};
 
 /// The same text with one letter changed: an unknown id.
-fn never_was(id: &str) -> String {
+fn unknown_id(id: &str) -> String {
     let at = id.len() / 2;
     let other = if &id[at..=at] == "A" { "B" } else { "A" };
     format!("{}{other}{}", &id[..at], &id[at + 1..])
 }
 
 /// The status and body of an answer, without the name of its request.
-fn told(answer: &Answer) -> (u16, String) {
+fn comparable(answer: &ClientAnswer) -> (u16, String) {
     let body = String::from_utf8(answer.body.to_vec()).unwrap();
     (
         answer.status.as_u16(),
@@ -23,14 +23,14 @@ fn told(answer: &Answer) -> (u16, String) {
 }
 
 /// Sends the same request with two ids.
-async fn both(
+async fn ask_with_both_ids(
     client: &RawClient,
     method: &str,
     params: impl Fn(&str) -> Value,
     id: &str,
-) -> [Answer; 2] {
+) -> [ClientAnswer; 2] {
     let mut answers = Vec::new();
-    for id in [id.to_owned(), never_was(id)] {
+    for id in [id.to_owned(), unknown_id(id)] {
         let (headers, mut message) = client.envelope(method, params(&id));
         message["id"] = json!("same");
         let sent = client.send(Method::POST, headers, message.to_string());
@@ -41,7 +41,7 @@ async fn both(
 
 #[tokio::test]
 async fn b20_r276_cursors_states_and_tasks_of_others_are_unknown() {
-    let world = World::paged(settings(), 3).await;
+    let world = TestFront::with_page_size(settings(), 3).await;
     let (alice, mallory) = (world.modern("alice"), world.modern("mallory"));
     let first = alice.ask("tools/list", json!({})).await.unwrap();
     let cursor = first.result()["nextCursor"].as_str().unwrap().to_owned();
@@ -57,8 +57,8 @@ async fn b20_r276_cursors_states_and_tasks_of_others_are_unknown() {
         ("tasks/update", &task, &state),
         ("tasks/cancel", &task, &state),
     ] {
-        let [foreign, unknown] = both(&mallory, method, params, id).await;
-        assert_eq!(told(&foreign), told(&unknown), "{method}");
+        let [foreign, unknown] = ask_with_both_ids(&mallory, method, params, id).await;
+        assert_eq!(comparable(&foreign), comparable(&unknown), "{method}");
         assert!(
             foreign.last()["error"]["code"].is_i64(),
             "{method}: {}",
@@ -74,7 +74,7 @@ async fn b20_r276_cursors_states_and_tasks_of_others_are_unknown() {
 
 #[tokio::test]
 async fn b20_r276_sessions_and_the_calls_in_them_are_unknown_to_others() {
-    let mut world = World::paged(settings(), 3).await;
+    let mut world = TestFront::with_page_size(settings(), 3).await;
     let alice = world.legacy("alice").await;
     let session = alice.session().unwrap().to_owned();
     let (headers, mut message) = alice.envelope(
@@ -102,7 +102,7 @@ async fn b20_r276_sessions_and_the_calls_in_them_are_unknown_to_others() {
     for mut request in requests {
         request["jsonrpc"] = json!("2.0");
         let mut seen = Vec::new();
-        for id in [session.clone(), never_was(&session)] {
+        for id in [session.clone(), unknown_id(&session)] {
             let mut headers = HeaderMap::new();
             for (name, value) in [
                 ("authorization", "Bearer mallory"),
@@ -117,7 +117,7 @@ async fn b20_r276_sessions_and_the_calls_in_them_are_unknown_to_others() {
                 .send(Method::POST, headers, request.to_string())
                 .await
                 .unwrap();
-            seen.push(told(&sent.finish().await.unwrap()));
+            seen.push(comparable(&sent.finish().await.unwrap()));
         }
         assert_eq!((seen[0].0, &seen[0]), (404, &seen[1]), "{request}");
     }
@@ -128,7 +128,7 @@ async fn b20_r276_sessions_and_the_calls_in_them_are_unknown_to_others() {
         .await
         .unwrap();
     assert_eq!(cancel.status, 202);
-    assert!(world.taken_back.try_recv().is_err(), "the call runs on");
+    assert!(world.cancelled.try_recv().is_err(), "the call runs on");
     world.upstream.release();
     assert_eq!(
         call.next_message().await.unwrap().unwrap()["result"]["content"][0]["text"],

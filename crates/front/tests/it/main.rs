@@ -5,20 +5,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod abandoned;
-mod certified;
-mod drains;
-mod failing;
+mod client_certificates;
+mod drain;
+mod expired_sessions;
 mod foreign_ids;
-mod http2;
-mod in_flight;
-mod in_memory;
-mod ports;
-mod pressure;
+mod http2_limits;
+mod in_flight_requests;
+mod in_memory_channel;
+mod panics;
 mod principals;
-mod proxies;
-mod scripted;
-mod secure;
-mod states;
-mod waiting;
-mod world;
+mod request_state;
+mod scripted_upstream;
+mod stream_keep_alive;
+mod test_front;
+mod test_ports;
+mod tls_handshakes;
+mod trusted_proxies;
+mod under_memory_pressure;

@@ -2,14 +2,18 @@
 
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::json;
-use weir_testkit::Answer;
+use weir_testkit::ClientAnswer;
 
-use crate::world::{World, settings};
+use crate::test_front::{TestFront, settings};
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
 /// Sends a list request, or one of another method, with these headers besides the usual ones.
-async fn send(world: &World, method: &Method, headers: &[(&'static str, &str)]) -> Answer {
+async fn send(
+    world: &TestFront,
+    method: &Method,
+    headers: &[(&'static str, &str)],
+) -> ClientAnswer {
     let usual = [
         ("content-type", "application/json"),
         ("accept", "application/json, text/event-stream"),
@@ -34,7 +38,7 @@ const METHODS: [Method; 3] = [Method::POST, Method::GET, Method::DELETE];
 
 #[tokio::test]
 async fn r086_d03_a_session_is_no_authentication_and_outlives_its_refusal() {
-    let world = World::locked(settings()).await;
+    let world = TestFront::with_tokens(settings()).await;
     let alice = world.legacy("alice").await;
     for method in METHODS {
         let answer = send(
@@ -54,8 +58,8 @@ async fn r086_d03_a_session_is_no_authentication_and_outlives_its_refusal() {
 }
 
 #[tokio::test]
-async fn r085_d02_a_foreign_session_looks_like_one_that_never_was() {
-    let world = World::locked(settings()).await;
+async fn r085_d02_foreign_session_answers_like_an_unknown_one() {
+    let world = TestFront::with_tokens(settings()).await;
     let alice = world.legacy("alice").await;
     let mut stream = alice.get_stream().await.unwrap();
     assert_eq!(stream.next_event().await.unwrap().unwrap().comments, [""]);
@@ -88,7 +92,7 @@ async fn r085_d02_a_foreign_session_looks_like_one_that_never_was() {
 
 #[tokio::test]
 async fn d05_a_missing_session_is_never_guessed_though_only_one_is_alive() {
-    let world = World::locked(settings()).await;
+    let world = TestFront::with_tokens(settings()).await;
     let alice = world.legacy("alice").await;
     let answer = send(&world, &Method::POST, &[("authorization", "Bearer alice")]).await;
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
@@ -97,7 +101,7 @@ async fn d05_a_missing_session_is_never_guessed_though_only_one_is_alive() {
 
 #[tokio::test]
 async fn c01_two_tokens_are_a_bad_request() {
-    let world = World::locked(settings()).await;
+    let world = TestFront::with_tokens(settings()).await;
     let tokens = [
         ("authorization", "Bearer alice"),
         ("authorization", "Bearer bob"),
@@ -107,10 +111,10 @@ async fn c01_two_tokens_are_a_bad_request() {
 }
 
 #[tokio::test]
-async fn d07_the_cap_of_streams_binds_one_principal_and_nobody_else() {
+async fn d07_stream_limit_binds_one_principal_alone() {
     let mut settings = settings();
     settings.limits.streams_per_principal = 2;
-    let world = World::locked(settings).await;
+    let world = TestFront::with_tokens(settings).await;
     let filter = || json!({"toolsListChanged": true});
     let alice = world.modern("alice");
     let mut open = Vec::new();
@@ -140,11 +144,11 @@ async fn d07_the_cap_of_streams_binds_one_principal_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn the_anonymous_principal_is_everybody_and_has_no_cap_of_its_own() {
+async fn anonymous_principal_has_no_stream_limit_of_its_own() {
     let mut settings = settings();
     settings.limits.streams_per_principal = 1;
     settings.limits.streams = 3;
-    let world = World::open(settings).await;
+    let world = TestFront::anonymous(settings).await;
     let client = world.client().modern();
     let mut open = Vec::new();
     for _ in 0..3 {

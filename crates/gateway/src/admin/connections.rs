@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 
 /// The open connections in order of arrival, up to a limit.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(super) struct AdminConnections {
     most: usize,
-    open: Mutex<Vec<Arc<Entry>>>,
+    open: Mutex<Vec<Arc<AdminConnectionState>>>,
 }
 
 /// The state of one connection.
 #[derive(Debug)]
-struct Entry {
+struct AdminConnectionState {
     address: IpAddr,
     /// The number of its requests in progress.
     busy: AtomicUsize,
@@ -26,16 +26,16 @@ struct Entry {
 
 /// The handle of an open connection; dropping it removes the connection.
 #[derive(Debug)]
-pub(super) struct Connection {
-    connections: Arc<Connections>,
-    entry: Arc<Entry>,
+pub(super) struct AdminConnection {
+    connections: Arc<AdminConnections>,
+    entry: Arc<AdminConnectionState>,
 }
 
 /// The mark of a request in progress, until dropped.
 #[derive(Debug)]
-pub(super) struct Busy(Arc<Entry>);
+pub(super) struct AdminRequestGuard(Arc<AdminConnectionState>);
 
-impl Connections {
+impl AdminConnections {
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -45,8 +45,8 @@ impl Connections {
 
     /// Adds a connection. At the limit it ends the oldest one without a request, of the address
     /// that has the most. Returns `None` if all connections have requests in progress.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Connection> {
-        let entry = Arc::new(Entry {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<AdminConnection> {
+        let entry = Arc::new(AdminConnectionState {
             address,
             busy: AtomicUsize::new(0),
             end: CancellationToken::new(),
@@ -57,19 +57,19 @@ impl Connections {
             open.remove(at).end.cancel();
         }
         open.push(entry.clone());
-        Some(Connection {
+        Some(AdminConnection {
             connections: self.clone(),
             entry,
         })
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
+    fn open(&self) -> MutexGuard<'_, Vec<Arc<AdminConnectionState>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the index of the connection to end first.
-fn expendable(open: &[Arc<Entry>]) -> Option<usize> {
+fn expendable(open: &[Arc<AdminConnectionState>]) -> Option<usize> {
     let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
     for entry in open {
         *of_address.entry(entry.address).or_default() += 1;
@@ -85,23 +85,23 @@ fn expendable(open: &[Arc<Entry>]) -> Option<usize> {
         .map(|(at, _)| at)
 }
 
-impl Connection {
+impl AdminConnection {
     /// Returns the token that is cancelled when the connection must end.
     pub(super) fn end(&self) -> CancellationToken {
         self.entry.end.clone()
     }
 
     /// Returns the function that marks a request in progress.
-    pub(super) fn requests(&self) -> impl Fn() -> Busy + Clone + Send + 'static {
+    pub(super) fn requests(&self) -> impl Fn() -> AdminRequestGuard + Clone + Send + 'static {
         let entry = self.entry.clone();
         move || {
             entry.busy.fetch_add(1, Ordering::AcqRel);
-            Busy(entry.clone())
+            AdminRequestGuard(entry.clone())
         }
     }
 }
 
-impl Drop for Connection {
+impl Drop for AdminConnection {
     fn drop(&mut self) {
         self.connections
             .open()
@@ -109,7 +109,7 @@ impl Drop for Connection {
     }
 }
 
-impl Drop for Busy {
+impl Drop for AdminRequestGuard {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Ordering::AcqRel);
     }
@@ -124,16 +124,16 @@ mod tests {
     fn a13_the_oldest_silent_connection_of_the_address_with_the_most_goes_for_a_new_one() {
         let (probe, scanner): (IpAddr, IpAddr) =
             ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
-        let connections = Connections::new(4);
-        let kept = connections.enter(probe).unwrap();
-        let answered = connections.enter(scanner).unwrap();
+        let connections = AdminConnections::new(4);
+        let kept = connections.admit(probe).unwrap();
+        let answered = connections.admit(scanner).unwrap();
         let busy = (answered.requests())();
         let (oldest, youngest) = (
-            connections.enter(scanner).unwrap(),
-            connections.enter(scanner).unwrap(),
+            connections.admit(scanner).unwrap(),
+            connections.admit(scanner).unwrap(),
         );
-        let new = connections.enter(probe).unwrap();
-        let ended = |connection: &Connection| connection.end().is_cancelled();
+        let new = connections.admit(probe).unwrap();
+        let ended = |connection: &AdminConnection| connection.end().is_cancelled();
         assert!(ended(&oldest), "the first without a request");
         assert!(
             [&kept, &answered, &youngest, &new]
@@ -143,10 +143,10 @@ mod tests {
         drop(oldest);
         let _held = [&kept, &youngest, &new].map(|connection| (connection.requests())());
         assert!(
-            connections.enter(probe).is_none(),
+            connections.admit(probe).is_none(),
             "requests are answered to their end"
         );
         drop((busy, answered));
-        assert!(connections.enter(scanner).is_some());
+        assert!(connections.admit(scanner).is_some());
     }
 }

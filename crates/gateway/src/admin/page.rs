@@ -3,10 +3,10 @@
 //!
 //! It changes no state. Every text of an upstream, a client or the config is escaped, never markup.
 
-mod connect;
-mod front;
+mod connect_section;
 mod html;
-mod one;
+mod overview_page;
+mod upstream_page;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,10 +17,10 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use url::form_urlencoded;
 
-use super::desk::Desk;
-use super::refused::Refused;
+use super::admin_error::AdminError;
+use super::state::AdminState;
 use crate::mcp_clients::style_policy;
-use html::{text, when};
+use html::{relative_time, text};
 
 const STYLE: &str = include_str!("page/style.css");
 /// The seconds between two reloads of a page that may be asked for.
@@ -31,14 +31,17 @@ const REFRESH: std::ops::RangeInclusive<u32> = 2..=3600;
 static POLICY: LazyLock<String> = LazyLock::new(|| style_policy(STYLE));
 
 /// The overview page.
-pub(super) async fn front(State(desk): State<Arc<Desk>>, RawQuery(query): RawQuery) -> Response {
-    let view = PageView::of(query.as_deref());
-    page("weir", view.refresh, &front::body(&desk, &view))
+pub(super) async fn overview(
+    State(desk): State<Arc<AdminState>>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let view = PageQuery::of(query.as_deref());
+    page("weir", view.refresh, &overview_page::body(&desk, &view))
 }
 
 /// The page about one upstream.
 pub(super) async fn upstream(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<AdminState>>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {
@@ -49,15 +52,15 @@ pub(super) async fn upstream(
     match found {
         Some(upstream) => page(
             &format!("{id} - weir"),
-            PageView::of(query.as_deref()).refresh,
-            &one::body(&desk, &upstream),
+            PageQuery::of(query.as_deref()).refresh,
+            &upstream_page::body(&desk, &upstream),
         ),
         None => not_found("No upstream has this name. It may have been taken out of the config."),
     }
 }
 
 /// The response for an unknown path: a page with a link back for a browser, JSON for programs.
-pub(super) async fn unknown(headers: HeaderMap) -> Response {
+pub(super) async fn unknown_path(headers: HeaderMap) -> Response {
     let accept = headers
         .get(header::ACCEPT)
         .and_then(|accept| accept.to_str().ok())
@@ -65,7 +68,7 @@ pub(super) async fn unknown(headers: HeaderMap) -> Response {
     if accept.contains("text/html") {
         return not_found("There is no such page here.");
     }
-    Refused::new(
+    AdminError::new(
         StatusCode::NOT_FOUND,
         "there is no such path; /openapi.yaml lists them",
     )
@@ -81,14 +84,14 @@ fn not_found(why: &str) -> Response {
 }
 
 /// The query of a page.
-struct PageView {
+struct PageQuery {
     /// The seconds until the page reloads itself.
     refresh: Option<u32>,
     /// The path of the endpoint to connect to.
     endpoint: Option<String>,
 }
 
-impl PageView {
+impl PageQuery {
     fn of(query: Option<&str>) -> Self {
         let query: HashMap<_, _> =
             form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();

@@ -1,12 +1,12 @@
 //! The JSON views of the admin API: stable names, times as RFC 3339, durations in milliseconds, and
 //! no secrets.
 
-pub(super) mod calls;
-pub(super) mod catalog;
-pub(super) mod clients;
-pub(super) mod config;
-pub(super) mod limits;
-pub(super) mod upstreams;
+pub(super) mod call_views;
+pub(super) mod catalog_views;
+pub(super) mod client_views;
+pub(super) mod config_view;
+pub(super) mod limit_views;
+pub(super) mod upstream_views;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use serde::{Serialize, Serializer};
 use url::form_urlencoded;
 use weir_core::instant::rfc3339;
 
-use super::desk::Desk;
-use super::refused::{Refused, json};
-use crate::explain::Question;
+use super::admin_error::{AdminError, json};
+use super::state::AdminState;
+use crate::explain::AccessQuestion;
 
 /// The items in a response by default, and below it the most.
-const SOME: usize = 200;
-const MOST: usize = 1000;
+const DEFAULT_LIMIT: usize = 200;
+const MAX_LIMIT: usize = 1000;
 
 /// A time, written as RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Moment(pub(super) SystemTime);
+pub(super) struct Rfc3339Time(pub(super) SystemTime);
 
-impl Serialize for Moment {
+impl Serialize for Rfc3339Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&rfc3339(self.0))
     }
@@ -39,10 +39,11 @@ impl Serialize for Moment {
 
 /// Explains if a principal can use a tool, and why.
 pub(super) async fn explain(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
-) -> Result<Response, Refused> {
-    let question = Question::read(query.as_deref().unwrap_or_default()).map_err(Refused::bad)?;
+) -> Result<Response, AdminError> {
+    let question = AccessQuestion::read(query.as_deref().unwrap_or_default())
+        .map_err(AdminError::bad_request)?;
     Ok(json(
         StatusCode::OK,
         &desk.explainer.answer(&question).await,
@@ -50,13 +51,13 @@ pub(super) async fn explain(
 }
 
 /// A query of known keys.
-struct Query(HashMap<String, String>);
+struct AdminQuery(HashMap<String, String>);
 
-impl Query {
+impl AdminQuery {
     /// # Errors
     ///
     /// A key is unknown or repeated.
-    fn read(query: Option<&str>, known: &[&str]) -> Result<Self, Refused> {
+    fn read(query: Option<&str>, known: &[&str]) -> Result<Self, AdminError> {
         let mut all = HashMap::new();
         for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !known.contains(&&*key) {
@@ -67,10 +68,12 @@ impl Query {
                         known.join(", ")
                     ),
                 };
-                return Err(Refused::bad(text));
+                return Err(AdminError::bad_request(text));
             }
             if all.insert(key.into_owned(), value.into_owned()).is_some() {
-                return Err(Refused::bad("something is there twice in the query"));
+                return Err(AdminError::bad_request(
+                    "something is there twice in the query",
+                ));
             }
         }
         Ok(Self(all))
@@ -81,12 +84,17 @@ impl Query {
     }
 
     /// Returns the most items of the response.
-    fn limit(&self) -> Result<usize, Refused> {
+    fn limit(&self) -> Result<usize, AdminError> {
         let Some(text) = self.text("limit") else {
-            return Ok(SOME);
+            return Ok(DEFAULT_LIMIT);
         };
-        let limit = text.parse().ok().filter(|limit| (1..=MOST).contains(limit));
-        limit.ok_or_else(|| Refused::bad(format!("`limit` must be a number from 1 to {MOST}")))
+        let limit = text
+            .parse()
+            .ok()
+            .filter(|limit| (1..=MAX_LIMIT).contains(limit));
+        limit.ok_or_else(|| {
+            AdminError::bad_request(format!("`limit` must be a number from 1 to {MAX_LIMIT}"))
+        })
     }
 }
 

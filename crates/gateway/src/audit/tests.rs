@@ -9,22 +9,24 @@ use bytes::Bytes;
 use serde_json::Value;
 use weir_core::call::RequestName;
 use weir_core::names::EndpointId;
-use weir_core::port::{Evidence, Rejection, Verdict};
+use weir_core::port::{CallPermission, Evidence, SenderRejection};
 use weir_core::{Call, FailureKind, Principal, authenticate};
-use weir_policy::Open;
-use weir_policy::audit::{Head, Inspector, Key, Seam, Shape, Summary};
+use weir_policy::OpenAccessVerifier;
+use weir_policy::audit::{
+    ArgumentRecording, AuditKey, ChainGap, ChainHead, ChainInspector, ChainSummary,
+};
 use weir_testkit::FakeRandom;
 use weir_wire::Params;
 use weir_wire::method::Method;
 
 use super::*;
-use crate::config::FilePlan;
+use crate::config::AuditFilePlan;
 use crate::system::SystemClock;
 
 /// A fresh folder, removed on drop.
-struct Folder(PathBuf);
+struct AuditTestFolder(PathBuf);
 
-impl Folder {
+impl AuditTestFolder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-audit-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
@@ -37,7 +39,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for AuditTestFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -45,7 +47,7 @@ impl Drop for Folder {
 
 fn plan(path: &Path) -> AuditPlan {
     AuditPlan {
-        file: Some(FilePlan {
+        file: Some(AuditFilePlan {
             path: path.to_owned(),
             size: 64 << 20,
             keep: 32,
@@ -56,7 +58,7 @@ fn plan(path: &Path) -> AuditPlan {
         closed: false,
         sync: Duration::from_millis(100),
         queue: 1024,
-        shape: Shape::default(),
+        shape: ArgumentRecording::default(),
         key: None,
     }
 }
@@ -65,8 +67,8 @@ fn path(plan: &AuditPlan) -> &Path {
     &plan.file.as_ref().unwrap().path
 }
 
-fn factory() -> Factory {
-    let ports = weir_upstream::Ports {
+fn factory() -> UpstreamFactory {
+    let ports = weir_upstream::UpstreamPorts {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
@@ -74,40 +76,40 @@ fn factory() -> Factory {
             Arc::default(),
             &FakeRandom::new(8),
         ),
-        keeper: weir_upstream::keeper::Keeper::none(),
+        keeper: weir_upstream::keeper::ChildKeeper::unavailable(),
         budgets: weir_core::Budgets::default(),
     };
-    Factory::new(ports, weir_upstream::Identity::new("weir", "0"))
+    UpstreamFactory::new(ports, weir_upstream::ClientImplementation::new("weir", "0"))
 }
 
-async fn start(plan: &AuditPlan) -> Auditing {
-    let auditing = Auditing::start(
+async fn start(plan: &AuditPlan) -> AuditService {
+    let auditing = AuditService::start(
         Some(plan),
-        Heads::default(),
+        ChainHeads::default(),
         Arc::new(SystemClock::new()),
         &factory(),
     )
     .unwrap();
-    auditing.begun().await;
+    auditing.wait_for_first_record().await;
     auditing
 }
 
-fn change(auditing: &Auditing, plan: Option<&AuditPlan>) {
+fn change(auditing: &AuditService, plan: Option<&AuditPlan>) {
     let prepared = auditing.prepare(plan, &factory()).unwrap();
     auditing.take(prepared).unwrap();
 }
 
-fn operate(auditing: &Auditing, what: &str) {
-    auditing.port().operated(&Action {
-        who: "test",
-        what,
+fn operate(auditing: &AuditService, what: &str) {
+    auditing.port().record_operator_action(&OperatorAction {
+        actor: "test",
+        action: what,
         detail: "",
-        done: true,
+        took_effect: true,
     });
 }
 
 /// Verifies the chain over files, in the order given.
-fn inspect(mut inspector: Inspector, files: &[PathBuf]) -> Summary {
+fn inspect(mut inspector: ChainInspector, files: &[PathBuf]) -> ChainSummary {
     for file in files {
         let text = fs::read(file).unwrap();
         inspector.begin_file();
@@ -129,14 +131,14 @@ fn inspect(mut inspector: Inspector, files: &[PathBuf]) -> Summary {
     inspector.finish().unwrap()
 }
 
-fn verified(plan: &AuditPlan) -> Summary {
-    let mut files = shelf::aside(path(plan));
+fn verified(plan: &AuditPlan) -> ChainSummary {
+    let mut files = rotation::rotated_files(path(plan));
     files.push(path(plan).to_owned());
-    inspect(Inspector::default(), &files)
+    inspect(ChainInspector::default(), &files)
 }
 
 /// Returns one member of each record of a file.
-fn told(path: &Path, member: &str) -> Vec<String> {
+fn members_of(path: &Path, member: &str) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     let records = text
         .lines()
@@ -160,7 +162,7 @@ fn call() -> Call {
 async fn anybody() -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    authenticate(&Open, &evidence, ())
+    authenticate(&OpenAccessVerifier, &evidence, ())
         .await
         .unwrap()
         .principal()
@@ -168,31 +170,31 @@ async fn anybody() -> Principal {
 }
 
 /// Makes a call that is allowed, and records its end.
-fn allowed(auditing: &Auditing, principal: &Principal) -> Result<(), Failure> {
+fn allowed(auditing: &AuditService, principal: &Principal) -> Result<(), Failure> {
     let call = call();
-    let attempt = Attempt {
+    let attempt = CallAttempt {
         principal,
         call: &call,
         item: None,
     };
     auditing
         .port()
-        .decided(&attempt, Decision::Allowed(&Verdict::default()))?;
-    let ended = Ended {
+        .record_decision(&attempt, GateDecision::Allowed(&CallPermission::default()))?;
+    let ended = EndedCall {
         outcome: "complete",
         took: Duration::ZERO,
         bytes: 0,
-        changes: weir_core::port::Changes::default(),
+        changes: weir_core::port::ContentChanges::default(),
         revision: None,
-        verdict: Verdict::default(),
+        verdict: CallPermission::default(),
     };
-    auditing.port().ended(&attempt, &ended);
+    auditing.port().record_end(&attempt, &ended);
     Ok(())
 }
 
 #[tokio::test]
 async fn f18_the_chain_goes_on_over_orderly_restarts() {
-    let folder = Folder::new("restarts");
+    let folder = AuditTestFolder::new("restarts");
     let plan = folder.plan("audit.jsonl");
     for _ in 0..3 {
         let auditing = start(&plan).await;
@@ -202,11 +204,11 @@ async fn f18_the_chain_goes_on_over_orderly_restarts() {
     }
     let summary = verified(&plan);
     assert_eq!(
-        (summary.first, summary.records, summary.seams),
+        (summary.first, summary.records, summary.gaps),
         (Some(1), 12, Vec::new())
     );
     assert_eq!(
-        told(path(&plan), "kind")[..5],
+        members_of(path(&plan), "kind")[..5],
         ["started", "admin", "admin", "stopped", "started"]
     );
     assert!(
@@ -221,7 +223,7 @@ async fn f18_the_chain_goes_on_over_orderly_restarts() {
 
 #[tokio::test]
 async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_goes_on() {
-    let folder = Folder::new("torn");
+    let folder = AuditTestFolder::new("torn");
     let plan = folder.plan("audit.jsonl");
     let auditing = start(&plan).await;
     for _ in 0..5 {
@@ -261,9 +263,9 @@ async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_
             );
             assert!(
                 summary
-                    .seams
+                    .gaps
                     .iter()
-                    .all(|seam| matches!(seam, Seam::Recovered { .. }))
+                    .all(|seam| matches!(seam, ChainGap::Recovered { .. }))
             );
         }
     }
@@ -271,7 +273,7 @@ async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_
 
 #[tokio::test]
 async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
-    let folder = Folder::new("foreign");
+    let folder = AuditTestFolder::new("foreign");
     let plan = folder.plan("audit.jsonl");
     for text in [
         "root:x:0:0\n",
@@ -279,9 +281,9 @@ async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
         "{\"seq\":2,\"hash\":\"x\"}\n",
     ] {
         fs::write(path(&plan), text).unwrap();
-        let refused = Auditing::start(
+        let refused = AuditService::start(
             Some(&plan),
-            Heads::default(),
+            ChainHeads::default(),
             Arc::new(SystemClock::new()),
             &factory(),
         )
@@ -293,12 +295,12 @@ async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
 
 #[tokio::test]
 async fn f18_two_processes_never_write_one_chain() {
-    let folder = Folder::new("two");
+    let folder = AuditTestFolder::new("two");
     let plan = folder.plan("audit.jsonl");
     let auditing = start(&plan).await;
-    let refused = Auditing::start(
+    let refused = AuditService::start(
         Some(&plan),
-        Heads::default(),
+        ChainHeads::default(),
         Arc::new(SystemClock::new()),
         &factory(),
     )
@@ -309,14 +311,14 @@ async fn f18_two_processes_never_write_one_chain() {
 
 #[tokio::test]
 async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
-    let folder = Folder::new("rotation");
+    let folder = AuditTestFolder::new("rotation");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan {
+    plan.file = Some(AuditFilePlan {
         size: 2000,
         keep: 3,
         ..plan.file.unwrap()
     });
-    let mut head: Option<Head> = None;
+    let mut head: Option<ChainHead> = None;
     for _ in 0..12 {
         let auditing = start(&plan).await;
         for _ in 0..4 {
@@ -328,14 +330,14 @@ async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
         head = summary.head;
     }
     assert_eq!(head.unwrap().seq, 72, "nothing is missing at the end");
-    let aside = shelf::aside(path(&plan));
+    let aside = rotation::rotated_files(path(&plan));
     assert!((1..=3).contains(&aside.len()), "{aside:?}");
     assert!(verified(&plan).first.unwrap() > 1, "the oldest are gone");
 }
 
 #[test]
 fn f18_old_files_go_by_number_and_by_age() {
-    let folder = Folder::new("shelf");
+    let folder = AuditTestFolder::new("shelf");
     let own = folder.0.join("audit.jsonl");
     let names = [
         "audit.jsonl.0000000000000001",
@@ -351,27 +353,30 @@ fn f18_old_files_go_by_number_and_by_age() {
     for name in names.iter().chain(&others) {
         fs::write(folder.0.join(name), name).unwrap();
     }
-    assert_eq!(shelf::aside(&own), names.map(|name| folder.0.join(name)));
     assert_eq!(
-        shelf::name(&own, 2),
+        rotation::rotated_files(&own),
+        names.map(|name| folder.0.join(name))
+    );
+    assert_eq!(
+        rotation::rotated_name(&own, 2),
         folder.0.join("audit.jsonl.0000000000000002-003")
     );
     let now = std::time::SystemTime::now();
-    shelf::clear(&own, 2, Some(Duration::from_secs(60)), now);
+    rotation::remove_old(&own, 2, Some(Duration::from_secs(60)), now);
     assert_eq!(
-        shelf::aside(&own),
+        rotation::rotated_files(&own),
         names[1..]
             .iter()
             .map(|name| folder.0.join(name))
             .collect::<Vec<_>>()
     );
-    shelf::clear(
+    rotation::remove_old(
         &own,
         2,
         Some(Duration::from_secs(60)),
         now + Duration::from_secs(3600),
     );
-    assert!(shelf::aside(&own).is_empty());
+    assert!(rotation::rotated_files(&own).is_empty());
     assert!(
         others.iter().all(|name| folder.0.join(name).exists()),
         "what is not weir's stays"
@@ -380,7 +385,7 @@ fn f18_old_files_go_by_number_and_by_age() {
 
 #[tokio::test]
 async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
-    let folder = Folder::new("moves");
+    let folder = AuditTestFolder::new("moves");
     let (first, second) = (folder.plan("first.jsonl"), folder.plan("second.jsonl"));
     // At the new path there is another chain already.
     let auditing = start(&second).await;
@@ -391,7 +396,7 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     operate(&auditing, "there");
     // The same path with other settings.
     let signed = AuditPlan {
-        key: Some(Key::new(1, [7; 32])),
+        key: Some(AuditKey::new(1, [7; 32])),
         closed: true,
         ..second.clone()
     };
@@ -399,12 +404,12 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     operate(&auditing, "signed");
     auditing.shutdown().await;
     let files = [path(&first).to_owned(), path(&second).to_owned()];
-    let summary = inspect(Inspector::new(vec![Key::new(1, [7; 32])]), &files);
-    assert_eq!((summary.first, summary.seams), (Some(1), Vec::new()));
+    let summary = inspect(ChainInspector::new(vec![AuditKey::new(1, [7; 32])]), &files);
+    assert_eq!((summary.first, summary.gaps), (Some(1), Vec::new()));
     assert!((1..=3).contains(&summary.signed), "{}", summary.signed);
-    assert!(told(path(&second), "what").contains(&"signed".to_owned()));
+    assert!(members_of(path(&second), "what").contains(&"signed".to_owned()));
     assert_eq!(
-        shelf::aside(path(&second)).len(),
+        rotation::rotated_files(path(&second)).len(),
         1,
         "the other chain is kept"
     );
@@ -413,7 +418,7 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     change(&auditing, None);
     operate(&auditing, "unseen");
     auditing.shutdown().await;
-    assert!(!told(path(&second), "what").contains(&"unseen".to_owned()));
+    assert!(!members_of(path(&second), "what").contains(&"unseen".to_owned()));
 }
 
 #[tokio::test]
@@ -425,9 +430,9 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
         queue: 64,
         ..full.clone()
     };
-    let auditing = Auditing::start(
+    let auditing = AuditService::start(
         Some(&closed),
-        Heads::default(),
+        ChainHeads::default(),
         Arc::new(SystemClock::new()),
         &factory(),
     )
@@ -439,7 +444,7 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
         );
     }
     // The operator opens the audit, or gives another path; the failing writer obeys.
-    let folder = Folder::new("full");
+    let folder = AuditTestFolder::new("full");
     change(
         &auditing,
         Some(&AuditPlan {
@@ -457,11 +462,11 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
     change(&auditing, Some(&elsewhere));
     auditing.shutdown().await;
     let summary = verified(&elsewhere);
-    let lost = summary.seams.iter().map(|seam| match seam {
-        Seam::Lost { events, .. } => *events,
-        Seam::Recovered { .. } | Seam::Open { .. } => 0,
+    let lost = summary.gaps.iter().map(|seam| match seam {
+        ChainGap::Lost { events, .. } => *events,
+        ChainGap::Recovered { .. } | ChainGap::Open { .. } => 0,
     });
-    let calls = told(path(&elsewhere), "kind")
+    let calls = members_of(path(&elsewhere), "kind")
         .iter()
         .filter(|kind| *kind == "call")
         .count() as u64;
@@ -474,7 +479,7 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
 
 #[tokio::test]
 async fn f18_a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
-    let folder = Folder::new("closed");
+    let folder = AuditTestFolder::new("closed");
     let plan = AuditPlan {
         closed: true,
         queue: 64,
@@ -489,93 +494,93 @@ async fn f18_a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
     auditing.shutdown().await;
     let summary = verified(&plan);
     assert_eq!(
-        told(path(&plan), "kind")
+        members_of(path(&plan), "kind")
             .iter()
             .filter(|kind| *kind == "call")
             .count(),
         through
     );
-    assert_eq!(summary.seams, []);
+    assert_eq!(summary.gaps, []);
 }
 
 #[tokio::test]
 async fn f18_g06_the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_last_ones_branch() {
-    let folder = Folder::new("handed-over");
+    let folder = AuditTestFolder::new("handed-over");
     let plan = folder.plan("audit.jsonl");
     let old = start(&plan).await;
     operate(&old, "before");
-    let left = old.step_aside().await;
+    let left = old.release_files().await;
     let (clock, factory) = (Arc::new(SystemClock::new()), factory());
-    let new = Auditing::start(Some(&plan), left, clock, &factory).unwrap();
-    new.begun().await;
+    let new = AuditService::start(Some(&plan), left, clock, &factory).unwrap();
+    new.wait_for_first_record().await;
     operate(&new, "after");
     operate(&old, "while it drains");
     let last = old.shutdown().await;
-    new.ended_before(last);
+    new.record_predecessor_end(last);
     new.shutdown().await;
-    let aside = shelf::aside(path(&plan)).remove(0);
+    let aside = rotation::rotated_files(path(&plan)).remove(0);
     assert_eq!(
-        told(&aside, "kind"),
+        members_of(&aside, "kind"),
         ["started", "admin", "left", "admin", "stopped"]
     );
     assert_eq!(
-        told(path(&plan), "kind"),
+        members_of(path(&plan), "kind"),
         ["started", "admin", "predecessor", "stopped"]
     );
     let summary = verified(&plan);
-    assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
+    assert_eq!((summary.records, summary.gaps.as_slice()), (9, &[][..]));
     // A later process continues the file as after any restart, regardless of the head that is left
     // to it.
-    let other = Auditing::start(
+    let other = AuditService::start(
         Some(&plan),
-        Heads {
-            calls: Some(Head::genesis()),
+        ChainHeads {
+            calls: Some(ChainHead::genesis()),
             refusals: None,
         },
         Arc::new(SystemClock::new()),
         &factory,
     )
     .unwrap();
-    other.begun().await;
+    other.wait_for_first_record().await;
     other.shutdown().await;
     assert_eq!(verified(&plan).records, 11);
 }
 
 #[tokio::test]
-async fn f18_g06_a_successor_of_which_nothing_came_leaves_the_chain_whole() {
-    let folder = Folder::new("handed-back");
+async fn f18_g06_failed_handover_leaves_the_chain_whole() {
+    let folder = AuditTestFolder::new("handed-back");
     let plan = folder.plan("audit.jsonl");
     let old = start(&plan).await;
     let factory = factory();
     let next = async |left| {
         let next =
-            Auditing::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory).unwrap();
-        next.begun().await;
+            AuditService::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory).unwrap();
+        next.wait_for_first_record().await;
         next
     };
     // The successor begins, and cannot serve.
-    next(old.step_aside().await).await.shutdown().await;
+    next(old.release_files().await).await.shutdown().await;
     operate(&old, "goes on");
-    let new = next(old.step_aside().await).await;
+    let new = next(old.release_files().await).await;
     operate(&old, "while it drains");
-    new.ended_before(old.shutdown().await);
+    new.record_predecessor_end(old.shutdown().await);
     new.shutdown().await;
     assert_eq!(
-        shelf::aside(path(&plan)).len(),
+        rotation::rotated_files(path(&plan)).len(),
         1,
         "one file of the old process"
     );
     let summary = verified(&plan);
-    assert_eq!((summary.records, summary.seams.as_slice()), (11, &[][..]));
+    assert_eq!((summary.records, summary.gaps.as_slice()), (11, &[][..]));
 }
 
-fn refuse(auditing: &Auditing, peer: [u8; 4], principal: Option<&Principal>) {
+fn refuse(auditing: &AuditService, peer: [u8; 4], principal: Option<&Principal>) {
     let endpoint = EndpointId::new("/mcp");
-    let outcome = Err(Rejection {
+    let outcome = Err(SenderRejection {
         reason: "missing",
         principal,
     });
-    auditing.port().entered(&Entrance {
+    auditing.port().record_entrance(&SenderEntrance {
         peer: peer.into(),
         endpoint: &endpoint,
         request: "1",
@@ -591,9 +596,9 @@ fn refusals(plan: &AuditPlan) -> PathBuf {
 
 #[tokio::test]
 async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
-    let folder = Folder::new("flood");
+    let folder = AuditTestFolder::new("flood");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan {
+    plan.file = Some(AuditFilePlan {
         size: 64 << 10,
         keep: 4,
         ..plan.file.unwrap()
@@ -608,26 +613,26 @@ async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
     allowed(&auditing, &anybody).unwrap();
     auditing.shutdown().await;
     assert!(
-        shelf::aside(path(&plan)).is_empty(),
+        rotation::rotated_files(path(&plan)).is_empty(),
         "nothing of it came to the file of the calls"
     );
     assert_eq!(
-        told(path(&plan), "kind"),
+        members_of(path(&plan), "kind"),
         ["started", "call", "call", "stopped"]
     );
-    let mut files = shelf::aside(&refusals(&plan));
+    let mut files = rotation::rotated_files(&refusals(&plan));
     assert!(files.len() <= 4, "{files:?}");
     files.push(refusals(&plan));
-    let summary = inspect(Inspector::default(), &files);
+    let summary = inspect(ChainInspector::default(), &files);
     // A minute may end meanwhile.
     assert!((1026..4 * 1030).contains(&summary.head.unwrap().seq));
 }
 
 #[tokio::test]
 async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the_same() {
-    let folder = Folder::new("denials");
+    let folder = AuditTestFolder::new("denials");
     let mut plan = folder.plan("audit.jsonl");
-    plan.file = Some(FilePlan {
+    plan.file = Some(AuditFilePlan {
         size: 1 << 20,
         keep: 4,
         ..plan.file.unwrap()
@@ -639,23 +644,23 @@ async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all
     // As many as the queue has room for.
     for _ in 0..500 {
         let call = call();
-        let attempt = Attempt {
+        let attempt = CallAttempt {
             principal: &anybody,
             call: &call,
             item: None,
         };
         auditing
             .port()
-            .decided(&attempt, Decision::Refused(&denied))
+            .record_decision(&attempt, GateDecision::Refused(&denied))
             .unwrap();
     }
     allowed(&auditing, &anybody).unwrap();
     auditing.shutdown().await;
     assert!(
-        shelf::aside(path(&plan)).is_empty(),
+        rotation::rotated_files(path(&plan)).is_empty(),
         "they do not fill the file"
     );
-    let outcomes = told(path(&plan), "outcome");
+    let outcomes = members_of(path(&plan), "outcome");
     assert_eq!(
         outcomes
             .iter()
@@ -666,8 +671,8 @@ async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all
     let length = fs::metadata(path(&plan)).unwrap().len();
     assert!((256 << 10..260 << 10).contains(&length), "{length}");
     let kept = [
-        told(path(&plan), "decision"),
-        told(&refusals(&plan), "decision"),
+        members_of(path(&plan), "decision"),
+        members_of(&refusals(&plan), "decision"),
     ]
     .concat();
     assert_eq!(
@@ -680,39 +685,40 @@ async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all
 
 #[tokio::test]
 async fn f18_g06_the_chain_of_refusals_goes_on_in_the_next_process() {
-    let folder = Folder::new("refusals-handed-over");
+    let folder = AuditTestFolder::new("refusals-handed-over");
     let plan = folder.plan("audit.jsonl");
     let old = start(&plan).await;
     refuse(&old, [192, 0, 2, 1], None);
-    let left = old.step_aside().await;
+    let left = old.release_files().await;
     assert_eq!(
         left.refusals.as_ref().map(|head| head.seq),
         Some(3),
         "the open minute is written at a hand-over"
     );
-    let new = Auditing::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory()).unwrap();
-    new.begun().await;
+    let new =
+        AuditService::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory()).unwrap();
+    new.wait_for_first_record().await;
     refuse(&new, [192, 0, 2, 1], None);
     refuse(&old, [192, 0, 2, 1], None);
-    new.ended_before(old.shutdown().await);
+    new.record_predecessor_end(old.shutdown().await);
     new.shutdown().await;
-    let mut files = shelf::aside(&refusals(&plan));
+    let mut files = rotation::rotated_files(&refusals(&plan));
     assert_eq!(
-        told(&files[0], "kind"),
+        members_of(&files[0], "kind"),
         ["started", "refusals", "left", "refusals", "stopped"]
     );
     files.push(refusals(&plan));
     assert_eq!(
-        told(&files[1], "kind"),
+        members_of(&files[1], "kind"),
         ["started", "predecessor", "refusals", "stopped"]
     );
-    let summary = inspect(Inspector::default(), &files);
-    assert_eq!((summary.records, summary.seams.as_slice()), (9, &[][..]));
+    let summary = inspect(ChainInspector::default(), &files);
+    assert_eq!((summary.records, summary.gaps.as_slice()), (9, &[][..]));
 }
 
 #[tokio::test]
 async fn f18_a_pipe_takes_both_chains_as_whole_lines() {
-    let folder = Folder::new("both");
+    let folder = AuditTestFolder::new("both");
     let pipe = folder.0.join("pipe");
     assert!(
         std::process::Command::new("mkfifo")

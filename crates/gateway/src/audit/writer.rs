@@ -9,60 +9,62 @@ use opentelemetry::KeyValue;
 use tokio::sync::oneshot;
 use weir_core::port::Clock;
 use weir_core::telemetry::instruments;
-use weir_policy::audit::{Chain, Event, Head, Keeper as _, Life, RefusalCounter};
+use weir_policy::audit::{
+    AuditChain, AuditEvent, AuditLifecycle, ChainHead, EventKeeper as _, RefusalCounter,
+};
 
-use super::journal::Journal;
-use super::outlet::Outlets;
-use super::queue::{Message, Queue};
-use super::shelf;
-use super::tail::Tail;
+use super::audit_file::AuditFile;
+use super::event_queue::{AuditEventQueue, AuditWriterMessage};
+use super::file_tail::AuditFileTail;
+use super::outlets::AuditOutlets;
+use super::rotation;
 use crate::config::AuditPlan;
 
 /// The time that the writer waits after the first event for others, so that a busy weir wakes it
 /// seldom.
-const GATHER: Duration = Duration::from_millis(10);
+const BATCH_WAIT: Duration = Duration::from_millis(10);
 /// The most events of one write.
 const BATCH: usize = 512;
 /// The most records without a sync, however short the time was.
 const UNSYNCED: usize = 1024;
 /// The time between two attempts after a failed write.
-const AGAIN: Duration = Duration::from_millis(250);
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 /// The interval between log lines about a lasting failure.
-const SAY_AGAIN: Duration = Duration::from_secs(30);
+const LOG_INTERVAL: Duration = Duration::from_secs(30);
 /// The part of a file that refused calls and refused clients can fill. Further ones go to the file
 /// of refusals, so that they displace no record of a call.
 const DENIED_PART: u64 = 4;
 /// The interval at which rotated files are checked for their age.
-const LOOK: Duration = Duration::from_secs(3600);
+const AGE_CHECK_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The name of the chain of refusals.
 const REFUSALS: &str = "refusals";
 
 /// The orders to the writer, beside events.
 #[derive(Debug, Default)]
-pub(super) struct Orders {
-    pub(super) change: Option<Change>,
+pub(super) struct WriterOrders {
+    pub(super) change: Option<WriterChange>,
     /// Set when another process takes over this path: the file is renamed, and later events here
     /// are a branch in it. The reply is the record after which the other process continues.
-    pub(super) aside: Option<oneshot::Sender<Head>>,
+    pub(super) aside: Option<oneshot::Sender<ChainHead>>,
     /// Set when the previous process has ended, with its last record if it sent one.
-    pub(super) ended_before: Option<Option<Head>>,
+    pub(super) ended_before: Option<Option<ChainHead>>,
     /// Set by the writer at its end: the last record that it kept.
-    pub(super) last: Option<Head>,
+    pub(super) last: Option<ChainHead>,
     pub(super) stop: bool,
 }
 
 /// New settings.
 #[derive(Debug)]
-pub(super) struct Change {
+pub(super) struct WriterChange {
     pub(super) plan: AuditPlan,
     /// Another file to write to, if it changes.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<OpenedAuditFile>,
     /// Other outlets, if they change.
-    pub(super) outlets: Option<Outlets>,
+    pub(super) outlets: Option<AuditOutlets>,
 }
 
-impl Change {
+impl WriterChange {
     /// Merges an earlier change that the writer has not applied. Files and outlets that this one
     /// leaves unchanged were opened for the earlier one.
     pub(super) fn after(mut self, before: Option<Self>) -> Self {
@@ -76,14 +78,14 @@ impl Change {
 
 /// The kind of chain that a writer writes.
 #[derive(Debug)]
-pub(super) enum Role {
+pub(super) enum ChainRole {
     /// The calls. Denials beyond their part of the file go to this queue.
-    Calls { overflow: Arc<Queue> },
+    Calls { overflow: Arc<AuditEventQueue> },
     /// The refusals, and the counts of those that are only counted.
     Refusals { counter: Arc<RefusalCounter> },
 }
 
-impl Role {
+impl ChainRole {
     fn chain(&self) -> Option<&'static str> {
         match self {
             Self::Calls { .. } => None,
@@ -93,24 +95,24 @@ impl Role {
 }
 
 /// The file of records with its end; `None` if records go to the outlets alone.
-pub(super) type Place = Option<(Journal, Tail)>;
+pub(super) type OpenedAuditFile = Option<(AuditFile, AuditFileTail)>;
 
 /// The state of the thread.
-pub(super) struct Writer {
-    queue: Arc<Queue>,
-    orders: Arc<Mutex<Orders>>,
-    role: Role,
+pub(super) struct RecordWriter {
+    queue: Arc<AuditEventQueue>,
+    orders: Arc<Mutex<WriterOrders>>,
+    role: ChainRole,
     clock: Arc<dyn Clock>,
     plan: AuditPlan,
-    journal: Option<Journal>,
-    chain: Chain,
-    outlets: Outlets,
+    journal: Option<AuditFile>,
+    chain: AuditChain,
+    outlets: AuditOutlets,
     /// The number of records since the last sync; the next field is the time of the oldest of them.
     unsynced: usize,
     waiting_since: Option<Instant>,
     failing_since: Option<Instant>,
-    said: Option<Instant>,
-    looked: Option<Instant>,
+    logged_at: Option<Instant>,
+    ages_checked_at: Option<Instant>,
     /// The length at which the file is rotated. It grows after a failed rotation, so that the next
     /// attempt is later.
     rotate_at: u64,
@@ -118,23 +120,23 @@ pub(super) struct Writer {
     denied: u64,
 }
 
-impl Writer {
+impl RecordWriter {
     /// Returns a writer that continues at the end of `place`; in an empty one after `left`, the
     /// last record of the previous process.
     pub(super) fn new(
-        (queue, orders, role): (Arc<Queue>, Arc<Mutex<Orders>>, Role),
+        (queue, orders, role): (Arc<AuditEventQueue>, Arc<Mutex<WriterOrders>>, ChainRole),
         clock: Arc<dyn Clock>,
         plan: AuditPlan,
-        place: (Place, Option<Head>),
-        outlets: Outlets,
+        place: (OpenedAuditFile, Option<ChainHead>),
+        outlets: AuditOutlets,
     ) -> Self {
         let (place, left) = place;
         let (journal, tail) = place.unzip();
-        let mut tail = tail.unwrap_or_else(Tail::empty);
-        if tail == Tail::empty() {
+        let mut tail = tail.unwrap_or_else(AuditFileTail::empty);
+        if tail == AuditFileTail::empty() {
             tail.head = left.unwrap_or(tail.head);
         }
-        let chain = Chain::after(tail.head.clone(), plan.key.clone()).named(role.chain());
+        let chain = AuditChain::after(tail.head.clone(), plan.key.clone()).named(role.chain());
         let rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
         let mut writer = Self {
             queue,
@@ -148,8 +150,8 @@ impl Writer {
             unsynced: 0,
             waiting_since: None,
             failing_since: None,
-            said: None,
-            looked: None,
+            logged_at: None,
+            ages_checked_at: None,
             rotate_at,
             denied: 0,
         };
@@ -158,9 +160,9 @@ impl Writer {
                 ?torn,
                 "weir ended suddenly: the last audit records are not whole"
             );
-            writer.life(torn);
+            writer.record_life(torn);
         }
-        writer.life(Life::Started {
+        writer.record_life(AuditLifecycle::Started {
             version: env!("CARGO_PKG_VERSION"),
             unclean: !tail.clean,
         });
@@ -169,29 +171,33 @@ impl Writer {
 
     /// Writes until it is ordered to stop or every sender is dropped. Signals `begun` when the
     /// first record is kept.
-    pub(super) fn run(mut self, receiver: &Receiver<Message>, begun: oneshot::Sender<()>) {
+    pub(super) fn run(
+        mut self,
+        receiver: &Receiver<AuditWriterMessage>,
+        begun: oneshot::Sender<()>,
+    ) {
         // However this function ends, records are not kept from then on.
-        let _ended = Ended(self.queue.clone());
+        let _ended = WriterEndGuard(self.queue.clone());
         if self.save(true) {
             // The receiver may be dropped.
             let _ = begun.send(());
-            self.tidy();
+            self.rotate_and_clean();
         }
         loop {
-            let first = match receiver.recv_timeout(self.patience()) {
+            let first = match receiver.recv_timeout(self.time_to_next_action()) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => return self.finish(receiver),
             };
-            if matches!(first, Some(Message::Event(_))) {
-                std::thread::park_timeout(GATHER);
+            if matches!(first, Some(AuditWriterMessage::Event(_))) {
+                std::thread::park_timeout(BATCH_WAIT);
             }
             self.take(first);
             for message in receiver.try_iter().take(BATCH) {
                 self.take(Some(message));
             }
             // After all messages: an order is given before the message that wakes.
-            if self.obey() {
+            if self.follow_orders() {
                 return self.finish(receiver);
             }
             self.lost();
@@ -200,12 +206,12 @@ impl Writer {
                 return self.finish(receiver);
             }
             self.measure();
-            self.tidy();
+            self.rotate_and_clean();
         }
     }
 
     /// Returns the time until the writer must act without a new event.
-    fn patience(&self) -> Duration {
+    fn time_to_next_action(&self) -> Duration {
         match self.waiting_since {
             Some(since) => self
                 .plan
@@ -213,14 +219,14 @@ impl Writer {
                 .saturating_sub(since.elapsed())
                 .max(Duration::from_millis(1)),
             None => match &self.role {
-                Role::Calls { .. } => LOOK,
-                Role::Refusals { counter } => counter.until_minute_ends(),
+                ChainRole::Calls { .. } => AGE_CHECK_INTERVAL,
+                ChainRole::Refusals { counter } => counter.until_minute_ends(),
             },
         }
     }
 
     fn measure(&self) {
-        if let Role::Calls { .. } = self.role {
+        if let ChainRole::Calls { .. } = self.role {
             instruments()
                 .audit_queue
                 .record(self.queue.waiting() as u64, &[]);
@@ -230,18 +236,18 @@ impl Writer {
     /// Records the counted refusals of the minutes that have ended, and with `open` of the current
     /// one.
     fn count(&mut self, open: bool) {
-        if let Role::Refusals { counter } = &self.role {
+        if let ChainRole::Refusals { counter } = &self.role {
             for event in counter.take(open) {
                 self.record(&event);
             }
         }
     }
 
-    fn take(&mut self, message: Option<Message>) {
-        if let Some(Message::Event(event)) = message {
+    fn take(&mut self, message: Option<AuditWriterMessage>) {
+        if let Some(AuditWriterMessage::Event(event)) = message {
             self.queue.taken();
             match &self.role {
-                Role::Calls { overflow } if event.is_denial() && self.is_full_of_denials() => {
+                ChainRole::Calls { overflow } if event.is_denial() && self.is_full_of_denials() => {
                     // If the other queue is full, it counts the loss.
                     let _ = overflow.keep(event);
                 }
@@ -256,14 +262,14 @@ impl Writer {
             .file
             .as_ref()
             .map_or(u64::MAX, |file| file.size / DENIED_PART);
-        self.denied >= part && self.journal.as_ref().is_some_and(Journal::is_regular)
+        self.denied >= part && self.journal.as_ref().is_some_and(AuditFile::is_regular)
     }
 
-    fn life(&mut self, life: Life) {
-        self.record(&Event::life(self.clock.wall(), life));
+    fn record_life(&mut self, life: AuditLifecycle) {
+        self.record(&AuditEvent::life(self.clock.wall(), life));
     }
 
-    fn record(&mut self, event: &Event) {
+    fn record(&mut self, event: &AuditEvent) {
         let sealed = self.chain.seal(event);
         instruments()
             .audit_records
@@ -285,7 +291,7 @@ impl Writer {
     fn lost(&mut self) {
         let events = self.queue.take_lost();
         if events > 0 {
-            self.life(Life::Lost { events });
+            self.record_life(AuditLifecycle::Lost { events });
         }
     }
 
@@ -295,10 +301,10 @@ impl Writer {
         loop {
             let done = self.attempt(now);
             let well = done.is_ok();
-            let was_well = self.queue.report(well);
+            let was_well = self.queue.set_healthy(well);
             let Err(error) = done else {
                 if let Some(since) = self.failing_since.take() {
-                    self.said = None;
+                    self.logged_at = None;
                     tracing::info!(
                         seconds = since.elapsed().as_secs(),
                         "audit records can be written again"
@@ -307,8 +313,12 @@ impl Writer {
                 return true;
             };
             self.failing_since.get_or_insert_with(Instant::now);
-            if was_well || self.said.is_none_or(|said| said.elapsed() > SAY_AGAIN) {
-                self.said = Some(Instant::now());
+            if was_well
+                || self
+                    .logged_at
+                    .is_none_or(|said| said.elapsed() > LOG_INTERVAL)
+            {
+                self.logged_at = Some(Instant::now());
                 let path = self
                     .journal
                     .as_ref()
@@ -321,8 +331,8 @@ impl Writer {
                 tracing::error!(path, %error, calls, "audit records cannot be written");
             }
             self.measure();
-            std::thread::park_timeout(AGAIN);
-            if self.obey() {
+            std::thread::park_timeout(RETRY_INTERVAL);
+            if self.follow_orders() {
                 return false;
             }
         }
@@ -332,8 +342,8 @@ impl Writer {
         let Some(journal) = &mut self.journal else {
             return Ok(());
         };
-        self.queue.watched(|| journal.flush())?;
-        if !journal.is_open() {
+        self.queue.run_timed(|| journal.flush())?;
+        if !journal.has_unsynced() {
             (self.unsynced, self.waiting_since) = (0, None);
             return Ok(());
         }
@@ -342,7 +352,7 @@ impl Writer {
             .is_some_and(|since| since.elapsed() >= self.plan.sync);
         if now || waited || self.unsynced >= UNSYNCED {
             let begun = Instant::now();
-            self.queue.watched(|| journal.sync())?;
+            self.queue.run_timed(|| journal.sync())?;
             instruments()
                 .audit_sync
                 .record(begun.elapsed().as_secs_f64(), &[]);
@@ -352,7 +362,7 @@ impl Writer {
     }
 
     /// Follows orders. Returns true for the order to stop.
-    fn obey(&mut self) -> bool {
+    fn follow_orders(&mut self) -> bool {
         let (change, aside, ended_before, stop) = {
             let mut orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
             (
@@ -363,7 +373,7 @@ impl Writer {
             )
         };
         if let Some(last) = ended_before {
-            self.life(Life::Predecessor { last });
+            self.record_life(AuditLifecycle::Predecessor { last });
         }
         if let Some(change) = change {
             self.change(change);
@@ -378,17 +388,17 @@ impl Writer {
 
     /// Leaves the path to another process, which continues after the returned record. Later events
     /// here are a branch, in the renamed file.
-    fn step_aside(&mut self) -> Head {
+    fn step_aside(&mut self) -> ChainHead {
         self.count(true);
-        self.life(Life::Left);
+        self.record_life(AuditLifecycle::Left);
         let left = self.chain.head().clone();
         let path = self.plan.file.as_ref().map(|file| file.path.as_path());
         // After a hand-over that failed the file is renamed already.
-        let own = |journal: &&mut Journal| journal.is_regular() && Some(journal.path()) == path;
+        let own = |journal: &&mut AuditFile| journal.is_regular() && Some(journal.path()) == path;
         let Some(journal) = self.journal.as_mut().filter(own) else {
             return left;
         };
-        match journal.move_to(shelf::name(journal.path(), left.seq)) {
+        match journal.move_to(rotation::rotated_name(journal.path(), left.seq)) {
             // It must not be rotated again.
             Ok(()) => self.rotate_at = u64::MAX,
             Err(error) => {
@@ -400,30 +410,30 @@ impl Writer {
 
     fn change(
         &mut self,
-        Change {
+        WriterChange {
             plan,
             place,
             outlets,
-        }: Change,
+        }: WriterChange,
     ) {
-        self.life(Life::Changed);
+        self.record_life(AuditLifecycle::Changed);
         // If this fails, the new file gets the records that the old one lacks.
         let kept = self.attempt(true);
         let place = place.or_else(|| self.found_moved(&plan));
         if let Some(place) = place {
             let (journal, tail) = place.unzip();
             let rest = std::mem::replace(&mut self.journal, journal)
-                .map(Journal::abandon)
+                .map(AuditFile::abandon)
                 .unwrap_or_default();
             if let Err(error) = kept {
                 tracing::warn!(%error, bytes = rest.len(), "audit records move on from where they could not be written");
             }
             self.denied = 0;
-            self.settle(tail.unwrap_or_else(Tail::empty), &rest);
+            self.settle(tail.unwrap_or_else(AuditFileTail::empty), &rest);
         }
         if plan.key != self.plan.key {
-            self.chain =
-                Chain::after(self.chain.head().clone(), plan.key.clone()).named(self.role.chain());
+            self.chain = AuditChain::after(self.chain.head().clone(), plan.key.clone())
+                .named(self.role.chain());
         }
         self.rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
         self.plan = plan;
@@ -433,13 +443,13 @@ impl Writer {
     }
 
     /// Opens a new file if the present one was moved away.
-    fn found_moved(&self, plan: &AuditPlan) -> Option<Place> {
+    fn found_moved(&self, plan: &AuditPlan) -> Option<OpenedAuditFile> {
         let journal = self
             .journal
             .as_ref()
             .filter(|journal| journal.is_regular() && journal.is_moved())?;
         let keys: Vec<_> = plan.key.iter().cloned().collect();
-        match Journal::open(journal.path(), &keys) {
+        match AuditFile::open(journal.path(), &keys) {
             Ok(place) => Some(Some(place)),
             Err(error) => {
                 tracing::error!(path = %journal.path().display(), %error, "the audit file was moved, and no new one can be begun");
@@ -449,7 +459,7 @@ impl Writer {
     }
 
     /// Continues in a file that may hold another chain: that file is rotated first.
-    fn settle(&mut self, tail: Tail, rest: &[u8]) {
+    fn settle(&mut self, tail: AuditFileTail, rest: &[u8]) {
         let Some(journal) = &mut self.journal else {
             return;
         };
@@ -457,8 +467,8 @@ impl Writer {
             && journal.length() > 0
             && (tail.torn.is_some() || tail.head != *self.chain.head())
         {
-            let name = shelf::name(journal.path(), tail.head.seq);
-            if let Err(error) = journal.put_aside(&name) {
+            let name = rotation::rotated_name(journal.path(), tail.head.seq);
+            if let Err(error) = journal.rotate(&name) {
                 tracing::error!(%error, "the audit file holds another chain and cannot be put aside: two follow one another in it");
             }
         }
@@ -467,16 +477,16 @@ impl Writer {
     }
 
     /// Rotates a full file, and removes old ones.
-    fn tidy(&mut self) {
+    fn rotate_and_clean(&mut self) {
         let (Some(file), Some(journal)) = (&self.plan.file, &mut self.journal) else {
             return;
         };
         let full = journal.is_regular() && journal.length() >= self.rotate_at;
         if full {
-            let name = shelf::name(journal.path(), self.chain.head().seq);
+            let name = rotation::rotated_name(journal.path(), self.chain.head().seq);
             let put = self
                 .queue
-                .watched(|| journal.sync().and_then(|()| journal.put_aside(&name)));
+                .run_timed(|| journal.sync().and_then(|()| journal.rotate(&name)));
             if let Err(error) = put {
                 tracing::error!(%error, "the audit file is full and cannot be put aside: it grows on");
                 self.rotate_at = journal.length() + file.size;
@@ -485,20 +495,24 @@ impl Writer {
                 (self.unsynced, self.waiting_since) = (0, None);
             }
         }
-        if full || self.looked.is_none_or(|looked| looked.elapsed() >= LOOK) {
-            self.looked = Some(Instant::now());
-            shelf::clear(&file.path, file.keep, file.keep_for, SystemTime::now());
+        if full
+            || self
+                .ages_checked_at
+                .is_none_or(|looked| looked.elapsed() >= AGE_CHECK_INTERVAL)
+        {
+            self.ages_checked_at = Some(Instant::now());
+            rotation::remove_old(&file.path, file.keep, file.keep_for, SystemTime::now());
         }
     }
 
     /// Writes the pending records and the record of the end.
-    fn finish(mut self, receiver: &Receiver<Message>) {
+    fn finish(mut self, receiver: &Receiver<AuditWriterMessage>) {
         for message in receiver.try_iter() {
             self.take(Some(message));
         }
         self.lost();
         self.count(true);
-        self.life(Life::Stopped);
+        self.record_life(AuditLifecycle::Stopped);
         if let Err(error) = self.attempt(true) {
             let records = self.unsynced;
             tracing::error!(%error, records, "the last audit records could not be written, and are lost");
@@ -512,10 +526,10 @@ impl Writer {
 }
 
 /// A guard that marks the queue unhealthy at the end of the thread, also after a panic.
-struct Ended(Arc<Queue>);
+struct WriterEndGuard(Arc<AuditEventQueue>);
 
-impl Drop for Ended {
+impl Drop for WriterEndGuard {
     fn drop(&mut self) {
-        self.0.report(false);
+        self.0.set_healthy(false);
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::terminal::{self, one_line, plain};
 
 /// The longest file name in characters that is taken from a tool, prompt or URI.
-const STEM: usize = 64;
+const MAX_STEM_CHARS: usize = 64;
 /// The most files of one name in a folder.
 const MOST_FILES: usize = 10_000;
 
@@ -44,13 +44,13 @@ pub(super) fn show(block: &Value) -> String {
     match kind {
         "text" => plain(block["text"].as_str().unwrap_or_default()),
         "image" | "audio" => medium(kind, &block["mimeType"], &block["data"]),
-        "resource" => contents(&block["resource"]),
+        "resource" => show_resource(&block["resource"]),
         _ => terminal::json(block),
     }
 }
 
 /// Formats the contents of a resource.
-pub(super) fn contents(resource: &Value) -> String {
+pub(super) fn show_resource(resource: &Value) -> String {
     match resource["text"].as_str() {
         Some(text) => plain(text),
         None if resource["blob"].is_string() => {
@@ -176,7 +176,7 @@ pub(super) fn save(media: &[MediaContent], out: &Path, stem: &str) -> Result<Vec
 }
 
 fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Result<PathBuf> {
-    let (stem, ending) = (harmless(stem), ending(&medium.mime));
+    let (stem, ending) = (safe_stem(stem), ending(&medium.mime));
     for number in 1..=MOST_FILES {
         let path = folder.join(format!("{stem}-{number}.{ending}"));
         match OpenOptions::new().write(true).create_new(true).open(&path) {
@@ -190,9 +190,9 @@ fn into_folder(medium: &MediaContent, folder: &Path, stem: &str) -> std::io::Res
     )))
 }
 
-/// Returns a safe file name from a tool, prompt or URI: no slash, no leading dot, at most [`STEM`]
-/// characters.
-fn harmless(stem: &str) -> String {
+/// Returns a safe file name from a tool, prompt or URI: no slash, no leading dot, at most
+/// [`MAX_STEM_CHARS`] characters.
+fn safe_stem(stem: &str) -> String {
     let kept = stem.chars().map(|c| {
         if c.is_ascii_alphanumeric() || "-_.".contains(c) {
             c
@@ -200,7 +200,7 @@ fn harmless(stem: &str) -> String {
             '_'
         }
     });
-    let kept: String = kept.take(STEM).collect();
+    let kept: String = kept.take(MAX_STEM_CHARS).collect();
     let kept = kept.trim_matches(['.', '_']);
     if kept.is_empty() {
         "saved".to_owned()
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_said() {
+    fn invalid_base64_is_an_error() {
         let said = media(&[json!({"type": "image", "data": "%%"})]).expect_err("no base64");
         assert!(said.contains("no base64"), "{said}");
     }

@@ -1,7 +1,7 @@
 //! Formats columns as wide as their content, and together no wider than the terminal.
 
 /// The smallest width that a column is cut to.
-const NARROWEST: usize = 8;
+const MIN_WIDTH: usize = 8;
 /// The number of spaces between two columns.
 const GAP: usize = 2;
 
@@ -29,13 +29,13 @@ fn lines(rows: &[&Vec<String>], width: Option<usize>) -> String {
     };
     let mut widths: Vec<usize> = (0..columns).map(natural).collect();
     if let Some(width) = width {
-        fit(&mut widths, width);
+        shrink_widths(&mut widths, width);
     }
     let line = |row: &&Vec<String>| {
         let cells = row
             .iter()
             .zip(&widths)
-            .map(|(cell, width)| format!("{:<width$}", cut(cell, *width)));
+            .map(|(cell, width)| format!("{:<width$}", truncate(cell, *width)));
         let line = cells.collect::<Vec<_>>().join(&" ".repeat(GAP));
         format!("{}\n", line.trim_end())
     };
@@ -43,14 +43,14 @@ fn lines(rows: &[&Vec<String>], width: Option<usize>) -> String {
 }
 
 /// Narrows the widest columns until all of them fit.
-fn fit(widths: &mut [usize], width: usize) {
+fn shrink_widths(widths: &mut [usize], width: usize) {
     let room = width.saturating_sub(GAP * widths.len().saturating_sub(1));
     loop {
         let all: usize = widths.iter().sum();
         let Some(widest) = widths
             .iter_mut()
             .max()
-            .filter(|widest| all > room && **widest > NARROWEST)
+            .filter(|widest| all > room && **widest > MIN_WIDTH)
         else {
             return;
         };
@@ -59,7 +59,7 @@ fn fit(widths: &mut [usize], width: usize) {
 }
 
 /// Cuts a text that is longer than this.
-pub(super) fn cut(text: &str, most: usize) -> String {
+pub(super) fn truncate(text: &str, most: usize) -> String {
     if length(text) <= most {
         text.to_owned()
     } else {

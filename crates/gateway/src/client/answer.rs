@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::Value;
-use weir_wire::sse::{Caps, Event, EventDecoder};
-use weir_wire::{Incoming, Limits, Message, Method, Notification, RequestId};
+use weir_wire::sse::{DecodedEvent, EventDecoder, SseCaps};
+use weir_wire::{IncomingMessage, JsonLimits, Message, Method, Notification, RequestId};
 
 use super::{Client, ClientError, Response, no_mcp};
 
@@ -63,7 +63,7 @@ impl Answer {
             .next()
             .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/event-stream"));
         let reader = match stream {
-            true => Reader::Stream(Box::new(EventDecoder::new(Caps::default()))),
+            true => Reader::Stream(Box::new(EventDecoder::new(SseCaps::default()))),
             false => Reader::Json(Vec::new()),
         };
         Self {
@@ -155,7 +155,7 @@ impl Answer {
                 let mut events = Vec::new();
                 loop {
                     match decoder.feed(&mut chunk) {
-                        Ok(Some(Event::Message { data, .. })) => events.push(data),
+                        Ok(Some(DecodedEvent::Message { data, .. })) => events.push(data),
                         Ok(Some(_)) => {}
                         Ok(None) => break,
                         Err(error) => return Err(self.not_mcp(error.to_string())),
@@ -185,14 +185,15 @@ impl Answer {
             // An event without data opens a stream that can be resumed; it is ignored.
             return Ok(());
         }
-        let limits = Limits::upstream();
-        let read = Incoming::parse(raw.clone(), &limits).and_then(|incoming| match incoming {
-            Incoming::One(message) => Ok(vec![message]),
-            Incoming::Batch(items) => items
-                .into_iter()
-                .map(|item| Message::parse(item, &limits))
-                .collect(),
-        });
+        let limits = JsonLimits::upstream();
+        let read =
+            IncomingMessage::parse(raw.clone(), &limits).and_then(|incoming| match incoming {
+                IncomingMessage::One(message) => Ok(vec![message]),
+                IncomingMessage::Batch(items) => items
+                    .into_iter()
+                    .map(|item| Message::parse(item, &limits))
+                    .collect(),
+            });
         match read {
             Ok(messages) => {
                 self.waiting.extend(messages);

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use weir_era::lower::{mirrored, mirrors};
+use weir_era::lower::{annotated_headers, header_values};
 use weir_wire::{Method, Revision, header, meta};
 
 /// How the commands call themselves.
@@ -47,8 +47,8 @@ pub(super) fn modern(method: Method, params: Value, capabilities: Value) -> (Hea
 /// The headers of a call that repeat arguments, as the tool's input schema asks for
 /// (`x-mcp-header`).
 pub(super) fn repeated(tool: &Value, arguments: &Value) -> HeaderMap {
-    let asked = mirrors(tool.to_string().as_bytes()).unwrap_or_default();
-    let given = mirrored(&asked, Some(arguments.to_string().as_bytes())).into_iter();
+    let asked = annotated_headers(tool.to_string().as_bytes()).unwrap_or_default();
+    let given = header_values(&asked, Some(arguments.to_string().as_bytes())).into_iter();
     let headers = given.filter_map(|(name, value)| {
         let name = HeaderName::try_from(format!("mcp-param-{name}")).ok()?;
         Some((name, HeaderValue::try_from(value).ok()?))

@@ -2,9 +2,9 @@
 
 use http::Uri;
 use serde_json::Value;
-use weir_wire::code;
+use weir_wire::error_code;
 
-use crate::login::Challenge;
+use crate::login::LoginChallenge;
 use crate::terminal::one_line;
 
 /// As much of a server's own words as one line shows.
@@ -61,7 +61,7 @@ pub(crate) struct HttpRefusal {
     /// 401 or 403.
     pub(crate) status: u16,
     /// The server's `WWW-Authenticate`.
-    pub(crate) challenge: Challenge,
+    pub(crate) challenge: LoginChallenge,
     /// The explanation in the body.
     pub(crate) said: Option<String>,
     /// True if the request had a token.
@@ -120,7 +120,7 @@ fn advice(refusal: &HttpRefusal) -> String {
 /// The next step after an error of the protocol.
 fn next_step(found: i64, data: &Value) -> String {
     match found {
-        code::MISSING_REQUIRED_CLIENT_CAPABILITY => {
+        error_code::MISSING_REQUIRED_CLIENT_CAPABILITY => {
             let needed = data["requiredCapabilities"].as_object();
             let needed: Vec<String> = needed
                 .into_iter()
@@ -132,7 +132,7 @@ fn next_step(found: i64, data: &Value) -> String {
                 needed.join(" and ")
             )
         }
-        code::URL_ELICITATION_REQUIRED => {
+        error_code::URL_ELICITATION_REQUIRED => {
             let pages = data["elicitations"].as_array().into_iter().flatten();
             let pages: Vec<String> = pages
                 .filter_map(|page| page["url"].as_str())
@@ -164,7 +164,7 @@ mod tests {
         HttpRefusal {
             url,
             status,
-            challenge: Challenge::default(),
+            challenge: LoginChallenge::default(),
             said: said.map(str::to_owned),
             with_token,
         }
@@ -197,10 +197,10 @@ mod tests {
             );
         }
         let mut scoped = refusal(403, None, true);
-        scoped.challenge = Challenge {
+        scoped.challenge = LoginChallenge {
             scope: Some("a b\u{7}".to_owned()),
             error: Some("insufficient_scope".to_owned()),
-            ..Challenge::default()
+            ..LoginChallenge::default()
         };
         let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
         assert!(
@@ -222,7 +222,7 @@ mod tests {
             .to_string()
         };
         let said = refused(
-            code::MISSING_REQUIRED_CLIENT_CAPABILITY,
+            error_code::MISSING_REQUIRED_CLIENT_CAPABILITY,
             json!({ "requiredCapabilities": { "elicitation": {} } }),
         );
         assert!(
@@ -230,7 +230,7 @@ mod tests {
             "{said}"
         );
         let said = refused(
-            code::URL_ELICITATION_REQUIRED,
+            error_code::URL_ELICITATION_REQUIRED,
             json!({ "elicitations": [{ "url": "https://sso.example/x\n" }] }),
         );
         assert!(

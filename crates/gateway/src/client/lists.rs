@@ -1,7 +1,7 @@
 //! The lists of a server, over all their pages, and the upstreams that a weir reports as missing.
 
 use serde_json::{Value, json};
-use weir_wire::{Method, code, meta};
+use weir_wire::{Method, error_code, meta};
 
 use super::{Client, ClientError};
 
@@ -95,7 +95,7 @@ impl Client {
         for _ in 0..MOST_PAGES {
             let mut page = match self.request(list.method(), params, &mut |_| {}).await {
                 Err(ClientError::Refused {
-                    code: code::METHOD_NOT_FOUND,
+                    code: error_code::METHOD_NOT_FOUND,
                     ..
                 }) if list != ServerList::Tools => {
                     return Ok(listed);

@@ -104,7 +104,7 @@ fn nobody(method: &str) -> DeclinedRequest {
         "the server asks its user something (`{what}`): run the command at a terminal, where you can answer"
     );
     DeclinedRequest {
-        code: weir_wire::code::METHOD_NOT_FOUND,
+        code: weir_wire::error_code::METHOD_NOT_FOUND,
         why,
     }
 }

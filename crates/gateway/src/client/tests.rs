@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tokio::net::TcpListener;
-use weir_demo::Running;
+use weir_demo::RunningServer;
 
 use super::*;
 
@@ -10,11 +10,11 @@ async fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()
 }
 
-async fn notes() -> Running {
+async fn notes() -> RunningServer {
     weir_demo::start_notes(listener().await).await.unwrap()
 }
 
-async fn desk() -> Running {
+async fn desk() -> RunningServer {
     weir_demo::start_desk(listener().await).await.unwrap()
 }
 

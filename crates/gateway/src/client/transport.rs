@@ -15,7 +15,7 @@ use hyper_util::rt::TokioExecutor;
 
 use super::error::HttpRefusal;
 use super::{ClientError, no_mcp, unreachable};
-use crate::login::Challenge;
+use crate::login::LoginChallenge;
 
 /// The longest wait for a TCP connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -139,7 +139,7 @@ impl Transport {
     async fn refusal(&self, inner: http::Response<Incoming>) -> HttpRefusal {
         let (head, body) = inner.into_parts();
         let headers = head.headers.get_all(header::WWW_AUTHENTICATE).iter();
-        let challenge = Challenge::read(headers.filter_map(|value| value.to_str().ok()));
+        let challenge = LoginChallenge::read(headers.filter_map(|value| value.to_str().ok()));
         // An endless or overlong body is no explanation.
         let body = tokio::time::timeout(CONNECT, Limited::new(body, EXPLANATION).collect()).await;
         let body = body

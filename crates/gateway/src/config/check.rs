@@ -1,24 +1,24 @@
 //! The checks of a config, one function for each section. A check reports all problems and does not
 //! stop at the first.
 
-mod access;
-mod admin;
-mod audit;
-pub(super) mod auth;
-mod endpoints;
-mod limits;
-mod listen;
-mod mcp_servers;
-mod outbound;
+mod admin_check;
+mod audit_check;
+pub(super) mod auth_check;
+mod config_defaults;
+mod endpoints_check;
+mod limits_check;
+mod listen_check;
+mod mcp_servers_check;
+mod outbound_check;
 mod placeholder;
-mod policy;
-mod rates;
-mod rules;
-mod secrets;
-mod teams;
-mod telemetry;
-mod toolsets;
-mod upstreams;
+mod policy_check;
+mod rates_check;
+mod sealing_keys_check;
+mod secrets_check;
+mod teams_check;
+mod telemetry_check;
+mod toolsets_check;
+mod upstreams_check;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,66 +26,66 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_core::Endpoint;
-use weir_core::endpoint::Mode;
-use weir_core::names::{EndpointId, Naming, UpstreamId};
-use weir_policy::rules::{Book, Ruling, Sheet};
+use weir_core::endpoint::EndpointMode;
+use weir_core::names::{EndpointId, ToolNaming, UpstreamId};
+use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyFile};
 
+use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::env::Environment;
-use super::raw::{OrOff, Raw, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time};
-use super::report::{Path, Problem, Report};
+use super::raw::{OrOff, RawConfig, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time};
 use super::{
     CatalogPlan, Config, IncludeErrors, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers,
 };
-pub(crate) use admin::LISTEN as ADMIN;
-pub(crate) use mcp_servers::slug;
-pub(crate) use policy::book;
-use rules::Defaults;
-pub(crate) use teams::{TeamGrant, TeamGrants, show_by_default};
+pub(crate) use admin_check::DEFAULT_LISTEN as ADMIN;
+use config_defaults::ConfigDefaults;
+pub(crate) use mcp_servers_check::upstream_slug;
+pub(crate) use policy_check::policy_set;
+pub(crate) use teams_check::{TeamGrant, TeamGrants, add_to_default_endpoints};
 
 /// The default of `drain`. Long enough for most calls, and shorter than the grace period of process
 /// managers (30 s is usual).
-const DRAIN: Duration = Duration::from_secs(25);
+const DEFAULT_DRAIN: Duration = Duration::from_secs(25);
 /// The default of `first_list_wait`. A client that starts weir and asks at once sees the tools of
 /// healthy upstreams, and a person does not notice two seconds.
-const FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
+const DEFAULT_FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
 /// The default of `change_window`. A storm of changes at an upstream becomes at most two
 /// notifications a second to each client.
-const CHANGE_WINDOW: Duration = Duration::from_millis(500);
+const DEFAULT_CHANGE_WINDOW: Duration = Duration::from_millis(500);
 /// The path of the endpoint with all upstreams, if the config lists no endpoints.
-pub(crate) const EVERYTHING: &str = "/mcp";
+pub(crate) const DEFAULT_PATH: &str = "/mcp";
 
 /// The files that a config names, each with its text or the read error.
-pub(crate) type Texts = BTreeMap<PathBuf, Result<String, Problem>>;
+pub(crate) type ReadFiles = BTreeMap<PathBuf, Result<String, ConfigProblem>>;
 
 /// The contribution of one file (the main one or a team's).
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct ConfigPart {
     pub(crate) upstreams: Vec<UpstreamPlan>,
     pub(crate) endpoints: Vec<Endpoint>,
     /// The policies of single endpoints.
-    pub(crate) rulings: Vec<Ruling>,
+    pub(crate) rulings: Vec<EndpointRules>,
     /// The policy and pattern files.
-    pub(crate) files: Texts,
+    pub(crate) files: ReadFiles,
     /// The compiled patterns of the pattern files.
-    pub(crate) patterns: secrets::PatternFiles,
+    pub(crate) patterns: secrets_check::PatternFiles,
     /// The protections that the file gives up explicitly.
     pub(crate) waivers: Waivers,
 }
 
 /// The checked main file, with the settings that apply to all files.
 #[derive(Debug)]
-pub(crate) struct Main {
+pub(crate) struct MainConfig {
     pub(crate) config: Config,
-    pub(crate) defaults: Defaults,
+    pub(crate) defaults: ConfigDefaults,
     pub(crate) include: Option<String>,
     /// The rights of the included files.
     pub(crate) teams: TeamGrants,
     /// Rules for all endpoints.
-    pub(crate) common: Vec<Sheet>,
+    pub(crate) common: Vec<PolicyFile>,
     /// Rules for single endpoints.
-    pub(crate) rulings: Vec<Ruling>,
+    pub(crate) rulings: Vec<EndpointRules>,
     /// The policy and pattern files.
-    pub(crate) files: Texts,
+    pub(crate) files: ReadFiles,
     /// True if the file lists its endpoints.
     pub(crate) own_endpoints: bool,
     /// True if `/mcp` is served by default.
@@ -95,23 +95,23 @@ pub(crate) struct Main {
 /// Checks the main file. The config is complete only if the report has no errors.
 ///
 /// Relative paths in it start at `folder`.
-pub(crate) fn main(
-    raw: Raw,
+pub(crate) fn check_main_file(
+    raw: RawConfig,
     folder: &std::path::Path,
     environment: Environment<'_>,
     one_host: bool,
-    report: &mut Report,
-) -> Main {
-    let defaults = Defaults {
+    report: &mut ConfigReport,
+) -> MainConfig {
+    let defaults = ConfigDefaults {
         one_host,
-        ..Defaults::check(&raw, folder, report)
+        ..ConfigDefaults::check(&raw, folder, report)
     };
-    let mut front = listen::check(&raw, folder, report);
-    let keys = access::keys(&raw, report);
-    access::store(&raw, report);
-    let auth = auth::check(&raw, &mut front, report);
+    let mut front = listen_check::check(&raw, folder, report);
+    let keys = sealing_keys_check::keys(&raw, report);
+    sealing_keys_check::check_store(&raw, report);
+    let auth = auth_check::check(&raw, &mut front, report);
     let waivers = Waivers::of(&raw, report);
-    let admin = admin::check(
+    let admin = admin_check::check(
         raw.admin.as_ref(),
         front.listen,
         !auth.issuers.is_empty(),
@@ -120,27 +120,27 @@ pub(crate) fn main(
     let (catalog, log, drain) = (
         catalog(&raw, report),
         log(raw.log.as_ref(), report),
-        positive(raw.drain, "drain", report),
+        check_positive(raw.drain, "drain", report),
     );
-    let sessions = limits::sessions(raw.limits.as_ref(), report);
+    let sessions = limits_check::sessions(raw.limits.as_ref(), report);
     (front.limits.sessions, front.limits.sessions_per_principal) =
         (sessions.total, sessions.per_principal);
-    let memory = limits::memory(raw.limits.as_ref(), report);
-    let replays = limits::replays(raw.limits.as_ref(), report);
-    let parked = limits::parked(raw.limits.as_ref(), report);
-    let hold = limits::hold(raw.limits.as_ref(), report);
-    let rates = rates::check(OrOff::into_section(raw.rates), report);
-    let audit = audit::check(OrOff::into_section(raw.audit), folder, report);
-    let telemetry = telemetry::check(raw.telemetry, folder, environment, report);
+    let memory = limits_check::memory(raw.limits.as_ref(), report);
+    let replays = limits_check::replays(raw.limits.as_ref(), report);
+    let parked = limits_check::parked(raw.limits.as_ref(), report);
+    let hold = limits_check::hold(raw.limits.as_ref(), report);
+    let rates = rates_check::check(OrOff::into_section(raw.rates), report);
+    let audit = audit_check::check(OrOff::into_section(raw.audit), folder, report);
+    let telemetry = telemetry_check::check(raw.telemetry, folder, environment, report);
     if raw.include.as_deref() == Some("") {
         report.add(
-            Problem::error(Path::at("include"), "is empty")
+            ConfigProblem::error(ConfigPath::at("include"), "is empty")
                 .hint("name a folder, or remove the key"),
         );
     }
     if raw.include.is_none() && raw.include_errors.is_some() {
-        let problem = Problem::error(
-            Path::at("include_errors"),
+        let problem = ConfigProblem::error(
+            ConfigPath::at("include_errors"),
             "means nothing without `include`",
         );
         report.add(problem.hint("write include: teams, or remove the key"));
@@ -150,18 +150,24 @@ pub(crate) fn main(
         Some(RawIncludeErrors::RefuseStart) => IncludeErrors::RefuseStart,
     };
     let own_endpoints = raw.endpoints.is_some();
-    let teams = teams::check(raw.teams, raw.include.is_some(), report);
-    let mut part = Part::default();
-    let common = policy::sheets(
+    let teams = teams_check::check(raw.teams, raw.include.is_some(), report);
+    let mut part = ConfigPart::default();
+    let common = policy_check::read_policy_files(
         raw.policy.as_ref(),
         (folder, &mut part.files),
-        &Path::at("policy"),
+        &ConfigPath::at("policy"),
         report,
     );
-    upstreams::check(raw.upstreams, &defaults, &[], &mut part, report);
-    mcp_servers::check(raw.mcp_servers, &defaults, &[], &mut part, report);
+    upstreams_check::check(raw.upstreams, &defaults, &[], &mut part, report);
+    mcp_servers_check::check(raw.mcp_servers, &defaults, &[], &mut part, report);
     if let Some(endpoints) = raw.endpoints {
-        endpoints::check(endpoints, &defaults, &Part::default(), &mut part, report);
+        endpoints_check::check(
+            endpoints,
+            &defaults,
+            &ConfigPart::default(),
+            &mut part,
+            report,
+        );
     }
     let config = Config {
         front,
@@ -177,11 +183,11 @@ pub(crate) fn main(
         hold,
         rates,
         keys,
-        drain: drain.unwrap_or(DRAIN),
+        drain: drain.unwrap_or(DEFAULT_DRAIN),
         log,
         // Set after all files are read.
         names_endpoints: own_endpoints,
-        rules: Arc::new(Book::default()),
+        rules: Arc::new(EndpointPolicies::default()),
         audit,
         telemetry,
         team_files: Vec::new(),
@@ -190,7 +196,7 @@ pub(crate) fn main(
         source: SourceDigest::default(),
     };
     let (rulings, files) = (part.rulings, part.files);
-    Main {
+    MainConfig {
         config,
         defaults,
         include: raw.include,
@@ -204,33 +210,33 @@ pub(crate) fn main(
 }
 
 /// Checks a team's file against its rights and the files read before.
-pub(crate) fn team(
+pub(crate) fn check_team_file(
     raw: RawTeamFile,
     grant: &TeamGrant,
-    defaults: &Defaults,
-    standing: &Part,
-    report: &mut Report,
-) -> Part {
-    let mut part = Part {
+    defaults: &ConfigDefaults,
+    standing: &ConfigPart,
+    report: &mut ConfigReport,
+) -> ConfigPart {
+    let mut part = ConfigPart {
         waivers: Waivers::of_team(&raw, report),
-        ..Part::default()
+        ..ConfigPart::default()
     };
-    let mut judged = Report::default();
-    teams::judge(&raw, grant, defaults, standing, &mut judged);
+    let mut judged = ConfigReport::default();
+    teams_check::check_rights(&raw, grant, defaults, standing, &mut judged);
     let refused = judged.has_errors();
     report.append(judged);
     if refused {
         // The file contributes no settings, and no file that it names is opened.
         return part;
     }
-    upstreams::check(
+    upstreams_check::check(
         raw.upstreams,
         defaults,
         &standing.upstreams,
         &mut part,
         report,
     );
-    mcp_servers::check(
+    mcp_servers_check::check(
         raw.mcp_servers,
         defaults,
         &standing.upstreams,
@@ -238,30 +244,33 @@ pub(crate) fn team(
         report,
     );
     if let Some(endpoints) = raw.endpoints {
-        endpoints::check(endpoints, defaults, standing, &mut part, report);
+        endpoints_check::check(endpoints, defaults, standing, &mut part, report);
     }
     part
 }
 
 /// Returns the endpoints of a config that lists none: `/mcp` with all upstreams, and each upstream
 /// alone under `/mcp/<id>`.
-pub(crate) fn default_endpoints(upstreams: &[UpstreamPlan], defaults: &Defaults) -> Vec<Endpoint> {
+pub(crate) fn default_endpoints(
+    upstreams: &[UpstreamPlan],
+    defaults: &ConfigDefaults,
+) -> Vec<Endpoint> {
     let ids: Vec<UpstreamId> = upstreams
         .iter()
         .map(|plan| plan.settings.id.clone())
         .collect();
-    let everything = default_endpoint(EVERYTHING, defaults.everything(ids.clone()), defaults);
+    let everything = default_endpoint(DEFAULT_PATH, defaults.aggregate_mode(ids.clone()), defaults);
     let alone = ids.into_iter().map(|id| {
         default_endpoint(
-            &format!("{EVERYTHING}/{id}"),
-            Mode::Transparent(id),
+            &format!("{DEFAULT_PATH}/{id}"),
+            EndpointMode::Transparent(id),
             defaults,
         )
     });
     std::iter::once(everything).chain(alone).collect()
 }
 
-fn default_endpoint(path: &str, mode: Mode, defaults: &Defaults) -> Endpoint {
+fn default_endpoint(path: &str, mode: EndpointMode, defaults: &ConfigDefaults) -> Endpoint {
     let clean = !mode.is_transparent();
     Endpoint {
         id: EndpointId::new(path),
@@ -274,14 +283,14 @@ fn default_endpoint(path: &str, mode: Mode, defaults: &Defaults) -> Endpoint {
 }
 
 /// Checks that need all files.
-pub(crate) fn whole(config: &Config, report: &mut Report) {
-    rates::whole(config, report);
+pub(crate) fn check_whole(config: &Config, report: &mut ConfigReport) {
+    rates_check::check_targets_exist(config, report);
     if config.upstreams.is_empty()
-        && !report.blames(&Path::at("upstreams"))
-        && !report.blames(&Path::at("mcpServers"))
+        && !report.has_error_under(&ConfigPath::at("upstreams"))
+        && !report.has_error_under(&ConfigPath::at("mcpServers"))
     {
-        let problem = Problem::warning(
-            Path::at("upstreams"),
+        let problem = ConfigProblem::warning(
+            ConfigPath::at("upstreams"),
             "there are no upstreams: every list will be empty",
         );
         report.add(
@@ -294,13 +303,13 @@ pub(crate) fn whole(config: &Config, report: &mut Report) {
             .endpoints
             .iter()
             .any(|endpoint| match &endpoint.mode {
-                Mode::Aggregate { upstreams, .. } => upstreams.contains(id),
-                Mode::Transparent(one) => one == id,
+                EndpointMode::Aggregate { upstreams, .. } => upstreams.contains(id),
+                EndpointMode::Transparent(one) => one == id,
             });
         if !used {
             report.add(
-                Problem::warning(
-                    Path::at("upstreams").key(id),
+                ConfigProblem::warning(
+                    ConfigPath::at("upstreams").key(id),
                     "no endpoint shows this upstream",
                 )
                 .hint("add it to one under `endpoints`"),
@@ -309,16 +318,18 @@ pub(crate) fn whole(config: &Config, report: &mut Report) {
     }
 }
 
-fn catalog(raw: &Raw, report: &mut Report) -> CatalogPlan {
-    let window = positive(raw.change_window, "change_window", report);
+fn catalog(raw: &RawConfig, report: &mut ConfigReport) -> CatalogPlan {
+    let window = check_positive(raw.change_window, "change_window", report);
     CatalogPlan {
         // Zero is valid here: the list is answered at once with the upstreams that are ready.
-        first_list_wait: raw.first_list_wait.map_or(FIRST_LIST_WAIT, |time| time.0),
-        change_window: window.unwrap_or(CHANGE_WINDOW),
+        first_list_wait: raw
+            .first_list_wait
+            .map_or(DEFAULT_FIRST_LIST_WAIT, |time| time.0),
+        change_window: window.unwrap_or(DEFAULT_CHANGE_WINDOW),
     }
 }
 
-fn log(raw: Option<&RawLog>, report: &mut Report) -> LogPlan {
+fn log(raw: Option<&RawLog>, report: &mut ConfigReport) -> LogPlan {
     let Some(raw) = raw else {
         return LogPlan::default();
     };
@@ -329,7 +340,7 @@ fn log(raw: Option<&RawLog>, report: &mut Report) -> LogPlan {
     };
     if let Some(Err(why)) = raw.level.as_deref().map(crate::telemetry::check_filter) {
         report.add(
-            Problem::error(Path::at("log.level"), why)
+            ConfigProblem::error(ConfigPath::at("log.level"), why)
                 .hint("write info, debug, or info,weir_upstream=debug"),
         );
     }
@@ -340,15 +351,18 @@ fn log(raw: Option<&RawLog>, report: &mut Report) -> LogPlan {
 }
 
 /// Returns a time that must not be zero.
-fn positive(time: Option<Time>, path: &str, report: &mut Report) -> Option<Duration> {
+fn check_positive(time: Option<Time>, path: &str, report: &mut ConfigReport) -> Option<Duration> {
     let Time(time) = time?;
     if time.is_zero() {
-        report.add(Problem::error(Path::at(path), "must not be zero"));
+        report.add(ConfigProblem::error(
+            ConfigPath::at(path),
+            "must not be zero",
+        ));
     }
     Some(time)
 }
 
 /// Returns the naming to continue with after `naming` was refused.
-fn fallback_naming() -> Naming {
-    Naming::default()
+fn fallback_naming() -> ToolNaming {
+    ToolNaming::default()
 }

@@ -12,17 +12,20 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use super::report::{Path, Problem, Report};
-use super::tree::{Node, Value};
+use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use super::config_tree::{ConfigNode, NodeValue};
 use crate::suggestion::nearest;
 
 /// Decodes the tree. A value that does not fit is reported and left out.
-pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut Report) -> T {
+pub(crate) fn decode<T: DeserializeOwned + Default>(
+    mut root: ConfigNode,
+    report: &mut ConfigReport,
+) -> T {
     loop {
         match T::deserialize(&root) {
             Ok(raw) => return raw,
             Err(mistake) => {
-                let Mistake {
+                let DecodeError {
                     path,
                     message,
                     hint,
@@ -30,9 +33,9 @@ pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut
                 let path = path_of(path);
                 let is_reported = root
                     .find(&path)
-                    .is_some_and(|node| matches!(node.value, Value::Unset));
+                    .is_some_and(|node| matches!(node.value, NodeValue::Unset));
                 if !is_reported {
-                    let mut problem = Problem::error(path.clone(), message);
+                    let mut problem = ConfigProblem::error(path.clone(), message);
                     problem.hint = hint;
                     report.add(problem);
                 }
@@ -47,35 +50,35 @@ pub(crate) fn decode<T: DeserializeOwned + Default>(mut root: Node, report: &mut
 
 /// A mistake that serde found. Its path is collected from the inside out.
 #[derive(Debug)]
-pub(crate) struct Mistake {
+pub(crate) struct DecodeError {
     path: Vec<String>,
     message: String,
     hint: Option<String>,
 }
 
-fn path_of(inside_out: Vec<String>) -> Path {
+fn path_of(inside_out: Vec<String>) -> ConfigPath {
     inside_out
         .into_iter()
         .rev()
-        .fold(Path::root(), |path, segment| path.key(segment))
+        .fold(ConfigPath::root(), |path, segment| path.key(segment))
 }
 
-impl Mistake {
-    fn under(mut self, segment: impl fmt::Display) -> Self {
+impl DecodeError {
+    fn prepend(mut self, segment: impl fmt::Display) -> Self {
         self.path.push(segment.to_string());
         self
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Mistake {}
+impl std::error::Error for DecodeError {}
 
-impl de::Error for Mistake {
+impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         let text = message.to_string();
         // The raw types put a hint after a newline. serde's own messages have none.
@@ -91,7 +94,7 @@ impl de::Error for Mistake {
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
-        if NOT_YET.contains(&field) {
+        if UNIMPLEMENTED_KEYS.contains(&field) {
             let hint = Some("take it out: nothing would act on it".to_owned());
             return Self {
                 path: Vec::new(),
@@ -124,55 +127,55 @@ impl de::Error for Mistake {
 }
 
 /// Returns the mistake of a key without a value, which is neither a default nor `off`.
-fn no_value() -> Mistake {
+fn no_value() -> DecodeError {
     let hint = Some("write one, or remove the key".to_owned());
-    Mistake {
+    DecodeError {
         hint,
         ..de::Error::custom("has no value")
     }
 }
 
 /// Returns the mistake of a value of the wrong kind.
-fn misfit(node: &Node, wanted: &dyn de::Expected) -> Mistake {
-    let mistake: Mistake =
+fn wrong_kind(node: &ConfigNode, wanted: &dyn de::Expected) -> DecodeError {
+    let mistake: DecodeError =
         de::Error::custom(format_args!("expected {wanted}, found {}", node.kind()));
     let quote = matches!(
         node.value,
-        Value::Integer(_) | Value::Float(_) | Value::Bool(_)
+        NodeValue::Integer(_) | NodeValue::Float(_) | NodeValue::Bool(_)
     );
     let hint =
         (quote && wanted.to_string().contains("string")).then(|| "put it in quotes".to_owned());
     let message = mistake.message.replace("a string", "a text");
-    Mistake {
+    DecodeError {
         message,
         hint,
         ..mistake
     }
 }
 
-impl<'de> de::Deserializer<'de> for &Node {
-    type Error = Mistake;
+impl<'de> de::Deserializer<'de> for &ConfigNode {
+    type Error = DecodeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match &self.value {
-            Value::Null => return Err(no_value()),
-            Value::Unset => visitor.visit_unit(),
-            Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Integer(value) => visitor.visit_i64(*value),
-            Value::Float(value) => visitor.visit_f64(*value),
+            NodeValue::Null => return Err(no_value()),
+            NodeValue::Unset => visitor.visit_unit(),
+            NodeValue::Bool(value) => visitor.visit_bool(*value),
+            NodeValue::Integer(value) => visitor.visit_i64(*value),
+            NodeValue::Float(value) => visitor.visit_f64(*value),
             // An environment variable is always text, so a number or boolean is parsed from it.
-            Value::Text(text) if text.from_env => scalar(&text.text, visitor),
-            Value::Text(text) => visitor.visit_str(&text.text),
-            Value::List(items) => visitor.visit_seq(Items { items, next: 0 }),
-            Value::Map(entries) => visitor.visit_map(Entries { entries, next: 0 }),
+            NodeValue::Text(text) if text.from_env => scalar(&text.text, visitor),
+            NodeValue::Text(text) => visitor.visit_str(&text.text),
+            NodeValue::List(items) => visitor.visit_seq(NodeListAccess { items, next: 0 }),
+            NodeValue::Map(entries) => visitor.visit_map(NodeMapAccess { entries, next: 0 }),
         }
         .map_err(|mistake| self.reword(mistake))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match self.value {
-            Value::Null => Err(no_value()),
-            Value::Unset => visitor.visit_none(),
+            NodeValue::Null => Err(no_value()),
+            NodeValue::Unset => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
@@ -181,29 +184,29 @@ impl<'de> de::Deserializer<'de> for &Node {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DecodeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match &self.value {
-            Value::Text(text) => visitor
+            NodeValue::Text(text) => visitor
                 .visit_str(&text.text)
                 .map_err(|mistake| self.reword(mistake)),
-            Value::Null => Err(no_value()),
-            _ => Err(misfit(self, &visitor)),
+            NodeValue::Null => Err(no_value()),
+            _ => Err(wrong_kind(self, &visitor)),
         }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         self.deserialize_string(visitor)
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match &self.value {
             // A section with all keys commented out is null.
-            Value::Map(_) | Value::Null => self.deserialize_any(visitor),
-            Value::Unset => visitor.visit_map(Entries {
+            NodeValue::Map(_) | NodeValue::Null => self.deserialize_any(visitor),
+            NodeValue::Unset => visitor.visit_map(NodeMapAccess {
                 entries: &[],
                 next: 0,
             }),
@@ -219,14 +222,14 @@ impl<'de> de::Deserializer<'de> for &Node {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DecodeError> {
         self.deserialize_map(visitor)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match &self.value {
-            Value::List(_) | Value::Null => self.deserialize_any(visitor),
-            _ => Err(Mistake {
+            NodeValue::List(_) | NodeValue::Null => self.deserialize_any(visitor),
+            _ => Err(DecodeError {
                 hint: Some("write [a, b]".to_owned()),
                 ..de::Error::custom(format_args!("expected a list, found {}", self.kind()))
             }),
@@ -238,15 +241,16 @@ impl<'de> de::Deserializer<'de> for &Node {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Mistake> {
+    ) -> Result<V::Value, DecodeError> {
         match &self.value {
-            Value::Text(text) => {
-                let variant: StringDeserializer<Mistake> = text.text.clone().into_deserializer();
+            NodeValue::Text(text) => {
+                let variant: StringDeserializer<DecodeError> =
+                    text.text.clone().into_deserializer();
                 visitor
                     .visit_enum(variant)
                     .map_err(|mistake| self.reword(mistake))
             }
-            Value::Null => Err(no_value()),
+            NodeValue::Null => Err(no_value()),
             // YAML reads a bare `off` or `no` as text, but `false` as a boolean. The message names
             // the expected kind.
             _ => Err(de::Error::custom(format_args!(
@@ -278,15 +282,15 @@ const WORDS: [(&str, &str); 10] = [
 
 /// Keys that this version does not implement. They are errors: a rule without effect must not look
 /// effective.
-const NOT_YET: [&str; 3] = ["replica", "toolsets", "resend"];
+const UNIMPLEMENTED_KEYS: [&str; 3] = ["replica", "toolsets", "resend"];
 
-impl Node {
+impl ConfigNode {
     /// Removes a value of the environment from the message, and replaces serde's terms.
-    fn reword(&self, mut mistake: Mistake) -> Mistake {
+    fn reword(&self, mut mistake: DecodeError) -> DecodeError {
         if !mistake.path.is_empty() {
             return mistake;
         }
-        if let Value::Text(text) = &self.value
+        if let NodeValue::Text(text) = &self.value
             && text.from_env
         {
             mistake.message = "the value from the environment does not fit".to_owned();
@@ -299,7 +303,7 @@ impl Node {
     }
 }
 
-fn scalar<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, Mistake> {
+fn scalar<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, DecodeError> {
     if let Ok(value) = text.parse() {
         visitor.visit_i64(value)
     } else if let Ok(value) = text.parse() {
@@ -309,18 +313,18 @@ fn scalar<'de, V: Visitor<'de>>(text: &str, visitor: V) -> Result<V::Value, Mist
     }
 }
 
-struct Items<'a> {
-    items: &'a [Node],
+struct NodeListAccess<'a> {
+    items: &'a [ConfigNode],
     next: usize,
 }
 
-impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = Mistake;
+impl<'de> SeqAccess<'de> for NodeListAccess<'_> {
+    type Error = DecodeError;
 
     fn next_element_seed<T: DeserializeSeed<'de>>(
         &mut self,
         seed: T,
-    ) -> Result<Option<T::Value>, Mistake> {
+    ) -> Result<Option<T::Value>, DecodeError> {
         let Some(item) = self.items.get(self.next) else {
             return Ok(None);
         };
@@ -328,35 +332,38 @@ impl<'de> SeqAccess<'de> for Items<'_> {
         self.next += 1;
         seed.deserialize(item)
             .map(Some)
-            .map_err(|mistake| mistake.under(place))
+            .map_err(|mistake| mistake.prepend(place))
     }
 }
 
-struct Entries<'a> {
-    entries: &'a [(String, Node)],
+struct NodeMapAccess<'a> {
+    entries: &'a [(String, ConfigNode)],
     next: usize,
 }
 
-impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Mistake;
+impl<'de> MapAccess<'de> for NodeMapAccess<'_> {
+    type Error = DecodeError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Mistake> {
+    ) -> Result<Option<K::Value>, DecodeError> {
         let Some((key, _)) = self.entries.get(self.next) else {
             return Ok(None);
         };
-        let name: StringDeserializer<Mistake> = key.clone().into_deserializer();
+        let name: StringDeserializer<DecodeError> = key.clone().into_deserializer();
         seed.deserialize(name)
             .map(Some)
-            .map_err(|mistake| mistake.under(key))
+            .map_err(|mistake| mistake.prepend(key))
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Mistake> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, DecodeError> {
         let (key, value) = &self.entries[self.next];
         self.next += 1;
         seed.deserialize(value)
-            .map_err(|mistake| mistake.under(key))
+            .map_err(|mistake| mistake.prepend(key))
     }
 }

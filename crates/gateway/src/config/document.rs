@@ -2,8 +2,8 @@
 
 use std::path::Path as FilePath;
 
-use super::report::{Path, Problem};
-use super::tree::{Node, Value};
+use super::config_report::{ConfigPath, ConfigProblem};
+use super::config_tree::{ConfigNode, NodeValue};
 use super::{json, toml};
 
 /// The format of a file. weir's own files are YAML or JSON; files of other programs are JSON with
@@ -23,16 +23,19 @@ pub(crate) enum FileFormat {
 ///
 /// # Errors
 /// The file cannot be parsed, or is empty.
-pub(crate) fn document(name: &str, text: &str) -> Result<(Node, FileFormat), Problem> {
+pub(crate) fn parse_nonempty(
+    name: &str,
+    text: &str,
+) -> Result<(ConfigNode, FileFormat), ConfigProblem> {
     let (tree, format) = parse(name, text)?;
     let is_empty = match &tree.value {
-        Value::Map(entries) => entries.is_empty(),
-        value => matches!(value, Value::Null),
+        NodeValue::Map(entries) => entries.is_empty(),
+        value => matches!(value, NodeValue::Null),
     };
     if is_empty {
         let hint = "a config has at least `upstreams`; one without any is `upstreams: {}`";
-        return Err(Problem::error(
-            Path::root(),
+        return Err(ConfigProblem::error(
+            ConfigPath::root(),
             "the file is empty: it may have lost what it said",
         )
         .hint(hint));
@@ -44,7 +47,7 @@ pub(crate) fn document(name: &str, text: &str) -> Result<(Node, FileFormat), Pro
 ///
 /// # Errors
 /// The file cannot be parsed.
-pub(crate) fn parse(name: &str, text: &str) -> Result<(Node, FileFormat), Problem> {
+pub(crate) fn parse(name: &str, text: &str) -> Result<(ConfigNode, FileFormat), ConfigProblem> {
     // Windows programs put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let extension = FilePath::new(name)
@@ -55,13 +58,13 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<(Node, FileFormat), Proble
         return toml::parse(text).map(|tree| (tree, FileFormat::Toml));
     }
     if !begins_like_json(text) {
-        return Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
+        return ConfigNode::parse(text).map(|tree| (tree, FileFormat::Yaml));
     }
     json::parse(text)
         .map(|tree| (tree, FileFormat::Json))
         .or_else(|problem| {
             // A text in braces that is no JSON may still be YAML: `{ listen: 127.0.0.1:80 }`.
-            let parsed = Node::parse(text).map(|tree| (tree, FileFormat::Yaml));
+            let parsed = ConfigNode::parse(text).map(|tree| (tree, FileFormat::Yaml));
             parsed.map_err(|other| {
                 if extension == "json" || extension == "jsonc" {
                     problem
@@ -104,7 +107,7 @@ mod tests {
     use super::*;
 
     fn format(name: &str, text: &str) -> Option<FileFormat> {
-        document(name, text).ok().map(|(_, format)| format)
+        parse_nonempty(name, text).ok().map(|(_, format)| format)
     }
 
     #[test]
@@ -126,7 +129,7 @@ mod tests {
             ("a.toml", ""),
             ("a.json", "// nothing\n{}"),
         ] {
-            let problem = document(name, text).expect_err(name);
+            let problem = parse_nonempty(name, text).expect_err(name);
             assert!(
                 problem.message.contains("the file is empty"),
                 "{name}: {problem}"
@@ -137,15 +140,15 @@ mod tests {
     #[test]
     fn json_keeps_its_tabs_its_escapes_and_its_lines() {
         let text = "{\n\t// a comment\n\t\"a\": \"\\ud83d\\ude00 // no comment\",\n\t\"b\": [1, 2.5, true, null,],\n}";
-        let (tree, _) = document("a.json", text).expect("it is JSON with comments");
-        let at = |path: &str| tree.find(&Path::at(path)).expect(path);
-        assert!(matches!(&at("a").value, Value::Text(text) if text.text == "😀 // no comment"));
+        let (tree, _) = parse_nonempty("a.json", text).expect("it is JSON with comments");
+        let at = |path: &str| tree.find(&ConfigPath::at(path)).expect(path);
+        assert!(matches!(&at("a").value, NodeValue::Text(text) if text.text == "😀 // no comment"));
         assert_eq!((at("a").line, at("b").line), (3, 4));
-        assert!(matches!(&at("b").value, Value::List(items) if items.len() == 4));
+        assert!(matches!(&at("b").value, NodeValue::List(items) if items.len() == 4));
     }
 
     #[test]
-    fn a_broken_file_is_said_with_its_line() {
+    fn parse_error_has_line() {
         for (name, text, line, words) in [
             (
                 "a.json",
@@ -156,11 +159,11 @@ mod tests {
             ("a.json", "{ \"a\": 1,\n\"a\": 2 }", 2, "stands twice"),
             ("a.toml", "[a]\nb = \n", 2, "no valid TOML"),
         ] {
-            let problem = document(name, text).expect_err(text);
+            let problem = parse_nonempty(name, text).expect_err(text);
             assert_eq!(problem.line, Some(line), "{problem}");
             assert!(problem.message.contains(words), "{problem}");
         }
         let deep = format!("{{\"a\": {}", "[".repeat(100_000));
-        assert!(document("a.json", &deep).is_err());
+        assert!(parse_nonempty("a.json", &deep).is_err());
     }
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value as Json};
 
-use super::document::{FileFormat, document, parse};
+use super::config_report::ConfigProblem;
+use super::config_tree::{ConfigNode, NodeValue};
+use super::document::{FileFormat, parse, parse_nonempty};
 use super::foreign;
-use super::report::Problem;
-use super::tree::{Node, Value};
 
 /// A new upstream entry, as YAML lines, as text in braces, and as a value.
 pub(crate) struct NewUpstream<'a> {
@@ -29,8 +29,8 @@ pub(crate) fn with_upstream(
     text: &str,
     new: &NewUpstream<'_>,
 ) -> Result<String, String> {
-    let (tree, format) =
-        document(name, text).map_err(|problem| format!("{}; mend it first", problem.message))?;
+    let (tree, format) = parse_nonempty(name, text)
+        .map_err(|problem| format!("{}; mend it first", problem.message))?;
     if foreign::is_foreign_file(&tree, format) {
         return Err(
             "is a file of another program: `weir import FILE --write weir.yaml` converts it"
@@ -61,7 +61,7 @@ pub(crate) fn with_upstream(
     };
     let wanted = expected(&tree, new);
     let is_right =
-        |text: &String| document(name, text).is_ok_and(|(tree, _)| json(&tree) == wanted);
+        |text: &String| parse_nonempty(name, text).is_ok_and(|(tree, _)| json(&tree) == wanted);
     edited.filter(is_right).ok_or_else(|| {
         format!(
             "is written in a way that weir does not edit; put this under `upstreams`: \"{}\": {}",
@@ -71,7 +71,7 @@ pub(crate) fn with_upstream(
 }
 
 /// Returns the config that the edited text must parse to.
-fn expected(tree: &Node, new: &NewUpstream<'_>) -> Json {
+fn expected(tree: &ConfigNode, new: &NewUpstream<'_>) -> Json {
     let mut wanted = json(tree);
     if let Json::Object(sections) = &mut wanted {
         let upstreams = sections
@@ -91,20 +91,20 @@ fn expected(tree: &Node, new: &NewUpstream<'_>) -> Json {
 ///
 /// # Errors
 /// The text cannot be parsed.
-pub(crate) fn json_tree(name: &str, text: &str) -> Result<Json, Problem> {
+pub(crate) fn json_tree(name: &str, text: &str) -> Result<Json, ConfigProblem> {
     parse(name, text).map(|(tree, _)| json(&tree))
 }
 
 /// Converts a tree to JSON, without its lines.
-fn json(node: &Node) -> Json {
+fn json(node: &ConfigNode) -> Json {
     match &node.value {
-        Value::Null | Value::Unset => Json::Null,
-        Value::Bool(value) => (*value).into(),
-        Value::Integer(value) => (*value).into(),
-        Value::Float(value) => (*value).into(),
-        Value::Text(text) => text.text.as_str().into(),
-        Value::List(items) => items.iter().map(json).collect(),
-        Value::Map(entries) => Json::Object(
+        NodeValue::Null | NodeValue::Unset => Json::Null,
+        NodeValue::Bool(value) => (*value).into(),
+        NodeValue::Integer(value) => (*value).into(),
+        NodeValue::Float(value) => (*value).into(),
+        NodeValue::Text(text) => text.text.as_str().into(),
+        NodeValue::List(items) => items.iter().map(json).collect(),
+        NodeValue::Map(entries) => Json::Object(
             entries
                 .iter()
                 .map(|(key, node)| (key.clone(), json(node)))
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_goes_behind_the_others_and_all_else_stays() {
+    fn upstream_is_appended_and_rest_is_kept() {
         for (text, wanted) in [
             (
                 "listen: a # b\n",
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_edited_is_said_and_not_changed() {
+    fn uneditable_config_is_reported() {
         for (text, words) in [
             (
                 "upstreams: { new: { url: x } }",

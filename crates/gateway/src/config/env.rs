@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path as FilePath, PathBuf};
 
 use super::check::TeamGrant;
-use super::files::{self, Fingerprint};
-use super::report::{Path, Report};
-use super::tree::{Node, Value};
+use super::config_files::{self, FilesFingerprint};
+use super::config_report::{ConfigPath, ConfigReport};
+use super::config_tree::{ConfigNode, NodeValue};
 use reference::expand;
 pub(crate) use reference::{
     EnvReference, ReferenceError, ReferenceSyntax, TextPiece, is_variable, pieces,
@@ -36,10 +36,10 @@ pub(crate) struct ReferenceValues {
 /// unless the text has a default (`${NAME:-default}`). `$${` stands for `${`. Returns the files
 /// that were named, each read once.
 pub(crate) fn fill_in(
-    node: &mut Node,
+    node: &mut ConfigNode,
     environment: Environment<'_>,
     surroundings: &ReferenceValues,
-    report: &mut Report,
+    report: &mut ConfigReport,
 ) -> SecretFiles {
     let files = RefCell::new(SecretFiles::default());
     let lookup = |reference: EnvReference<'_>| match reference {
@@ -99,7 +99,7 @@ impl SecretFiles {
     }
 
     /// Reads the same files again.
-    pub(crate) fn read_again(&self) -> Self {
+    pub(crate) fn reread(&self) -> Self {
         let read = |file: &PathBuf| {
             (
                 file.clone(),
@@ -119,10 +119,10 @@ impl SecretFiles {
     }
 
     /// Adds their paths and texts to a fingerprint.
-    pub(crate) fn say(&self, said: &mut Fingerprint) {
+    pub(crate) fn add_to(&self, said: &mut FilesFingerprint) {
         for (file, text) in &self.0 {
-            said.part(file.as_os_str().as_encoded_bytes());
-            said.part(text.as_ref().unwrap_or_else(|why| why).as_bytes());
+            said.add_bytes(file.as_os_str().as_encoded_bytes());
+            said.add_bytes(text.as_ref().unwrap_or_else(|why| why).as_bytes());
         }
     }
 }
@@ -130,10 +130,10 @@ impl SecretFiles {
 /// Fills in the references of a team's file. A variable without a grant is not looked up, and no
 /// file is read.
 pub(crate) fn fill_in_granted(
-    node: &mut Node,
+    node: &mut ConfigNode,
     grant: &TeamGrant,
     environment: Environment<'_>,
-    report: &mut Report,
+    report: &mut ConfigReport,
 ) {
     let lookup = |reference: EnvReference<'_>| {
         let (name, default) = match reference {
@@ -147,7 +147,7 @@ pub(crate) fn fill_in_granted(
         if !grant.has_variable(name) {
             return Err(ReferenceError::NotGranted(
                 name.to_owned(),
-                grant.place("env"),
+                grant.right_path("env"),
             ));
         }
         environment(name)
@@ -167,17 +167,17 @@ fn secret_file(file: &str) -> Result<String, String> {
     if file.metadata().is_ok_and(|found| !found.is_file()) {
         return Err("is no plain file".to_owned());
     }
-    let text = files::read(file).map_err(|problem| problem.message)?;
+    let text = config_files::read(file).map_err(|problem| problem.message)?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// Fills in a whole tree. Equal failures of a reference become one error, at the first place in the
 /// tree.
-fn fill_all(node: &mut Node, lookup: Lookup<'_>, report: &mut Report) {
+fn fill_all(node: &mut ConfigNode, lookup: ReferenceLookup<'_>, report: &mut ConfigReport) {
     let mut failed = Vec::new();
     fill(
         node,
-        &Path::root(),
+        &ConfigPath::root(),
         ReferenceSyntax::Own,
         lookup,
         &mut failed,
@@ -197,20 +197,20 @@ fn fill_all(node: &mut Node, lookup: Lookup<'_>, report: &mut Report) {
     }
 }
 
-type Lookup<'a> = &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>;
+type ReferenceLookup<'a> = &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>;
 
 /// References without a value, with their paths.
-type Failed = Vec<(ReferenceError, Path)>;
+type FailedReferences = Vec<(ReferenceError, ConfigPath)>;
 
 fn fill(
-    node: &mut Node,
-    path: &Path,
+    node: &mut ConfigNode,
+    path: &ConfigPath,
     dialect: ReferenceSyntax,
-    lookup: Lookup<'_>,
-    failed: &mut Failed,
+    lookup: ReferenceLookup<'_>,
+    failed: &mut FailedReferences,
 ) {
     match &mut node.value {
-        Value::Text(text) if text.text.contains("${") => {
+        NodeValue::Text(text) if text.text.contains("${") => {
             match expand(&text.text, dialect, lookup) {
                 Ok((filled, from_env)) => {
                     text.text = filled;
@@ -219,16 +219,16 @@ fn fill(
                 Err(error) => {
                     failed.push((error, path.clone()));
                     // Its value is unknown, so it gets no further message.
-                    node.value = Value::Unset;
+                    node.value = NodeValue::Unset;
                 }
             }
         }
-        Value::List(items) => {
+        NodeValue::List(items) => {
             for (n, item) in items.iter_mut().enumerate() {
                 fill(item, &path.key(n), dialect, lookup, failed);
             }
         }
-        Value::Map(entries) => {
+        NodeValue::Map(entries) => {
             for (key, entry) in entries {
                 // Servers of other programs use those programs' references.
                 let dialect = if path.is_root() && key == "mcpServers" {

@@ -7,34 +7,34 @@
 //! the defaults: on loopback only.
 
 mod env_file;
-mod found;
+mod file_place;
+mod found_servers;
 mod inputs;
-mod place;
-mod server;
-mod values;
+mod server_normalizer;
+mod server_values;
 
 use std::sync::LazyLock;
 
 pub(crate) use env_file::{parse as parse_env_file, read_all as read_env_files};
-pub(crate) use found::{FoundFile, FoundServer, find};
+pub(crate) use file_place::FilePlace;
+pub(crate) use found_servers::{FoundFile, FoundServer, find};
 pub use inputs::{InputSource, InputVariable};
 pub(crate) use inputs::{InputSources, answers};
-pub(crate) use place::FilePlace;
 
+use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use super::config_tree::{ConfigNode, NodeValue};
 use super::document::FileFormat;
 use super::env::Environment;
-use super::report::{Path, Problem, Report};
 use super::schema;
-use super::tree::{Node, Value};
 use crate::suggestion::nearest;
-use server::ServerNormalizer;
+use server_normalizer::ServerNormalizer;
 
 /// The keys that MCP clients keep their servers under. The first one is weir's as well.
 const CONTAINERS: [&str; 4] = ["mcpServers", "servers", "context_servers", "mcp_servers"];
 /// Beginnings of keys that could be meant as a protection of weir: `authentication`, `policies`.
-const PROTECTING: [&str; 5] = ["auth", "polic", "listen", "audit", "tls"];
+const PROTECTION_PREFIXES: [&str; 5] = ["auth", "polic", "listen", "audit", "tls"];
 /// The most keys that one message names.
-const NAMED: usize = 20;
+const MAX_NAMED_KEYS: usize = 20;
 
 /// weir's own keys at the top of a file, except `mcpServers`.
 static OWN_KEYS: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -50,7 +50,7 @@ pub(crate) struct AdoptedFile {
     /// The inputs of the file.
     pub(crate) inputs: Vec<InputVariable>,
     /// Paths in the tree, each with its path in the file.
-    pub(crate) aliases: Vec<(Path, Path)>,
+    pub(crate) aliases: Vec<(ConfigPath, ConfigPath)>,
 }
 
 /// The origin of servers.
@@ -67,12 +67,12 @@ pub(crate) struct ServerOrigin<'a> {
 /// under any container, and those under `mcpServers` in a file of weir's own. Unknown keys are
 /// removed with a warning.
 pub(crate) fn adopt(
-    tree: &mut Node,
+    tree: &mut ConfigNode,
     origin: &ServerOrigin<'_>,
-    report: &mut Report,
+    report: &mut ConfigReport,
 ) -> AdoptedFile {
     let mut adopted = AdoptedFile::default();
-    let Value::Map(entries) = &mut tree.value else {
+    let NodeValue::Map(entries) = &mut tree.value else {
         return adopted;
     };
     let is_foreign = is_foreign(entries, origin.format);
@@ -82,17 +82,17 @@ pub(crate) fn adopt(
     } else {
         explain_mixture(entries, origin.format, report);
     }
-    let mut all: Vec<(String, Node)> = Vec::new();
+    let mut all: Vec<(String, ConfigNode)> = Vec::new();
     let mut line = tree.line;
     for (container, node) in entries
         .iter_mut()
         .filter(|(key, _)| is_foreign || key == CONTAINERS[0])
     {
-        let Value::Map(servers) = &mut node.value else {
+        let NodeValue::Map(servers) = &mut node.value else {
             continue;
         };
         line = node.line;
-        let container = &Path::root().key(&*container);
+        let container = &ConfigPath::root().key(&*container);
         let mut part = ServerNormalizer {
             container,
             is_foreign,
@@ -102,11 +102,11 @@ pub(crate) fn adopt(
         };
         for (name, server) in part.normalise(std::mem::take(servers)) {
             if all.iter().any(|(other, _)| *other == name) {
-                let problem = Problem::error(
+                let problem = ConfigProblem::error(
                     container.key(&name),
                     "another server of the file has this name",
                 );
-                report.add(Problem {
+                report.add(ConfigProblem {
                     line: Some(server.line),
                     ..problem.hint("rename one of them")
                 });
@@ -115,9 +115,9 @@ pub(crate) fn adopt(
             }
         }
     }
-    let servers = Node {
+    let servers = ConfigNode {
         line,
-        value: Value::Map(all),
+        value: NodeValue::Map(all),
     };
     if is_foreign {
         *entries = vec![(CONTAINERS[0].to_owned(), servers)];
@@ -131,16 +131,20 @@ pub(crate) fn adopt(
 }
 
 /// Converts the servers under `mcpServers` of a team's file, which is never foreign.
-pub(crate) fn adopt_of_team(tree: &mut Node, origin: &ServerOrigin<'_>, report: &mut Report) {
-    let Value::Map(entries) = &mut tree.value else {
+pub(crate) fn adopt_of_team(
+    tree: &mut ConfigNode,
+    origin: &ServerOrigin<'_>,
+    report: &mut ConfigReport,
+) {
+    let NodeValue::Map(entries) = &mut tree.value else {
         return;
     };
     for (container, node) in entries.iter_mut().filter(|(key, _)| key == CONTAINERS[0]) {
-        let Value::Map(servers) = &mut node.value else {
+        let NodeValue::Map(servers) = &mut node.value else {
             continue;
         };
         let mut aliases = Vec::new();
-        let container = &Path::root().key(&*container);
+        let container = &ConfigPath::root().key(&*container);
         let mut part = ServerNormalizer {
             container,
             is_foreign: false,
@@ -150,15 +154,20 @@ pub(crate) fn adopt_of_team(tree: &mut Node, origin: &ServerOrigin<'_>, report: 
         };
         *servers = part.normalise(std::mem::take(servers));
         for (name, server) in servers {
-            let Value::Map(keys) = &mut server.value else {
+            let NodeValue::Map(keys) = &mut server.value else {
                 continue;
             };
-            if let Some(at) = keys.iter().position(|(key, _)| key == server::ENV_FILE) {
+            if let Some(at) = keys
+                .iter()
+                .position(|(key, _)| key == server_normalizer::ENV_FILE)
+            {
                 let (_, node) = keys.remove(at);
-                let path = Path::at(CONTAINERS[0]).key(name).key(server::ENV_FILE);
-                let problem = Problem::error(path, "is for the main file alone")
+                let path = ConfigPath::at(CONTAINERS[0])
+                    .key(name)
+                    .key(server_normalizer::ENV_FILE);
+                let problem = ConfigProblem::error(path, "is for the main file alone")
                     .hint("write the variables under `env`");
-                report.add(Problem {
+                report.add(ConfigProblem {
                     line: Some(node.line),
                     ..problem
                 });
@@ -167,13 +176,13 @@ pub(crate) fn adopt_of_team(tree: &mut Node, origin: &ServerOrigin<'_>, report: 
     }
 }
 
-fn is_map(node: &Node) -> bool {
-    matches!(node.value, Value::Map(_))
+fn is_map(node: &ConfigNode) -> bool {
+    matches!(node.value, NodeValue::Map(_))
 }
 
 /// Reports if a file belongs to another program. A key that could be a misspelt one of weir's makes
 /// the file weir's own, so that it is an error there: a misspelt `auth` must not be ignored.
-fn is_foreign(entries: &[(String, Node)], format: FileFormat) -> bool {
+fn is_foreign(entries: &[(String, ConfigNode)], format: FileFormat) -> bool {
     let has_servers = entries
         .iter()
         .any(|(key, node)| CONTAINERS.contains(&key.as_str()) && is_map(node));
@@ -186,7 +195,7 @@ fn is_foreign(entries: &[(String, Node)], format: FileFormat) -> bool {
 }
 
 /// Reports if a parsed file belongs to another program.
-pub(crate) fn is_foreign_file(tree: &Node, format: FileFormat) -> bool {
+pub(crate) fn is_foreign_file(tree: &ConfigNode, format: FileFormat) -> bool {
     is_foreign(tree.entries(), format)
 }
 
@@ -194,17 +203,19 @@ pub(crate) fn is_foreign_file(tree: &Node, format: FileFormat) -> bool {
 fn looks_own(key: &str) -> bool {
     let key = key.to_ascii_lowercase().replace('-', "_");
     let own: Vec<&str> = OWN_KEYS.iter().map(String::as_str).collect();
-    let protects = PROTECTING.iter().any(|begin| key.starts_with(begin));
+    let protects = PROTECTION_PREFIXES
+        .iter()
+        .any(|begin| key.starts_with(begin));
     protects || own.contains(&key.as_str()) || nearest(&key, own.iter().copied()).is_some()
 }
 
 /// Warns of all other keys of a foreign file in one message: an editor has hundreds of settings.
-fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
+fn ignore_others(entries: &mut Vec<(String, ConfigNode)>, report: &mut ConfigReport) {
     let mut ignored = Vec::new();
     let has_projects = entries.iter().any(|(key, node)| {
         let mut projects = node.entries().iter();
         key == "projects"
-            && projects.any(|(_, project)| project.find(&Path::at(CONTAINERS[0])).is_some())
+            && projects.any(|(_, project)| project.find(&ConfigPath::at(CONTAINERS[0])).is_some())
     });
     entries.retain(|(key, node)| {
         let is_known = CONTAINERS.contains(&key.as_str()) && is_map(node);
@@ -217,17 +228,17 @@ fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
         return;
     };
     let problem = if ignored.len() == 1 {
-        Problem::warning(
-            Path::root().key(first),
+        ConfigProblem::warning(
+            ConfigPath::root().key(first),
             "means nothing to weir and is ignored",
         )
     } else {
         let named: Vec<String> = ignored
             .iter()
-            .take(NAMED)
+            .take(MAX_NAMED_KEYS)
             .map(|(key, line)| format!("`{key}` (line {line})"))
             .collect();
-        let more = ignored.len().saturating_sub(NAMED);
+        let more = ignored.len().saturating_sub(MAX_NAMED_KEYS);
         let more = if more > 0 {
             format!(" and {more} more")
         } else {
@@ -238,11 +249,11 @@ fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
             ignored.len(),
             named.join(", ")
         );
-        Problem::warning(Path::root(), message)
+        ConfigProblem::warning(ConfigPath::root(), message)
     };
     let hint =
         has_projects.then(|| "`weir import FILE` takes the servers of `projects`, too".to_owned());
-    report.add(Problem {
+    report.add(ConfigProblem {
         line: Some(*line),
         hint,
         ..problem
@@ -252,7 +263,11 @@ fn ignore_others(entries: &mut Vec<(String, Node)>, report: &mut Report) {
 /// Explains a file with servers of another program and a key of weir's, which makes it a file of
 /// weir's own. Containers that weir does not have are refused here. All other unknown keys are
 /// errors of the checks.
-fn explain_mixture(entries: &mut Vec<(String, Node)>, format: FileFormat, report: &mut Report) {
+fn explain_mixture(
+    entries: &mut Vec<(String, ConfigNode)>,
+    format: FileFormat,
+    report: &mut ConfigReport,
+) {
     if format == FileFormat::Yaml {
         return;
     }
@@ -273,8 +288,8 @@ fn explain_mixture(entries: &mut Vec<(String, Node)>, format: FileFormat, report
         .find(|(key, node)| key == CONTAINERS[0] && is_map(node));
     if let Some((_, node)) = servers.filter(|_| has_others) {
         let message = format!("stands beside `{own}`, so the other keys must be weir's own, too");
-        let problem = Problem::note(Path::at(CONTAINERS[0]), message).hint(hint);
-        report.add(Problem {
+        let problem = ConfigProblem::note(ConfigPath::at(CONTAINERS[0]), message).hint(hint);
+        report.add(ConfigProblem {
             line: Some(node.line),
             ..problem
         });
@@ -284,9 +299,9 @@ fn explain_mixture(entries: &mut Vec<(String, Node)>, format: FileFormat, report
         if is_foreign {
             let message =
                 format!("stands beside `{own}`, which is a key of weir's own or looks like one");
-            let problem = Problem::error(Path::root().key(key), message);
+            let problem = ConfigProblem::error(ConfigPath::root().key(key), message);
             let problem = problem.hint(format!("write the servers under `upstreams`; {hint}"));
-            report.add(Problem {
+            report.add(ConfigProblem {
                 line: Some(node.line),
                 ..problem
             });

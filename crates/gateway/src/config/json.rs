@@ -6,25 +6,25 @@ use jsonc_parser::ast::Value as Ast;
 use jsonc_parser::common::Ranged as _;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
+use super::config_report::{ConfigPath, ConfigProblem};
+use super::config_tree::{ConfigNode, MAX_BYTES, NodeText, NodeValue};
 use super::document::LineIndex;
-use super::report::{Path, Problem};
-use super::tree::{LONGEST, Node, Text, Value};
 
 /// The most values in a file. Settings of an editor are far below this.
-const NODES: usize = 200_000;
-const DEPTH: usize = 64;
+const MAX_NODES: usize = 200_000;
+const MAX_DEPTH: usize = 64;
 
 /// Parses a JSON text into a tree.
 ///
 /// # Errors
 /// The text is not JSON, or larger than a config may be.
-pub(super) fn parse(text: &str) -> Result<Node, Problem> {
-    if text.len() > LONGEST {
+pub(super) fn parse(text: &str) -> Result<ConfigNode, ConfigProblem> {
+    if text.len() > MAX_BYTES {
         let message = format!(
-            "the file has {} bytes, more than the {LONGEST} a config may have",
+            "the file has {} bytes, more than the {MAX_BYTES} a config may have",
             text.len()
         );
-        return Err(Problem::error(Path::root(), message));
+        return Err(ConfigProblem::error(ConfigPath::root(), message));
     }
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options()).map_err(|error| {
         let line = u32::try_from(error.line_display()).ok();
@@ -56,10 +56,10 @@ pub(crate) fn options() -> ParseOptions {
     }
 }
 
-fn broken(line: Option<u32>, message: &str) -> Problem {
-    Problem {
+fn broken(line: Option<u32>, message: &str) -> ConfigProblem {
+    ConfigProblem {
         line,
-        ..Problem::error(Path::root(), message)
+        ..ConfigProblem::error(ConfigPath::root(), message)
     }
 }
 
@@ -69,20 +69,20 @@ struct JsonReader {
 }
 
 impl JsonReader {
-    fn node(&mut self, value: Ast<'_>, depth: usize) -> Result<Node, Problem> {
+    fn node(&mut self, value: Ast<'_>, depth: usize) -> Result<ConfigNode, ConfigProblem> {
         let line = self.lines.line(value.range().start);
         self.nodes += 1;
-        if self.nodes > NODES || depth > DEPTH {
+        if self.nodes > MAX_NODES || depth > MAX_DEPTH {
             return Err(broken(
                 Some(line),
                 "the file is beyond what a config may have: too many or too deep values",
             ));
         }
         let value = match value {
-            Ast::NullKeyword(_) => Value::Null,
-            Ast::BooleanLit(literal) => Value::Bool(literal.value),
+            Ast::NullKeyword(_) => NodeValue::Null,
+            Ast::BooleanLit(literal) => NodeValue::Bool(literal.value),
             Ast::NumberLit(literal) => number(literal.value),
-            Ast::StringLit(literal) => Value::Text(Text {
+            Ast::StringLit(literal) => NodeValue::Text(NodeText {
                 text: literal.value.into_owned(),
                 from_env: false,
             }),
@@ -91,7 +91,7 @@ impl JsonReader {
                     .elements
                     .into_iter()
                     .map(|item| self.node(item, depth + 1));
-                Value::List(items.collect::<Result<_, _>>()?)
+                NodeValue::List(items.collect::<Result<_, _>>()?)
             }
             Ast::Object(object) => {
                 let (mut entries, mut seen) = (Vec::new(), HashSet::new());
@@ -107,22 +107,22 @@ impl JsonReader {
                     // The line of a value is that of its key.
                     entries.push((
                         key,
-                        Node {
+                        ConfigNode {
                             line,
                             ..self.node(property.value, depth + 1)?
                         },
                     ));
                 }
-                Value::Map(entries)
+                NodeValue::Map(entries)
             }
         };
-        Ok(Node { line, value })
+        Ok(ConfigNode { line, value })
     }
 }
 
-fn number(text: &str) -> Value {
+fn number(text: &str) -> NodeValue {
     text.parse().map_or_else(
-        |_| Value::Float(text.parse().unwrap_or(f64::NAN)),
-        Value::Integer,
+        |_| NodeValue::Float(text.parse().unwrap_or(f64::NAN)),
+        NodeValue::Integer,
     )
 }

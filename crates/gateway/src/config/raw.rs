@@ -1,43 +1,45 @@
 //! The config as written in the file: every key is optional, and no value is checked yet. The JSON
 //! Schema is generated from these types.
 
-mod admin;
-mod audit;
-mod auth;
-mod endpoint;
-mod limits;
 mod or_off;
-mod ordered;
-mod outbound;
-mod policy;
-mod rates;
-mod teams;
-mod telemetry;
-mod toolsets;
+mod ordered_map;
+mod raw_admin;
+mod raw_audit;
+mod raw_auth;
+mod raw_endpoint;
+mod raw_limits;
+mod raw_outbound;
+mod raw_policy;
+mod raw_rates;
+mod raw_teams;
+mod raw_telemetry;
+mod raw_toolsets;
+mod raw_upstream;
 mod units;
-mod upstream;
 
-pub(crate) use admin::{RawAdmin, RawAdminToken, RawMetrics};
-pub(crate) use audit::{RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp, RawRotate};
-pub(crate) use auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
-pub(crate) use endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
-pub(crate) use limits::RawLimits;
 pub(crate) use or_off::OrOff;
-pub(crate) use ordered::Ordered;
-pub(crate) use outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
-pub(crate) use policy::RawPolicy;
-pub(crate) use rates::{
+pub(crate) use ordered_map::OrderedMap;
+pub(crate) use raw_admin::{RawAdmin, RawAdminToken, RawMetricsAccess};
+pub(crate) use raw_audit::{
+    RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp, RawRotate,
+};
+pub(crate) use raw_auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
+pub(crate) use raw_endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
+pub(crate) use raw_limits::RawLimits;
+pub(crate) use raw_outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
+pub(crate) use raw_policy::RawPolicy;
+pub(crate) use raw_rates::{
     Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
 };
-pub(crate) use teams::{RawConsent, RawTeam};
-pub(crate) use telemetry::{RawPush, RawPushProtocol, RawTelemetry};
-pub(crate) use toolsets::{RawHints, RawToolset, RawTrust};
-pub(crate) use units::{Size, Time};
-pub(crate) use upstream::{
+pub(crate) use raw_teams::{RawConsent, RawTeam};
+pub(crate) use raw_telemetry::{RawPush, RawPushProtocol, RawTelemetry};
+pub(crate) use raw_toolsets::{RawHints, RawToolset, RawTrust};
+pub(crate) use raw_upstream::{
     RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawOversized, RawProtocol, RawResults,
     RawSecretArguments, RawSecretResults, RawSecrets, RawSession, RawUpstream,
     RawUpstreamDeadlines, RawUpstreamLimits, RawValidation,
 };
+pub(crate) use units::{Size, Time};
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -46,7 +48,7 @@ use serde::Deserialize;
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "weir.yaml")]
-pub(crate) struct Raw {
+pub(crate) struct RawConfig {
     /// The `address:port` that clients connect to. Default `127.0.0.1:8080`.
     pub(crate) listen: Option<String>,
     /// The `scheme://host[:port]` that clients use to reach weir. Default: `http(s)://` and the
@@ -70,19 +72,19 @@ pub(crate) struct Raw {
     pub(crate) include: Option<String>,
     /// The rights of the files in `include`, by file name without the extension. A file without an
     /// entry here has no rights.
-    pub(crate) teams: Option<Ordered<RawTeam>>,
+    pub(crate) teams: Option<OrderedMap<RawTeam>>,
     /// The behaviour at a start if a file in `include` has errors. Default `leave_out`. A reload
     /// keeps the file's last good version in both cases.
     pub(crate) include_errors: Option<RawIncludeErrors>,
     /// The upstreams, by id: a lower-case letter, then letters, digits and `-`, at most 24.
-    pub(crate) upstreams: Option<Ordered<RawUpstream>>,
+    pub(crate) upstreams: Option<OrderedMap<RawUpstream>>,
     /// The upstreams in the format of MCP clients (docs/migrating.md). Keys that are not valid ids
     /// are changed into valid ones. Unknown keys are ignored.
     #[serde(rename = "mcpServers")]
-    pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
+    pub(crate) mcp_servers: Option<OrderedMap<RawMcpServer>>,
     /// The paths that clients use. Absent: `/mcp` with all upstreams, and `/mcp/<id>` for each
     /// upstream alone. Upstreams of a team's file get these paths as far as `teams` grants them.
-    pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
+    pub(crate) endpoints: Option<OrderedMap<RawEndpoint>>,
     /// The authentication of clients.
     pub(crate) auth: Option<RawAuth>,
     /// The rules that decide which callers may see and call which tools. Absent or `off`: every
@@ -91,7 +93,7 @@ pub(crate) struct Raw {
     pub(crate) policy: Option<OrOff<RawPolicy>>,
     /// Browser access from other origins (CORS).
     pub(crate) cors: Option<RawCors>,
-    /// Further names that clients may use in `Host`: `name` or `name:port`.
+    /// Further names that clients may use in `StdioHost`: `name` or `name:port`.
     pub(crate) allowed_hosts: Option<Vec<String>>,
     /// Addresses or networks of proxies whose `X-Forwarded-For` is trusted.
     pub(crate) trusted_proxies: Option<Vec<String>>,
@@ -144,10 +146,10 @@ pub(crate) enum RawIncludeErrors {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RawTeamFile {
-    pub(crate) upstreams: Option<Ordered<RawUpstream>>,
+    pub(crate) upstreams: Option<OrderedMap<RawUpstream>>,
     #[serde(rename = "mcpServers")]
-    pub(crate) mcp_servers: Option<Ordered<RawMcpServer>>,
-    pub(crate) endpoints: Option<Ordered<RawEndpoint>>,
+    pub(crate) mcp_servers: Option<OrderedMap<RawMcpServer>>,
+    pub(crate) endpoints: Option<OrderedMap<RawEndpoint>>,
     pub(crate) allow_weaker: Option<Vec<String>>,
 }
 
@@ -158,7 +160,7 @@ pub(crate) struct RawKey {
     /// A number from 1 to 255 that identifies the key in sealed data.
     pub(crate) id: Option<u8>,
     /// 32 bytes in URL-safe base64. Keep the secret out of the file: `${WEIR_KEY}`.
-    pub(crate) secret: Option<super::Secret>,
+    pub(crate) secret: Option<super::ConfigSecret>,
 }
 
 /// TLS files, in PEM.

@@ -3,14 +3,14 @@
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
-use super::raw::Raw;
+use super::raw::RawConfig;
 
 /// Returns the schema as JSON text, ending in a newline: the content of `docs/config.schema.json`.
 #[must_use]
 pub fn schema() -> String {
     let schema = SchemaSettings::draft2020_12()
         .into_generator()
-        .into_root_schema_for::<Raw>();
+        .into_root_schema_for::<RawConfig>();
     // A schema is always valid JSON: the fallbacks only avoid a panic.
     let mut schema = serde_json::to_value(&schema).unwrap_or_default();
     forbid_null(&mut schema);
@@ -22,7 +22,7 @@ pub fn schema() -> String {
 pub(super) fn keys() -> Vec<String> {
     let schema = SchemaSettings::draft2020_12()
         .into_generator()
-        .into_root_schema_for::<Raw>();
+        .into_root_schema_for::<RawConfig>();
     let properties = schema.get("properties").and_then(Value::as_object);
     properties
         .map(|properties| properties.keys().cloned().collect())

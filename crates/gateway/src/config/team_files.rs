@@ -3,14 +3,14 @@
 
 use std::path::Path as FilePath;
 
-use weir_core::toolset::Pattern;
+use weir_core::toolset::NamePattern;
 
-use super::check::{EVERYTHING, TeamGrant, slug};
-use super::report::{Path, Report, Severity};
-use super::tree::Node;
+use super::check::{DEFAULT_PATH, TeamGrant, upstream_slug};
+use super::config_report::{ConfigPath, ConfigReport, Severity};
+use super::config_tree::ConfigNode;
 
 /// The most errors of one file that operators are shown. The log has all of them.
-const MOST_ERRORS: usize = 10;
+const MAX_ERRORS: usize = 10;
 
 /// A team's file, and the version of it that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +18,11 @@ pub struct TeamFile {
     /// Its name in the folder, such as `red.yaml`.
     pub name: String,
     /// The version of it that is served.
-    pub serves: TeamFileVersion,
+    pub version: TeamFileVersion,
     /// Its errors, with file, line and hint. Empty if the current version is served.
     pub errors: Vec<String>,
     /// The paths that answer 503, because no version of the file is served.
-    pub unserved: Vec<Pattern>,
+    pub unserved: Vec<NamePattern>,
 }
 
 /// The version of a team's file that is served.
@@ -33,12 +33,12 @@ pub enum TeamFileVersion {
     /// The last version without errors that this process read.
     LastGood,
     /// No version: this process never read one without errors.
-    Nothing,
+    Absent,
 }
 
 impl TeamFileVersion {
     /// The versions of a file with errors.
-    pub const FAULTY: [Self; 2] = [Self::LastGood, Self::Nothing];
+    pub const FAULTY: [Self; 2] = [Self::LastGood, Self::Absent];
 
     /// Returns the name in metrics and the admin API.
     #[must_use]
@@ -46,31 +46,31 @@ impl TeamFileVersion {
         match self {
             Self::Current => "current",
             Self::LastGood => "last_good",
-            Self::Nothing => "nothing",
+            Self::Absent => "nothing",
         }
     }
 }
 
 impl TeamFile {
     /// Creates the state of a file that was read.
-    pub(super) fn new(file: &FilePath, serves: TeamFileVersion, report: &Report) -> Self {
+    pub(super) fn new(file: &FilePath, serves: TeamFileVersion, report: &ConfigReport) -> Self {
         let name = file
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
         let errors = match serves {
             TeamFileVersion::Current => Vec::new(),
-            TeamFileVersion::LastGood | TeamFileVersion::Nothing => report
+            TeamFileVersion::LastGood | TeamFileVersion::Absent => report
                 .problems()
                 .iter()
                 .filter(|problem| problem.severity == Severity::Error)
-                .take(MOST_ERRORS)
+                .take(MAX_ERRORS)
                 .map(ToString::to_string)
                 .collect(),
         };
         Self {
             name,
-            serves,
+            version: serves,
             errors,
             unserved: Vec::new(),
         }
@@ -79,24 +79,24 @@ impl TeamFile {
     /// Reports if the file has errors.
     #[must_use]
     pub fn is_faulty(&self) -> bool {
-        self.serves != TeamFileVersion::Current
+        self.version != TeamFileVersion::Current
     }
 }
 
 /// Returns the paths of a file that cannot be used: those that it names and its team may have. For
 /// a file that cannot be parsed, they are all that its team may have.
 pub(super) fn unserved_paths(
-    tree: Option<&Node>,
+    tree: Option<&ConfigNode>,
     grant: &TeamGrant,
     has_default_endpoints: bool,
-) -> Vec<Pattern> {
+) -> Vec<NamePattern> {
     let Some(tree) = tree else {
         return grant.paths().to_vec();
     };
     let keys = |section: &str| {
         let entries = tree
-            .find(&Path::at(section))
-            .map(Node::entries)
+            .find(&ConfigPath::at(section))
+            .map(ConfigNode::entries)
             .unwrap_or_default();
         entries
             .iter()
@@ -105,11 +105,13 @@ pub(super) fn unserved_paths(
     };
     let named = keys("endpoints");
     let paths = if named.is_empty() && has_default_endpoints {
-        let servers = keys("mcpServers").into_iter().map(|key| slug(&key));
+        let servers = keys("mcpServers")
+            .into_iter()
+            .map(|key| upstream_slug(&key));
         keys("upstreams")
             .into_iter()
             .chain(servers)
-            .map(|id| format!("{EVERYTHING}/{id}"))
+            .map(|id| format!("{DEFAULT_PATH}/{id}"))
             .collect()
     } else {
         named
@@ -117,7 +119,7 @@ pub(super) fn unserved_paths(
     paths
         .iter()
         .filter(|path| grant.has_path(path))
-        .map(|path| Pattern::new(path))
+        .map(|path| NamePattern::new(path))
         .collect()
 }
 
@@ -129,8 +131,13 @@ mod tests {
     fn only_files_that_are_not_served_as_they_stand_are_faulty() {
         let labels = TeamFileVersion::FAULTY.map(TeamFileVersion::label);
         assert_eq!(labels, ["last_good", "nothing"]);
-        let file =
-            |serves| TeamFile::new(FilePath::new("teams/red.yaml"), serves, &Report::default());
+        let file = |serves| {
+            TeamFile::new(
+                FilePath::new("teams/red.yaml"),
+                serves,
+                &ConfigReport::default(),
+            )
+        };
         assert!(!file(TeamFileVersion::Current).is_faulty());
         assert!(
             TeamFileVersion::FAULTY

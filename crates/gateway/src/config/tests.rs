@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use super::*;
 
-mod audit;
-mod auth;
-mod empty;
-mod foreign;
-mod includes;
-mod messages;
-mod outbound;
-mod secrets;
-mod settings;
-mod teams;
-mod telemetry;
-mod weaker;
+mod audit_tests;
+mod auth_tests;
+mod empty_tests;
+mod foreign_tests;
+mod includes_tests;
+mod messages_tests;
+mod outbound_tests;
+mod secrets_tests;
+mod settings_tests;
+mod teams_tests;
+mod telemetry_tests;
+mod weaker_tests;
 
 fn environment(name: &str) -> Option<String> {
     match name {
@@ -27,12 +27,12 @@ fn environment(name: &str) -> Option<String> {
 }
 
 /// Loads a text called `weir.yaml`.
-pub(super) fn load(text: &str) -> Outcome {
-    let source = Source::Text {
+pub(super) fn load(text: &str) -> LoadOutcome {
+    let source = ConfigSource::Text {
         name: "weir.yaml".to_owned(),
         text: text.to_owned(),
     };
-    Loader::new(source, &environment).load()
+    ConfigLoader::new(source, &environment).load()
 }
 
 /// Returns the config of a text that must be valid.
@@ -43,9 +43,9 @@ fn good(text: &str) -> Config {
 }
 
 /// A fresh folder, removed on drop.
-struct Folder(PathBuf);
+struct ConfigTestFolder(PathBuf);
 
-impl Folder {
+impl ConfigTestFolder {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weir-config-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
@@ -61,7 +61,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for ConfigTestFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -3,87 +3,87 @@
 
 use std::collections::BTreeSet;
 
+use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::raw::{
-    OrOff, Ordered, Raw, RawAdmin, RawAuth, RawClientAuth, RawEndpoint, RawMetrics, RawOnFailure,
-    RawSecretArguments, RawTeamFile, RawUncounted, RawUpstream, RawValidation,
+    OrOff, OrderedMap, RawAdmin, RawAuth, RawClientAuth, RawConfig, RawEndpoint, RawMetricsAccess,
+    RawOnFailure, RawSecretArguments, RawTeamFile, RawUncounted, RawUpstream, RawValidation,
 };
-use super::report::{Path, Problem, Report};
 
 /// The paths at which a config's files give up a protection explicitly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waivers {
     /// The paths with a value that gives up the protection, such as `off`.
-    given_up: BTreeSet<Path>,
+    given_up: BTreeSet<ConfigPath>,
     /// The paths that `allow_weaker` lists, as written in refusals.
     allowed: BTreeSet<String>,
     /// The paths of `validation` and `asks` keys that are present, with any value.
-    written: BTreeSet<Path>,
+    present_keys: BTreeSet<ConfigPath>,
 }
 
 impl Waivers {
     /// Reports if the files give up the protection at this path, or at a section that contains it.
     #[must_use]
-    pub fn gives_up(&self, place: &Path) -> bool {
+    pub fn gives_up(&self, place: &ConfigPath) -> bool {
         (1..=place.len()).any(|n| self.given_up.contains(&place.first(n)))
     }
 
     /// Reports if `allow_weaker` lists this path, or a section that contains it.
     #[must_use]
-    pub fn allows(&self, place: &Path) -> bool {
+    pub fn allows(&self, place: &ConfigPath) -> bool {
         !self.allowed.is_empty()
             && (1..=place.len()).any(|n| self.allowed.contains(&place.first(n).to_string()))
     }
 
     /// Reports if a file has the key at this path.
-    pub(super) fn writes(&self, place: &Path) -> bool {
-        self.written.contains(place)
+    pub(super) fn has_key(&self, place: &ConfigPath) -> bool {
+        self.present_keys.contains(place)
     }
 
     /// Collects the waivers of the main file.
-    pub(super) fn of(raw: &Raw, report: &mut Report) -> Self {
+    pub(super) fn of(raw: &RawConfig, report: &mut ConfigReport) -> Self {
         let mut all = Self::default();
         raw.auth.iter().for_each(|auth| all.note_auth(auth));
         raw.admin.iter().for_each(|admin| all.note_admin(admin));
-        all.note(Path::at("tls"), OrOff::is_off(raw.tls.as_ref()));
+        all.note(ConfigPath::at("tls"), OrOff::is_off(raw.tls.as_ref()));
         let tls = OrOff::section(raw.tls.as_ref());
         let is_optional =
             tls.is_some_and(|tls| matches!(tls.client_auth, Some(RawClientAuth::Optional)));
-        all.note(Path::at("tls.client_auth"), is_optional);
-        all.note(Path::at("policy"), OrOff::is_off(raw.policy.as_ref()));
-        all.note(Path::at("rates"), OrOff::is_off(raw.rates.as_ref()));
+        all.note(ConfigPath::at("tls.client_auth"), is_optional);
+        all.note(ConfigPath::at("policy"), OrOff::is_off(raw.policy.as_ref()));
+        all.note(ConfigPath::at("rates"), OrOff::is_off(raw.rates.as_ref()));
         let rates = OrOff::section(raw.rates.as_ref());
         let goes_on =
             rates.is_some_and(|rates| matches!(rates.uncounted, Some(RawUncounted::Allow)));
-        all.note(Path::at("rates.uncounted"), goes_on);
-        all.note(Path::at("audit"), OrOff::is_off(raw.audit.as_ref()));
+        all.note(ConfigPath::at("rates.uncounted"), goes_on);
+        all.note(ConfigPath::at("audit"), OrOff::is_off(raw.audit.as_ref()));
         let audit = OrOff::section(raw.audit.as_ref());
         let is_open =
             audit.is_some_and(|audit| matches!(audit.on_failure, Some(RawOnFailure::Open)));
-        all.note(Path::at("audit.on_failure"), is_open);
+        all.note(ConfigPath::at("audit.on_failure"), is_open);
         all.note(
-            Path::at("audit.stdout"),
+            ConfigPath::at("audit.stdout"),
             audit.is_some_and(|audit| audit.stdout == Some(false)),
         );
-        all.note_validation(&Path::root(), raw.validation.as_ref());
+        all.note_validation(&ConfigPath::root(), raw.validation.as_ref());
         all.note_part(raw.upstreams.as_ref(), raw.endpoints.as_ref());
         all.note_allowed(raw.allow_weaker.as_deref(), report, |_| true);
         all
     }
 
     /// Collects the waivers of a team's file.
-    pub(super) fn of_team(raw: &RawTeamFile, report: &mut Report) -> Self {
+    pub(super) fn of_team(raw: &RawTeamFile, report: &mut ConfigReport) -> Self {
         let mut all = Self::default();
         all.note_part(raw.upstreams.as_ref(), raw.endpoints.as_ref());
         let upstreams = raw
             .upstreams
             .iter()
             .flat_map(|all| &all.0)
-            .map(|(id, _)| Path::at("upstreams").key(id));
+            .map(|(id, _)| ConfigPath::at("upstreams").key(id));
         let endpoints = raw
             .endpoints
             .iter()
             .flat_map(|all| &all.0)
-            .map(|(id, _)| Path::at("endpoints").key(id));
+            .map(|(id, _)| ConfigPath::at("endpoints").key(id));
         let own: Vec<String> = upstreams
             .chain(endpoints)
             .map(|place| place.to_string())
@@ -105,56 +105,59 @@ impl Waivers {
     pub(super) fn extend(&mut self, other: Self) {
         self.given_up.extend(other.given_up);
         self.allowed.extend(other.allowed);
-        self.written.extend(other.written);
+        self.present_keys.extend(other.present_keys);
     }
 
-    fn note(&mut self, place: Path, is_given_up: bool) {
+    fn note(&mut self, place: ConfigPath, is_given_up: bool) {
         if is_given_up {
             self.given_up.insert(place);
         }
     }
 
     fn note_auth(&mut self, auth: &RawAuth) {
-        self.note(Path::at("auth.mode"), auth.allow_anyone == Some(true));
+        self.note(ConfigPath::at("auth.mode"), auth.allow_anyone == Some(true));
         for issuer in auth.issuers.iter().flatten() {
             let name = issuer.issuer.as_deref().unwrap_or_default();
             self.note(
-                Path::at("auth.issuers").key(name).key("strict_type"),
+                ConfigPath::at("auth.issuers").key(name).key("strict_type"),
                 issuer.strict_type == Some(false),
             );
         }
     }
 
     fn note_admin(&mut self, admin: &RawAdmin) {
-        self.note(Path::at("admin.auth"), OrOff::is_off(admin.auth.as_ref()));
         self.note(
-            Path::at("admin.metrics"),
-            matches!(admin.metrics, Some(RawMetrics::Open)),
+            ConfigPath::at("admin.auth"),
+            OrOff::is_off(admin.auth.as_ref()),
+        );
+        self.note(
+            ConfigPath::at("admin.metrics"),
+            matches!(admin.metrics, Some(RawMetricsAccess::Open)),
         );
     }
 
-    fn note_validation(&mut self, at: &Path, raw: Option<&RawValidation>) {
+    fn note_validation(&mut self, at: &ConfigPath, raw: Option<&RawValidation>) {
         let Some(raw) = raw else { return };
         for (side, is_written) in [
             ("input", raw.input.is_some()),
             ("output", raw.output.is_some()),
         ] {
             if is_written {
-                self.written.insert(at.key("validation").key(side));
+                self.present_keys.insert(at.key("validation").key(side));
             }
         }
     }
 
     fn note_part(
         &mut self,
-        upstreams: Option<&Ordered<RawUpstream>>,
-        endpoints: Option<&Ordered<RawEndpoint>>,
+        upstreams: Option<&OrderedMap<RawUpstream>>,
+        endpoints: Option<&OrderedMap<RawEndpoint>>,
     ) {
         for (id, upstream) in upstreams.iter().flat_map(|all| &all.0) {
-            let at = Path::at("upstreams").key(id);
+            let at = ConfigPath::at("upstreams").key(id);
             self.note_validation(&at, upstream.validation.as_ref());
             if upstream.asks.is_some() {
-                self.written.insert(at.key("asks"));
+                self.present_keys.insert(at.key("asks"));
             }
             let secrets = upstream.secrets.as_ref();
             self.note(at.key("secrets"), OrOff::is_off(secrets));
@@ -171,7 +174,7 @@ impl Waivers {
             }
         }
         for (path, endpoint) in endpoints.iter().flat_map(|all| &all.0) {
-            let place = Path::at("endpoints").key(path);
+            let place = ConfigPath::at("endpoints").key(path);
             self.note(place.key("policy"), OrOff::is_off(endpoint.policy.as_ref()));
             self.note(
                 place.key("scopes"),
@@ -204,13 +207,13 @@ impl Waivers {
     fn note_allowed(
         &mut self,
         raw: Option<&[String]>,
-        report: &mut Report,
+        report: &mut ConfigReport,
         is_own: impl Fn(&str) -> bool,
     ) {
         for (n, place) in raw.unwrap_or_default().iter().enumerate() {
             if place.is_empty() || !is_own(place) {
-                let problem = Problem::error(
-                    Path::at("allow_weaker").key(n),
+                let problem = ConfigProblem::error(
+                    ConfigPath::at("allow_weaker").key(n),
                     "names no place of this file",
                 );
                 report.add(

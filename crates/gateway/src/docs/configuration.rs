@@ -20,7 +20,7 @@ Files of MCP clients are taken as they are: see `docs/migrating.md`.
 /// If the text is no JSON: it is made by this program.
 pub(crate) fn configuration(schema: &str) -> String {
     let schema: Value = serde_json::from_str(schema).expect("the schema is made as JSON");
-    Reference {
+    ConfigurationReference {
         definitions: &schema["$defs"],
         known: BTreeSet::new(),
         open: VecDeque::new(),
@@ -29,7 +29,7 @@ pub(crate) fn configuration(schema: &str) -> String {
 }
 
 /// The page while it is written.
-struct Reference<'s> {
+struct ConfigurationReference<'s> {
     definitions: &'s Value,
     /// Definitions that have a section, or will have one.
     known: BTreeSet<&'s str>,
@@ -37,7 +37,7 @@ struct Reference<'s> {
     open: VecDeque<(&'s str, String)>,
 }
 
-impl<'s> Reference<'s> {
+impl<'s> ConfigurationReference<'s> {
     fn write(mut self, schema: &'s Value) -> String {
         let mut page = HEAD.to_owned();
         page.push_str("\n## The file\n\n");

@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use weir_front::settings::TlsFiles;
+use weir_front::settings::ListenerTlsFiles;
 
-use super::{Grade, MachineFinding, finding};
+use super::{FindingGrade, MachineFinding, finding};
 
 /// A certificate that ends within this time is to be renewed: programs that renew by themselves do
 /// it earlier.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// Checks the certificate of the clients' listener: its validity, and that the key belongs to it.
-pub(super) fn examine(files: &TlsFiles, now: SystemTime) -> Vec<MachineFinding> {
+pub(super) fn examine(files: &ListenerTlsFiles, now: SystemTime) -> Vec<MachineFinding> {
     let (what, path) = (
         format!("the certificate {}", files.cert.display()),
         &files.cert,
@@ -24,7 +24,7 @@ pub(super) fn examine(files: &TlsFiles, now: SystemTime) -> Vec<MachineFinding> 
         let text = format!(
             "{what} is no PEM file with a certificate: `tls.cert` wants the certificate, then those of its authorities"
         );
-        return vec![finding(Grade::Error, text)];
+        return vec![finding(FindingGrade::Error, text)];
     };
     let mut found = vec![times(&what, &chain[0], now)];
     found.extend(key(files, chain));
@@ -43,11 +43,11 @@ fn certificates(
 }
 
 /// Returns a finding if the key cannot be used with the certificate.
-fn key(files: &TlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineFinding> {
+fn key(files: &ListenerTlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineFinding> {
     let (cert, path) = (files.cert.display(), files.key.display());
     let Ok(key) = PrivateKeyDer::from_pem_file(&files.key) else {
         return Some(finding(
-            Grade::Error,
+            FindingGrade::Error,
             format!("{path} is no PEM file with a private key: `tls.key` wants it, unencrypted"),
         ));
     };
@@ -64,7 +64,7 @@ fn key(files: &TlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<MachineF
         }
         Err(error) => format!("the certificate {cert} and the key {path} cannot be used: {error}"),
     };
-    Some(finding(Grade::Error, text))
+    Some(finding(FindingGrade::Error, text))
 }
 
 /// Checks the validity of a certificate.
@@ -75,7 +75,7 @@ pub(super) fn times(
 ) -> MachineFinding {
     let Some(validity) = weir_policy::certificate_validity(certificate) else {
         return finding(
-            Grade::Warning,
+            FindingGrade::Warning,
             format!("the times of {what} cannot be read"),
         );
     };
@@ -84,18 +84,18 @@ pub(super) fn times(
         let text = format!(
             "{what} is good from {begin} on, not yet: look at the clock of this machine, or use the one before"
         );
-        return finding(Grade::Error, text);
+        return finding(FindingGrade::Error, text);
     }
     match validity.end.duration_since(now) {
         Err(_) => finding(
-            Grade::Error,
+            FindingGrade::Error,
             format!("{what} ended on {end}: clients refuse it; renew it"),
         ),
         Ok(left) if left < SOON => finding(
-            Grade::Warning,
+            FindingGrade::Warning,
             format!("{what} ends on {end}: renew it before"),
         ),
-        Ok(_) => finding(Grade::Good, format!("{what} is good until {end}")),
+        Ok(_) => finding(FindingGrade::Good, format!("{what} is good until {end}")),
     }
 }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::resource::{Resource, getrlimit};
 use tokio::process::Command;
-use weir_upstream::Transport;
+use weir_upstream::TransportSettings;
 
-use super::{Grade, MachineFinding, certificate, finding};
+use super::{FindingGrade, MachineFinding, certificate, finding};
 use crate::config::Config;
 
 /// Descriptors that weir needs beside those of its clients: upstreams, files, operators.
@@ -20,30 +20,30 @@ const OTHER_DESCRIPTORS: u64 = 1024;
 const VERSION_TIME: Duration = Duration::from_secs(10);
 
 /// Programs that run MCP servers, and the oldest version that current MCP SDKs support.
-const RUNTIMES: [Runtime; 4] = [
-    Runtime {
+const RUNTIMES: [ServerRuntime; 4] = [
+    ServerRuntime {
         program: "node",
         needed_by: &["node", "npx", "npm", "pnpm"],
         oldest: Some((18, 0)),
     },
-    Runtime {
+    ServerRuntime {
         program: "python3",
         needed_by: &["python", "python3", "pipx"],
         oldest: Some((3, 10)),
     },
-    Runtime {
+    ServerRuntime {
         program: "uvx",
         needed_by: &["uv", "uvx"],
         oldest: None,
     },
-    Runtime {
+    ServerRuntime {
         program: "docker",
         needed_by: &["docker"],
         oldest: None,
     },
 ];
 
-struct Runtime {
+struct ServerRuntime {
     program: &'static str,
     needed_by: &'static [&'static str],
     oldest: Option<(u32, u32)>,
@@ -65,7 +65,7 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
             file("certificate", &tls.cert),
             private_file("key of the certificate", &tls.key),
         ];
-        if files.iter().all(|file| file.grade != Grade::Error) {
+        if files.iter().all(|file| file.grade != FindingGrade::Error) {
             found.extend(certificate::examine(tls, SystemTime::now()));
         }
         found.extend(files);
@@ -80,15 +80,15 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
 /// Checks that an address can be bound.
 fn port(whose: &str, address: SocketAddr) -> MachineFinding {
     match TcpListener::bind(address) {
-        Ok(_) => finding(Grade::Good, format!("{address} is free for {whose}")),
+        Ok(_) => finding(FindingGrade::Good, format!("{address} is free for {whose}")),
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => finding(
-            Grade::Warning,
+            FindingGrade::Warning,
             format!(
                 "{address} for {whose} is in use: by a weir that runs already, or end the program that has it"
             ),
         ),
         Err(error) => finding(
-            Grade::Error,
+            FindingGrade::Error,
             format!("weir cannot listen at {address} for {whose}: {error}"),
         ),
     }
@@ -98,7 +98,7 @@ fn descriptors(config: &Config) -> MachineFinding {
     let wanted = config.front.limits.connections as u64 + OTHER_DESCRIPTORS;
     match getrlimit(Resource::RLIMIT_NOFILE) {
         Ok((_, most)) if most < wanted => finding(
-            Grade::Warning,
+            FindingGrade::Warning,
             format!(
                 "a process may have {most} file descriptors; {} connections (`limits.connections`) need {wanted}: raise \
                  `LimitNOFILE` or `ulimit -n`, or lower the limit",
@@ -106,11 +106,11 @@ fn descriptors(config: &Config) -> MachineFinding {
             ),
         ),
         Ok((_, most)) => finding(
-            Grade::Good,
+            FindingGrade::Good,
             format!("a process may have {most} file descriptors"),
         ),
         Err(error) => finding(
-            Grade::Warning,
+            FindingGrade::Warning,
             format!("the limit of file descriptors cannot be read: {error}"),
         ),
     }
@@ -120,11 +120,11 @@ fn descriptors(config: &Config) -> MachineFinding {
 fn file(what: &str, path: &Path) -> MachineFinding {
     match std::fs::File::open(path) {
         Ok(_) => finding(
-            Grade::Good,
+            FindingGrade::Good,
             format!("the {what} {} can be read", path.display()),
         ),
         Err(error) => finding(
-            Grade::Error,
+            FindingGrade::Error,
             format!("the {what} {} cannot be read: {error}", path.display()),
         ),
     }
@@ -137,12 +137,12 @@ fn private_file(what: &str, path: &Path) -> MachineFinding {
         .metadata()
         .map(|metadata| metadata.permissions().mode())
         .unwrap_or_default();
-    if read.grade == Grade::Good && mode & 0o004 != 0 {
+    if read.grade == FindingGrade::Good && mode & 0o004 != 0 {
         let text = format!(
             "the {what} {} can be read by every user: chmod o-r {0}",
             path.display()
         );
-        return finding(Grade::Warning, text);
+        return finding(FindingGrade::Warning, text);
     }
     read
 }
@@ -155,14 +155,14 @@ fn writable_folder(what: &str, path: &Path) -> MachineFinding {
         .unwrap_or(Path::new("."));
     match nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK) {
         Ok(()) => finding(
-            Grade::Good,
+            FindingGrade::Good,
             format!(
                 "the folder of the {what}, {}, can be written to",
                 folder.display()
             ),
         ),
         Err(error) => finding(
-            Grade::Error,
+            FindingGrade::Error,
             format!(
                 "the folder of the {what}, {}, cannot be written to: {error}",
                 folder.display()
@@ -177,8 +177,8 @@ async fn runtimes(config: &Config) -> Vec<MachineFinding> {
         .upstreams
         .iter()
         .filter_map(|plan| match &plan.settings.transport {
-            Transport::Stdio(stdio) => stdio.command.rsplit('/').next(),
-            Transport::Http(_) => None,
+            TransportSettings::Stdio(stdio) => stdio.command.rsplit('/').next(),
+            TransportSettings::Http(_) => None,
         })
         .collect();
     let needed = RUNTIMES.iter().filter(|runtime| {
@@ -190,8 +190,8 @@ async fn runtimes(config: &Config) -> Vec<MachineFinding> {
     futures_util::future::join_all(needed.map(version)).await
 }
 
-async fn version(runtime: &Runtime) -> MachineFinding {
-    let Runtime {
+async fn version(runtime: &ServerRuntime) -> MachineFinding {
+    let ServerRuntime {
         program, oldest, ..
     } = runtime;
     let asked = Command::new(program)
@@ -204,26 +204,27 @@ async fn version(runtime: &Runtime) -> MachineFinding {
             .to_owned(),
         Ok(Err(error)) => {
             return finding(
-                Grade::Error,
+                FindingGrade::Error,
                 format!("`{program}` cannot be run: {error}; install it"),
             );
         }
         Err(_) => {
             return finding(
-                Grade::Warning,
+                FindingGrade::Warning,
                 format!("`{program} --version` does not end"),
             );
         }
     };
-    let said: String = weir_core::catalog::plain(said.lines().next().unwrap_or_default(), 80);
+    let said: String =
+        weir_core::catalog::sanitize_text(said.lines().next().unwrap_or_default(), 80);
     match (oldest, parsed(&said)) {
         (Some((major, minor)), Some(own)) if own < (*major, *minor) => finding(
-            Grade::Warning,
+            FindingGrade::Warning,
             format!(
                 "{program} says {said}; current servers need {major}.{minor} or later: install a newer one"
             ),
         ),
-        _ => finding(Grade::Good, format!("{program}: {said}")),
+        _ => finding(FindingGrade::Good, format!("{program}: {said}")),
     }
 }
 
@@ -251,15 +252,15 @@ mod tests {
     fn a_port_in_use_and_one_that_may_not_be_bound_are_told_apart() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = taken.local_addr().expect("it is bound");
-        assert_eq!(port("clients", address).grade, Grade::Warning);
+        assert_eq!(port("clients", address).grade, FindingGrade::Warning);
         assert_eq!(
             port("clients", SocketAddr::from(([192, 0, 2, 1], 80))).grade,
-            Grade::Error,
+            FindingGrade::Error,
             "no address of this machine"
         );
         assert_eq!(
             port("clients", SocketAddr::from(([127, 0, 0, 1], 0))).grade,
-            Grade::Good
+            FindingGrade::Good
         );
     }
 }

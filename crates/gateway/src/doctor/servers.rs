@@ -12,16 +12,16 @@ use http_body_util::Empty;
 use hyper_rustls::{HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
 use tower::Service as _;
-use weir_upstream::{Authority, Transport};
+use weir_upstream::{TokenAuthority, TransportSettings};
 
-use super::{Grade, MachineFinding, certificate, finding};
+use super::{FindingGrade, MachineFinding, certificate, finding};
 use crate::config::Config;
 use crate::terminal::count;
 
 /// The time limit for one server.
-const LOOK_TIME: Duration = Duration::from_secs(5);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest clock difference that verifiers of tokens usually tolerate.
-const MOST_APART: Duration = Duration::from_secs(60);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 /// A server, by its origin.
 struct NamedServer {
@@ -42,7 +42,7 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     let servers = named(config);
     let looks = servers
         .iter()
-        .map(|server| tokio::time::timeout(LOOK_TIME, look(server)));
+        .map(|server| tokio::time::timeout(CHECK_TIMEOUT, examine_server(server)));
     let seen = futures_util::future::join_all(looks).await;
     let seen: Vec<ServerSeen> = seen
         .into_iter()
@@ -51,7 +51,7 @@ pub(super) async fn examine(config: &Config) -> Vec<MachineFinding> {
     let mut found = clocks(&seen);
     let certificates = seen.into_iter().filter_map(|seen| seen.certificate);
     // Certificates with a long validity are left out; there may be many.
-    found.extend(certificates.filter(|found| found.grade != Grade::Good));
+    found.extend(certificates.filter(|found| found.grade != FindingGrade::Good));
     found
 }
 
@@ -69,13 +69,15 @@ fn named(config: &Config) -> Vec<NamedServer> {
         });
     };
     for plan in &config.upstreams {
-        let Transport::Http(http) = &plan.settings.transport else {
+        let TransportSettings::Http(http) = &plan.settings.transport else {
             continue;
         };
         add(&http.url.to_string(), http.ca_file.as_ref());
         match http.auth.as_ref().map(|auth| &auth.authority) {
-            Some(Authority::Issuer(url) | Authority::TokenEndpoint(url)) => add(url, None),
-            Some(Authority::Keeper(_)) | None => {}
+            Some(TokenAuthority::Issuer(url) | TokenAuthority::TokenEndpoint(url)) => {
+                add(url, None)
+            }
+            Some(TokenAuthority::Provider(_)) | None => {}
         }
     }
     config
@@ -97,7 +99,7 @@ fn origin(url: &Uri) -> Option<Uri> {
 }
 
 /// Requests the head of a server's root page, without credentials.
-async fn look(server: &NamedServer) -> Option<ServerSeen> {
+async fn examine_server(server: &NamedServer) -> Option<ServerSeen> {
     let NamedServer { origin, ca_file } = server;
     let tls = weir_upstream::client_tls(ca_file.as_deref()).ok()?;
     let mut http = HttpConnector::new();
@@ -149,7 +151,7 @@ fn clocks(seen: &[ServerSeen]) -> Vec<MachineFinding> {
             Ok(ahead) => (ahead, "ahead of"),
             Err(behind) => (behind.duration(), "behind"),
         };
-        if apart <= MOST_APART {
+        if apart <= MAX_CLOCK_SKEW {
             agreeing += 1;
             continue;
         }
@@ -158,11 +160,11 @@ fn clocks(seen: &[ServerSeen]) -> Vec<MachineFinding> {
              (`timedatectl` says whether it is synchronized), or tell the operator of that server",
             apart.as_secs()
         );
-        found.push(finding(Grade::Warning, text));
+        found.push(finding(FindingGrade::Warning, text));
     }
     if agreeing > 0 {
         found.push(finding(
-            Grade::Good,
+            FindingGrade::Good,
             format!(
                 "the clock of this machine agrees with that of {}",
                 count(agreeing, "server")
@@ -190,25 +192,25 @@ mod tests {
     #[test]
     fn a_minute_is_no_difference_and_more_is_one_in_its_direction() {
         let all = [seen(60), seen(-60), seen(61), seen(-3600)];
-        let found: Vec<(Grade, String)> = clocks(&all)
+        let found: Vec<(FindingGrade, String)> = clocks(&all)
             .into_iter()
             .map(|found| (found.grade, found.text))
             .collect();
         assert!(
-            found[0].0 == Grade::Warning
+            found[0].0 == FindingGrade::Warning
                 && found[0]
                     .1
                     .contains("61 s ahead of that of https://a.example"),
             "{found:?}"
         );
         assert!(
-            found[1].0 == Grade::Warning && found[1].1.contains("3600 s behind that of"),
+            found[1].0 == FindingGrade::Warning && found[1].1.contains("3600 s behind that of"),
             "{found:?}"
         );
         assert_eq!(
             found[2],
             (
-                Grade::Good,
+                FindingGrade::Good,
                 "the clock of this machine agrees with that of 2 servers".to_owned()
             )
         );

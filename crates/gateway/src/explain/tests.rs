@@ -2,7 +2,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::config::{Loader, Source};
+use crate::config::{ConfigLoader, ConfigSource};
 use crate::system::SystemClock;
 
 const CONFIG: &str = r#"
@@ -48,15 +48,15 @@ fn explainer() -> Explainer {
 
 fn explainer_of(config: &str) -> Explainer {
     let none = |_: &str| None;
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         name: "test".to_owned(),
         text: config.to_owned(),
     };
-    let outcome = Loader::new(source, &none).load();
+    let outcome = ConfigLoader::new(source, &none).load();
     let config = outcome
         .config
         .unwrap_or_else(|| panic!("{}", outcome.report));
-    Explainer::supposing(Arc::new(config), Arc::new(SystemClock::new()))
+    Explainer::from_config(Arc::new(config), Arc::new(SystemClock::new()))
 }
 
 async fn ask(
@@ -65,7 +65,7 @@ async fn ask(
     tool: &str,
     arguments: Option<&str>,
 ) -> Explanation {
-    let question = Question::new(&claims.to_string(), endpoint, tool, arguments).unwrap();
+    let question = AccessQuestion::new(&claims.to_string(), endpoint, tool, arguments).unwrap();
     explainer().answer(&question).await
 }
 
@@ -233,7 +233,7 @@ async fn a_secret_in_the_arguments_is_named_by_its_pattern_and_place() {
     let explainer = explainer_of(&CONFIG.replace("files: { url", &secrets));
     let arguments = r#"{"path":"/tmp/x","text":"AKIAIOSFODNN7EXAMPLE"}"#;
     let claims = json!({ "sub": "alice", "groups": ["staff"] });
-    let question = Question::new(
+    let question = AccessQuestion::new(
         &claims.to_string(),
         "/mcp",
         "files__write_file",

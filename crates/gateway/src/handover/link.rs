@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use weir_core::port::StoreError;
 use weir_store::BusLinkId;
 
-use super::message::{LogChange, Message, RecordReply, RecordRequest};
+use super::message::{HandoverMessage, LogChange, RecordReply, RecordRequest};
 
 /// The most bytes of replay logs and of the bus that may wait to be sent. Beyond them both lose
 /// messages, as they may.
@@ -22,35 +22,35 @@ const MOST_WAITING: usize = 64 << 20;
 static LINKS: AtomicU64 = AtomicU64::new(1);
 
 /// One end of a link. Messages that are sent after its end are lost.
-pub(super) struct Link {
+pub(super) struct HandoverLink {
     pub(super) id: BusLinkId,
-    queue: Arc<Queue>,
-    requests: Mutex<Requests>,
+    queue: Arc<LinkQueue>,
+    requests: Mutex<PendingRecordRequests>,
 }
 
 /// The queue of outgoing messages. Moved state is bounded by the stores that it comes from,
 /// requests and replies by the connections of clients, and all other messages by [`MOST_WAITING`].
 #[derive(Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct LinkQueue {
+    waiting: Mutex<LinkQueueState>,
     more: Notify,
 }
 
 #[derive(Default)]
-struct Waiting {
-    messages: VecDeque<Outgoing>,
+struct LinkQueueState {
+    messages: VecDeque<QueuedSend>,
     /// The bytes of messages that may be lost.
     bytes: usize,
     is_closed: bool,
 }
 
-impl Queue {
-    fn push(&self, outgoing: Outgoing) {
+impl LinkQueue {
+    fn push(&self, outgoing: QueuedSend) {
         let mut waiting = self.waiting();
         if waiting.is_closed {
             return;
         }
-        if let Outgoing::Message(_, bytes) = &outgoing {
+        if let QueuedSend::Message(_, bytes) = &outgoing {
             if *bytes > 0 && waiting.bytes + bytes > MOST_WAITING {
                 return;
             }
@@ -62,10 +62,10 @@ impl Queue {
     }
 
     /// Returns the next message or mark; `None` if the queue is empty.
-    fn pop(&self) -> Option<Outgoing> {
+    fn pop(&self) -> Option<QueuedSend> {
         let mut waiting = self.waiting();
         let outgoing = waiting.messages.pop_front();
-        if let Some(Outgoing::Message(_, bytes)) = &outgoing {
+        if let Some(QueuedSend::Message(_, bytes)) = &outgoing {
             waiting.bytes -= bytes;
         }
         outgoing
@@ -90,38 +90,38 @@ impl Queue {
         waiting.is_closed && waiting.messages.is_empty()
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, LinkQueueState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A message, or a mark between messages.
-enum Outgoing {
+enum QueuedSend {
     /// A message, and its bytes that count against [`MOST_WAITING`].
-    Message(Message, usize),
+    Message(HandoverMessage, usize),
     /// Signalled once every message before it is sent.
     Mark(oneshot::Sender<()>),
 }
 
-struct Requests {
+struct PendingRecordRequests {
     last: u64,
     /// `None` after the link has ended.
     open: Option<HashMap<u64, oneshot::Sender<RecordReply>>>,
 }
 
-impl std::fmt::Debug for Link {
+impl std::fmt::Debug for HandoverLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Link({})", self.id.0)
     }
 }
 
-impl Link {
+impl HandoverLink {
     /// Starts to send over `to`. The task ends once the link is dropped and the queue is sent, or
     /// the other process is gone.
     pub(super) fn start(to: OwnedWriteHalf) -> Arc<Self> {
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::<LinkQueue>::default();
         tokio::spawn(send_all(to, queue.clone()));
-        let requests = Mutex::new(Requests {
+        let requests = Mutex::new(PendingRecordRequests {
             last: 0,
             open: Some(HashMap::new()),
         });
@@ -134,26 +134,26 @@ impl Link {
     }
 
     /// Sends a message.
-    pub(super) fn send(&self, message: Message) {
-        self.queue.push(Outgoing::Message(message, 0));
+    pub(super) fn send(&self, message: HandoverMessage) {
+        self.queue.push(QueuedSend::Message(message, 0));
     }
 
     /// Waits until the queue is sent, or the other process is gone.
     pub(super) async fn flush(&self) {
         let (mark, sent) = oneshot::channel();
-        self.queue.push(Outgoing::Mark(mark));
+        self.queue.push(QueuedSend::Mark(mark));
         let _gone = sent.await;
     }
 
     /// Sends a message that may be lost: it is dropped if more than [`MOST_WAITING`] bytes would
     /// wait.
-    pub(super) fn send_if_room(&self, message: Message, bytes: usize) {
-        self.queue.push(Outgoing::Message(message, bytes.max(1)));
+    pub(super) fn send_if_room(&self, message: HandoverMessage, bytes: usize) {
+        self.queue.push(QueuedSend::Message(message, bytes.max(1)));
     }
 
     pub(super) fn change_log(&self, change: LogChange) {
         let bytes = change.len();
-        self.send_if_room(Message::LogChange(change), bytes);
+        self.send_if_room(HandoverMessage::LogChange(change), bytes);
     }
 
     /// Makes a request of the successor's records.
@@ -174,7 +174,7 @@ impl Link {
                 .insert(number, sender);
             number
         };
-        self.send(Message::Request { number, request });
+        self.send(HandoverMessage::Request { number, request });
         match reply.await {
             Ok(RecordReply::Failed(why)) => Err(StoreError(why)),
             Ok(reply) => Ok(reply),
@@ -183,7 +183,7 @@ impl Link {
     }
 
     /// Completes a request with its reply.
-    pub(super) fn answered(&self, number: u64, reply: RecordReply) {
+    pub(super) fn complete_request(&self, number: u64, reply: RecordReply) {
         let request = self
             .requests()
             .open
@@ -194,23 +194,23 @@ impl Link {
     }
 
     /// Fails all requests from now on, because the other process is gone.
-    pub(super) fn end(&self) {
+    pub(super) fn fail_requests(&self) {
         self.requests().open = None;
     }
 
-    fn requests(&self) -> MutexGuard<'_, Requests> {
+    fn requests(&self) -> MutexGuard<'_, PendingRecordRequests> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Link {
+impl Drop for HandoverLink {
     fn drop(&mut self) {
         self.queue.close(false);
     }
 }
 
 /// Sends the queue until the link is dropped or the other process is gone.
-async fn send_all(to: OwnedWriteHalf, queue: Arc<Queue>) {
+async fn send_all(to: OwnedWriteHalf, queue: Arc<LinkQueue>) {
     let mut to = BufWriter::new(to);
     loop {
         while let Some(outgoing) = queue.pop() {
@@ -228,14 +228,14 @@ async fn send_all(to: OwnedWriteHalf, queue: Arc<Queue>) {
     }
 }
 
-async fn send(to: &mut BufWriter<OwnedWriteHalf>, outgoing: Outgoing) -> io::Result<()> {
+async fn send(to: &mut BufWriter<OwnedWriteHalf>, outgoing: QueuedSend) -> io::Result<()> {
     match outgoing {
-        Outgoing::Message(message, _) => {
+        QueuedSend::Message(message, _) => {
             let mut line = serde_json::to_vec(&message)?;
             line.push(b'\n');
             to.write_all(&line).await
         }
-        Outgoing::Mark(mark) => {
+        QueuedSend::Mark(mark) => {
             to.flush().await?;
             // The future of `flush` may have been dropped.
             let _gone = mark.send(());
@@ -247,7 +247,7 @@ async fn send(to: &mut BufWriter<OwnedWriteHalf>, outgoing: Outgoing) -> io::Res
 /// Reads the next message; `None` once the other process is gone. Cancel safe.
 pub(super) async fn next_message(
     lines: &mut Lines<BufReader<OwnedReadHalf>>,
-) -> io::Result<Option<Message>> {
+) -> io::Result<Option<HandoverMessage>> {
     match lines.next_line().await? {
         Some(line) => Ok(Some(serde_json::from_str(&line)?)),
         None => Ok(None),

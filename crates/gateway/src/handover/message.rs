@@ -5,9 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use weir_core::catalog::Version;
+use weir_core::catalog::ContentVersion;
 use weir_core::network::SenderNetwork;
-use weir_core::port::{Expect, Record, RecordKey, RecordKind, StreamKey, Written};
+use weir_core::port::{
+    RecordKey, RecordKind, StoredRecord, StreamKey, WriteCondition, WriteOutcome,
+};
 use weir_core::{Principal, SessionKey};
 use weir_front::MovedSession;
 use weir_store::{MovedEvent, MovedLog, MovedRecord};
@@ -15,7 +17,7 @@ use weir_store::{MovedEvent, MovedLog, MovedRecord};
 /// A message. The predecessor sends the first five kinds first, in this order.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Message {
+pub(super) enum HandoverMessage {
     /// A legacy session.
     Record(WireRecord),
     /// The events that can be replayed in a session.
@@ -26,7 +28,7 @@ pub(super) enum Message {
     /// of their own, before this.
     Upstream {
         id: String,
-        session: Encoded,
+        session: Base64Bytes,
         has_descriptors: bool,
     },
     /// The end of the moved state.
@@ -38,7 +40,7 @@ pub(super) enum Message {
     /// A change of a replay log, in a call that runs on in the predecessor.
     LogChange(LogChange),
     /// A message of the bus.
-    Bus { topic: String, body: Encoded },
+    Bus { topic: String, body: Base64Bytes },
     /// The predecessor has kept its last audit records, and ends.
     Ended {
         calls: Option<String>,
@@ -48,21 +50,21 @@ pub(super) enum Message {
 
 /// Bytes, in base64url.
 #[derive(Clone)]
-pub(super) struct Encoded(pub(super) Bytes);
+pub(super) struct Base64Bytes(pub(super) Bytes);
 
-impl std::fmt::Debug for Encoded {
+impl std::fmt::Debug for Base64Bytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes", self.0.len())
     }
 }
 
-impl Serialize for Encoded {
+impl Serialize for Base64Bytes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&BASE64URL_NOPAD.encode(&self.0))
     }
 }
 
-impl<'de> Deserialize<'de> for Encoded {
+impl<'de> Deserialize<'de> for Base64Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         BASE64URL_NOPAD
@@ -84,13 +86,13 @@ impl std::fmt::Debug for WireId {
 
 impl Serialize for WireId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Encoded(Bytes::copy_from_slice(&self.0)).serialize(serializer)
+        Base64Bytes(Bytes::copy_from_slice(&self.0)).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for WireId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Encoded(bytes) = Encoded::deserialize(deserializer)?;
+        let Base64Bytes(bytes) = Base64Bytes::deserialize(deserializer)?;
         bytes[..]
             .try_into()
             .map(Self)
@@ -135,7 +137,7 @@ impl WireKey {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct WireRecord {
     key: WireKey,
-    value: Encoded,
+    value: Base64Bytes,
     version: u64,
     /// The time until it expires, in milliseconds.
     left: u64,
@@ -146,7 +148,7 @@ impl WireRecord {
         let (key, left) = (WireKey::of(&record.key), millis(record.left));
         Self {
             key,
-            value: Encoded(record.value),
+            value: Base64Bytes(record.value),
             version: record.version,
             left,
         }
@@ -177,7 +179,7 @@ struct WireEvent {
     seq: u64,
     /// The event's age, in milliseconds.
     age: u64,
-    text: Encoded,
+    text: Base64Bytes,
 }
 
 impl WireLog {
@@ -186,7 +188,7 @@ impl WireLog {
             stream: event.stream,
             seq: event.seq,
             age: millis(event.age),
-            text: Encoded(event.text),
+            text: Base64Bytes(event.text),
         };
         let events = log.events.into_iter().map(event).collect();
         Self {
@@ -220,40 +222,42 @@ pub(super) struct WireSession {
     /// The versions of the lists that its client knows.
     told_lists: Vec<Option<WireId>>,
     /// The network that opened it, of the anonymous principal: the bytes of its prefix.
-    network: Option<Encoded>,
+    network: Option<Base64Bytes>,
 }
 
 impl WireSession {
     pub(super) fn of(session: MovedSession) -> Self {
         let network = session.network.map(|network| match network {
-            SenderNetwork::V4(prefix) => Encoded(Bytes::copy_from_slice(&prefix)),
-            SenderNetwork::V6(prefix) => Encoded(Bytes::copy_from_slice(&prefix)),
+            SenderNetwork::V4(prefix) => Base64Bytes(Bytes::copy_from_slice(&prefix)),
+            SenderNetwork::V6(prefix) => Base64Bytes(Bytes::copy_from_slice(&prefix)),
         });
         Self {
             session: WireId(session.key.0),
             subscriptions: session.subscriptions,
             told_lists: session
-                .told_lists
+                .notified_lists
                 .iter()
-                .map(|list| list.map(|Version(id)| WireId(id)))
+                .map(|list| list.map(|ContentVersion(id)| WireId(id)))
                 .collect(),
             network,
         }
     }
 
     pub(super) fn session(self) -> MovedSession {
-        let network = self.network.and_then(|Encoded(prefix)| match prefix.len() {
-            3 => prefix[..].try_into().ok().map(SenderNetwork::V4),
-            _ => prefix[..].try_into().ok().map(SenderNetwork::V6),
-        });
+        let network = self
+            .network
+            .and_then(|Base64Bytes(prefix)| match prefix.len() {
+                3 => prefix[..].try_into().ok().map(SenderNetwork::V4),
+                _ => prefix[..].try_into().ok().map(SenderNetwork::V6),
+            });
         let told = self
             .told_lists
             .into_iter()
-            .map(|list| list.map(|WireId(id)| Version(id)));
+            .map(|list| list.map(|WireId(id)| ContentVersion(id)));
         MovedSession {
             key: SessionKey(self.session.0),
             subscriptions: self.subscriptions,
-            told_lists: told.collect(),
+            notified_lists: told.collect(),
             network,
         }
     }
@@ -269,7 +273,7 @@ pub(super) enum RecordRequest {
     /// milliseconds.
     Store {
         key: WireKey,
-        value: Encoded,
+        value: Base64Bytes,
         ttl: u64,
         version: Option<u64>,
     },
@@ -278,14 +282,19 @@ pub(super) enum RecordRequest {
 }
 
 impl RecordRequest {
-    pub(super) fn store(key: &RecordKey, value: Bytes, ttl: Duration, expect: Expect) -> Self {
+    pub(super) fn store(
+        key: &RecordKey,
+        value: Bytes,
+        ttl: Duration,
+        expect: WriteCondition,
+    ) -> Self {
         let version = match expect {
-            Expect::Absent => None,
-            Expect::Version(version) => Some(version),
+            WriteCondition::Absent => None,
+            WriteCondition::Version(version) => Some(version),
         };
         Self::Store {
             key: WireKey::of(key),
-            value: Encoded(value),
+            value: Base64Bytes(value),
             ttl: millis(ttl),
             version,
         }
@@ -297,7 +306,7 @@ impl RecordRequest {
 #[serde(rename_all = "snake_case")]
 pub(super) enum RecordReply {
     /// The record that was read.
-    Loaded { value: Encoded, version: u64 },
+    Loaded { value: Base64Bytes, version: u64 },
     /// There is no record.
     Absent,
     /// The record was written, as this version.
@@ -315,22 +324,22 @@ pub(super) enum RecordReply {
 }
 
 impl RecordReply {
-    pub(super) fn loaded(record: Option<Record>) -> Self {
+    pub(super) fn loaded(record: Option<StoredRecord>) -> Self {
         match record {
             Some(record) => Self::Loaded {
-                value: Encoded(record.value),
+                value: Base64Bytes(record.value),
                 version: record.version,
             },
             None => Self::Absent,
         }
     }
 
-    pub(super) fn stored(written: Written) -> Self {
+    pub(super) fn stored(written: WriteOutcome) -> Self {
         match written {
-            Written::Yes(version) => Self::Stored(version),
-            Written::Conflict => Self::Conflict,
-            Written::OwnerFull => Self::OwnerFull,
-            Written::Full => Self::Full,
+            WriteOutcome::Stored(version) => Self::Stored(version),
+            WriteOutcome::Conflict => Self::Conflict,
+            WriteOutcome::OwnerFull => Self::OwnerFull,
+            WriteOutcome::Full => Self::Full,
         }
     }
 }
@@ -345,7 +354,7 @@ pub(super) enum LogChange {
     Keep {
         stream: WireStream,
         seq: u64,
-        event: Encoded,
+        event: Base64Bytes,
     },
     /// A stream ended.
     End { stream: WireStream },

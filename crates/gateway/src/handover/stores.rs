@@ -8,33 +8,33 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::port::{
-    Expect, Fut, Record, RecordKey, RecordKind, Records, Replay, Replays, StoreError, StreamKey,
-    Written,
+    Fut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, StoreError, StoredRecord,
+    StreamKey, WriteCondition, WriteOutcome,
 };
 use weir_core::{HandoverArrival, SessionKey};
 use weir_store::{MemoryRecords, MemoryReplays};
 
-use super::link::Link;
+use super::link::HandoverLink;
 use super::message::{
-    Encoded, LogChange, Message, RecordReply, RecordRequest, WireKey, WireLog, WireRecord,
-    WireStream, millis,
+    Base64Bytes, HandoverMessage, LogChange, RecordReply, RecordRequest, WireKey, WireLog,
+    WireRecord, WireStream, millis,
 };
 
 /// The records of sessions.
 pub(crate) struct MovableRecords {
     own: MemoryRecords,
-    location: RwLock<Location>,
+    location: RwLock<RecordsLocation>,
     arrival: HandoverArrival,
 }
 
 /// The location of the records.
-enum Location {
+enum RecordsLocation {
     /// In this process.
     Here,
     /// On their way from the predecessor.
     Arriving,
     /// In the successor.
-    Moved(Arc<Link>),
+    Moved(Arc<HandoverLink>),
 }
 
 impl MovableRecords {
@@ -42,9 +42,9 @@ impl MovableRecords {
     /// arrived.
     pub(crate) fn new(own: MemoryRecords, arrival: HandoverArrival) -> Self {
         let location = if arrival.is_complete() {
-            Location::Here
+            RecordsLocation::Here
         } else {
-            Location::Arriving
+            RecordsLocation::Arriving
         };
         Self {
             own,
@@ -61,8 +61,8 @@ impl MovableRecords {
     /// Marks the arrival as complete.
     pub(crate) fn complete(&self) {
         let mut location = self.change();
-        if matches!(&*location, Location::Arriving) {
-            *location = Location::Here;
+        if matches!(&*location, RecordsLocation::Arriving) {
+            *location = RecordsLocation::Here;
         }
         drop(location);
         self.arrival.complete();
@@ -70,38 +70,38 @@ impl MovableRecords {
 
     /// Sends all records over the link, and makes every further request there. Returns the number
     /// of records sent.
-    pub(super) fn move_to(&self, link: &Arc<Link>) -> usize {
+    pub(super) fn move_to(&self, link: &Arc<HandoverLink>) -> usize {
         // Requests take the same lock, so no request runs in between.
         let mut location = self.change();
         let all = self.own.take_all();
         let count = all.len();
         all.into_iter()
-            .for_each(|record| link.send(Message::Record(WireRecord::of(record))));
-        *location = Location::Moved(link.clone());
+            .for_each(|record| link.send(HandoverMessage::Record(WireRecord::of(record))));
+        *location = RecordsLocation::Moved(link.clone());
         count
     }
 
-    fn location(&self) -> RwLockReadGuard<'_, Location> {
+    fn location(&self) -> RwLockReadGuard<'_, RecordsLocation> {
         self.location.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self) -> RwLockWriteGuard<'_, Location> {
+    fn change(&self) -> RwLockWriteGuard<'_, RecordsLocation> {
         self.location
             .write()
             .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Records for MovableRecords {
+impl RecordStore for MovableRecords {
     fn load<'a>(
         &'a self,
         key: &'a RecordKey,
         touch: Option<Duration>,
-    ) -> Fut<'a, Result<Option<Record>, StoreError>> {
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
         let link = match &*self.location() {
-            Location::Here => return self.own.load(key, touch),
-            Location::Arriving => None,
-            Location::Moved(link) => Some(link.clone()),
+            RecordsLocation::Here => return self.own.load(key, touch),
+            RecordsLocation::Arriving => None,
+            RecordsLocation::Moved(link) => Some(link.clone()),
         };
         Box::pin(async move {
             let Some(link) = link else {
@@ -114,9 +114,9 @@ impl Records for MovableRecords {
             };
             match link.request(request).await? {
                 RecordReply::Loaded {
-                    value: Encoded(value),
+                    value: Base64Bytes(value),
                     version,
-                } => Ok(Some(Record { value, version })),
+                } => Ok(Some(StoredRecord { value, version })),
                 RecordReply::Absent => Ok(None),
                 other => Err(unexpected(&other)),
             }
@@ -128,16 +128,16 @@ impl Records for MovableRecords {
         key: &'a RecordKey,
         value: Bytes,
         ttl: Duration,
-        expect: Expect,
-    ) -> Fut<'a, Result<Written, StoreError>> {
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
         let link = match &*self.location() {
-            Location::Here => return self.own.store(key, value, ttl, expect),
+            RecordsLocation::Here => return self.own.store(key, value, ttl, expect),
             // A new record cannot be among those that arrive.
-            Location::Arriving if expect == Expect::Absent => {
+            RecordsLocation::Arriving if expect == WriteCondition::Absent => {
                 return self.own.store(key, value, ttl, expect);
             }
-            Location::Arriving => None,
-            Location::Moved(link) => Some(link.clone()),
+            RecordsLocation::Arriving => None,
+            RecordsLocation::Moved(link) => Some(link.clone()),
         };
         Box::pin(async move {
             let Some(link) = link else {
@@ -148,10 +148,10 @@ impl Records for MovableRecords {
                 .request(RecordRequest::store(key, value, ttl, expect))
                 .await?
             {
-                RecordReply::Stored(version) => Ok(Written::Yes(version)),
-                RecordReply::Conflict => Ok(Written::Conflict),
-                RecordReply::OwnerFull => Ok(Written::OwnerFull),
-                RecordReply::Full => Ok(Written::Full),
+                RecordReply::Stored(version) => Ok(WriteOutcome::Stored(version)),
+                RecordReply::Conflict => Ok(WriteOutcome::Conflict),
+                RecordReply::OwnerFull => Ok(WriteOutcome::OwnerFull),
+                RecordReply::Full => Ok(WriteOutcome::Full),
                 other => Err(unexpected(&other)),
             }
         })
@@ -159,9 +159,9 @@ impl Records for MovableRecords {
 
     fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
         let link = match &*self.location() {
-            Location::Here => return self.own.remove(key),
-            Location::Arriving => None,
-            Location::Moved(link) => Some(link.clone()),
+            RecordsLocation::Here => return self.own.remove(key),
+            RecordsLocation::Arriving => None,
+            RecordsLocation::Moved(link) => Some(link.clone()),
         };
         Box::pin(async move {
             let Some(link) = link else {
@@ -213,7 +213,7 @@ pub(super) async fn answer(records: &MovableRecords, request: RecordRequest) -> 
             ttl,
             version,
         } => {
-            let expect = version.map_or(Expect::Absent, Expect::Version);
+            let expect = version.map_or(WriteCondition::Absent, WriteCondition::Version);
             let written = records
                 .store(&key.key(), value.0, Duration::from_millis(ttl), expect)
                 .await;
@@ -230,7 +230,7 @@ pub(super) async fn answer(records: &MovableRecords, request: RecordRequest) -> 
 /// successor gets a copy.
 pub(crate) struct MovableReplays {
     own: MemoryReplays,
-    successor: ArcSwapOption<Link>,
+    successor: ArcSwapOption<HandoverLink>,
     /// Held for writing while the logs are copied: no change comes in between.
     copying: RwLock<()>,
 }
@@ -251,12 +251,12 @@ impl MovableReplays {
     }
 
     /// Sends a copy of all logs over the link, and every change from now on.
-    pub(super) fn copy_to(&self, link: &Arc<Link>) {
+    pub(super) fn copy_to(&self, link: &Arc<HandoverLink>) {
         let _none_changes = self.copying.write().unwrap_or_else(PoisonError::into_inner);
         self.own
             .copy_all()
             .into_iter()
-            .for_each(|log| link.send(Message::Log(WireLog::of(log))));
+            .for_each(|log| link.send(HandoverMessage::Log(WireLog::of(log))));
         self.successor.store(Some(link.clone()));
     }
 
@@ -274,7 +274,7 @@ impl MovableReplays {
     }
 }
 
-impl Replays for MovableReplays {
+impl ReplayLog for MovableReplays {
     fn begin(&self, key: StreamKey) -> bool {
         self.change(
             |own| own.begin(key),
@@ -284,14 +284,14 @@ impl Replays for MovableReplays {
         )
     }
 
-    fn keep(&self, key: StreamKey, seq: u64, event: Bytes) {
+    fn append(&self, key: StreamKey, seq: u64, event: Bytes) {
         let copy = event.clone();
         let told = || LogChange::Keep {
             stream: WireStream::of(key),
             seq,
-            event: Encoded(copy),
+            event: Base64Bytes(copy),
         };
-        self.change(|own| own.keep(key, seq, event), told);
+        self.change(|own| own.append(key, seq, event), told);
     }
 
     fn end(&self, key: StreamKey) {
@@ -303,12 +303,16 @@ impl Replays for MovableReplays {
         );
     }
 
-    fn after(&self, key: StreamKey, seq: u64) -> Fut<'_, Result<Option<Replay>, StoreError>> {
-        self.own.after(key, seq)
+    fn events_after(
+        &self,
+        key: StreamKey,
+        seq: u64,
+    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
+        self.own.events_after(key, seq)
     }
 
-    fn moves(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
-        self.own.moves(key)
+    fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
+        self.own.watch_events(key)
     }
 
     fn forget(&self, session: SessionKey) {

@@ -13,33 +13,33 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::Child;
-use weir_policy::audit::Head;
+use weir_policy::audit::ChainHead;
 use weir_upstream::keeper::KeeperProgram;
 
-use super::line::{ENDED, GO, GREETING, PREPARED, SERVING, SERVING_SESSIONS, say};
-use super::moving::{LinkToSuccessor, move_state};
-use super::{CLIENTS, Estate, KEEPER, LINE, OPERATORS};
-use crate::audit::Heads;
+use super::protocol::{ENDED, GO, GREETING, PREPARED, SERVING, SERVING_SESSIONS, write_line};
+use super::state_transfer::{LinkToSuccessor, move_state};
+use super::{CLIENTS, HANDOVER, HandoverResources, KEEPER, OPERATORS};
+use crate::audit::ChainHeads;
 use crate::keeper::KEEPER_COMMAND;
 use crate::weir::Weir;
 
 /// The first descriptor in systemd's protocol.
-const FIRST: i32 = 3;
+const FIRST_DESCRIPTOR: i32 = 3;
 /// The time that the successor has to read the config and to open listeners, files and keys: longer
 /// than a start takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a failed successor has to log the reason: its log waits for at most a second
 /// itself.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+const EXIT_GRACE: Duration = Duration::from_secs(3);
 
 /// The command line of this process.
 #[derive(Clone, Debug)]
-pub(crate) struct Program {
+pub(crate) struct OwnProgram {
     path: PathBuf,
     arguments: Vec<OsString>,
 }
 
-impl Program {
+impl OwnProgram {
     /// Returns this process's program. Call it at the start: after an upgrade the path leads to the
     /// new program, and the system would call the old one deleted.
     ///
@@ -71,17 +71,18 @@ impl Program {
     /// # Errors
     ///
     /// For people: the reason. The other process is gone then.
-    pub(crate) async fn succeed(&self, weir: &Weir) -> Result<Successor, String> {
+    pub(crate) async fn start_successor(&self, weir: &Weir) -> Result<Successor, String> {
         let estate = weir
-            .estate()
+            .handover_resources()
             .map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
         let (line, mut child) = self
             .start(estate)
             .map_err(|error| format!("{}: {error}", self.path.display()))?;
-        let (told, said) = (Told::new(line), child.id());
+        let (told, said) = (SuccessorHandshake::new(line), child.id());
         let mut timed_out = false;
         let outcome = match (told, said) {
-            (Ok(told), Some(id)) => match tokio::time::timeout(PATIENCE, told.follow(weir)).await {
+            (Ok(told), Some(id)) => match tokio::time::timeout(START_TIMEOUT, told.run(weir)).await
+            {
                 Ok(Ok(line)) => Ok(Successor { id, line }),
                 Ok(Err(error)) => Err(format!(
                     "the new process did not start, its own messages say why ({error})"
@@ -90,7 +91,7 @@ impl Program {
                     timed_out = true;
                     Err(format!(
                         "the new process did not serve within {} s",
-                        PATIENCE.as_secs()
+                        START_TIMEOUT.as_secs()
                     ))
                 }
             },
@@ -101,7 +102,7 @@ impl Program {
             // A successor that gave up closes the socket before it has logged the reason. One that
             // hangs must not come to serve later.
             let gave_up =
-                !timed_out && tokio::time::timeout(LAST_WORDS, child.wait()).await.is_ok();
+                !timed_out && tokio::time::timeout(EXIT_GRACE, child.wait()).await.is_ok();
             if !gave_up {
                 let _ = child.kill().await;
             }
@@ -110,23 +111,23 @@ impl Program {
     }
 
     /// Spawns the process with the sockets. Returns this end of the hand-over socket.
-    fn start(&self, estate: Estate) -> io::Result<(StdStream, Child)> {
-        let Estate {
+    fn start(&self, estate: HandoverResources) -> io::Result<(StdStream, Child)> {
+        let HandoverResources {
             clients,
             operators,
             sealing,
-            will: _,
+            state: _,
             keeper,
         } = estate;
         let (own, other) = StdStream::pair()?;
         let key = sealing.map(|sealing| sealing.text()).unwrap_or_default();
-        say(&own, &format!("{GREETING} {key}"))?;
+        write_line(&own, &format!("{GREETING} {key}"))?;
         let sockets = [
             (CLIENTS, clients.map(OwnedFd::from)),
             (OPERATORS, operators.map(OwnedFd::from)),
         ];
         let sockets = sockets.into_iter().chain([
-            (LINE, Some(other.into())),
+            (HANDOVER, Some(other.into())),
             (KEEPER, keeper.map(OwnedFd::from)),
         ]);
         let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets
@@ -141,7 +142,7 @@ impl Program {
             // that was started with them.
             .env_remove("LISTEN_PID")
             .stdin(Stdio::null());
-        let mappings = (FIRST..)
+        let mappings = (FIRST_DESCRIPTOR..)
             .zip(sockets)
             .map(|(child_fd, parent_fd)| FdMapping {
                 parent_fd,
@@ -156,7 +157,7 @@ impl Program {
     }
 }
 
-impl std::fmt::Display for Program {
+impl std::fmt::Display for OwnProgram {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.path.display())
     }
@@ -167,12 +168,12 @@ impl std::fmt::Display for Program {
 pub(crate) struct Successor {
     /// Its process id.
     pub(crate) id: u32,
-    line: ToSuccessor,
+    line: SuccessorConnection,
 }
 
 /// The connection to the successor.
 #[derive(Debug)]
-enum ToSuccessor {
+enum SuccessorConnection {
     /// The link to a successor of an older release, which takes no sessions.
     Text(OwnedWriteHalf),
     /// The link that moves the sessions.
@@ -182,12 +183,13 @@ enum ToSuccessor {
 impl Successor {
     /// Sends the end of this process, with its last audit records. Without this the successor sees
     /// the connection close.
-    pub(crate) async fn farewell(self, last: &Heads) {
+    pub(crate) async fn send_end(self, last: &ChainHeads) {
         match self.line {
-            ToSuccessor::Link(link) => link.farewell(last).await,
-            ToSuccessor::Text(mut line) => {
-                let text =
-                    |head: &Option<Head>| head.as_ref().map_or("-".to_owned(), ToString::to_string);
+            SuccessorConnection::Link(link) => link.send_end(last).await,
+            SuccessorConnection::Text(mut line) => {
+                let text = |head: &Option<ChainHead>| {
+                    head.as_ref().map_or("-".to_owned(), ToString::to_string)
+                };
                 let (calls, refusals) = (text(&last.calls), text(&last.refusals));
                 // The successor may be gone already.
                 let _gone = line
@@ -199,12 +201,12 @@ impl Successor {
 }
 
 /// The protocol with a successor that starts.
-struct Told {
+struct SuccessorHandshake {
     line: OwnedWriteHalf,
     said: Lines<BufReader<OwnedReadHalf>>,
 }
 
-impl Told {
+impl SuccessorHandshake {
     fn new(line: StdStream) -> io::Result<Self> {
         line.set_nonblocking(true)?;
         let (said, line) = UnixStream::from_std(line)?.into_split();
@@ -214,26 +216,26 @@ impl Told {
         })
     }
 
-    async fn follow(mut self, weir: &Weir) -> io::Result<ToSuccessor> {
-        match self.hear().await?.as_str() {
+    async fn run(mut self, weir: &Weir) -> io::Result<SuccessorConnection> {
+        match self.read_line().await?.as_str() {
             PREPARED => {}
             other => return Err(unexpected(other, PREPARED)),
         }
-        let will = serde_json::to_string(&weir.make_room().await)?;
+        let will = serde_json::to_string(&weir.prepare_handover().await)?;
         self.line
             .write_all(format!("{GO}{will}\n").as_bytes())
             .await?;
-        match self.hear().await?.as_str() {
-            SERVING => Ok(ToSuccessor::Text(self.line)),
+        match self.read_line().await?.as_str() {
+            SERVING => Ok(SuccessorConnection::Text(self.line)),
             SERVING_SESSIONS => {
                 let link = move_state(weir.session_state(), self.said, self.line).await?;
-                Ok(ToSuccessor::Link(link))
+                Ok(SuccessorConnection::Link(link))
             }
             other => Err(unexpected(other, SERVING)),
         }
     }
 
-    async fn hear(&mut self) -> io::Result<String> {
+    async fn read_line(&mut self) -> io::Result<String> {
         self.said
             .next_line()
             .await?

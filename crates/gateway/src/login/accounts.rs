@@ -17,11 +17,11 @@ use url::Url;
 use super::{LoginError, covers, grant, key, server_url};
 
 /// A token that expires sooner than this is refreshed before use.
-const MARGIN: Duration = Duration::from_secs(30);
+const REFRESH_MARGIN: Duration = Duration::from_secs(30);
 
 /// A login at one server.
 #[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct Account {
+pub(crate) struct LoginAccount {
     /// The resource that the tokens are for.
     pub(super) resource: String,
     /// The tokens' issuer. They are sent to no other authorization server.
@@ -36,7 +36,7 @@ pub(crate) struct Account {
     pub(super) scope: Option<String>,
 }
 
-impl Account {
+impl LoginAccount {
     /// Returns the token, for the one place that sends it.
     pub(crate) fn access_token(&self) -> &str {
         &self.access_token
@@ -63,15 +63,15 @@ impl Account {
         Some(end.duration_since(now).unwrap_or_default())
     }
 
-    fn is_over(&self, now: SystemTime) -> bool {
+    fn expires_soon(&self, now: SystemTime) -> bool {
         let end = self
             .expires_at
             .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        end.is_some_and(|end| end <= now + MARGIN)
+        end.is_some_and(|end| end <= now + REFRESH_MARGIN)
     }
 }
 
-impl fmt::Debug for Account {
+impl fmt::Debug for LoginAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Account({} at {})", self.resource, self.issuer)
     }
@@ -79,11 +79,11 @@ impl fmt::Debug for Account {
 
 /// All logins of this user on this machine.
 #[derive(Debug)]
-pub(crate) struct Accounts {
+pub(crate) struct LoginAccounts {
     file: PathBuf,
 }
 
-impl Accounts {
+impl LoginAccounts {
     /// Returns the logins of this user: in `XDG_STATE_HOME`, or `.local/state` in the home folder.
     ///
     /// # Errors
@@ -125,8 +125,8 @@ impl Accounts {
     pub(crate) async fn token(
         &self,
         server: &Url,
-        anew: Option<&Account>,
-    ) -> Result<Option<Account>, LoginError> {
+        anew: Option<&LoginAccount>,
+    ) -> Result<Option<LoginAccount>, LoginError> {
         if !self.file.exists() {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ impl Accounts {
             return Ok(None);
         };
         let refused = anew.is_some_and(|refused| refused.access_token == account.access_token);
-        if !refused && !account.is_over(SystemTime::now()) {
+        if !refused && !account.expires_soon(SystemTime::now()) {
             return Ok(Some(account));
         }
         let Some(fresh) = grant::refresh(&account).await? else {
@@ -160,7 +160,7 @@ impl Accounts {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn keep(&self, account: &Account) -> Result<(), LoginError> {
+    pub(crate) fn keep(&self, account: &LoginAccount) -> Result<(), LoginError> {
         let folder = self.file.parent().unwrap_or(Path::new("/"));
         DirBuilder::new()
             .recursive(true)
@@ -183,7 +183,7 @@ impl Accounts {
     pub(crate) async fn forget(
         &self,
         server: &Url,
-    ) -> Result<Option<(Account, Result<(), LoginError>)>, LoginError> {
+    ) -> Result<Option<(LoginAccount, Result<(), LoginError>)>, LoginError> {
         if !self.file.exists() {
             return Ok(None);
         }
@@ -212,7 +212,7 @@ impl Accounts {
         Ok(file)
     }
 
-    fn read(&self) -> Result<BTreeMap<String, Account>, LoginError> {
+    fn read(&self) -> Result<BTreeMap<String, LoginAccount>, LoginError> {
         match fs::read(&self.file) {
             // The cause is not shown: it could quote a token.
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|_| {
@@ -226,7 +226,7 @@ impl Accounts {
         }
     }
 
-    fn write(&self, all: &BTreeMap<String, Account>) -> Result<(), LoginError> {
+    fn write(&self, all: &BTreeMap<String, LoginAccount>) -> Result<(), LoginError> {
         let next = self.file.with_extension("next");
         let written = || {
             let _ = fs::remove_file(&next);
@@ -250,12 +250,12 @@ impl Accounts {
     }
 }
 
-fn account_key(account: &Account) -> Result<String, LoginError> {
+fn account_key(account: &LoginAccount) -> Result<String, LoginError> {
     server_url(&account.resource).map(|url| key(&url))
 }
 
 /// Returns the account whose resource is the closest prefix of `server`.
-fn for_server(all: &BTreeMap<String, Account>, server: &Url) -> Option<Account> {
+fn for_server(all: &BTreeMap<String, LoginAccount>, server: &Url) -> Option<LoginAccount> {
     let fitting = all
         .iter()
         .filter(|(key, _)| server_url(key).is_ok_and(|resource| covers(&resource, server)));

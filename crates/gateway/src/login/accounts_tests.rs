@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
-fn account(resource: &str, token: &str) -> Account {
-    Account {
+fn account(resource: &str, token: &str) -> LoginAccount {
+    LoginAccount {
         resource: resource.to_owned(),
         issuer: "https://id.example".to_owned(),
         client_id: "c".to_owned(),
@@ -24,7 +24,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-async fn token(accounts: &Accounts, server: &str) -> Option<String> {
+async fn token(accounts: &LoginAccounts, server: &str) -> Option<String> {
     let found = accounts
         .token(&server_url(server).unwrap(), None)
         .await
@@ -35,7 +35,7 @@ async fn token(accounts: &Accounts, server: &str) -> Option<String> {
 #[tokio::test]
 async fn r267_logins_are_kept_for_their_owner_alone() {
     let folder = folder("mode");
-    let accounts = Accounts::in_folder(&folder);
+    let accounts = LoginAccounts::in_folder(&folder);
     accounts
         .keep(&account("https://a.example/mcp", "canary"))
         .unwrap();
@@ -55,7 +55,7 @@ async fn r267_logins_are_kept_for_their_owner_alone() {
 #[tokio::test]
 async fn r254_a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
     let folder = folder("closest");
-    let accounts = Accounts::in_folder(&folder);
+    let accounts = LoginAccounts::in_folder(&folder);
     assert_eq!(
         token(&accounts, "https://a.example/mcp").await,
         None,
@@ -104,9 +104,9 @@ async fn r254_a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() 
 #[tokio::test]
 async fn an_ended_token_that_cannot_be_refreshed_is_no_token() {
     let folder = folder("ended");
-    let accounts = Accounts::in_folder(&folder);
+    let accounts = LoginAccounts::in_folder(&folder);
     accounts
-        .keep(&Account {
+        .keep(&LoginAccount {
             expires_at: Some(1),
             ..account("https://a.example/mcp", "old")
         })
@@ -118,7 +118,7 @@ async fn an_ended_token_that_cannot_be_refreshed_is_no_token() {
 #[tokio::test]
 async fn a_broken_file_is_named_and_not_quoted() {
     let folder = folder("broken");
-    let accounts = Accounts::in_folder(&folder);
+    let accounts = LoginAccounts::in_folder(&folder);
     fs::create_dir_all(&folder).unwrap();
     fs::write(&accounts.file, "{\"https://a.example\": \"canary\"}").unwrap();
     let error = accounts

@@ -2,7 +2,7 @@
 
 /// A server's challenge for a token, or for a better one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Challenge {
+pub(crate) struct LoginChallenge {
     /// The URL of its metadata (RFC 9728).
     pub(crate) resource_metadata: Option<String>,
     /// The scopes that the request needs.
@@ -11,7 +11,7 @@ pub(crate) struct Challenge {
     pub(crate) error: Option<String>,
 }
 
-impl Challenge {
+impl LoginChallenge {
     /// Parses the header's values. Unknown parameters are ignored.
     pub(crate) fn read<'a>(headers: impl IntoIterator<Item = &'a str>) -> Self {
         let mut challenge = Self::default();
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn r238_the_parts_of_a_challenge_are_found() {
-        let read = Challenge::read([
+        let read = LoginChallenge::read([
             r#"Bearer realm="weir", error="insufficient_scope", scope="a b", resource_metadata="https://a.example/x""#,
         ]);
         assert_eq!(
@@ -76,9 +76,12 @@ mod tests {
 
     #[test]
     fn c19_odd_challenges_are_read_without_harm() {
-        let read = |header| Challenge::read([header]);
-        assert_eq!(read("Basic realm=\"x\", scope=\"y\""), Challenge::default());
-        assert_eq!(read("Bearer"), Challenge::default());
+        let read = |header| LoginChallenge::read([header]);
+        assert_eq!(
+            read("Basic realm=\"x\", scope=\"y\""),
+            LoginChallenge::default()
+        );
+        assert_eq!(read("Bearer"), LoginChallenge::default());
         assert_eq!(
             read("bearer scope=one,error=two").scope.as_deref(),
             Some("one")
@@ -87,7 +90,10 @@ mod tests {
             read(r#"Bearer scope="a\"b", error="c""#).scope.as_deref(),
             Some("a\"b")
         );
-        assert_eq!(read(r#"Bearer scope="never closed"#), Challenge::default());
+        assert_eq!(
+            read(r#"Bearer scope="never closed"#),
+            LoginChallenge::default()
+        );
         assert_eq!(read("Bearer \u{fc}=\"\u{fc}\", =,=,\"").error, None);
     }
 }

@@ -5,12 +5,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-use super::challenge::Challenge;
-use super::{LoginError, covers, plain, server_url, web};
+use super::challenge::LoginChallenge;
+use super::{LoginError, covers, json_http, plain, server_url};
 
 /// The discovered and checked metadata that a login needs.
 #[derive(Debug)]
-pub(super) struct Discovery {
+pub(super) struct LoginDiscovery {
     /// The resource that tokens are for, as its own metadata writes it.
     pub(super) resource: String,
     /// The scopes that the resource needs at least.
@@ -26,7 +26,7 @@ pub(super) struct Discovery {
 
 /// Protected resource metadata, as far as it is used.
 #[derive(Debug, Deserialize)]
-struct Resource {
+struct LoginResourceMetadata {
     resource: String,
     #[serde(default)]
     authorization_servers: Vec<String>,
@@ -36,7 +36,7 @@ struct Resource {
 
 /// Authorization server metadata, as far as it is used.
 #[derive(Debug, Deserialize)]
-struct Metadata {
+struct LoginServerMetadata {
     issuer: String,
     authorization_endpoint: String,
     token_endpoint: String,
@@ -50,9 +50,9 @@ struct Metadata {
     authorization_response_iss_parameter_supported: bool,
 }
 
-impl Discovery {
+impl LoginDiscovery {
     /// Discovers the authorization server of `server`.
-    pub(super) async fn of(server: &Url, challenge: &Challenge) -> Result<Self, LoginError> {
+    pub(super) async fn of(server: &Url, challenge: &LoginChallenge) -> Result<Self, LoginError> {
         let resource = resource(server, challenge).await?;
         let named = resource.authorization_servers.first();
         let issuer = named
@@ -68,17 +68,19 @@ impl Discovery {
                 "{issuer} does not say that it checks PKCE with S256"
             )));
         }
-        let optional =
-            |what, url: Option<String>| url.map(|url| web::safe(what, &url, server)).transpose();
+        let optional = |what, url: Option<String>| {
+            url.map(|url| json_http::check_url(what, &url, server))
+                .transpose()
+        };
         Ok(Self {
             scope: Some(resource.scopes_supported.join(" ")).filter(|scopes| !scopes.is_empty()),
             resource: resource.resource,
-            authorization: web::safe(
+            authorization: json_http::check_url(
                 "the authorization endpoint",
                 &metadata.authorization_endpoint,
                 server,
             )?,
-            token: web::safe("the token endpoint", &metadata.token_endpoint, server)?,
+            token: json_http::check_url("the token endpoint", &metadata.token_endpoint, server)?,
             registration: optional("the registration endpoint", metadata.registration_endpoint)?,
             revocation: optional("the revocation endpoint", metadata.revocation_endpoint)?,
             issuer: metadata.issuer,
@@ -104,17 +106,20 @@ impl Discovery {
 
 /// Fetches the server's own metadata: from the URL in its challenge, else from the well-known
 /// places.
-async fn resource(server: &Url, challenge: &Challenge) -> Result<Resource, LoginError> {
+async fn resource(
+    server: &Url,
+    challenge: &LoginChallenge,
+) -> Result<LoginResourceMetadata, LoginError> {
     let places = match &challenge.resource_metadata {
         Some(named) => vec![same_server_or_safe(named, server)?],
         None => well_known(server),
     };
     for place in &places {
-        let answer = web::get(place).await?;
+        let answer = json_http::get(place).await?;
         if !answer.status.is_success() {
             continue;
         }
-        let read: Resource = read(place, answer.body)?;
+        let read: LoginResourceMetadata = read(place, answer.body)?;
         let named = server_url(&read.resource)?;
         if !covers(&named, server) {
             let why = format!("it is about {}, not about {server}", plain(&read.resource));
@@ -135,7 +140,7 @@ async fn resource(server: &Url, challenge: &Challenge) -> Result<Resource, Login
 fn same_server_or_safe(named: &str, server: &Url) -> Result<Url, LoginError> {
     match Url::parse(named) {
         Ok(url) if url.origin() == server.origin() && url.username().is_empty() => Ok(url),
-        _ => web::safe("its metadata", named, server),
+        _ => json_http::check_url("its metadata", named, server),
     }
 }
 
@@ -153,8 +158,8 @@ fn well_known(server: &Url) -> Vec<Url> {
 
 /// Fetches the metadata: RFC 8414 with the path inserted, OpenID likewise, OpenID appended.
 /// Metadata of another issuer is refused.
-async fn metadata(issuer: &str, server: &Url) -> Result<Metadata, LoginError> {
-    let url = web::safe("the authorization server", issuer, server)?;
+async fn metadata(issuer: &str, server: &Url) -> Result<LoginServerMetadata, LoginError> {
+    let url = json_http::check_url("the authorization server", issuer, server)?;
     let path = path(&url);
     let mut places = vec![
         at(
@@ -170,7 +175,7 @@ async fn metadata(issuer: &str, server: &Url) -> Result<Metadata, LoginError> {
         ));
     }
     for place in &places {
-        let answer = web::get(place).await?;
+        let answer = json_http::get(place).await?;
         if answer.status.is_server_error() {
             return Err(LoginError::Web {
                 url: place.to_string(),
@@ -180,7 +185,7 @@ async fn metadata(issuer: &str, server: &Url) -> Result<Metadata, LoginError> {
         if !answer.status.is_success() {
             continue;
         }
-        let read: Metadata = read(place, answer.body)?;
+        let read: LoginServerMetadata = read(place, answer.body)?;
         if read.issuer != issuer {
             let why = format!(
                 "it is the metadata of {}, not of {}",
@@ -219,9 +224,9 @@ fn at(url: &Url, path: &str) -> Url {
 mod tests {
     use super::*;
 
-    fn found(names_itself: bool) -> Discovery {
+    fn found(names_itself: bool) -> LoginDiscovery {
         let url = Url::parse("https://id.example/x").expect("a URL");
-        Discovery {
+        LoginDiscovery {
             resource: "https://a.example/mcp".to_owned(),
             scope: None,
             issuer: "https://id.example".to_owned(),

@@ -7,20 +7,20 @@ use serde::Deserialize;
 use serde_json::json;
 use url::Url;
 
-use super::accounts::Account;
-use super::discovery::Discovery;
-use super::{LoginError, plain, web};
+use super::accounts::LoginAccount;
+use super::discovery::LoginDiscovery;
+use super::{LoginError, json_http, plain};
 
 /// This program's identity at the authorization server. It is a public client without a secret.
 #[derive(Debug)]
-pub(super) struct Client {
+pub(super) struct LoginClient {
     id: String,
 }
 
 /// One authorization request.
 #[derive(Debug)]
-pub(super) struct Ask<'a> {
-    pub(super) client: &'a Client,
+pub(super) struct LoginAuthorizationRequest<'a> {
+    pub(super) client: &'a LoginClient,
     pub(super) redirect_uri: &'a str,
     pub(super) state: &'a str,
     pub(super) code_challenge: &'a str,
@@ -29,7 +29,7 @@ pub(super) struct Ask<'a> {
 
 /// A token response (RFC 6749, 5.1).
 #[derive(Deserialize)]
-struct Granted {
+struct LoginTokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<u64>,
@@ -37,9 +37,9 @@ struct Granted {
     scope: Option<String>,
 }
 
-impl Ask<'_> {
+impl LoginAuthorizationRequest<'_> {
     /// Returns the URL that the person opens.
-    pub(super) fn url(&self, found: &Discovery) -> Url {
+    pub(super) fn url(&self, found: &LoginDiscovery) -> Url {
         let mut url = found.authorization.clone();
         url.query_pairs_mut()
             .append_pair("response_type", "code")
@@ -56,7 +56,7 @@ impl Ask<'_> {
     }
 }
 
-impl Client {
+impl LoginClient {
     /// Returns a client that was registered by hand.
     pub(super) fn known(id: &str) -> Self {
         Self { id: id.to_owned() }
@@ -64,7 +64,7 @@ impl Client {
 
     /// Registers this program as a native client (RFC 7591).
     pub(super) async fn register(
-        found: &Discovery,
+        found: &LoginDiscovery,
         redirect_uri: &str,
     ) -> Result<Self, LoginError> {
         let Some(endpoint) = &found.registration else {
@@ -79,7 +79,7 @@ impl Client {
             "response_types": ["code"],
             "token_endpoint_auth_method": "none",
         });
-        let answer = web::post_json(endpoint, &wanted).await?;
+        let answer = json_http::post_json(endpoint, &wanted).await?;
         match answer.body["client_id"].as_str() {
             Some(id) if answer.status.is_success() => Ok(Self::known(id)),
             _ => Err(refusal(&answer)),
@@ -89,11 +89,11 @@ impl Client {
     /// Exchanges the code for a token.
     pub(super) async fn exchange(
         self,
-        found: &Discovery,
+        found: &LoginDiscovery,
         code: &str,
         redirect_uri: &str,
         verifier: &str,
-    ) -> Result<Account, LoginError> {
+    ) -> Result<LoginAccount, LoginError> {
         let fields = [
             ("grant_type", "authorization_code"),
             ("code", code),
@@ -103,7 +103,7 @@ impl Client {
             ("resource", &found.resource),
         ];
         let granted = granted(&found.token, &fields).await?;
-        Ok(Account {
+        Ok(LoginAccount {
             resource: found.resource.clone(),
             issuer: found.issuer.clone(),
             client_id: self.id,
@@ -119,7 +119,7 @@ impl Client {
 
 /// Refreshes an account's token. Returns `None` if it has no refresh token, or the authorization
 /// server refuses it.
-pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginError> {
+pub(super) async fn refresh(account: &LoginAccount) -> Result<Option<LoginAccount>, LoginError> {
     let Some(refresh_token) = &account.refresh_token else {
         return Ok(None);
     };
@@ -136,7 +136,7 @@ pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginE
         Err(LoginError::Refused(_)) => return Ok(None),
         Err(other) => return Err(other),
     };
-    Ok(Some(Account {
+    Ok(Some(LoginAccount {
         expires_at: expires_at(&granted),
         access_token: granted.access_token,
         // A server that does not rotate refresh tokens omits it.
@@ -149,7 +149,7 @@ pub(super) async fn refresh(account: &Account) -> Result<Option<Account>, LoginE
 }
 
 /// Revokes an account's tokens (RFC 7009), if the authorization server has a revocation endpoint.
-pub(super) async fn revoke(account: &Account) -> Result<(), LoginError> {
+pub(super) async fn revoke(account: &LoginAccount) -> Result<(), LoginError> {
     let Some(endpoint) = account
         .revocation_endpoint
         .as_deref()
@@ -161,7 +161,7 @@ pub(super) async fn revoke(account: &Account) -> Result<(), LoginError> {
         .refresh_token
         .as_deref()
         .unwrap_or(&account.access_token);
-    let answer = web::post_form(
+    let answer = json_http::post_form(
         &endpoint,
         &[("token", token), ("client_id", &account.client_id)],
     )
@@ -173,8 +173,11 @@ pub(super) async fn revoke(account: &Account) -> Result<(), LoginError> {
     }
 }
 
-async fn granted(endpoint: &Url, fields: &[(&str, &str)]) -> Result<Granted, LoginError> {
-    let answer = web::post_form(endpoint, fields).await?;
+async fn granted(
+    endpoint: &Url,
+    fields: &[(&str, &str)],
+) -> Result<LoginTokenResponse, LoginError> {
+    let answer = json_http::post_form(endpoint, fields).await?;
     if answer.status.is_server_error() {
         let why = format!("HTTP {}", answer.status.as_u16());
         return Err(LoginError::Web {
@@ -190,7 +193,7 @@ async fn granted(endpoint: &Url, fields: &[(&str, &str)]) -> Result<Granted, Log
         url: endpoint.to_string(),
         why: "its answer is no bearer token".to_owned(),
     };
-    let granted: Granted = serde_json::from_value(answer.body).map_err(|_| odd())?;
+    let granted: LoginTokenResponse = serde_json::from_value(answer.body).map_err(|_| odd())?;
     if granted.token_type.eq_ignore_ascii_case("bearer") {
         Ok(granted)
     } else {
@@ -199,7 +202,7 @@ async fn granted(endpoint: &Url, fields: &[(&str, &str)]) -> Result<Granted, Log
 }
 
 /// Returns the error of RFC 6749, 5.2, without control characters.
-fn refusal(answer: &web::Answer) -> LoginError {
+fn refusal(answer: &json_http::LoginJsonResponse) -> LoginError {
     let text = |member: &str| answer.body[member].as_str().map(plain);
     LoginError::Refused(match (text("error"), text("error_description")) {
         (Some(error), Some(description)) => format!("{error}: {description}"),
@@ -208,7 +211,7 @@ fn refusal(answer: &web::Answer) -> LoginError {
     })
 }
 
-fn expires_at(granted: &Granted) -> Option<u64> {
+fn expires_at(granted: &LoginTokenResponse) -> Option<u64> {
     let lifetime = Duration::from_secs(granted.expires_in?);
     let end = SystemTime::now().checked_add(lifetime)?;
     end.duration_since(SystemTime::UNIX_EPOCH)
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn c19_a_refusal_cannot_steer_the_terminal() {
         let body = json!({ "error": "invalid\u{1b}[2J_grant", "error_description": "x\u{7}".repeat(4000) });
-        let said = refusal(&web::Answer {
+        let said = refusal(&json_http::LoginJsonResponse {
             status: StatusCode::BAD_REQUEST,
             body,
         })
@@ -236,7 +239,7 @@ mod tests {
             "{said}"
         );
         assert!(said.len() < 500, "{said}");
-        let bare = refusal(&web::Answer {
+        let bare = refusal(&json_http::LoginJsonResponse {
             status: StatusCode::BAD_GATEWAY,
             body: Value::Null,
         });

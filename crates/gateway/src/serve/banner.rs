@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Interval, interval};
 use weir_core::Endpoint;
-use weir_core::catalog::{Reach, UpstreamStatus};
-use weir_core::endpoint::Mode;
+use weir_core::catalog::{UpstreamReach, UpstreamStatus};
+use weir_core::endpoint::EndpointMode;
 
 use crate::config::Config;
 use crate::local_time::TimeZone;
@@ -17,9 +17,9 @@ use crate::terminal::{count, one_line};
 use crate::weir::Weir;
 
 /// The time between two checks of the upstreams.
-const LOOK: Duration = Duration::from_millis(250);
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// The time after which a starting upstream is named.
-const SLOW: Duration = Duration::from_secs(5);
+const SLOW_START: Duration = Duration::from_secs(5);
 /// The most endpoints that are listed one by one.
 const MOST_ENDPOINTS: usize = 12;
 
@@ -118,7 +118,7 @@ impl StartBanner {
             colors,
             zone: TimeZone::own(),
             known: Vec::new(),
-            looks: interval(LOOK),
+            looks: interval(CHECK_INTERVAL),
         }
     }
 
@@ -129,11 +129,11 @@ impl StartBanner {
             return std::future::pending().await;
         };
         banner.looks.tick().await;
-        banner.look(weir);
+        banner.show_changes(weir);
     }
 
     /// Shows the upstreams with a changed state since the last check.
-    fn look(&mut self, weir: &Weir) {
+    fn show_changes(&mut self, weir: &Weir) {
         let now = SystemTime::now();
         let status = weir.catalog().status();
         self.known
@@ -171,7 +171,7 @@ impl StartBanner {
             ShownState::Slow => format!(
                 "{} for {} s already",
                 self.colors.paint("33", "starting"),
-                SLOW.as_secs()
+                SLOW_START.as_secs()
             ),
             ShownState::Up { tools } => {
                 let revision = upstream
@@ -194,11 +194,11 @@ impl StartBanner {
 /// Returns the upstreams of an endpoint, in words.
 fn shows(endpoint: &Endpoint, config: &Config) -> String {
     match &endpoint.mode {
-        Mode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => {
+        EndpointMode::Aggregate { upstreams, .. } if upstreams.len() == config.upstreams.len() => {
             "all of them".to_owned()
         }
-        Mode::Aggregate { upstreams, .. } => count(upstreams.len(), "upstream"),
-        Mode::Transparent(one) => one.to_string(),
+        EndpointMode::Aggregate { upstreams, .. } => count(upstreams.len(), "upstream"),
+        EndpointMode::Transparent(one) => one.to_string(),
     }
 }
 
@@ -207,20 +207,20 @@ fn next(before: Option<&ShownState>, upstream: &UpstreamStatus, now: SystemTime)
     let base = upstream.lists.first();
     match (upstream.reach(), before) {
         _ if upstream.closed.is_some() => ShownState::Disabled,
-        (Reach::Up, _) => ShownState::Up {
+        (UpstreamReach::Up, _) => ShownState::Up {
             tools: base.map_or(0, |list| list.tools),
         },
-        (Reach::Unknown, None) => ShownState::Starting(now),
-        (Reach::Unknown, Some(ShownState::Starting(since))) => {
+        (UpstreamReach::Unknown, None) => ShownState::Starting(now),
+        (UpstreamReach::Unknown, Some(ShownState::Starting(since))) => {
             match now
                 .duration_since(*since)
-                .is_ok_and(|waited| waited >= SLOW)
+                .is_ok_and(|waited| waited >= SLOW_START)
             {
                 true => ShownState::Slow,
                 false => ShownState::Starting(*since),
             }
         }
-        (Reach::Unknown, Some(ShownState::Slow)) => ShownState::Slow,
+        (UpstreamReach::Unknown, Some(ShownState::Slow)) => ShownState::Slow,
         _ => ShownState::Down(one_line(upstream.cause().unwrap_or("it cannot be reached"))),
     }
 }

@@ -8,16 +8,16 @@ use weir_front::UpcomingRequest;
 use weir_wire::message::Request as HostRequest;
 use weir_wire::params::Params;
 use weir_wire::write::{self, ObjectWriter};
-use weir_wire::{ErrorObject, Limits, Message, Method, Revision, code};
+use weir_wire::{ErrorObject, JsonLimits, Message, Method, Revision, error_code};
 
-use super::Shared;
+use super::StdioGatewayState;
+use super::http_request::{HostSession, RequestEra};
 use super::in_flight::InFlightRequest;
-use super::request::{HostSession, RequestEra};
-use super::response::{BrokenResponse, ResponseMessages};
+use super::response_messages::{BrokenResponse, ResponseMessages};
 
 /// One request, from its line to its answer's.
-pub(super) struct Exchange {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct HostExchange {
+    pub(super) shared: Arc<StdioGatewayState>,
     pub(super) request: HostRequest,
     pub(super) era: RequestEra,
     pub(super) in_flight: InFlightRequest,
@@ -34,7 +34,7 @@ struct WrittenMessages {
     answer: Option<bool>,
 }
 
-impl Exchange {
+impl HostExchange {
     /// Answers the request, unless the host cancels it.
     pub(super) async fn run(self) {
         let (withdrawn, abandoned) = (
@@ -64,7 +64,7 @@ impl Exchange {
             .run_until_cancelled(self.begin_session())
             .await;
         if let Some(Err(text)) = begun {
-            self.refuse(code::INTERNAL_ERROR, text).await;
+            self.refuse(error_code::INTERNAL_ERROR, text).await;
         }
     }
 
@@ -95,7 +95,7 @@ impl Exchange {
 
     async fn answer_modern(&self, params: &Params) {
         if let Err(text) = self.reach_remote().await {
-            return self.refuse(code::INTERNAL_ERROR, text).await;
+            return self.refuse(error_code::INTERNAL_ERROR, text).await;
         }
         let mut written = WrittenMessages::default();
         let outcome = self
@@ -105,7 +105,7 @@ impl Exchange {
             )
             .await;
         if let Err(text) = outcome {
-            self.refuse(code::INTERNAL_ERROR, text).await;
+            self.refuse(error_code::INTERNAL_ERROR, text).await;
         }
         let is_listen = self.request.method.known() == Some(Method::SubscriptionsListen);
         // Specification 2026-07-28, cancellation: a server that ends a subscription sends this.
@@ -128,7 +128,7 @@ impl Exchange {
         if let Err(text) = outcome
             && !self.in_flight.withdrawn.is_cancelled()
         {
-            self.refuse(code::INTERNAL_ERROR, text).await;
+            self.refuse(error_code::INTERNAL_ERROR, text).await;
         }
     }
 
@@ -175,7 +175,7 @@ impl Exchange {
 
     async fn pass_on(&self, message: &Bytes, written: &mut WrittenMessages) {
         let is_modern = matches!(self.era, RequestEra::Modern(_));
-        match Message::parse(message.clone(), &Limits::upstream()) {
+        match Message::parse(message.clone(), &JsonLimits::upstream()) {
             Ok(Message::Response(answer)) => {
                 written.answer = Some(answer.outcome.is_ok());
                 // Only an error to an unreadable request has no id, and the id of this one is
@@ -228,7 +228,7 @@ fn refusal(status: StatusCode, text: &str) -> String {
 
 /// Returns the revision in the result of `initialize`.
 fn revision(answer: &Bytes) -> Option<Revision> {
-    let Ok(Message::Response(response)) = Message::parse(answer.clone(), &Limits::upstream())
+    let Ok(Message::Response(response)) = Message::parse(answer.clone(), &JsonLimits::upstream())
     else {
         return None;
     };

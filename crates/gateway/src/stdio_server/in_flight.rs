@@ -11,10 +11,10 @@ const MOST: usize = 1024;
 
 /// The requests in flight. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct InFlightRequests(Arc<Mutex<HashMap<Box<[u8]>, Entry>>>);
+pub(super) struct InFlightRequests(Arc<Mutex<HashMap<Box<[u8]>, InFlightEntry>>>);
 
 #[derive(Debug)]
-struct Entry {
+struct InFlightEntry {
     /// Cancelled by the host's `notifications/cancelled`.
     withdrawn: CancellationToken,
     is_modern: bool,
@@ -30,7 +30,7 @@ pub(super) struct InFlightRequest {
 
 /// The reason why a request is not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NotBegun {
+pub(super) enum BeginRequestError {
     /// [`MOST`] are in flight.
     #[error(
         "{MOST} requests wait for their answers already: send this one again after one of them"
@@ -49,18 +49,18 @@ impl InFlightRequests {
         &self,
         id: &RequestId,
         is_modern: bool,
-    ) -> Result<InFlightRequest, NotBegun> {
+    ) -> Result<InFlightRequest, BeginRequestError> {
         let (id, withdrawn): (Box<[u8]>, _) = (id.as_json().into(), CancellationToken::new());
         let mut all = self.lock();
         if all.contains_key(&id) {
-            return Err(NotBegun::SameId);
+            return Err(BeginRequestError::SameId);
         }
         if all.len() >= MOST {
-            return Err(NotBegun::TooMany);
+            return Err(BeginRequestError::TooMany);
         }
         all.insert(
             id.clone(),
-            Entry {
+            InFlightEntry {
                 withdrawn: withdrawn.clone(),
                 is_modern,
             },
@@ -83,7 +83,7 @@ impl InFlightRequests {
         entry.is_modern
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, InFlightEntry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,8 +106,14 @@ mod tests {
             .map(|n| all.begin(&RequestId::from(n), false).unwrap())
             .collect();
         let [old, new] = [3, 5000].map(|n: u64| RequestId::from(n));
-        assert_eq!(all.begin(&old, false).unwrap_err(), NotBegun::SameId);
-        assert_eq!(all.begin(&new, false).unwrap_err(), NotBegun::TooMany);
+        assert_eq!(
+            all.begin(&old, false).unwrap_err(),
+            BeginRequestError::SameId
+        );
+        assert_eq!(
+            all.begin(&new, false).unwrap_err(),
+            BeginRequestError::TooMany
+        );
         drop(begun);
         assert!(all.begin(&new, true).is_ok());
     }

@@ -6,19 +6,19 @@ use std::time::SystemTime;
 use http::HeaderValue;
 use url::Url;
 use weir_core::port::Fut;
-use weir_upstream::{KeepsTokens, KeptToken};
+use weir_upstream::{ProvidedToken, TokenProvider};
 
 use crate::client::bearer;
-use crate::login::{self, Account, Accounts};
+use crate::login::{self, LoginAccount, LoginAccounts};
 use crate::terminal::one_line;
 
 /// The keeper of the tokens for one remote server.
 pub(super) struct LoginKeeper {
     url: String,
-    source: Source,
+    source: LoginTokenSource,
 }
 
-enum Source {
+enum LoginTokenSource {
     /// The token of the command line or the environment.
     Given(HeaderValue),
     /// The login of this user, perhaps not made yet.
@@ -28,22 +28,22 @@ enum Source {
 }
 
 struct UserLogin {
-    accounts: Accounts,
+    accounts: LoginAccounts,
     server: Url,
     /// The account that was used last.
-    last: Mutex<Option<Account>>,
+    last: Mutex<Option<LoginAccount>>,
 }
 
 impl LoginKeeper {
     pub(super) fn new(url: &str, given: Option<HeaderValue>) -> Self {
-        let source = match (given, Accounts::of_this_user(), login::server_url(url)) {
-            (Some(given), _, _) => Source::Given(given),
-            (None, Ok(accounts), Ok(server)) => Source::Login(Box::new(UserLogin {
+        let source = match (given, LoginAccounts::of_this_user(), login::server_url(url)) {
+            (Some(given), _, _) => LoginTokenSource::Given(given),
+            (None, Ok(accounts), Ok(server)) => LoginTokenSource::Login(Box::new(UserLogin {
                 accounts,
                 server,
                 last: Mutex::default(),
             })),
-            (None, _, _) => Source::Nothing,
+            (None, _, _) => LoginTokenSource::Nothing,
         };
         Self {
             url: one_line(url),
@@ -52,16 +52,16 @@ impl LoginKeeper {
     }
 }
 
-impl KeepsTokens for LoginKeeper {
-    fn token(&self, is_refused: bool) -> Fut<'_, Option<KeptToken>> {
+impl TokenProvider for LoginKeeper {
+    fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>> {
         Box::pin(async move {
             match &self.source {
-                Source::Given(header) => Some(KeptToken {
+                LoginTokenSource::Given(header) => Some(ProvidedToken {
                     header: header.clone(),
                     lifetime: None,
                 }),
-                Source::Login(login) => login.token(is_refused).await,
-                Source::Nothing => None,
+                LoginTokenSource::Login(login) => login.token(is_refused).await,
+                LoginTokenSource::Nothing => None,
             }
         })
     }
@@ -69,10 +69,10 @@ impl KeepsTokens for LoginKeeper {
     fn advice(&self) -> String {
         let url = &self.url;
         match self.source {
-            Source::Given(_) => format!(
+            LoginTokenSource::Given(_) => format!(
                 "the token of --token or WEIR_TOKEN is not taken; start `weir stdio` with another, or without one after `weir login {url}`"
             ),
-            Source::Login(_) | Source::Nothing => {
+            LoginTokenSource::Login(_) | LoginTokenSource::Nothing => {
                 format!(
                     "log in with `weir login {url}`, or start `weir stdio` with a token in WEIR_TOKEN"
                 )
@@ -82,7 +82,7 @@ impl KeepsTokens for LoginKeeper {
 }
 
 impl UserLogin {
-    async fn token(&self, is_refused: bool) -> Option<KeptToken> {
+    async fn token(&self, is_refused: bool) -> Option<ProvidedToken> {
         let refused = self.last().clone().filter(|_| is_refused);
         let account = self
             .accounts
@@ -96,13 +96,13 @@ impl UserLogin {
         self.last().clone_from(&account);
         let account = account?;
         let lifetime = account.lifetime(SystemTime::now());
-        Some(KeptToken {
+        Some(ProvidedToken {
             header: bearer(account.access_token())?,
             lifetime,
         })
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<Account>> {
+    fn last(&self) -> MutexGuard<'_, Option<LoginAccount>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

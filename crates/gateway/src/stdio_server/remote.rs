@@ -8,11 +8,11 @@ use std::time::Duration;
 use http::{HeaderValue, Uri};
 use tokio::time::{Instant, interval_at, timeout};
 use weir_core::Catalog;
-use weir_core::catalog::{Reach, UpstreamStatus};
-use weir_upstream::{OAuth, TokenKeeper, Transport};
+use weir_core::catalog::{UpstreamReach, UpstreamStatus};
+use weir_upstream::{SharedTokenProvider, TransportSettings, UpstreamOAuth};
 
 use super::login_keeper::LoginKeeper;
-use crate::config::{Config, Loader, Source};
+use crate::config::{Config, ConfigLoader, ConfigSource};
 use crate::terminal::one_line;
 
 /// The longest wait for the first answer of the remote server.
@@ -35,21 +35,21 @@ pub(crate) fn remote_config(
     authorization: Option<HeaderValue>,
 ) -> Result<Config, String> {
     let wrong = || format!("`{url}` is no http or https URL, such as http://127.0.0.1:8080/mcp");
-    let keeper = TokenKeeper(Arc::new(LoginKeeper::new(url, authorization)));
+    let keeper = SharedTokenProvider(Arc::new(LoginKeeper::new(url, authorization)));
     let url: Uri = url.parse().map_err(|_| wrong())?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
         return Err(wrong());
     }
-    let source = Source::Text {
+    let source = ConfigSource::Text {
         name: "the URL".to_owned(),
         text: TEXT.to_owned(),
     };
-    let outcome = Loader::new(source, &|_| None).load();
+    let outcome = ConfigLoader::new(source, &|_| None).load();
     let mut config = outcome.config.ok_or_else(|| outcome.report.to_string())?;
     for plan in &mut config.upstreams {
-        if let Transport::Http(http) = &mut plan.settings.transport {
+        if let TransportSettings::Http(http) = &mut plan.settings.transport {
             http.url = url.clone();
-            http.auth = Some(Box::new(OAuth::kept_by(keeper.clone())));
+            http.auth = Some(Box::new(UpstreamOAuth::from_provider(keeper.clone())));
         }
     }
     Ok(config)
@@ -87,9 +87,9 @@ impl RemoteGate {
                 looks.tick().await;
                 let status = self.catalog.status();
                 match status.first().map(|remote| (remote, remote.reach())) {
-                    Some((_, Reach::Unknown)) => {}
-                    Some((remote, Reach::Down)) => return Err(self.cause(remote)),
-                    Some((_, Reach::Up)) | None => return Ok(()),
+                    Some((_, UpstreamReach::Unknown)) => {}
+                    Some((remote, UpstreamReach::Down)) => return Err(self.cause(remote)),
+                    Some((_, UpstreamReach::Up)) | None => return Ok(()),
                 }
             }
         };

@@ -14,11 +14,11 @@ const READ_AHEAD: usize = 1;
 /// The number of messages that wait for the writing thread.
 const WAITING: usize = 1;
 /// The longest wait for a host that reads its last messages slowly.
-const LAST_MESSAGES: Duration = Duration::from_secs(2);
+const STDOUT_GRACE: Duration = Duration::from_secs(2);
 
 /// A line of standard input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum StdinLine {
     /// The line without its end.
     Whole(Bytes),
     /// A line longer than the longest message. Its bytes are dropped.
@@ -27,7 +27,7 @@ pub(super) enum Line {
 
 /// The lines of standard input that are not empty.
 #[derive(Debug)]
-pub(super) struct StdinLines(mpsc::Receiver<Line>);
+pub(super) struct StdinLines(mpsc::Receiver<StdinLine>);
 
 impl StdinLines {
     /// Starts to read lines of at most `longest` bytes.
@@ -55,7 +55,7 @@ impl StdinLines {
     }
 
     /// Returns the next line; `None` at the end of standard input. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<Line> {
+    pub(super) async fn next(&mut self) -> Option<StdinLine> {
         self.0.recv().await
     }
 }
@@ -67,7 +67,7 @@ fn own(stream: impl AsFd) -> io::Result<OwnedFd> {
 }
 
 /// Returns the next line that is not empty.
-fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<Line>> {
+fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<StdinLine>> {
     let mut line = BytesMut::new();
     let mut is_too_long = false;
     loop {
@@ -87,8 +87,8 @@ fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<Line
         }
         let text = line.trim_ascii();
         match (is_too_long, text.is_empty()) {
-            (true, _) => return Ok(Some(Line::TooLong)),
-            (false, false) => return Ok(Some(Line::Whole(Bytes::copy_from_slice(text)))),
+            (true, _) => return Ok(Some(StdinLine::TooLong)),
+            (false, false) => return Ok(Some(StdinLine::Whole(Bytes::copy_from_slice(text)))),
             (false, true) if is_over => return Ok(None),
             (false, true) => line.clear(),
         }
@@ -137,7 +137,7 @@ impl StdoutWriter {
     /// Writes a message as one line; waits while the host reads slowly. Messages after the host
     /// closed its end are dropped.
     pub(super) async fn write(&self, message: &[u8]) {
-        let _closed = self.0.send(weir_wire::write::line(message)).await;
+        let _closed = self.0.send(weir_wire::write::stdio_line(message)).await;
     }
 
     /// Waits until the host has closed its end. Cancel safe.
@@ -147,10 +147,10 @@ impl StdoutWriter {
 }
 
 impl StdoutEnd {
-    /// Waits until all messages are written, at most [`LAST_MESSAGES`]. All writers must be
+    /// Waits until all messages are written, at most [`STDOUT_GRACE`]. All writers must be
     /// dropped.
     pub(super) async fn finish(self) {
-        let _ = tokio::time::timeout(LAST_MESSAGES, self.0).await;
+        let _ = tokio::time::timeout(STDOUT_GRACE, self.0).await;
     }
 }
 
@@ -169,22 +169,22 @@ mod tests {
         while let Some(line) = lines.next().await {
             read.push(line);
         }
-        let whole = |text: &'static [u8]| Line::Whole(Bytes::from_static(text));
+        let whole = |text: &'static [u8]| StdinLine::Whole(Bytes::from_static(text));
         assert_eq!(
             read,
             [
                 whole(b"{}"),
                 whole(b"0123456789"),
-                Line::TooLong,
+                StdinLine::TooLong,
                 whole(b"{\"a\":1}")
             ]
         );
     }
 
     #[derive(Clone, Default)]
-    struct Written(Arc<Mutex<Vec<u8>>>);
+    struct WrittenBytes(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Written {
+    impl io::Write for WrittenBytes {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_is_one_line_and_all_are_written_before_the_end() {
-        let written = Written::default();
+        let written = WrittenBytes::default();
         let (writer, end) = StdoutWriter::write_to(written.clone()).unwrap();
         writer.write(b"{\n  \"a\": \"\\n\"\r\n}").await;
         writer.write(b"{}").await;
@@ -211,8 +211,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_output_is_noticed() {
-        struct Closed;
-        impl io::Write for Closed {
+        struct ClosedWriter;
+        impl io::Write for ClosedWriter {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
                 Err(io::ErrorKind::BrokenPipe.into())
             }
@@ -221,7 +221,7 @@ mod tests {
                 Ok(())
             }
         }
-        let (writer, end) = StdoutWriter::write_to(Closed).unwrap();
+        let (writer, end) = StdoutWriter::write_to(ClosedWriter).unwrap();
         writer.write(b"{}").await;
         writer.closed().await;
         writer.write(b"{}").await;

@@ -4,21 +4,21 @@ use std::fmt::{self, Display, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
-use weir_core::telemetry::{Exemplar, Kind, unix_seconds};
+use weir_core::telemetry::{Exemplar, InstrumentKind, unix_seconds};
 
-use super::gather::{Family, Figure, Histogram, Point, Text};
-use super::names::{exposed, label};
+use super::metric_families::{HistogramValue, LabelValue, MetricFamily, MetricPoint, MetricValue};
+use super::metric_names::{exposed, label};
 
 /// The two formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum ExpositionFormat {
     /// The Prometheus text format.
     Plain,
     /// OpenMetrics.
     Open,
 }
 
-impl Format {
+impl ExpositionFormat {
     /// Returns the format that an `Accept` header prefers; the plain one by default.
     pub(crate) fn accepted(accept: &str) -> Self {
         let weight = |wanted: &[&str]| {
@@ -59,8 +59,12 @@ impl Format {
 }
 
 /// Writes all series as text. `resource` has the attributes of the process.
-pub(super) fn write(families: &[Family], resource: &[(String, String)], format: Format) -> String {
-    let mut page = Page {
+pub(super) fn write(
+    families: &[MetricFamily],
+    resource: &[(String, String)],
+    format: ExpositionFormat,
+) -> String {
+    let mut page = ExpositionPage {
         out: String::with_capacity(64 << 10),
         format,
     };
@@ -68,22 +72,22 @@ pub(super) fn write(families: &[Family], resource: &[(String, String)], format: 
     for family in families {
         page.family(family);
     }
-    if format == Format::Open {
+    if format == ExpositionFormat::Open {
         page.out.push_str("# EOF\n");
     }
     page.out
 }
 
-struct Page {
+struct ExpositionPage {
     out: String,
-    format: Format,
+    format: ExpositionFormat,
 }
 
-impl Page {
+impl ExpositionPage {
     fn target(&mut self, resource: &[(String, String)]) {
         let (name, kind) = match self.format {
-            Format::Plain => ("target_info", "gauge"),
-            Format::Open => ("target", "info"),
+            ExpositionFormat::Plain => ("target_info", "gauge"),
+            ExpositionFormat::Open => ("target", "info"),
         };
         self.head(name, kind, "", "What is known of the process");
         let labels: Vec<_> = resource
@@ -95,17 +99,17 @@ impl Page {
         self.out.push_str(" 1\n");
     }
 
-    fn family(&mut self, family: &Family) {
+    fn family(&mut self, family: &MetricFamily) {
         let full = exposed(&family.name, family.kind, &family.unit);
         let kind = match family.kind {
-            Kind::Counter => "counter",
-            Kind::UpDownCounter | Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            InstrumentKind::Counter => "counter",
+            InstrumentKind::UpDownCounter | InstrumentKind::Gauge => "gauge",
+            InstrumentKind::Histogram => "histogram",
         };
         // OpenMetrics names a counter's family without the suffix of its samples.
         let stem = full
             .strip_suffix("_total")
-            .filter(|_| kind == "counter" && self.format == Format::Open);
+            .filter(|_| kind == "counter" && self.format == ExpositionFormat::Open);
         self.head(stem.unwrap_or(&full), kind, &family.unit, &family.about);
         for point in &family.points {
             self.point(&full, point);
@@ -114,9 +118,9 @@ impl Page {
 
     fn head(&mut self, name: &str, kind: &str, unit: &str, about: &str) {
         // OpenMetrics escapes it like a label; in the plain format the backslash would show.
-        let about = Escaped {
+        let about = EscapedText {
             text: about,
-            quotes: self.format == Format::Open,
+            quotes: self.format == ExpositionFormat::Open,
         };
         self.put(format_args!(
             "# HELP {name} {about}\n# TYPE {name} {kind}\n"
@@ -126,20 +130,22 @@ impl Page {
             "By" => "bytes",
             _ => return,
         };
-        if self.format == Format::Open && name.ends_with(unit) {
+        if self.format == ExpositionFormat::Open && name.ends_with(unit) {
             self.put(format_args!("# UNIT {name} {unit}\n"));
         }
     }
 
-    fn point(&mut self, name: &str, point: &Point) {
+    fn point(&mut self, name: &str, point: &MetricPoint) {
         match &point.figure {
-            Figure::Whole(number) => self.sample((name, ""), point, None, number),
-            Figure::Real(number) => self.sample((name, ""), point, None, &Number(*number)),
-            Figure::Histogram(histogram) => self.histogram(name, point, histogram),
+            MetricValue::Whole(number) => self.sample((name, ""), point, None, number),
+            MetricValue::Real(number) => {
+                self.sample((name, ""), point, None, &ExpositionNumber(*number))
+            }
+            MetricValue::Histogram(histogram) => self.histogram(name, point, histogram),
         }
     }
 
-    fn histogram(&mut self, name: &str, point: &Point, histogram: &Histogram) {
+    fn histogram(&mut self, name: &str, point: &MetricPoint, histogram: &HistogramValue) {
         let mut count = 0;
         let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
         for ((bound, bucket), exemplar) in bounds.zip(&histogram.buckets).zip(&histogram.exemplars)
@@ -147,18 +153,26 @@ impl Page {
             count += bucket;
             self.begin((name, "_bucket"), point, Some(bound));
             self.put(format_args!(" {count}"));
-            if let Some(exemplar) = exemplar.as_ref().filter(|_| self.format == Format::Open) {
+            if let Some(exemplar) = exemplar
+                .as_ref()
+                .filter(|_| self.format == ExpositionFormat::Open)
+            {
                 self.exemplar(exemplar);
             }
             self.out.push('\n');
         }
-        self.sample((name, "_sum"), point, None, &Number(histogram.sum));
+        self.sample(
+            (name, "_sum"),
+            point,
+            None,
+            &ExpositionNumber(histogram.sum),
+        );
         self.sample((name, "_count"), point, None, &count);
     }
 
     fn exemplar(&mut self, Exemplar { span, seconds, at }: &Exemplar) {
         let (trace, span) = (HEXLOWER.encode(&span.trace), HEXLOWER.encode(&span.span));
-        let (value, at) = (Number(*seconds), Number(millis(*at)));
+        let (value, at) = (ExpositionNumber(*seconds), ExpositionNumber(millis(*at)));
         self.put(format_args!(
             " # {{trace_id=\"{trace}\",span_id=\"{span}\"}} {value} {at}"
         ));
@@ -167,7 +181,7 @@ impl Page {
     fn sample(
         &mut self,
         name: (&str, &str),
-        point: &Point,
+        point: &MetricPoint,
         bound: Option<f64>,
         value: &dyn Display,
     ) {
@@ -175,16 +189,16 @@ impl Page {
         self.put(format_args!(" {value}\n"));
     }
 
-    fn begin(&mut self, (name, suffix): (&str, &str), point: &Point, bound: Option<f64>) {
+    fn begin(&mut self, (name, suffix): (&str, &str), point: &MetricPoint, bound: Option<f64>) {
         self.put(format_args!("{name}{suffix}"));
         let own = point.labels.iter().map(|(name, text)| {
             let text = match text {
-                Text::Word(text) => text.clone(),
-                Text::Number(number) => number.to_string(),
+                LabelValue::Word(text) => text.clone(),
+                LabelValue::Number(number) => number.to_string(),
             };
             (label(name), text)
         });
-        let bound = bound.map(|bound| ("le".to_owned(), Number(bound).to_string()));
+        let bound = bound.map(|bound| ("le".to_owned(), ExpositionNumber(bound).to_string()));
         let all: Vec<_> = own.chain(bound).collect();
         self.labels(
             all.iter()
@@ -202,7 +216,7 @@ impl Page {
             });
             self.put(format_args!(
                 "{name}=\"{}\"",
-                Escaped { text, quotes: true }
+                EscapedText { text, quotes: true }
             ));
         }
         if opened {
@@ -229,9 +243,9 @@ fn millis(at: SystemTime) -> f64 {
 
 /// A number as both formats write it: whole numbers with a decimal point, so that a bucket is the
 /// same series in both.
-struct Number(f64);
+struct ExpositionNumber(f64);
 
-impl Display for Number {
+impl Display for ExpositionNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_infinite() {
             f.write_str(if self.0 > 0.0 { "+Inf" } else { "-Inf" })
@@ -242,12 +256,12 @@ impl Display for Number {
 }
 
 /// An escaped label value, or help text.
-struct Escaped<'a> {
+struct EscapedText<'a> {
     text: &'a str,
     quotes: bool,
 }
 
-impl Display for Escaped<'_> {
+impl Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.text.chars() {
             match c {
@@ -267,17 +281,17 @@ mod tests {
 
     use super::*;
 
-    fn family(kind: Kind, unit: &'static str, figure: Figure) -> Family {
+    fn family(kind: InstrumentKind, unit: &'static str, figure: MetricValue) -> MetricFamily {
         let labels = vec![(
             "mcp.method.name".into(),
-            Text::Word("a\"b\\c\nd".to_owned()),
+            LabelValue::Word("a\"b\\c\nd".to_owned()),
         )];
-        let points = vec![Point {
+        let points = vec![MetricPoint {
             labels,
             since: None,
             figure,
         }];
-        Family {
+        MetricFamily {
             name: "weir.x".into(),
             about: "What\n\"it\" is".into(),
             unit: unit.into(),
@@ -287,11 +301,11 @@ mod tests {
     }
 
     #[test]
-    fn f14_what_others_named_stays_inside_its_quotes() {
+    fn f14_label_values_are_escaped() {
         let page = write(
-            &[family(Kind::Gauge, "", Figure::Whole(3))],
+            &[family(InstrumentKind::Gauge, "", MetricValue::Whole(3))],
             &[],
-            Format::Plain,
+            ExpositionFormat::Plain,
         );
         assert!(
             page.ends_with(
@@ -312,20 +326,24 @@ mod tests {
             seconds: 0.25,
             at: UNIX_EPOCH + std::time::Duration::from_millis(1500),
         };
-        let histogram = Histogram {
+        let histogram = HistogramValue {
             bounds: vec![0.2, 1.0],
             buckets: vec![1, 2, 0],
             sum: 0.75,
             exemplars: vec![None, Some(exemplar), None],
         };
         let all = [
-            family(Kind::Counter, "By", Figure::Whole(7)),
-            family(Kind::Histogram, "s", Figure::Histogram(Box::new(histogram))),
+            family(InstrumentKind::Counter, "By", MetricValue::Whole(7)),
+            family(
+                InstrumentKind::Histogram,
+                "s",
+                MetricValue::Histogram(Box::new(histogram)),
+            ),
         ];
         let open = write(
             &all,
             &[("service.name".to_owned(), "weir".to_owned())],
-            Format::Open,
+            ExpositionFormat::Open,
         );
         let (trace, span) = ("0a".repeat(16), "0b".repeat(8));
         for line in [
@@ -346,7 +364,7 @@ mod tests {
             open.contains("weir_x_bytes_total{") && open.ends_with("# EOF\n"),
             "{open}"
         );
-        let plain = write(&all, &[], Format::Plain);
+        let plain = write(&all, &[], ExpositionFormat::Plain);
         assert!(
             plain.contains("# TYPE weir_x_bytes_total counter\n") && !plain.contains("trace_id"),
             "{plain}"
@@ -358,26 +376,26 @@ mod tests {
     }
 
     #[test]
-    fn the_format_is_the_one_that_is_preferred() {
+    fn format_follows_the_accept_header() {
         for (accept, format) in [
-            ("", Format::Plain),
-            ("*/*", Format::Plain),
-            ("text/plain;version=0.0.4", Format::Plain),
+            ("", ExpositionFormat::Plain),
+            ("*/*", ExpositionFormat::Plain),
+            ("text/plain;version=0.0.4", ExpositionFormat::Plain),
             (
                 "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-                Format::Open,
+                ExpositionFormat::Open,
             ),
             (
                 "application/openmetrics-text;version=0.0.1,text/plain;version=0.0.4;q=0.5",
-                Format::Plain,
+                ExpositionFormat::Plain,
             ),
             (
                 "application/openmetrics-text; version=1.0.0; q=0.2, text/plain",
-                Format::Plain,
+                ExpositionFormat::Plain,
             ),
-            ("application/openmetrics-text;q=0", Format::Plain),
+            ("application/openmetrics-text;q=0", ExpositionFormat::Plain),
         ] {
-            assert_eq!(Format::accepted(accept), format, "{accept}");
+            assert_eq!(ExpositionFormat::accepted(accept), format, "{accept}");
         }
     }
 }

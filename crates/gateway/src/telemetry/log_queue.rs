@@ -188,14 +188,14 @@ mod tests {
 
     /// A disk with limited room: a write beyond it fails until there is room again.
     #[derive(Default)]
-    struct Disk {
+    struct FakeDisk {
         bytes: Vec<u8>,
         room: usize,
     }
 
-    struct Filling<'a>(&'a Mutex<Disk>);
+    struct FillingDisk<'a>(&'a Mutex<FakeDisk>);
 
-    impl Write for Filling<'_> {
+    impl Write for FillingDisk<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let mut disk = self.0.lock().unwrap();
             let count = bytes.len().min(disk.room);
@@ -240,11 +240,11 @@ mod tests {
     #[test]
     fn f13_a_full_disk_costs_the_lines_that_it_does_not_take_and_tears_no_other() {
         let queue = Arc::new(LogQueue::default());
-        let disk = Mutex::new(Disk {
+        let disk = Mutex::new(FakeDisk {
             room: 8,
-            ..Disk::default()
+            ..FakeDisk::default()
         });
-        let mut writer = LineWriter::new(queue.clone(), Filling(&disk));
+        let mut writer = LineWriter::new(queue.clone(), FillingDisk(&disk));
         for _ in 0..3 {
             queue.push(b"first\n");
         }

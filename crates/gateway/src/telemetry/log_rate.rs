@@ -14,7 +14,7 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
-use weir_core::telemetry::LineRate;
+use weir_core::telemetry::LogLineRate;
 
 use super::log_queue::{LogQueue, count_dropped};
 
@@ -27,11 +27,11 @@ const COUNTS: &str = "weir_gateway::log";
 
 /// The layer that suppresses lines beyond the rate.
 #[derive(Clone, Debug)]
-pub(super) struct LogRateLimit(Arc<Kinds>);
+pub(super) struct LogRateLimit(Arc<LogLineKinds>);
 
 #[derive(Debug)]
-struct Kinds {
-    rates: RwLock<HashMap<(Identifier, u64), Arc<Kind>>>,
+struct LogLineKinds {
+    rates: RwLock<HashMap<(Identifier, u64), Arc<LogLineKind>>>,
     hasher: RandomState,
     began: Instant,
     /// True if lines were suppressed and not reported yet.
@@ -40,16 +40,16 @@ struct Kinds {
 }
 
 #[derive(Debug)]
-struct Kind {
+struct LogLineKind {
     metadata: &'static Metadata<'static>,
     message: String,
     upstream: Option<String>,
-    rate: LineRate,
+    rate: LogLineRate,
 }
 
 impl LogRateLimit {
     pub(super) fn new(queue: Arc<LogQueue>) -> Self {
-        Self(Arc::new(Kinds {
+        Self(Arc::new(LogLineKinds {
             rates: RwLock::default(),
             hasher: RandomState::new(),
             began: Instant::now(),
@@ -107,15 +107,15 @@ impl LogRateLimit {
     }
 }
 
-impl Kinds {
+impl LogLineKinds {
     fn owes(&self) -> bool {
         let rates = self.rates.read().unwrap_or_else(PoisonError::into_inner);
         rates.values().any(|kind| kind.rate.has_left_out())
     }
 
-    fn kind(&self, event: &Event<'_>) -> Arc<Kind> {
+    fn kind(&self, event: &Event<'_>) -> Arc<LogLineKind> {
         let metadata = event.metadata();
-        let mut upstream = Upstream(None);
+        let mut upstream = UpstreamField(None);
         if metadata.fields().field("upstream").is_some() {
             event.record(&mut upstream);
         }
@@ -131,23 +131,23 @@ impl Kinds {
                 return kind.clone();
             }
             if rates.len() >= MOST_KINDS {
-                (upstream, key.1) = (Upstream(None), 0);
+                (upstream, key.1) = (UpstreamField(None), 0);
             }
         }
-        let mut message = Message(String::new());
+        let mut message = MessageField(String::new());
         event.record(&mut message);
-        let kind = Kind {
+        let kind = LogLineKind {
             metadata,
             message: message.0,
             upstream: upstream.0,
-            rate: LineRate::default(),
+            rate: LogLineRate::default(),
         };
         let mut rates = self.rates.write().unwrap_or_else(PoisonError::into_inner);
         rates.entry(key).or_insert(Arc::new(kind)).clone()
     }
 }
 
-impl Kind {
+impl LogLineKind {
     fn log_count(&self, lines: u64) {
         let (source, message, upstream) = (
             self.metadata.target(),
@@ -176,9 +176,9 @@ impl<S: Subscriber> Layer<S> for LogRateLimit {
 }
 
 /// The field `upstream` of a line.
-struct Upstream(Option<String>);
+struct UpstreamField(Option<String>);
 
-impl Visit for Upstream {
+impl Visit for UpstreamField {
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == "upstream" {
             self.0 = Some(value.to_owned());
@@ -193,9 +193,9 @@ impl Visit for Upstream {
 }
 
 /// The message of a line.
-struct Message(String);
+struct MessageField(String);
 
-impl Visit for Message {
+impl Visit for MessageField {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             self.0 = format!("{value:?}").chars().take(MESSAGE).collect();

@@ -30,7 +30,7 @@ use crate::local_time::TimeZone;
 const DEFAULT: &str = "info,opentelemetry=warn";
 
 /// The most time that the end of the process waits for standard error.
-const LAST_LINES: Duration = Duration::from_secs(1);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The log of this process, from its first line on.
 static LOG: OnceLock<(Arc<LogQueue>, LogRateLimit)> = OnceLock::new();
@@ -86,7 +86,7 @@ pub(crate) fn print_prompt(text: impl std::fmt::Display) {
 pub fn finish_log() {
     if let Some((queue, limit)) = LOG.get() {
         limit.report(true);
-        queue.drain(LAST_LINES);
+        queue.drain(FLUSH_TIMEOUT);
     }
 }
 
@@ -258,7 +258,7 @@ impl std::fmt::Debug for LogControl {
 }
 
 /// Logs panics with their place, without the backtrace.
-pub fn hook_panics() {
+pub fn install_panic_hook() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let payload = info.payload();

@@ -18,18 +18,18 @@ use opentelemetry_sdk::metrics::{
     Temporality,
 };
 use weir_core::Catalog;
-use weir_core::catalog::Reach;
-use weir_core::telemetry::{instruments, measure_nothing, start_at_zero, unix_seconds};
+use weir_core::catalog::UpstreamReach;
+use weir_core::telemetry::{disable_histograms, instruments, start_at_zero, unix_seconds};
 
-use super::exposition::{self, Format};
-use super::gather::{self, Family};
+use super::exposition::{self, ExpositionFormat};
+use super::metric_families::{self, MetricFamily};
 
 /// The most series of one instrument; further ones are counted together under
 /// `otel_metric_overflow` (fault F16). Attribute values come from fixed sets and the config, so
 /// only a config of hundreds of upstreams comes near.
-const SERIES: usize = 1000;
+const MAX_SERIES: usize = 1000;
 /// The most series of a histogram, with some twenty lines each.
-const HISTOGRAMS: usize = 200;
+const MAX_HISTOGRAM_SERIES: usize = 200;
 
 /// Bucket bounds in seconds: from the time of a disk write to a session of a day.
 const SECONDS: [f64; 16] = [
@@ -51,11 +51,11 @@ const BYTES: [f64; 8] = [
 /// The process's metrics.
 #[derive(Clone)]
 pub struct Metrics {
-    shared: Arc<Shared>,
+    shared: Arc<MetricsState>,
 }
 
-struct Shared {
-    reader: Reader,
+struct MetricsState {
+    reader: SharedMetricReader,
     measured: bool,
     resource: Vec<(String, String)>,
     /// The catalogs with the upstreams to observe.
@@ -88,7 +88,7 @@ impl Metrics {
             .iter()
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect();
-        let reader = Reader(Arc::new(ManualReader::builder().build()));
+        let reader = SharedMetricReader(Arc::new(ManualReader::builder().build()));
         let provider = SdkMeterProvider::builder()
             .with_reader(reader.clone())
             .with_resource(resource)
@@ -97,7 +97,7 @@ impl Metrics {
         if measured {
             opentelemetry::global::set_meter_provider(provider);
         } else {
-            measure_nothing();
+            disable_histograms();
         }
         instruments()
             .build_info
@@ -108,7 +108,7 @@ impl Metrics {
             .record(unix_seconds(SystemTime::now()), &[]);
         let (catalogs, ready) = (Mutex::default(), Mutex::default());
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(MetricsState {
                 reader,
                 measured,
                 resource: known,
@@ -119,7 +119,7 @@ impl Metrics {
     }
 
     /// Observes this catalog's upstreams at each scrape, as long as the catalog lives.
-    pub fn watch(&self, catalog: &Arc<Catalog>) {
+    pub fn observe_catalog(&self, catalog: &Arc<Catalog>) {
         let mut catalogs = self
             .shared
             .catalogs
@@ -130,7 +130,7 @@ impl Metrics {
     }
 
     /// Sets the readiness check that each scrape calls, in place of the former one.
-    pub(crate) fn ask_ready(&self, ready: impl Fn() -> bool + Send + 'static) {
+    pub(crate) fn set_ready_check(&self, ready: impl Fn() -> bool + Send + 'static) {
         *self
             .shared
             .ready
@@ -141,11 +141,11 @@ impl Metrics {
     /// Returns all series, in Prometheus' text format.
     #[must_use]
     pub fn text(&self) -> String {
-        self.page(Format::Plain)
+        self.page(ExpositionFormat::Plain)
     }
 
     /// Returns all series, in this format.
-    pub(crate) fn page(&self, format: Format) -> String {
+    pub(crate) fn page(&self, format: ExpositionFormat) -> String {
         exposition::write(&self.families(), &self.shared.resource, format)
     }
 
@@ -155,7 +155,7 @@ impl Metrics {
     }
 
     /// Collects all series.
-    pub(super) fn families(&self) -> Vec<Family> {
+    pub(super) fn families(&self) -> Vec<MetricFamily> {
         let catalogs = self
             .shared
             .catalogs
@@ -165,7 +165,7 @@ impl Metrics {
         catalogs
             .iter()
             .filter_map(Weak::upgrade)
-            .for_each(|catalog| look_at(&catalog));
+            .for_each(|catalog| record_upstreams(&catalog));
         if let Some(ready) = &*self
             .shared
             .ready
@@ -180,27 +180,27 @@ impl Metrics {
         {
             tracing::error!(%error, "metrics cannot be collected");
         }
-        gather::families(&collected)
+        metric_families::families(&collected)
     }
 }
 
 /// Records the state of the upstreams. It runs at a scrape, so that calls do not pay for it.
-fn look_at(catalog: &Catalog) {
+fn record_upstreams(catalog: &Catalog) {
     for upstream in catalog.status() {
         let own = || KeyValue::new("upstream", upstream.id.to_string());
         instruments()
             .upstream_in_flight
             .record(upstream.health.in_flight as u64, &[own()]);
         let reach = upstream.reach();
-        if reach != Reach::Unknown {
+        if reach != UpstreamReach::Unknown {
             instruments()
                 .upstream_up
-                .record(u64::from(reach == Reach::Up), &[own()]);
+                .record(u64::from(reach == UpstreamReach::Up), &[own()]);
         }
         for (one, word) in [
-            (Reach::Unknown, "unknown"),
-            (Reach::Up, "up"),
-            (Reach::Down, "down"),
+            (UpstreamReach::Unknown, "unknown"),
+            (UpstreamReach::Up, "up"),
+            (UpstreamReach::Down, "down"),
         ] {
             let labels = [own(), KeyValue::new("state", word)];
             instruments()
@@ -212,9 +212,9 @@ fn look_at(catalog: &Catalog) {
 
 /// The SDK's reader, shared by the scrape and the exporter.
 #[derive(Clone, Debug)]
-struct Reader(Arc<ManualReader>);
+struct SharedMetricReader(Arc<ManualReader>);
 
-impl MetricReader for Reader {
+impl MetricReader for SharedMetricReader {
     fn register_pipeline(&self, pipeline: Weak<Pipeline>) {
         self.0.register_pipeline(pipeline);
     }
@@ -249,10 +249,10 @@ fn view(instrument: &Instrument) -> Option<Stream> {
                 record_min_max: false,
             };
             Stream::builder()
-                .with_cardinality_limit(HISTOGRAMS)
+                .with_cardinality_limit(MAX_HISTOGRAM_SERIES)
                 .with_aggregation(buckets)
         }
-        _ => Stream::builder().with_cardinality_limit(SERIES),
+        _ => Stream::builder().with_cardinality_limit(MAX_SERIES),
     };
     stream.build().ok()
 }

@@ -15,10 +15,10 @@ use opentelemetry::KeyValue;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use weir_core::port::{Form, Post, Posted};
+use weir_core::port::{DocumentPoster, PostEncoding, PostResponse};
 use weir_core::telemetry::instruments;
-use weir_core::trace::{Span, SpanSink};
-use weir_upstream::{Factory, TlsError};
+use weir_core::trace::{FinishedSpan, SpanSink};
+use weir_upstream::{TlsError, UpstreamFactory};
 
 use super::Metrics;
 use crate::config::OtlpPlan;
@@ -28,51 +28,51 @@ const QUEUE: usize = 2048;
 /// The most spans of one request.
 const BATCH: usize = 512;
 /// The time that a batch waits for more spans.
-const GATHER: Duration = Duration::from_secs(1);
+const BATCH_WAIT: Duration = Duration::from_secs(1);
 /// The seconds between attempts to send the same spans; after the last they are dropped. Metrics
 /// are not sent again, because the next request has the new totals.
-const AGAIN: [u64; 3] = [1, 2, 4];
+const RETRY_SECONDS: [u64; 3] = [1, 2, 4];
 /// The time that the last request has at weir's end.
-const AT_LAST: Duration = Duration::from_secs(2);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// The prepared exporters of both signals, not started yet.
-pub(super) struct Lines {
-    metrics: Line,
-    traces: Line,
+pub(super) struct OtlpExporters {
+    metrics: SignalExporter,
+    traces: SignalExporter,
     interval: Duration,
 }
 
 /// The running export tasks. If this is dropped, they end after their current request.
 #[derive(Debug)]
-pub(super) struct Pushing {
+pub(super) struct ExportTasks {
     stop: DropGuard,
     tasks: TaskTracker,
 }
 
 /// The channel to the task that sends spans.
 #[derive(Debug)]
-pub(super) struct Spans(mpsc::Sender<Span>);
+pub(super) struct SpanSender(mpsc::Sender<FinishedSpan>);
 
-impl SpanSink for Spans {
-    fn offer(&self, span: Span) {
+impl SpanSink for SpanSender {
+    fn offer(&self, span: FinishedSpan) {
         if self.0.try_send(span).is_err() {
             dropped("traces", "queue", 1);
         }
     }
 }
 
-impl Lines {
+impl OtlpExporters {
     /// # Errors
     ///
     /// The certificate file in the settings is not usable.
     pub(super) fn new(
         plan: &OtlpPlan,
         metrics: &Metrics,
-        factory: &Factory,
+        factory: &UpstreamFactory,
     ) -> Result<Self, TlsError> {
         let line = |signal, settings| {
-            let post = factory.poster(settings)?;
-            Ok(Line {
+            let post = factory.document_poster(settings)?;
+            Ok(SignalExporter {
                 signal,
                 post,
                 form: plan.form(),
@@ -92,52 +92,52 @@ impl Lines {
     }
 
     /// Starts to send. Must be called inside a tokio runtime.
-    pub(super) fn start(self) -> (Pushing, Arc<dyn SpanSink>) {
+    pub(super) fn start(self) -> (ExportTasks, Arc<dyn SpanSink>) {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let (sender, receiver) = mpsc::channel(QUEUE);
         tasks.spawn(self.traces.spans(receiver, stop.clone()));
         tasks.spawn(self.metrics.series(self.interval, stop.clone()));
         tasks.close();
         (
-            Pushing {
+            ExportTasks {
                 stop: stop.drop_guard(),
                 tasks,
             },
-            Arc::new(Spans(sender)),
+            Arc::new(SpanSender(sender)),
         )
     }
 }
 
-impl Pushing {
+impl ExportTasks {
     /// Sends the waiting data within a bounded time, and ends.
     pub(super) async fn shutdown(self) {
         let Self { stop, tasks } = self;
         drop(stop);
         // A hanging collector does not block the end of the process.
-        let _ = tokio::time::timeout(AT_LAST, tasks.wait()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, tasks.wait()).await;
     }
 }
 
 /// The exporter of one signal.
-struct Line {
+struct SignalExporter {
     signal: &'static str,
-    post: Arc<dyn Post>,
-    form: Form,
+    post: Arc<dyn DocumentPoster>,
+    form: PostEncoding,
     within: Duration,
     metrics: Metrics,
 }
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sent {
-    Taken,
+enum ExportOutcome {
+    Accepted,
     /// Refused for now; a later attempt may succeed.
-    Later,
-    Never,
+    Retry,
+    Rejected,
 }
 
-impl Line {
-    async fn spans(self, mut spans: mpsc::Receiver<Span>, stop: CancellationToken) {
+impl SignalExporter {
+    async fn spans(self, mut spans: mpsc::Receiver<FinishedSpan>, stop: CancellationToken) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             let some = tokio::select! {
@@ -150,7 +150,7 @@ impl Line {
             }
             if batch.len() < BATCH {
                 tokio::select! {
-                    () = tokio::time::sleep(GATHER) => {}
+                    () = tokio::time::sleep(BATCH_WAIT) => {}
                     () = stop.cancelled() => {}
                 }
                 while batch.len() < BATCH
@@ -159,7 +159,7 @@ impl Line {
                     batch.push(more);
                 }
             }
-            let waiting = |spans: &mpsc::Receiver<Span>| {
+            let waiting = |spans: &mpsc::Receiver<FinishedSpan>| {
                 instruments()
                     .telemetry_queue
                     .record(spans.len() as u64, &[KeyValue::new("signal", "traces")]);
@@ -173,14 +173,14 @@ impl Line {
     }
 
     async fn until_sent(&self, body: Bytes, count: u64, stop: &CancellationToken) {
-        for wait in AGAIN.into_iter().map(Some).chain([None]) {
+        for wait in RETRY_SECONDS.into_iter().map(Some).chain([None]) {
             match (self.send(body.clone(), count).await, wait) {
-                (Sent::Taken | Sent::Never, _) => return,
-                (Sent::Later, Some(wait)) if !stop.is_cancelled() => tokio::select! {
+                (ExportOutcome::Accepted | ExportOutcome::Rejected, _) => return,
+                (ExportOutcome::Retry, Some(wait)) if !stop.is_cancelled() => tokio::select! {
                     () = tokio::time::sleep(Duration::from_secs(wait)) => {}
                     () = stop.cancelled() => {}
                 },
-                (Sent::Later, _) => break,
+                (ExportOutcome::Retry, _) => break,
             }
         }
         dropped(self.signal, "lost", count);
@@ -200,25 +200,29 @@ impl Line {
                 .map(|family| family.points.len() as u64)
                 .sum();
             let body = encode::metrics(self.metrics.resource(), &families, SystemTime::now());
-            if self.send(body.into(), count).await == Sent::Later {
+            if self.send(body.into(), count).await == ExportOutcome::Retry {
                 dropped(self.signal, "lost", count);
             }
         }
     }
 
     /// Sends one document, and counts the outcome.
-    async fn send(&self, body: Bytes, count: u64) -> Sent {
-        let framed = if self.form == Form::Grpc {
+    async fn send(&self, body: Bytes, count: u64) -> ExportOutcome {
+        let framed = if self.form == PostEncoding::Grpc {
             framed(&body)
         } else {
             body
         };
         let (sent, result, why) = match self.post.post(self.form, framed, self.within).await {
             Ok(posted) => {
-                let sent = judged(self.form, &posted);
-                let result = if sent == Sent::Taken { "ok" } else { "refused" };
-                if sent == Sent::Taken {
-                    let own = if self.form == Form::Grpc {
+                let sent = outcome_of(self.form, &posted);
+                let result = if sent == ExportOutcome::Accepted {
+                    "ok"
+                } else {
+                    "refused"
+                };
+                if sent == ExportOutcome::Accepted {
+                    let own = if self.form == PostEncoding::Grpc {
                         posted.body.get(5..)
                     } else {
                         Some(&posted.body[..])
@@ -232,18 +236,18 @@ impl Line {
                 (
                     sent,
                     result,
-                    format!("it answers {}{}", posted.status, Code(posted.code)),
+                    format!("it answers {}{}", posted.status, GrpcCode(posted.code)),
                 )
             }
             Err(failure) if failure.reason() == "timed_out" => {
-                (Sent::Later, "late", failure.to_string())
+                (ExportOutcome::Retry, "late", failure.to_string())
             }
-            Err(failure) => (Sent::Later, "failed", failure.to_string()),
+            Err(failure) => (ExportOutcome::Retry, "failed", failure.to_string()),
         };
-        if sent == Sent::Never {
+        if sent == ExportOutcome::Rejected {
             dropped(self.signal, "refused", count);
         }
-        if sent != Sent::Taken {
+        if sent != ExportOutcome::Accepted {
             tracing::warn!(
                 signal = self.signal,
                 why,
@@ -261,12 +265,14 @@ impl Line {
 
 /// Returns the outcome of a response (OTLP specification, failures): of HTTP by its status, of gRPC
 /// by its code. A successful HTTP status without a gRPC code is a refusal.
-fn judged(form: Form, posted: &Posted) -> Sent {
+fn outcome_of(form: PostEncoding, posted: &PostResponse) -> ExportOutcome {
     match (posted.status, posted.code) {
-        (200..=299, None) if form == Form::Grpc => Sent::Never,
-        (200..=299, None | Some(0)) => Sent::Taken,
-        (429 | 502 | 503 | 504, _) | (200, Some(1 | 4 | 8 | 10 | 11 | 14 | 15)) => Sent::Later,
-        _ => Sent::Never,
+        (200..=299, None) if form == PostEncoding::Grpc => ExportOutcome::Rejected,
+        (200..=299, None | Some(0)) => ExportOutcome::Accepted,
+        (429 | 502 | 503 | 504, _) | (200, Some(1 | 4 | 8 | 10 | 11 | 14 | 15)) => {
+            ExportOutcome::Retry
+        }
+        _ => ExportOutcome::Rejected,
     }
 }
 
@@ -280,9 +286,9 @@ fn framed(message: &[u8]) -> Bytes {
 }
 
 /// A gRPC status code, for people.
-struct Code(Option<u16>);
+struct GrpcCode(Option<u16>);
 
-impl std::fmt::Display for Code {
+impl std::fmt::Display for GrpcCode {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.map_or(Ok(()), |code| write!(f, ", gRPC {code}"))
     }
@@ -305,9 +311,9 @@ mod tests {
     #[test]
     fn answers_are_judged_as_the_protocol_says() {
         let of = |form, status, code: Option<u16>| {
-            judged(
+            outcome_of(
                 form,
-                &Posted {
+                &PostResponse {
                     status,
                     code,
                     body: Bytes::new(),
@@ -317,9 +323,9 @@ mod tests {
         let posted = |status, code: Option<u16>| {
             of(
                 if code.is_some() {
-                    Form::Grpc
+                    PostEncoding::Grpc
                 } else {
-                    Form::Protobuf
+                    PostEncoding::Protobuf
                 },
                 status,
                 code,
@@ -327,7 +333,7 @@ mod tests {
         };
         assert_eq!(
             (posted(200, None), posted(200, Some(0))),
-            (Sent::Taken, Sent::Taken)
+            (ExportOutcome::Accepted, ExportOutcome::Accepted)
         );
         for later in [
             posted(429, None),
@@ -335,7 +341,7 @@ mod tests {
             posted(200, Some(14)),
             posted(200, Some(8)),
         ] {
-            assert_eq!(later, Sent::Later);
+            assert_eq!(later, ExportOutcome::Retry);
         }
         for never in [
             posted(400, None),
@@ -343,11 +349,14 @@ mod tests {
             posted(200, Some(12)),
             posted(301, None),
         ] {
-            assert_eq!(never, Sent::Never);
+            assert_eq!(never, ExportOutcome::Rejected);
         }
         assert_eq!(
-            (of(Form::Grpc, 200, None), of(Form::Grpc, 503, None)),
-            (Sent::Never, Sent::Later),
+            (
+                of(PostEncoding::Grpc, 200, None),
+                of(PostEncoding::Grpc, 503, None)
+            ),
+            (ExportOutcome::Rejected, ExportOutcome::Retry),
             "a proxy, not it"
         );
         assert_eq!(framed(b"ab"), &b"\0\0\0\0\x02ab"[..]);

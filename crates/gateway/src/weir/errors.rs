@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::exposure::Exposure;
 use crate::audit::AuditError;
-use crate::config::{Protection, Report, Weakening};
+use crate::config::{ConfigReport, Protection, Weakening};
 use crate::terminal::count;
 
 /// The reason why weir did not start.
@@ -14,7 +14,7 @@ use crate::terminal::count;
 pub enum StartError {
     /// The config has errors.
     #[error("the config cannot be used:\n{0}")]
-    Config(Report),
+    Config(ConfigReport),
     /// An address cannot be bound.
     #[error("cannot listen on {address}{}: {why}", if *.operators { " for operators" } else { "" })]
     Listen {
@@ -33,7 +33,7 @@ pub enum StartError {
     Exposed(#[from] Exposure),
     /// An upstream cannot be built from its settings.
     #[error(transparent)]
-    Upstream(#[from] weir_upstream::BuildError),
+    Upstream(#[from] weir_upstream::UpstreamBuildError),
     /// Audit records cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),
@@ -47,7 +47,7 @@ pub enum StartError {
 pub enum ReloadError {
     /// The config has errors.
     #[error("the config cannot be used:\n{0}")]
-    Config(Report),
+    Config(ConfigReport),
     /// A listener is bound to an address that the config may not be served at.
     #[error(transparent)]
     Exposed(#[from] Exposure),
@@ -56,7 +56,7 @@ pub enum ReloadError {
     Weaker(Vec<Weakening>),
     /// An upstream cannot be built from its settings.
     #[error(transparent)]
-    Upstream(#[from] weir_upstream::BuildError),
+    Upstream(#[from] weir_upstream::UpstreamBuildError),
     /// Audit records cannot be kept.
     #[error(transparent)]
     Audit(#[from] AuditError),

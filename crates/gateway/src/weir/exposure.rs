@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use crate::config::{AdminPlan, Config, Path, is_local};
+use crate::config::{AdminPlan, Config, ConfigPath, is_local};
 
 /// A listener that would serve other machines without asking for credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum Exposure {
 /// # Errors
 /// It asks for no credentials, and other machines can reach the address.
 pub(super) fn check_clients(bound: SocketAddr, config: &Config) -> Result<(), Exposure> {
-    let is_open = !config.auth.required && !config.waivers.gives_up(&Path::at("auth.mode"));
+    let is_open = !config.auth.required && !config.waivers.gives_up(&ConfigPath::at("auth.mode"));
     if is_open && !is_local(bound) {
         Err(Exposure::Clients(bound))
     } else {

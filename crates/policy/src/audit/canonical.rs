@@ -30,8 +30,8 @@ fn canonical(raw: &[u8]) -> Option<String> {
 
 /// The members of an object in their order. Returns `None` for another value.
 pub(super) fn members(value: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>> {
-    struct Members;
-    impl<'de> Visitor<'de> for Members {
+    struct RawMembersVisitor;
+    impl<'de> Visitor<'de> for RawMembersVisitor {
         type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -47,7 +47,7 @@ pub(super) fn members(value: &RawValue) -> Option<Vec<(Cow<'_, str>, &RawValue)>
         }
     }
     serde_json::Deserializer::from_str(value.get())
-        .deserialize_map(Members)
+        .deserialize_map(RawMembersVisitor)
         .ok()
 }
 

@@ -10,24 +10,24 @@ use std::time::SystemTime;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
-use super::event::Event;
-use super::json::Object;
-use super::key::Key;
+use super::audit_key::AuditKey;
+use super::event::AuditEvent;
+use super::record_object::RecordObject;
 
 /// The text before the hash, and the length of a line's last member with it.
 pub(super) const HASH: &str = ",\"hash\":\"";
-pub(super) const TAIL: usize = HASH.len() + 64 + 2;
+pub(super) const HASH_MEMBER_LEN: usize = HASH.len() + 64 + 2;
 
 /// The end of a chain. The next record links to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct ChainHead {
     /// The number of the last record. The first has 1.
     pub seq: u64,
     /// Its hash: 64 hexadecimal characters.
     pub hash: String,
 }
 
-impl Head {
+impl ChainHead {
     /// The head before the first record.
     #[must_use]
     pub fn genesis() -> Self {
@@ -51,7 +51,7 @@ impl Head {
     }
 }
 
-impl std::fmt::Display for Head {
+impl std::fmt::Display for ChainHead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.seq, self.hash)
     }
@@ -59,16 +59,16 @@ impl std::fmt::Display for Head {
 
 /// Makes records out of events, each linked to the one before.
 #[derive(Debug)]
-pub struct Chain {
-    head: Head,
-    key: Option<Key>,
+pub struct AuditChain {
+    head: ChainHead,
+    key: Option<AuditKey>,
     /// Its name, unless it is the chain of the calls.
     name: Option<&'static str>,
 }
 
 /// A record in its stored form.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sealed {
+pub struct SealedRecord {
     /// The line, with its end.
     pub line: String,
     /// The time of the event.
@@ -83,10 +83,10 @@ pub struct Sealed {
     pub trace: Option<String>,
 }
 
-impl Chain {
+impl AuditChain {
     /// Continues a chain after `head`.
     #[must_use]
-    pub fn after(head: Head, key: Option<Key>) -> Self {
+    pub fn after(head: ChainHead, key: Option<AuditKey>) -> Self {
         Self {
             head,
             key,
@@ -102,18 +102,18 @@ impl Chain {
 
     /// The current end of the chain.
     #[must_use]
-    pub fn head(&self) -> &Head {
+    pub fn head(&self) -> &ChainHead {
         &self.head
     }
 
     /// Makes an event the next record. It is part of the chain from here on: it must be stored
     /// before the next one.
-    pub fn seal(&mut self, event: &Event) -> Sealed {
+    pub fn seal(&mut self, event: &AuditEvent) -> SealedRecord {
         let mut line = String::with_capacity(768);
-        let mut record = Object::begin(&mut line);
+        let mut record = RecordObject::begin(&mut line);
         let seq = self.head.seq + 1;
         record.number("seq", seq);
-        record.maybe("chain", self.name);
+        record.optional_text("chain", self.name);
         event.write(&mut record);
         if let Some(key) = &self.key {
             record.number("key", key.id().into());
@@ -125,8 +125,8 @@ impl Chain {
         line.push_str(HASH);
         line.push_str(&hash);
         line.push_str("\"}\n");
-        self.head = Head { seq, hash };
-        Sealed {
+        self.head = ChainHead { seq, hash };
+        SealedRecord {
             line,
             time: event.time(),
             seq,
@@ -138,7 +138,7 @@ impl Chain {
 }
 
 /// The hash of a record: see the module.
-pub(super) fn hash(key: Option<&Key>, prev: &str, record: &[u8]) -> String {
+pub(super) fn hash(key: Option<&AuditKey>, prev: &str, record: &[u8]) -> String {
     let digest: [u8; 32] = match key {
         Some(key) => key.sign(&[prev.as_bytes(), record]),
         None => Sha256::new()

@@ -13,11 +13,11 @@ use sha2::{Digest as _, Sha256};
 use weir_core::Principal;
 use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Changes, Verdict};
+use weir_core::port::{CallPermission, ContentChanges};
 
-use super::arguments::{Arguments, Shape};
-use super::chain::Head;
-use super::json::Object;
+use super::chain::ChainHead;
+use super::record_object::RecordObject;
+use super::recorded_arguments::{ArgumentRecording, RecordedArguments};
 use super::refusal_counter::RefusalCount;
 
 /// The name of the action of an operator that logs in.
@@ -25,17 +25,17 @@ pub(super) const LOGIN: &str = "login";
 
 /// An event that gets a record.
 #[derive(Debug)]
-pub struct Event {
+pub struct AuditEvent {
     pub(super) time: SystemTime,
-    pub(super) what: What,
+    pub(super) content: EventContent,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum EventContent {
     /// The authentication and admission of a request.
-    Entry(Box<Entry>),
+    Entry(Box<AdmissionEvent>),
     /// A call, refused or ended.
-    Call(Box<Made>),
+    Call(Box<CallEvent>),
     /// Refusals that are only counted.
     Refusals(Box<RefusalCount>),
     /// An operator's action.
@@ -46,11 +46,11 @@ pub(super) enum What {
         done: bool,
     },
     /// An event of the audit record itself.
-    Life(Life),
+    Life(AuditLifecycle),
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct AdmissionEvent {
     pub(super) endpoint: EndpointId,
     pub(super) peer: IpAddr,
     pub(super) request: Arc<str>,
@@ -62,7 +62,7 @@ pub(super) struct Entry {
 
 /// A call.
 #[derive(Debug)]
-pub(super) struct Made {
+pub(super) struct CallEvent {
     pub(super) principal: Principal,
     pub(super) endpoint: EndpointId,
     pub(super) method: Cow<'static, str>,
@@ -70,17 +70,17 @@ pub(super) struct Made {
     pub(super) tool: Option<Arc<str>>,
     /// The upstream of the tool, and the tool's own name there.
     pub(super) native: Option<(UpstreamId, Arc<str>)>,
-    pub(super) arguments: Arguments,
-    pub(super) shape: Arc<Shape>,
+    pub(super) arguments: RecordedArguments,
+    pub(super) shape: Arc<ArgumentRecording>,
     /// The client's own description of itself.
     pub(super) client_info: Option<Bytes>,
     pub(super) request: weir_core::call::RequestName,
     pub(super) trace: Option<Arc<str>>,
-    pub(super) end: Ending,
+    pub(super) end: AuditedEnding,
 }
 
 #[derive(Debug)]
-pub(super) enum Ending {
+pub(super) enum AuditedEnding {
     Refused {
         reason: &'static str,
         because: String,
@@ -91,20 +91,21 @@ pub(super) enum Ending {
         outcome: &'static str,
         took: Duration,
         bytes: u64,
-        changes: Changes,
+        changes: ContentChanges,
         revision: Option<&'static str>,
-        verdict: Verdict,
+        verdict: CallPermission,
     },
 }
 
 /// Events of the audit record itself, written by the keeper.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Life {
-    /// weir starts to write here. `unclean`: the record before is not a [`Life::Stopped`].
+pub enum AuditLifecycle {
+    /// weir starts to write here. `unclean`: the record before is not a
+    /// [`AuditLifecycle::Stopped`].
     Started {
         /// weir's version.
         version: &'static str,
-        /// True if the last process ended without a [`Life::Stopped`].
+        /// True if the last process ended without a [`AuditLifecycle::Stopped`].
         unclean: bool,
     },
     /// weir ends in order; no record is missing before this.
@@ -115,7 +116,7 @@ pub enum Life {
     /// The process before, the owner of this chain until now, has ended.
     Predecessor {
         /// The last record of its branch. `None`: it ended without reporting it.
-        last: Option<Head>,
+        last: Option<ChainHead>,
     },
     /// The config moved the record, or changed its storage.
     Changed,
@@ -134,13 +135,13 @@ pub enum Life {
     },
 }
 
-impl Event {
+impl AuditEvent {
     /// An event of the audit record itself.
     #[must_use]
-    pub fn life(time: SystemTime, life: Life) -> Self {
+    pub fn life(time: SystemTime, life: AuditLifecycle) -> Self {
         Self {
             time,
-            what: What::Life(life),
+            content: EventContent::Life(life),
         }
     }
 
@@ -153,42 +154,42 @@ impl Event {
     /// The kind of the event: one of a small, fixed set of words.
     #[must_use]
     pub fn kind(&self) -> &'static str {
-        match &self.what {
-            What::Entry(_) => "entry",
-            What::Refusals(_) => "refusals",
-            What::Call(_) => "call",
-            What::Admin { .. } => "admin",
-            What::Life(Life::Started { .. }) => "started",
-            What::Life(Life::Stopped) => "stopped",
-            What::Life(Life::Left) => "left",
-            What::Life(Life::Predecessor { .. }) => "predecessor",
-            What::Life(Life::Changed) => "changed",
-            What::Life(Life::Lost { .. }) => "lost",
-            What::Life(Life::Recovered { .. }) => "recovered",
+        match &self.content {
+            EventContent::Entry(_) => "entry",
+            EventContent::Refusals(_) => "refusals",
+            EventContent::Call(_) => "call",
+            EventContent::Admin { .. } => "admin",
+            EventContent::Life(AuditLifecycle::Started { .. }) => "started",
+            EventContent::Life(AuditLifecycle::Stopped) => "stopped",
+            EventContent::Life(AuditLifecycle::Left) => "left",
+            EventContent::Life(AuditLifecycle::Predecessor { .. }) => "predecessor",
+            EventContent::Life(AuditLifecycle::Changed) => "changed",
+            EventContent::Life(AuditLifecycle::Lost { .. }) => "lost",
+            EventContent::Life(AuditLifecycle::Recovered { .. }) => "recovered",
         }
     }
 
     /// True for a refusal or a failure.
     #[must_use]
     pub fn is_trouble(&self) -> bool {
-        match &self.what {
-            What::Entry(entry) => entry.refused.is_some(),
-            What::Refusals(_) => true,
-            What::Call(call) => !matches!(
+        match &self.content {
+            EventContent::Entry(entry) => entry.refused.is_some(),
+            EventContent::Refusals(_) => true,
+            EventContent::Call(call) => !matches!(
                 call.end,
-                Ending::Ended {
+                AuditedEnding::Ended {
                     outcome: "complete" | "input_required" | "task",
                     ..
                 }
             ),
-            What::Admin { done, .. } => !done,
-            What::Life(life) => !matches!(
+            EventContent::Admin { done, .. } => !done,
+            EventContent::Life(life) => !matches!(
                 life,
-                Life::Started { unclean: false, .. }
-                    | Life::Stopped
-                    | Life::Left
-                    | Life::Predecessor { last: Some(_) }
-                    | Life::Changed
+                AuditLifecycle::Started { unclean: false, .. }
+                    | AuditLifecycle::Stopped
+                    | AuditLifecycle::Left
+                    | AuditLifecycle::Predecessor { last: Some(_) }
+                    | AuditLifecycle::Changed
             ),
         }
     }
@@ -197,37 +198,37 @@ impl Event {
     /// number of these.
     #[must_use]
     pub fn is_denial(&self) -> bool {
-        match &self.what {
-            What::Entry(entry) => entry.refused.is_some(),
-            What::Call(call) => matches!(call.end, Ending::Refused { .. }),
-            What::Admin { what, done, .. } => !done && what == LOGIN,
-            What::Refusals(_) | What::Life(_) => false,
+        match &self.content {
+            EventContent::Entry(entry) => entry.refused.is_some(),
+            EventContent::Call(call) => matches!(call.end, AuditedEnding::Refused { .. }),
+            EventContent::Admin { what, done, .. } => !done && what == LOGIN,
+            EventContent::Refusals(_) | EventContent::Life(_) => false,
         }
     }
 
     /// The trace it belongs to: 32 hexadecimal characters.
     #[must_use]
     pub fn trace(&self) -> Option<&str> {
-        match &self.what {
+        match &self.content {
             // `00-<trace>-<parent>-<flags>`, checked on arrival.
-            What::Call(call) => call.trace.as_deref().and_then(|parent| parent.get(3..35)),
+            EventContent::Call(call) => call.trace.as_deref().and_then(|parent| parent.get(3..35)),
             _ => None,
         }
     }
 
     /// Writes its members, time and kind first.
-    pub(super) fn write(&self, record: &mut Object<'_>) {
+    pub(super) fn write(&self, record: &mut RecordObject<'_>) {
         record
             .text("time", &rfc3339(self.time))
             .text("kind", self.kind());
-        match &self.what {
-            What::Entry(entry) => entry.write(record),
-            What::Refusals(count) => count.write(record),
-            What::Call(call) => {
+        match &self.content {
+            EventContent::Entry(entry) => entry.write(record),
+            EventContent::Refusals(count) => count.write(record),
+            EventContent::Call(call) => {
                 call.write(record);
-                record.maybe("trace", self.trace());
+                record.optional_text("trace", self.trace());
             }
-            What::Admin {
+            EventContent::Admin {
                 who,
                 what,
                 detail,
@@ -237,17 +238,17 @@ impl Event {
                     .text("who", who)
                     .text("what", what)
                     .text("detail", detail)
-                    .yes("done", *done);
+                    .boolean("done", *done);
             }
-            What::Life(life) => life.write(record),
+            EventContent::Life(life) => life.write(record),
         }
     }
 }
 
-impl Entry {
-    fn write(&self, record: &mut Object<'_>) {
+impl AdmissionEvent {
+    fn write(&self, record: &mut RecordObject<'_>) {
         if let Some(who) = &self.principal {
-            principal(who, record);
+            write_principal(who, record);
         }
         match self.refused {
             None => record.text("decision", "allowed"),
@@ -260,14 +261,14 @@ impl Entry {
     }
 }
 
-impl Made {
-    fn write(&self, record: &mut Object<'_>) {
-        principal(&self.principal, record);
+impl CallEvent {
+    fn write(&self, record: &mut RecordObject<'_>) {
+        write_principal(&self.principal, record);
         self.client_software(record);
         record
             .text("endpoint", self.endpoint.as_str())
             .text("method", &self.method);
-        record.maybe("tool", self.tool.as_deref());
+        record.optional_text("tool", self.tool.as_deref());
         if let Some((upstream, native)) = &self.native {
             record
                 .text("upstream", upstream.as_str())
@@ -275,7 +276,7 @@ impl Made {
         }
         self.arguments.write(&self.shape, record);
         match &self.end {
-            Ending::Refused {
+            AuditedEnding::Refused {
                 reason,
                 because,
                 rule,
@@ -284,9 +285,9 @@ impl Made {
                     .text("decision", "refused")
                     .text("reason", reason)
                     .text("because", because);
-                record.maybe("rule", rule.as_deref());
+                record.optional_text("rule", rule.as_deref());
             }
-            Ending::Ended {
+            AuditedEnding::Ended {
                 outcome,
                 took,
                 bytes,
@@ -300,8 +301,8 @@ impl Made {
                     .text("outcome", outcome)
                     .raw("took_ms", &format!("{:.3}", took.as_secs_f64() * 1e3))
                     .number("bytes", *bytes)
-                    .maybe("protocol", *revision);
-                let Changes {
+                    .optional_text("protocol", *revision);
+                let ContentChanges {
                     cleaned,
                     secrets,
                     cut,
@@ -317,15 +318,15 @@ impl Made {
     }
 
     /// The client's own description of itself, not verified.
-    fn client_software(&self, record: &mut Object<'_>) {
+    fn client_software(&self, record: &mut RecordObject<'_>) {
         #[derive(serde::Deserialize)]
-        struct Info<'a> {
+        struct ClientSoftware<'a> {
             #[serde(borrow)]
             name: std::borrow::Cow<'a, str>,
             #[serde(borrow, default)]
             version: std::borrow::Cow<'a, str>,
         }
-        let info: Option<Info<'_>> = self
+        let info: Option<ClientSoftware<'_>> = self
             .client_info
             .as_deref()
             .and_then(|raw| serde_json::from_slice(raw).ok());
@@ -339,7 +340,7 @@ impl Made {
     }
 }
 
-impl Life {
+impl AuditLifecycle {
     /// The event for bytes that are not a record.
     #[must_use]
     pub fn recovered(torn: &[u8]) -> Self {
@@ -350,14 +351,14 @@ impl Life {
         }
     }
 
-    fn write(&self, record: &mut Object<'_>) {
+    fn write(&self, record: &mut RecordObject<'_>) {
         match self {
             Self::Started { version, unclean } => {
-                record.text("version", version).yes("unclean", *unclean);
+                record.text("version", version).boolean("unclean", *unclean);
             }
             Self::Stopped | Self::Left | Self::Changed => {}
             Self::Predecessor { last } => {
-                record.maybe("last", last.as_ref().map(ToString::to_string).as_deref());
+                record.optional_text("last", last.as_ref().map(ToString::to_string).as_deref());
             }
             Self::Lost { events } => {
                 record.number("events", *events);
@@ -370,7 +371,7 @@ impl Life {
 }
 
 /// Writes the principal, its actor and its client. The anonymous principal has no members.
-pub(super) fn principal(principal: &Principal, record: &mut Object<'_>) {
+pub(super) fn write_principal(principal: &Principal, record: &mut RecordObject<'_>) {
     let Some(subject) = principal.subject() else {
         return;
     };
@@ -379,6 +380,6 @@ pub(super) fn principal(principal: &Principal, record: &mut Object<'_>) {
             .text("subject", subject.subject());
     });
     record
-        .maybe("actor", subject.actor.as_deref())
-        .maybe("client", subject.client.as_deref());
+        .optional_text("actor", subject.actor.as_deref())
+        .optional_text("client", subject.client.as_deref());
 }

@@ -8,94 +8,97 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::port::{Action, Attempt, Audit, Clock, Decision, Ended, Entrance, Rejection};
+use weir_core::port::{
+    AuditLog, CallAttempt, Clock, EndedCall, GateDecision, OperatorAction, SenderEntrance,
+    SenderRejection,
+};
 
-use super::arguments::{Arguments, Shape};
-use super::event::{Ending, Entry, Event, LOGIN, Made, What};
+use super::event::{AdmissionEvent, AuditEvent, AuditedEnding, CallEvent, EventContent, LOGIN};
+use super::recorded_admissions::{AdmissionKey, RecordedAdmissions};
+use super::recorded_arguments::{ArgumentRecording, RecordedArguments};
 use super::refusal_counter::RefusalCounter;
-use super::seen::{LetIn, Seen};
 
 /// Arguments up to this many bytes wait for their record unchanged, so that their digest costs the
 /// request no time. It bounds the memory of a full queue.
-const SMALL: usize = 2048;
+const RAW_ARGUMENTS_MAX: usize = 2048;
 /// The most bytes of a client's description of itself (a name and a version); a longer one is not
 /// read.
 const CLIENT_INFO: usize = 1024;
 /// The `Retry-After` for a client that was refused for want of a record.
-const COME_AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Keeps events. Its methods do not block.
-pub trait Keeper: Send + Sync {
+pub trait EventKeeper: Send + Sync {
     /// Reserves room for the event of a call that is allowed now and ends later.
     ///
     /// # Errors
     /// There is no room, and the call must not be made without a record.
-    fn promise(&self) -> Result<(), NotKept>;
+    fn reserve(&self) -> Result<(), RecordNotKept>;
 
     /// Keeps the event of a call with reserved room. An event that cannot be kept is counted.
-    fn fulfil(&self, event: Event);
+    fn keep_reserved(&self, event: AuditEvent);
 
     /// Keeps an event.
     ///
     /// # Errors
     /// It is not kept (and counted as such), and the action must not be done without a record.
-    fn keep(&self, event: Event) -> Result<(), NotKept>;
+    fn keep(&self, event: AuditEvent) -> Result<(), RecordNotKept>;
 }
 
-/// The error of a [`Keeper`] that cannot keep an event.
+/// The error of a [`EventKeeper`] that cannot keep an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the audit record cannot be kept")]
-pub struct NotKept;
+pub struct RecordNotKept;
 
-/// Records through a [`Keeper`].
-pub struct Recorder {
+/// Records through a [`EventKeeper`].
+pub struct AuditRecorder {
     clock: Arc<dyn Clock>,
-    keeper: Arc<dyn Keeper>,
-    shape: ArcSwap<Shape>,
-    seen: Seen,
+    keeper: Arc<dyn EventKeeper>,
+    shape: ArcSwap<ArgumentRecording>,
+    seen: RecordedAdmissions,
     refusals: Arc<RefusalCounter>,
 }
 
-impl Recorder {
+impl AuditRecorder {
     /// Records into `keeper`; `refusals` counts the refusals without a record of their own.
     #[must_use]
     pub fn new(
         clock: Arc<dyn Clock>,
-        keeper: Arc<dyn Keeper>,
-        shape: Shape,
+        keeper: Arc<dyn EventKeeper>,
+        shape: ArgumentRecording,
         refusals: Arc<RefusalCounter>,
     ) -> Self {
         Self {
             clock,
             keeper,
             shape: ArcSwap::from_pointee(shape),
-            seen: Seen::new(),
+            seen: RecordedAdmissions::new(),
             refusals,
         }
     }
 
     /// Changes the form of arguments in records, from the next call on.
-    pub fn reshape(&self, shape: Shape) {
+    pub fn set_argument_recording(&self, shape: ArgumentRecording) {
         self.shape.store(Arc::new(shape));
     }
 
-    fn event(&self, what: What) -> Event {
-        Event {
+    fn event(&self, what: EventContent) -> AuditEvent {
+        AuditEvent {
             time: self.clock.wall(),
-            what,
+            content: what,
         }
     }
 
-    fn call(&self, attempt: &Attempt<'_>, end: Ending) -> Event {
-        let Attempt {
+    fn call(&self, attempt: &CallAttempt<'_>, end: AuditedEnding) -> AuditEvent {
+        let CallAttempt {
             principal,
             call,
             item,
         } = *attempt;
         let shape = self.shape.load_full();
         let given = call.params.arguments().ok().flatten();
-        let arguments = given.map_or(Arguments::Unsaid, |raw| {
-            Arguments::keep(&raw, &shape, SMALL)
+        let arguments = given.map_or(RecordedArguments::Absent, |raw| {
+            RecordedArguments::keep(&raw, &shape, RAW_ARGUMENTS_MAX)
         });
         let asked = || {
             call.params
@@ -104,7 +107,7 @@ impl Recorder {
                 .flatten()
                 .map(|name| name.chars().take(CLIENT_INFO).collect::<String>().into())
         };
-        self.event(What::Call(Box::new(Made {
+        self.event(EventContent::Call(Box::new(CallEvent {
             principal: principal.clone(),
             endpoint: call.endpoint.clone(),
             method: match &call.extension {
@@ -126,9 +129,9 @@ impl Recorder {
     }
 }
 
-impl Audit for Recorder {
-    fn entered(&self, entrance: &Entrance<'_>) {
-        let Entrance {
+impl AuditLog for AuditRecorder {
+    fn record_entrance(&self, entrance: &SenderEntrance<'_>) {
+        let SenderEntrance {
             peer,
             endpoint,
             request,
@@ -136,7 +139,7 @@ impl Audit for Recorder {
         } = *entrance;
         let (principal, refused) = match outcome {
             Ok(principal) => (Some(principal), None),
-            Err(Rejection { reason, principal }) => (principal, Some(reason)),
+            Err(SenderRejection { reason, principal }) => (principal, Some(reason)),
         };
         let identified = principal.filter(|principal| !principal.is_anonymous());
         let kept = match (identified, refused) {
@@ -144,8 +147,10 @@ impl Audit for Recorder {
                 let client = principal
                     .subject()
                     .and_then(|subject| subject.client.clone());
-                self.seen
-                    .is_first(LetIn(*principal.digest(), client), self.clock.monotonic())
+                self.seen.is_first(
+                    AdmissionKey(*principal.digest(), client),
+                    self.clock.monotonic(),
+                )
             }
             (Some(principal), Some(_)) => self.refusals.admit_denial(principal),
             (None, Some(reason)) => {
@@ -159,7 +164,7 @@ impl Audit for Recorder {
             return;
         }
         let principal = identified.cloned();
-        let entry = Entry {
+        let entry = AdmissionEvent {
             endpoint: endpoint.clone(),
             peer,
             request: request.into(),
@@ -168,16 +173,22 @@ impl Audit for Recorder {
         };
         // An admitted request has had no effect yet; its calls are refused if they cannot be
         // recorded.
-        let _ = self.keeper.keep(self.event(What::Entry(Box::new(entry))));
+        let _ = self
+            .keeper
+            .keep(self.event(EventContent::Entry(Box::new(entry))));
     }
 
-    fn decided(&self, attempt: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
+    fn record_decision(
+        &self,
+        attempt: &CallAttempt<'_>,
+        decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
         let kept = match decision {
-            Decision::Allowed(_) => self.keeper.promise(),
-            Decision::Refused(_) if !self.refusals.admit_denial(attempt.principal) => Ok(()),
-            Decision::Refused(failure) => {
+            GateDecision::Allowed(_) => self.keeper.reserve(),
+            GateDecision::Refused(_) if !self.refusals.admit_denial(attempt.principal) => Ok(()),
+            GateDecision::Refused(failure) => {
                 let (because, rule) = (failure.message().to_owned(), failure.rule().cloned());
-                let end = Ending::Refused {
+                let end = AuditedEnding::Refused {
                     reason: failure.reason(),
                     because,
                     rule,
@@ -190,13 +201,13 @@ impl Audit for Recorder {
                 FailureKind::Overloaded,
                 "No record of this call can be kept now, and none is made without one",
             )
-            .retry_after(COME_AGAIN)
+            .retry_after(RETRY_AFTER)
             .because(error)
         })
     }
 
-    fn ended(&self, attempt: &Attempt<'_>, ended: &Ended) {
-        let Ended {
+    fn record_end(&self, attempt: &CallAttempt<'_>, ended: &EndedCall) {
+        let EndedCall {
             outcome,
             took,
             bytes,
@@ -205,9 +216,9 @@ impl Audit for Recorder {
             ref verdict,
         } = *ended;
         let verdict = verdict.clone();
-        self.keeper.fulfil(self.call(
+        self.keeper.keep_reserved(self.call(
             attempt,
-            Ending::Ended {
+            AuditedEnding::Ended {
                 outcome,
                 took,
                 bytes,
@@ -218,17 +229,17 @@ impl Audit for Recorder {
         ));
     }
 
-    fn operated(&self, action: &Action<'_>) {
-        let Action {
-            who,
-            what,
+    fn record_operator_action(&self, action: &OperatorAction<'_>) {
+        let OperatorAction {
+            actor: who,
+            action: what,
             detail,
-            done,
+            took_effect: done,
         } = *action;
         if what == LOGIN && !done && !self.refusals.admit_login() {
             return;
         }
-        let what = What::Admin {
+        let what = EventContent::Admin {
             who: who.to_owned(),
             what: what.to_owned(),
             detail: detail.to_owned(),
@@ -238,7 +249,7 @@ impl Audit for Recorder {
     }
 }
 
-impl fmt::Debug for Recorder {
+impl fmt::Debug for AuditRecorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder")
             .field("shape", &self.shape)

@@ -14,14 +14,14 @@ use weir_core::names::EndpointId;
 use weir_core::network::SenderNetwork;
 use weir_core::port::Clock;
 
-use super::event::{Event, Life, What, principal};
-use super::json::Object;
+use super::event::{AuditEvent, AuditLifecycle, EventContent, write_principal};
+use super::record_object::RecordObject;
 
 /// Combinations of network, endpoint and reason that a minute tells apart. The rest is counted by
 /// its reason.
 pub const MOST_NETWORKS: usize = 1024;
 /// Denials of a principal in a minute that have a record each. Further ones are counted.
-pub const DENIALS: u32 = 600;
+pub const DENIALS_A_MINUTE: u32 = 600;
 /// Logins of operators that failed in a minute and have a record each. Further ones are counted.
 const LOGINS: u32 = 60;
 /// Principals that a minute tells apart; denials of further ones get no record of their own.
@@ -32,46 +32,46 @@ const MOST_FINISHED: usize = 16 * MOST_NETWORKS;
 /// The refusals of the running minute.
 pub struct RefusalCounter {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<RefusalState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RefusalState {
     /// The running minute of the Unix epoch.
     minute: u64,
-    networks: HashMap<(SenderNetwork, EndpointId, &'static str), Count>,
-    rest: BTreeMap<&'static str, Count>,
-    principals: HashMap<[u8; 16], Denials>,
+    networks: HashMap<(SenderNetwork, EndpointId, &'static str), RefusalTally>,
+    rest: BTreeMap<&'static str, RefusalTally>,
+    principals: HashMap<[u8; 16], PrincipalDenials>,
     logins: u32,
     /// Counts of past minutes.
-    finished: Vec<Event>,
+    finished: Vec<AuditEvent>,
     /// Counts without room there.
     lost: u64,
 }
 
 /// Refusals of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Count {
+struct RefusalTally {
     count: u64,
     first: SystemTime,
     last: SystemTime,
 }
 
-struct Denials {
+struct PrincipalDenials {
     kept: u32,
     principal: Principal,
-    beyond: Option<Count>,
+    beyond: Option<RefusalTally>,
 }
 
 /// A count in the form of a record.
 #[derive(Debug)]
 pub(super) struct RefusalCount {
-    of: Counted,
-    count: Count,
+    of: RefusalGroup,
+    count: RefusalTally,
 }
 
 #[derive(Debug)]
-enum Counted {
+enum RefusalGroup {
     Network(SenderNetwork, EndpointId, &'static str),
     Rest(&'static str),
     Principal(Principal),
@@ -91,17 +91,17 @@ impl RefusalCounter {
     pub(super) fn count(&self, peer: IpAddr, endpoint: &EndpointId, reason: &'static str) {
         let (mut state, now) = self.now();
         let key = (SenderNetwork::of(peer), endpoint.clone(), reason);
-        let State { networks, rest, .. } = &mut *state;
+        let RefusalState { networks, rest, .. } = &mut *state;
         let is_full = networks.len() >= MOST_NETWORKS;
         match networks.get_mut(&key) {
             Some(count) => count.add(now),
             None if !is_full => {
-                networks.insert(key, Count::of(now));
+                networks.insert(key, RefusalTally::of(now));
             }
             None => {
                 rest.entry(reason)
                     .and_modify(|count| count.add(now))
-                    .or_insert(Count::of(now));
+                    .or_insert(RefusalTally::of(now));
             }
         }
     }
@@ -109,25 +109,25 @@ impl RefusalCounter {
     /// Returns `true` if a denial of this principal gets a record of its own; counts it otherwise.
     pub(super) fn admit_denial(&self, principal: &Principal) -> bool {
         let (mut state, now) = self.now();
-        let State {
+        let RefusalState {
             principals, rest, ..
         } = &mut *state;
         if let Some(denials) = principals.get_mut(principal.digest()) {
-            if denials.kept < DENIALS {
+            if denials.kept < DENIALS_A_MINUTE {
                 denials.kept += 1;
                 return true;
             }
             denials.beyond = Some(
                 denials
                     .beyond
-                    .map_or(Count::of(now), |count| count.and(now)),
+                    .map_or(RefusalTally::of(now), |count| count.and(now)),
             );
             return false;
         }
         if principals.len() < MOST_PRINCIPALS {
             principals.insert(
                 *principal.digest(),
-                Denials {
+                PrincipalDenials {
                     kept: 1,
                     principal: principal.clone(),
                     beyond: None,
@@ -137,7 +137,7 @@ impl RefusalCounter {
         }
         rest.entry("denied")
             .and_modify(|count| count.add(now))
-            .or_insert(Count::of(now));
+            .or_insert(RefusalTally::of(now));
         false
     }
 
@@ -153,14 +153,14 @@ impl RefusalCounter {
                 .rest
                 .entry("login")
                 .and_modify(|count| count.add(now))
-                .or_insert(Count::of(now));
+                .or_insert(RefusalTally::of(now));
         }
         admitted
     }
 
     /// Takes the counts of all past minutes, and with `open` those of the running one.
     #[must_use]
-    pub fn take(&self, open: bool) -> Vec<Event> {
+    pub fn take(&self, open: bool) -> Vec<AuditEvent> {
         let (mut state, now) = self.now();
         if open {
             state.finish();
@@ -169,7 +169,7 @@ impl RefusalCounter {
         let mut events = std::mem::take(&mut state.finished);
         drop(state);
         if lost > 0 {
-            events.push(Event::life(now, Life::Lost { events: lost }));
+            events.push(AuditEvent::life(now, AuditLifecycle::Lost { events: lost }));
         }
         events
     }
@@ -187,7 +187,7 @@ impl RefusalCounter {
             - Duration::from_nanos(since.subsec_nanos().into())
     }
 
-    fn now(&self) -> (MutexGuard<'_, State>, SystemTime) {
+    fn now(&self) -> (MutexGuard<'_, RefusalState>, SystemTime) {
         let now = self.clock.wall();
         let minute = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,28 +201,28 @@ impl RefusalCounter {
     }
 }
 
-impl State {
+impl RefusalState {
     /// Moves the counts of the running minute to the finished ones. The number of recorded denials
     /// of each principal stays.
     fn finish(&mut self) {
         let networks = std::mem::take(&mut self.networks).into_iter();
         let networks = networks.map(|((network, endpoint, reason), count)| {
-            (Counted::Network(network, endpoint, reason), count)
+            (RefusalGroup::Network(network, endpoint, reason), count)
         });
         let rest = std::mem::take(&mut self.rest)
             .into_iter()
-            .map(|(reason, count)| (Counted::Rest(reason), count));
+            .map(|(reason, count)| (RefusalGroup::Rest(reason), count));
         let principals = self.principals.values_mut().filter_map(|denials| {
             let count = denials.beyond.take()?;
-            Some((Counted::Principal(denials.principal.clone()), count))
+            Some((RefusalGroup::Principal(denials.principal.clone()), count))
         });
         let mut counts: Vec<_> = networks.chain(rest).chain(principals).collect();
         counts.sort_by_key(|(_, count)| count.last);
         for (of, count) in counts {
             if self.finished.len() < MOST_FINISHED {
-                self.finished.push(Event {
+                self.finished.push(AuditEvent {
                     time: count.last,
-                    what: What::Refusals(Box::new(RefusalCount { of, count })),
+                    content: EventContent::Refusals(Box::new(RefusalCount { of, count })),
                 });
             } else {
                 self.lost += count.count;
@@ -231,7 +231,7 @@ impl State {
     }
 }
 
-impl Count {
+impl RefusalTally {
     fn of(now: SystemTime) -> Self {
         Self {
             count: 1,
@@ -252,19 +252,19 @@ impl Count {
 }
 
 impl RefusalCount {
-    pub(super) fn write(&self, record: &mut Object<'_>) {
+    pub(super) fn write(&self, record: &mut RecordObject<'_>) {
         match &self.of {
-            Counted::Network(network, endpoint, reason) => {
+            RefusalGroup::Network(network, endpoint, reason) => {
                 record.text("decision", "refused").text("reason", reason);
                 record
                     .text("endpoint", endpoint.as_str())
                     .text("network", &network.to_string());
             }
-            Counted::Rest(reason) => {
+            RefusalGroup::Rest(reason) => {
                 record.text("decision", "refused").text("reason", reason);
             }
-            Counted::Principal(who) => {
-                principal(who, record);
+            RefusalGroup::Principal(who) => {
+                write_principal(who, record);
                 record.text("decision", "refused");
             }
         }

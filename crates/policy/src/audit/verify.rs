@@ -3,7 +3,7 @@
 //!
 //! It detects a changed, dropped, inserted or swapped record. It cannot detect that the end was cut
 //! off between two records, nor, without a key, that the whole rest was written anew: against
-//! these, keep a head elsewhere ([`Inspector::expect`]).
+//! these, keep a head elsewhere ([`ChainInspector::expect`]).
 //!
 //! If one process took over from another, the chain has a branch: the last records of the process
 //! that drained. A record of the successor names the end of the branch, so that it cannot be cut
@@ -13,17 +13,17 @@ use data_encoding::HEXLOWER;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::chain::{HASH, Head, TAIL, hash};
-use super::key::Key;
+use super::audit_key::AuditKey;
+use super::chain::{ChainHead, HASH, HASH_MEMBER_LEN, hash};
 
 /// More unreadable bytes than a sudden end can leave.
 const MOST_TORN: u64 = 64 << 20;
 
 /// A line that has the form of a record.
 #[derive(Clone, Debug)]
-pub struct Link {
+pub struct ChainLink {
     /// Its number and hash.
-    pub head: Head,
+    pub head: ChainHead,
     /// The hash of the record before.
     pub prev: String,
     /// The kind of the event.
@@ -40,7 +40,7 @@ pub struct Link {
 }
 
 #[derive(Deserialize)]
-struct Members {
+struct LinkMembers {
     seq: u64,
     kind: String,
     prev: String,
@@ -52,20 +52,20 @@ struct Members {
     last: Option<String>,
 }
 
-impl Link {
+impl ChainLink {
     /// Reads a line without its end. Returns `None` if it does not have the form of a record.
     #[must_use]
     pub fn read(line: &[u8]) -> Option<Self> {
-        let (record, tail) = line.split_at_checked(line.len().checked_sub(TAIL)?)?;
+        let (record, tail) = line.split_at_checked(line.len().checked_sub(HASH_MEMBER_LEN)?)?;
         let hash = tail.strip_prefix(HASH.as_bytes())?.strip_suffix(b"\"}")?;
         let is_hash = |text: &[u8]| text.len() == 64 && HEXLOWER.decode(text).is_ok();
         let mut record = record.to_vec();
         record.push(b'}');
-        let members: Members = serde_json::from_slice(&record).ok()?;
+        let members: LinkMembers = serde_json::from_slice(&record).ok()?;
         if !is_hash(hash) || !is_hash(members.prev.as_bytes()) {
             return None;
         }
-        let Members {
+        let LinkMembers {
             seq,
             kind,
             prev,
@@ -78,7 +78,7 @@ impl Link {
         } = members;
         let hash = String::from_utf8_lossy(hash).into_owned();
         Some(Self {
-            head: Head { seq, hash },
+            head: ChainHead { seq, hash },
             prev,
             kind,
             key,
@@ -93,7 +93,7 @@ impl Link {
 
     /// True if its hash is right under the key that it names. `None`: that key is not given.
     #[must_use]
-    pub fn holds(&self, keys: &[Key]) -> Option<bool> {
+    pub fn has_valid_hash(&self, keys: &[AuditKey]) -> Option<bool> {
         let key = match self.key {
             None => None,
             Some(id) => Some(keys.iter().find(|key| key.id() == id)?),
@@ -104,7 +104,7 @@ impl Link {
 
 /// A fault in a chain, and its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct ChainFault {
     /// The line of the file, from 1.
     pub line: u64,
     /// The fault, for people.
@@ -113,7 +113,7 @@ pub struct Trouble {
 
 /// A gap in the records that a record accounts for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Seam {
+pub enum ChainGap {
     /// weir ended suddenly and left bytes of unfinished records.
     Recovered {
         /// The record that reports it.
@@ -138,31 +138,31 @@ pub enum Seam {
 
 /// Walks along a chain, file by file in order, line by line.
 #[derive(Debug, Default)]
-pub struct Inspector {
-    keys: Vec<Key>,
-    expected: Option<Head>,
+pub struct ChainInspector {
+    keys: Vec<AuditKey>,
+    expected: Option<ChainHead>,
     met: bool,
     first: Option<u64>,
-    head: Option<Head>,
+    head: Option<ChainHead>,
     records: u64,
     signed: u64,
-    seams: Vec<Seam>,
+    seams: Vec<ChainGap>,
     line: u64,
     /// True before the first line of this file.
     fresh: bool,
-    torn: Option<Torn>,
+    torn: Option<TornLines>,
     /// The records that announce a successor. If no successor came, the same process went on.
-    lefts: Vec<Head>,
-    branches: Vec<Branch>,
+    lefts: Vec<ChainHead>,
+    branches: Vec<ChainBranch>,
 }
 
 /// The records of a process after another one took over.
 #[derive(Debug)]
-struct Branch {
+struct ChainBranch {
     /// The last record that the successor continues from.
     left: u64,
     /// Its last record.
-    head: Option<Head>,
+    head: Option<ChainHead>,
     /// True if the successor reports that this is the last one.
     closed: bool,
 }
@@ -170,19 +170,19 @@ struct Branch {
 /// Lines in place of records that are not records: valid only if a record follows that accounts for
 /// them.
 #[derive(Debug)]
-struct Torn {
-    trouble: Trouble,
+struct TornLines {
+    trouble: ChainFault,
     lines: u64,
     bytes: u64,
     hash: Sha256,
 }
 
-impl Inspector {
+impl ChainInspector {
     /// An inspector with these keys. With any key, the chain must be signed from some record on to
     /// its end. Earlier records could have been written without the key, but the first signed
     /// record links to them.
     #[must_use]
-    pub fn new(keys: Vec<Key>) -> Self {
+    pub fn new(keys: Vec<AuditKey>) -> Self {
         Self {
             keys,
             ..Self::default()
@@ -191,7 +191,7 @@ impl Inspector {
 
     /// Demands that this record is in the chain.
     #[must_use]
-    pub fn expect(mut self, head: Head) -> Self {
+    pub fn expect(mut self, head: ChainHead) -> Self {
         self.expected = Some(head);
         self
     }
@@ -210,19 +210,19 @@ impl Inspector {
     ///
     /// # Errors
     /// The first fault found. It may lie before this line.
-    pub fn line(&mut self, line: &[u8], whole: bool) -> Result<(), Trouble> {
+    pub fn line(&mut self, line: &[u8], whole: bool) -> Result<(), ChainFault> {
         self.line += 1;
-        let link = Link::read(line).filter(|_| whole);
+        let link = ChainLink::read(line).filter(|_| whole);
         if let Some(link) = link.as_ref().filter(|_| self.fresh) {
-            self.turn(link);
+            self.begin_branch(link);
         }
         self.fresh = false;
         if let (Some(torn), Some(link)) = (&self.torn, &link)
-            && self.seals(torn, link)
+            && self.accounts_for(torn, link)
         {
             let bytes = torn.bytes;
             self.torn = None;
-            self.seams.push(Seam::Recovered {
+            self.seams.push(ChainGap::Recovered {
                 seq: link.head.seq,
                 bytes,
             });
@@ -236,16 +236,16 @@ impl Inspector {
             None => {
                 "the last line is not whole: weir was ended here, or is writing just now".to_owned()
             }
-            Some(link) => match self.judge(link) {
+            Some(link) => match self.check_next(link) {
                 Ok(()) => return self.accept(link),
                 Err(why) => why,
             },
         };
-        let trouble = Trouble {
+        let trouble = ChainFault {
             line: self.line,
             why,
         };
-        let mut torn = Torn {
+        let mut torn = TornLines {
             trouble,
             lines: 0,
             bytes: 0,
@@ -260,7 +260,7 @@ impl Inspector {
     ///
     /// # Errors
     /// Lines that no record accounts for.
-    pub fn end_file(&mut self) -> Result<(), Trouble> {
+    pub fn end_file(&mut self) -> Result<(), ChainFault> {
         match self.torn.take() {
             Some(torn) => Err(torn.trouble),
             None => Ok(()),
@@ -271,8 +271,8 @@ impl Inspector {
     ///
     /// # Errors
     /// The expected record was not found.
-    pub fn finish(self) -> Result<Summary, Trouble> {
-        if let Some(Head { seq, .. }) = self.expected.filter(|_| !self.met) {
+    pub fn finish(self) -> Result<ChainSummary, ChainFault> {
+        if let Some(ChainHead { seq, .. }) = self.expected.filter(|_| !self.met) {
             let why = match self.branches.is_empty() {
                 true => format!(
                     "record {seq} was expected and is not there: the end was cut off, or the start"
@@ -281,7 +281,7 @@ impl Inspector {
                     format!("record {seq} was expected and is not there, or it is another one")
                 }
             };
-            return Err(Trouble {
+            return Err(ChainFault {
                 line: self.line,
                 why,
             });
@@ -289,7 +289,7 @@ impl Inspector {
         if !self.keys.is_empty() && self.records > 0 && self.signed == 0 {
             let why = "no record is signed, and a key was given: anybody could have written them"
                 .to_owned();
-            return Err(Trouble {
+            return Err(ChainFault {
                 line: self.line,
                 why,
             });
@@ -304,22 +304,22 @@ impl Inspector {
             ..
         } = self;
         let open = branches.iter().filter(|branch| !branch.closed);
-        seams.extend(open.map(|branch| Seam::Open { seq: branch.left }));
-        Ok(Summary {
+        seams.extend(open.map(|branch| ChainGap::Open { seq: branch.left }));
+        Ok(ChainSummary {
             first,
             head,
             records,
             signed,
-            seams,
+            gaps: seams,
         })
     }
 
     /// Begins a branch if a file's first record continues at the one that announced a successor.
-    fn turn(&mut self, link: &Link) {
-        let goes_on = |left: &Head| link.head.seq == left.seq + 1 && link.prev == left.hash;
+    fn begin_branch(&mut self, link: &ChainLink) {
+        let goes_on = |left: &ChainHead| link.head.seq == left.seq + 1 && link.prev == left.hash;
         if let Some(at) = self.lefts.iter().position(goes_on) {
             let left = self.lefts.remove(at);
-            self.branches.push(Branch {
+            self.branches.push(ChainBranch {
                 left: left.seq,
                 head: self.head.clone(),
                 closed: false,
@@ -329,12 +329,12 @@ impl Inspector {
     }
 
     /// Compares a successor's report of the end of its predecessor with that one's branch.
-    fn close(&mut self, link: &Link) -> Result<(), String> {
+    fn close_branch(&mut self, link: &ChainLink) -> Result<(), String> {
         // Without the files of the predecessor there is no branch to compare with.
         let Some(branch) = self.branches.last_mut() else {
             return Ok(());
         };
-        let Some(last) = link.last.as_deref().and_then(Head::read) else {
+        let Some(last) = link.last.as_deref().and_then(ChainHead::read) else {
             return Ok(());
         };
         if branch.head.as_ref() == Some(&last) {
@@ -349,20 +349,20 @@ impl Inspector {
     }
 
     /// True if `link` is the record that accounts for the torn bytes.
-    fn seals(&self, torn: &Torn, link: &Link) -> bool {
+    fn accounts_for(&self, torn: &TornLines, link: &ChainLink) -> bool {
         let digest = HEXLOWER.encode(&torn.hash.clone().finalize());
         link.kind == "recovered"
             && link.bytes == Some(torn.bytes)
             && link.sha256.as_deref() == Some(&digest)
-            && self.judge(link).is_ok()
+            && self.check_next(link).is_ok()
     }
 
     /// Checks that `link` is the next record.
-    fn judge(&self, link: &Link) -> Result<(), String> {
+    fn check_next(&self, link: &ChainLink) -> Result<(), String> {
         if link.key.is_none() && self.signed > 0 {
             return Err("it is not signed, and those before it are".to_owned());
         }
-        match (link.holds(&self.keys), link.key) {
+        match (link.has_valid_hash(&self.keys), link.key) {
             (Some(true), _) => {}
             (None, Some(id)) => {
                 return Err(format!(
@@ -373,7 +373,7 @@ impl Inspector {
         }
         let seq = link.head.seq;
         let Some(head) = &self.head else {
-            let first = seq != 1 || link.prev == Head::genesis().hash;
+            let first = seq != 1 || link.prev == ChainHead::genesis().hash;
             return if first {
                 Ok(())
             } else {
@@ -398,7 +398,7 @@ impl Inspector {
         Ok(())
     }
 
-    fn accept(&mut self, link: &Link) -> Result<(), Trouble> {
+    fn accept(&mut self, link: &ChainLink) -> Result<(), ChainFault> {
         if let Some(expected) = &self.expected
             && expected.seq == link.head.seq
         {
@@ -406,7 +406,7 @@ impl Inspector {
             // A branch has the same numbers as the records of the successor.
             if !same && self.lefts.is_empty() && self.branches.is_empty() {
                 let why = "it is not the record that was expected: all from some record on was written anew".to_owned();
-                return Err(Trouble {
+                return Err(ChainFault {
                     line: self.line,
                     why,
                 });
@@ -414,7 +414,7 @@ impl Inspector {
             self.met |= same;
         }
         if let (Some(events), "lost") = (link.events, &*link.kind) {
-            self.seams.push(Seam::Lost {
+            self.seams.push(ChainGap::Lost {
                 seq: link.head.seq,
                 events,
             });
@@ -423,7 +423,8 @@ impl Inspector {
             "left" => self.lefts.push(link.head.clone()),
             "predecessor" => {
                 let line = self.line;
-                self.close(link).map_err(|why| Trouble { line, why })?;
+                self.close_branch(link)
+                    .map_err(|why| ChainFault { line, why })?;
             }
             _ => {}
         }
@@ -435,8 +436,8 @@ impl Inspector {
     }
 }
 
-impl Torn {
-    fn add(&mut self, line: &[u8]) -> Result<(), Trouble> {
+impl TornLines {
+    fn add(&mut self, line: &[u8]) -> Result<(), ChainFault> {
         if self.lines > 0 {
             self.hash.update(b"\n");
             self.bytes += 1;
@@ -454,17 +455,17 @@ impl Torn {
 
 /// The result for a whole chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Summary {
+pub struct ChainSummary {
     /// The number of its first record: 1, unless older files are gone.
     pub first: Option<u64>,
     /// Its end.
-    pub head: Option<Head>,
+    pub head: Option<ChainHead>,
     /// The number of records.
     pub records: u64,
     /// The number of signed ones: the last.
     pub signed: u64,
     /// The gaps that records account for.
-    pub seams: Vec<Seam>,
+    pub gaps: Vec<ChainGap>,
 }
 
 #[cfg(test)]

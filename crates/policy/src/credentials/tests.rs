@@ -3,15 +3,15 @@
 mod attacks;
 mod forged;
 mod keys;
-mod stand;
+mod verifier_fixture;
 
 use serde_json::json;
-use stand::{ISSUER, Stand, URL};
-use weir_core::port::{Evidence, Secret};
+use verifier_fixture::{ISSUER, URL, VerifierFixture};
+use weir_core::port::{BorrowedSecret, Evidence};
 
 #[tokio::test(start_paused = true)]
 async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let claims = stand.claims_with(json!({
         "scope": "write", "scp": ["read"], "groups": ["b", "a"], "client_id": "ide", "act": { "sub": "bot" },
         "tenant": "t1", "level": 3,
@@ -33,7 +33,7 @@ async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
         .map(|(name, value)| (&**name, &**value))
         .collect();
     assert_eq!(claims, [("tenant", "t1"), ("level", "3")]);
-    assert!(subject.by_token);
+    assert!(subject.is_by_token);
     let end = subject
         .expires
         .unwrap()
@@ -49,7 +49,7 @@ async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
 
 #[tokio::test(start_paused = true)]
 async fn r246_a_scope_brings_those_that_it_includes() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let token = stand
         .signer
         .token(&stand.claims_with(json!({ "scope": "admin" })));
@@ -59,25 +59,25 @@ async fn r246_a_scope_brings_those_that_it_includes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c22_what_fails_is_not_tried_in_another_way() {
-    let stand = Stand::new().await;
+async fn c22_failed_credentials_are_not_tried_as_another_kind() {
+    let stand = VerifierFixture::new().await;
     let good = stand.good();
-    let key = stand::API_KEY;
+    let key = verifier_fixture::API_KEY;
     let both = Evidence {
-        bearer: Some(Secret::new(&good)),
-        api_key: Some(Secret::new(key)),
+        bearer: Some(BorrowedSecret::new(&good)),
+        api_key: Some(BorrowedSecret::new(key)),
         ..stand.evidence()
     };
     assert_eq!(stand.reason_of(&both).await, "malformed");
     let bad = Evidence {
-        bearer: Some(Secret::new("weir_ci_wrong")),
+        bearer: Some(BorrowedSecret::new("weir_ci_wrong")),
         ..stand.evidence()
     };
     assert_eq!(stand.reason_of(&bad).await, "key");
     let nothing = stand.evidence();
     assert_eq!(stand.reason_of(&nothing).await, "missing");
     let token_as_key = Evidence {
-        api_key: Some(Secret::new(&good)),
+        api_key: Some(BorrowedSecret::new(&good)),
         ..stand.evidence()
     };
     assert_eq!(stand.reason_of(&token_as_key).await, "malformed");
@@ -85,14 +85,14 @@ async fn c22_what_fails_is_not_tried_in_another_way() {
 
 #[tokio::test(start_paused = true)]
 async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     for shown in [
         Evidence {
-            bearer: Some(Secret::new(stand::API_KEY)),
+            bearer: Some(BorrowedSecret::new(verifier_fixture::API_KEY)),
             ..stand.evidence()
         },
         Evidence {
-            api_key: Some(Secret::new(stand::API_KEY)),
+            api_key: Some(BorrowedSecret::new(verifier_fixture::API_KEY)),
             ..stand.evidence()
         },
     ] {
@@ -106,7 +106,7 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
                 .collect::<Vec<_>>(),
             ["admin", "read", "write"]
         );
-        assert!(!subject.by_token);
+        assert!(!subject.is_by_token);
     }
     for bad in [
         "weir_ci_",
@@ -117,7 +117,7 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
         "ci_0123456789abcdef",
     ] {
         let shown = Evidence {
-            api_key: Some(Secret::new(bad)),
+            api_key: Some(BorrowedSecret::new(bad)),
             ..stand.evidence()
         };
         assert!(
@@ -126,7 +126,7 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
         );
     }
     let shown = Evidence {
-        api_key: Some(Secret::new(stand::API_KEY)),
+        api_key: Some(BorrowedSecret::new(verifier_fixture::API_KEY)),
         ..stand.evidence()
     };
     stand.pass(3600 - 1).await;
@@ -137,7 +137,7 @@ async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
 
 #[tokio::test(start_paused = true)]
 async fn a_verified_token_is_remembered_and_still_ends_on_time_and_at_its_endpoint() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let token = stand.good();
     for _ in 0..3 {
         assert!(stand.subject(&token).await.is_ok());
@@ -151,10 +151,10 @@ async fn a_verified_token_is_remembered_and_still_ends_on_time_and_at_its_endpoi
 
 #[tokio::test(start_paused = true)]
 async fn other_settings_count_at_once_and_keep_the_keys() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let token = stand.good();
     assert!(stand.subject(&token).await.is_ok());
-    let mut settings = stand::settings();
+    let mut settings = verifier_fixture::settings();
     settings.base = "https://elsewhere.example.com".to_owned();
     stand.credentials.replace(settings);
     assert_eq!(
@@ -162,31 +162,33 @@ async fn other_settings_count_at_once_and_keep_the_keys() {
         "audience",
         "nothing is remembered of the old settings"
     );
-    stand.credentials.replace(stand::settings());
+    stand.credentials.replace(verifier_fixture::settings());
     assert!(stand.subject(&token).await.is_ok());
     assert_eq!(
         stand.fetch.asked(&format!("{ISSUER}/keys")),
         1,
         "keys stand where they stood"
     );
-    let mut settings = stand::settings();
+    let mut settings = verifier_fixture::settings();
     settings.issuers.clear();
     stand.credentials.replace(settings);
     assert_eq!(stand.reason(&token).await, "issuer");
-    stand.credentials.replace(crate::settings::Settings::open());
+    stand
+        .credentials
+        .replace(crate::settings::VerifierSettings::open());
     let evidence = Evidence {
-        bearer: Some(Secret::new(&token)),
+        bearer: Some(BorrowedSecret::new(&token)),
         ..stand.evidence()
     };
     assert!(matches!(
         stand.verify(&evidence).await,
-        Ok(weir_core::principal::Identity::Anonymous)
+        Ok(weir_core::principal::VerifiedIdentity::Anonymous)
     ));
 }
 
 #[test]
 fn r249_an_endpoint_is_named_by_its_url_alone() {
-    let settings = stand::settings();
+    let settings = verifier_fixture::settings();
     let endpoint = |path: &str| weir_core::names::EndpointId::new(path);
     for good in [
         URL,

@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use serde_json::Value;
 use url::Url;
-use weir_core::port::{Ask, Fetch, NamedBy};
+use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
 
-use crate::strict;
+use crate::strict_json;
 
 /// The largest metadata that is read.
 const LARGEST: usize = 64 << 10;
 
 /// The location of keys, and the source of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct KeysLocation {
     pub(super) url: String,
-    pub(super) named_by: NamedBy,
+    pub(super) named_by: UrlSource,
 }
 
 /// Finds the URL of an issuer's keys.
@@ -26,20 +26,20 @@ pub(super) struct Place {
 /// # Errors
 /// The failure, for the log.
 pub(super) async fn find(
-    fetch: &dyn Fetch,
+    fetch: &dyn DocumentFetcher,
     issuer: &str,
     within: Duration,
-) -> Result<Place, String> {
+) -> Result<KeysLocation, String> {
     let mut why = "its name is no URL".to_owned();
-    for url in places(issuer) {
-        let ask = Ask {
+    for url in metadata_urls(issuer) {
+        let ask = FetchRequest {
             url: &url,
             form: None,
             authorization: None,
             limit: LARGEST,
-            within,
+            timeout: within,
             // The config names the issuer, and with it these URLs.
-            named_by: NamedBy::Operator,
+            url_source: UrlSource::Operator,
         };
         match fetch.fetch(ask).await {
             Ok(fetched) if fetched.status == 200 => match keys_of(&fetched.body, issuer) {
@@ -54,7 +54,7 @@ pub(super) async fn find(
 }
 
 /// The URLs that metadata may have, in the order of trial.
-fn places(issuer: &str) -> Vec<String> {
+fn metadata_urls(issuer: &str) -> Vec<String> {
     let Ok(url) = Url::parse(issuer) else {
         return Vec::new();
     };
@@ -77,8 +77,8 @@ fn places(issuer: &str) -> Vec<String> {
 
 /// The location of the keys from metadata that is the issuer's own: it must name itself, character
 /// by character (RFC 8414, 3.3).
-fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
-    let metadata = strict::object(text).ok_or("is no JSON object")?;
+fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, &'static str> {
+    let metadata = strict_json::parse_object(text).ok_or("is no JSON object")?;
     if metadata.get("issuer").and_then(Value::as_str) != Some(issuer) {
         return Err("is the metadata of another issuer");
     }
@@ -99,11 +99,11 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<Place, &'static str> {
     // The issuer's own origin is named by the operator; any other is requested only if it is public
     // (C18).
     let named_by = if keys_url.origin() == own.origin() {
-        NamedBy::Operator
+        UrlSource::Operator
     } else {
-        NamedBy::Outsider
+        UrlSource::Outsider
     };
-    Ok(Place {
+    Ok(KeysLocation {
         url: keys.to_owned(),
         named_by,
     })
@@ -117,7 +117,7 @@ mod tests {
     #[test]
     fn r257_every_place_of_metadata_is_tried_in_order() {
         assert_eq!(
-            places("https://id.example.com"),
+            metadata_urls("https://id.example.com"),
             [
                 "https://id.example.com/.well-known/oauth-authorization-server",
                 "https://id.example.com/.well-known/openid-configuration",
@@ -128,9 +128,9 @@ mod tests {
             "https://id.example.com:8443/.well-known/openid-configuration/a/b",
             "https://id.example.com:8443/a/b/.well-known/openid-configuration",
         ];
-        assert_eq!(places("https://id.example.com:8443/a/b"), with_path);
-        assert_eq!(places("https://id.example.com:8443/a/b/"), with_path);
-        assert!(places("nonsense").is_empty());
+        assert_eq!(metadata_urls("https://id.example.com:8443/a/b"), with_path);
+        assert_eq!(metadata_urls("https://id.example.com:8443/a/b/"), with_path);
+        assert!(metadata_urls("nonsense").is_empty());
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
             r#"{"issuer":"https://id.example.com/t","jwks_uri":"https://id.example.com/keys"}"#,
         )
         .unwrap();
-        assert_eq!(good.named_by, NamedBy::Operator);
+        assert_eq!(good.named_by, UrlSource::Operator);
         for foreign in [
             "http://id.example.com/keys",
             "https://169.254.169.254/keys",
@@ -150,7 +150,7 @@ mod tests {
             let text = format!(r#"{{"issuer":"{issuer}","jwks_uri":"{foreign}"}}"#);
             assert_eq!(
                 read(&text).unwrap().named_by,
-                NamedBy::Outsider,
+                UrlSource::Outsider,
                 "{foreign}"
             );
         }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
-use weir_core::failure::{Failure, FailureKind, Limited};
+use weir_core::failure::{Failure, FailureKind, LimitReached};
 use weir_core::telemetry::instruments;
 
-use super::rules::Rate;
+use super::settings::Rate;
 
 /// The unit that a rate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum RateUnit {
     Requests,
     Calls,
     Tool,
@@ -20,20 +20,20 @@ pub(super) enum What {
 }
 
 /// The rate is exceeded; a retry after `wait` will pass.
-pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: What, wait: Duration) -> Failure {
+pub(super) fn rate(name: &Arc<str>, rate: &Rate, what: RateUnit, wait: Duration) -> Failure {
     count(name, "refused");
     let counted = match what {
-        What::Requests => "requests",
-        What::Calls => "calls (by their cost)",
-        What::Tool => "calls of such tools",
-        What::Upstream => "calls (by their cost) of this server",
+        RateUnit::Requests => "requests",
+        RateUnit::Calls => "calls (by their cost)",
+        RateUnit::Tool => "calls of such tools",
+        RateUnit::Upstream => "calls (by their cost) of this server",
     };
     let (most, burst) = (rate.count, rate.burst);
     let (per, wait_text) = (span(rate.per), span(wait));
     let text = format!(
         "Rate limit `{name}` reached ({counted}): at most {most} in {per}, {burst} at once. Wait {wait_text} before trying again"
     );
-    let limited = Limited {
+    let limited = LimitReached {
         policy: name.clone(),
         limit: rate.count.get().into(),
         window: rate.per,
@@ -51,10 +51,10 @@ pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
         "Daily quota `{name}` is used up: {most} a day, counted again from 0:00 UTC, in {}. Do not try again before then",
         span(wait),
     );
-    let limited = Limited {
+    let limited = LimitReached {
         policy: name.clone(),
         limit: most,
-        window: super::daily::DAY,
+        window: super::daily_quota::DAY,
         quota: true,
     };
     Failure::new(FailureKind::Limit, text)
@@ -83,7 +83,7 @@ pub(super) fn busy(name: &'static str, most: usize, outcome: &'static str) -> Fa
     let text = format!(
         "Too many calls {whose} are running ({most} at once is the most): let some end, then try again"
     );
-    let limited = Limited {
+    let limited = LimitReached {
         policy: name,
         limit: most as u64,
         window: Duration::ZERO,

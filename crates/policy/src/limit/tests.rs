@@ -4,27 +4,27 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use weir_core::failure::FailureKind;
-use weir_core::port::{Evidence, Fut, Permit, StoreError, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::port::{CallPermit, Evidence, Fut, StoreError, Verifier};
+use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_testkit::FakeClock;
 
 use super::*;
 
 /// Counters that can fail.
 #[derive(Default)]
-struct Counting {
+struct FailingCounters {
     values: Mutex<std::collections::HashMap<String, u64>>,
     broken: Mutex<bool>,
 }
 
-impl Counters for Counting {
+impl SharedCounters for FailingCounters {
     fn add<'a>(
         &'a self,
         name: &'a str,
         amount: u64,
         ttl: Duration,
     ) -> Fut<'a, Result<u64, StoreError>> {
-        assert!(!ttl.is_zero() && ttl <= daily::DAY, "{ttl:?}");
+        assert!(!ttl.is_zero() && ttl <= daily_quota::DAY, "{ttl:?}");
         let result = if *self.broken.lock().unwrap() {
             Err(StoreError("out of order".to_owned()))
         } else {
@@ -38,18 +38,18 @@ impl Counters for Counting {
 }
 
 /// A limiter with its ports.
-struct World {
-    limits: Limits,
+struct LimiterFixture {
+    limits: PolicyLimiter,
     clock: FakeClock,
-    counters: Arc<Counting>,
+    counters: Arc<FailingCounters>,
     endpoint: EndpointId,
     upstream: UpstreamId,
 }
 
-impl World {
-    fn new(rates: Rates) -> Self {
-        let (clock, counters) = (FakeClock::new(), Arc::<Counting>::default());
-        let limits = Limits::new(rates, Arc::new(clock.clone()), counters.clone());
+impl LimiterFixture {
+    fn new(rates: LimitSettings) -> Self {
+        let (clock, counters) = (FakeClock::new(), Arc::<FailingCounters>::default());
+        let limits = PolicyLimiter::new(rates, Arc::new(clock.clone()), counters.clone());
         let upstream = UpstreamId::new("files").unwrap();
         Self {
             limits,
@@ -60,22 +60,22 @@ impl World {
         }
     }
 
-    async fn call(&self, principal: &Principal, native: &str) -> Result<Permit, Failure> {
+    async fn call(&self, principal: &Principal, native: &str) -> Result<CallPermit, Failure> {
         self.ask(principal, Some(native)).await
     }
 
-    async fn ask(&self, principal: &Principal, tool: Option<&str>) -> Result<Permit, Failure> {
+    async fn ask(&self, principal: &Principal, tool: Option<&str>) -> Result<CallPermit, Failure> {
         let Self {
             endpoint, upstream, ..
         } = self;
-        match self.limits.admit(Errand {
+        match self.limits.admit(LimitedCall {
             principal,
             endpoint,
             upstream,
             tool,
         })? {
-            Entry::Now(permit) => Ok(permit),
-            Entry::Later(turn) => turn.await,
+            PermitWait::Now(permit) => Ok(permit),
+            PermitWait::Later(turn) => turn.await,
         }
     }
 
@@ -83,7 +83,7 @@ impl World {
     fn requests(&self, principal: &Principal, endpoint: &str) -> usize {
         let endpoint = EndpointId::new(endpoint);
         (0..100)
-            .filter(|_| self.limits.request(principal, &endpoint).is_ok())
+            .filter(|_| self.limits.admit_request(principal, &endpoint).is_ok())
             .count()
     }
 
@@ -98,22 +98,22 @@ impl World {
 }
 
 async fn principal(change: impl FnOnce(&mut Subject), name: &str) -> Principal {
-    struct Fixed(Identity);
-    impl Verifier for Fixed {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+    struct FixedIdentityVerifier(VerifiedIdentity);
+    impl Verifier for FixedIdentityVerifier {
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
             Box::pin(std::future::ready(Ok(self.0.clone())))
         }
     }
     let identity = if name.is_empty() {
-        Identity::Anonymous
+        VerifiedIdentity::Anonymous
     } else {
         let mut subject = Subject::new("test", name);
         change(&mut subject);
-        Identity::Subject(Arc::new(subject))
+        VerifiedIdentity::Subject(Arc::new(subject))
     };
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint);
-    weir_core::authenticate(&Fixed(identity), &evidence, ())
+    weir_core::authenticate(&FixedIdentityVerifier(identity), &evidence, ())
         .await
         .unwrap()
         .principal()
@@ -124,9 +124,9 @@ async fn somebody(name: &str) -> Principal {
     principal(|_| (), name).await
 }
 
-fn limit(name: &str, burst: u32) -> Limit {
+fn limit(name: &str, burst: u32) -> RateLimit {
     let some = |number| NonZeroU32::new(number).unwrap();
-    Limit::new(
+    RateLimit::new(
         name,
         Some(Rate {
             count: some(1),
@@ -137,11 +137,11 @@ fn limit(name: &str, burst: u32) -> Limit {
     )
 }
 
-fn daily(name: &str, most: u64) -> Limit {
-    Limit::new(name, None, Some(most))
+fn daily(name: &str, most: u64) -> RateLimit {
+    RateLimit::new(name, None, Some(most))
 }
 
-fn tool(pattern: &str, limit: Limit, cost: u32) -> ToolLimit {
+fn tool(pattern: &str, limit: RateLimit, cost: u32) -> ToolLimit {
     let pattern = ToolPattern::new(pattern).unwrap();
     ToolLimit {
         pattern,
@@ -153,17 +153,20 @@ fn tool(pattern: &str, limit: Limit, cost: u32) -> ToolLimit {
 
 #[tokio::test]
 async fn f01_one_principals_flood_takes_nothing_from_another() {
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 7)),
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let (one, other) = (somebody("one").await, somebody("other").await);
     assert_eq!(world.requests(&one, "/mcp"), 7);
     assert_eq!(world.requests(&other, "/mcp"), 7);
-    let refused = world.limits.request(&one, &world.endpoint).unwrap_err();
+    let refused = world
+        .limits
+        .admit_request(&one, &world.endpoint)
+        .unwrap_err();
     assert_eq!(*refused.kind(), FailureKind::Limit);
-    assert_eq!(refused.wait(), Some(Duration::from_secs(1)));
-    let limited = refused.limited().unwrap();
+    assert_eq!(refused.retry_delay(), Some(Duration::from_secs(1)));
+    let limited = refused.limit_reached().unwrap();
     assert_eq!(
         (
             &*limited.policy,
@@ -183,7 +186,7 @@ async fn f01_one_principals_flood_takes_nothing_from_another() {
 
 #[tokio::test]
 async fn the_most_particular_limit_holds_for_a_principal() {
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 10)),
         endpoints: [(EndpointId::new("/few"), limit("endpoint:/few", 5))].into(),
         groups: vec![
@@ -191,7 +194,7 @@ async fn the_most_particular_limit_holds_for_a_principal() {
             ("all".into(), limit("group:all", 50)),
         ],
         clients: [("robot".into(), limit("client:robot", 2))].into(),
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let plain = somebody("plain").await;
     assert_eq!(
@@ -224,14 +227,14 @@ async fn the_most_particular_limit_holds_for_a_principal() {
 
 #[tokio::test]
 async fn the_anonymous_principal_is_everybody_and_under_no_limit_of_one() {
-    let concurrency = Concurrency {
+    let concurrency = ConcurrencyLimits {
         principal: 1,
-        ..Concurrency::default()
+        ..ConcurrencyLimits::default()
     };
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 1)),
         concurrency,
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let nobody = somebody("").await;
     assert_eq!(world.requests(&nobody, "/mcp"), 100);
@@ -247,10 +250,10 @@ async fn the_anonymous_principal_is_everybody_and_under_no_limit_of_one() {
 #[tokio::test]
 async fn calls_are_weighed_by_their_cost_whatever_request_they_came_with() {
     let tools = vec![tool("files/dear_*", daily("tool:dear", u64::MAX), 4)];
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 10)),
         tools,
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let one = somebody("one").await;
     assert_eq!(world.calls(&one, "dear_search").await, 2);
@@ -261,7 +264,7 @@ async fn calls_are_weighed_by_their_cost_whatever_request_they_came_with() {
     );
     let refused = world.call(&one, "dear_search").await.unwrap_err();
     assert_eq!(
-        (refused.kind(), refused.wait()),
+        (refused.kind(), refused.retry_delay()),
         (&FailureKind::Limit, Some(Duration::from_secs(4)))
     );
     assert!(
@@ -282,9 +285,9 @@ async fn tools_have_a_budget_for_each_principal_or_one_for_all() {
         shared,
         tool("*/*", limit("tool:*/*", 9), 1),
     ];
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         tools,
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let (one, other) = (somebody("one").await, somebody("other").await);
     assert_eq!(
@@ -320,10 +323,10 @@ async fn an_upstreams_limit_is_shared_and_its_refusal_names_it() {
         limit("upstream:files", 5),
     )]
     .into();
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 3)),
         upstreams,
-        ..Rates::default()
+        ..LimitSettings::default()
     });
     let (one, other) = (somebody("one").await, somebody("other").await);
     assert_eq!(
@@ -334,16 +337,16 @@ async fn an_upstreams_limit_is_shared_and_its_refusal_names_it() {
     assert_eq!(world.calls(&other, "a").await, 2);
     let refused = world.call(&somebody("third").await, "a").await.unwrap_err();
     assert_eq!(refused.upstream().map(UpstreamId::as_str), Some("files"));
-    assert_eq!(&*refused.limited().unwrap().policy, "upstream:files");
+    assert_eq!(&*refused.limit_reached().unwrap().policy, "upstream:files");
 }
 
 #[tokio::test]
 async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
-    let rates = Rates {
+    let rates = LimitSettings {
         principal: Some(daily("principal", 5)),
-        ..Rates::default()
+        ..LimitSettings::default()
     };
-    let world = World::new(rates.clone());
+    let world = LimiterFixture::new(rates.clone());
     let (one, other) = (somebody("one").await, somebody("other").await);
     // The fake clock begins at midnight.
     world.clock.advance(Duration::from_secs(86_399));
@@ -354,10 +357,10 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
     world.limits.replace(rates);
     let refused = world.call(&one, "a").await.unwrap_err();
     assert_eq!(
-        (refused.kind(), refused.wait()),
+        (refused.kind(), refused.retry_delay()),
         (&FailureKind::Limit, Some(Duration::from_secs(1)))
     );
-    let limited = refused.limited().unwrap();
+    let limited = refused.limit_reached().unwrap();
     assert_eq!(
         (limited.quota, limited.limit, limited.window),
         (true, 5, Duration::from_secs(86_400))
@@ -368,20 +371,20 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
 }
 
 #[tokio::test]
-async fn f09_what_cannot_be_counted_goes_or_not_as_the_operator_says() {
-    for (uncounted, admitted) in [(Uncounted::Allowed, 100), (Uncounted::Refused, 0)] {
-        let world = World::new(Rates {
+async fn f09_uncountable_quota_follows_the_setting() {
+    for (uncounted, admitted) in [(UncountedQuota::Allowed, 100), (UncountedQuota::Refused, 0)] {
+        let world = LimiterFixture::new(LimitSettings {
             principal: Some(daily("principal", 5)),
             uncounted,
-            ..Rates::default()
+            ..LimitSettings::default()
         });
         *world.counters.broken.lock().unwrap() = true;
         let one = somebody("one").await;
         assert_eq!(world.calls(&one, "a").await, admitted);
-        if uncounted == Uncounted::Refused {
+        if uncounted == UncountedQuota::Refused {
             let refused = world.call(&one, "a").await.unwrap_err();
             assert_eq!(
-                (refused.kind(), refused.wait()),
+                (refused.kind(), refused.retry_delay()),
                 (&FailureKind::Busy, Some(Duration::from_secs(60)))
             );
         }
@@ -390,11 +393,11 @@ async fn f09_what_cannot_be_counted_goes_or_not_as_the_operator_says() {
 
 #[test]
 fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
-    let world = World::new(Rates {
+    let world = LimiterFixture::new(LimitSettings {
         address: Some(limit("address", 2)),
-        ..Rates::default()
+        ..LimitSettings::default()
     });
-    let arrive = |address: &str| world.limits.arrive(address.parse().unwrap()).is_ok();
+    let arrive = |address: &str| world.limits.admit_address(address.parse().unwrap()).is_ok();
     assert!(arrive("203.0.113.1") && arrive("::ffff:203.0.113.2") && !arrive("203.0.113.3"));
     assert!(arrive("203.0.114.1"));
     assert!(arrive("2001:db8::1") && arrive("2001:db8::ffff:1") && !arrive("2001:db8:0:0:1::"));
@@ -406,20 +409,20 @@ fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
 
 #[test]
 fn f02_a_million_addresses_fill_the_table_and_no_more() {
-    let rates = Rates {
+    let rates = LimitSettings {
         address: Some(limit("address", 1)),
-        ..Rates::default()
+        ..LimitSettings::default()
     };
     let clock = FakeClock::new();
-    let limits = Limits::sized(
+    let limits = PolicyLimiter::sized(
         rates,
         (1000, 1000),
         Arc::new(clock),
-        Arc::<Counting>::default(),
+        Arc::<FailingCounters>::default(),
     );
     for number in 0..1_000_000u128 {
         limits
-            .arrive(std::net::Ipv6Addr::from(0x2001_0db8 << 96 | number << 64).into())
+            .admit_address(std::net::Ipv6Addr::from(0x2001_0db8 << 96 | number << 64).into())
             .unwrap();
     }
     assert!(limits.addresses.len() <= 1024);
@@ -427,13 +430,13 @@ fn f02_a_million_addresses_fill_the_table_and_no_more() {
 
 #[tokio::test]
 async fn a_reload_keeps_what_was_counted_under_limits_that_stay() {
-    let rates = |burst| Rates {
+    let rates = |burst| LimitSettings {
         address: Some(limit("address", 2)),
         principal: Some(limit("principal", 5)),
         endpoints: [(EndpointId::new("/other"), limit("endpoint:/other", burst))].into(),
-        ..Rates::default()
+        ..LimitSettings::default()
     };
-    let world = World::new(rates(5));
+    let world = LimiterFixture::new(rates(5));
     let one = somebody("one").await;
     assert_eq!(
         (world.requests(&one, "/mcp"), world.requests(&one, "/other")),
@@ -445,24 +448,24 @@ async fn a_reload_keeps_what_was_counted_under_limits_that_stay() {
         (0, 6),
         "other numbers begin anew"
     );
-    world.limits.replace(Rates::default());
+    world.limits.replace(LimitSettings::default());
     assert_eq!(world.requests(&one, "/mcp"), 100);
     world.limits.replace(rates(6));
     assert_eq!(world.requests(&one, "/mcp"), 0);
 }
 
-fn few(principal: usize, upstream: usize, queue: usize) -> World {
+fn few(principal: usize, upstream: usize, queue: usize) -> LimiterFixture {
     let upstreams = [(UpstreamId::new("files").unwrap(), upstream)].into();
-    let concurrency = Concurrency {
+    let concurrency = ConcurrencyLimits {
         principal,
         upstreams,
         queue,
         upstream_queue: queue,
         wait: Duration::from_secs(2),
     };
-    World::new(Rates {
+    LimiterFixture::new(LimitSettings {
         concurrency,
-        ..Rates::default()
+        ..LimitSettings::default()
     })
 }
 
@@ -481,9 +484,12 @@ async fn r282_calls_of_a_principal_wait_for_each_other_and_not_for_long() {
         (waited.kind(), full.kind()),
         (&FailureKind::Busy, &FailureKind::Busy)
     );
-    assert_eq!(&*waited.limited().unwrap().policy, "concurrency:principal");
+    assert_eq!(
+        &*waited.limit_reached().unwrap().policy,
+        "concurrency:principal"
+    );
     assert!(
-        waited.message().contains("2 at once") && waited.wait().is_some(),
+        waited.message().contains("2 at once") && waited.retry_delay().is_some(),
         "{waited}"
     );
     let (later, ()) = tokio::join!(world.call(&one, "a"), async { drop(held) });
@@ -491,7 +497,7 @@ async fn r282_calls_of_a_principal_wait_for_each_other_and_not_for_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn f12_whoever_floods_an_upstream_waits_for_the_others() {
+async fn f12_flooding_principal_does_not_delay_others() {
     let world = few(100, 1, 64);
     let (flood, other) = (somebody("flood").await, somebody("other").await);
     let held = world.call(&flood, "a").await.unwrap();
@@ -541,19 +547,19 @@ fn at_once<T>(future: &mut std::pin::Pin<Box<impl Future<Output = T>>>) -> Optio
 }
 
 #[tokio::test]
-async fn how_limits_stand_is_told_exactly_and_takes_nothing() {
-    let rates = Rates {
+async fn limit_status_is_exact_and_charges_no_budget() {
+    let rates = LimitSettings {
         principal: Some(limit("own", 8)),
         tools: vec![tool("files/dear", limit("dear", 2), 3)],
         upstreams: [(UpstreamId::new("files").unwrap(), daily("files", 30))].into(),
-        ..Rates::default()
+        ..LimitSettings::default()
     };
-    let world = World::new(rates);
+    let world = LimiterFixture::new(rates);
     let alice = somebody("alice").await;
     let refusals = async |native: &str| {
         let told = world
             .limits
-            .standing(&alice, &world.endpoint, &world.upstream, native)
+            .limit_status(&alice, &world.endpoint, &world.upstream, native)
             .await;
         told.into_iter()
             .filter(|limit| limit.refuses.is_some())

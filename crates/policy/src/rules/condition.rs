@@ -12,19 +12,19 @@ use cedar_policy::{
 };
 use serde_json::{Value, json};
 
-use super::reads::{Pointers, tag_of_arguments};
+use super::attribute_reads::{ArgumentPointers, tag_of_arguments};
 
 /// The two parts of a rule with a condition that reads arguments known from its text.
 #[derive(Clone, Debug)]
-pub(super) struct Parts {
+pub(super) struct SplitRule {
     /// The rule without conditions.
     pub(super) scope: PolicySet,
     condition: Expression,
 }
 
-impl Parts {
+impl SplitRule {
     /// Splits the rule with this JSON form; `None` if it has to be evaluated whole.
-    pub(super) fn of(policy: &Policy, form: &Value, pointers: &Pointers) -> Option<Self> {
+    pub(super) fn of(policy: &Policy, form: &Value, pointers: &ArgumentPointers) -> Option<Self> {
         if pointers.is_open() {
             return None;
         }
@@ -135,14 +135,14 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
-    fn parts(conditions: &str) -> Option<Parts> {
+    fn parts(conditions: &str) -> Option<SplitRule> {
         let policy = Policy::parse(
             None,
             format!("forbid(principal, action, resource) {conditions};"),
         )
         .unwrap();
         let form = policy.to_json().unwrap();
-        Parts::of(&policy, &form, &Pointers::of(&form))
+        SplitRule::of(&policy, &form, &ArgumentPointers::of(&form))
     }
 
     fn text(conditions: &str) -> String {

@@ -2,7 +2,7 @@
 //! evaluation of the same rules.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-mod plainly;
+mod reference;
 
 use std::cell::Cell;
 use std::net::Ipv4Addr;
@@ -11,9 +11,9 @@ use bytes::Bytes;
 use cedar_policy::Entities;
 use weir_core::authenticate;
 use weir_core::port::{Evidence, Fut, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::principal::{Subject, VerifiedIdentity};
 
-use super::vocabulary::SCHEMA;
+use super::cedar_schema::SCHEMA;
 use super::*;
 
 thread_local!(static TRIPPED: Cell<bool> = const { Cell::new(false) });
@@ -23,22 +23,22 @@ pub(super) fn trip() {
     assert!(!TRIPPED.get(), "the engine panics");
 }
 
-struct Is(Identity);
+struct RulesTestVerifier(VerifiedIdentity);
 
-impl Verifier for Is {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+impl Verifier for RulesTestVerifier {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(std::future::ready(Ok(self.0.clone())))
     }
 }
 
-fn principal(identity: Identity) -> Principal {
+fn principal(identity: VerifiedIdentity) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
     runtime
-        .block_on(authenticate(&Is(identity), &evidence, ()))
+        .block_on(authenticate(&RulesTestVerifier(identity), &evidence, ()))
         .unwrap()
         .into_parts()
         .0
@@ -55,22 +55,22 @@ pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal 
     let mut subject = Subject::new("https://id.example.com", name);
     (subject.groups, subject.scopes) = (all(groups), all(scopes));
     subject.claims = Arc::new([("team".into(), name.into())]);
-    principal(Identity::Subject(Arc::new(subject)))
+    principal(VerifiedIdentity::Subject(Arc::new(subject)))
 }
 
 /// A tool that is not in any catalog.
 #[derive(Debug)]
-pub(super) struct Thing {
+pub(super) struct ToolFixture {
     kind: ListKind,
     endpoint: EndpointId,
     upstream: UpstreamId,
     native: Arc<str>,
     name: Arc<str>,
-    hints: Hints,
+    hints: ToolHints,
     scopes: Vec<Arc<str>>,
 }
 
-impl Thing {
+impl ToolFixture {
     pub(super) fn new(home: &str) -> Self {
         let (upstream, native) = home.split_once('/').unwrap();
         Self {
@@ -79,12 +79,12 @@ impl Thing {
             upstream: UpstreamId::new(upstream).unwrap(),
             native: native.into(),
             name: format!("{upstream}__{native}").into(),
-            hints: Hints::default(),
+            hints: ToolHints::default(),
             scopes: Vec::new(),
         }
     }
 
-    fn target(&self) -> Target<'_> {
+    fn target(&self) -> PolicyTarget<'_> {
         let Self {
             kind,
             endpoint,
@@ -94,7 +94,7 @@ impl Thing {
             hints,
             scopes,
         } = self;
-        Target {
+        PolicyTarget {
             kind: *kind,
             endpoint,
             upstream,
@@ -107,38 +107,45 @@ impl Thing {
     }
 }
 
-pub(super) fn rules(text: &str) -> Rules {
-    let (sheet, _) = Sheet::read("test", text, 1).unwrap();
-    Rules::new(Arc::new(Book::new(vec![sheet], Vec::new())))
+pub(super) fn rules(text: &str) -> PolicyAuthorizer {
+    let (sheet, _) = PolicyFile::read("test", text, 1).unwrap();
+    PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(vec![sheet], Vec::new())))
 }
 
-fn ruled(text: &str, endpoint: &str, own: &str) -> Rules {
-    let sheet = |text| Sheet::read("test", text, 1).unwrap().0;
-    let ruling = Ruling {
+fn ruled(text: &str, endpoint: &str, own: &str) -> PolicyAuthorizer {
+    let sheet = |text| PolicyFile::read("test", text, 1).unwrap().0;
+    let ruling = EndpointRules {
         endpoint: EndpointId::new(endpoint),
         scopes: Vec::new(),
         scoped: false,
-        sheets: vec![sheet(own)],
+        files: vec![sheet(own)],
     };
-    Rules::new(Arc::new(Book::new(vec![sheet(text)], vec![ruling])))
+    PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(
+        vec![sheet(text)],
+        vec![ruling],
+    )))
 }
 
 pub(super) fn call(
-    rules: &Rules,
+    rules: &PolicyAuthorizer,
     who: &Principal,
-    thing: &Thing,
+    thing: &ToolFixture,
     arguments: &str,
-) -> Result<Verdict, Failure> {
+) -> Result<CallPermission, Failure> {
     let arguments = Bytes::copy_from_slice(arguments.as_bytes());
     rules.calls(who, &thing.target(), || Ok(Some(arguments)))
 }
 
 /// The visibility (`seen`, `hidden` or the scopes), and the outcome of a call.
-fn fate(rules: &Rules, who: &Principal, thing: &Thing) -> (String, &'static str) {
+fn visibility_and_outcome(
+    rules: &PolicyAuthorizer,
+    who: &Principal,
+    thing: &ToolFixture,
+) -> (String, &'static str) {
     let sight = match rules.sees(who, &thing.target()) {
-        Sight::Seen => "seen".to_owned(),
-        Sight::Hidden => "hidden".to_owned(),
-        Sight::Scopes(scopes) => scopes.join(" "),
+        Visibility::Visible => "seen".to_owned(),
+        Visibility::Hidden => "hidden".to_owned(),
+        Visibility::NeedsScopes(scopes) => scopes.join(" "),
     };
     (
         sight,
@@ -158,9 +165,9 @@ const RULES: &str = r#"
 "#;
 
 #[test]
-fn all_of_an_upstream_is_for_those_to_whom_no_rule_could_refuse_a_part_of_it() {
+fn shows_all_only_if_no_rule_could_refuse_a_part() {
     let all = |text: &str, who: &Principal, upstream: &str| {
-        rules(text).shows_all(
+        rules(text).permits_all(
             who,
             &EndpointId::new("/mcp"),
             &UpstreamId::new(upstream).unwrap(),
@@ -220,8 +227,8 @@ fn all_of_an_upstream_is_for_those_to_whom_no_rule_could_refuse_a_part_of_it() {
     {
         assert_eq!(all(text, &staff, "files"), theirs, "{text}");
     }
-    let without = Rules::new(Arc::new(Book::new(Vec::new(), Vec::new())));
-    assert!(without.shows_all(
+    let without = PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(Vec::new(), Vec::new())));
+    assert!(without.permits_all(
         &staff,
         &EndpointId::new("/mcp"),
         &UpstreamId::new("files").unwrap()
@@ -240,15 +247,15 @@ fn c21_r115_roles_and_tools_lists_and_calls_agree() {
         person("bob", &["staff"], &[]),
         person("carol", &[], &[]),
         person("red", &[], &[]),
-        principal(Identity::Anonymous),
+        principal(VerifiedIdentity::Anonymous),
     ];
-    let mut read = Thing::new("files/read");
+    let mut read = ToolFixture::new("files/read");
     read.hints.read_only = Some(true);
     let things = [
         read,
-        Thing::new("files/write"),
-        Thing::new("clock/time"),
-        Thing::new("prod/query"),
+        ToolFixture::new("files/write"),
+        ToolFixture::new("clock/time"),
+        ToolFixture::new("prod/query"),
     ];
     let expected = [
         // read, write, time, prod
@@ -276,10 +283,10 @@ fn c21_r115_roles_and_tools_lists_and_calls_agree() {
     ];
     for (who, row) in people.iter().zip(expected) {
         for (thing, wanted) in things.iter().zip(row) {
-            let (sight, end) = fate(&rules, who, thing);
+            let (sight, end) = visibility_and_outcome(&rules, who, thing);
             assert_eq!(format!("{sight} {end}"), wanted, "{who} and {}", thing.name);
             // Once more, now from the cache.
-            assert_eq!(fate(&rules, who, thing), (sight, end));
+            assert_eq!(visibility_and_outcome(&rules, who, thing), (sight, end));
         }
     }
     let refusal = call(&rules, &people[0], &things[3], "{}").unwrap_err();
@@ -305,25 +312,31 @@ fn r279_annotations_count_only_where_the_operator_believes_them() {
         "permit(principal, action, resource) when { resource has destructiveHint && !resource.destructiveHint };",
     );
     let who = person("alice", &[], &[]);
-    let mut thing = Thing::new("files/read");
-    assert_eq!(fate(&rules, &who, &thing).0, "hidden");
+    let mut thing = ToolFixture::new("files/read");
+    assert_eq!(visibility_and_outcome(&rules, &who, &thing).0, "hidden");
     thing.hints.destructive = Some(false);
-    assert_eq!(fate(&rules, &who, &thing).0, "seen");
+    assert_eq!(visibility_and_outcome(&rules, &who, &thing).0, "seen");
     thing.hints.destructive = Some(true);
-    assert_eq!(fate(&rules, &who, &thing).0, "hidden");
+    assert_eq!(visibility_and_outcome(&rules, &who, &thing).0, "hidden");
 }
 
 #[test]
 fn no_rules_allow_everything_and_one_rule_denies_what_it_does_not_permit() {
-    let (who, thing) = (principal(Identity::Anonymous), Thing::new("files/read"));
+    let (who, thing) = (
+        principal(VerifiedIdentity::Anonymous),
+        ToolFixture::new("files/read"),
+    );
     assert_eq!(
-        fate(&Rules::default(), &who, &thing),
+        visibility_and_outcome(&PolicyAuthorizer::default(), &who, &thing),
         ("seen".to_owned(), "made")
     );
-    assert_eq!(Rules::default().audience(&who, &thing.endpoint), None);
+    assert_eq!(
+        PolicyAuthorizer::default().audience(&who, &thing.endpoint),
+        None
+    );
     let rules = rules("forbid(principal, action, resource in Upstream::\"other\");");
     assert_eq!(
-        fate(&rules, &who, &thing),
+        visibility_and_outcome(&rules, &who, &thing),
         ("hidden".to_owned(), "invalid_params")
     );
 }
@@ -337,12 +350,12 @@ fn r115_prompts_and_resources_are_decided_like_tools_and_apart_from_them() {
     );
     let who = person("alice", &[], &[]);
     let sight = |kind, home: &str| {
-        fate(
+        visibility_and_outcome(
             &rules,
             &who,
-            &Thing {
+            &ToolFixture {
                 kind,
-                ..Thing::new(home)
+                ..ToolFixture::new(home)
             },
         )
     };
@@ -367,11 +380,14 @@ fn rules_of_an_endpoint_hold_there_alone_and_common_ones_everywhere() {
         "permit(principal, action, resource);",
     );
     let who = person("alice", &[], &[]);
-    let mut thing = Thing::new("files/read");
-    assert_eq!(fate(&rules, &who, &thing).0, "seen");
+    let mut thing = ToolFixture::new("files/read");
+    assert_eq!(visibility_and_outcome(&rules, &who, &thing).0, "seen");
     thing.endpoint = EndpointId::new("/other");
-    assert_eq!(fate(&rules, &who, &thing).0, "hidden");
-    assert_eq!(fate(&rules, &who, &Thing::new("files/drop")).0, "hidden");
+    assert_eq!(visibility_and_outcome(&rules, &who, &thing).0, "hidden");
+    assert_eq!(
+        visibility_and_outcome(&rules, &who, &ToolFixture::new("files/drop")).0,
+        "hidden"
+    );
     assert_ne!(
         rules.audience(&who, &EndpointId::new("/mcp")),
         rules.audience(&who, &EndpointId::new("/other")),
@@ -382,23 +398,26 @@ fn rules_of_an_endpoint_hold_there_alone_and_common_ones_everywhere() {
 #[test]
 fn c21_scopes_hide_in_lists_and_step_up_on_calls() {
     let scope = |text: &str| Arc::<str>::from(text);
-    let ruling = Ruling {
+    let ruling = EndpointRules {
         endpoint: EndpointId::new("/mcp"),
         scopes: vec![scope("mcp")],
         scoped: true,
-        sheets: vec![Sheet::read("test", "forbid(principal, action, resource) when { resource.native == \"drop\" }; permit(principal, action, resource);", 1).unwrap().0],
+        files: vec![PolicyFile::read("test", "forbid(principal, action, resource) when { resource.native == \"drop\" }; permit(principal, action, resource);", 1).unwrap().0],
     };
-    let rules = Rules::new(Arc::new(Book::new(Vec::new(), vec![ruling])));
-    let mut thing = Thing::new("files/write");
+    let rules = PolicyAuthorizer::new(Arc::new(EndpointPolicies::new(Vec::new(), vec![ruling])));
+    let mut thing = ToolFixture::new("files/write");
     thing.scopes = vec![scope("files:write")];
     let (full, half, none) = (
         person("a", &[], &["files:write", "mcp"]),
         person("b", &[], &["mcp"]),
         person("c", &[], &[]),
     );
-    assert_eq!(fate(&rules, &full, &thing), ("seen".to_owned(), "made"));
     assert_eq!(
-        fate(&rules, &half, &thing),
+        visibility_and_outcome(&rules, &full, &thing),
+        ("seen".to_owned(), "made")
+    );
+    assert_eq!(
+        visibility_and_outcome(&rules, &half, &thing),
         ("files:write mcp".to_owned(), "insufficient_scope")
     );
     let refusal = rules.may_enter(&none, &thing.endpoint).unwrap_err();
@@ -410,14 +429,14 @@ fn c21_scopes_hide_in_lists_and_step_up_on_calls() {
     // A hidden tool is not revealed by a scope.
     thing.native = "drop".into();
     assert_eq!(
-        fate(&rules, &half, &thing),
+        visibility_and_outcome(&rules, &half, &thing),
         ("hidden".to_owned(), "invalid_params")
     );
     assert_ne!(
         rules.audience(&full, &thing.endpoint),
         rules.audience(&half, &thing.endpoint)
     );
-    let opinion = rules.opinion(&none, &thing.target(), None);
+    let opinion = rules.explain(&none, &thing.target(), None);
     assert_eq!(
         (
             opinion.lacks_for_endpoint.len(),
@@ -425,7 +444,7 @@ fn c21_scopes_hide_in_lists_and_step_up_on_calls() {
         ),
         (1, 1)
     );
-    assert!(matches!(opinion.see, Some(Outcome::Forbidden { .. })));
+    assert!(matches!(opinion.see, Some(PolicyOutcome::Forbidden { .. })));
 }
 
 #[test]
@@ -437,7 +456,7 @@ fn arguments_decide_calls_and_what_cannot_be_read_is_refused() {
            forbid(principal, action == Action::"call", resource) when {
                context.arguments.hasTag("/n") && context.arguments.getTag("/n") == "1" };"#,
     );
-    let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
+    let (who, thing) = (person("alice", &[], &[]), ToolFixture::new("files/read"));
     let end = |arguments: &str| {
         call(&rules, &who, &thing, arguments)
             .map_or_else(|f| f.message().to_owned(), |_| "made".to_owned())
@@ -474,23 +493,23 @@ fn c22_an_evaluation_error_denies() {
     let broken = r#"permit(principal, action, resource);
         permit(principal, action, resource) when { 9223372036854775807 + 1 == 0 };"#;
     let rules = rules(broken);
-    let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
+    let (who, thing) = (person("alice", &[], &[]), ToolFixture::new("files/read"));
     assert_eq!(
-        fate(&rules, &who, &thing),
+        visibility_and_outcome(&rules, &who, &thing),
         ("hidden".to_owned(), "invalid_params")
     );
     assert!(matches!(
-        rules.opinion(&who, &thing.target(), None).call,
-        Some(Outcome::Undecided(_))
+        rules.explain(&who, &thing.target(), None).call,
+        Some(PolicyOutcome::Undecided(_))
     ));
     let calls_only = rules_text_for_calls();
     assert_eq!(
-        fate(&calls_only, &who, &thing),
+        visibility_and_outcome(&calls_only, &who, &thing),
         ("seen".to_owned(), "denied")
     );
 }
 
-fn rules_text_for_calls() -> Rules {
+fn rules_text_for_calls() -> PolicyAuthorizer {
     rules(
         r#"permit(principal, action, resource);
            forbid(principal, action == Action::"call", resource) when { 9223372036854775807 * 2 == 0 };"#,
@@ -500,19 +519,19 @@ fn rules_text_for_calls() -> Rules {
 #[test]
 fn c22_a_panic_of_the_engine_denies() {
     let rules = rules("permit(principal, action, resource);");
-    let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
+    let (who, thing) = (person("alice", &[], &[]), ToolFixture::new("files/read"));
     TRIPPED.set(true);
     assert_eq!(
-        fate(&rules, &who, &thing),
+        visibility_and_outcome(&rules, &who, &thing),
         ("hidden".to_owned(), "invalid_params")
     );
     assert!(matches!(
-        rules.opinion(&who, &thing.target(), None).see,
-        Some(Outcome::Undecided(_))
+        rules.explain(&who, &thing.target(), None).see,
+        Some(PolicyOutcome::Undecided(_))
     ));
     TRIPPED.set(false);
     assert_eq!(
-        fate(&rules, &who, &thing),
+        visibility_and_outcome(&rules, &who, &thing),
         ("seen".to_owned(), "made"),
         "nothing is left of it"
     );
@@ -520,22 +539,28 @@ fn c22_a_panic_of_the_engine_denies() {
         r#"permit(principal, action == Action::"see", resource);
         permit(principal, action == Action::"call", resource) unless { context.arguments.hasTag("/x") };"#,
     );
-    assert_eq!(fate(&open, &who, &thing), ("seen".to_owned(), "made"));
+    assert_eq!(
+        visibility_and_outcome(&open, &who, &thing),
+        ("seen".to_owned(), "made")
+    );
     TRIPPED.set(true);
-    assert_eq!(fate(&open, &who, &thing), ("seen".to_owned(), "denied"));
+    assert_eq!(
+        visibility_and_outcome(&open, &who, &thing),
+        ("seen".to_owned(), "denied")
+    );
     TRIPPED.set(false);
 }
 
 #[test]
 fn a_replaced_book_holds_at_once_and_equal_books_are_equal() {
     let rules = rules("permit(principal, action, resource);");
-    let (who, thing) = (person("alice", &[], &[]), Thing::new("files/read"));
+    let (who, thing) = (person("alice", &[], &[]), ToolFixture::new("files/read"));
     let before = rules.audience(&who, &thing.endpoint);
-    assert_eq!(fate(&rules, &who, &thing).0, "seen");
-    let other = self::rules("forbid(principal, action, resource);").book();
-    assert_ne!(*rules.book(), *other);
+    assert_eq!(visibility_and_outcome(&rules, &who, &thing).0, "seen");
+    let other = self::rules("forbid(principal, action, resource);").policies();
+    assert_ne!(*rules.policies(), *other);
     rules.replace(other);
-    assert_eq!(fate(&rules, &who, &thing).0, "hidden");
+    assert_eq!(visibility_and_outcome(&rules, &who, &thing).0, "hidden");
     assert_ne!(rules.audience(&who, &thing.endpoint), before);
     let again = self::rules("permit(principal, action, resource);");
     assert_eq!(
@@ -549,7 +574,7 @@ fn a_replaced_book_holds_at_once_and_equal_books_are_equal() {
 fn d14_only_what_rules_look_at_tells_principals_apart() {
     let endpoint = EndpointId::new("/mcp");
     let by_group = rules("permit(principal in Group::\"staff\", action, resource);");
-    let of = |rules: &Rules, who: &Principal| rules.audience(who, &endpoint).unwrap();
+    let of = |rules: &PolicyAuthorizer, who: &Principal| rules.audience(who, &endpoint).unwrap();
     let (alice, bob) = (
         person("alice", &["staff", "x"], &["s"]),
         person("bob", &["x", "staff"], &[]),
@@ -561,7 +586,7 @@ fn d14_only_what_rules_look_at_tells_principals_apart() {
     );
     assert_ne!(
         of(&by_group, &person("n", &[], &[])),
-        of(&by_group, &principal(Identity::Anonymous))
+        of(&by_group, &principal(VerifiedIdentity::Anonymous))
     );
     let by_name =
         rules("permit(principal, action, resource) when { principal.subject == \"alice\" };");
@@ -575,12 +600,12 @@ fn d14_only_what_rules_look_at_tells_principals_apart() {
 
 #[test]
 fn principals_of_two_issuers_never_share_an_id() {
-    let one = principal(Identity::subject("https://a", "b c"));
-    let two = principal(Identity::subject("https://a b", "c"));
-    assert_ne!(facts::principal_id(&one), facts::principal_id(&two));
+    let one = principal(VerifiedIdentity::subject("https://a", "b c"));
+    let two = principal(VerifiedIdentity::subject("https://a b", "c"));
+    assert_ne!(entities::principal_id(&one), entities::principal_id(&two));
     assert_ne!(
-        facts::principal_id(&principal(Identity::subject("", "anonymous"))),
-        facts::principal_id(&principal(Identity::Anonymous))
+        entities::principal_id(&principal(VerifiedIdentity::subject("", "anonymous"))),
+        entities::principal_id(&principal(VerifiedIdentity::Anonymous))
     );
 }
 
@@ -593,22 +618,22 @@ fn entities_are_as_the_schema_says() {
         Arc::new(["x".into(), "x".into()]),
     );
     subject.claims = Arc::new([("k".into(), "1".into()), ("k".into(), "2".into())]);
-    let mut thing = Thing::new("files/read");
-    thing.hints = Hints {
+    let mut thing = ToolFixture::new("files/read");
+    thing.hints = ToolHints {
         read_only: Some(true),
         destructive: Some(false),
         idempotent: Some(true),
         open_world: Some(false),
     };
     for who in [
-        principal(Identity::Subject(Arc::new(subject))),
-        principal(Identity::Anonymous),
+        principal(VerifiedIdentity::Subject(Arc::new(subject))),
+        principal(VerifiedIdentity::Anonymous),
     ] {
         for kind in ListKind::ALL {
             thing.kind = kind;
             let entities = [
-                facts::principal(&who).unwrap(),
-                facts::tool(&thing.target()).unwrap(),
+                entities::principal(&who).unwrap(),
+                entities::tool(&thing.target()).unwrap(),
             ];
             Entities::from_entities(entities, Some(&SCHEMA)).unwrap();
         }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 use weir_core::names::EndpointId;
 
-use super::Reason;
-use crate::audit::is_unseen;
-use crate::settings::{Issuer, Settings};
+use super::TokenRefusal;
+use crate::audit::is_invisible;
+use crate::settings::{TokenIssuer, VerifierSettings};
 
 /// The longest name of a subject. OpenID has at most 255.
 const LONGEST_SUBJECT: usize = 256;
@@ -17,44 +17,47 @@ const MOST_AUDIENCES: usize = 32;
 
 /// The claims of a token of proven origin.
 #[derive(Debug)]
-pub(crate) struct Claims {
+pub(crate) struct TokenClaims {
     pub(crate) all: Map<String, Value>,
     pub(crate) subject: Arc<str>,
     audiences: Arc<[Box<str>]>,
-    times: Times,
+    times: TokenTimes,
 }
 
 /// The validity of a token, in whole seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Times {
+pub(crate) struct TokenTimes {
     pub(crate) expires: Option<u64>,
     begins: Option<u64>,
     issued: Option<u64>,
 }
 
-impl Claims {
+impl TokenClaims {
     /// Reads the claims that every token must have.
-    pub(crate) fn read(all: Map<String, Value>, issuer: &Issuer) -> Result<Self, Reason> {
+    pub(crate) fn read(
+        all: Map<String, Value>,
+        issuer: &TokenIssuer,
+    ) -> Result<Self, TokenRefusal> {
         // A number or a list that another reader would find equal to the issuer is refused here.
         if all
             .get("iss")
             .is_some_and(|iss| iss.as_str() != Some(&issuer.name))
         {
-            return Err(Reason::Issuer);
+            return Err(TokenRefusal::Issuer);
         }
         let subject = match all.get("sub") {
             // With invisible characters it would look like another subject to an operator.
             Some(Value::String(subject))
                 if !subject.is_empty()
                     && subject.len() <= LONGEST_SUBJECT
-                    && !subject.chars().any(is_unseen) =>
+                    && !subject.chars().any(is_invisible) =>
             {
                 Arc::from(subject.as_str())
             }
-            _ => return Err(Reason::Claims),
+            _ => return Err(TokenRefusal::Claims),
         };
         let audiences = audiences(all.get("aud"))?;
-        let times = Times::read(&all)?;
+        let times = TokenTimes::read(&all)?;
         Ok(Self {
             all,
             subject,
@@ -65,14 +68,14 @@ impl Claims {
 
     /// Refuses OpenID's ID tokens: they are for the client, not for the service it calls (RFC 9068,
     /// 5; RFC 8725, 3.12).
-    pub(crate) fn is_no_id_token(&self) -> Result<(), Reason> {
+    pub(crate) fn refuse_id_token(&self) -> Result<(), TokenRefusal> {
         let marks = ["nonce", "at_hash", "c_hash", "s_hash"];
         if marks.iter().any(|mark| self.all.contains_key(*mark)) {
-            return Err(Reason::Type);
+            return Err(TokenRefusal::Type);
         }
         match self.all.get("token_use").map(Value::as_str) {
             None | Some(Some("access")) => Ok(()),
-            Some(_) => Err(Reason::Type),
+            Some(_) => Err(TokenRefusal::Type),
         }
     }
 
@@ -80,18 +83,18 @@ impl Claims {
         &self.audiences
     }
 
-    pub(crate) fn times(&self) -> Times {
+    pub(crate) fn times(&self) -> TokenTimes {
         self.times
     }
 }
 
 /// True if one of the audiences is the endpoint, or an audience that the config accepts for all of
 /// weir's endpoints.
-pub(crate) fn is_for(
+pub(crate) fn has_audience(
     audiences: &[Box<str>],
     endpoint: &EndpointId,
-    issuer: &Issuer,
-    settings: &Settings,
+    issuer: &TokenIssuer,
+    settings: &VerifierSettings,
 ) -> bool {
     audiences.iter().any(|audience| {
         settings.is_endpoint(audience, endpoint)
@@ -100,23 +103,25 @@ pub(crate) fn is_for(
 }
 
 /// The audiences of a claim: a text, or a list of texts only.
-pub(crate) fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, Reason> {
+pub(crate) fn audiences(aud: Option<&Value>) -> Result<Arc<[Box<str>]>, TokenRefusal> {
     match aud {
         Some(Value::String(one)) => Ok(Arc::new([one.as_str().into()])),
         Some(Value::Array(list)) if list.len() <= MOST_AUDIENCES => {
             let texts = list.iter().map(|item| item.as_str().map(Box::from));
-            texts.collect::<Option<Arc<[_]>>>().ok_or(Reason::Audience)
+            texts
+                .collect::<Option<Arc<[_]>>>()
+                .ok_or(TokenRefusal::Audience)
         }
-        _ => Err(Reason::Audience),
+        _ => Err(TokenRefusal::Audience),
     }
 }
 
-impl Times {
+impl TokenTimes {
     /// Reads the times. Each of them, if present, must be a whole number of seconds.
-    pub(crate) fn read(all: &Map<String, Value>) -> Result<Self, Reason> {
+    pub(crate) fn read(all: &Map<String, Value>) -> Result<Self, TokenRefusal> {
         let time = |name: &str| match all.get(name) {
             None => Ok(None),
-            Some(value) => value.as_u64().map(Some).ok_or(Reason::Claims),
+            Some(value) => value.as_u64().map(Some).ok_or(TokenRefusal::Claims),
         };
         Ok(Self {
             expires: time("exp")?,
@@ -126,13 +131,13 @@ impl Times {
     }
 
     /// Checks the times against `now`.
-    pub(crate) fn check(&self, now: SystemTime, leeway: Duration) -> Result<(), Reason> {
+    pub(crate) fn check(&self, now: SystemTime, leeway: Duration) -> Result<(), TokenRefusal> {
         let (now, leeway) = (seconds(now), leeway.as_secs());
         if self
             .expires
             .is_some_and(|expires| expires.saturating_add(leeway) <= now)
         {
-            return Err(Reason::Expired);
+            return Err(TokenRefusal::Expired);
         }
         let latest = now.saturating_add(leeway);
         if self
@@ -141,7 +146,7 @@ impl Times {
             .chain(self.issued)
             .any(|time| time > latest)
         {
-            return Err(Reason::NotYet);
+            return Err(TokenRefusal::NotYet);
         }
         Ok(())
     }
@@ -152,15 +157,15 @@ impl Times {
         now: SystemTime,
         leeway: Duration,
         most: Duration,
-    ) -> Result<(), Reason> {
-        let expires = self.expires.ok_or(Reason::Claims)?;
+    ) -> Result<(), TokenRefusal> {
+        let expires = self.expires.ok_or(TokenRefusal::Claims)?;
         let (now, most) = (seconds(now), most.as_secs());
         let from_issue = self
             .issued
             .is_some_and(|issued| expires.saturating_sub(issued) > most);
         let from_now = expires.saturating_sub(now) > most.saturating_add(leeway.as_secs());
         if from_issue || from_now {
-            Err(Reason::NotYet)
+            Err(TokenRefusal::NotYet)
         } else {
             Ok(())
         }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use weir_core::principal::Subject;
 
-use super::{Claims, Reason};
-use crate::settings::{Issuer, Settings};
+use super::{TokenClaims, TokenRefusal};
+use crate::settings::{TokenIssuer, VerifierSettings};
 
 /// The most scopes, and the most groups, of a subject. More are refused: leaving some out could
 /// invert a rule.
@@ -18,10 +18,10 @@ const LONGEST_CLAIM: usize = 1024;
 
 /// Makes a subject of claims.
 pub(crate) fn subject(
-    claims: &Claims,
-    issuer: &Issuer,
-    settings: &Settings,
-) -> Result<Subject, Reason> {
+    claims: &TokenClaims,
+    issuer: &TokenIssuer,
+    settings: &VerifierSettings,
+) -> Result<Subject, TokenRefusal> {
     let mut subject = Subject::new(issuer.name.clone(), claims.subject.clone());
     let expires = claims.times().end(settings.leeway);
     let claims = &claims.all;
@@ -50,7 +50,7 @@ pub(crate) fn subject(
         .filter_map(|name| Some((name.clone(), text(claims.get(&**name)?)?)));
     subject.claims = further.collect();
     subject.expires = expires;
-    subject.by_token = true;
+    subject.is_by_token = true;
     Ok(subject)
 }
 
@@ -77,7 +77,7 @@ fn collect(
     claim: Option<&Value>,
     words: bool,
     into: &mut BTreeSet<Arc<str>>,
-) -> Result<(), Reason> {
+) -> Result<(), TokenRefusal> {
     match claim {
         None | Some(Value::Null) => {}
         Some(Value::String(text)) if words => into.extend(
@@ -90,13 +90,13 @@ fn collect(
         }
         Some(Value::Array(list)) => {
             for item in list {
-                into.insert(item.as_str().ok_or(Reason::Claims)?.into());
+                into.insert(item.as_str().ok_or(TokenRefusal::Claims)?.into());
             }
         }
-        Some(_) => return Err(Reason::Claims),
+        Some(_) => return Err(TokenRefusal::Claims),
     }
     if into.len() > MOST {
-        Err(Reason::Claims)
+        Err(TokenRefusal::Claims)
     } else {
         Ok(())
     }

@@ -5,20 +5,20 @@ use std::net::Ipv4Addr;
 use weir_core::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{Evidence, Verifier};
-use weir_core::principal::Identity;
+use weir_core::principal::VerifiedIdentity;
 
 use super::*;
-use crate::fake::FakeClock;
+use crate::fake::StoreManualClock;
 
 const TTL: Duration = Duration::from_secs(1800);
 const KIND: RecordKind = RecordKind::Session;
 
-struct Named(&'static str);
-impl Verifier for Named {
-    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+struct SubjectVerifier(&'static str);
+impl Verifier for SubjectVerifier {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         let identity = match self.0 {
-            "" => Identity::Anonymous,
-            name => Identity::subject("test", name),
+            "" => VerifiedIdentity::Anonymous,
+            name => VerifiedIdentity::subject("test", name),
         };
         Box::pin(std::future::ready(Ok(identity)))
     }
@@ -28,7 +28,7 @@ impl Verifier for Named {
 pub(crate) async fn principal(name: &'static str) -> Principal {
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
-    weir_core::authenticate(&Named(name), &evidence, ())
+    weir_core::authenticate(&SubjectVerifier(name), &evidence, ())
         .await
         .unwrap()
         .into_parts()
@@ -49,13 +49,13 @@ fn value(n: u64) -> Bytes {
     Bytes::copy_from_slice(&n.to_be_bytes())
 }
 
-struct Bench {
-    clock: Arc<FakeClock>,
+struct RecordsBench {
+    clock: Arc<StoreManualClock>,
     records: MemoryRecords,
 }
 
-fn bench(total: usize, per_principal: usize) -> Bench {
-    let clock = Arc::new(FakeClock::default());
+fn records_bench(total: usize, per_principal: usize) -> RecordsBench {
+    let clock = Arc::new(StoreManualClock::default());
     let records = MemoryRecords::new(
         clock.clone(),
         RecordCaps {
@@ -63,29 +63,29 @@ fn bench(total: usize, per_principal: usize) -> Bench {
             per_principal,
         },
     );
-    Bench { clock, records }
+    RecordsBench { clock, records }
 }
 
-impl Bench {
-    async fn put(&self, key: &RecordKey, n: u64, expect: Expect) -> Written {
+impl RecordsBench {
+    async fn put(&self, key: &RecordKey, n: u64, expect: WriteCondition) -> WriteOutcome {
         self.records
             .store(key, value(n), TTL, expect)
             .await
             .unwrap()
     }
 
-    async fn load(&self, key: &RecordKey) -> Option<Record> {
+    async fn load(&self, key: &RecordKey) -> Option<StoredRecord> {
         self.records.load(key, None).await.unwrap()
     }
 }
 
 #[tokio::test]
 async fn a_record_is_found_by_its_owner_alone() {
-    let bench = bench(10, 10);
+    let bench = records_bench(10, 10);
     let (ann, bob) = (principal("ann").await, principal("bob").await);
     assert!(matches!(
-        bench.put(&key(&ann, 1), 1, Expect::Absent).await,
-        Written::Yes(_)
+        bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await,
+        WriteOutcome::Stored(_)
     ));
     assert_eq!(bench.load(&key(&ann, 1)).await.unwrap().value, value(1));
     assert!(bench.load(&key(&bob, 1)).await.is_none());
@@ -97,40 +97,44 @@ async fn a_record_is_found_by_its_owner_alone() {
 
 #[tokio::test]
 async fn compare_and_set_lets_one_of_two_writers_win() {
-    let bench = bench(10, 10);
+    let bench = records_bench(10, 10);
     let ann = principal("ann").await;
     let one = key(&ann, 1);
-    let Written::Yes(first) = bench.put(&one, 1, Expect::Absent).await else {
-        panic!()
-    };
-    assert_eq!(bench.put(&one, 2, Expect::Absent).await, Written::Conflict);
-    let Written::Yes(second) = bench.put(&one, 2, Expect::Version(first)).await else {
+    let WriteOutcome::Stored(first) = bench.put(&one, 1, WriteCondition::Absent).await else {
         panic!()
     };
     assert_eq!(
-        bench.put(&one, 3, Expect::Version(first)).await,
-        Written::Conflict
+        bench.put(&one, 2, WriteCondition::Absent).await,
+        WriteOutcome::Conflict
+    );
+    let WriteOutcome::Stored(second) = bench.put(&one, 2, WriteCondition::Version(first)).await
+    else {
+        panic!()
+    };
+    assert_eq!(
+        bench.put(&one, 3, WriteCondition::Version(first)).await,
+        WriteOutcome::Conflict
     );
     assert_eq!(bench.load(&one).await.unwrap().value, value(2));
     assert_eq!(bench.records.count(KIND), 1);
     // A new record never looks like a removed one.
     bench.records.remove(&one).await.unwrap();
     assert_eq!(
-        bench.put(&one, 4, Expect::Version(second)).await,
-        Written::Conflict
+        bench.put(&one, 4, WriteCondition::Version(second)).await,
+        WriteOutcome::Conflict
     );
-    let Written::Yes(anew) = bench.put(&one, 4, Expect::Absent).await else {
+    let WriteOutcome::Stored(anew) = bench.put(&one, 4, WriteCondition::Absent).await else {
         panic!()
     };
     assert!(anew > second);
 }
 
 #[tokio::test]
-async fn a_touch_prolongs_and_expiry_is_told_once_oldest_first() {
-    let bench = bench(10, 10);
+async fn touch_prolongs_and_expiry_is_reported_once_oldest_first() {
+    let bench = records_bench(10, 10);
     let ann = principal("ann").await;
     for n in 0..3 {
-        bench.put(&key(&ann, n), n, Expect::Absent).await;
+        bench.put(&key(&ann, n), n, WriteCondition::Absent).await;
         bench.clock.advance(Duration::from_secs(1));
     }
     bench
@@ -156,9 +160,9 @@ async fn a_touch_prolongs_and_expiry_is_told_once_oldest_first() {
 
 #[tokio::test]
 async fn a_touch_can_shorten_too() {
-    let bench = bench(10, 10);
+    let bench = records_bench(10, 10);
     let ann = principal("ann").await;
-    bench.put(&key(&ann, 1), 1, Expect::Absent).await;
+    bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await;
     bench
         .records
         .load(&key(&ann, 1), Some(Duration::from_secs(1)))
@@ -170,51 +174,51 @@ async fn a_touch_can_shorten_too() {
 
 #[tokio::test]
 async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
-    let bench = bench(5, 2);
+    let bench = records_bench(5, 2);
     let (ann, nobody) = (principal("ann").await, principal("").await);
     for n in 0..2 {
         assert!(matches!(
-            bench.put(&key(&ann, n), n, Expect::Absent).await,
-            Written::Yes(_)
+            bench.put(&key(&ann, n), n, WriteCondition::Absent).await,
+            WriteOutcome::Stored(_)
         ));
     }
     assert_eq!(
-        bench.put(&key(&ann, 2), 2, Expect::Absent).await,
-        Written::OwnerFull
+        bench.put(&key(&ann, 2), 2, WriteCondition::Absent).await,
+        WriteOutcome::OwnerFull
     );
     for n in 0..3 {
         assert!(matches!(
-            bench.put(&key(&nobody, n), n, Expect::Absent).await,
-            Written::Yes(_)
+            bench.put(&key(&nobody, n), n, WriteCondition::Absent).await,
+            WriteOutcome::Stored(_)
         ));
     }
     assert_eq!(
-        bench.put(&key(&nobody, 3), 3, Expect::Absent).await,
-        Written::Full
+        bench.put(&key(&nobody, 3), 3, WriteCondition::Absent).await,
+        WriteOutcome::Full
     );
     // Expired records make room without a query, and are still reported.
     bench.clock.advance(TTL);
     assert!(matches!(
-        bench.put(&key(&nobody, 4), 4, Expect::Absent).await,
-        Written::Yes(_)
+        bench.put(&key(&nobody, 4), 4, WriteCondition::Absent).await,
+        WriteOutcome::Stored(_)
     ));
     assert!(matches!(
-        bench.put(&key(&ann, 5), 5, Expect::Absent).await,
-        Written::Yes(_)
+        bench.put(&key(&ann, 5), 5, WriteCondition::Absent).await,
+        WriteOutcome::Stored(_)
     ));
     assert_eq!(bench.records.expired(KIND).len(), 5);
     assert_eq!(bench.records.count(KIND), 2);
 }
 
 #[tokio::test]
-async fn every_end_is_told_however_many_there_were_since_somebody_asked() {
-    let bench = bench(100, 100);
+async fn every_expiry_is_reported_even_if_queries_are_rare() {
+    let bench = records_bench(100, 100);
     let nobody = principal("").await;
     let (mut written, mut refused, mut n) = (0, 0, 0);
     for _ in 0..1500 {
         for _ in 0..100 {
-            match bench.put(&key(&nobody, n), n, Expect::Absent).await {
-                Written::Yes(_) => written += 1,
+            match bench.put(&key(&nobody, n), n, WriteCondition::Absent).await {
+                WriteOutcome::Stored(_) => written += 1,
                 _ => refused += 1,
             }
             n += 1;
@@ -225,42 +229,42 @@ async fn every_end_is_told_however_many_there_were_since_somebody_asked() {
     assert_eq!(bench.records.expired(KIND).len(), written);
     assert_eq!(bench.records.count(KIND), 0);
     assert!(matches!(
-        bench.put(&key(&nobody, n), n, Expect::Absent).await,
-        Written::Yes(_)
+        bench.put(&key(&nobody, n), n, WriteCondition::Absent).await,
+        WriteOutcome::Stored(_)
     ));
 }
 
 #[tokio::test]
-async fn a_failed_write_takes_no_place() {
-    let bench = bench(2, 2);
+async fn failed_write_takes_no_slot() {
+    let bench = records_bench(2, 2);
     let ann = principal("ann").await;
-    bench.put(&key(&ann, 1), 1, Expect::Absent).await;
+    bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await;
     for _ in 0..10 {
         assert_eq!(
-            bench.put(&key(&ann, 1), 1, Expect::Absent).await,
-            Written::Conflict
+            bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await,
+            WriteOutcome::Conflict
         );
     }
     assert!(matches!(
-        bench.put(&key(&ann, 2), 2, Expect::Absent).await,
-        Written::Yes(_)
+        bench.put(&key(&ann, 2), 2, WriteCondition::Absent).await,
+        WriteOutcome::Stored(_)
     ));
-    let long = Bytes::from(vec![0; LONGEST + 1]);
+    let long = Bytes::from(vec![0; MAX_VALUE_BYTES + 1]);
     assert!(
         bench
             .records
-            .store(&key(&ann, 1), long, TTL, Expect::Version(1))
+            .store(&key(&ann, 1), long, TTL, WriteCondition::Version(1))
             .await
             .is_err()
     );
 }
 
 #[tokio::test]
-async fn a_record_that_comes_and_goes_leaves_nothing_behind() {
-    let bench = bench(1000, 1000);
+async fn removed_record_leaves_no_items_behind() {
+    let bench = records_bench(1000, 1000);
     let nobody = principal("").await;
     for n in 0..100_000 {
-        bench.put(&key(&nobody, n), n, Expect::Absent).await;
+        bench.put(&key(&nobody, n), n, WriteCondition::Absent).await;
         assert!(bench.records.remove(&key(&nobody, n)).await.unwrap());
     }
     let left: usize = bench
@@ -269,16 +273,16 @@ async fn a_record_that_comes_and_goes_leaves_nothing_behind() {
         .iter()
         .map(|shard| lock(shard).order.len())
         .sum();
-    assert!(left <= SHARDS * 65, "{left} items in the heaps");
+    assert!(left <= RECORD_SHARDS * 65, "{left} items in the heaps");
 }
 
 #[tokio::test]
 async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_value() {
     const MANY: u64 = 50_000;
-    let bench = bench(1_000_000, 1);
+    let bench = records_bench(1_000_000, 1);
     let nobody = principal("").await;
     for n in 0..MANY {
-        bench.put(&key(&nobody, n), n, Expect::Absent).await;
+        bench.put(&key(&nobody, n), n, WriteCondition::Absent).await;
         bench
             .records
             .load(&key(&nobody, n), Some(TTL))
@@ -291,9 +295,9 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
         // A hash table of capacity c has at least 8c/7 slots, rounded up to a power of two, and a
         // control byte each.
         let slots = (shard.entries.capacity() * 8 / 7).next_power_of_two();
-        bytes += slots * (size_of::<(Name, Box<Entry>)>() + 1);
-        bytes += shard.entries.len() * (size_of::<Entry>() + 16);
-        bytes += shard.order.capacity() * size_of::<Reverse<(u64, Name)>>();
+        bytes += slots * (size_of::<(RecordName, Box<RecordEntry>)>() + 1);
+        bytes += shard.entries.len() * (size_of::<RecordEntry>() + 16);
+        bytes += shard.order.capacity() * size_of::<Reverse<(u64, RecordName)>>();
     }
     let each = bytes as u64 / MANY;
     assert!(each <= 300, "{each} bytes a record");
@@ -301,13 +305,14 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
 
 #[tokio::test]
 async fn records_move_with_their_versions_their_time_and_their_places() {
-    let (from, to) = (bench(10, 2), bench(2, 2));
+    let (from, to) = (records_bench(10, 2), records_bench(2, 2));
     let (ann, nobody) = (principal("ann").await, principal("").await);
     let all = [key(&ann, 1), key(&ann, 2), key(&nobody, 3)];
     for key in &all {
-        from.put(key, 7, Expect::Absent).await;
+        from.put(key, 7, WriteCondition::Absent).await;
     }
-    let Written::Yes(version) = from.put(&all[0], 8, Expect::Version(1)).await else {
+    let WriteOutcome::Stored(version) = from.put(&all[0], 8, WriteCondition::Version(1)).await
+    else {
         panic!("not written")
     };
     from.clock.advance(TTL / 2);
@@ -321,19 +326,19 @@ async fn records_move_with_their_versions_their_time_and_their_places() {
         (0, true)
     );
     assert_eq!(
-        from.put(&all[1], 1, Expect::Absent).await,
-        Written::Yes(2),
+        from.put(&all[1], 1, WriteCondition::Absent).await,
+        WriteOutcome::Stored(2),
         "its owner has room again"
     );
     assert_eq!(to.records.count(KIND), 3, "the caps do not bind what moves");
     let found = to.load(&all[0]).await.unwrap();
     assert_eq!((found.value, found.version), (value(8), version));
     assert_eq!(
-        to.put(&key(&ann, 9), 1, Expect::Absent).await,
-        Written::Full
+        to.put(&key(&ann, 9), 1, WriteCondition::Absent).await,
+        WriteOutcome::Full
     );
     assert!(
-        matches!(to.put(&all[0], 9, Expect::Version(version)).await, Written::Yes(newer) if newer > version)
+        matches!(to.put(&all[0], 9, WriteCondition::Version(version)).await, WriteOutcome::Stored(newer) if newer > version)
     );
     // The write renewed its whole time to live.
     to.clock.advance(TTL / 2);
@@ -349,7 +354,7 @@ proptest::proptest! {
     fn records_behave_like_a_plain_map(steps in proptest::collection::vec((0..5_u8, 0..60_u64, 1..50_u64), 1..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async move {
-            let bench = bench(4, 4);
+            let bench = records_bench(4, 4);
             let nobody = principal("").await;
             let mut ends: Vec<u64> = Vec::new();
             let mut gone: Vec<bool> = Vec::new();
@@ -362,8 +367,8 @@ proptest::proptest! {
                     0 => {
                         let new = key(&nobody, ends.len() as u64);
                         let ttl = Duration::from_secs(secs);
-                        let wrote = bench.records.store(&new, value(secs), ttl, Expect::Absent).await.unwrap();
-                        assert_eq!(matches!(wrote, Written::Yes(_)), living < 4, "{wrote:?}");
+                        let wrote = bench.records.store(&new, value(secs), ttl, WriteCondition::Absent).await.unwrap();
+                        assert_eq!(matches!(wrote, WriteOutcome::Stored(_)), living < 4, "{wrote:?}");
                         if living < 4 {
                             ends.push(now + secs);
                             gone.push(false);

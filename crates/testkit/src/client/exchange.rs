@@ -11,34 +11,34 @@ use hyper::body::Incoming;
 use serde_json::Value;
 use weir_wire::Revision;
 
-use super::events::{Reader, SseEvent};
-use crate::emitted;
-use crate::recorder::{Recorder, Seen};
-use crate::schemas::Sender;
-use crate::task::Owned;
+use super::sse_event::{SseEvent, SseEventReader};
+use crate::emitted_messages;
+use crate::message_recorder::{MessageRecorder, RecordedMessage};
+use crate::owned_task::OwnedTask;
+use crate::schemas::MessageSender;
 
 /// An answer after its head has arrived. Dropping it closes the connection, like a client that
 /// vanishes. With pooled connections it closes an HTTP/1.1 connection that is not read to the end,
 /// and resets an HTTP/2 stream.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct HttpExchange {
     /// HTTP status.
     pub status: StatusCode,
     /// Headers of the answer.
     pub headers: HeaderMap,
     body: Incoming,
-    reader: Reader,
+    reader: SseEventReader,
     pending: VecDeque<Value>,
     whole: BytesMut,
     events: Vec<SseEvent>,
     ended: bool,
-    recorder: Option<(Option<Recorder>, Revision, String)>,
-    _connection: Option<Owned>,
+    recorder: Option<(Option<MessageRecorder>, Revision, String)>,
+    _connection: Option<OwnedTask>,
 }
 
 /// An answer read to its end.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ClientAnswer {
     /// HTTP status.
     pub status: StatusCode,
     /// Headers of the answer.
@@ -52,14 +52,14 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl Exchange {
-    pub(super) fn new(response: Response<Incoming>, connection: Option<Owned>) -> Self {
+impl HttpExchange {
+    pub(super) fn new(response: Response<Incoming>, connection: Option<OwnedTask>) -> Self {
         let (head, body) = response.into_parts();
         Self {
             status: head.status,
             headers: head.headers,
             body,
-            reader: Reader::default(),
+            reader: SseEventReader::default(),
             pending: VecDeque::new(),
             whole: BytesMut::new(),
             events: Vec::new(),
@@ -72,7 +72,7 @@ impl Exchange {
     /// Keeps every message as part of the answer to `method`, and adds it to `recorder`.
     pub(super) fn recorded(
         mut self,
-        recorder: Option<Recorder>,
+        recorder: Option<MessageRecorder>,
         revision: Revision,
         method: &str,
     ) -> Self {
@@ -108,7 +108,7 @@ impl Exchange {
     }
 
     /// Returns the next server-sent event, comments alone included, or no event at the end. Do not
-    /// mix with [`Exchange::next_message`]. Errors if the connection breaks.
+    /// mix with [`HttpExchange::next_message`]. Errors if the connection breaks.
     pub async fn next_event(&mut self) -> io::Result<Option<SseEvent>> {
         loop {
             if let Some(event) = self.reader.next() {
@@ -128,7 +128,7 @@ impl Exchange {
     }
 
     /// Reads on until the end. Errors if the connection breaks before it.
-    pub async fn finish(mut self) -> io::Result<Answer> {
+    pub async fn finish(mut self) -> io::Result<ClientAnswer> {
         let mut messages = Vec::new();
         if self.is_stream() || is_json(&self.headers) {
             while let Some(message) = self.next_message().await? {
@@ -138,7 +138,7 @@ impl Exchange {
             while self.read().await? {}
         }
         let body = self.whole.freeze();
-        Ok(Answer {
+        Ok(ClientAnswer {
             status: self.status,
             headers: self.headers,
             messages,
@@ -193,11 +193,16 @@ impl Exchange {
         };
         if let Some((recorder, revision, answered)) = &self.recorder {
             for message in &messages {
-                emitted::note(Sender::Server, *revision, answered, message);
+                emitted_messages::record_message(
+                    MessageSender::Server,
+                    *revision,
+                    answered,
+                    message,
+                );
                 let Some(recorder) = recorder else { continue };
-                recorder.add(Seen {
+                recorder.add(RecordedMessage {
                     revision: *revision,
-                    answered: answered.clone(),
+                    answered_method: answered.clone(),
                     message: message.clone(),
                 });
             }
@@ -207,7 +212,7 @@ impl Exchange {
     }
 }
 
-impl Answer {
+impl ClientAnswer {
     /// The last message: the response to a request.
     ///
     /// # Panics

@@ -6,62 +6,73 @@
 //! using its credentials there; it cannot send them elsewhere. A caller's own token is shown to
 //! that authorization server alone.
 
-mod account;
-mod challenge;
-mod discovery;
-mod grant;
-mod reply;
+mod bearer_challenge;
 mod settings;
+mod token_account;
+mod token_discovery;
+mod token_fetcher;
+mod token_response;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use quick_cache::sync::Cache;
-use weir_core::port::Fetch;
-use weir_core::upstream::Outbound;
+use weir_core::port::DocumentFetcher;
+use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
 
-pub(crate) use account::Account;
-pub(crate) use challenge::Challenge;
-use grant::Grant;
-pub use settings::{Authority, ClientAuth, Exchange, KeepsTokens, KeptToken, OAuth, TokenKeeper};
+pub(crate) use bearer_challenge::BearerChallenge;
+pub use settings::{
+    ClientAuthMethod, ProvidedToken, SharedTokenProvider, TokenAuthority, TokenExchange,
+    TokenProvider, UpstreamOAuth,
+};
+pub(crate) use token_account::TokenAccount;
+use token_fetcher::TokenFetcher;
 
-use crate::site::Site;
-use crate::streamable::Http;
+use crate::streamable::UpstreamHttpClient;
+use crate::upstream_context::UpstreamContext;
 
 /// The most callers with a kept exchanged token at one server. The least recently used is evicted
 /// first and is exchanged anew.
-const CALLERS: usize = 4096;
+const MAX_CALLER_ACCOUNTS: usize = 4096;
 
 /// The accounts of weir and its callers at one server.
-pub(crate) struct Credentials {
-    http: Http,
-    grant: Arc<Grant>,
-    service: Arc<Account>,
+pub(crate) struct UpstreamCredentials {
+    http: UpstreamHttpClient,
+    grant: Arc<TokenFetcher>,
+    service: Arc<TokenAccount>,
     /// Present if calls are made in the name of their callers.
-    callers: Option<Cache<Key, Arc<Account>>>,
+    callers: Option<Cache<CallerTokenKey, Arc<TokenAccount>>>,
 }
 
 /// The account's key: its principal and the token. The token is part of it because a narrower token
 /// of the same caller must not get more than it allows.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct CallerTokenKey {
     principal: [u8; 16],
     token: [u8; 16],
 }
 
-impl Credentials {
+impl UpstreamCredentials {
     /// Makes the accounts at the server behind `http`. Requests no token before the first request.
     pub(crate) fn new(
-        site: &Arc<Site>,
-        http: Http,
-        fetch: Arc<dyn Fetch>,
-        settings: OAuth,
+        site: &Arc<UpstreamContext>,
+        http: UpstreamHttpClient,
+        fetch: Arc<dyn DocumentFetcher>,
+        settings: UpstreamOAuth,
     ) -> Self {
-        let callers = settings.exchange.as_ref().map(|_| Cache::new(CALLERS));
-        let grant = Arc::new(Grant::new(site.clone(), http.clone(), fetch, settings));
-        let service = Account::new(grant.clone(), None);
+        let callers = settings
+            .exchange
+            .as_ref()
+            .map(|_| Cache::new(MAX_CALLER_ACCOUNTS));
+        let grant = Arc::new(TokenFetcher::new(
+            site.clone(),
+            http.clone(),
+            fetch,
+            settings,
+        ));
+        let service = TokenAccount::new(grant.clone(), None);
         Self {
             http,
             grant,
@@ -72,15 +83,18 @@ impl Credentials {
 
     /// Returns the client that uses weir's own account: for probes, lists, watches, and the calls
     /// of servers without exchange.
-    pub(crate) fn own(&self) -> Http {
-        self.http.by(self.service.clone())
+    pub(crate) fn own_client(&self) -> UpstreamHttpClient {
+        self.http.with_account(self.service.clone())
     }
 
     /// Returns the client that uses the caller's account; absent for a server without exchange.
     ///
     /// # Errors
     /// `Denied`: the caller showed no token that could be exchanged.
-    pub(crate) fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
+    pub(crate) fn caller_client(
+        &self,
+        outbound: &OutboundCall,
+    ) -> Result<Option<UpstreamHttpClient>, Failure> {
         let Some(callers) = &self.callers else {
             return Ok(None);
         };
@@ -92,24 +106,24 @@ impl Credentials {
             let text = "This upstream is called in the name of its caller only: connect to weir with an OAuth access token";
             return Err(self.grant.site().fail(FailureKind::Denied, text));
         };
-        let key = Key {
+        let key = CallerTokenKey {
             principal: *outbound.principal.digest(),
             token: token.digest(),
         };
         let account = match callers.get(&key) {
             Some(account) => account,
             None => {
-                let account = Account::new(self.grant.clone(), Some(token.clone()));
+                let account = TokenAccount::new(self.grant.clone(), Some(token.clone()));
                 // If two calls come at once the first account stays, so that both wait for one
                 // exchange.
                 callers.get_or_insert_with(&key, || Ok::<_, Failure>(account))?
             }
         };
-        Ok(Some(self.http.by(account)))
+        Ok(Some(self.http.with_account(account)))
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for UpstreamCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(<secret>)")
     }
@@ -117,12 +131,12 @@ impl fmt::Debug for Credentials {
 
 /// The reason for a missing token. All calls that waited for the token share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Trouble {
+pub(crate) struct TokenError {
     text: Cow<'static, str>,
     cause: Option<Arc<str>>,
 }
 
-impl Trouble {
+impl TokenError {
     pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
         Self {
             text: text.into(),
@@ -137,7 +151,7 @@ impl Trouble {
     }
 
     /// Returns the failure of a call.
-    pub(crate) fn failure(&self, site: &Site) -> Failure {
+    pub(crate) fn failure(&self, site: &UpstreamContext) -> Failure {
         let failure = site.fail(FailureKind::Unavailable, self.text.clone());
         match &self.cause {
             Some(cause) => failure.because(cause.to_string()),
@@ -146,7 +160,7 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
             Some(cause) => write!(f, "{}: {cause}", self.text),

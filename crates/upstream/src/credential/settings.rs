@@ -11,15 +11,15 @@ use crate::settings::SecretText;
 
 /// An OAuth client of weir at an authorization server, and the parameters of its token requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OAuth {
+pub struct UpstreamOAuth {
     /// The authorization server or other source of tokens.
-    pub authority: Authority,
+    pub authority: TokenAuthority,
     /// The client's id there.
     pub client_id: String,
     /// The client's secret.
     pub client_secret: SecretText,
     /// The client's authentication method.
-    pub client_auth: ClientAuth,
+    pub client_auth: ClientAuthMethod,
     /// The scopes of every token request. If empty, the authorization server decides.
     pub scopes: Vec<String>,
     /// Scopes that may be added when the server asks for them. No other scope is ever added.
@@ -27,40 +27,40 @@ pub struct OAuth {
     /// The `resource` (RFC 8707) of tokens. Default: the server's own identifier.
     pub resource: Option<String>,
     /// The exchange of callers' tokens. If absent, calls use the client's own token.
-    pub exchange: Option<Exchange>,
+    pub exchange: Option<TokenExchange>,
 }
 
 /// The source of tokens. Credentials are sent there and to no other server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Authority {
+pub enum TokenAuthority {
     /// An issuer, with metadata that names its token endpoint (RFC 8414, OpenID Connect Discovery).
     Issuer(String),
     /// The token endpoint itself, without discovery.
     TokenEndpoint(String),
     /// A keeper of tokens in this process: no token is requested, and the other settings are not
     /// used.
-    Keeper(TokenKeeper),
+    Provider(SharedTokenProvider),
 }
 
 /// A keeper of the tokens for one server, such as the login of the person who runs weir.
-pub trait KeepsTokens: Send + Sync {
+pub trait TokenProvider: Send + Sync {
     /// Returns the token to use now. If absent, requests go without one. `is_refused` is true if
     /// the server refused the last token.
-    fn token(&self, is_refused: bool) -> Fut<'_, Option<KeptToken>>;
+    fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>>;
 
     /// Returns the advice to a caller after a refusal by the server.
     fn advice(&self) -> String;
 }
 
 /// A token and its lifetime.
-pub struct KeptToken {
+pub struct ProvidedToken {
     /// The whole `Authorization` header. Sensitive.
     pub header: HeaderValue,
     /// The lifetime from now on; absent if unknown.
     pub lifetime: Option<Duration>,
 }
 
-impl fmt::Debug for KeptToken {
+impl fmt::Debug for ProvidedToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeptToken(<secret>)")
     }
@@ -68,31 +68,31 @@ impl fmt::Debug for KeptToken {
 
 /// A shared keeper. Two are equal if they are the same one.
 #[derive(Clone)]
-pub struct TokenKeeper(pub Arc<dyn KeepsTokens>);
+pub struct SharedTokenProvider(pub Arc<dyn TokenProvider>);
 
-impl PartialEq for TokenKeeper {
+impl PartialEq for SharedTokenProvider {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl Eq for TokenKeeper {}
+impl Eq for SharedTokenProvider {}
 
-impl fmt::Debug for TokenKeeper {
+impl fmt::Debug for SharedTokenProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TokenKeeper(<secret>)")
     }
 }
 
-impl OAuth {
+impl UpstreamOAuth {
     /// Makes settings that use the tokens of a keeper in this process.
     #[must_use]
-    pub fn kept_by(keeper: TokenKeeper) -> Self {
+    pub fn from_provider(keeper: SharedTokenProvider) -> Self {
         Self {
-            authority: Authority::Keeper(keeper),
+            authority: TokenAuthority::Provider(keeper),
             client_id: String::new(),
             client_secret: SecretText::new(""),
-            client_auth: ClientAuth::default(),
+            client_auth: ClientAuthMethod::default(),
             scopes: Vec::new(),
             step_up: Vec::new(),
             resource: None,
@@ -104,15 +104,15 @@ impl OAuth {
     /// can mend it.
     pub(crate) fn advice(&self) -> Option<String> {
         match &self.authority {
-            Authority::Keeper(keeper) => Some(keeper.0.advice()),
-            Authority::Issuer(_) | Authority::TokenEndpoint(_) => None,
+            TokenAuthority::Provider(keeper) => Some(keeper.0.advice()),
+            TokenAuthority::Issuer(_) | TokenAuthority::TokenEndpoint(_) => None,
         }
     }
 }
 
 /// The client authentication method (RFC 6749, 2.3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClientAuth {
+pub enum ClientAuthMethod {
     /// The method of the authorization server's metadata. Default: `Basic`.
     #[default]
     Discovered,
@@ -124,14 +124,14 @@ pub enum ClientAuth {
 
 /// Token exchange (RFC 8693).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exchange {
+pub struct TokenExchange {
     /// The `audience`, for an authorization server that wants one beside the `resource`.
     pub audience: Option<String>,
     /// The type of the callers' tokens: `subject_token_type`.
     pub subject_type: String,
 }
 
-impl Exchange {
+impl TokenExchange {
     /// The usual `subject_token_type`.
     pub const ACCESS_TOKEN: &'static str = "urn:ietf:params:oauth:token-type:access_token";
 }

@@ -5,16 +5,16 @@
 //! is resolved once, every address of the answer is checked, and only the checked addresses are
 //! dialled: no second look-up could give another answer. No client of weir follows redirects.
 
-mod address;
-mod dial;
-mod target;
+mod guarded_connector;
+mod public_address;
+mod url_check;
 
-pub(crate) use dial::{Checked, Guarded};
-pub(crate) use target::target;
+pub(crate) use guarded_connector::{CheckedLookup, GuardedConnector};
+pub(crate) use url_check::check_url;
 
 /// The reason for not opening a URL of an outsider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum UrlRefusal {
     /// The text is no URL, or one that programs read in different ways.
     #[error("it is not a plain URL")]
     Malformed,

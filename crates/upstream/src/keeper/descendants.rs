@@ -38,7 +38,7 @@ struct ChildEntry {
 
 impl Descendants {
     /// Adds a child that was just started. Returns a receiver of its `wait(2)` status.
-    pub(super) fn add(&mut self, id: u32) -> oneshot::Receiver<i32> {
+    pub(super) fn add_child(&mut self, id: u32) -> oneshot::Receiver<i32> {
         let (ended, receiver) = oneshot::channel();
         if let Ok(id) = i32::try_from(id) {
             self.children.insert(
@@ -66,12 +66,14 @@ impl Descendants {
     }
 
     /// Notes the descendants of each child.
-    pub(super) fn look(&mut self) {
+    pub(super) fn scan(&mut self) {
         let all = processes();
         let there: HashSet<ProcessKey> = all.iter().map(|process| process.key).collect();
         for (id, child) in &mut self.children {
             child.seen.retain(|key| there.contains(key));
-            child.seen.extend(below(&all, &HashSet::from([*id])));
+            child
+                .seen
+                .extend(descendants_of(&all, &HashSet::from([*id])));
         }
     }
 
@@ -81,7 +83,7 @@ impl Descendants {
             .children
             .keys()
             .filter_map(|id| Pid::from_raw(*id))
-            .filter(|id| is_over(*id))
+            .filter(|id| has_ended(*id))
             .collect();
         for child in over {
             // The number and the group's number stay reserved until the child is waited for.
@@ -113,7 +115,7 @@ impl Descendants {
             .filter(|process| self.doomed.contains(&process.key))
             .map(|process| process.key.0)
             .collect();
-        self.doomed.extend(below(&all, &roots));
+        self.doomed.extend(descendants_of(&all, &roots));
         let there: HashSet<ProcessKey> = all.iter().map(|process| process.key).collect();
         self.doomed.retain(|key| there.contains(key));
         kill_own(&all, |process| self.doomed.contains(&process.key));
@@ -149,7 +151,7 @@ fn kill_own(all: &[ProcessEntry], wanted: impl Fn(&ProcessEntry) -> bool) {
 }
 
 /// True for a child that has ended and was not waited for. This call does not wait for it either.
-fn is_over(child: Pid) -> bool {
+fn has_ended(child: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(
         rustix::process::waitid(WaitId::Pid(child), options),
@@ -158,7 +160,7 @@ fn is_over(child: Pid) -> bool {
 }
 
 /// Returns the descendants of these processes, without the processes themselves.
-pub(super) fn below(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKey> {
+pub(super) fn descendants_of(all: &[ProcessEntry], roots: &HashSet<i32>) -> Vec<ProcessKey> {
     let mut children: HashMap<i32, Vec<&ProcessEntry>> = HashMap::new();
     for process in all {
         children.entry(process.parent).or_default().push(process);
@@ -248,9 +250,9 @@ mod tests {
             process(8, 9),
             process(9, 8),
         ];
-        let mut found = below(&all, &HashSet::from([2]));
+        let mut found = descendants_of(&all, &HashSet::from([2]));
         found.sort_unstable();
         assert_eq!(found, [(3, 1), (4, 1)]);
-        assert_eq!(below(&all, &HashSet::from([8])).len(), 2);
+        assert_eq!(descendants_of(&all, &HashSet::from([8])).len(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! The keeper: a small process of weir's own that is parent and subreaper of all stdio children. It
 //! ends them after any end of weir.
 //!
-//! [`Keeper`] starts it with the first child: weir's own program again, with one end of a Unix
+//! [`ChildKeeper`] starts it with the first child: weir's own program again, with one end of a Unix
 //! socket, the *pipe*, as its standard input. For each child one byte goes over the pipe, with four
 //! descriptors: the *line*, a socket of this child alone, and the child's three streams. On the
 //! line weir writes the command to start ([`ChildSpec`]). The keeper answers `started` or `failed`,
@@ -19,17 +19,17 @@
 //! are ended; a process that left its group is not.
 //!
 //! A keeper that is killed closes all lines at once. weir got a descriptor of each child's process
-//! ([`handle`]) with the message that it was started, and now ends it by that, with all its
+//! ([`process_handle`]) with the message that it was started, and now ends it by that, with all its
 //! descendants. A process that had lost its parents before, and was the keeper's own child by then,
 //! is not found.
 
-mod client;
 mod descendants;
-mod handle;
-mod process;
-mod protocol;
+mod keeper_client;
+mod keeper_process;
+mod keeper_protocol;
+mod process_handle;
 
-pub(crate) use client::{ChildLine, KeptChild};
-pub use client::{Keeper, KeeperProgram};
-pub use process::run;
-pub(crate) use protocol::ChildSpec;
+pub(crate) use keeper_client::{ChildControlSocket, KeptChild};
+pub use keeper_client::{ChildKeeper, KeeperProgram};
+pub use keeper_process::run;
+pub(crate) use keeper_protocol::ChildSpec;

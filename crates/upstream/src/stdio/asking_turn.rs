@@ -36,7 +36,10 @@ impl AskingTurn {
     }
 
     /// Waits for the turn.
-    pub(crate) async fn take(self: &Arc<Self>, session: Option<SessionKey>) -> AskingPermit {
+    pub(crate) async fn wait_for_turn(
+        self: &Arc<Self>,
+        session: Option<SessionKey>,
+    ) -> AskingPermit {
         loop {
             let freed = self.freed.notified();
             if let Some(permit) = self.try_take(session) {
@@ -79,7 +82,7 @@ mod tests {
         assert!(second.is_some());
         drop(held);
         assert!(turn.try_take(other).is_none(), "the second still has it");
-        let mut waiting = [other, other].map(|session| Box::pin(turn.take(session)));
+        let mut waiting = [other, other].map(|session| Box::pin(turn.wait_for_turn(session)));
         assert!(
             futures_util::poll!(&mut waiting[0]).is_pending()
                 && futures_util::poll!(&mut waiting[1]).is_pending()
@@ -93,10 +96,10 @@ mod tests {
     #[tokio::test]
     async fn calls_without_a_session_have_it_one_after_another() {
         let turn = Arc::<AskingTurn>::default();
-        let held = turn.take(None).await;
+        let held = turn.wait_for_turn(None).await;
         assert!(turn.try_take(None).is_none());
         drop(held);
-        drop(turn.take(None).await);
+        drop(turn.wait_for_turn(None).await);
         assert!(turn.try_take(None).is_some());
     }
 }

@@ -7,21 +7,21 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use weir_core::budget::{ByteBudget, Reservation};
+use weir_core::budget::{ByteBudget, ByteReservation};
 use weir_wire::splitter::{ReplySplitter, SplitCaps};
 
 /// The bytes that every channel has for its messages without the budget.
-const FREE: usize = 64 << 10;
+const FREE_BYTES: usize = 64 << 10;
 /// The smallest part of memory that a message takes.
-const LEAST: usize = 64 << 10;
+const MIN_SHARE: usize = 64 << 10;
 /// The longest wait for memory that other messages hold. Meanwhile the server's output is not read.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MEMORY_WAIT: Duration = Duration::from_secs(5);
 
 /// The memory of the message that is being read.
 #[derive(Debug)]
 pub(super) struct MessageMemory {
     budget: ByteBudget,
-    share: Option<Reservation>,
+    share: Option<ByteReservation>,
 }
 
 impl MessageMemory {
@@ -34,15 +34,18 @@ impl MessageMemory {
 
     /// Takes the memory for a message of so many bytes; false if other messages hold it.
     pub(super) async fn cover(&mut self, size: usize) -> bool {
-        let covered = self.share.as_ref().map_or(FREE, Reservation::bytes);
+        let covered = self
+            .share
+            .as_ref()
+            .map_or(FREE_BYTES, ByteReservation::bytes);
         if size <= covered {
             return true;
         }
-        let share = self.share.get_or_insert_with(|| self.budget.nothing());
+        let share = self.share.get_or_insert_with(|| self.budget.empty());
         // A quarter more than needed, so that a long message asks seldom; less if that is not
         // available.
         let least = size - share.bytes();
-        share.try_grow(least + (size / 4).max(LEAST)) || share.grow(least, PATIENCE).await
+        share.try_grow(least + (size / 4).max(MIN_SHARE)) || share.grow(least, MEMORY_WAIT).await
     }
 
     /// Returns the whole message, which holds its memory until its last part is dropped.
@@ -73,7 +76,7 @@ impl SkippedMessage {
     /// Starts with these first bytes of a message of at most `most` bytes.
     pub(super) fn new(begin: BytesMut, most: usize) -> Self {
         let caps = SplitCaps {
-            max_held: FREE,
+            max_held: FREE_BYTES,
             max_total: most as u64,
             ..SplitCaps::default()
         };
@@ -109,10 +112,10 @@ mod tests {
         let budget = ByteBudget::new("results");
         budget.set_limit(1 << 20);
         let mut memory = MessageMemory::new(budget.clone());
-        assert!(memory.cover(FREE).await && budget.used() == 0);
-        for size in (FREE..=800 << 10).step_by(10 << 10) {
+        assert!(memory.cover(FREE_BYTES).await && budget.used() == 0);
+        for size in (FREE_BYTES..=800 << 10).step_by(10 << 10) {
             assert!(memory.cover(size).await, "{size}");
-            assert!((size..=(1 << 20)).contains(&budget.used()) || size == FREE);
+            assert!((size..=(1 << 20)).contains(&budget.used()) || size == FREE_BYTES);
         }
         let message = memory.hold(Bytes::from(vec![b'x'; 700 << 10]));
         let part = message.slice(1..2);
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_is_read_over_says_whose_answer_it_was_wherever_it_says_so() {
+    fn skipped_message_still_yields_its_request_id() {
         let text = "x".repeat(500 << 10);
         for (message, expected) in [
             (

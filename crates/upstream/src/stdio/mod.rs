@@ -5,24 +5,24 @@
 //! when unused or retired.
 
 mod asking_turn;
-mod child;
-mod claim;
-mod environment;
-mod greet;
+mod child_channel;
+mod child_environment;
+mod child_handover;
+mod child_relay;
+mod child_source;
+mod child_start;
+mod error_tail;
+mod handshake;
 mod message_memory;
-mod moving;
-mod origin;
-mod other_lines;
-mod pipe;
-mod relay;
-mod second_era;
+mod non_message_lines;
 mod session_lists;
 pub(crate) mod sse;
-mod starting;
-mod tail;
-mod talk;
-mod updates;
-mod watching;
+mod stdio_call;
+mod stdio_second_era;
+mod stdio_updates;
+mod stdio_watch;
+mod upstream_child;
+mod value_claim;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,46 +30,48 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir_core::call::AsTask;
+use weir_core::call::TaskMode;
 use weir_core::principal::Principal;
 use weir_core::reply::Reply;
-use weir_core::upstream::{Outbound, Rings, SessionNews, Updates, Watch};
+use weir_core::upstream::{
+    ClientSessionChange, ListWatch, OutboundCall, ResourceUpdates, TaskNotifications,
+};
 use weir_core::{Call, CapabilityClass, Failure, SessionKey};
-use weir_era::hop::Proof;
-use weir_era::{asks, lower};
+use weir_era::upstream_messages::ResendProof;
+use weir_era::{lower, server_questions};
 use weir_wire::LogLevel;
 use weir_wire::method::Method;
 
-use crate::refusal::Refusal;
-use crate::settings::{Protocol, Sharing};
-use crate::site::Site;
-use crate::slots::{Slot, Slots};
+use crate::failed_attempt::FailedAttempt;
+use crate::keyed_slots::{KeyedSlot, KeyedSlots};
+use crate::settings::{SessionSharing, UpstreamProtocol};
+use crate::upstream_context::UpstreamContext;
 use asking_turn::{AskingPermit, AskingTurn};
-use child::Child;
-use greet::{Clients, Greeted};
-pub(crate) use origin::Origin;
-use second_era::{Era, SecondEra};
-use starting::StartingChild;
-use updates::StdioUpdates;
-use watching::StdioWatch;
+pub(crate) use child_source::ChildSource;
+use child_start::StartingChild;
+use handshake::{ChildClients, HandshakeOutcome};
+use stdio_second_era::{ChildEra, StdioSecondEra};
+use stdio_updates::StdioUpdates;
+use stdio_watch::StdioWatch;
+use upstream_child::UpstreamChild;
 
 /// One server over standard streams.
 #[derive(Debug)]
-pub(crate) struct StdioServer {
-    site: Arc<Site>,
-    origin: Origin,
-    protocol: Protocol,
-    sharing: Sharing,
-    slots: Arc<Slots<Key, Running>>,
+pub(crate) struct StdioUpstream {
+    site: Arc<UpstreamContext>,
+    origin: ChildSource,
+    protocol: UpstreamProtocol,
+    sharing: SessionSharing,
+    slots: Arc<KeyedSlots<ChildKey, RunningChild>>,
     /// Children for watches alone, for capability classes other than the base: a server may list by
     /// the declared capabilities.
-    watched: Arc<Slots<Key, Running>>,
+    watched: Arc<KeyedSlots<ChildKey, RunningChild>>,
     /// The era that the server was found to speak first.
-    first: Era,
+    first_era: ChildEra,
     /// The legacy era of a modern server that speaks both.
-    second: SecondEra,
+    second_era: StdioSecondEra,
     /// The time that the last process of the first era took to answer the first message.
-    took: Mutex<Duration>,
+    first_start_time: Mutex<Duration>,
     /// The process that was started last and has not answered yet.
     starting: Mutex<Option<Arc<StartingChild>>>,
     swept: AtomicBool,
@@ -77,7 +79,7 @@ pub(crate) struct StdioServer {
 
 /// The key of a child: two principals never share one, unless the operator allows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct ChildKey {
     principal: Option<Principal>,
     /// The capabilities of its clients; the base class for a child that all clients share.
     class: CapabilityClass,
@@ -91,7 +93,7 @@ struct Key {
     is_legacy: bool,
 }
 
-impl Key {
+impl ChildKey {
     const SHARED: Self = Self {
         principal: None,
         class: CapabilityClass::BASE,
@@ -99,18 +101,18 @@ impl Key {
         nth: 0,
         is_legacy: false,
     };
-    const NOBODYS: Clients = Clients {
+    const NO_CLIENTS: ChildClients = ChildClients {
         class: CapabilityClass::BASE,
         session: None,
     };
 
     /// Returns the clients behind the call that a child is started for.
-    fn clients(&self, outbound: &Outbound) -> Clients {
+    fn clients(&self, outbound: &OutboundCall) -> ChildClients {
         let session = outbound
             .call
             .session
             .filter(|_| self.class != CapabilityClass::BASE);
-        Clients {
+        ChildClients {
             class: self.class,
             session,
         }
@@ -118,18 +120,18 @@ impl Key {
 }
 
 /// A child for a call, and the turn to be asked in it, if the call takes one.
-type Taken = (Arc<Running>, Option<AskingPermit>);
+type ChildAndTurn = (Arc<RunningChild>, Option<AskingPermit>);
 
 /// The most capability classes that are watched apart; the catalog follows no more.
-const MOST_WATCHED: usize = 16;
+const MAX_WATCH_CLASSES: usize = 16;
 /// The most children of one principal and class.
-const MOST_AT_ONCE: u8 = 4;
+const MAX_CHILDREN_PER_CLASS: u8 = 4;
 
 /// A child that is ready for calls.
 #[derive(Debug)]
-pub(crate) struct Running {
-    child: Child,
-    greeted: Greeted,
+pub(crate) struct RunningChild {
+    child: UpstreamChild,
+    greeted: HandshakeOutcome,
     since: Instant,
     /// The capabilities that were declared to it.
     class: CapabilityClass,
@@ -143,73 +145,89 @@ pub(crate) struct Running {
     level: tokio::sync::Mutex<Option<LogLevel>>,
 }
 
-impl StdioServer {
+impl StdioUpstream {
     pub(crate) fn new(
-        site: Arc<Site>,
-        origin: Origin,
-        protocol: Protocol,
-        sharing: Sharing,
+        site: Arc<UpstreamContext>,
+        origin: ChildSource,
+        protocol: UpstreamProtocol,
+        sharing: SessionSharing,
     ) -> Self {
         let most = match sharing {
             // One for each era.
-            Sharing::Shared if site.asks() == CapabilityClass::BASE => origin.most(&site).min(2),
+            SessionSharing::Shared if site.asks() == CapabilityClass::BASE => {
+                origin.max_children(&site).min(2)
+            }
             // One more, for the watch, which belongs to no principal.
-            Sharing::Shared | Sharing::Principal => origin.most(&site).saturating_add(1),
+            SessionSharing::Shared | SessionSharing::Principal => {
+                origin.max_children(&site).saturating_add(1)
+            }
         };
-        let idle = origin.idle(&site);
+        let idle = origin.idle_millis(&site);
         Self {
             site,
             origin,
             protocol,
             sharing,
-            slots: Arc::new(Slots::new(most, idle)),
-            watched: Arc::new(Slots::new(MOST_WATCHED, idle)),
-            first: Era::default(),
-            second: SecondEra::default(),
-            took: Mutex::default(),
+            slots: Arc::new(KeyedSlots::new(most, idle)),
+            watched: Arc::new(KeyedSlots::new(MAX_WATCH_CLASSES, idle)),
+            first_era: ChildEra::default(),
+            second_era: StdioSecondEra::default(),
+            first_start_time: Mutex::default(),
             starting: Mutex::default(),
             swept: AtomicBool::new(false),
         }
     }
 
     /// Makes one attempt at a call.
-    pub(crate) async fn call(self: &Arc<Self>, outbound: &Outbound) -> Result<Reply, Refusal> {
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        outbound: &OutboundCall,
+    ) -> Result<Reply, FailedAttempt> {
         let taken = match Box::pin(self.take_legacy(outbound)).await? {
             Some(taken) => taken,
             None => self.take(self.key(outbound, false), outbound).await?,
         };
-        talk::call(&self.site, taken, outbound).await
+        stdio_call::call(&self.site, taken, outbound).await
     }
 
     /// Returns a child for a call, with the turn to be asked if it takes one.
-    async fn take(self: &Arc<Self>, key: Key, outbound: &Outbound) -> Result<Taken, Refusal> {
-        let may_be_asked = key.class != CapabilityClass::BASE && asks::may_ask_in(&outbound.call);
-        if !may_be_asked || key.session.is_some() || is_of_task(&outbound.call) {
+    async fn take(
+        self: &Arc<Self>,
+        key: ChildKey,
+        outbound: &OutboundCall,
+    ) -> Result<ChildAndTurn, FailedAttempt> {
+        let may_be_asked =
+            key.class != CapabilityClass::BASE && server_questions::may_ask_in(&outbound.call);
+        if !may_be_asked || key.session.is_some() || is_about_task_result(&outbound.call) {
             return Ok((
                 self.running(&self.slots, &key, key.clients(outbound))
                     .await?,
                 None,
             ));
         }
-        self.in_turn(key, outbound).await
+        self.take_with_turn(key, outbound).await
     }
 
-    fn key(&self, outbound: &Outbound, is_legacy: bool) -> Key {
-        let class = outbound.call.capabilities.class.cut(self.told(is_legacy));
+    fn key(&self, outbound: &OutboundCall, is_legacy: bool) -> ChildKey {
+        let class = outbound
+            .call
+            .capabilities
+            .class
+            .cut(self.declared_at_start(is_legacy));
         match self.sharing {
-            Sharing::Shared if class == CapabilityClass::BASE => Key {
+            SessionSharing::Shared if class == CapabilityClass::BASE => ChildKey {
                 is_legacy,
-                ..Key::SHARED
+                ..ChildKey::SHARED
             },
-            Sharing::Shared | Sharing::Principal => {
+            SessionSharing::Shared | SessionSharing::Principal => {
                 let session = match &self.origin {
-                    Origin::Process(..) => None,
-                    Origin::Line(_) => outbound
+                    ChildSource::Process(..) => None,
+                    ChildSource::Sse(_) => outbound
                         .call
                         .session
                         .filter(|_| class != CapabilityClass::BASE),
                 };
-                Key {
+                ChildKey {
                     principal: Some(outbound.principal.clone()),
                     class,
                     session,
@@ -223,8 +241,8 @@ impl StdioServer {
     /// Returns the capabilities that are declared to a child at its start. To a modern one they are
     /// declared with each call. While the era is unknown they are declared, since only the answer
     /// shows the era.
-    fn told(&self, is_legacy: bool) -> CapabilityClass {
-        match self.first.tongue() {
+    fn declared_at_start(&self, is_legacy: bool) -> CapabilityClass {
+        match self.first_era.tongue() {
             Some(tongue) if tongue.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
             Some(_) | None => self.site.asks(),
         }
@@ -232,13 +250,13 @@ impl StdioServer {
 
     /// Returns a child with its turn: the first free one, or a new one within the bound, or else
     /// the first to become free.
-    async fn in_turn(
+    async fn take_with_turn(
         self: &Arc<Self>,
-        mut key: Key,
-        outbound: &Outbound,
-    ) -> Result<Taken, Refusal> {
+        mut key: ChildKey,
+        outbound: &OutboundCall,
+    ) -> Result<ChildAndTurn, FailedAttempt> {
         let (mut first, session) = (None, outbound.call.session);
-        for nth in 0..MOST_AT_ONCE {
+        for nth in 0..MAX_CHILDREN_PER_CLASS {
             key.nth = nth;
             let running = match self.running(&self.slots, &key, key.clients(outbound)).await {
                 Err(refusal) if first.is_none() => return Err(refusal),
@@ -256,7 +274,7 @@ impl StdioServer {
         let Some(running) = first else {
             return Err(Failure::internal("a child was not looked for").into());
         };
-        let turn = running.turn.take(session).await;
+        let turn = running.turn.wait_for_turn(session).await;
         Ok((running, Some(turn)))
     }
 
@@ -265,16 +283,16 @@ impl StdioServer {
     pub(crate) async fn watch(
         self: &Arc<Self>,
         class: CapabilityClass,
-    ) -> Result<Box<dyn Watch>, Refusal> {
+    ) -> Result<Box<dyn ListWatch>, FailedAttempt> {
         let is_legacy = self.second_for(class).is_some();
-        let told = class.cut(self.told(is_legacy));
-        let key = Key {
+        let told = class.cut(self.declared_at_start(is_legacy));
+        let key = ChildKey {
             class: told,
             is_legacy,
-            ..Key::SHARED
+            ..ChildKey::SHARED
         };
         let is_for_calls =
-            told == CapabilityClass::BASE && (!is_legacy || self.sharing == Sharing::Shared);
+            told == CapabilityClass::BASE && (!is_legacy || self.sharing == SessionSharing::Shared);
         let slots = if is_for_calls {
             &self.slots
         } else {
@@ -284,7 +302,7 @@ impl StdioServer {
             .running(
                 slots,
                 &key,
-                Clients {
+                ChildClients {
                     class: told,
                     session: None,
                 },
@@ -297,16 +315,21 @@ impl StdioServer {
     }
 
     /// Opens a subscription to updates of single resources, on the same child as a watch.
-    pub(crate) async fn updates(self: &Arc<Self>) -> Result<Box<dyn Updates>, Refusal> {
+    pub(crate) async fn updates(
+        self: &Arc<Self>,
+    ) -> Result<Box<dyn ResourceUpdates>, FailedAttempt> {
         let running = self
-            .running(&self.slots, &Key::SHARED, Key::NOBODYS)
+            .running(&self.slots, &ChildKey::SHARED, ChildKey::NO_CLIENTS)
             .await?;
         Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
     }
 
     /// Subscribes to a task's status in the child that handles requests about it. Absent if the
     /// child has no such subscription.
-    pub(crate) async fn follow(self: &Arc<Self>, outbound: &Outbound) -> Option<Rings> {
+    pub(crate) async fn follow(
+        self: &Arc<Self>,
+        outbound: &OutboundCall,
+    ) -> Option<TaskNotifications> {
         let key = self.key(
             outbound,
             self.second_for(outbound.call.capabilities.class).is_some(),
@@ -315,19 +338,19 @@ impl StdioServer {
             .running(&self.slots, &key, key.clients(outbound))
             .await
             .ok()?;
-        updates::follow(&self.site, running, outbound).await
+        stdio_updates::follow_task(&self.site, running, outbound).await
     }
 
     /// Forgets the era, because the server may have been replaced: the next child is probed again.
-    pub(crate) fn doubt(&self) {
-        self.first.set(None);
-        self.second.renew();
+    pub(crate) fn doubt_era(&self) {
+        self.first_era.set(None);
+        self.second_era.forget_refusal();
     }
 
     /// Returns the capabilities that are carried to the server, by its known eras.
     pub(crate) fn carries(&self) -> CapabilityClass {
         let first = self
-            .first
+            .first_era
             .tongue()
             .map_or(CapabilityClass::BASE, |tongue| self.site.carries(tongue));
         match self.second_for(CapabilityClass::SESSIONS) {
@@ -339,7 +362,9 @@ impl StdioServer {
     }
 
     pub(crate) fn revision(&self) -> Option<&'static str> {
-        self.first.tongue().map(|tongue| tongue.revision().as_str())
+        self.first_era
+            .tongue()
+            .map(|tongue| tongue.revision().as_str())
     }
 
     pub(crate) fn processes(&self) -> usize {
@@ -347,12 +372,16 @@ impl StdioServer {
     }
 
     /// Forwards news of client sessions to the children that belong to them.
-    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
-        let is_its_own = |key: &Key| {
+    pub(crate) fn forward_session_news(
+        &self,
+        sessions: &HashSet<SessionKey>,
+        news: ClientSessionChange,
+    ) {
+        let is_its_own = |key: &ChildKey| {
             key.session
                 .is_some_and(|session| sessions.contains(&session))
         };
-        let speaks_to = |running: &Running| {
+        let speaks_to = |running: &RunningChild| {
             running
                 .child
                 .pipe
@@ -362,28 +391,28 @@ impl StdioServer {
         };
         match news {
             // Dropping a child ends its process.
-            SessionNews::Ended => {
+            ClientSessionChange::Ended => {
                 drop(self.slots.take_where(is_its_own));
                 let over = self
                     .slots
-                    .those(|_| true)
+                    .values_where(|_| true)
                     .into_iter()
                     .filter(|running| speaks_to(running));
                 over.for_each(|running| {
                     running.child.pipe.client.set(None);
                 });
             }
-            SessionNews::RootsChanged => {
+            ClientSessionChange::RootsChanged => {
                 let told = self
                     .slots
-                    .those(|key| key.class.has(CapabilityClass::ROOTS))
+                    .values_where(|key| key.class.has(CapabilityClass::ROOTS))
                     .into_iter();
                 let told = told.filter(|running| {
                     speaks_to(running)
                         && running.declares_roots_changes
                         && !running.child.pipe.is_modern()
                 });
-                told.for_each(|running| running.child.pipe.tell(lower::roots_changed()));
+                told.for_each(|running| running.child.pipe.send(lower::roots_changed()));
             }
         }
     }
@@ -397,21 +426,21 @@ impl StdioServer {
 
     async fn running(
         self: &Arc<Self>,
-        slots: &Slots<Key, Running>,
-        key: &Key,
-        clients: Clients,
-    ) -> Result<Arc<Running>, Refusal> {
-        let is_own = |other: &Key| key.principal.is_some() && other.principal == key.principal;
+        slots: &KeyedSlots<ChildKey, RunningChild>,
+        key: &ChildKey,
+        clients: ChildClients,
+    ) -> Result<Arc<RunningChild>, FailedAttempt> {
+        let is_own = |other: &ChildKey| key.principal.is_some() && other.principal == key.principal;
         let Some((slot, gone)) = slots.slot_of(key, self.site.millis(), is_own) else {
-            return Err(self.origin.no_place(&self.site).into());
+            return Err(self.origin.full_failure(&self.site).into());
         };
         drop(gone);
         self.sweep(key);
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
-        if let Origin::Process(_, keeper) = &self.origin {
-            keeper.children_arrived().await;
+        if let ChildSource::Process(_, keeper) = &self.origin {
+            keeper.wait_for_children().await;
         }
         let opening = slot.opening.clone().lock_owned().await;
         if let Some(running) = alive(&slot) {
@@ -420,15 +449,15 @@ impl StdioServer {
         // On the heap: few calls start a process.
         Box::pin(
             self.clone()
-                .start_apart((slot, key.clone()), clients, opening),
+                .start_detached((slot, key.clone()), clients, opening),
         )
         .await
     }
 
     /// Starts the task that ends unused processes, once. A child that all clients share needs no
     /// such task, because the watch always uses it.
-    fn sweep(&self, key: &Key) {
-        let is_alone = self.sharing == Sharing::Shared
+    fn sweep(&self, key: &ChildKey) {
+        let is_alone = self.sharing == SessionSharing::Shared
             && self.site.asks() == CapabilityClass::BASE
             && !key.is_legacy;
         if is_alone || self.swept.swap(true, Ordering::AcqRel) {
@@ -459,21 +488,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// True for calls about tasks. A task is asked after in the child that began it, and asks while
 /// other calls run, so these calls go to the first child, and wait for no turn.
-fn is_of_task(call: &Call) -> bool {
+fn is_about_task_result(call: &Call) -> bool {
     let about = matches!(
         call.method,
         Method::TasksGet | Method::TasksResult | Method::TasksUpdate | Method::TasksCancel
     );
-    about || matches!(call.as_task, AsTask::Wanted { .. })
+    about || matches!(call.task_mode, TaskMode::Wanted { .. })
 }
 
-fn alive(slot: &Slot<Running>) -> Option<Arc<Running>> {
+fn alive(slot: &KeyedSlot<RunningChild>) -> Option<Arc<RunningChild>> {
     slot.current
         .load_full()
         .filter(|running| !running.child.is_over())
 }
 
 /// Makes the refusal of a process that ended before the request was given to it.
-fn not_sent(failure: Failure) -> Refusal {
-    Refusal::new(failure).proven(Some(Proof::NotSent))
+fn not_sent(failure: Failure) -> FailedAttempt {
+    FailedAttempt::new(failure).with_proof(Some(ResendProof::NotSent))
 }

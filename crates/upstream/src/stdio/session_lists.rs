@@ -5,19 +5,19 @@ use std::sync::{Arc, Weak};
 
 use weir_core::catalog::ListSession;
 use weir_core::port::Fut;
-use weir_core::upstream::Watch;
+use weir_core::upstream::ListWatch;
 use weir_core::{CapabilityClass, Failure, SessionKey};
 use weir_era::lower;
 use weir_wire::method::Method;
 
-use super::watching::StdioWatch;
-use super::{Running, talk};
-use crate::refusal::Refusal;
+use super::stdio_watch::StdioWatch;
+use super::{RunningChild, stdio_call};
+use crate::failed_attempt::FailedAttempt;
 
-impl Running {
+impl RunningChild {
     /// Keeps the child's lists apart from the shared ones. A modern child sends no notifications
     /// without a subscription, so it has no lists of its own.
-    pub(super) fn has_own_lists(self: &Arc<Self>) {
+    pub(super) fn open_own_lists(self: &Arc<Self>) {
         if self.greeted.tongue.revision().is_modern() {
             return;
         }
@@ -25,23 +25,23 @@ impl Running {
         let own: Weak<Self> = Arc::downgrade(self);
         let lists = site
             .session_lists
-            .open(site.id.clone(), self.greeted.about.pushes, own);
+            .open(site.id.clone(), self.greeted.about.notifies_of, own);
         // The output of a child is always read.
         lists.set_heard(true);
         let _first = self.child.pipe.lists.set(lists);
     }
 
     /// Notes a call of a client's session in the child.
-    pub(super) fn serves(&self, client: Option<SessionKey>) {
+    pub(super) fn record_call(&self, client: Option<SessionKey>) {
         if let (Some(lists), Some(client)) = (self.child.pipe.lists.get(), client) {
             lists.serves(client);
-            lists.called();
+            lists.count_call();
         }
     }
 
-    async fn ask_about(&self, method: Method, uri: &str) -> Result<(), Refusal> {
+    async fn request_about(&self, method: Method, uri: &str) -> Result<(), FailedAttempt> {
         let members: &[(&str, &[u8])] = &[("uri", &lower::json(uri))];
-        talk::ask(
+        stdio_call::request(
             &self.child.pipe.site,
             self,
             CapabilityClass::BASE,
@@ -53,26 +53,26 @@ impl Running {
     }
 }
 
-impl ListSession for Running {
-    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
+impl ListSession for RunningChild {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
         Box::new(StdioWatch::beside_calls(self))
     }
 
     fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
         Box::pin(async move {
-            self.ask_about(Method::ResourcesSubscribe, &uri)
+            self.request_about(Method::ResourcesSubscribe, &uri)
                 .await
                 .map_err(|refusal| refusal.failure)
         })
     }
 
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
-        if self.child.pipe.is_given() {
+        if self.child.pipe.is_handed_over() {
             return;
         }
         let site = self.child.pipe.site.clone();
         site.clone().spawn(async move {
-            if let Err(refusal) = self.ask_about(Method::ResourcesUnsubscribe, &uri).await {
+            if let Err(refusal) = self.request_about(Method::ResourcesUnsubscribe, &uri).await {
                 tracing::debug!(upstream = %site.id, error = %refusal.failure, "a subscription was not taken back");
             }
         });

@@ -10,37 +10,40 @@ use http_body_util::BodyExt as _;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 use weir_core::{Failure, FailureKind};
-use weir_wire::sse::{Caps, Decoder, SseItem};
+use weir_wire::sse::{SseCaps, SseDecoder, SseItem};
 
-use super::child::Child;
+use super::child_channel::ChildChannel;
 use super::message_memory::{MessageMemory, SkippedMessage};
-use super::pipe::Pipe;
+use super::upstream_child::UpstreamChild;
+use crate::http::HttpResponseBody;
 use crate::idle_events::IdleEvents;
-use crate::line::Body;
-use crate::settle;
-use crate::site::Site;
-use crate::streamable::{EVENTS, Http, media_type, tell};
+use crate::own_requests;
+use crate::streamable::{EVENTS, UpstreamHttpClient, media_type, post_notification};
+use crate::upstream_context::UpstreamContext;
 
 /// Opens a stream to the server.
 ///
 /// # Errors
 /// `Unavailable` if no such server is at the URL.
-pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Failure> {
+pub(crate) async fn connect(
+    site: &Arc<UpstreamContext>,
+    http: &UpstreamHttpClient,
+) -> Result<UpstreamChild, Failure> {
     let unavailable = |text: &'static str| site.fail(FailureKind::Unavailable, text);
-    let opening = tokio::time::timeout(first(site), open(site, http)).await;
+    let opening = tokio::time::timeout(endpoint_timeout(site), open(site, http)).await;
     let (stream, posts) =
         opening.map_err(|_| unavailable("The upstream opens no stream in time"))??;
-    let pipe = Pipe::new(site.clone());
-    let (child, stop) = Child::line(pipe.clone());
-    let ended = Ended {
+    let pipe = ChildChannel::new(site.clone());
+    let (child, stop) = UpstreamChild::without_process(pipe.clone());
+    let ended = SseEndNotifier {
         site: site.clone(),
         pipe: pipe.clone(),
         child: child.ended(),
     };
-    site.sessions(1);
+    site.add_open_sessions(1);
     site.spawn(write(
         site.clone(),
-        http.at(posts),
+        http.with_url(posts),
         pipe.clone(),
         stop.clone(),
     ));
@@ -49,22 +52,22 @@ pub(crate) async fn connect(site: &Arc<Site>, http: &Http) -> Result<Child, Fail
 }
 
 /// True if a server of this transport is at the URL. Any failure is a no.
-pub(crate) async fn is_there(site: &Site, http: &Http) -> bool {
+pub(crate) async fn probe_endpoint(site: &UpstreamContext, http: &UpstreamHttpClient) -> bool {
     matches!(
-        tokio::time::timeout(first(site), open(site, http)).await,
+        tokio::time::timeout(endpoint_timeout(site), open(site, http)).await,
         Ok(Ok(_))
     )
 }
 
 /// Returns the time limit of the `endpoint` event: half of that of the whole handshake.
-fn first(site: &Site) -> Duration {
-    site.own.probe / 2
+fn endpoint_timeout(site: &UpstreamContext) -> Duration {
+    site.own_deadlines.probe / 2
 }
 
 /// A stream of events.
-struct Stream {
-    body: Body,
-    decoder: Decoder,
+struct SseMessageStream {
+    body: HttpResponseBody,
+    decoder: SseDecoder,
     idle: IdleEvents,
     rest: Bytes,
     /// The size of the body part that is being decoded.
@@ -78,23 +81,23 @@ struct Stream {
 }
 
 /// An event of a stream.
-enum Received {
+enum SseReceived {
     /// A message, and its event type.
     Message(Option<String>, Bytes),
     /// A message that was skipped for want of memory, and the id of the request that it answered.
     Skipped(Option<u64>),
 }
 
-impl Stream {
-    fn new(body: Body, site: &Site) -> Self {
+impl SseMessageStream {
+    fn new(body: HttpResponseBody, site: &UpstreamContext) -> Self {
         let most = site.bounds.max_reply;
-        let caps = Caps {
+        let caps = SseCaps {
             max_event: most as u64,
-            ..Caps::default()
+            ..SseCaps::default()
         };
         let memory = MessageMemory::new(site.budgets.results.clone());
         let (rest, data) = (Bytes::new(), BytesMut::new());
-        let (decoder, idle) = (Decoder::new(caps), IdleEvents::new());
+        let (decoder, idle) = (SseDecoder::new(caps), IdleEvents::new());
         Self {
             body,
             decoder,
@@ -109,28 +112,28 @@ impl Stream {
     }
 
     /// Reads the next message; absent at the end, and on a flood of idle events.
-    async fn next(&mut self) -> Option<Received> {
+    async fn next(&mut self) -> Option<SseReceived> {
         loop {
             match self.decoder.feed(&mut self.rest).ok()? {
                 Some(SseItem::Data(chunk)) => {
-                    self.idle.data();
-                    self.take(&chunk).await;
+                    self.idle.note_data();
+                    self.add_data(&chunk).await;
                 }
                 Some(SseItem::End {
                     event, has_data, ..
                 }) => {
                     if let Some(skipped) = self.skipped.take() {
-                        return Some(Received::Skipped(skipped.request()));
+                        return Some(SseReceived::Skipped(skipped.request()));
                     }
                     let data = self.memory.hold(std::mem::take(&mut self.data).freeze());
                     if has_data && !data.is_empty() && is_known(event.as_deref()) {
-                        return Some(Received::Message(event, data));
+                        return Some(SseReceived::Message(event, data));
                     }
-                    self.idle.item();
+                    self.idle.count_item();
                 }
-                Some(SseItem::Retry(_) | SseItem::Comment) => self.idle.item(),
+                Some(SseItem::Retry(_) | SseItem::Comment) => self.idle.count_item(),
                 None => {
-                    self.idle.read(std::mem::take(&mut self.part)).ok()?;
+                    self.idle.count_bytes(std::mem::take(&mut self.part)).ok()?;
                     self.rest = self
                         .body
                         .frame()
@@ -145,7 +148,7 @@ impl Stream {
     }
 
     /// Takes a part of the event's data.
-    async fn take(&mut self, chunk: &Bytes) {
+    async fn add_data(&mut self, chunk: &Bytes) {
         if self.skipped.is_none() && !self.memory.cover(self.data.len() + chunk.len()).await {
             self.memory.release();
             self.skipped = Some(SkippedMessage::new(
@@ -166,7 +169,10 @@ fn is_known(event: Option<&str>) -> bool {
 }
 
 /// Opens the stream. Returns it with the post URL of its first event.
-async fn open(site: &Site, http: &Http) -> Result<(Stream, Uri), Failure> {
+async fn open(
+    site: &UpstreamContext,
+    http: &UpstreamHttpClient,
+) -> Result<(SseMessageStream, Uri), Failure> {
     let no_server = || {
         site.fail(
             FailureKind::Unavailable,
@@ -177,16 +183,16 @@ async fn open(site: &Site, http: &Http) -> Result<(Stream, Uri), Failure> {
         .send(Method::GET, vec![(header::ACCEPT, EVENTS)], Bytes::new())
         .await;
     let (head, body) = sent
-        .map_err(|error| crate::streamable::unsent(site, error).failure)?
+        .map_err(|error| crate::streamable::unsent_attempt(site, error).failure)?
         .into_parts();
     if head.status != StatusCode::OK
         || media_type(&head.headers).as_deref() != Some("text/event-stream")
     {
         return Err(no_server());
     }
-    let mut stream = Stream::new(body, site);
+    let mut stream = SseMessageStream::new(body, site);
     match stream.next().await {
-        Some(Received::Message(Some(event), data)) if event == "endpoint" => {
+        Some(SseReceived::Message(Some(event), data)) if event == "endpoint" => {
             let posts = std::str::from_utf8(&data)
                 .ok()
                 .and_then(|text| resolve(http.url(), text.trim()));
@@ -215,13 +221,21 @@ fn resolve(own: &Uri, named: &str) -> Option<Uri> {
 }
 
 /// Posts the outgoing messages, in order.
-async fn write(site: Arc<Site>, http: Http, pipe: Arc<Pipe>, stop: CancellationToken) {
+async fn write(
+    site: Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+    pipe: Arc<ChildChannel>,
+    stop: CancellationToken,
+) {
     let closed = pipe.closed();
     let posting = async {
         loop {
             let message = pipe.next_message().await;
-            if let Err(refusal) =
-                settle::in_time(&site, tell(&site, &http, Vec::new(), message)).await
+            if let Err(refusal) = own_requests::within_list_deadline(
+                &site,
+                post_notification(&site, &http, Vec::new(), message),
+            )
+            .await
             {
                 return pipe.close(&refusal.failure.to_string());
             }
@@ -236,17 +250,22 @@ async fn write(site: Arc<Site>, http: Http, pipe: Arc<Pipe>, stop: CancellationT
 }
 
 /// Reads the server's messages, until it or weir ends the stream.
-async fn read(mut stream: Stream, pipe: Arc<Pipe>, stop: CancellationToken, _ended: Ended) {
+async fn read(
+    mut stream: SseMessageStream,
+    pipe: Arc<ChildChannel>,
+    stop: CancellationToken,
+    _ended: SseEndNotifier,
+) {
     let reading = async {
         while let Some(received) = stream.next().await {
             match received {
-                Received::Message(event, data) => {
+                SseReceived::Message(event, data) => {
                     if event.as_deref().is_none_or(|event| event == "message") {
                         pipe.site.meter.received(data.len());
                         pipe.receive(data);
                     }
                 }
-                Received::Skipped(request) => pipe.skipped(request),
+                SseReceived::Skipped(request) => pipe.fail_skipped(request),
             }
         }
     };
@@ -258,16 +277,16 @@ async fn read(mut stream: Stream, pipe: Arc<Pipe>, stop: CancellationToken, _end
 }
 
 /// Closes the channel when the reading ends, for any reason.
-struct Ended {
-    site: Arc<Site>,
-    pipe: Arc<Pipe>,
+struct SseEndNotifier {
+    site: Arc<UpstreamContext>,
+    pipe: Arc<ChildChannel>,
     child: CancellationToken,
 }
 
-impl Drop for Ended {
+impl Drop for SseEndNotifier {
     fn drop(&mut self) {
         self.pipe.close("the stream is not read any more");
-        self.site.sessions(-1);
+        self.site.add_open_sessions(-1);
         self.child.cancel();
     }
 }

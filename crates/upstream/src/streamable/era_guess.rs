@@ -4,12 +4,12 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::pace::least;
+use crate::retry_backoff::least_wait;
 
 /// The due time while no probe is pending.
-const NEVER: u64 = u64::MAX;
+const NOT_DUE: u64 = u64::MAX;
 /// The number of failures that gives the first wait: 800 ms.
-const FIRST: u32 = 3;
+const FIRST_WAIT_STEP: u32 = 3;
 
 /// The time of the next probe of a server with a guessed era.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct EraGuess {
 impl Default for EraGuess {
     fn default() -> Self {
         Self {
-            due: AtomicU64::new(NEVER),
+            due: AtomicU64::new(NOT_DUE),
             times: AtomicU32::new(0),
         }
     }
@@ -30,18 +30,19 @@ impl Default for EraGuess {
 
 impl EraGuess {
     /// Ends the guess, because the server has answered.
-    pub(super) fn settled(&self) {
-        self.due.store(NEVER, Ordering::Release);
+    pub(super) fn end_guess(&self) {
+        self.due.store(NOT_DUE, Ordering::Release);
         self.times.store(0, Ordering::Relaxed);
     }
 
     /// Notes a probe without an answer: the next one follows after a wait that doubles up to 30 s.
-    pub(super) fn unanswered(&self, now: u64) {
+    pub(super) fn record_unanswered(&self, now: u64) {
         let times = self
             .times
             .fetch_add(1, Ordering::Relaxed)
             .min(u32::from(u16::MAX));
-        let wait = u64::try_from(least(FIRST + times).as_millis()).unwrap_or(NEVER);
+        let wait =
+            u64::try_from(least_wait(FIRST_WAIT_STEP + times).as_millis()).unwrap_or(NOT_DUE);
         self.due.store(now.saturating_add(wait), Ordering::Release);
     }
 
@@ -51,13 +52,13 @@ impl EraGuess {
     }
 
     /// True for the one caller that is to probe now.
-    pub(super) fn is_due(&self, now: impl FnOnce() -> u64) -> bool {
+    pub(super) fn take_due(&self, now: impl FnOnce() -> u64) -> bool {
         let due = self.due.load(Ordering::Acquire);
-        due != NEVER
+        due != NOT_DUE
             && due <= now()
             && self
                 .due
-                .compare_exchange(due, NEVER, Ordering::AcqRel, Ordering::Relaxed)
+                .compare_exchange(due, NOT_DUE, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
     }
 }
@@ -67,17 +68,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_asked_by_one_at_a_time_after_waits_that_double_and_not_once_it_answered() {
+    fn guessed_era_is_probed_by_one_caller_after_doubling_waits() {
         let guess = EraGuess::default();
-        assert!(!guess.is_due(|| u64::MAX));
+        assert!(!guess.take_due(|| u64::MAX));
         let mut now = 0;
         let mut waits = Vec::new();
         for _ in 0..8 {
-            guess.unanswered(now);
+            guess.record_unanswered(now);
             let due = guess.due.load(Ordering::Relaxed);
-            assert!(!guess.is_due(|| due - 1));
+            assert!(!guess.take_due(|| due - 1));
             assert!(
-                guess.is_due(|| due) && !guess.is_due(|| due),
+                guess.take_due(|| due) && !guess.take_due(|| due),
                 "another asks already"
             );
             waits.push(due - now);
@@ -87,10 +88,10 @@ mod tests {
             waits,
             [800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000]
         );
-        guess.unanswered(now);
-        guess.settled();
-        assert!(!guess.is_due(|| u64::MAX));
-        guess.unanswered(0);
-        assert!(guess.is_due(|| 800), "it begins anew");
+        guess.record_unanswered(now);
+        guess.end_guess();
+        assert!(!guess.take_due(|| u64::MAX));
+        guess.record_unanswered(0);
+        assert!(guess.take_due(|| 800), "it begins anew");
     }
 }

@@ -1,25 +1,25 @@
 //! A server over Streamable HTTP. Its era is probed once, and again after failures. This module
 //! alone chooses between the two eras; for a server that speaks both, by the era of each caller.
 
-mod answer;
-mod client;
-mod collector;
 mod era_guess;
-mod exchange;
-mod modern;
-mod pool;
-mod probing;
-mod reading;
+mod era_probe;
+mod http_call;
+mod http_client;
+mod http_post;
+mod http_second_era;
+mod http_updates;
+mod http_watch;
+mod message_collector;
+mod modern_server;
+mod response_reader;
 mod retry_after;
-mod second_era;
-mod session;
-mod standing;
-mod standing_places;
-mod talk;
-mod thread;
+mod session_pool;
+mod standing_stream;
+mod standing_stream_slots;
+mod stream_reader;
+mod stream_resumption;
 mod tls;
-mod updates;
-mod watching;
+mod upstream_session;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,83 +29,89 @@ use arc_swap::ArcSwapOption;
 use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::{
-    About, ExportedSession, Kinds, Outbound, Rings, SessionNews, Updates, Watch,
+    ClientSessionChange, HandoverSession, ListKinds, ListWatch, OutboundCall, ResourceUpdates,
+    ServerDescription, TaskNotifications,
 };
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
-use weir_era::hop::Proof;
+use weir_era::upstream_messages::ResendProof;
 use weir_wire::Revision;
 
-pub(crate) use answer::limits;
-#[cfg(test)]
-pub(crate) use client::dial;
-pub(crate) use client::{ConnectTimeout, Deadlined, Http, Pooled, SendError, pooled, tcp};
 use era_guess::EraGuess;
-pub(crate) use exchange::{EVENTS, media_type, tell, unsent};
-use modern::Modern;
-use pool::{ImportedSessions, Pool};
-use second_era::SecondEra;
-pub(crate) use tls::Roots;
+#[cfg(test)]
+pub(crate) use http_client::https_connector;
+pub(crate) use http_client::{
+    ConnectTimeout, PooledClient, SendError, TimeoutConnector, UpstreamHttpClient, pooled_client,
+    tcp_connector,
+};
+pub(crate) use http_post::{EVENTS, media_type, post_notification, unsent_attempt};
+use http_second_era::HttpSecondEra;
+use http_updates::HttpUpdates;
+use http_watch::HttpWatch;
+use modern_server::ModernServer;
+pub(crate) use response_reader::message_limits;
+use session_pool::{ImportedSessions, SessionPool};
+pub(crate) use tls::RootCertificates;
 pub use tls::{TlsError, client_tls};
-use updates::HttpUpdates;
-use watching::HttpWatch;
 
-use crate::credential::Credentials;
-use crate::pace::Pace;
-use crate::refusal::Refusal;
-use crate::settings::{Protocol, Sharing};
-use crate::site::Site;
-use crate::stdio::StdioServer;
+use crate::credential::UpstreamCredentials;
+use crate::failed_attempt::FailedAttempt;
+use crate::retry_backoff::RetryBackoff;
+use crate::settings::{SessionSharing, UpstreamProtocol};
+use crate::stdio::StdioUpstream;
+use crate::upstream_context::UpstreamContext;
 
 /// One server behind a URL.
 #[derive(Debug)]
-pub(crate) struct HttpServer {
-    site: Arc<Site>,
-    http: Http,
-    credentials: Option<Credentials>,
-    protocol: Protocol,
-    sharing: Sharing,
-    speaker: ArcSwapOption<Speaker>,
+pub(crate) struct HttpUpstream {
+    site: Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+    credentials: Option<UpstreamCredentials>,
+    protocol: UpstreamProtocol,
+    sharing: SessionSharing,
+    dialog: ArcSwapOption<ServerDialog>,
     /// Set if the server may have been replaced.
-    doubtful: Arc<AtomicBool>,
+    era_in_doubt: Arc<AtomicBool>,
     /// Set while its era is only a guess.
     guess: Arc<EraGuess>,
     /// The other era of a modern server that speaks both.
-    second: SecondEra,
+    second_era: HttpSecondEra,
     /// The sessions of the previous process, until the server's era is known.
     imported: Arc<ImportedSessions>,
     probing: tokio::sync::Mutex<()>,
-    pace: Mutex<Pace>,
+    pace: Mutex<RetryBackoff>,
 }
 
 /// The transport and era in use for a server.
 #[derive(Debug)]
-enum Speaker {
-    Modern(Modern, About),
-    Legacy(Arc<Pool>),
+enum ServerDialog {
+    Modern(ModernServer, ServerDescription),
+    Legacy(Arc<SessionPool>),
     /// A server of HTTP+SSE, which is called like a child.
-    Line(Arc<StdioServer>),
+    Sse(Arc<StdioUpstream>),
 }
 
-impl HttpServer {
+impl HttpUpstream {
     /// Makes a server behind `http`, with `credentials` if it wants some.
     pub(crate) fn new(
-        site: Arc<Site>,
-        http: Http,
-        credentials: Option<Credentials>,
-        protocol: Protocol,
-        sharing: Sharing,
+        site: Arc<UpstreamContext>,
+        http: UpstreamHttpClient,
+        credentials: Option<UpstreamCredentials>,
+        protocol: UpstreamProtocol,
+        sharing: SessionSharing,
     ) -> Self {
         let imported = Arc::<ImportedSessions>::default();
         Self {
             site,
-            http: credentials.as_ref().map_or(http, Credentials::own),
+            http: credentials
+                .as_ref()
+                .map_or(http, UpstreamCredentials::own_client),
             credentials,
             protocol,
             sharing,
-            speaker: ArcSwapOption::empty(),
-            doubtful: Arc::default(),
+            dialog: ArcSwapOption::empty(),
+            era_in_doubt: Arc::default(),
             guess: Arc::default(),
-            second: SecondEra::new(imported.clone()),
+            second_era: HttpSecondEra::new(imported.clone()),
             imported,
             probing: tokio::sync::Mutex::default(),
             pace: Mutex::default(),
@@ -116,12 +122,12 @@ impl HttpServer {
     /// the first.
     pub(crate) async fn call(
         &self,
-        outbound: &Outbound,
-        again: Option<Proof>,
-    ) -> Result<Reply, Refusal> {
-        let own = self.of_caller(outbound)?;
-        match &*self.speaker().await? {
-            Speaker::Modern(modern, _) => {
+        outbound: &OutboundCall,
+        again: Option<ResendProof>,
+    ) -> Result<Reply, FailedAttempt> {
+        let own = self.caller_client(outbound)?;
+        match &*self.find_dialog().await? {
+            ServerDialog::Modern(modern, _) => {
                 if self.may_have_sessions(outbound.call.capabilities.class)
                     && let Some(spoken) =
                         Box::pin(self.call_in_session(outbound, own.as_ref())).await
@@ -129,13 +135,13 @@ impl HttpServer {
                     return spoken;
                 }
                 let newer = match again {
-                    Some(Proof::HeaderMismatch) => {
+                    Some(ResendProof::HeaderMismatch) => {
                         let class = outbound
                             .call
                             .capabilities
                             .class
                             .cut(self.site.carries(modern.tongue));
-                        self.site.list_changed(Kinds::default());
+                        self.site.record_list_change(ListKinds::default());
                         // Without a newer definition the call is repeated unchanged.
                         Box::pin(modern.definition(class, &outbound.native))
                             .await
@@ -145,45 +151,52 @@ impl HttpServer {
                 };
                 match own {
                     None => modern.call(outbound, newer.as_ref()).await,
-                    Some(own) => Box::pin(modern.by(own).call(outbound, newer.as_ref())).await,
+                    Some(own) => {
+                        Box::pin(modern.with_client(own).call(outbound, newer.as_ref())).await
+                    }
                 }
             }
-            Speaker::Legacy(pool) => pool.call(outbound, own).await,
-            Speaker::Line(_) if own.is_some() => {
+            ServerDialog::Legacy(pool) => pool.call(outbound, own).await,
+            ServerDialog::Sse(_) if own.is_some() => {
                 let text = "A server of HTTP+SSE cannot be called in the names of callers";
                 Err(self.site.fail(FailureKind::Unavailable, text).into())
             }
-            Speaker::Line(line) => line.call(outbound).await,
+            ServerDialog::Sse(line) => line.call(outbound).await,
         }
     }
 
     /// Returns the client of the caller's account, if calls are made in the name of callers.
-    fn of_caller(&self, outbound: &Outbound) -> Result<Option<Http>, Failure> {
+    fn caller_client(
+        &self,
+        outbound: &OutboundCall,
+    ) -> Result<Option<UpstreamHttpClient>, Failure> {
         self.credentials
             .as_ref()
-            .map_or(Ok(None), |credentials| credentials.of_caller(outbound))
+            .map_or(Ok(None), |credentials| credentials.caller_client(outbound))
     }
 
     /// Opens the session for the calls of a client's session, if the server has sessions and no
     /// other session has to end for it. Failures are left to the first call.
-    pub(crate) async fn welcome(&self, outbound: &Outbound) {
-        let Ok(own) = self.of_caller(outbound) else {
+    pub(crate) async fn welcome(&self, outbound: &OutboundCall) {
+        let Ok(own) = self.caller_client(outbound) else {
             return;
         };
-        let Ok(speaker) = self.speaker().await else {
+        let Ok(speaker) = self.find_dialog().await else {
             return;
         };
         let pool = match &*speaker {
-            Speaker::Legacy(pool) => Some(pool.clone()),
-            Speaker::Modern(..) if self.may_have_sessions(outbound.call.capabilities.class) => {
-                self.second
+            ServerDialog::Legacy(pool) => Some(pool.clone()),
+            ServerDialog::Modern(..)
+                if self.may_have_sessions(outbound.call.capabilities.class) =>
+            {
+                self.second_era
                     .find(&self.site, &self.http, own.as_ref(), self.sharing)
                     .await
             }
-            Speaker::Modern(..) | Speaker::Line(_) => None,
+            ServerDialog::Modern(..) | ServerDialog::Sse(_) => None,
         };
         if let Some(pool) = pool
-            && let Some(place) = pool.own_place(outbound)
+            && let Some(place) = pool.own_session_slot(outbound)
         {
             let _opened_by_its_first_call = pool.session_at(&place, own.as_ref()).await;
         }
@@ -193,24 +206,24 @@ impl HttpServer {
     /// sessions.
     fn may_have_sessions(&self, class: CapabilityClass) -> bool {
         class.has(CapabilityClass::SESSIONS)
-            && self.protocol == Protocol::Auto
-            && !self.second.is_refused()
+            && self.protocol == UpstreamProtocol::Auto
+            && !self.second_era.is_refused()
     }
 
     /// Returns the session pool of a modern server for clients of this class; absent unless the
     /// server is known to have sessions.
-    fn second_for(&self, class: CapabilityClass) -> Option<Arc<Pool>> {
-        self.second
+    fn second_for(&self, class: CapabilityClass) -> Option<Arc<SessionPool>> {
+        self.second_era
             .known()
             .filter(|_| self.may_have_sessions(class))
     }
 
     /// Returns the session pool of the server, in either era.
-    fn pool(&self) -> Option<Arc<Pool>> {
-        match self.speaker.load().as_deref()? {
-            Speaker::Legacy(pool) => Some(pool.clone()),
-            Speaker::Modern(..) => self.second.known(),
-            Speaker::Line(_) => None,
+    fn pool(&self) -> Option<Arc<SessionPool>> {
+        match self.dialog.load().as_deref()? {
+            ServerDialog::Legacy(pool) => Some(pool.clone()),
+            ServerDialog::Modern(..) => self.second_era.known(),
+            ServerDialog::Sse(_) => None,
         }
     }
 
@@ -219,11 +232,11 @@ impl HttpServer {
     /// allowed and the client has no capabilities.
     async fn call_in_session(
         &self,
-        outbound: &Outbound,
-        own: Option<&Http>,
-    ) -> Option<Result<Reply, Refusal>> {
+        outbound: &OutboundCall,
+        own: Option<&UpstreamHttpClient>,
+    ) -> Option<Result<Reply, FailedAttempt>> {
         let pool = self
-            .second
+            .second_era
             .find(&self.site, &self.http, own, self.sharing)
             .await?;
         let asked = outbound
@@ -235,13 +248,13 @@ impl HttpServer {
         let can_be_asked = asked != CapabilityClass::BASE;
         // A client without capabilities does not justify ending another client's session.
         let place = if can_be_asked {
-            pool.place(outbound)
+            pool.session_slot(outbound)
         } else {
-            pool.free_place(outbound)
+            pool.free_session_slot(outbound)
         };
         let Some(place) = place else {
             if can_be_asked {
-                return Some(Err(pool.is_full()));
+                return Some(Err(pool.full_failure()));
             }
             instruments().upstream_bridged.add(1, &[self.site.label()]);
             return None;
@@ -249,7 +262,7 @@ impl HttpServer {
         let session = match pool.session_at(&place, own).await {
             Ok(session) => session,
             Err(refusal) => {
-                let Some(gone) = self.second.note(&refusal) else {
+                let Some(gone) = self.second_era.record_refusal(&refusal) else {
                     return Some(Err(refusal));
                 };
                 self.site.spawn(async move { gone.close().await });
@@ -260,94 +273,102 @@ impl HttpServer {
     }
 
     /// Opens a watch. The server's description is fetched anew.
-    pub(crate) async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn Watch>, Refusal> {
-        if matches!(self.speaker.load().as_deref(), Some(Speaker::Modern(..))) {
-            self.doubt();
+    pub(crate) async fn watch(
+        &self,
+        class: CapabilityClass,
+    ) -> Result<Box<dyn ListWatch>, FailedAttempt> {
+        if matches!(
+            self.dialog.load().as_deref(),
+            Some(ServerDialog::Modern(..))
+        ) {
+            self.doubt_era();
         }
         let second = self.second_for(class);
-        let pool = match (&*self.speaker().await?, second) {
-            (Speaker::Modern(modern, about), None) => {
+        let pool = match (&*self.find_dialog().await?, second) {
+            (ServerDialog::Modern(modern, about), None) => {
                 let class = class.cut(self.site.carries(modern.tongue));
                 return Ok(Box::new(
                     HttpWatch::modern(modern.clone(), about.clone(), class).await?,
                 ));
             }
-            (Speaker::Line(line), _) => return line.watch(class).await,
-            (Speaker::Modern(..), Some(pool)) => pool,
-            (Speaker::Legacy(pool), _) => pool.clone(),
+            (ServerDialog::Sse(line), _) => return line.watch(class).await,
+            (ServerDialog::Modern(..), Some(pool)) => pool,
+            (ServerDialog::Legacy(pool), _) => pool.clone(),
         };
-        let session = pool.apart(class.cut(pool.carries())).await?;
+        let session = pool.open_apart(class.cut(pool.carries())).await?;
         Ok(Box::new(
             HttpWatch::legacy(self.site.clone(), session).await,
         ))
     }
 
     /// Opens a subscription to updates of single resources.
-    pub(crate) async fn updates(&self) -> Result<Box<dyn Updates>, Refusal> {
-        match &*self.speaker().await? {
-            Speaker::Modern(modern, _) => Ok(Box::new(HttpUpdates::modern(modern.clone()))),
-            Speaker::Legacy(pool) => {
-                let session = pool.apart(CapabilityClass::BASE).await?;
+    pub(crate) async fn updates(&self) -> Result<Box<dyn ResourceUpdates>, FailedAttempt> {
+        match &*self.find_dialog().await? {
+            ServerDialog::Modern(modern, _) => Ok(Box::new(HttpUpdates::modern(modern.clone()))),
+            ServerDialog::Legacy(pool) => {
+                let session = pool.open_apart(CapabilityClass::BASE).await?;
                 Ok(Box::new(
                     HttpUpdates::legacy(self.site.clone(), session).await?,
                 ))
             }
-            Speaker::Line(line) => line.updates().await,
+            ServerDialog::Sse(line) => line.updates().await,
         }
     }
 
     /// Subscribes to a task's status; absent if the server has no such subscription.
-    pub(crate) async fn follow(&self, outbound: &Outbound) -> Option<Rings> {
-        let own = self.of_caller(outbound).ok()?;
-        match (&*self.speaker().await.ok()?, own) {
+    pub(crate) async fn follow(&self, outbound: &OutboundCall) -> Option<TaskNotifications> {
+        let own = self.caller_client(outbound).ok()?;
+        match (&*self.find_dialog().await.ok()?, own) {
             // In a session a server sends no status of a task.
-            (Speaker::Modern(..), _)
+            (ServerDialog::Modern(..), _)
                 if self.second_for(outbound.call.capabilities.class).is_some() =>
             {
                 None
             }
-            (Speaker::Modern(modern, _), None) => updates::follow(modern, outbound).await,
-            (Speaker::Modern(modern, _), Some(own)) => {
-                updates::follow(&modern.by(own), outbound).await
+            (ServerDialog::Modern(modern, _), None) => {
+                http_updates::follow_task(modern, outbound).await
             }
-            (Speaker::Line(line), None) => line.follow(outbound).await,
-            (Speaker::Legacy(_), _) | (Speaker::Line(_), Some(_)) => None,
+            (ServerDialog::Modern(modern, _), Some(own)) => {
+                http_updates::follow_task(&modern.with_client(own), outbound).await
+            }
+            (ServerDialog::Sse(line), None) => line.follow(outbound).await,
+            (ServerDialog::Legacy(_), _) | (ServerDialog::Sse(_), Some(_)) => None,
         }
     }
 
     /// Marks the server as possibly replaced: it is probed before the next request.
-    pub(crate) fn doubt(&self) {
-        self.doubtful.store(true, Ordering::Release);
+    pub(crate) fn doubt_era(&self) {
+        self.era_in_doubt.store(true, Ordering::Release);
     }
 
     /// Returns the capabilities that are carried to the server, by its known eras.
     pub(crate) fn carries(&self) -> CapabilityClass {
-        match self.speaker.load().as_deref() {
-            Some(Speaker::Modern(modern, _)) => {
+        match self.dialog.load().as_deref() {
+            Some(ServerDialog::Modern(modern, _)) => {
                 let carried = self.site.carries(modern.tongue);
-                match self.second.known() {
+                match self.second_era.known() {
                     Some(pool) => carried.with(pool.carries()).with(CapabilityClass::SESSIONS),
                     None => carried,
                 }
             }
-            Some(Speaker::Legacy(pool)) => pool.carries(),
-            Some(Speaker::Line(line)) => line.carries(),
+            Some(ServerDialog::Legacy(pool)) => pool.carries(),
+            Some(ServerDialog::Sse(line)) => line.carries(),
             None => CapabilityClass::BASE,
         }
     }
 
     pub(crate) fn revision(&self) -> Option<&'static str> {
-        match self.speaker.load().as_deref() {
-            Some(Speaker::Modern(modern, _)) => Some(modern.tongue.revision().as_str()),
-            Some(Speaker::Legacy(pool)) => pool.revision().map(Revision::as_str),
-            Some(Speaker::Line(line)) => line.revision(),
+        match self.dialog.load().as_deref() {
+            Some(ServerDialog::Modern(modern, _)) => Some(modern.tongue.revision().as_str()),
+            Some(ServerDialog::Legacy(pool)) => pool.revision().map(Revision::as_str),
+            Some(ServerDialog::Sse(line)) => line.revision(),
             None => None,
         }
     }
 
     pub(crate) fn sessions(&self) -> usize {
-        match self.speaker.load().as_deref() {
-            Some(Speaker::Line(line)) => line.processes(),
+        match self.dialog.load().as_deref() {
+            Some(ServerDialog::Sse(line)) => line.processes(),
             _ => self.pool().map_or(0, |pool| pool.len()),
         }
     }
@@ -360,27 +381,31 @@ impl HttpServer {
 
     /// Returns the revision of its other era, if it is known to speak both.
     pub(crate) fn second_revision(&self) -> Option<&'static str> {
-        self.second.known()?.revision().map(Revision::as_str)
+        self.second_era.known()?.revision().map(Revision::as_str)
     }
 
     /// Forwards news of client sessions.
-    pub(crate) fn tell(&self, sessions: &HashSet<SessionKey>, news: SessionNews) {
-        if let Some(Speaker::Line(line)) = self.speaker.load().as_deref() {
-            line.tell(sessions, news);
+    pub(crate) fn forward_session_news(
+        &self,
+        sessions: &HashSet<SessionKey>,
+        news: ClientSessionChange,
+    ) {
+        if let Some(ServerDialog::Sse(line)) = self.dialog.load().as_deref() {
+            line.forward_session_news(sessions, news);
         } else if let Some(pool) = self.pool() {
-            pool.tell(sessions, news);
+            pool.forward_session_news(sessions, news);
         }
     }
 
     /// Implements [`weir_core::upstream::Upstream::export_sessions`].
-    pub(crate) fn export_sessions(&self) -> Vec<ExportedSession> {
+    pub(crate) fn export_sessions(&self) -> Vec<HandoverSession> {
         let sessions = self
             .pool()
             .map(|pool| pool.export())
             .unwrap_or_default()
             .into_iter();
         sessions
-            .map(|description| ExportedSession {
+            .map(|description| HandoverSession {
                 description,
                 descriptors: Vec::new(),
             })
@@ -397,7 +422,7 @@ impl HttpServer {
 
     /// Ends the sessions.
     pub(crate) async fn close(&self) {
-        if let Some(Speaker::Line(line)) = self.speaker.load_full().as_deref() {
+        if let Some(ServerDialog::Sse(line)) = self.dialog.load_full().as_deref() {
             line.close().await;
         } else if let Some(pool) = self.pool() {
             pool.close().await;
@@ -405,7 +430,7 @@ impl HttpServer {
     }
 
     /// Returns the transport and era of the server, probed if unknown. Single-flight.
-    async fn speaker(&self) -> Result<Arc<Speaker>, Refusal> {
+    async fn find_dialog(&self) -> Result<Arc<ServerDialog>, FailedAttempt> {
         match self.known() {
             Some(speaker) => Ok(speaker),
             // Boxed, like every rare part of a call: a call's future is built, moved and kept in
@@ -414,13 +439,13 @@ impl HttpServer {
         }
     }
 
-    fn known(&self) -> Option<Arc<Speaker>> {
-        if self.doubtful.load(Ordering::Acquire) {
+    fn known(&self) -> Option<Arc<ServerDialog>> {
+        if self.era_in_doubt.load(Ordering::Acquire) {
             return None;
         }
-        if self.guess.is_due(|| self.site.millis()) {
+        if self.guess.take_due(|| self.site.millis()) {
             self.check_guess();
         }
-        self.speaker.load_full()
+        self.dialog.load_full()
     }
 }

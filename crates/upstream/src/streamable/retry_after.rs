@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, header};
 
 /// The longest wait.
-const LONGEST: Duration = Duration::from_secs(86_400);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
 /// Returns the wait that a response asks for; absent if it has no readable one. A date is compared
 /// with the server's own `Date`, so that the two clocks need not agree, or with `now` if there is
@@ -18,8 +18,8 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
         // A number that overflows is longer than the longest wait, too.
         return Some(
             text.parse()
-                .map_or(LONGEST, Duration::from_secs)
-                .min(LONGEST),
+                .map_or(MAX_RETRY_AFTER, Duration::from_secs)
+                .min(MAX_RETRY_AFTER),
         );
     }
     let then = since_epoch(text)?;
@@ -30,7 +30,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
         now.duration_since(UNIX_EPOCH)
             .map_or(0, |time| time.as_secs())
     });
-    Some(Duration::from_secs(then.saturating_sub(now)).min(LONGEST))
+    Some(Duration::from_secs(then.saturating_sub(now)).min(MAX_RETRY_AFTER))
 }
 
 /// Returns the seconds since 1970 of an HTTP date in any of its three forms (RFC 9110, 5.6.7). The
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn e13_the_servers_own_clock_counts_where_it_says_the_time() {
+    fn e13_date_is_compared_with_the_servers_own_date() {
         let date = Some("Tue, 29 Feb 2028 23:59:50 GMT");
         assert_eq!(wait("Wed, 01 Mar 2028 00:00:05 GMT", date), Some(15));
         assert_eq!(wait("Tue, 29 Feb 2028 23:59:50 GMT", date), Some(0));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn e13_what_is_no_date_names_no_wait() {
+    fn e13_invalid_dates_give_no_wait() {
         for text in [
             "",
             "-7",

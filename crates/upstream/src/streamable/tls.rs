@@ -35,9 +35,9 @@ pub enum TlsError {
 
 /// The root certificates of this machine, read once.
 #[derive(Debug)]
-pub(crate) struct Roots(RootCertStore);
+pub(crate) struct RootCertificates(RootCertStore);
 
-impl Roots {
+impl RootCertificates {
     /// Reads the certificates. Unreadable ones are skipped with a warning: one bad file must not
     /// disable all of them.
     pub(crate) fn native() -> Self {
@@ -61,7 +61,7 @@ impl Roots {
     pub(crate) fn config(&self, ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
         let mut roots = self.0.clone();
         let named = ca_file
-            .map(|path| add(&mut roots, path))
+            .map(|path| add_certificates(&mut roots, path))
             .transpose()?
             .unwrap_or_default();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -87,11 +87,14 @@ impl Roots {
 /// # Errors
 /// The file is not usable.
 pub fn client_tls(ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
-    Roots::native().config(ca_file)
+    RootCertificates::native().config(ca_file)
 }
 
 /// Adds the certificates of a file to the roots, and returns them.
-fn add(roots: &mut RootCertStore, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn add_certificates(
+    roots: &mut RootCertStore,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let name = || path.display().to_string();
     let certificates = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -131,7 +134,8 @@ impl ServerCertVerifier for NamedVerifier {
         {
             // The usual verifier has checked its validity, but not its name.
             Err(error)
-                if is_authority(&error) && self.named.iter().any(|named| named == certificate) =>
+                if is_authority_error(&error)
+                    && self.named.iter().any(|named| named == certificate) =>
             {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())
@@ -167,6 +171,6 @@ impl ServerCertVerifier for NamedVerifier {
 
 /// True if a certificate is refused because it is an authority's. The verifier has no error kind
 /// for that.
-fn is_authority(error: &Error) -> bool {
+fn is_authority_error(error: &Error) -> bool {
     matches!(error, Error::InvalidCertificate(CertificateError::Other(other)) if format!("{other:?}").contains("CaUsedAsEndEntity"))
 }

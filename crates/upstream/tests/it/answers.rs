@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_core::FailureKind;
-use weir_testkit::mockup::{Gate, Step};
-use weir_testkit::{Behaviour, Mockup};
-use weir_upstream::{Bounds, Settings};
+use weir_testkit::mock_server::{AnswerStep, CallGate};
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_upstream::{UpstreamBounds, UpstreamSettings};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
-fn raw(text: &str) -> Behaviour {
-    Behaviour::steps([Step::Raw(text.to_owned())]).as_json()
+fn raw(text: &str) -> MockBehaviour {
+    MockBehaviour::steps([AnswerStep::Raw(text.to_owned())]).as_json()
 }
 
 #[tokio::test]
@@ -23,49 +23,49 @@ async fn e08_bad_answers_are_named_and_never_an_empty_success() {
         ("not json", raw("hello"), "bad_answer"),
         ("empty", raw(""), "bad_answer"),
         ("null", raw("null"), "bad_answer"),
-        ("bad", Behaviour::bad_json(), "bad_answer"),
+        ("bad", MockBehaviour::bad_json(), "bad_answer"),
         (
             "html",
-            Behaviour::status(200, "text/html", "<html>"),
+            MockBehaviour::status(200, "text/html", "<html>"),
             "bad_answer",
         ),
         (
             "no content",
-            Behaviour::status(204, "text/plain", ""),
+            MockBehaviour::status(204, "text/plain", ""),
             "bad_answer",
         ),
         (
             "accepted",
-            Behaviour::status(202, "text/plain", ""),
+            MockBehaviour::status(202, "text/plain", ""),
             "bad_answer",
         ),
         (
             "redirect",
-            Behaviour::redirect("http://127.0.0.1:1/"),
+            MockBehaviour::redirect("http://127.0.0.1:1/"),
             "bad_answer",
         ),
         (
             "500",
-            Behaviour::status(500, "text/plain", "oops"),
+            MockBehaviour::status(500, "text/plain", "oops"),
             "bad_answer",
         ),
         (
             "502",
-            Behaviour::status(502, "text/html", "<html>"),
+            MockBehaviour::status(502, "text/html", "<html>"),
             "result_unknown",
         ),
-        ("503", Behaviour::status(503, "text/plain", ""), "busy"),
-        ("401", Behaviour::unauthorized(), "unavailable"),
+        ("503", MockBehaviour::status(503, "text/plain", ""), "busy"),
+        ("401", MockBehaviour::unauthorized(), "unavailable"),
         (
             "403",
-            Behaviour::status(403, "text/plain", "no"),
+            MockBehaviour::status(403, "text/plain", "no"),
             "unavailable",
         ),
-        ("other id", Behaviour::wrong_id(), "bad_answer"),
-        ("no answer", Behaviour::no_answer(), "result_unknown"),
+        ("other id", MockBehaviour::wrong_id(), "bad_answer"),
+        ("no answer", MockBehaviour::no_answer(), "result_unknown"),
         (
             "odd type",
-            Behaviour::result(json!({"resultType": "odd"})),
+            MockBehaviour::result(json!({"resultType": "odd"})),
             "bad_answer",
         ),
         (
@@ -75,9 +75,9 @@ async fn e08_bad_answers_are_named_and_never_an_empty_success() {
         ),
     ];
     for (name, behaviour, reason) in cases {
-        let mock = Mockup::modern().tool("t", behaviour).start().await;
+        let mock = MockServer::modern().tool("t", behaviour).start().await;
         let upstream = upstream(&mock.url());
-        let failure = failure(ask(&upstream, "t", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
         assert_eq!(failure.reason(), reason, "{name}: {failure:?}");
         assert_eq!(mock.requests_of("tools/call").len(), 1, "{name}: sent once");
     }
@@ -89,41 +89,41 @@ async fn e08_bad_answers_of_a_legacy_server_are_named_too() {
         ("truncated", raw(r#"{"jsonrpc":"2.0","id":"#), "bad_answer"),
         (
             "html",
-            Behaviour::status(200, "text/html", "<html>"),
+            MockBehaviour::status(200, "text/html", "<html>"),
             "bad_answer",
         ),
         (
             "accepted",
-            Behaviour::status(202, "text/plain", ""),
+            MockBehaviour::status(202, "text/plain", ""),
             "bad_answer",
         ),
         (
             "500",
-            Behaviour::status(500, "text/plain", "oops"),
+            MockBehaviour::status(500, "text/plain", "oops"),
             "bad_answer",
         ),
-        ("other id", Behaviour::wrong_id(), "bad_answer"),
-        ("no answer", Behaviour::no_answer(), "result_unknown"),
+        ("other id", MockBehaviour::wrong_id(), "bad_answer"),
+        ("no answer", MockBehaviour::no_answer(), "result_unknown"),
     ];
     for (name, behaviour, reason) in cases {
-        let mock = Mockup::legacy(Revision::V2025_11_25)
+        let mock = MockServer::legacy(Revision::V2025_11_25)
             .tool("t", behaviour)
             .start()
             .await;
         let upstream = upstream(&mock.url());
-        let failure = failure(ask(&upstream, "t", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
         assert_eq!(failure.reason(), reason, "{name}: {failure:?}");
         assert_eq!(mock.requests_of("tools/call").len(), 1, "{name}: sent once");
     }
 }
 
 #[tokio::test]
-async fn e12_refused_credentials_are_the_operators_matter() {
-    let mock = Mockup::modern()
-        .tool("t", Behaviour::unauthorized())
+async fn e12_refused_credentials_advise_the_operator() {
+    let mock = MockServer::modern()
+        .tool("t", MockBehaviour::unauthorized())
         .start()
         .await;
-    let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream(&mock.url()), "t", json!({})).await).await;
     assert_eq!(
         *failure.kind(),
         FailureKind::Unavailable,
@@ -138,26 +138,26 @@ async fn e12_refused_credentials_are_the_operators_matter() {
 #[tokio::test]
 async fn e13_retry_after_is_passed_on() {
     for (status, kind) in [(429, FailureKind::Limit), (503, FailureKind::Busy)] {
-        let mock = Mockup::modern()
-            .tool("t", Behaviour::retry_after(status, 7))
+        let mock = MockServer::modern()
+            .tool("t", MockBehaviour::retry_after(status, 7))
             .start()
             .await;
-        let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream(&mock.url()), "t", json!({})).await).await;
         assert_eq!(*failure.kind(), kind);
-        assert_eq!(failure.wait(), Some(Duration::from_secs(7)));
+        assert_eq!(failure.retry_delay(), Some(Duration::from_secs(7)));
         assert_eq!(mock.requests_of("tools/call").len(), 1);
     }
 }
 
 #[tokio::test]
-async fn e13_a_date_to_come_again_is_a_wait_by_the_servers_own_clock() {
-    let later = Behaviour::status(503, "text/plain", "later")
+async fn e13_retry_after_date_uses_the_servers_clock() {
+    let later = MockBehaviour::status(503, "text/plain", "later")
         .with_header("date", "Sun, 06 Nov 1994 08:49:37 GMT")
         .with_header("retry-after", "Sun, 06 Nov 1994 08:49:44 GMT");
-    let mock = Mockup::modern().tool("t", later).start().await;
-    let failure = failure(ask(&upstream(&mock.url()), "t", json!({})).await).await;
+    let mock = MockServer::modern().tool("t", later).start().await;
+    let failure = failure(call_anonymously(&upstream(&mock.url()), "t", json!({})).await).await;
     assert_eq!(
-        (failure.kind(), failure.wait()),
+        (failure.kind(), failure.retry_delay()),
         (&FailureKind::Busy, Some(Duration::from_secs(7)))
     );
 }
@@ -165,46 +165,49 @@ async fn e13_a_date_to_come_again_is_a_wait_by_the_servers_own_clock() {
 #[tokio::test]
 async fn e07_giant_answers_are_cut_at_the_cap() {
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"XXXXXXXX"}}"#;
-    let endless = (0..20_000).map(|_| Step::Send(log.replace("XXXXXXXX", &"x".repeat(200))));
-    let mock = Mockup::modern()
-        .tool("json", Behaviour::huge(8 << 20))
-        .tool("sse", Behaviour::huge(8 << 20).as_events())
-        .tool("endless", Behaviour::steps(endless.chain([Step::Echo])))
+    let endless = (0..20_000).map(|_| AnswerStep::Send(log.replace("XXXXXXXX", &"x".repeat(200))));
+    let mock = MockServer::modern()
+        .tool("json", MockBehaviour::huge(8 << 20))
+        .tool("sse", MockBehaviour::huge(8 << 20).as_events())
+        .tool(
+            "endless",
+            MockBehaviour::steps(endless.chain([AnswerStep::Echo])),
+        )
         .start()
         .await;
-    let bounds = Bounds {
+    let bounds = UpstreamBounds {
         max_reply: 1 << 20,
-        ..Bounds::default()
+        ..UpstreamBounds::default()
     };
-    let upstream = build(Settings {
+    let upstream = build(UpstreamSettings {
         bounds,
         ..settings(&mock.url())
     });
     for tool in ["json", "sse", "endless"] {
-        let failure = failure(ask(&upstream, tool, json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, tool, json!({})).await).await;
         assert_eq!(failure.reason(), "bad_answer", "{tool}: {failure:?}");
     }
 }
 
 #[tokio::test]
-async fn e09_the_first_valid_answer_wins_and_strangers_are_dropped() {
+async fn e09_first_valid_response_wins_and_foreign_messages_are_dropped() {
     for (era, builder) in [
-        ("modern", Mockup::modern()),
-        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+        ("modern", MockServer::modern()),
+        ("legacy", MockServer::legacy(Revision::V2025_11_25)),
     ] {
         let mock = builder
-            .tool("two", Behaviour::two_responses())
-            .tool("token", Behaviour::wrong_progress_token())
-            .tool("late", Behaviour::late_progress())
+            .tool("two", MockBehaviour::two_responses())
+            .tool("token", MockBehaviour::wrong_progress_token())
+            .tool("late", MockBehaviour::late_progress())
             .tool(
                 "unasked",
-                Behaviour::steps([Step::Progress(1, 2), Step::Echo]),
+                MockBehaviour::steps([AnswerStep::Progress(1, 2), AnswerStep::Echo]),
             )
             .start()
             .await;
         let upstream = upstream(&mock.url());
         assert_eq!(
-            text(ask(&upstream, "two", json!({})).await).await,
+            text(call_anonymously(&upstream, "two", json!({})).await).await,
             "first",
             "{era}"
         );
@@ -225,12 +228,12 @@ async fn e09_the_first_valid_answer_wins_and_strangers_are_dropped() {
 #[tokio::test]
 async fn e09_progress_of_parallel_calls_is_never_crossed() {
     for (era, builder) in [
-        ("modern", Mockup::modern()),
-        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+        ("modern", MockServer::modern()),
+        ("legacy", MockServer::legacy(Revision::V2025_11_25)),
     ] {
-        let gate = Gate::new();
+        let gate = CallGate::new();
         let mock = builder
-            .tool("wait", Behaviour::gated_after_progress(&gate))
+            .tool("wait", MockBehaviour::gated_after_progress(&gate))
             .start()
             .await;
         let upstream = upstream(&mock.url());
@@ -240,7 +243,7 @@ async fn e09_progress_of_parallel_calls_is_never_crossed() {
             outcome(upstream.clone().call(outbound("wait", call).await).await).await
         };
         let opened = async {
-            mock.until("three run", |mock| mock.executions("wait") == 3)
+            mock.wait_until("three run", |mock| mock.executions("wait") == 3)
                 .await;
             gate.open();
         };
@@ -267,9 +270,9 @@ async fn e09_progress_of_parallel_calls_is_never_crossed() {
 
 #[tokio::test]
 async fn r103_batches_are_split() {
-    let mock = Mockup::legacy(Revision::V2025_03_26)
-        .tool("json", Behaviour::batch().as_json())
-        .tool("sse", Behaviour::batch().as_events())
+    let mock = MockServer::legacy(Revision::V2025_03_26)
+        .tool("json", MockBehaviour::batch().as_json())
+        .tool("sse", MockBehaviour::batch().as_events())
         .start()
         .await;
     let upstream = upstream(&mock.url());
@@ -288,11 +291,11 @@ async fn r103_batches_are_split() {
 
 #[tokio::test]
 async fn r105_e21_a_legacy_server_that_asks_gets_its_answer_and_the_call_goes_on() {
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("ping", Behaviour::ask("ping", json!({})))
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("ping", MockBehaviour::ask("ping", json!({})))
         .tool(
             "sample",
-            Behaviour::ask(
+            MockBehaviour::ask(
                 "sampling/createMessage",
                 json!({"messages": [], "maxTokens": 1}),
             ),
@@ -301,7 +304,7 @@ async fn r105_e21_a_legacy_server_that_asks_gets_its_answer_and_the_call_goes_on
         .await;
     let upstream = upstream(&mock.url());
     for tool in ["ping", "sample"] {
-        outcome(ask(&upstream, tool, json!({})).await)
+        outcome(call_anonymously(&upstream, tool, json!({})).await)
             .await
             .end
             .unwrap();

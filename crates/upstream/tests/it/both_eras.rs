@@ -7,12 +7,12 @@ use serde_json::json;
 use weir_core::call::{Call, SessionKey};
 use weir_core::upstream::Upstream;
 use weir_core::{CapabilityClass, Failure};
-use weir_testkit::mockup::{Gate, Recorded};
-use weir_testkit::{Behaviour, Mockup};
-use weir_upstream::{Bounds, Protocol, Settings};
+use weir_testkit::mock_server::{CallGate, RecordedRequest};
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_upstream::{UpstreamBounds, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 /// Makes a call of a client with the session of this number.
 async fn ask_in_session(
@@ -31,18 +31,18 @@ async fn ask_in_session(
 }
 
 async fn ask_without(upstream: &Arc<dyn Upstream>) {
-    outcome(ask(upstream, "echo", json!({})).await)
+    outcome(call_anonymously(upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
 }
 
-fn is_in_session(request: &Recorded) -> bool {
+fn is_in_session(request: &RecordedRequest) -> bool {
     request.headers.contains_key("mcp-session-id")
 }
 
 /// Returns for each call in turn if it was made in a session.
-fn calls(mock: &Mockup) -> Vec<bool> {
+fn calls(mock: &MockServer) -> Vec<bool> {
     mock.requests_of("tools/call")
         .iter()
         .map(is_in_session)
@@ -50,8 +50,11 @@ fn calls(mock: &Mockup) -> Vec<bool> {
 }
 
 #[tokio::test]
-async fn each_caller_is_served_in_its_era_and_the_session_that_was_opened_to_find_out_is_ended() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+async fn each_caller_is_served_in_its_era_and_the_probe_session_is_ended() {
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     ask_without(&upstream).await;
     assert_eq!(
@@ -72,7 +75,7 @@ async fn each_caller_is_served_in_its_era_and_the_session_that_was_opened_to_fin
         2,
         "one to find out, and one of the caller's"
     );
-    mock.until("the first session to be ended", |mock| mock.sessions() == 1)
+    mock.wait_until("the first session to be ended", |mock| mock.sessions() == 1)
         .await;
     let health = upstream.health();
     assert_eq!(
@@ -90,7 +93,10 @@ async fn each_caller_is_served_in_its_era_and_the_session_that_was_opened_to_fin
 
 #[tokio::test]
 async fn many_first_callers_look_for_the_other_era_once() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     let asking =
         (1..=8).map(|number| ask_in_session(&upstream, "echo", number, CapabilityClass::BASE));
@@ -100,7 +106,7 @@ async fn many_first_callers_look_for_the_other_era_once() {
     assert!(calls(&mock).iter().all(|in_session| *in_session));
     assert_eq!(mock.requests_of("server/discover").len(), 1);
     let opened = mock.requests_of("initialize").len();
-    mock.until("the first session to be ended", |mock| {
+    mock.wait_until("the first session to be ended", |mock| {
         mock.sessions() + 1 == opened
     })
     .await;
@@ -108,9 +114,9 @@ async fn many_first_callers_look_for_the_other_era_once() {
 
 #[tokio::test]
 async fn a_server_whose_other_era_has_no_sessions_is_spoken_to_in_its_modern_one() {
-    let mock = Mockup::dual()
+    let mock = MockServer::dual()
         .without_sessions()
-        .tool("echo", Behaviour::echo())
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());
@@ -129,9 +135,9 @@ async fn a_server_whose_other_era_has_no_sessions_is_spoken_to_in_its_modern_one
 }
 
 #[tokio::test]
-async fn e17_a_server_without_sessions_is_asked_once_and_one_that_was_lost_again() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+async fn e17_server_without_sessions_is_probed_once_and_a_lost_probe_is_repeated() {
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let to_modern = upstream(&mock.url());
@@ -142,8 +148,11 @@ async fn e17_a_server_without_sessions_is_asked_once_and_one_that_was_lost_again
     }
     assert_eq!(mock.requests_of("initialize").len(), 1);
     assert_eq!(mock.executions("echo"), 3);
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
-    mock.on("initialize", 2, Behaviour::reset_after(0));
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    mock.add_rule("initialize", 2, MockBehaviour::reset_after(0));
     let to_both = upstream(&mock.url());
     while to_both.health().second_revision.is_none() {
         ask_in_session(&to_both, "echo", 1, CapabilityClass::BASE)
@@ -159,14 +168,21 @@ async fn e17_a_server_without_sessions_is_asked_once_and_one_that_was_lost_again
 }
 
 #[tokio::test]
-async fn a_server_that_gives_sessions_up_is_spoken_to_without() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+async fn server_that_stops_sessions_is_called_without() {
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
         .await
         .unwrap();
-    mock.kill_sessions();
-    mock.on("initialize", 100, Behaviour::error(-32601, "no", json!({})));
+    mock.drop_sessions();
+    mock.add_rule(
+        "initialize",
+        100,
+        MockBehaviour::error(-32601, "no", json!({})),
+    );
     for _ in 0..3 {
         ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
             .await
@@ -182,17 +198,17 @@ async fn a_server_that_gives_sessions_up_is_spoken_to_without() {
 }
 
 #[tokio::test]
-async fn beyond_its_sessions_only_callers_that_can_be_asked_nothing_go_over_the_bridge() {
-    let gate = Gate::new();
-    let mock = Mockup::dual()
-        .tool("held", Behaviour::gated(&gate))
-        .tool("echo", Behaviour::echo())
+async fn without_free_sessions_only_callers_without_capabilities_use_the_bridge() {
+    let gate = CallGate::new();
+    let mock = MockServer::dual()
+        .tool("held", MockBehaviour::gated(&gate))
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let upstream = build(Settings {
-        bounds: Bounds {
+    let upstream = build(UpstreamSettings {
+        bounds: UpstreamBounds {
             sessions: 1,
-            ..Bounds::default()
+            ..UpstreamBounds::default()
         },
         ..settings(&mock.url())
     });
@@ -200,7 +216,7 @@ async fn beyond_its_sessions_only_callers_that_can_be_asked_nothing_go_over_the_
     let held = tokio::spawn(async move {
         ask_in_session(&holder, "held", 1, CapabilityClass::ELICITATION_FORM).await
     });
-    mock.until("the call that holds the session", |mock| {
+    mock.wait_until("the call that holds the session", |mock| {
         mock.executions("held") == 1
     })
     .await;
@@ -234,9 +250,12 @@ async fn beyond_its_sessions_only_callers_that_can_be_asked_nothing_go_over_the_
 
 #[tokio::test]
 async fn a_pinned_protocol_has_one_era() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     ask_in_session(
-        &pinned(&mock.url(), Protocol::Modern),
+        &pinned(&mock.url(), UpstreamProtocol::Modern),
         "echo",
         1,
         CapabilityClass::BASE,
@@ -244,13 +263,16 @@ async fn a_pinned_protocol_has_one_era() {
     .await
     .unwrap();
     assert_eq!(mock.requests_of("initialize").len(), 0);
-    ask_without(&pinned(&mock.url(), Protocol::Legacy)).await;
+    ask_without(&pinned(&mock.url(), UpstreamProtocol::Legacy)).await;
     assert_eq!(calls(&mock), [false, true]);
 }
 
 #[tokio::test]
 async fn a_watch_for_clients_with_sessions_lists_in_a_session() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     ask_in_session(&upstream, "echo", 1, CapabilityClass::BASE)
         .await
@@ -277,7 +299,10 @@ async fn a_watch_for_clients_with_sessions_lists_in_a_session() {
 
 #[tokio::test]
 async fn the_revision_that_a_call_was_carried_in_is_noted() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     for (class, revision) in [
         (CapabilityClass::BASE, Revision::MODERN),
@@ -289,7 +314,7 @@ async fn the_revision_that_a_call_was_carried_in_is_noted() {
         };
         call.capabilities.class = class;
         let outbound = outbound("echo", call).await;
-        let carried_in = outbound.carried_in.clone();
+        let carried_in = outbound.carried_revision.clone();
         assert_eq!(carried_in.revision(), None);
         outcome(upstream.clone().call(outbound).await)
             .await

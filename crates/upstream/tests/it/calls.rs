@@ -2,53 +2,62 @@
 
 use serde_json::{Value, json};
 use weir_core::CapabilityClass;
-use weir_core::reply::{End, Event, NoteKind, Payload};
-use weir_testkit::mockup::{Gate, Step};
-use weir_testkit::{Behaviour, Mockup};
-use weir_upstream::{HttpSettings, Protocol, SecretHeader, Settings, Transport};
+use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent};
+use weir_testkit::mock_server::{AnswerStep, CallGate};
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_upstream::{
+    HttpUpstreamSettings, SecretHeader, TransportSettings, UpstreamProtocol, UpstreamSettings,
+};
 use weir_wire::{LogLevel, Revision};
 
-use crate::bench::*;
+use crate::fixtures::*;
 
-async fn eras() -> Vec<(&'static str, Mockup)> {
-    let fill = |builder: weir_testkit::mockup::Builder| {
-        let ticks = (1..=3).map(|at| Step::Progress(at, 3));
-        let logs = [LogLevel::Debug, LogLevel::Info, LogLevel::Error].map(|level| Step::Log {
-            level,
-            unasked: true,
-        });
+async fn eras() -> Vec<(&'static str, MockServer)> {
+    let fill = |builder: weir_testkit::mock_server::MockServerBuilder| {
+        let ticks = (1..=3).map(|at| AnswerStep::Progress(at, 3));
+        let logs =
+            [LogLevel::Debug, LogLevel::Info, LogLevel::Error].map(|level| AnswerStep::Log {
+                level,
+                unasked: true,
+            });
         builder
-            .tool("echo", Behaviour::echo())
-            .tool("echo-sse", Behaviour::echo().as_events())
-            .tool("progress", Behaviour::progress(3))
+            .tool("echo", MockBehaviour::echo())
+            .tool("echo-sse", MockBehaviour::echo().as_events())
+            .tool("progress", MockBehaviour::progress(3))
             .tool(
                 "talk",
-                Behaviour::steps(ticks.chain(logs).chain([Step::Echo])),
+                MockBehaviour::steps(ticks.chain(logs).chain([AnswerStep::Echo])),
             )
-            .tool("big", Behaviour::huge(50 << 20))
-            .tool("big-sse", Behaviour::huge(50 << 20).as_events())
+            .tool("big", MockBehaviour::huge(50 << 20))
+            .tool("big-sse", MockBehaviour::huge(50 << 20).as_events())
             .tool(
                 "error",
-                Behaviour::error(-32602, "no such thing", json!({"x": 1})),
+                MockBehaviour::error(-32602, "no such thing", json!({"x": 1})),
             )
     };
     vec![
-        ("modern", fill(Mockup::modern()).start().await),
+        ("modern", fill(MockServer::modern()).start().await),
         (
             "2025-11-25",
-            fill(Mockup::legacy(Revision::V2025_11_25)).start().await,
+            fill(MockServer::legacy(Revision::V2025_11_25))
+                .start()
+                .await,
         ),
         (
             "2025-06-18",
-            fill(Mockup::legacy(Revision::V2025_06_18)).start().await,
+            fill(MockServer::legacy(Revision::V2025_06_18))
+                .start()
+                .await,
         ),
         (
             "2025-03-26",
-            fill(Mockup::legacy(Revision::V2025_03_26)).start().await,
+            fill(MockServer::legacy(Revision::V2025_03_26))
+                .start()
+                .await,
         ),
         (
             "no session",
-            fill(Mockup::legacy(Revision::V2025_11_25).without_sessions())
+            fill(MockServer::legacy(Revision::V2025_11_25).without_sessions())
                 .start()
                 .await,
         ),
@@ -60,7 +69,7 @@ async fn r071_r073_r075_calls_succeed_in_every_era_and_framing() {
     for (era, mock) in eras().await {
         let upstream = upstream(&mock.url());
         for tool in ["echo", "echo-sse"] {
-            let reply = ask(&upstream, tool, json!({"n": 1, "s": "é\n"})).await;
+            let reply = call_anonymously(&upstream, tool, json!({"n": 1, "s": "é\n"})).await;
             let result = outcome(reply)
                 .await
                 .end
@@ -72,7 +81,7 @@ async fn r071_r073_r075_calls_succeed_in_every_era_and_framing() {
                 "{era} {tool}"
             );
         }
-        let failure = failure(ask(&upstream, "error", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, "error", json!({})).await).await;
         let weir_core::FailureKind::Upstream(error) = failure.kind() else {
             panic!("{era}: {failure:?}")
         };
@@ -102,9 +111,9 @@ async fn r207_progress_and_logs_reach_their_call_at_the_level_asked_for() {
             "{era}"
         );
         outcome.end.unwrap();
-        let silent = ask(&upstream, "talk", json!({})).await;
+        let silent = call_anonymously(&upstream, "talk", json!({})).await;
         assert_eq!(
-            crate::bench::outcome(silent).await.notes.len(),
+            crate::fixtures::outcome(silent).await.notes.len(),
             0,
             "{era}: nobody asked"
         );
@@ -118,8 +127,9 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
     for (era, mock) in eras().await {
         let upstream = upstream(&mock.url());
         for tool in ["big", "big-sse"] {
-            let mut reply = ask(&upstream, tool, json!({})).await;
-            let Some(Event::End(End::Complete(Payload::Stream(mut source)))) = reply.next().await
+            let mut reply = call_anonymously(&upstream, tool, json!({})).await;
+            let Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) =
+                reply.next().await
             else {
                 panic!("{era} {tool}: such a result is not held")
             };
@@ -145,12 +155,12 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
 
 #[tokio::test]
 async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
-    let mock = Mockup::modern()
-        .tool("a b é", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("a b é", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    text(ask(&upstream, "a b é", json!({})).await).await;
+    text(call_anonymously(&upstream, "a b é", json!({})).await).await;
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
     watch
         .list(weir_core::upstream::ListKind::Tools, None)
@@ -159,7 +169,7 @@ async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
     let requests = mock.requests();
     let methods: Vec<_> = requests
         .iter()
-        .map(weir_testkit::mockup::Recorded::method)
+        .map(weir_testkit::mock_server::RecordedRequest::method)
         .collect();
     let expected = [
         "server/discover",
@@ -203,13 +213,13 @@ async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
 
 #[tokio::test]
 async fn a19_only_the_operators_headers_reach_a_server() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let secret = SecretHeader::new("Bearer operator".parse().unwrap());
     let accept = SecretHeader::new("text/html".parse().unwrap());
-    let http = HttpSettings {
+    let http = HttpUpstreamSettings {
         url: mock.url().parse().unwrap(),
         headers: vec![
             (http::header::AUTHORIZATION, secret),
@@ -219,11 +229,11 @@ async fn a19_only_the_operators_headers_reach_a_server() {
         ca_file: None,
         h2c: false,
     };
-    let upstream = build(Settings {
-        transport: Transport::Http(http),
+    let upstream = build(UpstreamSettings {
+        transport: TransportSettings::Http(http),
         ..settings(&mock.url())
     });
-    text(ask(&upstream, "echo", json!({})).await).await;
+    text(call_anonymously(&upstream, "echo", json!({})).await).await;
     let request = &mock.requests_of("tools/call")[0];
     let mut names: Vec<_> = request
         .headers
@@ -253,29 +263,29 @@ async fn a19_only_the_operators_headers_reach_a_server() {
 
 #[tokio::test]
 async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_connection() {
-    let gate = Gate::new();
-    let mock = Mockup::modern()
+    let gate = CallGate::new();
+    let mock = MockServer::modern()
         .http2()
-        .tool("wait", Behaviour::gated(&gate))
+        .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
-    let http = HttpSettings {
+    let http = HttpUpstreamSettings {
         url: mock.url().parse().unwrap(),
         headers: Vec::new(),
         auth: None,
         ca_file: None,
         h2c: true,
     };
-    let upstream = build(Settings {
-        transport: Transport::Http(http),
-        protocol: Protocol::Modern,
+    let upstream = build(UpstreamSettings {
+        transport: TransportSettings::Http(http),
+        protocol: UpstreamProtocol::Modern,
         ..settings(&mock.url())
     });
     let both = tokio::join!(
-        async { text(ask(&upstream, "wait", json!({"n": 1})).await).await },
-        async { text(ask(&upstream, "wait", json!({"n": 2})).await).await },
+        async { text(call_anonymously(&upstream, "wait", json!({"n": 1})).await).await },
+        async { text(call_anonymously(&upstream, "wait", json!({"n": 2})).await).await },
         async {
-            mock.until("both run", |mock| mock.executions("wait") == 2)
+            mock.wait_until("both run", |mock| mock.executions("wait") == 2)
                 .await;
             gate.open();
         }
@@ -288,15 +298,15 @@ async fn calls_succeed_over_http2_with_prior_knowledge_side_by_side_on_one_conne
 async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_back_as_it_came() {
     let requests =
         json!({"q": {"method": "elicitation/create", "params": {"mode": "form", "message": "?"}}});
-    let asks = Behaviour::input_required(requests, Some("their state"));
-    let mock = Mockup::modern().tool("ask", asks).start().await;
+    let asks = MockBehaviour::input_required(requests, Some("their state"));
+    let mock = MockServer::modern().tool("ask", asks).start().await;
     let upstream = upstream(&mock.url());
     let mut able = call("ask", json!({}));
     able.capabilities.class = CapabilityClass::ELICITATION_FORM;
     able.capabilities.raw = Some(bytes::Bytes::from_static(
         br#"{"elicitation":{"form":{"x":1}},"tasks":{}}"#,
     ));
-    able.resume = Some(weir_core::Resume::Upstream("their state".into()));
+    able.resume = Some(weir_core::CallResumption::Upstream("their state".into()));
     let asked = outcome(upstream.clone().call(outbound("ask", able).await).await).await;
     assert!(asked.input_required);
     assert_eq!(asked.end.unwrap()["requestState"], "their state");
@@ -305,7 +315,7 @@ async fn input_required_passes_where_the_client_can_be_asked_and_the_state_goes_
     assert_eq!(*told, json!({"elicitation": {"form": {"x": 1}}}));
     assert_eq!(request.message["params"]["requestState"], "their state");
 
-    let unable = failure(ask(&upstream, "ask", json!({})).await).await;
+    let unable = failure(call_anonymously(&upstream, "ask", json!({})).await).await;
     assert_eq!(
         unable.reason(),
         "bad_answer",

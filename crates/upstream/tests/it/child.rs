@@ -10,16 +10,16 @@ use std::io::{BufRead, Write};
 
 use serde_json::{Value, json};
 use weir_upstream::keeper::KeeperProgram;
-use weir_upstream::{SecretText, Settings, StdioSettings, Transport};
+use weir_upstream::{SecretText, StdioUpstreamSettings, TransportSettings, UpstreamSettings};
 
-use crate::bench::id;
+use crate::fixtures::id;
 
-const MANNER: &str = "WEIR_TEST_CHILD";
+const CHILD_BEHAVIOUR: &str = "WEIR_TEST_CHILD";
 /// The file to which each child adds a line when it starts.
 pub(crate) const STARTS: &str = "WEIR_TEST_STARTS";
 
 /// Settings that start a child of this manner.
-pub(crate) fn settings(manner: &str) -> Settings {
+pub(crate) fn settings(manner: &str) -> UpstreamSettings {
     let program = std::env::current_exe().unwrap().display().to_string();
     let args = [
         "child::child_main",
@@ -29,17 +29,22 @@ pub(crate) fn settings(manner: &str) -> Settings {
     ]
     .map(String::from)
     .to_vec();
-    let mut settings = Settings::stdio(id(), program, args);
-    let Transport::Stdio(stdio) = &mut settings.transport else {
+    let mut settings = UpstreamSettings::stdio(id(), program, args);
+    let TransportSettings::Stdio(stdio) = &mut settings.transport else {
         unreachable!("built as stdio")
     };
-    stdio.env.push((MANNER.to_owned(), SecretText::new(manner)));
+    stdio
+        .env
+        .push((CHILD_BEHAVIOUR.to_owned(), SecretText::new(manner)));
     settings
 }
 
 /// Applies a change to the child's settings.
-pub(crate) fn with(mut settings: Settings, change: impl FnOnce(&mut StdioSettings)) -> Settings {
-    let Transport::Stdio(stdio) = &mut settings.transport else {
+pub(crate) fn with(
+    mut settings: UpstreamSettings,
+    change: impl FnOnce(&mut StdioUpstreamSettings),
+) -> UpstreamSettings {
+    let TransportSettings::Stdio(stdio) = &mut settings.transport else {
         unreachable!("built as stdio")
     };
     change(stdio);
@@ -77,7 +82,7 @@ fn keeper_main() {
 /// Runs the server if the environment asks for it; otherwise it is an empty test.
 #[test]
 fn child_main() {
-    let Ok(manner) = std::env::var(MANNER) else {
+    let Ok(manner) = std::env::var(CHILD_BEHAVIOUR) else {
         return;
     };
     eprintln!("child of manner {manner}");
@@ -100,7 +105,7 @@ fn child_main() {
         let _entered = runtime.enter();
         drop(tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap());
     }
-    Child {
+    TestChildServer {
         manner,
         cancelled: Vec::new(),
         initialized: false,
@@ -112,13 +117,13 @@ fn child_main() {
     std::process::exit(0);
 }
 
-struct Child {
+struct TestChildServer {
     manner: String,
     cancelled: Vec<Value>,
     initialized: bool,
 }
 
-impl Child {
+impl TestChildServer {
     fn serve(&mut self) {
         for line in std::io::stdin().lock().lines() {
             let Ok(message) = serde_json::from_str::<Value>(&line.unwrap()) else {

@@ -6,12 +6,12 @@ use serde_json::json;
 use weir_core::CapabilityClass;
 use weir_core::reply::Reply;
 use weir_core::upstream::ListKind;
-use weir_testkit::mockup::Gate;
-use weir_testkit::{Behaviour, Mockup};
-use weir_upstream::{Bounds, OwnDeadlines, Protocol, Settings};
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_upstream::{OwnDeadlines, UpstreamBounds, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 async fn hurried(
     upstream: &std::sync::Arc<dyn weir_core::upstream::Upstream>,
@@ -20,25 +20,25 @@ async fn hurried(
     let mut call = call(tool, json!({}));
     call.wants_progress = true;
     let mut outbound = outbound(tool, call).await;
-    outbound.deadlines = brief();
+    outbound.deadlines = short_deadlines();
     upstream.clone().call(outbound).await
 }
 
 #[tokio::test]
 async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_told() {
     for (era, builder) in [
-        ("modern", Mockup::modern()),
-        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+        ("modern", MockServer::modern()),
+        ("legacy", MockServer::legacy(Revision::V2025_11_25)),
     ] {
-        let drip = Behaviour::echo().dripping(1, Duration::from_millis(60));
+        let drip = MockBehaviour::echo().dripping(1, Duration::from_millis(60));
         let mock = builder
-            .tool("hang", Behaviour::hang())
-            .tool("hang-sse", Behaviour::hang_after_progress())
+            .tool("hang", MockBehaviour::hang())
+            .tool("hang-sse", MockBehaviour::hang_after_progress())
             .tool("drip", drip.clone().as_json())
             .tool("drip-sse", drip.as_events())
             .tool(
                 "comments",
-                Behaviour::endless_comments(Duration::from_millis(20)),
+                MockBehaviour::endless_comments(Duration::from_millis(20)),
             )
             .start()
             .await;
@@ -53,14 +53,14 @@ async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_to
             );
             if era == "legacy" {
                 let id = mock.requests_of("tools/call").last().unwrap().message["id"].clone();
-                let told = |mock: &Mockup| {
+                let told = |mock: &MockServer| {
                     mock.requests_of("notifications/cancelled")
                         .iter()
                         .any(|r| r.message["params"]["requestId"] == id)
                 };
-                mock.until("the server is told", told).await;
+                mock.wait_until("the server is told", told).await;
             } else {
-                mock.until("the connection is closed", |mock| {
+                mock.wait_until("the connection is closed", |mock| {
                     mock.open_connections() == 0
                 })
                 .await;
@@ -71,26 +71,26 @@ async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_to
 
 #[tokio::test]
 async fn r143_a_call_that_shows_life_for_ever_ends_at_the_hard_limit() {
-    let endless = Behaviour::endless_progress(Duration::from_millis(20));
-    let mock = Mockup::modern().tool("endless", endless).start().await;
+    let endless = MockBehaviour::endless_progress(Duration::from_millis(20));
+    let mock = MockServer::modern().tool("endless", endless).start().await;
     let endless = outcome(hurried(&upstream(&mock.url()), "endless").await).await;
     assert!(!endless.notes.is_empty());
     assert_eq!(endless.end.unwrap_err().reason(), "timed_out");
-    mock.until("the connection is closed", |mock| {
+    mock.wait_until("the connection is closed", |mock| {
         mock.open_connections() == 0
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_reply_is_given_before_anything_is_known_once_waiting_takes_a_while() {
-    let gate = Gate::new();
-    let mock = Mockup::modern()
-        .tool("wait", Behaviour::gated(&gate))
+async fn reply_is_returned_without_an_event_after_a_second() {
+    let gate = CallGate::new();
+    let mock = MockServer::modern()
+        .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    let reply = ask(&upstream, "wait", json!({"n": 5})).await;
+    let reply = call_anonymously(&upstream, "wait", json!({"n": 5})).await;
     assert!(!reply.is_ended());
     assert_eq!(mock.counts("wait").started, 1);
     gate.open();
@@ -115,23 +115,23 @@ async fn e02_a_connection_that_is_never_made_is_unavailable_at_its_limit() {
     }
     let url = format!("http://{address}/mcp");
     let connect = Duration::from_millis(100);
-    let upstream = build(Settings {
+    let upstream = build(UpstreamSettings {
         connect,
-        protocol: Protocol::Modern,
+        protocol: UpstreamProtocol::Modern,
         ..settings(&url)
     });
-    let failure = failure(ask(&upstream, "t", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream, "t", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
 }
 
 #[tokio::test]
-async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
-    let mock = Mockup::modern()
-        .tool("hang", Behaviour::hang())
-        .tool("echo", Behaviour::echo())
+async fn e03_breaker_opens_after_five_timeouts_and_stops_requests() {
+    let mock = MockServer::modern()
+        .tool("hang", MockBehaviour::hang())
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let upstream = pinned(&mock.url(), Protocol::Modern);
+    let upstream = pinned(&mock.url(), UpstreamProtocol::Modern);
     for _ in 0..5 {
         assert_eq!(
             failure(hurried(&upstream, "hang").await).await.reason(),
@@ -139,12 +139,12 @@ async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
         );
     }
     let asked = mock.requests_of("tools/call").len();
-    let refused = failure(ask(&upstream, "echo", json!({})).await).await;
+    let refused = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert_eq!(refused.reason(), "unavailable");
-    assert!(refused.wait().is_some());
+    assert!(refused.retry_delay().is_some());
     assert_eq!(mock.requests_of("tools/call").len(), asked);
     let mut tries = 0;
-    while outcome(ask(&upstream, "echo", json!({})).await)
+    while outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .is_err()
@@ -158,23 +158,23 @@ async fn e03_the_breaker_opens_after_five_timeouts_and_then_nothing_is_asked() {
 
 #[tokio::test]
 async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_count_as_failures() {
-    let gate = Gate::new();
-    let mock = Mockup::modern()
-        .tool("wait", Behaviour::gated(&gate))
-        .tool("bad", Behaviour::error(-32603, "broken", json!({})))
+    let gate = CallGate::new();
+    let mock = MockServer::modern()
+        .tool("wait", MockBehaviour::gated(&gate))
+        .tool("bad", MockBehaviour::error(-32603, "broken", json!({})))
         .start()
         .await;
-    let bounds = Bounds {
+    let bounds = UpstreamBounds {
         in_flight: 3,
-        ..Bounds::default()
+        ..UpstreamBounds::default()
     };
-    let upstream = build(Settings {
+    let upstream = build(UpstreamSettings {
         bounds,
         ..settings(&mock.url())
     });
     for _ in 0..20 {
         assert_eq!(
-            failure(ask(&upstream, "bad", json!({})).await)
+            failure(call_anonymously(&upstream, "bad", json!({})).await)
                 .await
                 .reason(),
             "upstream_error"
@@ -185,18 +185,18 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
         .map(|_| {
             let upstream = upstream.clone();
             tokio::spawn(async move {
-                outcome(ask(&upstream, "wait", json!({})).await)
+                outcome(call_anonymously(&upstream, "wait", json!({})).await)
                     .await
                     .end
                     .unwrap()
             })
         })
         .collect();
-    mock.until("three run", |mock| mock.executions("wait") == 3)
+    mock.wait_until("three run", |mock| mock.executions("wait") == 3)
         .await;
     assert_eq!(upstream.health().in_flight, 3);
     assert_eq!(
-        failure(ask(&upstream, "wait", json!({})).await)
+        failure(call_anonymously(&upstream, "wait", json!({})).await)
             .await
             .reason(),
         "busy"
@@ -212,20 +212,20 @@ async fn calls_beyond_the_bound_are_refused_as_busy_and_errors_of_tools_do_not_c
 async fn lists_and_probes_have_deadlines_of_their_own() {
     let brief = Duration::from_millis(200);
     for (era, builder) in [
-        ("modern", Mockup::modern()),
-        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+        ("modern", MockServer::modern()),
+        ("legacy", MockServer::legacy(Revision::V2025_11_25)),
     ] {
         let mock = builder.tools(1).start().await;
         let own = OwnDeadlines {
             list: brief,
             ..OwnDeadlines::default()
         };
-        let upstream = build(Settings {
-            own,
+        let upstream = build(UpstreamSettings {
+            own_deadlines: own,
             ..settings(&mock.url())
         });
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-        mock.on("tools/list", 1, Behaviour::hang());
+        mock.add_rule("tools/list", 1, MockBehaviour::hang());
         let began = Instant::now();
         let failure = watch.list(ListKind::Tools, None).await.unwrap_err();
         assert_eq!(failure.reason(), "timed_out", "{era}");
@@ -236,18 +236,21 @@ async fn lists_and_probes_have_deadlines_of_their_own() {
         );
     }
     for (protocol, probe) in [
-        (Protocol::Modern, "server/discover"),
-        (Protocol::Legacy, "initialize"),
+        (UpstreamProtocol::Modern, "server/discover"),
+        (UpstreamProtocol::Legacy, "initialize"),
     ] {
-        let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
-        mock.on(probe, 99, Behaviour::hang());
+        let mock = MockServer::dual()
+            .tool("echo", MockBehaviour::echo())
+            .start()
+            .await;
+        mock.add_rule(probe, 99, MockBehaviour::hang());
         let own = OwnDeadlines {
             probe: brief,
             ..OwnDeadlines::default()
         };
-        let upstream = build(Settings {
+        let upstream = build(UpstreamSettings {
             protocol,
-            own,
+            own_deadlines: own,
             ..settings(&mock.url())
         });
         let began = Instant::now();

@@ -2,52 +2,52 @@
 
 use std::time::Duration;
 
-use weir_core::port::{Ask, Fetch, Form, NamedBy};
-use weir_testkit::{Behaviour, Mockup};
-use weir_upstream::{HttpSettings, SecretHeader};
+use weir_core::port::{DocumentFetcher, FetchRequest, PostEncoding, UrlSource};
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_upstream::{HttpUpstreamSettings, SecretHeader};
 
-use crate::bench::factory;
+use crate::fixtures::factory;
 
-fn ask(url: &str, limit: usize) -> Ask<'_> {
+fn ask(url: &str, limit: usize) -> FetchRequest<'_> {
     let within = Duration::from_secs(10);
-    Ask {
+    FetchRequest {
         url,
         form: None,
         authorization: None,
         limit,
-        within,
-        named_by: NamedBy::Operator,
+        timeout: within,
+        url_source: UrlSource::Operator,
     }
 }
 
 #[tokio::test]
 async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed() {
-    let mock = Mockup::modern().start().await;
-    let elsewhere = Mockup::modern().start().await;
+    let mock = MockServer::modern().start().await;
+    let elsewhere = MockServer::modern().start().await;
     let factory = factory();
     for (answer, limit, expected) in [
         (
-            Behaviour::status(200, "text/plain", "0123456789"),
+            MockBehaviour::status(200, "text/plain", "0123456789"),
             10,
             Ok((200, "0123456789")),
         ),
         (
-            Behaviour::status(200, "text/plain", "0123456789"),
+            MockBehaviour::status(200, "text/plain", "0123456789"),
             9,
             Err("bad_answer"),
         ),
         (
-            Behaviour::status(404, "text/plain", "no"),
+            MockBehaviour::status(404, "text/plain", "no"),
             10,
             Ok((404, "no")),
         ),
         (
-            Behaviour::redirect(&elsewhere.url()),
+            MockBehaviour::redirect(&elsewhere.url()),
             10,
             Ok((307, "elsewhere")),
         ),
     ] {
-        mock.on("GET", 1, answer);
+        mock.add_rule("GET", 1, answer);
         let fetched = factory.fetch(ask(&mock.url(), limit)).await;
         let fetched = fetched
             .as_ref()
@@ -62,7 +62,7 @@ async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed()
 
 #[tokio::test]
 async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
-    let canary = Mockup::modern().start().await;
+    let canary = MockServer::modern().start().await;
     let port = canary.address().port();
     let factory = factory();
     for url in [
@@ -77,8 +77,8 @@ async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
         "https://169.254.169.254/latest/meta-data/".to_owned(),
         "https://user:secret@example.com/".to_owned(),
     ] {
-        let outsider = Ask {
-            named_by: NamedBy::Outsider,
+        let outsider = FetchRequest {
+            url_source: UrlSource::Outsider,
             ..ask(&url, 10)
         };
         let failure = factory.fetch(outsider).await.unwrap_err();
@@ -93,9 +93,13 @@ async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
 
 #[tokio::test]
 async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
-    let mut mock = Mockup::modern().start().await;
-    mock.on("POST", 1, Behaviour::status(202, "application/json", "{}"));
-    let mut settings = HttpSettings {
+    let mut mock = MockServer::modern().start().await;
+    mock.add_rule(
+        "POST",
+        1,
+        MockBehaviour::status(202, "application/json", "{}"),
+    );
+    let mut settings = HttpUpstreamSettings {
         url: mock.url().parse().unwrap(),
         headers: Vec::new(),
         auth: None,
@@ -106,10 +110,10 @@ async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
         http::header::AUTHORIZATION,
         SecretHeader::new("Bearer collector".parse().unwrap()),
     ));
-    let poster = factory().poster(&settings).unwrap();
+    let poster = factory().document_poster(&settings).unwrap();
     let answer = poster
         .post(
-            Form::Json,
+            PostEncoding::Json,
             r#"{"resourceLogs":[]}"#.into(),
             Duration::from_secs(10),
         )
@@ -122,7 +126,7 @@ async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
     assert_eq!(seen.header("content-type"), Some("application/json"));
     mock.stop().await;
     let lost = poster
-        .post(Form::Json, "{}".into(), Duration::from_secs(10))
+        .post(PostEncoding::Json, "{}".into(), Duration::from_secs(10))
         .await
         .unwrap_err();
     assert_eq!(lost.reason(), "unavailable");

@@ -2,20 +2,20 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod answers;
-mod bench;
 mod both_eras;
 mod calls;
 mod child;
 mod deadlines;
 mod fetching;
-mod kept;
-mod large;
+mod fixtures;
+mod kept_connections;
+mod large_results;
 mod probing;
 mod repeating;
 mod resending;
-mod secure;
 mod sessions;
 mod stdio;
 mod stdio_eras;
+mod tls;
 mod tokens;
 mod watching;

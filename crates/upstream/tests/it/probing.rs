@@ -2,46 +2,52 @@
 
 use serde_json::json;
 use weir_core::CapabilityClass;
-use weir_testkit::mockup::Step;
-use weir_testkit::{Behaviour, Mockup};
-use weir_upstream::Protocol;
+use weir_testkit::mock_server::AnswerStep;
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_upstream::UpstreamProtocol;
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 #[tokio::test]
 async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize() {
     let cases = [
         (
             "method not found",
-            Behaviour::error(-32601, "no", json!({})),
+            MockBehaviour::error(-32601, "no", json!({})),
         ),
         (
             "invalid params",
-            Behaviour::error(-32602, "no", json!({})).with_status(400),
+            MockBehaviour::error(-32602, "no", json!({})).with_status(400),
         ),
         (
             "server error",
-            Behaviour::error(-32000, "no session", json!({})).with_status(400),
+            MockBehaviour::error(-32000, "no session", json!({})).with_status(400),
         ),
-        ("400 text", Behaviour::status(400, "text/plain", "session?")),
-        ("404 html", Behaviour::status(404, "text/html", "<html>")),
-        ("405", Behaviour::status(405, "text/plain", "")),
-        ("406", Behaviour::status(406, "text/plain", "")),
-        ("500", Behaviour::status(500, "text/plain", "")),
-        ("empty result", Behaviour::result(json!({}))),
-        ("html", Behaviour::status(200, "text/html", "<html>")),
-        ("202", Behaviour::status(202, "text/plain", "")),
-        ("reset", Behaviour::reset_after(0)),
+        (
+            "400 text",
+            MockBehaviour::status(400, "text/plain", "session?"),
+        ),
+        (
+            "404 html",
+            MockBehaviour::status(404, "text/html", "<html>"),
+        ),
+        ("405", MockBehaviour::status(405, "text/plain", "")),
+        ("406", MockBehaviour::status(406, "text/plain", "")),
+        ("500", MockBehaviour::status(500, "text/plain", "")),
+        ("empty result", MockBehaviour::result(json!({}))),
+        ("html", MockBehaviour::status(200, "text/html", "<html>")),
+        ("202", MockBehaviour::status(202, "text/plain", "")),
+        ("reset", MockBehaviour::reset_after(0)),
     ];
     for (name, behaviour) in cases {
-        let mock = Mockup::legacy(Revision::V2025_06_18)
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::legacy(Revision::V2025_06_18)
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
-        mock.on("server/discover", 1, behaviour);
+        mock.add_rule("server/discover", 1, behaviour);
         let upstream = upstream(&mock.url());
-        let outcome = outcome(ask(&upstream, "echo", json!({})).await).await;
+        let outcome = outcome(call_anonymously(&upstream, "echo", json!({})).await).await;
         outcome
             .end
             .unwrap_or_else(|failure| panic!("{name}: {failure:?}"));
@@ -55,17 +61,20 @@ async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize(
 
 #[tokio::test]
 async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_beside_its_calls() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
-    mock.on("server/discover", 3, Behaviour::reset_after(0));
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    mock.add_rule("server/discover", 3, MockBehaviour::reset_after(0));
     let upstream = upstream(&mock.url());
     // Meanwhile every call is served, as by a legacy server.
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
     while upstream.health().revision != Some("2026-07-28") {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
@@ -75,21 +84,24 @@ async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_be
 
 #[tokio::test]
 async fn e17_a_modern_server_stays_one_while_probes_of_it_are_lost() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
     // An answer that a modern server has no reason for raises doubt.
-    mock.on(
+    mock.add_rule(
         "tools/call",
         1,
-        Behaviour::error(-32000, "restarting", json!({})).with_status(400),
+        MockBehaviour::error(-32000, "restarting", json!({})).with_status(400),
     );
-    mock.on("server/discover", 3, Behaviour::reset_after(0));
-    failure(ask(&upstream, "echo", json!({})).await).await;
-    outcome(ask(&upstream, "echo", json!({})).await)
+    mock.add_rule("server/discover", 3, MockBehaviour::reset_after(0));
+    failure(call_anonymously(&upstream, "echo", json!({})).await).await;
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -99,14 +111,14 @@ async fn e17_a_modern_server_stays_one_while_probes_of_it_are_lost() {
 
 #[tokio::test]
 async fn e17_a_legacy_server_that_never_answers_the_probe_is_served_and_seldom_asked() {
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    mock.on("server/discover", usize::MAX, Behaviour::reset_after(0));
+    mock.add_rule("server/discover", usize::MAX, MockBehaviour::reset_after(0));
     let upstream = upstream(&mock.url());
     for _ in 0..100 {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
@@ -127,17 +139,17 @@ async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
         (-32021, json!({})),
         (-32022, supported),
     ] {
-        let mock = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
-        mock.on(
+        mock.add_rule(
             "server/discover",
             1,
-            Behaviour::error(code, "no", data).with_status(400),
+            MockBehaviour::error(code, "no", data).with_status(400),
         );
         let upstream = upstream(&mock.url());
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
@@ -151,25 +163,32 @@ async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
 }
 
 #[tokio::test]
-async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() {
-    for protocol in [Protocol::Auto, Protocol::Modern, Protocol::Legacy] {
-        let mut mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+async fn e03_e14_absent_server_stays_down() {
+    for protocol in [
+        UpstreamProtocol::Auto,
+        UpstreamProtocol::Modern,
+        UpstreamProtocol::Legacy,
+    ] {
+        let mut mock = MockServer::dual()
+            .tool("echo", MockBehaviour::echo())
+            .start()
+            .await;
         let upstream = pinned(&mock.url(), protocol);
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
         mock.stop().await;
         // The first may still have found a connection that was about to close.
         while !upstream.health().down {
-            outcome(ask(&upstream, "echo", json!({})).await)
+            outcome(call_anonymously(&upstream, "echo", json!({})).await)
                 .await
                 .end
                 .unwrap_err();
         }
         for _ in 0..200 {
             // Most of these are answered by weir alone, which is no sign of the server's state.
-            outcome(ask(&upstream, "echo", json!({})).await)
+            outcome(call_anonymously(&upstream, "echo", json!({})).await)
                 .await
                 .end
                 .unwrap_err();
@@ -177,7 +196,7 @@ async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() 
         }
         mock.restart().await;
         let mut tries = 0;
-        while outcome(ask(&upstream, "echo", json!({})).await)
+        while outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .is_err()
@@ -192,30 +211,37 @@ async fn e03_e14_a_server_that_went_away_stays_down_however_often_it_is_asked() 
 
 #[tokio::test]
 async fn r070_a_server_of_other_versions_alone_is_not_initialized() {
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let other =
-        Behaviour::error(-32022, "no", json!({"supported": ["2027-01-01"]})).with_status(400);
-    mock.on("server/discover", usize::MAX, other);
-    let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        MockBehaviour::error(-32022, "no", json!({"supported": ["2027-01-01"]})).with_status(400);
+    mock.add_rule("server/discover", usize::MAX, other);
+    let failure = failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
     assert!(failure.message().contains("2027-01-01"), "{failure}");
     assert_eq!(mock.requests_of("initialize").len(), 0);
 }
 
 #[tokio::test]
-async fn what_says_nothing_about_the_era_is_no_answer_to_the_probe() {
+async fn errors_without_era_evidence_do_not_end_the_probe() {
     for (behaviour, reason) in [
-        (Behaviour::unauthorized(), "unavailable"),
-        (Behaviour::retry_after(503, 1), "busy"),
-        (Behaviour::retry_after(429, 1), "limit"),
-        (Behaviour::status(502, "text/html", ""), "result_unknown"),
+        (MockBehaviour::unauthorized(), "unavailable"),
+        (MockBehaviour::retry_after(503, 1), "busy"),
+        (MockBehaviour::retry_after(429, 1), "limit"),
+        (
+            MockBehaviour::status(502, "text/html", ""),
+            "result_unknown",
+        ),
     ] {
-        let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
-        mock.on("server/discover", usize::MAX, behaviour);
-        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        let mock = MockServer::dual()
+            .tool("echo", MockBehaviour::echo())
+            .start()
+            .await;
+        mock.add_rule("server/discover", usize::MAX, behaviour);
+        let failure =
+            failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
         assert_eq!(failure.reason(), reason);
         assert_eq!(mock.requests().len(), 1, "nothing else is asked");
     }
@@ -231,19 +257,20 @@ async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
         (406, false),
         (500, false),
     ] {
-        let refuses = Behaviour::status(status, "text/plain", "POST is for messages");
-        let endpoint = Behaviour::steps([
-            Step::Raw("event: endpoint\ndata: /messages?session=1\n\n".to_owned()),
-            Step::Hang,
+        let refuses = MockBehaviour::status(status, "text/plain", "POST is for messages");
+        let endpoint = MockBehaviour::steps([
+            AnswerStep::Raw("event: endpoint\ndata: /messages?session=1\n\n".to_owned()),
+            AnswerStep::Hang,
         ]);
-        let mock = Mockup::legacy(Revision::V2024_11_05)
-            .tool("echo", Behaviour::echo())
-            .on("server/discover", refuses.clone())
-            .on("initialize", refuses)
-            .on("GET", endpoint.as_events())
+        let mock = MockServer::legacy(Revision::V2024_11_05)
+            .tool("echo", MockBehaviour::echo())
+            .with_rule("server/discover", refuses.clone())
+            .with_rule("initialize", refuses)
+            .with_rule("GET", endpoint.as_events())
             .start()
             .await;
-        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        let failure =
+            failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "unavailable", "{status}");
         assert_eq!(
             !mock.requests_of("GET").is_empty(),
@@ -263,25 +290,28 @@ async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
         assert_eq!(mock.executions("echo"), 0);
     }
     // An error object in the body is an answer of a server that is there.
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    mock.on(
+    mock.add_rule(
         "initialize",
         1,
-        Behaviour::error(-32600, "no", json!({})).with_status(400),
+        MockBehaviour::error(-32600, "no", json!({})).with_status(400),
     );
-    let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
     assert!(!failure.message().contains("HTTP+SSE"), "{failure}");
 }
 
 #[tokio::test]
-async fn r069_the_era_is_found_out_once_by_many_calls() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+async fn r069_many_calls_share_one_probe() {
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
     let calls = (0..20).map(|_| async {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap()
@@ -297,29 +327,32 @@ async fn r069_the_era_is_found_out_once_by_many_calls() {
 
 #[tokio::test]
 async fn r069_a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_again() {
-    let modern = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let modern = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let legacy = Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+    let legacy = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let proxy = weir_testkit::Faultd::start(modern.address()).await;
+    let proxy = weir_testkit::FaultProxy::start(modern.address()).await;
     let upstream = upstream(&proxy.url("/mcp"));
     for (server, revision) in [
         (&legacy, "2025-11-25"),
         (&modern, "2026-07-28"),
         (&legacy, "2025-11-25"),
     ] {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
         proxy.retarget(server.address());
         proxy.reset_all();
         let mut tries = 0;
-        while let Err(why) = outcome(ask(&upstream, "echo", json!({})).await).await.end {
+        while let Err(why) = outcome(call_anonymously(&upstream, "echo", json!({})).await)
+            .await
+            .end
+        {
             tries += 1;
             assert!(tries <= 20, "{revision}: {why:?}");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -330,11 +363,21 @@ async fn r069_a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_ag
 
 #[tokio::test]
 async fn a_pinned_protocol_is_not_probed() {
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
-    outcome(ask(&pinned(&mock.url(), Protocol::Legacy), "echo", json!({})).await)
-        .await
-        .end
-        .unwrap();
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    outcome(
+        call_anonymously(
+            &pinned(&mock.url(), UpstreamProtocol::Legacy),
+            "echo",
+            json!({}),
+        )
+        .await,
+    )
+    .await
+    .end
+    .unwrap();
     assert_eq!(mock.requests_of("server/discover").len(), 0);
     assert_eq!(mock.requests_of("initialize").len(), 1);
 }
@@ -342,29 +385,32 @@ async fn a_pinned_protocol_is_not_probed() {
 #[tokio::test]
 async fn r069_errors_of_the_other_era_raise_doubt() {
     // A legacy server takes the place of a modern one, on the same connections.
-    let mock = Mockup::dual().tool("echo", Behaviour::echo()).start().await;
+    let mock = MockServer::dual()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
-    mock.on(
+    mock.add_rule(
         "tools/call",
         1,
-        Behaviour::error(-32000, "No session", json!({})).with_status(400),
+        MockBehaviour::error(-32000, "No session", json!({})).with_status(400),
     );
-    mock.on(
+    mock.add_rule(
         "server/discover",
         1,
-        Behaviour::error(-32000, "No session", json!({})).with_status(400),
+        MockBehaviour::error(-32000, "No session", json!({})).with_status(400),
     );
     assert_eq!(
-        failure(ask(&upstream, "echo", json!({})).await)
+        failure(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .reason(),
         "upstream_error"
     );
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -374,16 +420,17 @@ async fn r069_errors_of_the_other_era_raise_doubt() {
 
 #[tokio::test]
 async fn an_error_to_initialize_is_not_the_calls_error() {
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     for refuses in [
-        Behaviour::error(-32600, "no", json!({})),
-        Behaviour::error(-32600, "no", json!({})).with_status(400),
+        MockBehaviour::error(-32600, "no", json!({})),
+        MockBehaviour::error(-32600, "no", json!({})).with_status(400),
     ] {
-        mock.on("initialize", 1, refuses);
-        let failure = failure(ask(&upstream(&mock.url()), "echo", json!({})).await).await;
+        mock.add_rule("initialize", 1, refuses);
+        let failure =
+            failure(call_anonymously(&upstream(&mock.url()), "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "unavailable");
     }
     assert_eq!(mock.executions("echo"), 0);

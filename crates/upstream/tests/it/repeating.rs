@@ -6,24 +6,29 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_core::call::{AsTask, Call, RequestName, Resume};
+use weir_core::call::{Call, CallResumption, RequestName, TaskMode};
 use weir_core::names::EndpointId;
-use weir_core::upstream::{ListKind, Outbound, Upstream};
+use weir_core::upstream::{ListKind, OutboundCall, Upstream};
 use weir_core::{CapabilityClass, Failure};
-use weir_testkit::mockup::{Builder, Step};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, MockServerBuilder};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::method::Method;
 use weir_wire::{Params, Revision};
 
-use crate::bench::*;
 use crate::child;
+use crate::fixtures::*;
 
-fn eras() -> [(&'static str, Builder); 2] {
+fn eras() -> [(&'static str, MockServerBuilder); 2] {
     let eras = [
-        ("modern", Mockup::modern()),
-        ("legacy", Mockup::legacy(Revision::V2025_11_25)),
+        ("modern", MockServer::modern()),
+        ("legacy", MockServer::legacy(Revision::V2025_11_25)),
     ];
-    eras.map(|(era, builder)| (era, builder.with_library().tool("echo", Behaviour::echo())))
+    eras.map(|(era, builder)| {
+        (
+            era,
+            builder.with_library().tool("echo", MockBehaviour::echo()),
+        )
+    })
 }
 
 /// The reads of the mock's library: method, target, and params.
@@ -44,7 +49,7 @@ fn reads() -> [(Method, &'static str, Value); 3] {
     ]
 }
 
-async fn reading(method: Method, native: &str, params: &Value) -> Outbound {
+async fn reading(method: Method, native: &str, params: &Value) -> OutboundCall {
     let params = Params::parse(Some(&Bytes::from(params.to_string()))).unwrap();
     let call = Call::new(
         EndpointId::new("/mcp"),
@@ -56,22 +61,22 @@ async fn reading(method: Method, native: &str, params: &Value) -> Outbound {
 }
 
 /// A call of a tool that its operator declares safe to repeat.
-async fn safe(tool: &str, arguments: Value) -> Outbound {
-    Outbound {
+async fn safe(tool: &str, arguments: Value) -> OutboundCall {
+    OutboundCall {
         safe_to_repeat: true,
         ..outbound(tool, call(tool, arguments)).await
     }
 }
 
-async fn end(upstream: &Arc<dyn Upstream>, outbound: Outbound) -> Result<Value, Failure> {
+async fn end(upstream: &Arc<dyn Upstream>, outbound: OutboundCall) -> Result<Value, Failure> {
     outcome(upstream.clone().call(outbound).await).await.end
 }
 
 /// Breaks the connection after so many bytes of the response.
-fn broken(at: usize) -> Behaviour {
-    Behaviour::steps([
-        Step::ResetAfter(at),
-        Step::Result(json!({ "contents": [], "messages": [] })),
+fn broken(at: usize) -> MockBehaviour {
+    MockBehaviour::steps([
+        AnswerStep::ResetAfter(at),
+        AnswerStep::Result(json!({ "contents": [], "messages": [] })),
     ])
 }
 
@@ -83,7 +88,7 @@ async fn reads_whose_connection_breaks_are_made_again_once_under_a_new_id() {
         for (method, native, params) in reads() {
             for at in [0, 20, 150] {
                 let before = mock.requests_of(method.as_str()).len();
-                mock.on(method.as_str(), 1, broken(at));
+                mock.add_rule(method.as_str(), 1, broken(at));
                 let result = end(&upstream, reading(method, native, &params).await).await;
                 result
                     .unwrap_or_else(|failure| panic!("{era} {method:?} at byte {at}: {failure:?}"));
@@ -100,7 +105,7 @@ async fn reads_whose_connection_breaks_are_made_again_once_under_a_new_id() {
         let mock = builder.start().await;
         let upstream = upstream(&mock.url());
         for (method, native, params) in reads() {
-            mock.on(method.as_str(), 9, broken(0));
+            mock.add_rule(method.as_str(), 9, broken(0));
             let failure = end(&upstream, reading(method, native, &params).await)
                 .await
                 .unwrap_err();
@@ -119,7 +124,7 @@ async fn reads_whose_connection_breaks_are_made_again_once_under_a_new_id() {
 async fn an_answer_that_never_came_on_a_stream_is_asked_for_again() {
     for (era, builder) in eras() {
         let mock = builder.start().await;
-        mock.on("resources/read", 1, Behaviour::no_answer());
+        mock.add_rule("resources/read", 1, MockBehaviour::no_answer());
         let upstream = upstream(&mock.url());
         let [(method, native, params), ..] = reads();
         let result = end(&upstream, reading(method, native, &params).await)
@@ -138,11 +143,11 @@ async fn an_error_of_the_server_or_of_whoever_stands_before_it_is_not_asked_for_
         (503, "busy"),
         (200, "<html>"),
     ] {
-        let mock = Mockup::modern().with_library().start().await;
-        mock.on(
+        let mock = MockServer::modern().with_library().start().await;
+        mock.add_rule(
             "resources/read",
             1,
-            Behaviour::status(status, "text/plain", body),
+            MockBehaviour::status(status, "text/plain", body),
         );
         let upstream = upstream(&mock.url());
         let [(method, native, params), ..] = reads();
@@ -154,12 +159,12 @@ async fn an_error_of_the_server_or_of_whoever_stands_before_it_is_not_asked_for_
 }
 
 #[tokio::test]
-async fn a_tool_is_called_again_only_on_its_operators_word() {
+async fn tool_call_is_repeated_only_if_declared_safe() {
     for (era, builder) in eras() {
         let mock = builder.start().await;
         let upstream = upstream(&mock.url());
         for at in [0, 40, 200] {
-            mock.on("tools/call", 1, Behaviour::reset_after(at));
+            mock.add_rule("tools/call", 1, MockBehaviour::reset_after(at));
             let result = end(&upstream, safe("echo", json!({ "n": at })).await)
                 .await
                 .unwrap();
@@ -169,7 +174,7 @@ async fn a_tool_is_called_again_only_on_its_operators_word() {
             );
         }
         assert_eq!(mock.requests_of("tools/call").len(), 6, "{era}");
-        mock.on("tools/call", 1, Behaviour::reset_after(0));
+        mock.add_rule("tools/call", 1, MockBehaviour::reset_after(0));
         let failure = end(&upstream, outbound("echo", call("echo", json!({}))).await)
             .await
             .unwrap_err();
@@ -195,26 +200,26 @@ async fn nothing_that_answers_a_question_or_becomes_a_task_is_sent_again() {
         with("inputResponses", json!({ "a": {} })),
         with("requestState", json!("state")),
         Call {
-            answers: Some(Bytes::from_static(b"{}")),
+            input_responses: Some(Bytes::from_static(b"{}")),
             ..base()
         },
         Call {
-            resume: Some(Resume::Upstream("state".to_owned())),
+            resume: Some(CallResumption::Upstream("state".to_owned())),
             ..base()
         },
         Call {
-            as_task: AsTask::Wanted { ttl_ms: None },
+            task_mode: TaskMode::Wanted { ttl_ms: None },
             ..base()
         },
     ];
     for call in calls {
-        let mock = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let upstream = upstream(&mock.url());
-        mock.on("tools/call", 1, Behaviour::reset_after(0));
-        let call = Outbound {
+        mock.add_rule("tools/call", 1, MockBehaviour::reset_after(0));
+        let call = OutboundCall {
             safe_to_repeat: true,
             ..outbound("echo", call).await
         };
@@ -224,12 +229,12 @@ async fn nothing_that_answers_a_question_or_becomes_a_task_is_sent_again() {
 }
 
 #[tokio::test]
-async fn what_has_gone_on_is_not_said_twice() {
+async fn forwarded_events_are_not_repeated() {
     for (era, builder) in eras() {
-        let told = Behaviour::steps([
-            Step::Progress(1, 2),
-            Step::Wait(Duration::from_millis(50)),
-            Step::ResetAfter(0),
+        let told = MockBehaviour::steps([
+            AnswerStep::Progress(1, 2),
+            AnswerStep::Wait(Duration::from_millis(50)),
+            AnswerStep::ResetAfter(0),
         ]);
         let mock = builder.tool("tells", told.as_events()).start().await;
         let upstream = upstream(&mock.url());
@@ -237,7 +242,7 @@ async fn what_has_gone_on_is_not_said_twice() {
             wants_progress: true,
             ..call("tells", json!({}))
         };
-        let outbound = Outbound {
+        let outbound = OutboundCall {
             safe_to_repeat: true,
             ..outbound("tells", call).await
         };
@@ -253,10 +258,10 @@ async fn what_has_gone_on_is_not_said_twice() {
 
 #[tokio::test]
 async fn a_server_that_breaks_every_connection_gets_a_tenth_more_of_calls() {
-    let mock = Mockup::modern().with_library().start().await;
+    let mock = MockServer::modern().with_library().start().await;
     let upstream = upstream(&mock.url());
     let [(method, native, params), ..] = reads();
-    mock.on("resources/read", 1000, broken(0));
+    mock.add_rule("resources/read", 1000, broken(0));
     const CALLS: usize = 200;
     for _ in 0..CALLS {
         end(&upstream, reading(method, native, &params).await)
@@ -269,19 +274,19 @@ async fn a_server_that_breaks_every_connection_gets_a_tenth_more_of_calls() {
 }
 
 #[tokio::test]
-async fn a_page_of_a_list_is_asked_for_again_once() {
+async fn list_page_is_requested_again_once() {
     for (era, builder) in eras() {
         let mock = builder.tools(30).page_size(10).start().await;
         let upstream = upstream(&mock.url());
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-        mock.on("tools/list", 1, broken(0));
+        mock.add_rule("tools/list", 1, broken(0));
         let page = watch.list(ListKind::Tools, None).await.unwrap();
         assert_eq!(
             (page.items.len(), mock.requests_of("tools/list").len()),
             (10, 2),
             "{era}"
         );
-        mock.on("tools/list", 2, broken(0));
+        mock.add_rule("tools/list", 2, broken(0));
         let failure = watch
             .list(ListKind::Tools, page.next_cursor)
             .await
@@ -308,7 +313,7 @@ fn no_file() -> String {
 async fn a_process_that_ends_during_a_read_is_replaced_and_asked_again() {
     for manner in ["modern", "legacy"] {
         let upstream = build(child::settings(manner));
-        text(ask(&upstream, "echo", json!({})).await).await;
+        text(call_anonymously(&upstream, "echo", json!({})).await).await;
         let file = no_file();
         let read = reading(Method::ResourcesRead, &file, &json!({ "uri": file })).await;
         let result = end(&upstream, read)
@@ -328,7 +333,8 @@ async fn a_process_that_ends_during_a_read_is_replaced_and_asked_again() {
         std::fs::remove_file(&file).unwrap();
 
         let upstream = build(child::settings(manner));
-        let lost = failure(ask(&upstream, "crash_once", json!({ "file": file })).await).await;
+        let lost =
+            failure(call_anonymously(&upstream, "crash_once", json!({ "file": file })).await).await;
         assert_eq!(
             lost.reason(),
             "result_unknown",

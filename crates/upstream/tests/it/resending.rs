@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use serde_json::json;
-use weir_testkit::{Behaviour, Direction, Faultd, Mockup, Toxic};
-use weir_upstream::Protocol;
+use weir_testkit::{FaultProxy, MockBehaviour, MockServer, ProxyDirection, Toxic};
+use weir_upstream::UpstreamProtocol;
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 #[tokio::test]
 async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
     let definition = r#"{"name":"m","inputSchema":{"type":"object","properties":{
         "region":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"Count"}}}}"#;
-    let mock = Mockup::modern()
+    let mock = MockServer::modern()
         .tools(30)
         .page_size(10)
         .tool_json(definition)
         .start()
         .await;
-    let mismatch = Behaviour::error(-32020, "headers", json!({})).with_status(400);
-    mock.on("tools/call", 1, mismatch.clone());
+    let mismatch = MockBehaviour::error(-32020, "headers", json!({})).with_status(400);
+    mock.add_rule("tools/call", 1, mismatch.clone());
     let upstream = upstream(&mock.url());
-    let reply = ask(&upstream, "m", json!({"region": "eu", "n": null})).await;
+    let reply = call_anonymously(&upstream, "m", json!({"region": "eu", "n": null})).await;
     outcome(reply).await.end.unwrap();
     let requests = mock.requests_of("tools/call");
     assert_eq!(requests.len(), 2);
@@ -38,8 +38,8 @@ async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
         "a request sent again has a new id"
     );
 
-    mock.on("tools/call", 9, mismatch);
-    let failure = failure(ask(&upstream, "m", json!({})).await).await;
+    mock.add_rule("tools/call", 9, mismatch);
+    let failure = failure(call_anonymously(&upstream, "m", json!({})).await).await;
     assert_eq!(failure.reason(), "upstream_error");
     assert_eq!(
         mock.requests_of("tools/call").len(),
@@ -51,15 +51,15 @@ async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
 
 #[tokio::test]
 async fn r070_unsupported_version_is_renegotiated_without_initialize() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
-    let unsupported =
-        Behaviour::error(-32022, "version", json!({"supported": ["2026-07-28"]})).with_status(400);
-    mock.on("tools/call", 1, unsupported);
+    let unsupported = MockBehaviour::error(-32022, "version", json!({"supported": ["2026-07-28"]}))
+        .with_status(400);
+    mock.add_rule("tools/call", 1, unsupported);
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -77,17 +77,17 @@ async fn r142_an_error_of_another_code_or_status_is_not_sent_again() {
         (-32603, 400),
         (-32602, 400),
     ] {
-        let mock = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
-        mock.on(
+        mock.add_rule(
             "tools/call",
             1,
-            Behaviour::error(code, "no", json!({})).with_status(status),
+            MockBehaviour::error(code, "no", json!({})).with_status(status),
         );
         let upstream = upstream(&mock.url());
-        let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+        let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
         assert_eq!(failure.reason(), "upstream_error", "{code} {status}");
         assert_eq!(mock.requests_of("tools/call").len(), 1, "{code} {status}");
     }
@@ -98,29 +98,30 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
     for (era, mock) in [
         (
             "modern",
-            Mockup::modern()
-                .tool("echo", Behaviour::echo())
+            MockServer::modern()
+                .tool("echo", MockBehaviour::echo())
                 .start()
                 .await,
         ),
         (
             "legacy",
-            Mockup::legacy(Revision::V2025_11_25)
-                .tool("echo", Behaviour::echo())
+            MockServer::legacy(Revision::V2025_11_25)
+                .tool("echo", MockBehaviour::echo())
                 .start()
                 .await,
         ),
     ] {
         let upstream = upstream(&mock.url());
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
         let (mut resets, mut whole, mut at) = (0, 0, 0);
         while whole < 3 {
             let before = mock.executions("echo");
-            mock.on("tools/call", 1, Behaviour::reset_after(at));
-            let outcome = outcome(ask(&upstream, "echo", json!({"n": at})).await).await;
+            mock.add_rule("tools/call", 1, MockBehaviour::reset_after(at));
+            let outcome =
+                outcome(call_anonymously(&upstream, "echo", json!({"n": at})).await).await;
             match outcome.end {
                 Ok(result) => {
                     assert_eq!(
@@ -153,17 +154,17 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
 
 #[tokio::test]
 async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
-    let mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let mut length = 0;
     for at in (0..).step_by(7) {
-        let proxy = Faultd::start(mock.address()).await;
-        proxy.add(Direction::Up, Toxic::ResetAfter(at));
-        let upstream = pinned(&proxy.url("/mcp"), Protocol::Modern);
+        let proxy = FaultProxy::start(mock.address()).await;
+        proxy.add_toxic(ProxyDirection::Up, Toxic::ResetAfter(at));
+        let upstream = pinned(&proxy.url("/mcp"), UpstreamProtocol::Modern);
         let before = mock.executions("echo");
-        let outcome = outcome(ask(&upstream, "echo", json!({"n": at})).await).await;
+        let outcome = outcome(call_anonymously(&upstream, "echo", json!({"n": at})).await).await;
         let ran = mock.executions("echo") - before;
         assert!(ran <= 1, "at byte {at}: executed {ran} times");
         match outcome.end {
@@ -179,13 +180,13 @@ async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
 
 #[tokio::test]
 async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
-    let mut mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mut mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());
     for round in 0..5 {
-        outcome(ask(&upstream, "echo", json!({})).await)
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap_or_else(|failure| panic!("{round}: {failure}"));
@@ -198,18 +199,18 @@ async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
 
 #[tokio::test]
 async fn e01_a_refused_connection_is_unavailable_and_says_nothing_ran() {
-    let mut mock = Mockup::modern()
-        .tool("echo", Behaviour::echo())
+    let mut mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
     mock.stop().await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "unavailable");
     assert!(upstream.health().down);
     assert_eq!(
@@ -222,13 +223,17 @@ async fn e01_a_refused_connection_is_unavailable_and_says_nothing_ran() {
     );
     mock.restart().await;
     // The pace lets the next probe through at once or within its first 100 ms.
-    let mut again = outcome(ask(&upstream, "echo", json!({})).await).await.end;
+    let mut again = outcome(call_anonymously(&upstream, "echo", json!({})).await)
+        .await
+        .end;
     for _ in 0..100 {
         if again.is_ok() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
-        again = outcome(ask(&upstream, "echo", json!({})).await).await.end;
+        again = outcome(call_anonymously(&upstream, "echo", json!({})).await)
+            .await
+            .end;
     }
     again.unwrap();
     assert!(!upstream.health().down);

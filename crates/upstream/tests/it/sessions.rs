@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::json;
 use weir_core::call::SessionKey;
 use weir_core::upstream::Upstream;
-use weir_testkit::mockup::{Gate, Recorded};
-use weir_testkit::{Behaviour, Mockup};
-use weir_upstream::{Bounds, Protocol, Settings, Sharing};
+use weir_testkit::mock_server::{CallGate, RecordedRequest};
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_upstream::{SessionSharing, UpstreamBounds, UpstreamProtocol, UpstreamSettings};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 async fn as_principal(upstream: &Arc<dyn Upstream>, name: &str, session: Option<u8>) {
     let mut call = call("echo", json!({}));
@@ -25,9 +25,9 @@ async fn as_principal(upstream: &Arc<dyn Upstream>, name: &str, session: Option<
         .unwrap();
 }
 
-async fn legacy() -> Mockup {
-    Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+async fn legacy() -> MockServer {
+    MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await
 }
@@ -35,19 +35,19 @@ async fn legacy() -> Mockup {
 #[tokio::test]
 async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
     for revision in Revision::LEGACY.into_iter().skip(1) {
-        let mock = Mockup::legacy(revision)
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::legacy(revision)
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let upstream = upstream(&mock.url());
         for _ in 0..3 {
-            outcome(ask(&upstream, "echo", json!({})).await)
+            outcome(call_anonymously(&upstream, "echo", json!({})).await)
                 .await
                 .end
                 .unwrap();
         }
         let requests = mock.requests();
-        let methods: Vec<_> = requests.iter().map(Recorded::method).collect();
+        let methods: Vec<_> = requests.iter().map(RecordedRequest::method).collect();
         let expected = [
             "server/discover",
             "initialize",
@@ -87,7 +87,7 @@ async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
 #[tokio::test]
 async fn d16_principals_and_client_sessions_never_share_a_session_unless_the_operator_says_so() {
     let mock = legacy().await;
-    let upstream = pinned(&mock.url(), Protocol::Legacy);
+    let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
     for (name, session) in [
         ("ann", None),
         ("bob", None),
@@ -107,9 +107,9 @@ async fn d16_principals_and_client_sessions_never_share_a_session_unless_the_ope
     assert_eq!(sessions.len(), 5);
 
     let mock = legacy().await;
-    let shared = Settings {
-        session: Sharing::Shared,
-        protocol: Protocol::Legacy,
+    let shared = UpstreamSettings {
+        session: SessionSharing::Shared,
+        protocol: UpstreamProtocol::Legacy,
         ..settings(&mock.url())
     };
     let upstream = build(shared);
@@ -122,19 +122,19 @@ async fn d16_principals_and_client_sessions_never_share_a_session_unless_the_ope
 #[tokio::test]
 async fn e10_r077_a_lost_session_is_opened_again_once_and_the_call_runs_once() {
     for status in [404, 400] {
-        let mock = Mockup::legacy(Revision::V2025_11_25)
-            .lost_session(status)
-            .tool("echo", Behaviour::echo())
+        let mock = MockServer::legacy(Revision::V2025_11_25)
+            .lost_session_status(status)
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
-        let upstream = pinned(&mock.url(), Protocol::Legacy);
-        outcome(ask(&upstream, "echo", json!({})).await)
+        let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
+        outcome(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .end
             .unwrap();
-        mock.kill_sessions();
+        mock.drop_sessions();
         let calls = (0..20).map(|_| async {
-            outcome(ask(&upstream, "echo", json!({})).await)
+            outcome(call_anonymously(&upstream, "echo", json!({})).await)
                 .await
                 .end
                 .unwrap()
@@ -152,13 +152,13 @@ async fn e10_r077_a_lost_session_is_opened_again_once_and_the_call_runs_once() {
 #[tokio::test]
 async fn a_400_with_a_living_session_is_the_servers_answer() {
     let mock = legacy().await;
-    let upstream = pinned(&mock.url(), Protocol::Legacy);
-    mock.on(
+    let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
+    mock.add_rule(
         "tools/call",
         1,
-        Behaviour::error(-32602, "bad", json!({})).with_status(400),
+        MockBehaviour::error(-32602, "bad", json!({})).with_status(400),
     );
-    let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert_eq!(failure.reason(), "upstream_error");
     assert_eq!(mock.requests_of("ping").len(), 1);
     assert_eq!(mock.requests_of("initialize").len(), 1);
@@ -168,15 +168,15 @@ async fn a_400_with_a_living_session_is_the_servers_answer() {
 #[tokio::test]
 async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
     let mock = legacy().await;
-    let upstream = pinned(&mock.url(), Protocol::Legacy);
-    mock.on(
+    let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
+    mock.add_rule(
         "tools/call",
         9,
-        Behaviour::status(404, "text/plain", "gone"),
+        MockBehaviour::status(404, "text/plain", "gone"),
     );
     // On a kept connection a 404 without a request id is no proof by itself.
-    mock.on("ping", 9, Behaviour::status(404, "text/plain", "gone"));
-    let failure = failure(ask(&upstream, "echo", json!({})).await).await;
+    mock.add_rule("ping", 9, MockBehaviour::status(404, "text/plain", "gone"));
+    let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert_eq!(
         failure.reason(),
         "unavailable",
@@ -188,17 +188,18 @@ async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
 #[tokio::test]
 async fn e11_a_server_that_refuses_initialize_is_not_stormed() {
     let mock = legacy().await;
-    mock.on(
+    mock.add_rule(
         "initialize",
         usize::MAX,
-        Behaviour::status(500, "text/plain", "starting"),
+        MockBehaviour::status(500, "text/plain", "starting"),
     );
-    let upstream = pinned(&mock.url(), Protocol::Legacy);
-    let calls = (0..50).map(|_| async { failure(ask(&upstream, "echo", json!({})).await).await });
+    let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
+    let calls = (0..50)
+        .map(|_| async { failure(call_anonymously(&upstream, "echo", json!({})).await).await });
     futures_util::future::join_all(calls).await;
     let first = mock.requests_of("initialize").len();
     let later = (0..50).map(|_| async {
-        failure(ask(&upstream, "echo", json!({})).await)
+        failure(call_anonymously(&upstream, "echo", json!({})).await)
             .await
             .reason()
     });
@@ -217,15 +218,15 @@ async fn e11_a_server_that_refuses_initialize_is_not_stormed() {
 #[tokio::test]
 async fn r106_request_ids_are_unique_in_a_session() {
     let mock = legacy().await;
-    let shared = Settings {
-        session: Sharing::Shared,
-        protocol: Protocol::Legacy,
+    let shared = UpstreamSettings {
+        session: SessionSharing::Shared,
+        protocol: UpstreamProtocol::Legacy,
         ..settings(&mock.url())
     };
     let upstream = build(shared);
     for _ in 0..20 {
         let calls = (0..20).map(|_| async {
-            outcome(ask(&upstream, "echo", json!({})).await)
+            outcome(call_anonymously(&upstream, "echo", json!({})).await)
                 .await
                 .end
                 .unwrap()
@@ -243,36 +244,36 @@ async fn r106_request_ids_are_unique_in_a_session() {
 
 #[tokio::test]
 async fn r210_r212_a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() {
-    let gate = Gate::new();
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("wait", Behaviour::gated(&gate))
+    let gate = CallGate::new();
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("wait", MockBehaviour::gated(&gate))
         .start()
         .await;
-    let shared = Settings {
-        session: Sharing::Shared,
-        protocol: Protocol::Legacy,
+    let shared = UpstreamSettings {
+        session: SessionSharing::Shared,
+        protocol: UpstreamProtocol::Legacy,
         ..settings(&mock.url())
     };
     let upstream = build(shared);
     let kept = tokio::spawn({
         let upstream = upstream.clone();
         async move {
-            outcome(ask(&upstream, "wait", json!({"n": 1})).await)
+            outcome(call_anonymously(&upstream, "wait", json!({"n": 1})).await)
                 .await
                 .end
                 .unwrap()
         }
     });
-    mock.until("the first runs", |mock| mock.executions("wait") == 1)
+    mock.wait_until("the first runs", |mock| mock.executions("wait") == 1)
         .await;
     let dropped = tokio::spawn({
         let upstream = upstream.clone();
-        async move { outcome(ask(&upstream, "wait", json!({"n": 2})).await).await }
+        async move { outcome(call_anonymously(&upstream, "wait", json!({"n": 2})).await).await }
     });
-    mock.until("the second runs", |mock| mock.executions("wait") == 2)
+    mock.wait_until("the second runs", |mock| mock.executions("wait") == 2)
         .await;
     dropped.abort();
-    mock.until("the cancel arrives", |mock| {
+    mock.wait_until("the cancel arrives", |mock| {
         !mock.requests_of("notifications/cancelled").is_empty()
     })
     .await;
@@ -290,19 +291,19 @@ async fn r210_r212_a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() 
 
 #[tokio::test]
 async fn r210_r211_a_dropped_modern_call_closes_its_connection_and_sends_nothing() {
-    for behaviour in [Behaviour::hang(), Behaviour::hang_after_progress()] {
-        let mock = Mockup::modern().tool("wait", behaviour).start().await;
+    for behaviour in [MockBehaviour::hang(), MockBehaviour::hang_after_progress()] {
+        let mock = MockServer::modern().tool("wait", behaviour).start().await;
         let upstream = upstream(&mock.url());
         let dropped = tokio::spawn({
             let upstream = upstream.clone();
-            async move { outcome(ask(&upstream, "wait", json!({})).await).await }
+            async move { outcome(call_anonymously(&upstream, "wait", json!({})).await).await }
         });
-        mock.until("it runs", |mock| mock.executions("wait") == 1)
+        mock.wait_until("it runs", |mock| mock.executions("wait") == 1)
             .await;
         assert_eq!(mock.open_connections(), 1);
         let before = mock.requests().len();
         dropped.abort();
-        mock.until("the connection closes", |mock| mock.open_connections() == 0)
+        mock.wait_until("the connection closes", |mock| mock.open_connections() == 0)
             .await;
         assert_eq!(mock.requests().len(), before);
         assert_eq!(upstream.health().in_flight, 0);
@@ -312,21 +313,21 @@ async fn r210_r211_a_dropped_modern_call_closes_its_connection_and_sends_nothing
 #[tokio::test]
 async fn unused_sessions_are_ended_and_their_number_is_bounded() {
     let mock = legacy().await;
-    let bounds = Bounds {
+    let bounds = UpstreamBounds {
         sessions: 3,
         session_idle: Duration::from_millis(80),
-        ..Bounds::default()
+        ..UpstreamBounds::default()
     };
-    let upstream = build(Settings {
+    let upstream = build(UpstreamSettings {
         bounds,
-        protocol: Protocol::Legacy,
+        protocol: UpstreamProtocol::Legacy,
         ..settings(&mock.url())
     });
     for n in 0..10 {
         as_principal(&upstream, &format!("p{n}"), None).await;
         assert!(upstream.health().sessions <= 3);
     }
-    mock.until("all are ended", |mock| mock.sessions() == 0)
+    mock.wait_until("all are ended", |mock| mock.sessions() == 0)
         .await;
     assert_eq!(mock.requests_of("DELETE").len(), 10);
     as_principal(&upstream, "p0", None).await;
@@ -340,16 +341,16 @@ async fn unused_sessions_are_ended_and_their_number_is_bounded() {
 
 #[tokio::test]
 async fn log_level_is_raised_once_for_a_shared_session() {
-    let mock = Mockup::legacy(Revision::V2025_11_25)
+    let mock = MockServer::legacy(Revision::V2025_11_25)
         .tool(
             "log",
-            Behaviour::log(&[weir_wire::LogLevel::Debug, weir_wire::LogLevel::Error]),
+            MockBehaviour::log(&[weir_wire::LogLevel::Debug, weir_wire::LogLevel::Error]),
         )
         .start()
         .await;
-    let shared = Settings {
-        session: Sharing::Shared,
-        protocol: Protocol::Legacy,
+    let shared = UpstreamSettings {
+        session: SessionSharing::Shared,
+        protocol: UpstreamProtocol::Legacy,
         ..settings(&mock.url())
     };
     let upstream = build(shared);

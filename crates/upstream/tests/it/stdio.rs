@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use serde_json::json;
 use weir_core::reply::NoteKind;
-use weir_core::upstream::{ListKind, Outbound, Upstream};
+use weir_core::upstream::{ListKind, OutboundCall, Upstream};
 use weir_core::{Budgets, CapabilityClass, SessionKey};
-use weir_upstream::{Bounds, Factory, Identity, Ports, SecretText, Settings, Sharing};
+use weir_upstream::{
+    ClientImplementation, SecretText, SessionSharing, UpstreamBounds, UpstreamFactory,
+    UpstreamPorts, UpstreamSettings,
+};
 use weir_wire::LogLevel;
 
-use crate::bench::*;
 use crate::child::{settings, with};
+use crate::fixtures::*;
 
 async fn pid(upstream: &Arc<dyn Upstream>) -> u32 {
-    text(ask(upstream, "pid", json!({})).await)
+    text(call_anonymously(upstream, "pid", json!({})).await)
         .await
         .parse()
         .unwrap()
@@ -48,7 +51,7 @@ async fn r068_children_of_both_eras_are_spoken_to() {
     ] {
         let upstream = build(settings(manner));
         assert_eq!(
-            text(ask(&upstream, "echo", json!({"a": "é\n"})).await).await,
+            text(call_anonymously(&upstream, "echo", json!({"a": "é\n"})).await).await,
             r#"{"a":"é\n"}"#,
             "{manner}"
         );
@@ -75,7 +78,9 @@ async fn r068_children_of_both_eras_are_spoken_to() {
             "{manner}"
         );
         assert_eq!(
-            text(ask(&upstream, "big", json!({})).await).await.len(),
+            text(call_anonymously(&upstream, "big", json!({})).await)
+                .await
+                .len(),
             3 << 20,
             "{manner}"
         );
@@ -84,9 +89,9 @@ async fn r068_children_of_both_eras_are_spoken_to() {
 }
 
 #[tokio::test]
-async fn r068_a_child_that_says_nothing_to_the_probe_is_initialized() {
+async fn r068_child_that_ignores_the_probe_is_initialized() {
     let upstream = build(settings("silent"));
-    text(ask(&upstream, "echo", json!({})).await).await;
+    text(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
 }
 
@@ -101,7 +106,7 @@ async fn a_childs_environment_is_what_is_listed_and_a_few_names_but_never_weirs_
     });
     let shown = format!("{listed:?}");
     assert!(!shown.contains("listed"), "{shown}");
-    let variables = text(ask(&build(listed), "env", json!({})).await).await;
+    let variables = text(call_anonymously(&build(listed), "env", json!({})).await).await;
     assert!(variables.contains("TOKEN=listed"));
     let usual = [
         "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER",
@@ -142,12 +147,12 @@ async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_o
         let first = pid(&upstream).await;
         let hanging = tokio::spawn({
             let upstream = upstream.clone();
-            async move { outcome(ask(&upstream, "hang", json!({})).await).await }
+            async move { outcome(call_anonymously(&upstream, "hang", json!({})).await).await }
         });
         let calls = (0..50).map(|n| {
             let upstream = &upstream;
             async move {
-                text(ask(upstream, "echo", json!(n)).await)
+                text(call_anonymously(upstream, "echo", json!(n)).await)
                     .await
                     .parse::<u32>()
                     .unwrap()
@@ -161,7 +166,7 @@ async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_o
         hanging.abort();
         let mut cancelled = String::new();
         for _ in 0..200 {
-            cancelled = text(ask(&upstream, "cancelled", json!({})).await).await;
+            cancelled = text(call_anonymously(&upstream, "cancelled", json!({})).await).await;
             if cancelled != "[]" {
                 break;
             }
@@ -178,10 +183,10 @@ async fn a_shared_child_serves_calls_side_by_side_and_cancels_only_the_dropped_o
 }
 
 #[tokio::test]
-async fn a_child_that_takes_no_answers_is_ended_and_none_is_left_out() {
+async fn child_that_reads_no_answers_is_ended() {
     let upstream = build(settings("legacy"));
     let first = pid(&upstream).await;
-    let deaf = ask(
+    let deaf = call_anonymously(
         &upstream,
         "deaf",
         json!({"asks": "no/such", "for_ever": true}),
@@ -190,7 +195,7 @@ async fn a_child_that_takes_no_answers_is_ended_and_none_is_left_out() {
     assert_eq!(failure(deaf).await.reason(), "result_unknown");
     until_gone(first).await;
     // It is not started again in the same moment.
-    while outcome(ask(&upstream, "pid", json!({})).await)
+    while outcome(call_anonymously(&upstream, "pid", json!({})).await)
         .await
         .end
         .is_err()
@@ -204,7 +209,7 @@ async fn a_flood_of_pings_is_answered_by_the_newest_answers_alone() {
     let upstream = build(settings("legacy"));
     let first = pid(&upstream).await;
     assert_eq!(
-        text(ask(&upstream, "deaf", json!({"asks": "ping"})).await).await,
+        text(call_anonymously(&upstream, "deaf", json!({"asks": "ping"})).await).await,
         "asked"
     );
     // It answers the answers with errors, which belong to no request.
@@ -217,11 +222,11 @@ async fn descriptors_of_children_are_counted_when_they_are_started() {
     // 64 are kept for others, and a fourth of the rest for clients: 30 are left for upstreams, five
     // for each child.
     budgets.descriptors.observe(64 + 40, 0);
-    let ports = Ports { budgets, ..ports() };
-    let factory = Factory::new(ports, Identity::new("weir", "0.1.0"));
+    let ports = UpstreamPorts { budgets, ..ports() };
+    let factory = UpstreamFactory::new(ports, ClientImplementation::new("weir", "0.1.0"));
     let upstream = factory
-        .build(Settings {
-            session: Sharing::Principal,
+        .build(UpstreamSettings {
+            session: SessionSharing::Principal,
             ..settings("legacy")
         })
         .unwrap();
@@ -245,8 +250,8 @@ async fn descriptors_of_children_are_counted_when_they_are_started() {
 #[tokio::test]
 async fn each_principal_has_a_child_of_its_own_and_their_number_is_bounded() {
     let settings = with(settings("legacy"), |stdio| stdio.max_processes = 2);
-    let upstream = build(Settings {
-        session: Sharing::Principal,
+    let upstream = build(UpstreamSettings {
+        session: SessionSharing::Principal,
         ..settings
     });
     let one = async |name: &str| {
@@ -283,7 +288,7 @@ async fn each_principal_has_a_child_of_its_own_and_their_number_is_bounded() {
 }
 
 /// A call of a client of an older revision that can fill in forms.
-async fn of_session(tool: &str, principal_name: &str, session: u8) -> Outbound {
+async fn of_session(tool: &str, principal_name: &str, session: u8) -> OutboundCall {
     let mut call = call(tool, json!({}));
     call.capabilities.class = CapabilityClass::ELICITATION_FORM;
     call.session = Some(SessionKey([session; 16]));
@@ -295,9 +300,9 @@ async fn of_session(tool: &str, principal_name: &str, session: u8) -> Outbound {
 #[tokio::test]
 async fn sessions_of_one_principal_share_a_child_and_a_second_one_runs_only_while_it_may_be_asking()
 {
-    let upstream = build(Settings {
-        session: Sharing::Principal,
-        asks: Sharing::Principal.asks(),
+    let upstream = build(UpstreamSettings {
+        session: SessionSharing::Principal,
+        client_capabilities: SessionSharing::Principal.default_client_capabilities(),
         ..settings("legacy")
     });
     let one = async |name: &str, session: u8| {
@@ -368,12 +373,12 @@ async fn a_message_without_an_address_reaches_no_call_of_a_child_that_several_pr
 
 #[tokio::test]
 async fn unused_children_of_principals_are_ended() {
-    let bounds = Bounds {
+    let bounds = UpstreamBounds {
         session_idle: Duration::from_millis(50),
-        ..Bounds::default()
+        ..UpstreamBounds::default()
     };
-    let upstream = build(Settings {
-        session: Sharing::Principal,
+    let upstream = build(UpstreamSettings {
+        session: SessionSharing::Principal,
         bounds,
         ..settings("legacy")
     });
@@ -386,15 +391,19 @@ async fn unused_children_of_principals_are_ended() {
 async fn e22_a_child_that_dies_in_a_call_leaves_its_result_unknown_and_is_started_again() {
     let upstream = build(settings("legacy"));
     let first = pid(&upstream).await;
-    let failure = failure(ask(&upstream, "crash", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream, "crash", json!({})).await).await;
     assert_eq!(failure.reason(), "result_unknown");
-    let mut second = outcome(ask(&upstream, "pid", json!({})).await).await.end;
+    let mut second = outcome(call_anonymously(&upstream, "pid", json!({})).await)
+        .await
+        .end;
     for _ in 0..200 {
         if second.is_ok() {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
-        second = outcome(ask(&upstream, "pid", json!({})).await).await.end;
+        second = outcome(call_anonymously(&upstream, "pid", json!({})).await)
+            .await
+            .end;
     }
     assert_ne!(second.unwrap()["content"][0]["text"], first.to_string());
     assert!(!lives(first));
@@ -406,8 +415,8 @@ async fn e22_a_child_that_cannot_start_is_backed_off() {
     let mut reasons = HashSet::new();
     let mut waits = 0;
     for _ in 0..30 {
-        let failure = failure(ask(&upstream, "echo", json!({})).await).await;
-        waits += usize::from(failure.wait().is_some());
+        let failure = failure(call_anonymously(&upstream, "echo", json!({})).await).await;
+        waits += usize::from(failure.retry_delay().is_some());
         reasons.insert(failure.reason());
     }
     assert_eq!(reasons, HashSet::from(["unavailable"]));
@@ -416,7 +425,7 @@ async fn e22_a_child_that_cannot_start_is_backed_off() {
         stdio.command = "/nonexistent/program".to_owned()
     });
     assert_eq!(
-        failure(ask(&build(missing), "echo", json!({})).await)
+        failure(call_anonymously(&build(missing), "echo", json!({})).await)
             .await
             .reason(),
         "unavailable"
@@ -427,7 +436,7 @@ async fn e22_a_child_that_cannot_start_is_backed_off() {
 async fn e22_a_flood_on_the_error_stream_blocks_nothing() {
     let upstream = build(settings("legacy"));
     assert_eq!(
-        text(ask(&upstream, "flood", json!({})).await).await,
+        text(call_anonymously(&upstream, "flood", json!({})).await).await,
         "flooded"
     );
 }
@@ -436,7 +445,7 @@ async fn e22_a_flood_on_the_error_stream_blocks_nothing() {
 async fn e22_the_whole_process_group_ends_also_where_sigterm_is_ignored() {
     let upstream = build(settings("stubborn"));
     let leader = pid(&upstream).await;
-    let grandchild: u32 = text(ask(&upstream, "grandchild", json!({})).await)
+    let grandchild: u32 = text(call_anonymously(&upstream, "grandchild", json!({})).await)
         .await
         .parse()
         .unwrap();
@@ -447,11 +456,11 @@ async fn e22_the_whole_process_group_ends_also_where_sigterm_is_ignored() {
 }
 
 #[tokio::test]
-async fn dropping_an_upstream_without_a_word_leaves_no_process() {
+async fn dropped_upstream_leaves_no_process() {
     let upstream = build(settings("legacy"));
     let (leader, grandchild) = (
         pid(&upstream).await,
-        text(ask(&upstream, "grandchild", json!({})).await)
+        text(call_anonymously(&upstream, "grandchild", json!({})).await)
             .await
             .parse()
             .unwrap(),
@@ -466,27 +475,30 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
     for manner in ["modern", "legacy"] {
         let upstream = build(settings(manner));
         let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
-        assert!(watch.about().pushes.has(ListKind::Tools), "{manner}");
+        assert!(watch.about().notifies_of.has(ListKind::Tools), "{manner}");
         assert_eq!(
             watch.list(ListKind::Tools, None).await.unwrap().items.len(),
             1,
             "{manner}"
         );
-        assert_eq!(text(ask(&upstream, "add", json!({})).await).await, "added");
+        assert_eq!(
+            text(call_anonymously(&upstream, "add", json!({})).await).await,
+            "added"
+        );
         assert!(
-            watch.changed().await.unwrap().has(ListKind::Tools),
+            watch.next_change().await.unwrap().has(ListKind::Tools),
             "{manner}"
         );
         assert_eq!(upstream.health().sessions, 1, "{manner}");
         assert_eq!(
-            failure(ask(&upstream, "crash", json!({})).await)
+            failure(call_anonymously(&upstream, "crash", json!({})).await)
                 .await
                 .reason(),
             "result_unknown"
         );
-        let mut lost = watch.changed().await;
+        let mut lost = watch.next_change().await;
         while lost.is_ok() {
-            lost = watch.changed().await;
+            lost = watch.next_change().await;
         }
         assert_eq!(lost.unwrap_err().reason(), "unavailable", "{manner}");
     }
@@ -494,20 +506,20 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
 
 #[tokio::test]
 async fn e07_a_line_that_is_too_long_ends_the_child_and_not_weir() {
-    let bounds = Bounds {
+    let bounds = UpstreamBounds {
         max_reply: 1 << 20,
-        ..Bounds::default()
+        ..UpstreamBounds::default()
     };
-    let upstream = build(Settings {
+    let upstream = build(UpstreamSettings {
         bounds,
         ..settings("legacy")
     });
-    let failure = failure(ask(&upstream, "big", json!({})).await).await;
+    let failure = failure(call_anonymously(&upstream, "big", json!({})).await).await;
     assert_eq!(failure.reason(), "result_unknown");
 }
 
 #[tokio::test]
-async fn logs_of_a_shared_child_reach_nobody_while_it_is_not_clear_whose_they_are() {
+async fn ambiguous_logs_of_a_shared_child_are_dropped() {
     let upstream = build(settings("legacy"));
     let hanging = tokio::spawn({
         let upstream = upstream.clone();
@@ -521,7 +533,7 @@ async fn logs_of_a_shared_child_reach_nobody_while_it_is_not_clear_whose_they_ar
         tokio::task::yield_now().await;
     }
     // The child answers in order, so the hanging call has arrived.
-    text(ask(&upstream, "echo", json!({})).await).await;
+    text(call_anonymously(&upstream, "echo", json!({})).await).await;
     let mut call = call("progress", json!({}));
     call.wants_progress = true;
     call.log_level = Some(LogLevel::Debug);

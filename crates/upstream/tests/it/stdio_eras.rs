@@ -9,10 +9,10 @@ use serde_json::json;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKind, Upstream};
 use weir_core::{CapabilityClass, SessionKey};
-use weir_upstream::{Protocol, SecretText, Settings, Sharing};
+use weir_upstream::{SecretText, SessionSharing, UpstreamProtocol, UpstreamSettings};
 
-use crate::bench::*;
 use crate::child::{self, with};
+use crate::fixtures::*;
 
 const SESSIONS: CapabilityClass = CapabilityClass::SESSIONS;
 const FORM: CapabilityClass = CapabilityClass::ELICITATION_FORM;
@@ -36,11 +36,11 @@ async fn pid_in_session(upstream: &Arc<dyn Upstream>) -> String {
 }
 
 async fn pid(upstream: &Arc<dyn Upstream>) -> String {
-    text(ask(upstream, "pid", json!({})).await).await
+    text(call_anonymously(upstream, "pid", json!({})).await).await
 }
 
 /// Returns settings of a child of this manner that adds a line to a file when it starts.
-fn counted(manner: &str, starts: &Path) -> Settings {
+fn counted(manner: &str, starts: &Path) -> UpstreamSettings {
     let starts = SecretText::new(starts.display().to_string());
     with(child::settings(manner), |stdio| {
         stdio.env.push((child::STARTS.to_owned(), starts))
@@ -161,16 +161,16 @@ async fn e17_a_server_without_a_second_era_is_asked_once_where_it_refuses_and_th
 }
 
 #[tokio::test]
-async fn beyond_its_processes_only_callers_that_can_be_asked_nothing_go_over_the_bridge() {
+async fn without_free_processes_only_callers_without_capabilities_use_the_bridge() {
     let shared = build(with(child::settings("both"), |stdio| {
         stdio.max_processes = 1
     }));
     let own = pid(&shared).await;
     assert_eq!(pid_in_session(&shared).await, own, "there may be one");
     let settings = with(child::settings("both"), |stdio| stdio.max_processes = 2);
-    let upstream = build(Settings {
-        session: Sharing::Principal,
-        asks: Sharing::Principal.asks(),
+    let upstream = build(UpstreamSettings {
+        session: SessionSharing::Principal,
+        client_capabilities: SessionSharing::Principal.default_client_capabilities(),
         ..settings
     });
     for name in ["ann", "bob", "cay"] {
@@ -189,9 +189,9 @@ async fn beyond_its_processes_only_callers_that_can_be_asked_nothing_go_over_the
 
 #[tokio::test]
 async fn clients_that_can_be_asked_have_a_process_of_the_second_era_for_each_principal() {
-    let settings = Settings {
-        session: Sharing::Principal,
-        asks: Sharing::Principal.asks(),
+    let settings = UpstreamSettings {
+        session: SessionSharing::Principal,
+        client_capabilities: SessionSharing::Principal.default_client_capabilities(),
         ..child::settings("both")
     };
     let upstream = build(settings);
@@ -204,8 +204,8 @@ async fn clients_that_can_be_asked_have_a_process_of_the_second_era_for_each_pri
 
 #[tokio::test]
 async fn a_pinned_protocol_has_one_era_and_one_process() {
-    for protocol in [Protocol::Modern, Protocol::Legacy] {
-        let upstream = build(Settings {
+    for protocol in [UpstreamProtocol::Modern, UpstreamProtocol::Legacy] {
+        let upstream = build(UpstreamSettings {
             protocol,
             ..child::settings("both")
         });

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_core::upstream::{ListKind, Upstream, Watch};
+use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{CapabilityClass, FailureKind};
-use weir_testkit::mockup::{Step, Tool};
-use weir_testkit::{Behaviour, Mockup};
+use weir_testkit::mock_server::{AnswerStep, MockTool};
+use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
-use crate::bench::*;
+use crate::fixtures::*;
 
-async fn names(watch: &mut dyn Watch) -> Vec<String> {
+async fn names(watch: &mut dyn ListWatch) -> Vec<String> {
     let (mut names, mut cursor) = (Vec::new(), None);
     loop {
         let page = watch.list(ListKind::Tools, cursor).await.unwrap();
@@ -29,7 +29,7 @@ async fn names(watch: &mut dyn Watch) -> Vec<String> {
 }
 
 /// Returns a watch, and the upstream it lives with.
-async fn watch(mock: &Mockup) -> (Box<dyn Watch>, Arc<dyn Upstream>) {
+async fn watch(mock: &MockServer) -> (Box<dyn ListWatch>, Arc<dyn Upstream>) {
     let upstream = upstream(&mock.url());
     (
         upstream.clone().watch(CapabilityClass::BASE).await.unwrap(),
@@ -39,7 +39,10 @@ async fn watch(mock: &Mockup) -> (Box<dyn Watch>, Arc<dyn Upstream>) {
 
 #[tokio::test]
 async fn r145_every_page_is_walked_with_the_servers_own_cursors() {
-    for builder in [Mockup::modern(), Mockup::legacy(Revision::V2025_11_25)] {
+    for builder in [
+        MockServer::modern(),
+        MockServer::legacy(Revision::V2025_11_25),
+    ] {
         let mock = builder.tools(1100).page_size(100).start().await;
         let (mut watch, _upstream) = watch(&mock).await;
         let names = names(&mut *watch).await;
@@ -55,16 +58,17 @@ async fn r145_every_page_is_walked_with_the_servers_own_cursors() {
             Some(true)
         );
         assert!(
-            watch.about().offers.has(ListKind::Tools) && watch.about().pushes.has(ListKind::Tools)
+            watch.about().offers.has(ListKind::Tools)
+                && watch.about().notifies_of.has(ListKind::Tools)
         );
     }
 }
 
 #[tokio::test]
 async fn cache_hints_of_a_modern_list_are_passed_on() {
-    let mock = Mockup::modern()
+    let mock = MockServer::modern()
         .tools(1)
-        .cache(Some((1500, "public")))
+        .cache_hints(Some((1500, "public")))
         .start()
         .await;
     let page = watch(&mock)
@@ -74,7 +78,10 @@ async fn cache_hints_of_a_modern_list_are_passed_on() {
         .await
         .unwrap();
     assert_eq!((page.ttl_ms, page.public, page.hinted), (1500, true, true));
-    let mock = Mockup::legacy(Revision::V2025_11_25).tools(1).start().await;
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tools(1)
+        .start()
+        .await;
     let page = watch(&mock)
         .await
         .0
@@ -86,21 +93,24 @@ async fn cache_hints_of_a_modern_list_are_passed_on() {
 
 #[tokio::test]
 async fn changes_are_heard_also_those_during_a_walk() {
-    for builder in [Mockup::modern(), Mockup::legacy(Revision::V2025_11_25)] {
+    for builder in [
+        MockServer::modern(),
+        MockServer::legacy(Revision::V2025_11_25),
+    ] {
         let mock = builder.tools(3).start().await;
         let (mut watch, _upstream) = watch(&mock).await;
-        mock.until("somebody listens", |mock| mock.listeners() == 1)
+        mock.wait_until("somebody listens", |mock| mock.listeners() == 1)
             .await;
-        mock.storm(500);
+        mock.notify_list_changed_times(500);
         assert_eq!(names(&mut *watch).await.len(), 3);
-        watch.changed().await.unwrap();
-        mock.set_tools(Tool::numbered(5));
+        watch.next_change().await.unwrap();
+        mock.set_tools(MockTool::numbered(5));
         mock.notify_list_changed();
         while names(&mut *watch).await.len() != 5 {
-            watch.changed().await.unwrap();
+            watch.next_change().await.unwrap();
         }
         drop(watch);
-        mock.until("nobody listens", |mock| mock.listeners() == 0)
+        mock.wait_until("nobody listens", |mock| mock.listeners() == 0)
             .await;
     }
 }
@@ -108,36 +118,39 @@ async fn changes_are_heard_also_those_during_a_walk() {
 #[tokio::test]
 async fn a_change_heard_on_a_calls_own_stream_reaches_the_watch() {
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
-    let mock = Mockup::legacy(Revision::V2025_11_25)
+    let mock = MockServer::legacy(Revision::V2025_11_25)
         .without_get_stream()
         .tool(
             "add",
-            Behaviour::steps([Step::Send(changed.to_owned()), Step::Echo]),
+            MockBehaviour::steps([AnswerStep::Send(changed.to_owned()), AnswerStep::Echo]),
         )
         .start()
         .await;
     let upstream = upstream(&mock.url());
     let mut watch = upstream.clone().watch(CapabilityClass::BASE).await.unwrap();
     assert!(
-        watch.about().pushes.is_empty(),
+        watch.about().notifies_of.is_empty(),
         "405 to GET: the list is polled"
     );
-    outcome(ask(&upstream, "add", json!({})).await)
+    outcome(call_anonymously(&upstream, "add", json!({})).await)
         .await
         .end
         .unwrap();
-    assert!(watch.changed().await.unwrap().has(ListKind::Tools));
+    assert!(watch.next_change().await.unwrap().has(ListKind::Tools));
 }
 
 #[tokio::test]
 async fn a_lost_server_ends_the_watch() {
-    for builder in [Mockup::modern(), Mockup::legacy(Revision::V2025_11_25)] {
+    for builder in [
+        MockServer::modern(),
+        MockServer::legacy(Revision::V2025_11_25),
+    ] {
         let mut mock = builder.tools(1).start().await;
         let (mut watch, _upstream) = watch(&mock).await;
-        mock.until("somebody listens", |mock| mock.listeners() == 1)
+        mock.wait_until("somebody listens", |mock| mock.listeners() == 1)
             .await;
         mock.stop().await;
-        let lost = tokio::time::timeout(Duration::from_secs(20), watch.changed())
+        let lost = tokio::time::timeout(Duration::from_secs(20), watch.next_change())
             .await
             .unwrap();
         assert_eq!(lost.unwrap_err().reason(), "unavailable");
@@ -146,12 +159,12 @@ async fn a_lost_server_ends_the_watch() {
 
 #[tokio::test]
 async fn a_watch_has_a_session_of_its_own_and_ends_it() {
-    let mock = Mockup::legacy(Revision::V2025_11_25)
-        .tool("echo", Behaviour::echo())
+    let mock = MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
         .start()
         .await;
     let upstream = upstream(&mock.url());
-    outcome(ask(&upstream, "echo", json!({})).await)
+    outcome(call_anonymously(&upstream, "echo", json!({})).await)
         .await
         .end
         .unwrap();
@@ -166,17 +179,17 @@ async fn a_watch_has_a_session_of_its_own_and_ends_it() {
         mock.requests_of("tools/call")[0].session()
     );
     drop(watch);
-    mock.until("its session is over", |mock| mock.sessions() == 1)
+    mock.wait_until("its session is over", |mock| mock.sessions() == 1)
         .await;
 }
 
 #[tokio::test]
-async fn a_server_without_tools_says_so() {
-    let mock = Mockup::modern().start().await;
-    mock.on(
+async fn server_without_tools_offers_no_tool_list() {
+    let mock = MockServer::modern().start().await;
+    mock.add_rule(
         "tools/list",
         usize::MAX,
-        Behaviour::error(-32601, "no", json!({})).with_status(404),
+        MockBehaviour::error(-32601, "no", json!({})).with_status(404),
     );
     let failure = watch(&mock)
         .await
@@ -194,9 +207,9 @@ async fn a_server_without_tools_says_so() {
 async fn r019_tools_with_bad_header_annotations_are_not_offered() {
     let bad =
         r#"{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}"#;
-    let mock = Mockup::modern()
+    let mock = MockServer::modern()
         .tool_json(bad)
-        .tool("good", Behaviour::echo())
+        .tool("good", MockBehaviour::echo())
         .start()
         .await;
     assert_eq!(names(&mut *watch(&mock).await.0).await, ["good"]);

@@ -3,14 +3,17 @@
 use super::*;
 use crate::method::Method;
 
-fn parse(text: &str) -> Result<Incoming, MessageError> {
-    Incoming::parse(Bytes::copy_from_slice(text.as_bytes()), &Limits::default())
+fn parse(text: &str) -> Result<IncomingMessage, MessageError> {
+    IncomingMessage::parse(
+        Bytes::copy_from_slice(text.as_bytes()),
+        &JsonLimits::default(),
+    )
 }
 
 fn one(text: &str) -> Message {
     match parse(text).unwrap() {
-        Incoming::One(message) => message,
-        Incoming::Batch(_) => panic!("a batch"),
+        IncomingMessage::One(message) => message,
+        IncomingMessage::Batch(_) => panic!("a batch"),
     }
 }
 
@@ -36,7 +39,7 @@ fn a_request_keeps_its_bytes() {
 }
 
 #[test]
-fn b01_an_id_behind_the_place_of_a_failure_is_given_back_only_where_it_is_json() {
+fn b01_id_behind_a_failure_is_echoed_only_if_valid_json() {
     let deep = "[".repeat(200);
     let id = |id: &str| {
         refused(&format!(
@@ -57,7 +60,7 @@ fn params_are_a_slice_of_the_body() {
     let raw = Bytes::from_static(
         br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x"}}"#,
     );
-    let Ok(Message::Request(request)) = Message::parse(raw.clone(), &Limits::default()) else {
+    let Ok(Message::Request(request)) = Message::parse(raw.clone(), &JsonLimits::default()) else {
         panic!("not a request")
     };
     let params = request.params.unwrap();
@@ -114,7 +117,7 @@ fn an_error_without_a_readable_id_is_a_response_and_a_result_is_not() {
         r#"{"jsonrpc":"2.0","id":null,"result":{}}"#,
         r#"{"jsonrpc":"2.0","result":{}}"#,
     ] {
-        assert_eq!(refused(text), (code::INVALID_REQUEST, None));
+        assert_eq!(refused(text), (error_code::INVALID_REQUEST, None));
     }
     let Message::Response(response) = one(r#"{"jsonrpc":"2.0","id":1,"error":{}}"#) else {
         panic!("not a response")
@@ -139,7 +142,7 @@ fn r034_a_refused_message_keeps_its_id() {
             r#""jsonrpc":"2.0","method":"a","params":{"name":"x","name":"y"}"#,
             r#""jsonrpc":"2.0","m\u00e9thod":"a""#,
         ] {
-            let expected = (code::INVALID_REQUEST, Some(shown.to_owned()));
+            let expected = (error_code::INVALID_REQUEST, Some(shown.to_owned()));
             assert_eq!(
                 refused(&format!("{{\"id\":{id},{rest}}}")),
                 expected,
@@ -160,14 +163,14 @@ fn r035_b07_a_bad_id_is_refused() {
     for id in ["null", "1.5", "1e3", "true", "{}", "[]", long.as_str()] {
         assert_eq!(
             refused(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)),
-            (code::INVALID_REQUEST, None),
+            (error_code::INVALID_REQUEST, None),
             "{id}"
         );
     }
 }
 
 #[test]
-fn r036_b06_what_is_not_json_is_a_parse_error() {
+fn r036_b06_invalid_json_is_a_parse_error() {
     for text in [
         &b"\xff"[..],
         b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xc3(\"}",
@@ -177,10 +180,11 @@ fn r036_b06_what_is_not_json_is_a_parse_error() {
         b"{\"id\":1}}",
         b"NaN",
     ] {
-        let error = Incoming::parse(Bytes::copy_from_slice(text), &Limits::default()).unwrap_err();
+        let error = IncomingMessage::parse(Bytes::copy_from_slice(text), &JsonLimits::default())
+            .unwrap_err();
         assert_eq!(
             (error.code, error.id),
-            (code::PARSE_ERROR, None),
+            (error_code::PARSE_ERROR, None),
             "{}",
             String::from_utf8_lossy(text)
         );
@@ -194,25 +198,31 @@ fn b01_b02_b03_json_beyond_the_limits_is_an_invalid_request() {
         "[".repeat(63),
         "]".repeat(63)
     );
-    assert_eq!(refused(&deep), (code::INVALID_REQUEST, Some("3".into())));
+    assert_eq!(
+        refused(&deep),
+        (error_code::INVALID_REQUEST, Some("3".into()))
+    );
     let wide = format!(
         r#"{{"jsonrpc":"2.0","id":3,"method":"a","params":{{"x":[{}0]}}}}"#,
         "0,".repeat(100_000)
     );
-    assert_eq!(refused(&wide), (code::INVALID_REQUEST, Some("3".into())));
+    assert_eq!(
+        refused(&wide),
+        (error_code::INVALID_REQUEST, Some("3".into()))
+    );
     assert_eq!(
         refused(r#"{"jsonrpc":"2.0","id":3,"method":"a","method":"b"}"#),
-        (code::INVALID_REQUEST, Some("3".into()))
+        (error_code::INVALID_REQUEST, Some("3".into()))
     );
     assert_eq!(
         refused(r#"{"jsonrpc":"2.0","id":3,"method":"a","id":4}"#),
-        (code::INVALID_REQUEST, None),
+        (error_code::INVALID_REQUEST, None),
         "which id is not known"
     );
 }
 
 #[test]
-fn b04_what_only_looks_like_a_known_member_is_an_unknown_one() {
+fn b04_lookalike_member_names_are_unknown() {
     let text = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params \":{\"name\":\"evil\"},\"p\u{430}rams\":{},\"\u{131}d\":2}";
     let Message::Request(request) = one(text) else {
         panic!("not a request")
@@ -231,35 +241,35 @@ fn r032_b05_a_batch_is_one_to_fifty_items() {
             vec![r#"{"jsonrpc":"2.0","method":"x"}"#; count].join(" ,\n")
         )
     };
-    let Incoming::Batch(items) = parse(&batch(50)).unwrap() else {
+    let IncomingMessage::Batch(items) = parse(&batch(50)).unwrap() else {
         panic!("not a batch")
     };
     assert_eq!(items.len(), 50);
     assert!(
         items
             .iter()
-            .all(|item| Message::parse(item.clone(), &Limits::default()).is_ok())
+            .all(|item| Message::parse(item.clone(), &JsonLimits::default()).is_ok())
     );
-    assert_eq!(refused(&batch(51)), (code::INVALID_REQUEST, None));
-    assert_eq!(refused("[]"), (code::INVALID_REQUEST, None));
+    assert_eq!(refused(&batch(51)), (error_code::INVALID_REQUEST, None));
+    assert_eq!(refused("[]"), (error_code::INVALID_REQUEST, None));
     assert_eq!(
-        Message::parse(Bytes::from(batch(1)), &Limits::default())
+        Message::parse(Bytes::from(batch(1)), &JsonLimits::default())
             .unwrap_err()
             .code,
-        code::INVALID_REQUEST
+        error_code::INVALID_REQUEST
     );
 }
 
 #[test]
 fn b05_a_bad_item_of_a_batch_spoils_only_itself() {
-    let Incoming::Batch(items) =
+    let IncomingMessage::Batch(items) =
         parse(r#"[1,{"jsonrpc":"2.0","id":1,"method":"a"},{"a":1,"a":2}]"#).unwrap()
     else {
         panic!("not a batch")
     };
     let outcomes: Vec<bool> = items
         .into_iter()
-        .map(|item| Message::parse(item, &Limits::default()).is_ok())
+        .map(|item| Message::parse(item, &JsonLimits::default()).is_ok())
         .collect();
     assert_eq!(outcomes, [false, true, false]);
 }
@@ -267,7 +277,7 @@ fn b05_a_bad_item_of_a_batch_spoils_only_itself() {
 #[test]
 fn scalars_are_no_messages() {
     for text in ["1", "\"x\"", "null", "true"] {
-        assert_eq!(refused(text), (code::INVALID_REQUEST, None));
+        assert_eq!(refused(text), (error_code::INVALID_REQUEST, None));
     }
 }
 
@@ -292,10 +302,11 @@ fn b04_a_member_that_differs_from_a_known_one_in_case_alone_is_refused() {
         let text = good.replacen('{', &format!("{{\"{variant}\":1,"), 1);
         assert_eq!(
             refused(&text),
-            (code::INVALID_PARAMS, Some("\"i\"".to_owned())),
+            (error_code::INVALID_PARAMS, Some("\"i\"".to_owned())),
             "{text}"
         );
-        let Incoming::One(_) = Incoming::parse(Bytes::from(text), &Limits::upstream()).unwrap()
+        let IncomingMessage::One(_) =
+            IncomingMessage::parse(Bytes::from(text), &JsonLimits::upstream()).unwrap()
         else {
             panic!("a batch")
         };
@@ -321,11 +332,11 @@ fn b04_a_member_that_differs_from_a_known_one_in_case_alone_is_refused() {
     ] {
         assert_eq!(
             refused(&good.replacen(from, to, 1)),
-            (code::INVALID_PARAMS, Some("\"i\"".to_owned()))
+            (error_code::INVALID_PARAMS, Some("\"i\"".to_owned()))
         );
     }
     assert_eq!(
         refused(&good.replacen("\"id\"", "\"Id\"", 1)),
-        (code::INVALID_PARAMS, None)
+        (error_code::INVALID_PARAMS, None)
     );
 }

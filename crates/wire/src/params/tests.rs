@@ -102,7 +102,7 @@ fn r026_b13_required_meta_is_read_with_its_type() {
 }
 
 #[test]
-fn keys_of_the_peers_are_told_from_those_of_the_hop() {
+fn peer_keys_are_separated_from_hop_keys() {
     let meta = Meta::parse(Bytes::from_static(
         br#"{"a":1,"progressToken":"t","com.example/x":{},"traceparent":"00-x","dev.weir/error":1,"\u0070rogressTokens":2,"io.modelcontextprotocol/new":3}"#,
     ));

@@ -7,7 +7,7 @@ use serde::de::IgnoredAny;
 use super::*;
 use crate::testing;
 
-const WIDE: Limits = Limits {
+const WIDE: JsonLimits = JsonLimits {
     max_depth: 256,
     max_tokens: 1_000_000,
     max_number_len: 1_000,
@@ -17,7 +17,7 @@ const WIDE: Limits = Limits {
 };
 
 fn kind(text: impl AsRef<[u8]>) -> Option<ScanErrorKind> {
-    check(text.as_ref(), &Limits::default())
+    check(text.as_ref(), &JsonLimits::default())
         .err()
         .map(|error| error.kind)
 }
@@ -40,7 +40,7 @@ fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
             )
         }
     }
-    let tight = Limits {
+    let tight = JsonLimits {
         max_depth: 3,
         max_tokens: 12,
         max_number_len: 3,
@@ -53,10 +53,10 @@ fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
         (tight, UNIQUE_DEPTH),
     ] {
         let (mut seen, mut judged) = (Vec::new(), Vec::new());
-        let good = quick::is_good(bytes, &limits, unique, &mut |member| {
+        let good = fast_scanner::accepts(bytes, &limits, unique, &mut |member| {
             seen.push((member.key.decode(), member.value))
         });
-        let verdict = judge(bytes, &limits, unique, |member| {
+        let verdict = find_fault(bytes, &limits, unique, |member| {
             judged.push((member.key.decode(), member.value))
         });
         prop_assert!(
@@ -160,9 +160,9 @@ fn b01_depth_63_and_64_pass_and_65_is_refused() {
 
 #[test]
 fn b01_depth_beyond_the_ceiling_is_refused_whatever_the_limit() {
-    let limits = Limits {
+    let limits = JsonLimits {
         max_depth: u32::MAX,
-        ..Limits::default()
+        ..JsonLimits::default()
     };
     let text = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     assert!(check(text(256).as_bytes(), &limits).is_ok());
@@ -206,9 +206,9 @@ fn b03_duplicate_keys_are_refused_in_envelope_params_and_meta() {
 #[test]
 fn b03_duplicates_below_level_three_are_for_check_unique() {
     let text = br#"{"a":{"b":{"c":{"d":1,"d":2}}}}"#;
-    assert_eq!(check(text, &Limits::default()), Ok(()));
+    assert_eq!(check(text, &JsonLimits::default()), Ok(()));
     assert_eq!(
-        check_unique(text, &Limits::default()).unwrap_err(),
+        check_unique(text, &JsonLimits::default()).unwrap_err(),
         ScanError {
             kind: ScanErrorKind::DuplicateKey,
             offset: 23
@@ -217,7 +217,7 @@ fn b03_duplicates_below_level_three_are_for_check_unique() {
     assert_eq!(
         check_unique(
             br#"[[[[{"d":1},{"d":1},[{"d":1}],{"e":{"d":1},"d":1}]]]]"#,
-            &Limits::default()
+            &JsonLimits::default()
         ),
         Ok(())
     );
@@ -242,7 +242,7 @@ fn b03_many_keys_are_compared_too() {
 }
 
 #[test]
-fn b06_what_is_not_json_is_refused_with_a_kind() {
+fn b06_invalid_json_is_refused_with_a_kind() {
     use ScanErrorKind as K;
     let table: [(&[u8], K); 20] = [
         (b"", K::UnexpectedEnd),
@@ -289,7 +289,7 @@ fn b06_numbers_are_kept_exact_up_to_64_bytes() {
 fn b06_lone_surrogates_pass_unread_and_decode_to_nothing() {
     let text = br#"{"a":"\ud800","b":"\udc00x","c":"\ud83d\ude00","\ud800":1,"\ud801":2}"#;
     assert_eq!(
-        check(text, &Limits::default()),
+        check(text, &JsonLimits::default()),
         Ok(()),
         "two different lone surrogates are two keys"
     );
@@ -318,19 +318,21 @@ fn b04_keys_match_by_exact_text_only() {
 }
 
 #[test]
-fn errors_say_where() {
+fn errors_have_byte_offsets() {
     assert_eq!(
-        check(br#"{"a": tru}"#, &Limits::default())
+        check(br#"{"a": tru}"#, &JsonLimits::default())
             .unwrap_err()
             .offset,
         9
     );
     assert_eq!(
-        check(b"\"ab\xff\"", &Limits::default()).unwrap_err().offset,
+        check(b"\"ab\xff\"", &JsonLimits::default())
+            .unwrap_err()
+            .offset,
         3
     );
     assert_eq!(
-        check(br#"{"a":1,"a":2}"#, &Limits::default())
+        check(br#"{"a":1,"a":2}"#, &JsonLimits::default())
             .unwrap_err()
             .to_string(),
         "an object has the same key twice: send each key once (at byte 8)"
@@ -338,7 +340,7 @@ fn errors_say_where() {
 }
 
 #[test]
-fn integers_fit_or_are_none() {
+fn integers_that_do_not_fit_are_absent() {
     for (text, expected) in [
         ("7", Some(7)),
         (" -7 ", Some(-7)),
@@ -360,9 +362,9 @@ fn usual_messages_do_not_need_the_lexer() {
         "-0.5",
     ] {
         assert!(
-            quick::is_good(
+            fast_scanner::accepts(
                 text.as_bytes(),
-                &Limits::default(),
+                &JsonLimits::default(),
                 UNIQUE_DEPTH,
                 &mut |_| {}
             ),

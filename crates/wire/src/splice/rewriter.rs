@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::Sink;
-use super::edits::{Action, Edits};
-use super::passage::{Held, Port};
-use crate::lexer::{Event, Lexer};
-use crate::scan::{Limits, ScanError, ScanErrorKind};
+use super::ByteSink;
+use super::object_edits::{MemberAction, ObjectEdits};
+use super::splice_output::{HeldMember, SpliceOutput};
+use crate::json_lexer::{JsonLexer, LexerEvent};
+use crate::scan::{JsonLimits, ScanError, ScanErrorKind};
 use crate::write;
 
 /// The most bytes of an observed value that are kept.
@@ -25,20 +25,20 @@ pub enum SpliceError {
     NotAnObject,
 }
 
-/// Values of the members that [`Edits::observe`] named, as far as they were seen.
+/// Values of the members that [`ObjectEdits::observe`] named, as far as they were seen.
 #[derive(Clone, Debug, Default)]
-pub struct Observed(Vec<(&'static str, Vec<u8>)>);
+pub struct ObservedMembers(Vec<(&'static str, Vec<u8>)>);
 
-impl Observed {
+impl ObservedMembers {
     /// Reports if the member was present, with any type.
     #[must_use]
-    pub fn saw(&self, name: &str) -> bool {
+    pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|(seen, _)| *seen == name)
     }
 
     /// Records a member with its value; returns no value if it was present before.
-    pub(super) fn note(&mut self, name: &'static str, value: &[u8]) -> Option<()> {
-        if self.saw(name) {
+    pub(super) fn record(&mut self, name: &'static str, value: &[u8]) -> Option<()> {
+        if self.contains(name) {
             return None;
         }
         let is_scalar = !matches!(value.first(), Some(b'{' | b'['));
@@ -62,7 +62,7 @@ impl Observed {
 
 /// The treatment of the bytes that the lexer consumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum RewriteMode {
     /// They are emitted.
     Pass,
     /// They wait for a decision: white space, comma and key before a member's value.
@@ -73,7 +73,7 @@ enum Mode {
 
 /// The action for the value of the current top-level member.
 #[derive(Clone, Debug)]
-enum Plan {
+enum ValuePlan {
     Keep,
     Replace(Bytes),
     Meta,
@@ -87,12 +87,12 @@ enum Plan {
 /// edit or an observation names are refused, so that an observer never sees another value than the
 /// peer.
 #[derive(Debug)]
-pub struct Rewriter {
-    lexer: Lexer,
-    edits: Edits,
-    mode: Mode,
-    plan: Plan,
-    held: Held,
+pub struct ObjectRewriter {
+    lexer: JsonLexer,
+    edits: ObjectEdits,
+    mode: RewriteMode,
+    plan: ValuePlan,
+    held: HeldMember,
     /// True if a member was emitted at the top level, and in `_meta`, so that the next one there
     /// needs a comma.
     occupied: [bool; 2],
@@ -105,26 +105,26 @@ pub struct Rewriter {
     meta_held: bool,
     observing: Option<&'static str>,
     capturing: bool,
-    observed: Observed,
+    observed: ObservedMembers,
 }
 
-impl Rewriter {
-    /// A rewriter for objects within [`Limits::upstream`].
+impl ObjectRewriter {
+    /// A rewriter for objects within [`JsonLimits::upstream`].
     #[must_use]
-    pub fn new(edits: Edits) -> Self {
-        Self::with_limits(edits, Limits::upstream())
+    pub fn new(edits: ObjectEdits) -> Self {
+        Self::with_limits(edits, JsonLimits::upstream())
     }
 
     /// A rewriter for objects within `limits`.
     #[must_use]
-    pub fn with_limits(edits: Edits, limits: Limits) -> Self {
+    pub fn with_limits(edits: ObjectEdits, limits: JsonLimits) -> Self {
         let met = vec![false; edits.members.len()];
         Self {
-            lexer: Lexer::new(limits, 1),
+            lexer: JsonLexer::new(limits, 1),
             edits,
-            mode: Mode::Pass,
-            plan: Plan::Keep,
-            held: Held::default(),
+            mode: RewriteMode::Pass,
+            plan: ValuePlan::Keep,
+            held: HeldMember::default(),
             occupied: [false; 2],
             met,
             meta_met: false,
@@ -132,7 +132,7 @@ impl Rewriter {
             meta_held: false,
             observing: None,
             capturing: false,
-            observed: Observed::default(),
+            observed: ObservedMembers::default(),
         }
     }
 
@@ -152,15 +152,15 @@ impl Rewriter {
     ///
     /// # Errors
     /// The bytes so far are not the beginning of one JSON object within the limits.
-    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl Sink) -> Result<(), SpliceError> {
-        let mut port = Port::new(chunk, out);
+    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl ByteSink) -> Result<(), SpliceError> {
+        let mut port = SpliceOutput::new(chunk, out);
         let mut pos = 0;
         while pos < chunk.len() {
             let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
             self.consume(pos..pos + consumed, &mut port);
             pos += consumed;
             if let Some(event) = event {
-                self.react(event, &mut port)?;
+                self.handle_event(event, &mut port)?;
             }
         }
         port.flush();
@@ -171,7 +171,7 @@ impl Rewriter {
     ///
     /// # Errors
     /// The object is incomplete.
-    pub fn finish(mut self) -> Result<Observed, SpliceError> {
+    pub fn finish(mut self) -> Result<ObservedMembers, SpliceError> {
         self.lexer.finish()?;
         Ok(self.observed)
     }
@@ -182,7 +182,7 @@ impl Rewriter {
         self.held.len()
     }
 
-    fn consume<S: Sink>(&mut self, range: Range<usize>, port: &mut Port<'_, S>) {
+    fn consume<S: ByteSink>(&mut self, range: Range<usize>, port: &mut SpliceOutput<'_, S>) {
         if self.capturing
             && let Some((_, value)) = self.observed.0.last_mut()
         {
@@ -190,51 +190,55 @@ impl Rewriter {
             value.extend(port.chunk()[range.clone()].iter().take(room));
         }
         match self.mode {
-            Mode::Pass => port.pass(range),
-            Mode::Drop => {}
-            Mode::Hold => {
+            RewriteMode::Pass => port.pass(range),
+            RewriteMode::Drop => {}
+            RewriteMode::Hold => {
                 // A key too long to be a known one is decided before its end.
                 if self.held.extend(&port.chunk()[range]).is_break() {
-                    self.plan = Plan::Keep;
+                    self.plan = ValuePlan::Keep;
                     self.keep(port);
                 }
             }
         }
     }
 
-    fn react<S: Sink>(&mut self, event: Event, port: &mut Port<'_, S>) -> Result<(), SpliceError> {
+    fn handle_event<S: ByteSink>(
+        &mut self,
+        event: LexerEvent,
+        port: &mut SpliceOutput<'_, S>,
+    ) -> Result<(), SpliceError> {
         let depth = self.lexer.depth();
         match event {
-            Event::ValueStart(byte) if depth == 0 && byte != b'{' => {
+            LexerEvent::ValueStart(byte) if depth == 0 && byte != b'{' => {
                 return Err(SpliceError::NotAnObject);
             }
-            Event::ValueStart(byte) if depth == 1 => self.value_starts(byte, port),
-            Event::Open => self.await_member(),
-            Event::KeyStart => {
+            LexerEvent::ValueStart(byte) if depth == 1 => self.value_starts(byte, port),
+            LexerEvent::Open => self.await_member(),
+            LexerEvent::KeyStart => {
                 if depth == 1 && std::mem::take(&mut self.meta_held) {
                     port.put(b"}");
                 }
                 self.held.key_starts();
             }
-            Event::KeyEnd => self.key_ends(port)?,
-            Event::ValueEnd => {
+            LexerEvent::KeyEnd => self.key_ends(port)?,
+            LexerEvent::ValueEnd => {
                 if depth == 1 {
                     self.lexer.set_report(1);
                     self.capturing = false;
                 }
                 self.await_member();
                 if depth == 0 {
-                    self.mode = Mode::Pass;
+                    self.mode = RewriteMode::Pass;
                 }
             }
-            Event::Closing => self.closing(depth as usize - 1, port),
-            Event::ValueStart(_) => {}
+            LexerEvent::Closing => self.closing(depth as usize - 1, port),
+            LexerEvent::ValueStart(_) => {}
         }
         Ok(())
     }
 
     /// Adds the missing members before the closing brace of the object (0) or of its `_meta` (1).
-    fn closing<S: Sink>(&mut self, level: usize, port: &mut Port<'_, S>) {
+    fn closing<S: ByteSink>(&mut self, level: usize, port: &mut SpliceOutput<'_, S>) {
         if level == 0 && std::mem::take(&mut self.meta_held) {
             let late = self.late_meta();
             self.put_members(1, &late, port);
@@ -246,15 +250,20 @@ impl Rewriter {
             self.added_meta()
         };
         self.put_members(level, &added, port);
-        self.mode = Mode::Pass;
+        self.mode = RewriteMode::Pass;
         if level == 1 && self.late.is_some() {
             self.meta_held = true;
-            self.mode = Mode::Drop;
+            self.mode = RewriteMode::Drop;
         }
         port.put(self.held.take(true));
     }
 
-    fn put_members<S: Sink>(&mut self, level: usize, members: &[u8], port: &mut Port<'_, S>) {
+    fn put_members<S: ByteSink>(
+        &mut self,
+        level: usize,
+        members: &[u8],
+        port: &mut SpliceOutput<'_, S>,
+    ) {
         if !members.is_empty() {
             port.put(if std::mem::replace(&mut self.occupied[level], true) {
                 b","
@@ -267,11 +276,11 @@ impl Rewriter {
 
     fn await_member(&mut self) {
         self.held.clear();
-        self.mode = Mode::Hold;
+        self.mode = RewriteMode::Hold;
     }
 
-    fn key_ends<S: Sink>(&mut self, port: &mut Port<'_, S>) -> Result<(), SpliceError> {
-        self.plan = Plan::Keep;
+    fn key_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) -> Result<(), SpliceError> {
+        self.plan = ValuePlan::Keep;
         let Some(key) = self.held.key() else {
             return Ok(());
         };
@@ -290,14 +299,17 @@ impl Rewriter {
             .iter()
             .copied()
             .find(|name| key.eq_str(name));
-        if self.observing.is_some_and(|name| self.observed.saw(name)) {
+        if self
+            .observing
+            .is_some_and(|name| self.observed.contains(name))
+        {
             return Err(duplicate);
         }
         if self.edits.meta.is_some() && key.eq_str("_meta") {
             if std::mem::replace(&mut self.meta_met, true) {
                 return Err(duplicate);
             }
-            self.plan = Plan::Meta;
+            self.plan = ValuePlan::Meta;
         }
         let mut drops = self.edits.drops_variant(&key);
         if let Some(index) = self
@@ -310,13 +322,13 @@ impl Rewriter {
                 return Err(duplicate);
             }
             match &self.edits.members[index].1 {
-                Action::Remove => drops = true,
-                Action::Replace(value) | Action::Set(value) => {
-                    self.plan = Plan::Replace(value.clone())
+                MemberAction::Remove => drops = true,
+                MemberAction::Replace(value) | MemberAction::Set(value) => {
+                    self.plan = ValuePlan::Replace(value.clone())
                 }
-                Action::Ensure(_) => {}
-                Action::OnlyObject => {
-                    self.plan = Plan::Object;
+                MemberAction::Ensure(_) => {}
+                MemberAction::OnlyObject => {
+                    self.plan = ValuePlan::Object;
                     return Ok(());
                 }
             }
@@ -325,42 +337,42 @@ impl Rewriter {
         Ok(())
     }
 
-    fn keep_or_drop<S: Sink>(&mut self, drops: bool, port: &mut Port<'_, S>) {
+    fn keep_or_drop<S: ByteSink>(&mut self, drops: bool, port: &mut SpliceOutput<'_, S>) {
         if drops {
             self.held.clear();
-            self.mode = Mode::Drop;
+            self.mode = RewriteMode::Drop;
         } else {
             self.keep(port);
         }
     }
 
-    fn keep<S: Sink>(&mut self, port: &mut Port<'_, S>) {
+    fn keep<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
         let occupied = std::mem::replace(&mut self.occupied[self.lexer.depth() as usize - 1], true);
         port.put(self.held.take(occupied));
-        self.mode = Mode::Pass;
+        self.mode = RewriteMode::Pass;
     }
 
-    fn value_starts<S: Sink>(&mut self, byte: u8, port: &mut Port<'_, S>) {
+    fn value_starts<S: ByteSink>(&mut self, byte: u8, port: &mut SpliceOutput<'_, S>) {
         if let Some(name) = self.observing.take() {
             self.capturing = !matches!(byte, b'{' | b'[');
             self.observed.0.push((name, Vec::new()));
         }
-        match std::mem::replace(&mut self.plan, Plan::Keep) {
-            Plan::Keep => {}
-            Plan::Object => self.keep_or_drop(byte != b'{', port),
-            Plan::Replace(value) => {
+        match std::mem::replace(&mut self.plan, ValuePlan::Keep) {
+            ValuePlan::Keep => {}
+            ValuePlan::Object => self.keep_or_drop(byte != b'{', port),
+            ValuePlan::Replace(value) => {
                 port.put(&value);
-                self.mode = Mode::Drop;
+                self.mode = RewriteMode::Drop;
             }
-            Plan::Meta if byte == b'{' => {
+            ValuePlan::Meta if byte == b'{' => {
                 self.occupied[1] = false;
                 self.lexer.set_report(2);
             }
-            Plan::Meta => {
+            ValuePlan::Meta => {
                 let added = self.added_meta();
                 if !added.is_empty() {
                     port.put(&braced(&added));
-                    self.mode = Mode::Drop;
+                    self.mode = RewriteMode::Drop;
                 }
             }
         }
@@ -375,8 +387,10 @@ impl Rewriter {
             .zip(&self.met)
             .filter(|(_, met)| !**met);
         let values = missing.filter_map(|((name, action), _)| match action {
-            Action::Set(value) | Action::Ensure(value) => Some((name.as_ref(), value.clone())),
-            Action::Remove | Action::Replace(_) | Action::OnlyObject => None,
+            MemberAction::Set(value) | MemberAction::Ensure(value) => {
+                Some((name.as_ref(), value.clone()))
+            }
+            MemberAction::Remove | MemberAction::Replace(_) | MemberAction::OnlyObject => None,
         });
         let late = self.late.iter().map(|(name, value)| (*name, value.clone()));
         let meta = joined(self.meta_additions().chain(late));

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::scan::{self, Limits, ScanErrorKind};
+use crate::scan::{self, JsonLimits, ScanErrorKind};
 use crate::{meta, testing};
 
-fn apply(edits: Edits, text: &str) -> String {
+fn apply(edits: ObjectEdits, text: &str) -> String {
     let (out, _) = edits
         .apply(&Bytes::copy_from_slice(text.as_bytes()))
         .unwrap();
@@ -56,7 +56,7 @@ fn result() -> impl Strategy<Value = String> {
 }
 
 #[derive(Clone, Debug)]
-enum Change {
+enum EditChange {
     Remove,
     Replace(Value),
     Set(Value),
@@ -64,44 +64,44 @@ enum Change {
     OnlyObject,
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = EditChange> {
     prop_oneof![
-        Just(Change::Remove),
-        Just(Change::Replace(json!(["replaced"]))),
-        Just(Change::Set(json!("set"))),
-        Just(Change::Ensure(json!({"ensured": 1}))),
-        Just(Change::OnlyObject),
+        Just(EditChange::Remove),
+        Just(EditChange::Replace(json!(["replaced"]))),
+        Just(EditChange::Set(json!("set"))),
+        Just(EditChange::Ensure(json!({"ensured": 1}))),
+        Just(EditChange::OnlyObject),
     ]
 }
 
 #[derive(Clone, Debug)]
-struct Plan {
-    members: Vec<(&'static str, Change)>,
+struct EditPlan {
+    members: Vec<(&'static str, EditChange)>,
     meta: Option<(bool, bool, bool)>,
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+fn plan() -> impl Strategy<Value = EditPlan> {
     let members = prop::sample::subsequence(&NAMES[..5], 0..5).prop_flat_map(|names| {
         let len = names.len();
         (Just(names), prop::collection::vec(change(), len))
             .prop_map(|(names, changes)| names.into_iter().zip(changes).collect())
     });
     (members, prop::option::of(any::<(bool, bool, bool)>()))
-        .prop_map(|(members, meta)| Plan { members, meta })
+        .prop_map(|(members, meta)| EditPlan { members, meta })
 }
 
-impl Plan {
-    fn edits(&self) -> Edits {
+impl EditPlan {
+    fn edits(&self) -> ObjectEdits {
         let text = |value: &Value| Bytes::from(value.to_string());
         let edits = self
             .members
             .iter()
-            .fold(Edits::new(), |edits, (name, change)| match change {
-                Change::Remove => edits.remove(*name),
-                Change::Replace(value) => edits.replace(*name, text(value)),
-                Change::Set(value) => edits.set(*name, text(value)),
-                Change::Ensure(value) => edits.ensure(*name, text(value)),
-                Change::OnlyObject => edits.only_object(*name),
+            .fold(ObjectEdits::new(), |edits, (name, change)| match change {
+                EditChange::Remove => edits.remove(*name),
+                EditChange::Replace(value) => edits.replace(*name, text(value)),
+                EditChange::Set(value) => edits.set(*name, text(value)),
+                EditChange::Ensure(value) => edits.ensure(*name, text(value)),
+                EditChange::OnlyObject => edits.only_object(*name),
             });
         let Some((owned, drop, add)) = self.meta else {
             return edits;
@@ -126,18 +126,18 @@ impl Plan {
         for (name, change) in &self.members {
             let there = object.contains_key(*name);
             match change {
-                Change::Remove => drop(object.remove(*name)),
-                Change::Replace(value) if there => {
+                EditChange::Remove => drop(object.remove(*name)),
+                EditChange::Replace(value) if there => {
                     drop(object.insert((*name).into(), value.clone()))
                 }
-                Change::Set(value) => drop(object.insert((*name).into(), value.clone())),
-                Change::Ensure(value) if !there => {
+                EditChange::Set(value) => drop(object.insert((*name).into(), value.clone())),
+                EditChange::Ensure(value) if !there => {
                     drop(object.insert((*name).into(), value.clone()))
                 }
-                Change::OnlyObject if !object.get(*name).is_some_and(Value::is_object) => {
+                EditChange::OnlyObject if !object.get(*name).is_some_and(Value::is_object) => {
                     drop(object.remove(*name))
                 }
-                Change::Replace(_) | Change::Ensure(_) | Change::OnlyObject => {}
+                EditChange::Replace(_) | EditChange::Ensure(_) | EditChange::OnlyObject => {}
             }
         }
         let Some((owned, drop, add)) = self.meta else {
@@ -180,7 +180,7 @@ proptest! {
         let ((quick, seen), (slow, observed)) = (edits().apply_checked(&object).unwrap(), edits().apply(&object).unwrap());
         prop_assert_eq!(quick, slow);
         for name in ["isError", "content"] {
-            prop_assert_eq!((seen.saw(name), seen.value(name)), (observed.saw(name), observed.value(name)));
+            prop_assert_eq!((seen.contains(name), seen.value(name)), (observed.contains(name), observed.value(name)));
         }
     }
 
@@ -198,8 +198,8 @@ proptest! {
 
     #[test]
     fn nothing_to_change_changes_no_byte(text in result()) {
-        prop_assert_eq!(&apply(Edits::new(), &text), &text);
-        prop_assert_eq!(&apply(Edits::new().observe("isError").remove("absent").meta(MetaEdits::new()), &text), &text);
+        prop_assert_eq!(&apply(ObjectEdits::new(), &text), &text);
+        prop_assert_eq!(&apply(ObjectEdits::new().observe("isError").remove("absent").meta(MetaEdits::new()), &text), &text);
     }
 
     #[test]
@@ -207,22 +207,22 @@ proptest! {
         let raw = Bytes::from(text);
         let whole = plan.edits().observe("isError").apply(&raw).unwrap();
         let pieces = if bytewise { (0..raw.len()).map(|at| raw.slice(at..=at)).collect() } else { testing::cut(&raw, &cuts) };
-        let (mut rewriter, mut out) = (Rewriter::new(plan.edits().observe("isError")), Vec::<Bytes>::new());
+        let (mut rewriter, mut out) = (ObjectRewriter::new(plan.edits().observe("isError")), Vec::<Bytes>::new());
         for piece in &pieces {
             rewriter.feed(piece, &mut out).unwrap();
         }
         let observed = rewriter.finish().unwrap();
         prop_assert_eq!(out.concat(), whole.0);
         prop_assert_eq!(observed.value("isError"), whole.1.value("isError"));
-        prop_assert_eq!(observed.saw("isError"), whole.1.saw("isError"));
+        prop_assert_eq!(observed.contains("isError"), whole.1.contains("isError"));
     }
 
     #[test]
     fn observed_scalars_are_as_they_came(text in result()) {
-        let (_, observed) = Edits::new().observe("isError").observe("resultType").remove("resultType").apply(&Bytes::from(text.clone())).unwrap();
+        let (_, observed) = ObjectEdits::new().observe("isError").observe("resultType").remove("resultType").apply(&Bytes::from(text.clone())).unwrap();
         for name in ["isError", "resultType"] {
             let place = scan::find(text.as_bytes(), name);
-            prop_assert_eq!(observed.saw(name), place.is_some());
+            prop_assert_eq!(observed.contains(name), place.is_some());
             let value = place.map(|range| &text.as_bytes()[range]).filter(|value| !matches!(value[0], b'{' | b'['));
             prop_assert_eq!(observed.value(name), value.map(|value| &value[..value.len().min(256)]));
         }
@@ -231,66 +231,70 @@ proptest! {
 
 #[test]
 fn commas_and_white_space_stay_where_they_are() {
-    let table: [(Edits, &str, &str); 14] = [
+    let table: [(ObjectEdits, &str, &str); 14] = [
         (
-            Edits::new().remove("a"),
+            ObjectEdits::new().remove("a"),
             r#"{ "a" : 1 , "b" : 2 }"#,
             r#"{  "b" : 2 }"#,
         ),
         (
-            Edits::new().remove("b"),
+            ObjectEdits::new().remove("b"),
             r#"{ "a" : 1 , "b" : 2 }"#,
             r#"{ "a" : 1 }"#,
         ),
         (
-            Edits::new().remove("b"),
+            ObjectEdits::new().remove("b"),
             r#"{"a":1,"b":{"x":[1,"}"]},"c":3}"#,
             r#"{"a":1,"c":3}"#,
         ),
-        (Edits::new().remove("a"), r#"{"a":1}"#, "{}"),
+        (ObjectEdits::new().remove("a"), r#"{"a":1}"#, "{}"),
         (
-            Edits::new().replace("a", "[]"),
+            ObjectEdits::new().replace("a", "[]"),
             r#"{"a" : {"x":1} , "b":2}"#,
             r#"{"a" : [] , "b":2}"#,
         ),
-        (Edits::new().replace("c", "[]"), r#"{"a":1}"#, r#"{"a":1}"#),
         (
-            Edits::new().set("c", "[]"),
+            ObjectEdits::new().replace("c", "[]"),
+            r#"{"a":1}"#,
+            r#"{"a":1}"#,
+        ),
+        (
+            ObjectEdits::new().set("c", "[]"),
             r#"{"a":1 }"#,
             r#"{"a":1,"c":[] }"#,
         ),
         (
-            Edits::new().ensure("a", "2").ensure("b", "3"),
+            ObjectEdits::new().ensure("a", "2").ensure("b", "3"),
             r#"{"a":1}"#,
             r#"{"a":1,"b":3}"#,
         ),
         (
-            Edits::new().ensure("a", "1").ensure("b", "2"),
+            ObjectEdits::new().ensure("a", "1").ensure("b", "2"),
             "{}",
             r#"{"a":1,"b":2}"#,
         ),
         (
-            Edits::new().remove("a").ensure("b", "2"),
+            ObjectEdits::new().remove("a").ensure("b", "2"),
             r#"{"a":1}"#,
             r#"{"b":2}"#,
         ),
         (
-            Edits::new().meta(MetaEdits::new().drop_owned()),
+            ObjectEdits::new().meta(MetaEdits::new().drop_owned()),
             r#"{"_meta":{ "progressToken":1, "k":2 }}"#,
             r#"{"_meta":{ "k":2 }}"#,
         ),
         (
-            Edits::new().meta(MetaEdits::new().drop_owned().add("k", "3")),
+            ObjectEdits::new().meta(MetaEdits::new().drop_owned().add("k", "3")),
             r#"{"_meta":{"progressToken":1,"k":2}}"#,
             r#"{"_meta":{"k":3}}"#,
         ),
         (
-            Edits::new().meta(MetaEdits::new().add("k", "3")),
+            ObjectEdits::new().meta(MetaEdits::new().add("k", "3")),
             r#"{"a":1,"_meta":null}"#,
             r#"{"a":1,"_meta":{"k":3}}"#,
         ),
         (
-            Edits::new().meta(MetaEdits::new().add("k\"", "3")),
+            ObjectEdits::new().meta(MetaEdits::new().add("k\"", "3")),
             r#"{"a":1}"#,
             r#"{"a":1,"_meta":{"k\"":3}}"#,
         ),
@@ -305,7 +309,7 @@ fn only_the_top_level_and_its_meta_are_touched() {
     let text = r#"{"content":[{"_meta":{"progressToken":1},"id":1}],"x":{"id":2,"_meta":{"progressToken":2}},"_meta":{"y":{"progressToken":3}}}"#;
     assert_eq!(
         apply(
-            Edits::new()
+            ObjectEdits::new()
                 .remove("id")
                 .meta(MetaEdits::new().drop_owned()),
             text
@@ -318,7 +322,7 @@ fn only_the_top_level_and_its_meta_are_touched() {
 fn b06_numbers_and_unknown_members_pass_exactly() {
     let text = r#"{"n":[1e999,-0,9007199254740993,1.0E+2],"s":"\ud800\u0061","\u0078":{}}"#;
     assert_eq!(
-        apply(Edits::new().remove("gone").ensure("n", "1"), text),
+        apply(ObjectEdits::new().remove("gone").ensure("n", "1"), text),
         text
     );
 }
@@ -329,7 +333,7 @@ fn a_large_member_passes_in_slices_and_bounded_memory() {
     head.put_bytes(b'x', 1 << 20);
     let chunk = Bytes::from(vec![b'y'; 1 << 20]);
     let (mut rewriter, mut len) = (
-        Rewriter::new(Edits::new().ensure("resultType", "\"complete\"")),
+        ObjectRewriter::new(ObjectEdits::new().ensure("resultType", "\"complete\"")),
         0,
     );
     let chunks = std::iter::once(head.freeze()).chain(std::iter::repeat_n(chunk, 49));
@@ -362,8 +366,10 @@ fn long_keys_pass_unread_and_long_gaps_are_cut() {
     let gap = " ".repeat(1500);
     for step in [1, 7, 1000, text.len()] {
         let run = |text: &str| {
-            let (mut rewriter, mut out) =
-                (Rewriter::new(Edits::new().remove("a")), BytesMut::new());
+            let (mut rewriter, mut out) = (
+                ObjectRewriter::new(ObjectEdits::new().remove("a")),
+                BytesMut::new(),
+            );
             let raw = Bytes::copy_from_slice(text.as_bytes());
             for at in (0..raw.len()).step_by(step) {
                 rewriter
@@ -390,9 +396,9 @@ fn long_keys_pass_unread_and_long_gaps_are_cut() {
 fn b03_a_named_member_that_comes_twice_is_refused() {
     let text = Bytes::from_static(br#"{"a":1,"\u0061":2,"_meta":{},"_meta":{}}"#);
     for edits in [
-        Edits::new().remove("a"),
-        Edits::new().observe("a"),
-        Edits::new().meta(MetaEdits::new()),
+        ObjectEdits::new().remove("a"),
+        ObjectEdits::new().observe("a"),
+        ObjectEdits::new().meta(MetaEdits::new()),
     ] {
         let error = edits.apply(&text).unwrap_err();
         assert!(
@@ -404,12 +410,12 @@ fn b03_a_named_member_that_comes_twice_is_refused() {
 
 #[test]
 fn b01_limits_hold_while_streaming() {
-    let limits = Limits {
+    let limits = JsonLimits {
         max_depth: 8,
-        ..Limits::default()
+        ..JsonLimits::default()
     };
     let run = |text: &str| {
-        let mut rewriter = Rewriter::with_limits(Edits::new(), limits);
+        let mut rewriter = ObjectRewriter::with_limits(ObjectEdits::new(), limits);
         for byte in text.bytes() {
             rewriter.feed(&Bytes::copy_from_slice(&[byte]), &mut BytesMut::new())?;
         }
@@ -428,9 +434,9 @@ fn b01_limits_hold_while_streaming() {
 }
 
 #[test]
-fn a_checked_object_that_lacks_something_gets_it_as_any_other_does() {
+fn missing_members_are_added_to_checked_objects() {
     let plain = || {
-        Edits::new()
+        ObjectEdits::new()
             .remove("gone")
             .ensure("a", "1")
             .meta(MetaEdits::new().drop_owned().add("k", "2"))
@@ -452,7 +458,7 @@ fn a_checked_object_that_lacks_something_gets_it_as_any_other_does() {
         );
     }
     let same = Bytes::from_static(br#"{"content":[]}"#);
-    let (untouched, _) = Edits::new()
+    let (untouched, _) = ObjectEdits::new()
         .remove("ttlMs")
         .meta(MetaEdits::new().drop_owned())
         .apply_checked(&same)
@@ -468,7 +474,7 @@ fn a_checked_object_that_lacks_something_gets_it_as_any_other_does() {
 fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
     const HELD: &[&str] = &["resultType", "_meta"];
     let edits = || {
-        Edits::new()
+        ObjectEdits::new()
             .without_variants_of(HELD)
             .set("resultType", &b"1"[..])
     };
@@ -477,7 +483,7 @@ fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
     assert_eq!(apply(edits(), text), expected);
     let bytes = Bytes::copy_from_slice(text.as_bytes());
     assert_eq!(edits().apply_checked(&bytes).unwrap().0, expected);
-    let (mut rewriter, mut out) = (Rewriter::new(edits()), BytesMut::new());
+    let (mut rewriter, mut out) = (ObjectRewriter::new(edits()), BytesMut::new());
     for at in 0..bytes.len() {
         rewriter.feed(&bytes.slice(at..=at), &mut out).unwrap();
     }
@@ -494,7 +500,7 @@ fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
 /// Passes chunks through edits like those of a result, with a late key. Its value is the count of
 /// chunks so far.
 fn with_late_key(text: &str, sizes: &[usize]) -> String {
-    let mut rewriter = Rewriter::new(Edits::new().meta(MetaEdits::new().drop_owned()));
+    let mut rewriter = ObjectRewriter::new(ObjectEdits::new().meta(MetaEdits::new().drop_owned()));
     let (mut out, mut rest, mut chunks) = (BytesMut::new(), text.as_bytes(), 0);
     for size in sizes.iter().copied().chain([usize::MAX]) {
         let (chunk, left) = rest.split_at(size.min(rest.len()));
@@ -510,7 +516,7 @@ fn with_late_key(text: &str, sizes: &[usize]) -> String {
 }
 
 #[test]
-fn a_late_key_is_written_where_meta_ends_the_object_and_nowhere_else() {
+fn late_key_is_written_only_if_meta_ends_the_object() {
     let late = r#""dev.weir/cleaned":"#;
     for (text, expected) in [
         ("{}", r#"{"_meta":{LATE}}"#),
@@ -547,10 +553,10 @@ fn a_late_key_is_written_where_meta_ends_the_object_and_nowhere_else() {
         }
     }
     assert_eq!(
-        apply(Edits::new().add_meta("k", "1"), r#"{"a":1}"#),
+        apply(ObjectEdits::new().add_meta("k", "1"), r#"{"a":1}"#),
         r#"{"a":1,"_meta":{"k":1}}"#
     );
-    let beside = Edits::new()
+    let beside = ObjectEdits::new()
         .meta(MetaEdits::new().drop_owned())
         .add_meta("dev.weir/cleaned", "1");
     assert_eq!(
@@ -565,7 +571,7 @@ proptest! {
         text in result(),
         cuts in prop::collection::vec(1..9_usize, 0..40),
     ) {
-        let expected = apply(Edits::new().meta(MetaEdits::new().drop_owned()), &text);
+        let expected = apply(ObjectEdits::new().meta(MetaEdits::new().drop_owned()), &text);
         let mut written: Value = serde_json::from_str(&with_late_key(&text, &cuts)).unwrap();
         let expected: Value = serde_json::from_str(&expected).unwrap();
         let said = written["_meta"].as_object_mut().and_then(|meta| meta.remove("dev.weir/cleaned"));

@@ -9,7 +9,7 @@ use crate::testing;
 const CAPS: SplitCaps = SplitCaps {
     max_held: 256,
     max_total: 100_000,
-    limits: Limits {
+    limits: JsonLimits {
         max_depth: 64,
         max_tokens: 100_000,
         max_number_len: 400,
@@ -20,7 +20,7 @@ const CAPS: SplitCaps = SplitCaps {
 };
 
 #[derive(Clone, Debug, PartialEq)]
-enum Outcome {
+enum SplitOutcome {
     Whole(Bytes),
     /// The emitted bytes, the bytes at the end, the response's id, and the result's type.
     Response {
@@ -31,7 +31,7 @@ enum Outcome {
     },
 }
 
-impl Outcome {
+impl SplitOutcome {
     fn result(&self) -> String {
         match self {
             Self::Whole(bytes) => panic!("whole: {bytes:?}"),
@@ -40,18 +40,18 @@ impl Outcome {
     }
 }
 
-fn split(caps: SplitCaps, pieces: &[Bytes]) -> Result<Outcome, SplitError> {
+fn split(caps: SplitCaps, pieces: &[Bytes]) -> Result<SplitOutcome, SplitError> {
     let (mut splitter, mut out) = (ReplySplitter::new(caps), Vec::new());
     for piece in pieces {
         splitter.feed(piece, &mut out)?;
     }
     assert!(out.iter().all(|piece| !piece.is_empty()));
     Ok(match splitter.finish()? {
-        Split::Whole(bytes) => {
+        SplitMessage::Whole(bytes) => {
             assert!(out.is_empty(), "it was given in pieces");
-            Outcome::Whole(bytes)
+            SplitOutcome::Whole(bytes)
         }
-        Split::Response(end) => Outcome::Response {
+        SplitMessage::Response(end) => SplitOutcome::Response {
             given: String::from_utf8(out.concat()).unwrap(),
             rest: String::from_utf8(end.rest.to_vec()).unwrap(),
             id: end.response.id,
@@ -60,11 +60,11 @@ fn split(caps: SplitCaps, pieces: &[Bytes]) -> Result<Outcome, SplitError> {
     })
 }
 
-fn in_one(text: &str) -> Result<Outcome, SplitError> {
+fn in_one(text: &str) -> Result<SplitOutcome, SplitError> {
     split(CAPS, &[Bytes::copy_from_slice(text.as_bytes())])
 }
 
-fn bytewise(text: &str) -> Result<Outcome, SplitError> {
+fn bytewise(text: &str) -> Result<SplitOutcome, SplitError> {
     let pieces: Vec<Bytes> = text
         .as_bytes()
         .chunks(1)
@@ -122,7 +122,7 @@ proptest! {
         let before: Value = serde_json::from_str(&result).unwrap();
         let after: Value = serde_json::from_str(&whole.result()).unwrap();
         prop_assert_eq!(&before, &after);
-        let Outcome::Response { given, rest, id, result_type } = &whole else { unreachable!() };
+        let SplitOutcome::Response { given, rest, id, result_type } = &whole else { unreachable!() };
         prop_assert_eq!(id, &Some(RequestId::from(7_u64)));
         let given: Value = serde_json::from_str(&format!("{given}}}")).unwrap();
         prop_assert!(WITHHELD.iter().all(|name| given.get(name).is_none()), "{}", given);
@@ -149,7 +149,7 @@ proptest! {
 #[test]
 fn messages_without_a_result_come_whole_and_uncopied() {
     let raw = Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"m"}}"#);
-    let Outcome::Whole(whole) = split(CAPS, std::slice::from_ref(&raw)).unwrap() else {
+    let SplitOutcome::Whole(whole) = split(CAPS, std::slice::from_ref(&raw)).unwrap() else {
         panic!("split")
     };
     assert!(
@@ -170,7 +170,7 @@ fn the_result_is_given_wherever_the_id_stands() {
         ),
     ] {
         for outcome in [in_one(&text), bytewise(&text)] {
-            let expected = Outcome::Response {
+            let expected = SplitOutcome::Response {
                 given: body[..body.len() - 1].to_owned(),
                 rest: "}".to_owned(),
                 id: Some(RequestId::from_text("q")),
@@ -182,7 +182,7 @@ fn the_result_is_given_wherever_the_id_stands() {
 }
 
 #[test]
-fn whose_answer_it_is_and_its_type_are_known_as_soon_as_they_were_read() {
+fn id_and_type_are_available_once_read() {
     let mut splitter = ReplySplitter::new(CAPS);
     let mut seen = Vec::new();
     for piece in [
@@ -215,7 +215,7 @@ fn whose_answer_it_is_and_its_type_are_known_as_soon_as_they_were_read() {
 }
 
 #[test]
-fn what_decides_comes_last_and_commas_fit() {
+fn withheld_members_come_last_with_commas() {
     for (from, to) in [
         ("{}", "{}"),
         (
@@ -252,7 +252,7 @@ fn other_large_messages_are_kept_up_to_a_cap() {
     };
     assert_eq!(
         in_one(&note(100)).unwrap(),
-        Outcome::Whole(note(100).into())
+        SplitOutcome::Whole(note(100).into())
     );
     for text in [
         note(300),
@@ -268,7 +268,7 @@ fn other_large_messages_are_kept_up_to_a_cap() {
 }
 
 #[test]
-fn nothing_large_hides_behind_a_result_or_among_what_is_withheld() {
+fn held_bytes_outside_the_result_are_capped() {
     for text in [
         format!(
             r#"{{"jsonrpc":"2.0","id":1,"result":{{"a":"y"}},"x":"{}"}}"#,
@@ -372,6 +372,6 @@ fn fifty_mebibytes_pass_in_bounded_memory() {
         .feed(&Bytes::from_static(b"\"}}"), &mut out)
         .unwrap();
     len += out.concat().len();
-    assert!(matches!(splitter.finish(), Ok(Split::Response(_))));
+    assert!(matches!(splitter.finish(), Ok(SplitMessage::Response(_))));
     assert_eq!(len, 10 + (50 << 20));
 }

@@ -8,15 +8,15 @@ use super::*;
 use crate::{fuzzing, testing};
 
 /// The events of a whole stream, and true if it ended between two.
-fn events(stream: &[u8]) -> (Vec<Event>, bool) {
-    let mut decoder = EventDecoder::new(Caps::default());
+fn events(stream: &[u8]) -> (Vec<DecodedEvent>, bool) {
+    let mut decoder = EventDecoder::new(SseCaps::default());
     let mut input = Bytes::copy_from_slice(stream);
     let events = std::iter::from_fn(|| decoder.feed(&mut input).unwrap()).collect();
     (events, decoder.is_between_events())
 }
 
-fn message(data: &str) -> Event {
-    Event::Message {
+fn message(data: &str) -> DecodedEvent {
+    DecodedEvent::Message {
         event: None,
         id: None,
         data: Bytes::copy_from_slice(data.as_bytes()),
@@ -42,7 +42,7 @@ proptest! {
     fn sse_decoding_is_chunk_invariant(stream in stream(), cuts in testing::cuts()) {
         fuzzing::sse_decode(&stream);
         let (whole, between) = events(&stream);
-        let mut decoder = EventDecoder::new(Caps::default());
+        let mut decoder = EventDecoder::new(SseCaps::default());
         let mut pieces = Vec::new();
         for mut chunk in testing::cut(&Bytes::from(stream), &cuts) {
             while let Some(event) = decoder.feed(&mut chunk).unwrap_or(None) {
@@ -68,8 +68,8 @@ proptest! {
 }
 
 #[test]
-fn fields_are_read_as_the_standard_says() {
-    let table: [(&str, Vec<Event>); 14] = [
+fn fields_follow_the_html_standard() {
+    let table: [(&str, Vec<DecodedEvent>); 14] = [
         ("data: a\n\n", vec![message("a")]),
         ("data:a\n\n", vec![message("a")]),
         ("data:  a\n\n", vec![message(" a")]),
@@ -81,8 +81,14 @@ fn fields_are_read_as_the_standard_says() {
         ("\u{feff}\u{feff}data: a\n\n", vec![]),
         ("Data: a\ndatax: b\n data: c\n\n", vec![]),
         ("event: x\n\ndata: a\n\n", vec![message("a")]),
-        ("retry: 100\nretry: 1x\nretry:\n", vec![Event::Retry(100)]),
-        (": ping\n\n:\n", vec![Event::Comment, Event::Comment]),
+        (
+            "retry: 100\nretry: 1x\nretry:\n",
+            vec![DecodedEvent::Retry(100)],
+        ),
+        (
+            ": ping\n\n:\n",
+            vec![DecodedEvent::Comment, DecodedEvent::Comment],
+        ),
         ("data: a\n", vec![]),
     ];
     for (stream, expected) in table {
@@ -95,7 +101,7 @@ fn ids_and_types_belong_to_their_event() {
     let (found, between) = events(
         b"id: 1\nevent: message\ndata: a\n\nid: 2\n\nid: 3\nid: 4\ndata:\n\nid: a\0b\ndata: x\n\nid\ndata: y\n\n",
     );
-    let with = |event: Option<&str>, id: Option<&str>, data: &'static str| Event::Message {
+    let with = |event: Option<&str>, id: Option<&str>, data: &'static str| DecodedEvent::Message {
         event: event.map(String::from),
         id: id.map(String::from),
         data: Bytes::from_static(data.as_bytes()),
@@ -105,7 +111,7 @@ fn ids_and_types_belong_to_their_event() {
         found,
         [
             with(Some("message"), Some("1"), "a"),
-            Event::Id("2".into()),
+            DecodedEvent::Id("2".into()),
             with(None, Some("4"), ""),
             with(None, None, "x"),
             with(None, Some(""), "y")
@@ -114,7 +120,7 @@ fn ids_and_types_belong_to_their_event() {
 }
 
 #[test]
-fn a_stream_that_stops_in_an_event_says_so() {
+fn stream_ending_inside_an_event_is_detected() {
     for stream in ["data: a\n", "data", "id: 1\n", "event: x\n", "d"] {
         assert!(!events(stream.as_bytes()).1, "{stream:?}");
     }
@@ -125,7 +131,7 @@ fn a_stream_that_stops_in_an_event_says_so() {
 
 #[test]
 fn a_large_data_line_passes_as_slices_of_the_input() {
-    let mut decoder = Decoder::new(Caps::default());
+    let mut decoder = SseDecoder::new(SseCaps::default());
     let (mut seen, mut head) = (0, Bytes::from_static(b"data: "));
     assert_eq!(decoder.feed(&mut head), Ok(None));
     for _ in 0..50 {
@@ -155,8 +161,8 @@ fn a_large_data_line_passes_as_slices_of_the_input() {
 
 #[test]
 fn caps_hold() {
-    let run = |caps: Caps, stream: &str| {
-        let mut decoder = Decoder::new(caps);
+    let run = |caps: SseCaps, stream: &str| {
+        let mut decoder = SseDecoder::new(caps);
         let mut input = Bytes::copy_from_slice(stream.as_bytes());
         loop {
             match decoder.feed(&mut input) {
@@ -166,7 +172,7 @@ fn caps_hold() {
             }
         }
     };
-    let caps = Caps {
+    let caps = SseCaps {
         max_event: 5,
         max_field: 3,
     };
@@ -188,7 +194,10 @@ fn caps_hold() {
         Ok(())
     );
     let mut input = Bytes::from_static(b"id: \xff\n");
-    assert_eq!(Decoder::new(caps).feed(&mut input), Err(SseError::NotUtf8));
+    assert_eq!(
+        SseDecoder::new(caps).feed(&mut input),
+        Err(SseError::NotUtf8)
+    );
 }
 
 #[test]
@@ -207,13 +216,13 @@ fn d20_data_cannot_begin_a_field_or_end_an_event() {
     assert_eq!(
         found,
         [
-            Event::Retry(5),
-            Event::Message {
+            DecodedEvent::Retry(5),
+            DecodedEvent::Message {
                 event: None,
                 id: Some("1id: 2".into()),
                 data
             },
-            Event::Comment
+            DecodedEvent::Comment
         ]
     );
 }

@@ -9,7 +9,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::PrivateKeyDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use weir_testkit::h2_server::Wire;
+use weir_testkit::h2_server::H2Transport;
 
 use super::*;
 use crate::harness::fresh_path;
@@ -52,7 +52,9 @@ fn identity() -> &'static (PathBuf, TlsAcceptor) {
 pub(super) async fn start(plan: H2Plan) -> (H2Server, Value) {
     let (file, acceptor) = identity();
     let wrap = move |stream: TcpStream| -> std::pin::Pin<Box<dyn Future<Output = _> + Send>> {
-        Box::pin(async move { Ok(Box::new(acceptor.accept(stream).await?) as Box<dyn Wire>) })
+        Box::pin(
+            async move { Ok(Box::new(acceptor.accept(stream).await?) as Box<dyn H2Transport>) },
+        )
     };
     let bad = H2Server::wrapped(&["t"], plan, Box::new(wrap)).await;
     let upstream =
@@ -69,7 +71,7 @@ macro_rules! over_tls {
         }
     )*)* };
     (@here $attack:ident) => { super::$attack() };
-    (@floods $attack:ident) => { floods::$attack() };
+    (@endless_frames $attack:ident) => { endless_frames::$attack() };
 }
 
 over_tls! {
@@ -80,7 +82,7 @@ over_tls! {
         a_body_that_is_no_answer_is_a_clear_error
         an_answer_without_end_is_cut_off_at_its_bound
         one_hostile_stream_costs_no_other_call_of_the_same_server_more_than_its_connection;
-    floods:
+    endless_frames:
         interim_answers_without_end_are_no_answer
         small_interim_answers_without_end_are_no_answer
         a_header_block_without_end_is_no_answer
@@ -121,8 +123,8 @@ async fn a_handshake_that_ends_in_nothing_is_a_clear_error() {
                 kept.push(stream);
             }
         });
-        let good = Mockup::modern()
-            .tool("echo", Behaviour::echo())
+        let good = MockServer::modern()
+            .tool("echo", MockBehaviour::echo())
             .start()
             .await;
         let config = json!({
@@ -135,21 +137,21 @@ async fn a_handshake_that_ends_in_nothing_is_a_clear_error() {
             },
             "endpoints": { "/bad": { "upstream": "bad" }, "/good": { "upstream": "good" } },
         });
-        let weir = tokio::task::block_in_place(|| Weir::with(config));
+        let weir = tokio::task::block_in_place(|| Weir::with_config(config));
         let client = |path: &str| RawClient::new(&weir.url(path)).modern();
-        let bystander = Bystander::beside(&weir, client("/good"));
+        let bystander = Bystander::start_beside(&weir, client("/good"));
         let mut calls = JoinSet::new();
         for _ in 0..AT_ONCE {
             let client = client("/bad");
             calls.spawn(async move { client.call("t", json!({})).await });
         }
-        for answer in soon(name, calls.join_all()).await {
+        for answer in within_test_timeout(name, calls.join_all()).await {
             failed(name, &answer.unwrap());
         }
         let figures = bystander
             .finish(&format!("an upstream over HTTP/2 and TLS: {name}"))
             .await;
-        figures.none_refused();
+        figures.assert_none_refused();
         assert!(
             figures.grown <= MOST_GROWN,
             "{name}: {} MiB more",

@@ -7,7 +7,7 @@ use rmcp::model::{
 };
 use serde_json::{Value, json};
 
-use super::{asking, typed};
+use super::{question_tools, typed};
 
 /// A picture of one red pixel.
 pub(super) const PNG: &str =
@@ -82,7 +82,7 @@ pub(super) fn prompts() -> Result<Vec<Prompt>, ErrorData> {
             "arguments": [{ "name": "resourceUri", "description": "The resource's URI", "required": true }]
         },
         { "name": "test_prompt_with_image", "description": "A picture and a question" },
-        { "name": asking::PROMPT, "description": "A prompt around a context that it asks for" },
+        { "name": question_tools::PROMPT, "description": "A prompt around a context that it asks for" },
     ]))
 }
 

@@ -6,11 +6,11 @@
 //! own server for the suite, `completion/complete` is answered without being declared
 //! (`--completions` declares it), and `list_changed` may come without a change.
 
-mod asking;
 mod content;
-mod tasks;
-mod tools;
-mod weather;
+mod plain_tools;
+mod question_tools;
+mod sampling_with_tools;
+mod task_tools;
 
 use anyhow::ensure;
 use rmcp::model::{
@@ -29,7 +29,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
-use crate::{Flags, server};
+use crate::{PeerFlags, server};
 
 /// The time that a client may keep a result, in milliseconds.
 const TTL_MS: u64 = 60_000;
@@ -38,14 +38,14 @@ const TTL_MS: u64 = 60_000;
 const CHANGES_KEPT: usize = 16;
 
 /// Serves over HTTP until the process is ended.
-pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
+pub(crate) async fn serve(flags: &PeerFlags) -> anyhow::Result<()> {
     ensure!(
         flags.maybe("stdio").is_none(),
         "the conformance server speaks HTTP alone"
     );
     let shared = ConformanceServer {
         tasks: TaskManager::new(),
-        states: asking::States::default(),
+        states: question_tools::SealedRequestStates::default(),
         changes: broadcast::Sender::new(CHANGES_KEPT),
         declares_completions: flags.maybe("completions").is_some(),
     };
@@ -55,14 +55,14 @@ pub(crate) async fn serve(flags: &Flags) -> anyhow::Result<()> {
 #[derive(Clone)]
 struct ConformanceServer {
     tasks: TaskManager,
-    states: asking::States,
-    changes: broadcast::Sender<Change>,
+    states: question_tools::SealedRequestStates,
+    changes: broadcast::Sender<ChangedList>,
     declares_completions: bool,
 }
 
 /// A list that subscriptions are notified of.
 #[derive(Clone, Copy)]
-enum Change {
+enum ChangedList {
     Tools,
     Prompts,
 }
@@ -103,13 +103,13 @@ async fn log(context: &RequestContext<RoleServer>, text: &str) {
 
 impl ConformanceServer {
     /// Notifies modern subscriptions, and the legacy session of the caller.
-    async fn announce(&self, change: Change, context: &RequestContext<RoleServer>) {
+    async fn announce(&self, change: ChangedList, context: &RequestContext<RoleServer>) {
         // It fails without subscriptions, which is no error.
         let _ = self.changes.send(change);
         if !is_modern(context) {
             let _ = match change {
-                Change::Tools => context.peer.notify_tool_list_changed().await,
-                Change::Prompts => context.peer.notify_prompt_list_changed().await,
+                ChangedList::Tools => context.peer.notify_tool_list_changed().await,
+                ChangedList::Prompts => context.peer.notify_prompt_list_changed().await,
             };
         }
     }
@@ -155,8 +155,8 @@ impl ServerHandler for ConformanceServer {
             };
             // Both fail for a kind that this subscription did not ask for.
             let _ = match change {
-                Ok(Change::Tools) => context.sink().notify_tool_list_changed().await,
-                Ok(Change::Prompts) => context.sink().notify_prompt_list_changed().await,
+                Ok(ChangedList::Tools) => context.sink().notify_tool_list_changed().await,
+                Ok(ChangedList::Prompts) => context.sink().notify_prompt_list_changed().await,
                 Err(broadcast::error::RecvError::Lagged(_)) => continue,
                 Err(broadcast::error::RecvError::Closed) => return Ok(()),
             };
@@ -165,7 +165,7 @@ impl ServerHandler for ConformanceServer {
 
     /// The transport checks headers that repeat arguments of this tool.
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        (name == tools::WITH_HEADER).then(tools::with_header)
+        (name == plain_tools::WITH_HEADER).then(plain_tools::with_header)
     }
 
     async fn list_tools(
@@ -173,7 +173,7 @@ impl ServerHandler for ConformanceServer {
         _page: Option<PaginatedRequestParams>,
         _context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let listed = ListToolsResult::with_all_items(tools::all());
+        let listed = ListToolsResult::with_all_items(plain_tools::all());
         Ok(listed
             .with_ttl_ms(TTL_MS)
             .with_cache_scope(CacheScope::Public))
@@ -186,21 +186,21 @@ impl ServerHandler for ConformanceServer {
     ) -> Result<CallToolResponse, ErrorData> {
         let name = request.name.clone();
         match &*name {
-            "test_sampling" => asking::pushed_sampling(&request, &context).await,
-            "test_sampling_with_tools" => weather::pushed(&context).await,
+            "test_sampling" => question_tools::pushed_sampling(&request, &context).await,
+            "test_sampling_with_tools" => sampling_with_tools::pushed(&context).await,
             "test_elicitation"
             | "test_elicitation_sep1034_defaults"
             | "test_elicitation_sep1330_enums" => {
-                asking::pushed_elicitation(&request, &context).await
+                question_tools::pushed_elicitation(&request, &context).await
             }
             "test_missing_capability" | "test_streaming_elicitation" => {
-                asking::needing(&request, &context)
+                question_tools::needing(&request, &context)
             }
-            name if name.starts_with(asking::PREFIX) => self.states.ask(&request, &context),
-            name if tasks::NAMES.contains(&name) => {
-                tasks::call(&self.tasks, request, &context).await
+            name if name.starts_with(question_tools::PREFIX) => self.states.ask(&request, &context),
+            name if task_tools::NAMES.contains(&name) => {
+                task_tools::call(&self.tasks, request, &context).await
             }
-            _ => tools::call(self, &request, &context).await,
+            _ => plain_tools::call(self, &request, &context).await,
         }
     }
 
@@ -271,8 +271,8 @@ impl ServerHandler for ConformanceServer {
         request: GetPromptRequestParams,
         _context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        if request.name == asking::PROMPT {
-            return asking::prompt(&request);
+        if request.name == question_tools::PROMPT {
+            return question_tools::prompt(&request);
         }
         content::prompt(&request).map(Into::into)
     }

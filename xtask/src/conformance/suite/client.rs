@@ -10,17 +10,19 @@ use std::{
 
 use anyhow::Context;
 
-use super::{Bounded, Check, Requirements, Run, Status, Suite, read};
-use crate::conformance::Era;
+use super::{
+    BoundedChild, CheckStatus, ConformanceSuite, RequirementSet, ScenarioCheck, SuiteRun, read,
+};
+use crate::conformance::FixtureEra;
 
 /// The most time for one scenario. The suite gives the client half a minute of it.
-const LONGEST_SCENARIO: Duration = Duration::from_secs(60);
+const SCENARIO_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The command of the client. The suite starts it in a shell and appends its URL; paths are in
 /// variables, so that the shell does not split them.
 const CLIENT: &str = r#""$SCENARIO_NODE" "$SCENARIO_CLIENT""#;
 
-impl Suite<'_> {
+impl ConformanceSuite<'_> {
     /// Runs the scenarios of one set against the binary `weir`, with a client of the era `front`
     /// before it. The set's name is the folder of logs and results.
     ///
@@ -29,10 +31,10 @@ impl Suite<'_> {
     pub(in crate::conformance) fn client(
         &self,
         weir: &Path,
-        front: Era,
+        front: FixtureEra,
         revision: &str,
-        set: &Requirements,
-    ) -> anyhow::Result<Run> {
+        set: &RequirementSet,
+    ) -> anyhow::Result<SuiteRun> {
         let folder = self.output.join(set.revision.replace(' ', "-"));
         fs::create_dir_all(&folder)?;
         eprintln!("conformance: {}", set.revision);
@@ -45,10 +47,10 @@ impl Suite<'_> {
             let checks = scenario_checks(command, scenario, &folder)?;
             run.insert(scenario.clone(), checks);
         }
-        Ok(Run(run))
+        Ok(SuiteRun(run))
     }
 
-    fn client_command(&self, weir: &Path, front: Era) -> Command {
+    fn client_command(&self, weir: &Path, front: FixtureEra) -> Command {
         let mut command = Command::new(&self.peers.node);
         command
             .env("SCENARIO_NODE", &self.peers.node)
@@ -66,7 +68,7 @@ fn scenario_checks(
     mut command: Command,
     scenario: &str,
     folder: &Path,
-) -> anyhow::Result<Vec<Check>> {
+) -> anyhow::Result<Vec<ScenarioCheck>> {
     let results = folder.join(scenario);
     let log = folder.join(format!("{scenario}.log"));
     let written = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -78,7 +80,7 @@ fn scenario_checks(
         .stderr(written)
         .spawn()
         .context("cannot start the conformance suite")?;
-    let status = Bounded::new(child).wait(LONGEST_SCENARIO)?;
+    let status = BoundedChild::new(child).wait(SCENARIO_TIMEOUT)?;
     let found = read(&results, "")
         .with_context(|| format!("the suite left no results, see {}", log.display()))?;
     let mut checks = found.into_values().next().unwrap_or_default();
@@ -87,15 +89,15 @@ fn scenario_checks(
     if !done
         && !checks
             .iter()
-            .any(|check| matches!(check.status, Status::Failure | Status::Warning))
+            .any(|check| matches!(check.status, CheckStatus::Failure | CheckStatus::Warning))
     {
         let error_message = Some(format!(
             "the client did not do all of it, see {}",
             log.display()
         ));
-        checks.push(Check {
+        checks.push(ScenarioCheck {
             id: "client-done".to_owned(),
-            status: Status::Failure,
+            status: CheckStatus::Failure,
             error_message,
         });
     }

@@ -4,47 +4,47 @@ use super::*;
 
 const REVISION: &str = "2025-11-25";
 
-fn check(id: &str, status: Status) -> Check {
-    Check {
+fn check(id: &str, status: CheckStatus) -> ScenarioCheck {
+    ScenarioCheck {
         id: id.to_owned(),
         status,
         error_message: None,
     }
 }
 
-fn run<const N: usize>(scenarios: [(&str, Vec<Check>); N]) -> Checks {
+fn run<const N: usize>(scenarios: [(&str, Vec<ScenarioCheck>); N]) -> ScenarioChecks {
     scenarios
         .into_iter()
         .map(|(name, checks)| (name.to_owned(), checks))
         .collect()
 }
 
-fn good(id: &str) -> Vec<Check> {
+fn good(id: &str) -> Vec<ScenarioCheck> {
     vec![
-        check(id, Status::Success),
-        check(ADDED_TO_ALL, Status::Success),
+        check(id, CheckStatus::Success),
+        check(ADDED_TO_ALL, CheckStatus::Success),
     ]
 }
 
-fn judged(direct: &Checks, weir: &Checks, lines: &str) -> Vec<Wrong> {
-    let requirements = Requirements {
+fn judged(direct: &ScenarioChecks, weir: &ScenarioChecks, lines: &str) -> Vec<ConformanceProblem> {
+    let requirements = RequirementSet {
         revision: REVISION,
         scored: vec!["ping".to_owned()],
         not_scored: vec!["extra".to_owned()],
     };
     let lines = if lines.is_empty() {
-        Lines::default()
+        ExpectedLines::default()
     } else {
-        Lines::from_yaml(lines)
+        ExpectedLines::from_yaml(lines)
     };
     judge_checks(
         requirements,
         Some(direct),
         Some(weir),
         &lines,
-        Demand::Scored,
+        RunDemand::Scored,
     )
-    .wrong()
+    .problems()
 }
 
 #[test]
@@ -56,9 +56,9 @@ fn a_run_without_problems_has_none() {
 #[test]
 fn an_unexpected_failure_is_wrong() {
     let direct = run([("ping", good("ping"))]);
-    let weir = run([("ping", vec![check("ping", Status::Failure)])]);
+    let weir = run([("ping", vec![check("ping", CheckStatus::Failure)])]);
     assert!(
-        matches!(&judged(&direct, &weir, "")[..], [Wrong::Weir { scenario, .. }] if scenario == "ping")
+        matches!(&judged(&direct, &weir, "")[..], [ConformanceProblem::Weir { scenario, .. }] if scenario == "ping")
     );
     assert_eq!(judged(&direct, &weir, "ping: operations"), []);
 }
@@ -69,13 +69,13 @@ fn a_scenario_whose_checks_were_all_skipped_did_not_pass() {
     let weir = run([(
         "ping",
         vec![
-            check("ping", Status::Skipped),
-            check(ADDED_TO_ALL, Status::Success),
+            check("ping", CheckStatus::Skipped),
+            check(ADDED_TO_ALL, CheckStatus::Success),
         ],
     )]);
     assert!(matches!(
         &judged(&direct, &weir, "")[..],
-        [Wrong::Weir { .. }]
+        [ConformanceProblem::Weir { .. }]
     ));
 }
 
@@ -87,12 +87,12 @@ fn a_check_that_weir_made_vanish_is_a_failure_unless_its_line_says_so() {
         [
             good("ping"),
             good("ping"),
-            vec![check("change", Status::Skipped)],
+            vec![check("change", CheckStatus::Skipped)],
         ]
         .concat(),
     )]);
     assert!(
-        matches!(&judged(&direct, &weir, "")[..], [Wrong::Weir { why, .. }] if why.contains("change"))
+        matches!(&judged(&direct, &weir, "")[..], [ConformanceProblem::Weir { why, .. }] if why.contains("change"))
     );
     assert_eq!(
         judged(&direct, &weir, "ping/change: whole protocol bridge"),
@@ -105,11 +105,11 @@ fn a_warning_is_a_failure() {
     let direct = run([("ping", good("ping"))]);
     let weir = run([(
         "ping",
-        [good("ping"), vec![check("should", Status::Warning)]].concat(),
+        [good("ping"), vec![check("should", CheckStatus::Warning)]].concat(),
     )]);
     assert!(matches!(
         &judged(&direct, &weir, "")[..],
-        [Wrong::Weir { .. }]
+        [ConformanceProblem::Weir { .. }]
     ));
 }
 
@@ -117,7 +117,7 @@ fn a_warning_is_a_failure() {
 fn an_expected_failure_that_passes_is_wrong() {
     let both = run([("ping", good("ping"))]);
     let passes = |line: &str| {
-        vec![Wrong::Passes {
+        vec![ConformanceProblem::Passes {
             revision: REVISION,
             line: line.to_owned(),
         }]
@@ -133,7 +133,7 @@ fn an_expected_failure_that_passes_is_wrong() {
 fn an_expected_failure_that_did_not_run_is_wrong() {
     let both = run([("ping", good("ping"))]);
     let not_run = |line: &str| {
-        vec![Wrong::NotRun {
+        vec![ConformanceProblem::NotRun {
             revision: REVISION,
             line: line.to_owned(),
         }]
@@ -151,8 +151,8 @@ fn an_expected_failure_that_did_not_run_is_wrong() {
 }
 
 #[test]
-fn what_the_fixture_fails_is_required_only_where_it_is_scored() {
-    let bad = || vec![check("x", Status::Failure)];
+fn direct_failures_are_required_only_if_scored() {
+    let bad = || vec![check("x", CheckStatus::Failure)];
     let both = run([("ping", good("ping")), ("extra", bad())]);
     assert_eq!(
         judged(&both, &both, ""),
@@ -162,7 +162,10 @@ fn what_the_fixture_fails_is_required_only_where_it_is_scored() {
     let both = run([("ping", bad())]);
     assert!(matches!(
         &judged(&both, &both, "")[..],
-        [Wrong::Fixture { .. }, Wrong::Weir { .. }]
+        [
+            ConformanceProblem::Fixture { .. },
+            ConformanceProblem::Weir { .. }
+        ]
     ));
 }
 
@@ -172,18 +175,18 @@ fn a_scenario_that_broke_off_is_a_failure() {
     let broken = run([("ping", Vec::new())]);
     assert!(matches!(
         &judged(&direct, &broken, "")[..],
-        [Wrong::Weir { .. }]
+        [ConformanceProblem::Weir { .. }]
     ));
     assert!(matches!(
         &judged(&direct, &run([]), "")[..],
-        [Wrong::Weir { .. }]
+        [ConformanceProblem::Weir { .. }]
     ));
 }
 
 #[test]
-fn where_weir_itself_is_tested_everything_is_required() {
-    let found = |weir: Checks| {
-        let requirements = Requirements {
+fn client_scenarios_are_all_required() {
+    let found = |weir: ScenarioChecks| {
+        let requirements = RequirementSet {
             revision: REVISION,
             scored: vec!["ping".to_owned()],
             not_scored: vec!["extra".to_owned()],
@@ -192,26 +195,29 @@ fn where_weir_itself_is_tested_everything_is_required() {
             requirements,
             None,
             Some(&weir),
-            &Lines::default(),
-            Demand::Scored,
+            &ExpectedLines::default(),
+            RunDemand::Scored,
         )
-        .wrong()
+        .problems()
     };
     assert_eq!(
         found(run([("ping", good("ping")), ("extra", good("extra"))])),
         []
     );
-    let bad = || vec![check("x", Status::Failure)];
+    let bad = || vec![check("x", CheckStatus::Failure)];
     assert!(matches!(
         &found(run([("ping", bad()), ("extra", bad())]))[..],
-        [Wrong::Weir { .. }, Wrong::Weir { .. }]
+        [
+            ConformanceProblem::Weir { .. },
+            ConformanceProblem::Weir { .. }
+        ]
     ));
 }
 
 #[test]
-fn a_server_of_others_is_asked_for_nothing_and_weir_for_what_it_passes() {
-    let wrong = |direct: &Checks, weir: &Checks| {
-        let requirements = Requirements {
+fn foreign_server_failures_are_excused() {
+    let wrong = |direct: &ScenarioChecks, weir: &ScenarioChecks| {
+        let requirements = RequirementSet {
             revision: REVISION,
             scored: vec!["ping".to_owned()],
             not_scored: Vec::new(),
@@ -220,13 +226,13 @@ fn a_server_of_others_is_asked_for_nothing_and_weir_for_what_it_passes() {
             requirements,
             Some(direct),
             Some(weir),
-            &Lines::default(),
-            Demand::AsDirectly,
+            &ExpectedLines::default(),
+            RunDemand::AsDirectly,
         )
-        .wrong()
+        .problems()
     };
     let passing = run([("ping", good("ping"))]);
-    let failing = run([("ping", vec![check("ping", Status::Failure)])]);
+    let failing = run([("ping", vec![check("ping", CheckStatus::Failure)])]);
     assert_eq!(wrong(&failing, &failing), [], "the server cannot do it");
     assert_eq!(
         wrong(&failing, &passing),
@@ -235,6 +241,6 @@ fn a_server_of_others_is_asked_for_nothing_and_weir_for_what_it_passes() {
     );
     assert!(matches!(
         &wrong(&passing, &failing)[..],
-        [Wrong::Weir { .. }]
+        [ConformanceProblem::Weir { .. }]
     ));
 }

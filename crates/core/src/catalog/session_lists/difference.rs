@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::Mark;
-use crate::budget::{ByteBudget, Reservation};
+use super::WalkMark;
+use crate::budget::{ByteBudget, ByteReservation};
 use crate::catalog::tool::Tool;
-use crate::catalog::view::Version;
+use crate::catalog::view::ContentVersion;
 
 /// The most items in a difference.
 const MOST_ITEMS: usize = 256;
@@ -15,27 +15,27 @@ const MOST_BYTES: usize = 256 << 10;
 
 /// The difference that one walk found.
 #[derive(Debug)]
-pub(super) struct Difference {
+pub(super) struct ListDifference {
     /// The session's counters when the walk began.
-    pub(super) mark: Mark,
+    pub(super) mark: WalkMark,
     /// Items that are new or defined otherwise than in the shared list, in the server's order.
     pub(super) changed: Vec<Arc<Tool>>,
     /// Native names of shared items that the session lacks.
     pub(super) removed: HashSet<Arc<str>>,
     /// A digest of both.
-    pub(super) digest: Version,
-    _memory: Option<Reservation>,
+    pub(super) digest: ContentVersion,
+    _memory: Option<ByteReservation>,
 }
 
-impl Difference {
+impl ListDifference {
     /// No difference: the session's clients see the shared list.
-    pub(super) fn none(mark: Mark) -> Self {
+    pub(super) fn none(mark: WalkMark) -> Self {
         let (changed, removed) = (Vec::new(), HashSet::new());
         Self {
             mark,
             changed,
             removed,
-            digest: Version::default(),
+            digest: ContentVersion::default(),
             _memory: None,
         }
     }
@@ -48,7 +48,7 @@ impl Difference {
     pub(super) fn between(
         shared: &[Arc<Tool>],
         (own, is_cut): (&[Arc<Tool>], bool),
-        mark: Mark,
+        mark: WalkMark,
         memory: &ByteBudget,
     ) -> Result<Self, &'static str> {
         let known: HashMap<&str, &Arc<Tool>> =
@@ -86,7 +86,7 @@ impl Difference {
             .iter()
             .map(|tool| &tool.digest.0[..])
             .chain(std::iter::once(&b"-"[..]));
-        let digest = Version::of(
+        let digest = ContentVersion::of(
             &parts
                 .chain(names.iter().map(|name| name.as_bytes()))
                 .collect::<Vec<_>>(),

@@ -5,15 +5,15 @@ use std::future::poll_fn;
 use bytes::Bytes;
 
 use super::*;
-use crate::bell::Bells;
-use crate::catalog::tool::{Draft, Tool};
+use crate::catalog::tool::{Tool, ToolDraft};
 use crate::fakes::Sevens;
-use crate::schema::Contracts;
+use crate::schema::SchemaCache;
+use crate::session_notifier::SessionNotifier;
 
-struct Nobody;
+struct UnusedListSession;
 
-impl ListSession for Nobody {
-    fn lists(self: Arc<Self>) -> Box<dyn Watch> {
+impl ListSession for UnusedListSession {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
         unreachable!("nobody walks here")
     }
 
@@ -28,13 +28,13 @@ fn upstream() -> UpstreamId {
     UpstreamId::new("u").unwrap()
 }
 
-fn all() -> Kinds {
+fn all() -> ListKinds {
     ListKind::ALL.into_iter().collect()
 }
 
 fn tool(text: &str) -> Arc<Tool> {
-    let draft = Draft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes())).unwrap();
-    Arc::new(draft.finish(&upstream(), &Contracts::default()))
+    let draft = ToolDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes())).unwrap();
+    Arc::new(draft.finish(&upstream(), &SchemaCache::default()))
 }
 
 fn tools(names: &[&str]) -> Vec<Arc<Tool>> {
@@ -44,13 +44,13 @@ fn tools(names: &[&str]) -> Vec<Arc<Tool>> {
         .collect()
 }
 
-fn table() -> (Arc<Bells>, Arc<SessionListTable>) {
-    let bells = Arc::<Bells>::default();
+fn table() -> (Arc<SessionNotifier>, Arc<SessionListTable>) {
+    let bells = Arc::<SessionNotifier>::default();
     (bells.clone(), SessionListTable::new(bells, &Sevens))
 }
 
-fn open(table: &Arc<SessionListTable>, session: &Arc<Nobody>) -> Arc<SessionLists> {
-    let session: Weak<Nobody> = Arc::downgrade(session);
+fn open(table: &Arc<SessionListTable>, session: &Arc<UnusedListSession>) -> Arc<SessionLists> {
+    let session: Weak<UnusedListSession> = Arc::downgrade(session);
     table.open(upstream(), all(), session)
 }
 
@@ -58,17 +58,17 @@ fn difference(
     shared: &[&str],
     own: &[&str],
     table: &SessionListTable,
-) -> Result<Difference, &'static str> {
-    Difference::between(
+) -> Result<ListDifference, &'static str> {
+    ListDifference::between(
         &tools(shared),
         (&tools(own), false),
-        Mark::default(),
+        WalkMark::default(),
         &table.memory,
     )
 }
 
 #[test]
-fn a_difference_has_what_a_session_has_otherwise_and_what_it_lacks() {
+fn difference_has_changed_and_removed_items() {
     let (_, table) = table();
     let found = difference(&["a", "b", "c"], &["a", "d", "c"], &table).unwrap();
     let changed: Vec<&str> = found.changed.iter().map(|tool| &*tool.native).collect();
@@ -76,10 +76,10 @@ fn a_difference_has_what_a_session_has_otherwise_and_what_it_lacks() {
     assert!(found.removed.contains("b") && !found.is_empty());
     assert!(difference(&["a"], &["a"], &table).unwrap().is_empty());
     let other = [tool(r#"{"name":"a","description":"other"}"#)];
-    let redefined = Difference::between(
+    let redefined = ListDifference::between(
         &tools(&["a"]),
         (&other, false),
-        Mark::default(),
+        WalkMark::default(),
         &table.memory,
     )
     .unwrap();
@@ -90,10 +90,10 @@ fn a_difference_has_what_a_session_has_otherwise_and_what_it_lacks() {
         ),
         (Some(other[0].digest), 0)
     );
-    let cut = Difference::between(
+    let cut = ListDifference::between(
         &tools(&["a", "b"]),
         (&tools(&["a"]), true),
-        Mark::default(),
+        WalkMark::default(),
         &table.memory,
     )
     .unwrap();
@@ -101,7 +101,7 @@ fn a_difference_has_what_a_session_has_otherwise_and_what_it_lacks() {
 }
 
 #[test]
-fn a_difference_beyond_a_bound_is_none() {
+fn difference_beyond_a_bound_is_refused() {
     let (_, table) = table();
     let many: Vec<String> = (0..257).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -115,64 +115,64 @@ fn a_difference_beyond_a_bound_is_none() {
 }
 
 #[test]
-fn a_list_is_due_once_its_server_said_so_or_may_have_said_so_unheard() {
+fn list_is_due_after_a_notification_or_a_possibly_missed_one() {
     let (_, table) = table();
-    let session = Arc::new(Nobody);
+    let session = Arc::new(UnusedListSession);
     let lists = open(&table, &session);
     let is_due = |cause| lists.is_due(ListKind::Tools, cause);
     let walk = || {
         lists.learn(
             ListKind::Tools,
-            Difference::none(lists.mark(ListKind::Tools)),
+            ListDifference::none(lists.mark(ListKind::Tools)),
         )
     };
-    assert!(!is_due(Cause::Changed) && !is_due(Cause::Called));
-    lists.called();
-    assert!(is_due(Cause::Changed), "nothing is heard here");
+    assert!(!is_due(WalkCause::Changed) && !is_due(WalkCause::Called));
+    lists.count_call();
+    assert!(is_due(WalkCause::Changed), "nothing is heard here");
     walk();
     lists.set_heard(true);
     assert!(
-        is_due(Cause::Changed),
+        is_due(WalkCause::Changed),
         "what was said before it was heard is not known"
     );
     walk();
-    lists.called();
-    assert!(!is_due(Cause::Changed) && is_due(Cause::Called));
+    lists.count_call();
+    assert!(!is_due(WalkCause::Changed) && is_due(WalkCause::Called));
     walk();
-    lists.changed(Kinds::default().with(ListKind::Prompts));
-    assert!(!is_due(Cause::Changed) && lists.is_due(ListKind::Prompts, Cause::Changed));
-    lists.changed(all());
-    assert!(is_due(Cause::Changed));
+    lists.handle_list_changed(ListKinds::default().with(ListKind::Prompts));
+    assert!(!is_due(WalkCause::Changed) && lists.is_due(ListKind::Prompts, WalkCause::Changed));
+    lists.handle_list_changed(all());
+    assert!(is_due(WalkCause::Changed));
 }
 
 #[tokio::test]
-async fn the_clients_of_a_session_are_told_and_again_when_it_is_gone_with_its_difference() {
+async fn clients_of_a_session_are_notified_of_changes_and_of_its_end() {
     let (bells, table) = table();
-    let session = Arc::new(Nobody);
+    let session = Arc::new(UnusedListSession);
     let (one, other) = (SessionKey([1; 16]), SessionKey([2; 16]));
-    let (mut line, _silent) = (bells.open(one), bells.open(other));
+    let (mut line, _silent) = (bells.open_receiver(one), bells.open_receiver(other));
     let lists = open(&table, &session);
     lists.serves(one);
     lists.serves(one);
     assert_eq!((table.of(&one).len(), table.of(&other).len()), (1, 0));
-    let mut told = async || match poll_fn(|cx| line.poll_ring(cx)).await {
-        Ring::ListsChanged(_, kinds) => kinds,
+    let mut told = async || match poll_fn(|cx| line.poll_message(cx)).await {
+        SessionMessage::ListsChanged(_, kinds) => kinds,
         other => panic!("{other:?}"),
     };
-    lists.changed(all());
+    lists.handle_list_changed(all());
     assert_eq!(told().await, all());
     lists.learn(ListKind::Tools, difference(&[], &["a"], &table).unwrap());
     assert_eq!((table.differing(), table.differing_at(&upstream())), (1, 1));
     drop(lists);
-    assert_eq!(told().await, Kinds::default().with(ListKind::Tools));
+    assert_eq!(told().await, ListKinds::default().with(ListKind::Tools));
     assert_eq!((table.differing(), table.of(&one).len()), (0, 0));
     assert!(table.memory.used() == 0, "its memory went with it");
 }
 
 #[test]
-fn a_session_of_a_client_that_ended_is_served_no_more() {
+fn ended_client_session_is_removed() {
     let (_, table) = table();
-    let session = Arc::new(Nobody);
+    let session = Arc::new(UnusedListSession);
     let lists = open(&table, &session);
     let (one, other) = (SessionKey([1; 16]), SessionKey([2; 16]));
     [one, other]
@@ -190,9 +190,9 @@ fn a_session_of_a_client_that_ended_is_served_no_more() {
 }
 
 #[tokio::test]
-async fn the_server_is_asked_for_the_first_subscription_and_told_at_the_end_of_the_last() {
+async fn server_is_subscribed_at_the_first_and_unsubscribed_after_the_last() {
     let (_, table) = table();
-    let session = Arc::new(Nobody);
+    let session = Arc::new(UnusedListSession);
     let lists = open(&table, &session);
     let heard = Arc::<std::sync::Mutex<Vec<Arc<str>>>>::default();
     let tell = || {
@@ -201,15 +201,15 @@ async fn the_server_is_asked_for_the_first_subscription_and_told_at_the_end_of_t
     };
     let first = lists.subscribe("a:1".into(), tell()).await.unwrap();
     let second = lists.subscribe("a:1".into(), tell()).await.unwrap();
-    lists.updated("a:1");
-    lists.updated("a:1/part");
-    lists.updated("a:12");
+    lists.handle_resource_updated("a:1");
+    lists.handle_resource_updated("a:1/part");
+    lists.handle_resource_updated("a:12");
     assert_eq!(heard.lock().unwrap().len(), 4);
     drop(first);
-    lists.updated("a:1");
+    lists.handle_resource_updated("a:1");
     assert_eq!(heard.lock().unwrap().len(), 5);
     drop((second, session));
-    lists.updated("a:1");
+    lists.handle_resource_updated("a:1");
     assert_eq!(heard.lock().unwrap().len(), 5);
     assert!(
         lists.subscribe("a:1".into(), tell()).await.is_err(),

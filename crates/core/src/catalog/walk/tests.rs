@@ -6,13 +6,13 @@ use super::*;
 use crate::failure::FailureKind;
 use crate::names::UpstreamId;
 use crate::port::Fut;
-use crate::upstream::{About, Kinds, ListPage};
+use crate::upstream::{ListKinds, ListPage, ServerDescription};
 
 /// A server that computes every response from the cursor it is given.
-struct Scripted<F>(F, Vec<Option<String>>);
+struct ScriptedWatch<F>(F, Vec<Option<String>>);
 
-impl<F: FnMut(Option<&str>) -> Result<ListPage, Failure> + Send> Watch for Scripted<F> {
-    fn about(&self) -> &About {
+impl<F: FnMut(Option<&str>) -> Result<ListPage, Failure> + Send> ListWatch for ScriptedWatch<F> {
+    fn about(&self) -> &ServerDescription {
         unreachable!("a walk does not ask")
     }
     fn list(
@@ -24,7 +24,7 @@ impl<F: FnMut(Option<&str>) -> Result<ListPage, Failure> + Send> Watch for Scrip
         let page = (self.0)(cursor.as_deref());
         Box::pin(async move { page })
     }
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         unreachable!("a walk does not wait")
     }
 }
@@ -43,8 +43,8 @@ fn page(items: usize, next: Option<&str>) -> Result<ListPage, Failure> {
 async fn run(
     answer: impl FnMut(Option<&str>) -> Result<ListPage, Failure> + Send,
     limits: WalkLimits,
-) -> (Result<Walked, Failure>, Vec<Option<String>>) {
-    let mut watch = Scripted(answer, Vec::new());
+) -> (Result<WalkResult, Failure>, Vec<Option<String>>) {
+    let mut watch = ScriptedWatch(answer, Vec::new());
     let walked = walk(&mut watch, ListKind::Tools, &limits).await;
     (walked, watch.1)
 }
@@ -117,17 +117,16 @@ async fn b25_an_oversized_item_is_left_out_and_the_others_stay() {
 
 #[tokio::test]
 async fn a_failing_page_fails_the_walk() {
-    let (walked, _) =
-        run(
-            |cursor| match cursor {
-                None => page(5, Some("2")),
-                Some("2") => page(5, Some("3")),
-                _ => Err(Failure::new(FailureKind::Unavailable, "gone")
-                    .at(&UpstreamId::new("u").unwrap())),
-            },
-            WalkLimits::default(),
-        )
-        .await;
+    let (walked, _) = run(
+        |cursor| match cursor {
+            None => page(5, Some("2")),
+            Some("2") => page(5, Some("3")),
+            _ => Err(Failure::new(FailureKind::Unavailable, "gone")
+                .with_upstream(&UpstreamId::new("u").unwrap())),
+        },
+        WalkLimits::default(),
+    )
+    .await;
     assert_eq!(walked.unwrap_err().kind(), &FailureKind::Unavailable);
 }
 

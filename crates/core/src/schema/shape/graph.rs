@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::super::Unusable;
-use super::names::MemberPattern;
+use super::super::UnusableSchema;
+use super::member_names::MemberPattern;
 use crate::fast::{FastMap, FastState};
 
 /// Steps of copying and hashing one value, for `uniqueItems`.
@@ -14,13 +14,13 @@ pub(super) const UNIQUE_STEPS: u64 = 8;
 
 /// One subschema. Edges are places in the list of nodes; the root is the first.
 #[derive(Debug, Default)]
-pub(super) struct Node {
+pub(super) struct SchemaNode {
     /// Own steps: its keywords, and the values that they list.
     pub(super) weight: u64,
     /// Further schemas for the same value.
-    pub(super) here: Vec<usize>,
+    pub(super) same_value: Vec<usize>,
     /// True if `unevaluated...` makes it look again.
-    pub(super) again: bool,
+    pub(super) looks_again: bool,
     /// True if its errors need the errors of every one of its alternatives.
     pub(super) gathers: bool,
     /// True if it compares every item with every other.
@@ -51,10 +51,10 @@ pub(super) struct Node {
     pub(super) leads_to_names: bool,
 }
 
-impl Node {
+impl SchemaNode {
     /// Every edge.
     pub(super) fn all(&self) -> Vec<usize> {
-        let mut all = self.here.clone();
+        let mut all = self.same_value.clone();
         all.extend(self.keyed.values());
         all.extend(self.others.iter().chain(&self.names).chain(&self.rest));
         all.extend(self.members.iter().chain(&self.places).chain(&self.items));
@@ -63,22 +63,22 @@ impl Node {
 }
 
 /// The reading.
-pub(super) struct Graph<'a> {
+pub(super) struct SchemaGraph<'a> {
     root: &'a Value,
     own_id: Option<&'a str>,
-    nodes: Vec<Node>,
+    nodes: Vec<SchemaNode>,
     by_place: HashMap<*const Value, usize>,
     open: Vec<(usize, &'a Value)>,
     anchors: HashMap<&'a str, usize>,
     references: Vec<(usize, &'a str)>,
 }
 
-impl<'a> Graph<'a> {
+impl<'a> SchemaGraph<'a> {
     /// Reads a whole schema, references included.
     ///
     /// # Errors
     /// A reference leads out, or nowhere.
-    pub(super) fn read(root: &'a Value) -> Result<Vec<Node>, Unusable> {
+    pub(super) fn read(root: &'a Value) -> Result<Vec<SchemaNode>, UnusableSchema> {
         let own_id = root
             .get("$id")
             .and_then(Value::as_str)
@@ -107,7 +107,7 @@ impl<'a> Graph<'a> {
             }
             for (at, reference) in references {
                 let target = graph.target(reference)?;
-                graph.nodes[at].here.push(target);
+                graph.nodes[at].same_value.push(target);
             }
         }
     }
@@ -118,16 +118,16 @@ impl<'a> Graph<'a> {
             .by_place
             .entry(std::ptr::from_ref(schema))
             .or_insert_with(|| {
-                self.nodes.push(Node {
+                self.nodes.push(SchemaNode {
                     weight: 1,
-                    ..Node::default()
+                    ..SchemaNode::default()
                 });
                 self.open.push((self.nodes.len() - 1, schema));
                 self.nodes.len() - 1
             })
     }
 
-    fn enter(&mut self, at: usize, schema: &'a Value) -> Result<(), Unusable> {
+    fn enter(&mut self, at: usize, schema: &'a Value) -> Result<(), UnusableSchema> {
         let Value::Object(keywords) = schema else {
             return Ok(());
         };
@@ -137,7 +137,7 @@ impl<'a> Graph<'a> {
             && (keywords.get("$id").is_some_and(Value::is_string)
                 || keywords.get("id").is_some_and(is_address))
         {
-            return Err(Unusable::BrokenReference);
+            return Err(UnusableSchema::BrokenReference);
         }
         for (keyword, value) in keywords {
             self.keyword(at, keyword, value);
@@ -182,7 +182,7 @@ impl<'a> Graph<'a> {
             ("unevaluatedItems" | "unevaluatedProperties", schema) => {
                 let next = self.node(schema);
                 let node = &mut self.nodes[at];
-                node.again = true;
+                node.looks_again = true;
                 if keyword == "unevaluatedItems" {
                     node.items.push(next);
                 } else {
@@ -222,7 +222,7 @@ impl<'a> Graph<'a> {
 
     fn here(&mut self, at: usize, schema: &'a Value) {
         let next = self.node(schema);
-        self.nodes[at].here.push(next);
+        self.nodes[at].same_value.push(next);
     }
 
     fn map(&mut self, at: usize, keyword: &str, map: &'a Map<String, Value>) {
@@ -245,7 +245,7 @@ impl<'a> Graph<'a> {
     }
 
     /// The node that a reference leads to.
-    fn target(&mut self, reference: &'a str) -> Result<usize, Unusable> {
+    fn target(&mut self, reference: &'a str) -> Result<usize, UnusableSchema> {
         let own = self
             .own_id
             .and_then(|id| reference.strip_prefix(id))
@@ -254,19 +254,21 @@ impl<'a> Graph<'a> {
         if local.is_empty() || local == "#" {
             return Ok(0);
         }
-        let fragment = local.strip_prefix('#').ok_or(Unusable::ForeignReference)?;
+        let fragment = local
+            .strip_prefix('#')
+            .ok_or(UnusableSchema::ForeignReference)?;
         if fragment.starts_with('/') {
-            let pointer = unescape(fragment).ok_or(Unusable::BrokenReference)?;
+            let pointer = unescape(fragment).ok_or(UnusableSchema::BrokenReference)?;
             let schema = self
                 .root
                 .pointer(&pointer)
-                .ok_or(Unusable::BrokenReference)?;
+                .ok_or(UnusableSchema::BrokenReference)?;
             return Ok(self.node(schema));
         }
         self.anchors
             .get(fragment)
             .copied()
-            .ok_or(Unusable::BrokenReference)
+            .ok_or(UnusableSchema::BrokenReference)
     }
 }
 

@@ -8,32 +8,33 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use weir_core::capability::CapabilityClass;
 use weir_core::port::Fut;
-use weir_core::reply::{End, Payload};
+use weir_core::reply::{Payload, ReplyEnd};
 use weir_core::upstream::{
-    About, Health, Kinds, ListKind, ListPage, Outbound, Updates, Upstream, Watch,
+    ListKind, ListKinds, ListPage, ListWatch, OutboundCall, ResourceUpdates, ServerDescription,
+    Upstream, UpstreamHealth,
 };
 use weir_core::{Failure, FailureKind, Reply, UpstreamId};
 
-use super::lines::Lines;
+use super::update_streams::UpdateStreams;
 
-type Answer = Box<dyn Fn(Outbound) -> Reply + Send>;
+type CallAnswer = Box<dyn Fn(OutboundCall) -> Reply + Send>;
 
 /// The script, and the record of requests.
-pub(crate) struct Fake {
+pub(crate) struct ScriptedUpstream {
     id: UpstreamId,
-    pub(crate) script: Mutex<Script>,
+    pub(crate) script: Mutex<UpstreamScript>,
     told: watch::Sender<u64>,
     cut: watch::Sender<u64>,
     pub(crate) opened: AtomicUsize,
     pub(crate) walks: AtomicUsize,
     pub(crate) calls: AtomicUsize,
     pub(crate) retired: AtomicUsize,
-    pub(crate) lines: Arc<Lines>,
+    pub(crate) lines: Arc<UpdateStreams>,
     /// Virtual times of the first pages.
     pub(crate) walked_at: Mutex<Vec<tokio::time::Instant>>,
 }
 
-pub(crate) struct Script {
+pub(crate) struct UpstreamScript {
     pub(crate) tools: Vec<Bytes>,
     /// Further tools for clients of a class.
     pub(crate) for_class: Vec<(CapabilityClass, Bytes)>,
@@ -54,7 +55,7 @@ pub(crate) struct Script {
     pub(crate) page_delay: Duration,
     pub(crate) hint: Option<(u64, bool)>,
     pub(crate) carries: CapabilityClass,
-    pub(crate) answer: Answer,
+    pub(crate) answer: CallAnswer,
 }
 
 /// A tool without a schema.
@@ -62,16 +63,16 @@ pub(crate) fn tool(name: &str) -> Bytes {
     Bytes::from(serde_json::json!({ "name": name }).to_string())
 }
 
-impl Fake {
+impl ScriptedUpstream {
     pub(crate) fn new(id: &str, tools: &[&str]) -> Arc<Self> {
-        let answer: Answer = Box::new(|_| {
-            Reply::ended(End::Complete(Payload::Whole(Bytes::from_static(
+        let answer: CallAnswer = Box::new(|_| {
+            Reply::ended(ReplyEnd::Complete(Payload::Whole(Bytes::from_static(
                 b"{\"content\":[]}",
             ))))
         });
         Arc::new(Self {
             id: UpstreamId::new(id).unwrap(),
-            script: Mutex::new(Script {
+            script: Mutex::new(UpstreamScript {
                 tools: tools.iter().map(|name| tool(name)).collect(),
                 for_class: Vec::new(),
                 in_sessions: None,
@@ -101,7 +102,7 @@ impl Fake {
     }
 
     /// Changes the script.
-    pub(crate) fn set(&self, change: impl FnOnce(&mut Script)) {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut UpstreamScript)) {
         change(&mut self.script.lock().unwrap());
     }
 
@@ -124,12 +125,12 @@ impl Fake {
     }
 }
 
-impl Upstream for Fake {
+impl Upstream for ScriptedUpstream {
     fn id(&self) -> &UpstreamId {
         &self.id
     }
 
-    fn call(self: Arc<Self>, outbound: Outbound) -> Fut<'static, Reply> {
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         Box::pin(async move {
             if self.script.lock().unwrap().mute {
@@ -142,16 +143,16 @@ impl Upstream for Fake {
     fn watch(
         self: Arc<Self>,
         class: CapabilityClass,
-    ) -> Fut<'static, Result<Box<dyn Watch>, Failure>> {
+    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
         Box::pin(async move {
             self.opened.fetch_add(1, Ordering::SeqCst);
             let (refuse, hang, about) = {
                 let script = self.script.lock().unwrap();
                 let some = |has: bool| {
                     if has {
-                        Kinds::default().with(ListKind::Tools)
+                        ListKinds::default().with(ListKind::Tools)
                     } else {
-                        Kinds::default()
+                        ListKinds::default()
                     }
                 };
                 let (offers, pushes) = (some(script.has_tools), some(script.pushes));
@@ -161,11 +162,11 @@ impl Upstream for Fake {
                 } else {
                     offers
                 };
-                let about = About {
+                let about = ServerDescription {
                     offers,
-                    pushes,
+                    notifies_of: pushes,
                     subscribes: script.subscribes,
-                    ..About::default()
+                    ..ServerDescription::default()
                 };
                 (script.refuse, script.hang, about)
             };
@@ -173,12 +174,11 @@ impl Upstream for Fake {
                 std::future::pending::<()>().await;
             }
             if refuse {
-                return Err(
-                    Failure::new(FailureKind::Unavailable, "connection refused").at(&self.id)
-                );
+                return Err(Failure::new(FailureKind::Unavailable, "connection refused")
+                    .with_upstream(&self.id));
             }
             let (told, cut) = (self.told.subscribe(), self.cut.subscribe());
-            let watch: Box<dyn Watch> = Box::new(FakeWatch {
+            let watch: Box<dyn ListWatch> = Box::new(ScriptedUpstreamWatch {
                 fake: self,
                 class,
                 about,
@@ -189,7 +189,7 @@ impl Upstream for Fake {
         })
     }
 
-    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn Updates>, Failure>> {
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
         Box::pin(async move { Ok(self.lines.clone().open()) })
     }
 
@@ -197,8 +197,8 @@ impl Upstream for Fake {
         self.script.lock().unwrap().carries
     }
 
-    fn health(&self) -> Health {
-        Health::default()
+    fn health(&self) -> UpstreamHealth {
+        UpstreamHealth::default()
     }
 
     fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
@@ -208,19 +208,20 @@ impl Upstream for Fake {
     }
 }
 
-struct FakeWatch {
-    fake: Arc<Fake>,
+struct ScriptedUpstreamWatch {
+    fake: Arc<ScriptedUpstream>,
     class: CapabilityClass,
-    about: About,
+    about: ServerDescription,
     told: watch::Receiver<u64>,
     cut: watch::Receiver<u64>,
 }
 
-impl FakeWatch {
+impl ScriptedUpstreamWatch {
     fn page(&mut self, cursor: Option<&str>) -> Result<ListPage, Failure> {
         let script = self.fake.script.lock().unwrap();
         let from: usize = cursor.map_or(0, |at| at.parse().unwrap());
-        let lost = Failure::new(FailureKind::Unavailable, "connection lost").at(&self.fake.id);
+        let lost =
+            Failure::new(FailureKind::Unavailable, "connection lost").with_upstream(&self.fake.id);
         if script.refuse
             || self.cut.has_changed().unwrap()
             || script
@@ -264,8 +265,8 @@ impl FakeWatch {
     }
 }
 
-impl Watch for FakeWatch {
-    fn about(&self) -> &About {
+impl ListWatch for ScriptedUpstreamWatch {
+    fn about(&self) -> &ServerDescription {
         &self.about
     }
 
@@ -287,9 +288,9 @@ impl Watch for FakeWatch {
         })
     }
 
-    fn changed(&mut self) -> Fut<'_, Result<Kinds, Failure>> {
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
         Box::pin(async move {
-            let pushes = self.about.pushes;
+            let pushes = self.about.notifies_of;
             let told = async {
                 match pushes.has(ListKind::Tools) {
                     true => self.told.changed().await.unwrap(),
@@ -298,8 +299,8 @@ impl Watch for FakeWatch {
             };
             tokio::select! {
                 biased;
-                _ = self.cut.changed() => Err(Failure::new(FailureKind::Unavailable, "connection lost").at(&self.fake.id)),
-                () = told => Ok(Kinds::default().with(ListKind::Tools)),
+                _ = self.cut.changed() => Err(Failure::new(FailureKind::Unavailable, "connection lost").with_upstream(&self.fake.id)),
+                () = told => Ok(ListKinds::default().with(ListKind::Tools)),
             }
         })
     }

@@ -5,17 +5,17 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use weir_core::admit::Gates;
-use weir_core::catalog::Item;
+use weir_core::catalog::CatalogItem;
 use weir_core::names::EndpointId;
 use weir_core::port::{
-    Action, Attempt, Audience, Audit, Authorizer, Decision, Ended, Entrance, Entry, Limiter,
-    Permit, Sight, Verdict,
+    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall,
+    GateDecision, Limiter, OperatorAction, PermitWait, SenderEntrance, Visibility,
 };
 use weir_core::{Call, Failure, FailureKind, Principal};
 
 /// A restriction of a principal for tools of a native name.
 #[derive(Clone, Debug)]
-pub(crate) enum Rule {
+pub(crate) enum GateRule {
     Hidden,
     Scope(&'static str),
     Denied,
@@ -25,15 +25,15 @@ pub(crate) enum Rule {
 
 /// Lets all principals in and all calls through, except for its rules (principal, native name).
 #[derive(Default)]
-pub(crate) struct Gate {
-    rules: Mutex<Vec<(String, String, Rule)>>,
+pub(crate) struct ScriptedGate {
+    rules: Mutex<Vec<(String, String, GateRule)>>,
     outcomes: Mutex<Vec<&'static str>>,
     refused: Mutex<Vec<&'static str>>,
     /// No call without a record, and no record can be kept.
     pub(crate) closed: Mutex<bool>,
 }
 
-impl Gate {
+impl ScriptedGate {
     pub(crate) fn all(self: &Arc<Self>) -> Gates {
         Gates {
             authorizer: self.clone(),
@@ -42,7 +42,7 @@ impl Gate {
         }
     }
 
-    pub(crate) fn rule(&self, who: &str, native: &str, rule: Rule) {
+    pub(crate) fn rule(&self, who: &str, native: &str, rule: GateRule) {
         self.rules
             .lock()
             .unwrap()
@@ -61,7 +61,7 @@ impl Gate {
         self.refused.lock().unwrap().clone()
     }
 
-    fn of(&self, principal: &Principal, item: &Item) -> Vec<Rule> {
+    fn of(&self, principal: &Principal, item: &CatalogItem) -> Vec<GateRule> {
         let rules = self.rules.lock().unwrap();
         let who = principal.to_string();
         rules
@@ -72,7 +72,7 @@ impl Gate {
     }
 }
 
-impl Authorizer for Gate {
+impl Authorizer for ScriptedGate {
     fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
         Ok(())
     }
@@ -95,64 +95,73 @@ impl Authorizer for Gate {
         (!rules.is_empty()).then_some(Audience(name))
     }
 
-    fn may_see(&self, principal: &Principal, _: &EndpointId, item: &Item) -> Sight {
+    fn may_see(&self, principal: &Principal, _: &EndpointId, item: &CatalogItem) -> Visibility {
         let rules = self.of(principal, item);
         let sight = rules.iter().find_map(|rule| match rule {
-            Rule::Hidden => Some(Sight::Hidden),
-            Rule::Scope(scope) => Some(Sight::Scopes(Arc::new([(*scope).into()]))),
-            Rule::Denied | Rule::Queue(_) => None,
+            GateRule::Hidden => Some(Visibility::Hidden),
+            GateRule::Scope(scope) => Some(Visibility::NeedsScopes(Arc::new([(*scope).into()]))),
+            GateRule::Denied | GateRule::Queue(_) => None,
         });
-        sight.unwrap_or(Sight::Seen)
+        sight.unwrap_or(Visibility::Visible)
     }
 
-    fn may_call(&self, principal: &Principal, _: &Call, item: &Item) -> Result<Verdict, Failure> {
+    fn may_call(
+        &self,
+        principal: &Principal,
+        _: &Call,
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
         match self
             .of(principal, item)
             .iter()
-            .any(|rule| matches!(rule, Rule::Denied))
+            .any(|rule| matches!(rule, GateRule::Denied))
         {
             true => Err(Failure::new(FailureKind::Denied, "no")),
-            false => Ok(Verdict::default()),
+            false => Ok(CallPermission::default()),
         }
     }
 }
 
-impl Limiter for Gate {
-    fn arrive(&self, _: IpAddr) -> Result<(), Failure> {
+impl Limiter for ScriptedGate {
+    fn admit_address(&self, _: IpAddr) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+    fn admit_request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
         Ok(())
     }
 
-    fn call<'a>(
+    fn admit_call<'a>(
         &'a self,
         principal: &'a Principal,
         _: &'a Call,
-        item: &'a Item,
-    ) -> Result<Entry<'a>, Failure> {
+        item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
         let queue = self
             .of(principal, item)
             .into_iter()
             .find_map(|rule| match rule {
-                Rule::Queue(queue) => Some(queue),
+                GateRule::Queue(queue) => Some(queue),
                 _ => None,
             });
         Ok(match queue {
-            Some(queue) => Entry::Later(Box::pin(async {
-                Ok(Permit::holding(queue.acquire_owned().await.unwrap()))
+            Some(queue) => PermitWait::Later(Box::pin(async {
+                Ok(CallPermit::holding(queue.acquire_owned().await.unwrap()))
             })),
-            None => Entry::Now(Permit::free()),
+            None => PermitWait::Now(CallPermit::free()),
         })
     }
 }
 
-impl Audit for Gate {
-    fn entered(&self, _: &Entrance<'_>) {}
+impl AuditLog for ScriptedGate {
+    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
 
-    fn decided(&self, _: &Attempt<'_>, decision: Decision<'_>) -> Result<(), Failure> {
-        if let Decision::Refused(failure) = decision {
+    fn record_decision(
+        &self,
+        _: &CallAttempt<'_>,
+        decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
+        if let GateDecision::Refused(failure) = decision {
             self.refused.lock().unwrap().push(failure.reason());
         }
         match *self.closed.lock().unwrap() {
@@ -164,9 +173,9 @@ impl Audit for Gate {
         }
     }
 
-    fn ended(&self, _: &Attempt<'_>, ended: &Ended) {
+    fn record_end(&self, _: &CallAttempt<'_>, ended: &EndedCall) {
         self.outcomes.lock().unwrap().push(ended.outcome);
     }
 
-    fn operated(&self, _: &Action<'_>) {}
+    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
 }

@@ -7,29 +7,29 @@ use std::time::{Duration, SystemTime};
 
 use weir_core::capability::CapabilityClass;
 use weir_core::catalog::{
-    Catalog, CatalogPorts, CatalogSettings, Changes, Page, PageAsk, SessionListTable, Topology,
-    View,
+    Catalog, CatalogPage, CatalogPorts, CatalogSettings, ChangeReceiver, ListPageRequest,
+    SessionListTable, Topology, View,
 };
-use weir_core::endpoint::{Mode, PageSize, Prefix, UpstreamRules};
-use weir_core::names::{EndpointId, Naming, UpstreamId};
+use weir_core::endpoint::{EndpointMode, NamePrefix, PageSize, UpstreamRules};
+use weir_core::names::{EndpointId, ToolNaming, UpstreamId};
 use weir_core::port::{Clock, Evidence, Fut, Random, Verifier};
-use weir_core::principal::Identity;
-use weir_core::seal::{Key, Sealer};
+use weir_core::principal::VerifiedIdentity;
+use weir_core::seal::{Sealer, SealerKey};
 use weir_core::upstream::{ListKind, Upstream};
 use weir_core::{Endpoint, Failure, Principal, authenticate};
 
-use super::{Fake, Gate};
+use super::{ScriptedGate, ScriptedUpstream};
 
 /// A clock and random numbers without surprises.
-pub(crate) struct Plain(AtomicU64);
+pub(crate) struct FixedPorts(AtomicU64);
 
-impl Plain {
+impl FixedPorts {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self(AtomicU64::new(1)))
     }
 }
 
-impl Clock for Plain {
+impl Clock for FixedPorts {
     fn monotonic(&self) -> Duration {
         Duration::ZERO
     }
@@ -38,7 +38,7 @@ impl Clock for Plain {
     }
 }
 
-impl Random for Plain {
+impl Random for FixedPorts {
     fn fill(&self, buffer: &mut [u8]) {
         for chunk in buffer.chunks_mut(8) {
             let mixed = self
@@ -51,16 +51,19 @@ impl Random for Plain {
 }
 
 /// A verifier with a fixed identity for every request.
-pub(crate) struct Says(Identity);
+pub(crate) struct AcceptingVerifier(VerifiedIdentity);
 
-impl Says {
+impl AcceptingVerifier {
     pub(crate) fn name(name: &str) -> Self {
-        Self(Identity::subject("test", name))
+        Self(VerifiedIdentity::subject("test", name))
     }
 }
 
-impl Verifier for Says {
-    fn verify<'a>(&'a self, _evidence: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
+impl Verifier for AcceptingVerifier {
+    fn verify<'a>(
+        &'a self,
+        _evidence: &'a Evidence<'a>,
+    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         Box::pin(async { Ok(self.0.clone()) })
     }
 }
@@ -69,7 +72,7 @@ impl Verifier for Says {
 pub(crate) async fn principal(name: &str) -> Principal {
     let endpoint = endpoint();
     let evidence = Evidence::none(Ipv4Addr::LOCALHOST.into(), &endpoint);
-    authenticate(&Says::name(name), &evidence, ())
+    authenticate(&AcceptingVerifier::name(name), &evidence, ())
         .await
         .unwrap()
         .into_parts()
@@ -86,13 +89,13 @@ pub(crate) fn id(text: &str) -> UpstreamId {
 }
 
 /// An aggregating endpoint over these upstreams.
-pub(crate) fn aggregate(upstreams: &[&str], prefix: Prefix, items: usize) -> Arc<Endpoint> {
+pub(crate) fn aggregate(upstreams: &[&str], prefix: NamePrefix, items: usize) -> Arc<Endpoint> {
     let upstreams = upstreams.iter().map(|text| id(text)).collect();
     Arc::new(Endpoint {
         id: endpoint(),
-        mode: Mode::Aggregate {
+        mode: EndpointMode::Aggregate {
             upstreams,
-            naming: Naming::default(),
+            naming: ToolNaming::default(),
             prefix,
         },
         page: PageSize {
@@ -109,7 +112,7 @@ pub(crate) fn transparent(upstream: &str) -> Arc<Endpoint> {
     let path = format!("/mcp/{upstream}");
     Arc::new(Endpoint {
         id: EndpointId::new(&path),
-        mode: Mode::Transparent(id(upstream)),
+        mode: EndpointMode::Transparent(id(upstream)),
         page: PageSize::default(),
         deadlines: None,
         clean: true,
@@ -123,17 +126,17 @@ pub(crate) fn exposed(view: &Arc<View>) -> Vec<&str> {
 }
 
 /// One catalog.
-pub(crate) struct World {
+pub(crate) struct CatalogWorld {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) rules: UpstreamRules,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<ScriptedGate>,
     pub(crate) session_lists: Arc<SessionListTable>,
 }
 
-impl World {
+impl CatalogWorld {
     pub(crate) fn empty(settings: CatalogSettings) -> Self {
-        let plain = Plain::new();
-        let gate = Arc::new(Gate::default());
+        let plain = FixedPorts::new();
+        let gate = Arc::new(ScriptedGate::default());
         let session_lists = SessionListTable::new(Arc::default(), &*plain);
         let ports = CatalogPorts {
             clock: plain.clone(),
@@ -141,7 +144,7 @@ impl World {
             authorizer: gate.clone(),
             session_lists: session_lists.clone(),
         };
-        let sealer = Sealer::new(vec![Key::new(1, &[5; 32])]);
+        let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);
         let (catalog, rules) = (
             Catalog::new(settings, ports, sealer),
             UpstreamRules::default(),
@@ -155,18 +158,18 @@ impl World {
     }
 
     /// A catalog with one aggregating endpoint over `fakes`, in this order.
-    pub(crate) fn of(fakes: &[&Arc<Fake>]) -> Self {
+    pub(crate) fn of(fakes: &[&Arc<ScriptedUpstream>]) -> Self {
         let world = Self::empty(CatalogSettings::default());
-        world.show(fakes, Prefix::Always, 1000);
+        world.show(fakes, NamePrefix::Always, 1000);
         world
     }
 
-    pub(crate) fn show(&self, fakes: &[&Arc<Fake>], prefix: Prefix, items: usize) {
+    pub(crate) fn show(&self, fakes: &[&Arc<ScriptedUpstream>], prefix: NamePrefix, items: usize) {
         let ids: Vec<&str> = fakes.iter().map(|fake| fake.id().as_str()).collect();
         self.apply(vec![aggregate(&ids, prefix, items)], fakes);
     }
 
-    pub(crate) fn apply(&self, endpoints: Vec<Arc<Endpoint>>, fakes: &[&Arc<Fake>]) {
+    pub(crate) fn apply(&self, endpoints: Vec<Arc<Endpoint>>, fakes: &[&Arc<ScriptedUpstream>]) {
         let upstreams = fakes
             .iter()
             .map(|fake| (Arc::clone(fake) as Arc<dyn Upstream>, self.rules.clone()))
@@ -179,7 +182,7 @@ impl World {
 
     pub(crate) async fn settled(&self) -> Arc<View> {
         self.catalog
-            .settled(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+            .settled_view(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
             .await
     }
 
@@ -189,7 +192,7 @@ impl World {
             .unwrap()
     }
 
-    pub(crate) fn changes(&self) -> Changes {
+    pub(crate) fn changes(&self) -> ChangeReceiver {
         self.catalog
             .changes(&endpoint(), CapabilityClass::BASE, ListKind::Tools)
     }
@@ -198,8 +201,8 @@ impl World {
         &self,
         who: &Principal,
         cursor: Option<&str>,
-    ) -> Result<Page, Failure> {
-        let ask = PageAsk {
+    ) -> Result<CatalogPage, Failure> {
+        let ask = ListPageRequest {
             endpoint: &endpoint(),
             class: CapabilityClass::BASE,
             principal: who,

@@ -3,10 +3,10 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
-use weir_core::catalog::plain;
+use weir_core::catalog::sanitize_text;
 use weir_core::instant::rfc3339;
 
-use super::super::views::Moment;
+use super::super::views::Rfc3339Time;
 use crate::mcp_clients::escape;
 
 /// The most characters of a text on a page.
@@ -17,7 +17,7 @@ const LINES: usize = 20;
 /// Escapes a text from outside: no markup, no hidden or bidirectional control characters, and a
 /// bounded length.
 pub(super) fn text(given: &str) -> String {
-    let cut = plain(given, LONGEST);
+    let cut = sanitize_text(given, LONGEST);
     let mut out = escape(&cut);
     if given.chars().nth(LONGEST).is_some() {
         out.push('…');
@@ -32,7 +32,7 @@ pub(super) fn lines(given: &str) -> String {
 }
 
 /// Formats a time relative to now, with the absolute time as title.
-pub(super) fn when(Moment(at): Moment, now: SystemTime) -> String {
+pub(super) fn relative_time(Rfc3339Time(at): Rfc3339Time, now: SystemTime) -> String {
     let stamp = rfc3339(at);
     let words = match now.duration_since(at) {
         Ok(ago) if ago < Duration::from_secs(2) => "now".to_owned(),
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_that_somebody_said_is_markup() {
+    fn texts_from_outside_are_escaped() {
         let hostile = "<script>alert(1)</script>\" onload='x' &amp; \u{202e}gnp.exe\u{0}";
         let shown = text(hostile);
         assert!(
@@ -121,12 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_words() {
+    fn times_are_relative_to_now() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let shown = |seconds: u64| when(Moment(now - Duration::from_secs(seconds)), now);
+        let shown =
+            |seconds: u64| relative_time(Rfc3339Time(now - Duration::from_secs(seconds)), now);
         assert!(shown(0).contains(">now<") && shown(90).contains(">1 min ago<"));
         assert!(shown(7200).contains("2 h ago") && shown(300_000).contains("3 days ago"));
-        assert!(when(Moment(now + Duration::from_secs(30)), now).contains("in 30 s"));
+        assert!(relative_time(Rfc3339Time(now + Duration::from_secs(30)), now).contains("in 30 s"));
         assert!(
             clock(now).contains(">13:46:40 UTC<")
                 && clock(now).contains("title=\"1970-01-12T13:46:40")

@@ -3,7 +3,7 @@
 
 use data_encoding::BASE64;
 
-use super::super::report::{Path, Problem, Report};
+use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 
 /// Words that a random secret does not contain by chance.
 const WORDS: [&str; 12] = [
@@ -66,8 +66,13 @@ fn is_example(text: &str) -> bool {
 
 /// Reports a header, variable or query parameter with the name of a credential and a placeholder as
 /// value.
-pub(super) fn refuse(name: &str, value: &str, path: &Path, report: &mut Report) {
-    if holds_credential(name) && shown_by(value).iter().any(|text| is_example(text)) {
+pub(super) fn report_placeholder(
+    name: &str,
+    value: &str,
+    path: &ConfigPath,
+    report: &mut ConfigReport,
+) {
+    if holds_credential(name) && credential_parts(value).iter().any(|text| is_example(text)) {
         report.add(error(path.clone()));
     }
 }
@@ -79,14 +84,14 @@ fn holds_credential(name: &str) -> bool {
 }
 
 /// Returns the error about a placeholder, with its hint.
-pub(super) fn error(path: Path) -> Problem {
-    Problem::error(path, "is a placeholder, not a secret")
+pub(super) fn error(path: ConfigPath) -> ConfigProblem {
+    ConfigProblem::error(path, "is a placeholder, not a secret")
         .hint("take the real one from the environment, such as ${TOKEN}")
 }
 
 /// Returns the parts of a header's value that may be a credential: all of it, the text after a
 /// scheme, and the password of `Basic`.
-fn shown_by(value: &str) -> Vec<String> {
+fn credential_parts(value: &str) -> Vec<String> {
     let mut parts = vec![value.to_owned()];
     if let Some((scheme, rest)) = value.split_once(' ') {
         parts.push(rest.to_owned());
@@ -108,8 +113,8 @@ mod tests {
     use super::*;
 
     fn is_refused(name: &str, value: &str) -> bool {
-        let mut report = Report::default();
-        refuse(name, value, &Path::at("x"), &mut report);
+        let mut report = ConfigReport::default();
+        report_placeholder(name, value, &ConfigPath::at("x"), &mut report);
         report.has_errors()
     }
 

@@ -1,7 +1,7 @@
 //! The grammar of `${...}`.
 
-use super::super::report::{Path, Problem};
-use super::Lookup;
+use super::super::config_report::{ConfigPath, ConfigProblem};
+use super::ReferenceLookup;
 
 /// The set of references that a text may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub(crate) fn is_variable(name: &str) -> bool {
 pub(crate) enum ReferenceError {
     Unset(String),
     /// The name, and the path in the main file that could grant it.
-    NotGranted(String, Path),
+    NotGranted(String, ConfigPath),
     /// The file, and the reason for the failure.
     File(String, String),
     FileOfTeam,
@@ -100,27 +100,33 @@ pub(crate) enum ReferenceError {
 
 impl ReferenceError {
     /// Converts the error to a problem at a path of the config.
-    pub(crate) fn into_problem(self, path: &Path) -> Problem {
+    pub(crate) fn into_problem(self, path: &ConfigPath) -> ConfigProblem {
         let path = path.clone();
         match self {
             Self::Unset(name) => {
-                Problem::error(path, format!("environment variable {name} is not set"))
+                ConfigProblem::error(path, format!("environment variable {name} is not set"))
                     .hint("set it where weir starts, or write $${ for a plain ${")
             }
-            Self::NotGranted(name, place) => Problem::error(
+            Self::NotGranted(name, place) => ConfigProblem::error(
                 path,
                 format!("{name} is a variable that the main file does not grant to this one"),
             )
             .hint(format!(
                 "see {place} in the main file, or write $${{ for a plain ${{"
             )),
-            Self::File(file, why) => Problem::error(path, format!("`${{file:{file}}}` {why}"))
-                .hint("write the absolute path of a file that weir's user can read"),
-            Self::FileOfTeam => Problem::error(path, "`${file:..}` is for the main file alone")
-                .hint("write ${NAME} with a granted variable"),
-            Self::OfMainFile => Problem::error(path, "this reference is for the main file alone")
-                .hint("write ${NAME} with a granted variable"),
-            Self::NoWorkspace => Problem::error(
+            Self::File(file, why) => {
+                ConfigProblem::error(path, format!("`${{file:{file}}}` {why}"))
+                    .hint("write the absolute path of a file that weir's user can read")
+            }
+            Self::FileOfTeam => {
+                ConfigProblem::error(path, "`${file:..}` is for the main file alone")
+                    .hint("write ${NAME} with a granted variable")
+            }
+            Self::OfMainFile => {
+                ConfigProblem::error(path, "this reference is for the main file alone")
+                    .hint("write ${NAME} with a granted variable")
+            }
+            Self::NoWorkspace => ConfigProblem::error(
                 path,
                 "`${workspaceFolder}` is the folder that an editor has open, and weir has none",
             )
@@ -129,20 +135,20 @@ impl ReferenceError {
                 super::WORKSPACE
             )),
             Self::NoInput(id) => {
-                Problem::error(path, format!("no entry of `inputs` has the id `{id}`")).hint(
+                ConfigProblem::error(path, format!("no entry of `inputs` has the id `{id}`")).hint(
                     "write ${NAME} for an environment variable; files of VS Code have `inputs`",
                 )
             }
             Self::Unanswered(id, variable, why) => {
-                Problem::error(path, format!("`${{input:{id}}}` has no value: {why}")).hint(
+                ConfigProblem::error(path, format!("`${{input:{id}}}` has no value: {why}")).hint(
                     format!("set the environment variable {variable} where weir starts"),
                 )
             }
             Self::Name(name) => {
-                Problem::error(path, format!("`${{{name}}}` names no environment variable"))
+                ConfigProblem::error(path, format!("`${{{name}}}` names no environment variable"))
                     .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${")
             }
-            Self::Open => Problem::error(path, "`${` without its `}`")
+            Self::Open => ConfigProblem::error(path, "`${` without its `}`")
                 .hint("write ${NAME}, or $${ for a plain ${"),
         }
     }
@@ -190,7 +196,7 @@ pub(crate) fn pieces(
 pub(super) fn expand(
     text: &str,
     dialect: ReferenceSyntax,
-    lookup: Lookup<'_>,
+    lookup: ReferenceLookup<'_>,
 ) -> Result<(String, bool), ReferenceError> {
     let mut filled = String::with_capacity(text.len());
     let mut from_env = false;

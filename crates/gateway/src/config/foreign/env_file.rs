@@ -2,42 +2,46 @@
 
 use std::path::Path as FilePath;
 
-use super::super::check::Texts;
+use super::super::check::ReadFiles;
+use super::super::config_files;
+use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use super::super::config_tree::{ConfigNode, NodeText, NodeValue};
 use super::super::env::is_variable;
-use super::super::files;
-use super::super::report::{Path, Problem, Report};
-use super::super::tree::{Node, Text, Value};
 use super::CONTAINERS;
-use super::server::ENV_FILE;
+use super::server_normalizer::ENV_FILE;
 
 /// Reads the variable files that servers name, and adds the variables to their `env`. Variables
 /// that `env` has already take precedence. Relative paths start at `folder`. Returns the text of
 /// each file.
-pub(crate) fn read_all(tree: &mut Node, folder: &FilePath, report: &mut Report) -> Texts {
-    let mut texts = Texts::new();
-    let Value::Map(sections) = &mut tree.value else {
+pub(crate) fn read_all(
+    tree: &mut ConfigNode,
+    folder: &FilePath,
+    report: &mut ConfigReport,
+) -> ReadFiles {
+    let mut texts = ReadFiles::new();
+    let NodeValue::Map(sections) = &mut tree.value else {
         return texts;
     };
     let servers = sections.iter_mut().filter(|(key, _)| key == CONTAINERS[0]);
     for (name, server) in servers.flat_map(|(_, servers)| match &mut servers.value {
-        Value::Map(servers) => servers.as_mut_slice(),
+        NodeValue::Map(servers) => servers.as_mut_slice(),
         _ => &mut [],
     }) {
-        let Value::Map(keys) = &mut server.value else {
+        let NodeValue::Map(keys) = &mut server.value else {
             continue;
         };
         let Some(at) = keys.iter().position(|(key, _)| key == ENV_FILE) else {
             continue;
         };
         let (_, node) = keys.remove(at);
-        let path = Path::at(CONTAINERS[0]).key(&*name).key(ENV_FILE);
-        let Value::Text(Text { text, .. }) = &node.value else {
-            if !matches!(node.value, Value::Unset) {
-                let problem = Problem::error(
+        let path = ConfigPath::at(CONTAINERS[0]).key(&*name).key(ENV_FILE);
+        let NodeValue::Text(NodeText { text, .. }) = &node.value else {
+            if !matches!(node.value, NodeValue::Unset) {
+                let problem = ConfigProblem::error(
                     path,
                     format!("expected the path of a file, found {}", node.kind()),
                 );
-                report.add(Problem {
+                report.add(ConfigProblem {
                     line: Some(node.line),
                     ..problem
                 });
@@ -47,13 +51,13 @@ pub(crate) fn read_all(tree: &mut Node, folder: &FilePath, report: &mut Report) 
         let file = folder.join(text);
         let said = texts
             .entry(file.clone())
-            .or_insert_with(|| files::read(&file));
+            .or_insert_with(|| config_files::read(&file));
         match said.as_ref().map(|said| parse(said)) {
             Ok(Ok(variables)) => add(keys, variables, node.line),
             Ok(Err((line, message))) => {
-                let problem = Problem::error(Path::root(), message)
+                let problem = ConfigProblem::error(ConfigPath::root(), message)
                     .hint("write NAME=value, one on each line");
-                report.add(Problem {
+                report.add(ConfigProblem {
                     line: Some(line),
                     file: file.display().to_string(),
                     ..problem
@@ -62,8 +66,8 @@ pub(crate) fn read_all(tree: &mut Node, folder: &FilePath, report: &mut Report) 
             Err(problem) => {
                 let message = format!("{} {}", file.display(), problem.message);
                 let problem =
-                    Problem::error(path, message).hint("make the file, or take the key out");
-                report.add(Problem {
+                    ConfigProblem::error(path, message).hint("make the file, or take the key out");
+                report.add(ConfigProblem {
                     line: Some(node.line),
                     ..problem
                 });
@@ -74,21 +78,21 @@ pub(crate) fn read_all(tree: &mut Node, folder: &FilePath, report: &mut Report) 
 }
 
 /// Adds variables to the `env` of a server.
-fn add(keys: &mut Vec<(String, Node)>, variables: Vec<(String, String)>, line: u32) {
+fn add(keys: &mut Vec<(String, ConfigNode)>, variables: Vec<(String, String)>, line: u32) {
     if !keys.iter().any(|(key, _)| key == "env") {
         keys.push((
             "env".to_owned(),
-            Node {
+            ConfigNode {
                 line,
-                value: Value::Map(Vec::new()),
+                value: NodeValue::Map(Vec::new()),
             },
         ));
     }
     let env = keys.iter_mut().find(|(key, _)| key == "env");
     let Some((
         _,
-        Node {
-            value: Value::Map(env),
+        ConfigNode {
+            value: NodeValue::Map(env),
             ..
         },
     )) = env
@@ -100,9 +104,9 @@ fn add(keys: &mut Vec<(String, Node)>, variables: Vec<(String, String)>, line: u
             // Marked as from the environment, so that no message repeats it.
             env.push((
                 name,
-                Node {
+                ConfigNode {
                     line,
-                    value: Value::Text(Text {
+                    value: NodeValue::Text(NodeText {
                         text,
                         from_env: true,
                     }),
@@ -216,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_said_with_its_number() {
+    fn bad_line_is_reported_with_number() {
         for (text, line, words) in [
             ("A=1\nnothing\nB=2", 2, "no name"),
             ("A=\"x\ny\"\n=1", 3, "no name"),

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use super::super::config_tree::{ConfigNode, NodeValue};
 use super::super::env::{
     EnvReference, Environment, ReferenceError, ReferenceSyntax, TextPiece, pieces,
 };
-use super::super::report::{Path, Problem, Report};
-use super::super::tree::{Node, Value};
 
 /// The key at the top of a file.
 pub(super) const KEY: &str = "inputs";
@@ -57,7 +57,7 @@ pub(super) fn variable(id: &str) -> String {
 pub enum InputSource<'a> {
     /// No source: an input without a variable is an error.
     #[default]
-    Nothing,
+    Unavailable,
     /// A placeholder value, for a config that is only checked.
     StandIn,
     /// A prompt at the first load. It returns `None` without a terminal.
@@ -67,7 +67,7 @@ pub enum InputSource<'a> {
 impl std::fmt::Debug for InputSource<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Nothing => "Nothing",
+            Self::Unavailable => "Nothing",
             Self::StandIn => "StandIn",
             Self::Prompt(_) => "Prompt",
         })
@@ -75,16 +75,19 @@ impl std::fmt::Debug for InputSource<'_> {
 }
 
 /// Parses the inputs of a file.
-pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<InputVariable> {
+pub(super) fn parse(
+    entries: &[(String, ConfigNode)],
+    report: &mut ConfigReport,
+) -> Vec<InputVariable> {
     let Some((_, node)) = entries.iter().find(|(key, _)| key == KEY) else {
         return Vec::new();
     };
-    let Value::List(items) = &node.value else {
-        let problem = Problem::error(
-            Path::at(KEY),
+    let NodeValue::List(items) = &node.value else {
+        let problem = ConfigProblem::error(
+            ConfigPath::at(KEY),
             format!("expected a list, found {}", node.kind()),
         );
-        report.add(Problem {
+        report.add(ConfigProblem {
             line: Some(node.line),
             ..problem
         });
@@ -93,21 +96,21 @@ pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<Inpu
     let mut inputs = Vec::new();
     for (n, item) in items.iter().enumerate() {
         let text = |key: &str| {
-            item.find(&Path::root().key(key))
-                .and_then(Node::as_text)
+            item.find(&ConfigPath::root().key(key))
+                .and_then(ConfigNode::as_text)
                 .map(str::to_owned)
         };
         let Some(id) = text("id") else {
-            let problem = Problem::error(Path::at(KEY).key(n), "has no `id`");
-            report.add(Problem {
+            let problem = ConfigProblem::error(ConfigPath::at(KEY).key(n), "has no `id`");
+            report.add(ConfigProblem {
                 line: Some(item.line),
                 ..problem.hint("write id: api-key")
             });
             continue;
         };
         let is_secret = item
-            .find(&Path::at("password"))
-            .is_some_and(|node| matches!(node.value, Value::Bool(true)));
+            .find(&ConfigPath::at("password"))
+            .is_some_and(|node| matches!(node.value, NodeValue::Bool(true)));
         inputs.push(InputVariable {
             id,
             description: text("description"),
@@ -122,18 +125,18 @@ pub(super) fn parse(entries: &[(String, Node)], report: &mut Report) -> Vec<Inpu
 }
 
 /// Returns the options of a choice: texts, or maps with a `value`.
-fn choices(item: &Node) -> Vec<String> {
-    let Some(Node {
-        value: Value::List(options),
+fn choices(item: &ConfigNode) -> Vec<String> {
+    let Some(ConfigNode {
+        value: NodeValue::List(options),
         ..
-    }) = item.find(&Path::at("options"))
+    }) = item.find(&ConfigPath::at("options"))
     else {
         return Vec::new();
     };
-    let text = |option: &Node| {
+    let text = |option: &ConfigNode| {
         option
             .as_text()
-            .or_else(|| option.find(&Path::at("value"))?.as_text())
+            .or_else(|| option.find(&ConfigPath::at("value"))?.as_text())
             .map(str::to_owned)
     };
     options.iter().filter_map(text).collect()
@@ -148,15 +151,15 @@ pub(crate) struct InputSources<'a> {
 }
 
 /// The values of the inputs, or the reason for a missing one.
-pub(crate) type Answers = HashMap<String, Result<String, ReferenceError>>;
+pub(crate) type InputAnswers = HashMap<String, Result<String, ReferenceError>>;
 
 /// Returns the values of the inputs that the tree refers to.
 pub(crate) fn answers(
     inputs: &[InputVariable],
-    tree: &Node,
+    tree: &ConfigNode,
     sources: &mut InputSources<'_>,
-    report: &mut Report,
-) -> Answers {
+    report: &mut ConfigReport,
+) -> InputAnswers {
     let (environment, source) = (sources.environment, sources.source);
     let mut used = Vec::new();
     references(tree, &mut used);
@@ -167,8 +170,8 @@ pub(crate) fn answers(
         .filter(|(_, input)| used.contains(&input.id))
     {
         let mut say = |message: String| {
-            let problem = Problem::note(Path::at(KEY).key(n), message);
-            report.add(Problem {
+            let problem = ConfigProblem::note(ConfigPath::at(KEY).key(n), message);
+            report.add(ConfigProblem {
                 line: Some(input.line),
                 ..problem
             });
@@ -192,11 +195,11 @@ pub(crate) fn answers(
                     .unwrap_or_else(|| "input".to_owned()))
             }
             (None, InputSource::Prompt(ask)) => ask(input).map_or_else(
-                || unasked(input, "nobody answered at a terminal", &mut say),
+                || default_answer(input, "nobody answered at a terminal", &mut say),
                 Ok,
             ),
-            (None, InputSource::Nothing) => {
-                unasked(input, "there is no terminal to ask at", &mut say)
+            (None, InputSource::Unavailable) => {
+                default_answer(input, "there is no terminal to ask at", &mut say)
             }
         };
         if let (Ok(text), InputSource::Prompt(_)) = (&answer, source) {
@@ -209,7 +212,7 @@ pub(crate) fn answers(
 }
 
 /// Returns the value of an input without an answer: its default, unless it is a secret.
-fn unasked(
+fn default_answer(
     input: &InputVariable,
     why: &'static str,
     say: &mut dyn FnMut(String),
@@ -226,17 +229,17 @@ fn unasked(
 }
 
 /// Collects the ids of the inputs that the texts of a tree refer to.
-pub(super) fn references(node: &Node, found: &mut Vec<String>) {
+pub(super) fn references(node: &ConfigNode, found: &mut Vec<String>) {
     match &node.value {
-        Value::Text(text) => {
+        NodeValue::Text(text) => {
             for piece in pieces(&text.text, ReferenceSyntax::Servers).unwrap_or_default() {
                 if let TextPiece::Reference(EnvReference::Input(id)) = piece {
                     found.push(id.to_owned());
                 }
             }
         }
-        Value::List(items) => items.iter().for_each(|item| references(item, found)),
-        Value::Map(entries) => entries
+        NodeValue::List(items) => items.iter().for_each(|item| references(item, found)),
+        NodeValue::Map(entries) => entries
             .iter()
             .for_each(|(_, entry)| references(entry, found)),
         _ => {}

@@ -44,8 +44,8 @@ impl<T> OrOff<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+        struct OrOffVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OrOffVisitor<T> {
             type Value = OrOff<T>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a map, or `off`")
@@ -68,7 +68,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for OrOff<T> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(OrOff::On)
             }
         }
-        deserializer.deserialize_any(Either(PhantomData))
+        deserializer.deserialize_any(OrOffVisitor(PhantomData))
     }
 }
 

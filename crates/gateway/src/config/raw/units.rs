@@ -30,7 +30,7 @@ const SIZES: [(&str, u64); 4] = [
     ("B", 1),
 ];
 /// The largest amount. Anything above is a typing mistake.
-const MOST: u64 = 1 << 42;
+const MAX_AMOUNT: u64 = 1 << 42;
 
 /// Parses a whole number and its unit.
 fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
@@ -38,15 +38,17 @@ fn amount(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let number: u64 = text[..digits].parse().ok()?;
     let unit = text[digits..].trim_start();
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
-    number.checked_mul(*factor).filter(|&amount| amount <= MOST)
+    number
+        .checked_mul(*factor)
+        .filter(|&amount| amount <= MAX_AMOUNT)
 }
 
 macro_rules! unit {
     ($name:ident, $units:ident, $what:literal, $hint:literal, $pattern:literal, $make:expr) => {
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Reader;
-                impl Visitor<'_> for Reader {
+                struct UnitVisitor;
+                impl Visitor<'_> for UnitVisitor {
                     type Value = $name;
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                         f.write_str($what)
@@ -61,7 +63,7 @@ macro_rules! unit {
                         Err(E::custom(format_args!("`{number}` has no unit\n{}", $hint)))
                     }
                 }
-                deserializer.deserialize_any(Reader)
+                deserializer.deserialize_any(UnitVisitor)
             }
         }
 
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_have_a_unit_and_an_end() {
+    fn amount_needs_unit_and_is_bounded() {
         assert_eq!(amount("500ms", &TIMES), Some(500));
         assert_eq!(amount("2 h", &TIMES), Some(7_200_000));
         assert_eq!(amount("4MiB", &SIZES), Some(4 << 20));

@@ -2,25 +2,27 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weir_core::telemetry::{Exemplar, Kind};
-use weir_core::trace::{Span, SpanKind, Value};
+use weir_core::telemetry::{Exemplar, InstrumentKind};
+use weir_core::trace::{AttributeValue, FinishedSpan, SpanKind};
 
-use super::proto::Message;
-use crate::telemetry::gather::{Family, Figure, Histogram, Point, Text};
+use super::proto::ProtoMessage;
+use crate::telemetry::metric_families::{
+    HistogramValue, LabelValue, MetricFamily, MetricPoint, MetricValue,
+};
 
 /// The attributes of the process.
-pub(super) type Resource = [(String, String)];
+pub(super) type ResourceAttributes = [(String, String)];
 
 /// The temporality of sums: they count from their beginning.
 const CUMULATIVE: u64 = 2;
 const ERROR: u64 = 2;
 /// Flags of a span: sampled; the next flag is valid; the parent is remote.
-const TOLD: u32 = 1;
-const KNOWN: u32 = 0x100;
-const ELSEWHERE: u32 = 0x200;
+const SAMPLED: u32 = 1;
+const HAS_IS_REMOTE: u32 = 0x100;
+const IS_REMOTE: u32 = 0x200;
 
 /// Returns an `ExportTraceServiceRequest`.
-pub(super) fn traces(resource: &Resource, spans: &[Span]) -> Vec<u8> {
+pub(super) fn traces(resource: &ResourceAttributes, spans: &[FinishedSpan]) -> Vec<u8> {
     document(resource, |scope| {
         for own in spans {
             scope.message(2, |out| span(out, own));
@@ -29,7 +31,11 @@ pub(super) fn traces(resource: &Resource, spans: &[Span]) -> Vec<u8> {
 }
 
 /// Returns an `ExportMetricsServiceRequest`.
-pub(super) fn metrics(resource: &Resource, families: &[Family], now: SystemTime) -> Vec<u8> {
+pub(super) fn metrics(
+    resource: &ResourceAttributes,
+    families: &[MetricFamily],
+    now: SystemTime,
+) -> Vec<u8> {
     document(resource, |scope| {
         for own in families {
             scope.message(2, |out| family(out, own, now));
@@ -38,12 +44,12 @@ pub(super) fn metrics(resource: &Resource, families: &[Family], now: SystemTime)
 }
 
 /// Writes the common frame: the resource, the scope, and the contents by `write`.
-fn document(resource: &Resource, write: impl FnOnce(&mut Message)) -> Vec<u8> {
-    let mut out = Message::default();
+fn document(resource: &ResourceAttributes, write: impl FnOnce(&mut ProtoMessage)) -> Vec<u8> {
+    let mut out = ProtoMessage::default();
     out.message(1, |of_resource| {
         of_resource.message(1, |out| {
             for (name, text) in resource {
-                attribute(out, 1, name, &Text::Word(text.clone()));
+                attribute(out, 1, name, &LabelValue::Word(text.clone()));
             }
         });
         of_resource.message(2, |of_scope| {
@@ -56,17 +62,17 @@ fn document(resource: &Resource, write: impl FnOnce(&mut Message)) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn span(out: &mut Message, span: &Span) {
+fn span(out: &mut ProtoMessage, span: &FinishedSpan) {
     out.bytes(1, &span.context.trace)
         .bytes(2, &span.context.span);
     if let Some(state) = &span.state {
         out.string(3, state);
     }
-    let mut flags = TOLD | KNOWN;
+    let mut flags = SAMPLED | HAS_IS_REMOTE;
     if let Some(parent) = &span.parent {
         out.bytes(4, parent);
         flags |= if span.kind == SpanKind::Server {
-            ELSEWHERE
+            IS_REMOTE
         } else {
             0
         };
@@ -82,9 +88,9 @@ fn span(out: &mut Message, span: &Span) {
         .fixed64(8, nanos(span.ended));
     for (name, value) in &span.attributes {
         let text = match value {
-            Value::Word(word) => Text::Word((*word).to_owned()),
-            Value::Text(text) => Text::Word(text.to_string()),
-            Value::Number(number) => Text::Number(*number),
+            AttributeValue::Word(word) => LabelValue::Word((*word).to_owned()),
+            AttributeValue::Text(text) => LabelValue::Word(text.to_string()),
+            AttributeValue::Number(number) => LabelValue::Number(*number),
         };
         attribute(out, 9, name, &text);
     }
@@ -96,37 +102,37 @@ fn span(out: &mut Message, span: &Span) {
     out.fixed32(16, flags);
 }
 
-fn family(out: &mut Message, family: &Family, now: SystemTime) {
+fn family(out: &mut ProtoMessage, family: &MetricFamily, now: SystemTime) {
     out.string(1, &family.name)
         .string(2, &family.about)
         .string(3, &family.unit);
     let field = match family.kind {
-        Kind::Gauge => 5,
-        Kind::Counter | Kind::UpDownCounter => 7,
-        Kind::Histogram => 9,
+        InstrumentKind::Gauge => 5,
+        InstrumentKind::Counter | InstrumentKind::UpDownCounter => 7,
+        InstrumentKind::Histogram => 9,
     };
     out.message(field, |data| {
         for own in &family.points {
             data.message(1, |out| point(out, own, now));
         }
-        if family.kind != Kind::Gauge {
+        if family.kind != InstrumentKind::Gauge {
             data.varint(2, CUMULATIVE);
         }
-        if family.kind == Kind::Counter {
+        if family.kind == InstrumentKind::Counter {
             data.varint(3, 1);
         }
     });
 }
 
-fn point(out: &mut Message, point: &Point, now: SystemTime) {
+fn point(out: &mut ProtoMessage, point: &MetricPoint, now: SystemTime) {
     if let Some(since) = point.since {
         out.fixed64(2, nanos(since));
     }
     out.fixed64(3, nanos(now));
     let labels = match &point.figure {
-        Figure::Real(number) => out.double(4, *number),
-        Figure::Whole(number) => out.fixed64(6, number.cast_unsigned()),
-        Figure::Histogram(histogram) => {
+        MetricValue::Real(number) => out.double(4, *number),
+        MetricValue::Whole(number) => out.fixed64(6, number.cast_unsigned()),
+        MetricValue::Histogram(histogram) => {
             self::histogram(out, histogram);
             for (name, text) in &point.labels {
                 attribute(out, 9, name, text);
@@ -139,7 +145,7 @@ fn point(out: &mut Message, point: &Point, now: SystemTime) {
     }
 }
 
-fn histogram(out: &mut Message, histogram: &Histogram) {
+fn histogram(out: &mut ProtoMessage, histogram: &HistogramValue) {
     out.fixed64(4, histogram.buckets.iter().sum())
         .double(5, histogram.sum);
     out.packed(6, histogram.buckets.iter().copied());
@@ -154,13 +160,13 @@ fn histogram(out: &mut Message, histogram: &Histogram) {
     }
 }
 
-fn attribute(out: &mut Message, field: u64, name: &str, value: &Text) {
+fn attribute(out: &mut ProtoMessage, field: u64, name: &str, value: &LabelValue) {
     out.message(field, |pair| {
         pair.string(1, name).message(2, |any| match value {
-            Text::Word(text) => {
+            LabelValue::Word(text) => {
                 any.string(1, text);
             }
-            Text::Number(number) => {
+            LabelValue::Number(number) => {
                 any.varint(3, number.cast_unsigned());
             }
         });

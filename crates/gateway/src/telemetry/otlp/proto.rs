@@ -3,7 +3,7 @@
 /// A message that is being written. Callers leave fields at their default out, as proto3 does,
 /// unless the default is significant.
 #[derive(Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub(super) struct ProtoMessage(Vec<u8>);
 
 /// The wire types.
 const VARINT: u64 = 0;
@@ -11,7 +11,7 @@ const EIGHT_BYTES: u64 = 1;
 const LENGTH: u64 = 2;
 const FOUR_BYTES: u64 = 5;
 
-impl Message {
+impl ProtoMessage {
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
@@ -79,40 +79,40 @@ impl Message {
 /// number is field 1 of that.
 pub(super) fn rejected(answer: &[u8]) -> u64 {
     let partial = fields(answer).find_map(|(field, value)| match value {
-        Value::Bytes(bytes) if field == 1 => Some(bytes),
+        ProtoValue::Bytes(bytes) if field == 1 => Some(bytes),
         _ => None,
     });
     let number = partial.and_then(|partial| {
         fields(partial).find_map(|(field, value)| match value {
-            Value::Number(number) if field == 1 => Some(number),
+            ProtoValue::Number(number) if field == 1 => Some(number),
             _ => None,
         })
     });
     number.unwrap_or(0)
 }
 
-enum Value<'a> {
+enum ProtoValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
 /// Returns the fields of a message, up to the first malformed one.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = (u64, ProtoValue<'_>)> {
     std::iter::from_fn(move || {
         let tag = number(&mut rest)?;
         let value = match tag & 7 {
-            VARINT => Value::Number(number(&mut rest)?),
+            VARINT => ProtoValue::Number(number(&mut rest)?),
             LENGTH => {
                 let length = usize::try_from(number(&mut rest)?).ok()?;
                 let (value, after) = rest.split_at_checked(length)?;
                 rest = after;
-                Value::Bytes(value)
+                ProtoValue::Bytes(value)
             }
             way => {
                 let (value, after) =
                     rest.split_at_checked(if way == EIGHT_BYTES { 8 } else { 4 })?;
                 rest = after;
-                Value::Bytes(value)
+                ProtoValue::Bytes(value)
             }
         };
         Some((tag >> 3, value))
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn fields_are_written_as_the_encoding_says() {
-        let mut message = Message::default();
+        let mut message = ProtoMessage::default();
         // The examples of the encoding's own documentation.
         message
             .varint(1, 150)
@@ -153,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_says_how_much_was_not_taken() {
-        let mut answer = Message::default();
+    fn rejected_items_are_read_from_a_response() {
+        let mut answer = ProtoMessage::default();
         answer.message(1, |partial| {
             partial.varint(1, 300).string(2, "no room");
         });

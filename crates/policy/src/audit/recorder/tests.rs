@@ -7,58 +7,58 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
-use weir_core::call::{RequestName, Trace};
+use weir_core::call::{RequestName, TraceContext};
 use weir_core::names::EndpointId;
-use weir_core::port::{Changes, Evidence, Fut, Verdict, Verifier};
-use weir_core::principal::{Identity, Subject};
+use weir_core::port::{CallPermission, ContentChanges, Evidence, Fut, Verifier};
+use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_core::{Call, Principal, authenticate};
 use weir_testkit::FakeClock;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
-use super::super::chain::{Chain, Head};
-use super::super::{Inspector, Pointer};
+use super::super::chain::{AuditChain, ChainHead};
+use super::super::{ArgumentPointer, ChainInspector};
 use super::*;
 
 /// Keeps all events in memory, or refuses to.
 #[derive(Default)]
-struct Shelf {
-    events: Mutex<Vec<Event>>,
+struct MemoryEventKeeper {
+    events: Mutex<Vec<AuditEvent>>,
     full: AtomicBool,
 }
 
-impl Keeper for Shelf {
-    fn promise(&self) -> Result<(), NotKept> {
+impl EventKeeper for MemoryEventKeeper {
+    fn reserve(&self) -> Result<(), RecordNotKept> {
         if self.full.load(Ordering::SeqCst) {
-            Err(NotKept)
+            Err(RecordNotKept)
         } else {
             Ok(())
         }
     }
 
-    fn fulfil(&self, event: Event) {
+    fn keep_reserved(&self, event: AuditEvent) {
         self.events.lock().unwrap().push(event);
     }
 
-    fn keep(&self, event: Event) -> Result<(), NotKept> {
-        self.promise()?;
-        self.fulfil(event);
+    fn keep(&self, event: AuditEvent) -> Result<(), RecordNotKept> {
+        self.reserve()?;
+        self.keep_reserved(event);
         Ok(())
     }
 }
 
-struct World {
-    shelf: Arc<Shelf>,
+struct RecorderFixture {
+    shelf: Arc<MemoryEventKeeper>,
     clock: FakeClock,
     refusals: Arc<RefusalCounter>,
-    recorder: Recorder,
+    recorder: AuditRecorder,
 }
 
-impl World {
-    fn new(shape: Shape) -> Self {
-        let (shelf, clock) = (Arc::new(Shelf::default()), FakeClock::new());
+impl RecorderFixture {
+    fn new(shape: ArgumentRecording) -> Self {
+        let (shelf, clock) = (Arc::new(MemoryEventKeeper::default()), FakeClock::new());
         let refusals = Arc::new(RefusalCounter::new(Arc::new(clock.clone())));
-        let recorder = Recorder::new(
+        let recorder = AuditRecorder::new(
             Arc::new(clock.clone()),
             shelf.clone(),
             shape,
@@ -74,7 +74,7 @@ impl World {
 
     /// The lines of all events so far.
     fn lines(&self) -> Vec<String> {
-        let mut chain = Chain::after(Head::genesis(), None);
+        let mut chain = AuditChain::after(ChainHead::genesis(), None);
         let lines: Vec<String> = self
             .shelf
             .events
@@ -83,7 +83,7 @@ impl World {
             .iter()
             .map(|event| chain.seal(event).line)
             .collect();
-        let mut inspector = Inspector::default();
+        let mut inspector = ChainInspector::default();
         for line in &lines {
             inspector.line(line.trim_end().as_bytes(), true).unwrap();
         }
@@ -96,7 +96,7 @@ impl World {
 
     /// The counts so far: of the minutes that are over, or with `open` of all.
     fn counts(&self, open: bool) -> Vec<Value> {
-        let mut chain = Chain::after(Head::genesis(), None).named(Some("refusals"));
+        let mut chain = AuditChain::after(ChainHead::genesis(), None).named(Some("refusals"));
         let lines = self
             .refusals
             .take(open)
@@ -108,16 +108,16 @@ impl World {
     }
 
     fn entered(&self, outcome: Result<&Principal, &'static str>) {
-        let outcome = outcome.map_err(|reason| Rejection {
+        let outcome = outcome.map_err(|reason| SenderRejection {
             reason,
             principal: None,
         });
         self.came([192, 0, 2, 1].into(), outcome);
     }
 
-    fn came(&self, peer: IpAddr, outcome: Result<&Principal, Rejection<'_>>) {
+    fn came(&self, peer: IpAddr, outcome: Result<&Principal, SenderRejection<'_>>) {
         let endpoint = EndpointId::new("/mcp");
-        self.recorder.entered(&Entrance {
+        self.recorder.record_entrance(&SenderEntrance {
             peer,
             endpoint: &endpoint,
             request: "00ff",
@@ -129,10 +129,10 @@ impl World {
         &self,
         call: &Call,
         principal: &Principal,
-        decision: Decision<'_>,
+        decision: GateDecision<'_>,
     ) -> Result<(), Failure> {
-        self.recorder.decided(
-            &Attempt {
+        self.recorder.record_decision(
+            &CallAttempt {
                 principal,
                 call,
                 item: None,
@@ -143,15 +143,15 @@ impl World {
 }
 
 async fn principal(subject: Subject) -> Principal {
-    struct Knows(Subject);
-    impl Verifier for Knows {
-        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Identity, Failure>> {
-            Box::pin(async { Ok(Identity::Subject(Arc::new(self.0.clone()))) })
+    struct KnownSubjectVerifier(Subject);
+    impl Verifier for KnownSubjectVerifier {
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+            Box::pin(async { Ok(VerifiedIdentity::Subject(Arc::new(self.0.clone()))) })
         }
     }
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
-    authenticate(&Knows(subject), &evidence, ())
+    authenticate(&KnownSubjectVerifier(subject), &evidence, ())
         .await
         .unwrap()
         .principal()
@@ -175,9 +175,9 @@ fn call(params: &str) -> Call {
         RequestName::from_bits(0xabc),
     );
     Call {
-        trace: Trace {
+        trace: TraceContext {
             parent,
-            ..Trace::default()
+            ..TraceContext::default()
         },
         ..call
     }
@@ -188,27 +188,27 @@ fn denied() -> Failure {
 }
 
 #[tokio::test]
-async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
-    let world = World::new(Shape::default());
+async fn f18_call_has_one_record_with_principal_and_outcome() {
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let ada = ada().await;
     let raw = r#"{"name":"files__read","arguments":{"path":"/a"},
         "_meta":{"io.modelcontextprotocol/clientInfo":{"name":"IDE","version":"2.1"}}}"#;
     let call = call(raw);
-    let verdict = Verdict {
+    let verdict = CallPermission {
         rules: Arc::new(["team-a".into()]),
     };
     world
-        .decided(&call, &ada, Decision::Allowed(&verdict))
+        .decided(&call, &ada, GateDecision::Allowed(&verdict))
         .unwrap();
     assert!(
         world.lines().is_empty(),
         "an allowed call has its record when it ends"
     );
-    let ended = Ended {
+    let ended = EndedCall {
         outcome: "complete",
         took: Duration::from_micros(1500),
         bytes: 42,
-        changes: Changes {
+        changes: ContentChanges {
             cleaned: 7,
             secrets: 2,
             cut: 9,
@@ -216,8 +216,8 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
         revision: Some("2026-07-28"),
         verdict,
     };
-    world.recorder.ended(
-        &Attempt {
+    world.recorder.record_end(
+        &CallAttempt {
             principal: &ada,
             call: &call,
             item: None,
@@ -252,11 +252,11 @@ async fn f18_a_call_leaves_one_record_with_who_what_and_how_it_went() {
 }
 
 #[tokio::test]
-async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept() {
-    let world = World::new(Shape::default());
+async fn f18_refusal_has_one_record_and_unrecordable_call_is_refused() {
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
     world
-        .decided(&call, &ada, Decision::Refused(&denied()))
+        .decided(&call, &ada, GateDecision::Refused(&denied()))
         .unwrap();
     let record = world.last();
     assert_eq!(record["decision"], "refused");
@@ -267,7 +267,7 @@ async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept
     assert!(record.get("arguments").is_none(), "there are none");
     let forbidden = denied().forbidden_by(Some("no-deletes".into()));
     world
-        .decided(&call, &ada, Decision::Refused(&forbidden))
+        .decided(&call, &ada, GateDecision::Refused(&forbidden))
         .unwrap();
     assert_eq!(
         (&world.last()["rule"], record.get("rule")),
@@ -275,19 +275,19 @@ async fn f18_a_refusal_leaves_one_record_and_none_is_made_where_none_can_be_kept
     );
     world.shelf.full.store(true, Ordering::SeqCst);
     for decision in [
-        Decision::Refused(&denied()),
-        Decision::Allowed(&Verdict::default()),
+        GateDecision::Refused(&denied()),
+        GateDecision::Allowed(&CallPermission::default()),
     ] {
         let failure = world.decided(&call, &ada, decision).unwrap_err();
         assert_eq!(failure.kind(), &FailureKind::Overloaded, "f13");
-        assert!(failure.wait().is_some());
+        assert!(failure.retry_delay().is_some());
     }
     assert_eq!(world.lines().len(), 2);
 }
 
 #[tokio::test]
-async fn f18_a_sender_let_in_has_its_first_record_and_one_refused_is_counted() {
-    let world = World::new(Shape::default());
+async fn f18_first_admission_is_recorded_and_refusals_are_counted() {
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let ada = ada().await;
     for _ in 0..5 {
         world.entered(Ok(&ada));
@@ -336,7 +336,7 @@ async fn f18_a_sender_let_in_has_its_first_record_and_one_refused_is_counted() {
 
 #[tokio::test]
 async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
-    let world = World::new(Shape::default());
+    let world = RecorderFixture::new(ArgumentRecording::default());
     for n in 0..100_000_u32 {
         let peer: IpAddr = match n % 2 {
             0 => IpAddr::from((n << 8).to_be_bytes()),
@@ -345,7 +345,7 @@ async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
         let reason = ["missing", "expired", "malformed"][n as usize % 3];
         world.came(
             peer,
-            Err(Rejection {
+            Err(SenderRejection {
                 reason,
                 principal: None,
             }),
@@ -383,13 +383,13 @@ async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
 }
 
 #[tokio::test]
-async fn f18_counts_that_nobody_takes_keep_their_bound() {
-    let world = World::new(Shape::default());
+async fn f18_untaken_counts_are_bounded() {
+    let world = RecorderFixture::new(ArgumentRecording::default());
     for _ in 0..20 {
         for n in 0..1024_u32 {
             world.came(
                 IpAddr::from((n << 8).to_be_bytes()),
-                Err(Rejection {
+                Err(SenderRejection {
                     reason: "missing",
                     principal: None,
                 }),
@@ -407,23 +407,23 @@ async fn f18_counts_that_nobody_takes_keep_their_bound() {
 
 #[tokio::test]
 async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
-    let world = World::new(Shape::default());
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
     let bob = principal(Subject::new("https://id.example.com", "bob")).await;
     for _ in 0..500 {
         world
-            .decided(&call, &ada, Decision::Refused(&denied()))
+            .decided(&call, &ada, GateDecision::Refused(&denied()))
             .unwrap();
         world.came(
             [192, 0, 2, 1].into(),
-            Err(Rejection {
+            Err(SenderRejection {
                 reason: "denied",
                 principal: Some(&ada),
             }),
         );
     }
     world
-        .decided(&call, &bob, Decision::Refused(&denied()))
+        .decided(&call, &bob, GateDecision::Refused(&denied()))
         .unwrap();
     let lines = world.lines();
     assert_eq!(lines.len(), 601);
@@ -448,7 +448,7 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
         (&"ada".into(), &400.into())
     );
     world
-        .decided(&call, &ada, Decision::Refused(&denied()))
+        .decided(&call, &ada, GateDecision::Refused(&denied()))
         .unwrap();
     assert_eq!(
         world.lines().len(),
@@ -457,20 +457,20 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
     );
     world.clock.advance(Duration::from_secs(60));
     world
-        .decided(&call, &ada, Decision::Refused(&denied()))
+        .decided(&call, &ada, GateDecision::Refused(&denied()))
         .unwrap();
     assert_eq!(world.lines().len(), 602);
-    let allowed = Ended {
+    let allowed = EndedCall {
         outcome: "complete",
         took: Duration::ZERO,
         bytes: 0,
-        changes: Changes::default(),
+        changes: ContentChanges::default(),
         revision: None,
-        verdict: Verdict::default(),
+        verdict: CallPermission::default(),
     };
     for _ in 0..1000 {
-        world.recorder.ended(
-            &Attempt {
+        world.recorder.record_end(
+            &CallAttempt {
                 principal: &ada,
                 call: &call,
                 item: None,
@@ -487,21 +487,21 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
 
 #[test]
 fn f18_logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted_then() {
-    let world = World::new(Shape::default());
+    let world = RecorderFixture::new(ArgumentRecording::default());
     let log_in = |done| {
-        world.recorder.operated(&Action {
-            who: "unknown",
-            what: "login",
+        world.recorder.record_operator_action(&OperatorAction {
+            actor: "unknown",
+            action: "login",
             detail: "",
-            done,
+            took_effect: done,
         })
     };
     (0..100).for_each(|_| log_in(false));
-    world.recorder.operated(&Action {
-        who: "ada",
-        what: "reload",
+    world.recorder.record_operator_action(&OperatorAction {
+        actor: "ada",
+        action: "reload",
         detail: "",
-        done: false,
+        took_effect: false,
     });
     assert_eq!(world.lines().len(), 61);
     let counts = world.counts(true);
@@ -520,16 +520,16 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
             r#"{{"name":"x","arguments":{{"password":"CANARY-1{padding}","path":"/srv"}},"requestState":"CANARY-2",
                 "inputResponses":{{"a":{{"content":"CANARY-3"}}}},"_meta":{{"authorization":"CANARY-4"}}}}"#
         );
-        let world = World::new(Shape::default());
+        let world = RecorderFixture::new(ArgumentRecording::default());
         let refused = || {
             world
-                .decided(&call(&raw), &ada, Decision::Refused(&denied()))
+                .decided(&call(&raw), &ada, GateDecision::Refused(&denied()))
                 .unwrap()
         };
         refused();
-        world.recorder.reshape(Shape {
+        world.recorder.set_argument_recording(ArgumentRecording {
             digest: true,
-            show: vec![Pointer::parse("/path").unwrap()],
+            show: vec![ArgumentPointer::parse("/path").unwrap()],
         });
         refused();
         let shown = world.last();
@@ -538,7 +538,7 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
             serde_json::json!({ "password": "***", "path": "/srv" })
         );
         assert_eq!(shown["arguments"]["sha256"].as_str().unwrap().len(), 64);
-        world.recorder.reshape(Shape {
+        world.recorder.set_argument_recording(ArgumentRecording {
             digest: false,
             show: Vec::new(),
         });
@@ -549,10 +549,10 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
 }
 
 #[tokio::test]
-async fn f14_nothing_that_others_write_breaks_out_of_its_line() {
-    let world = World::new(Shape {
+async fn f14_hostile_text_stays_in_its_line() {
+    let world = RecorderFixture::new(ArgumentRecording {
         digest: true,
-        show: vec![Pointer::parse("/a").unwrap()],
+        show: vec![ArgumentPointer::parse("/a").unwrap()],
     });
     let corpus = [
         "x\",\"decision\":\"allowed\",\"y\":\"",
@@ -578,14 +578,14 @@ async fn f14_nothing_that_others_write_breaks_out_of_its_line() {
         );
         let failure = Failure::unknown_tool(text);
         world
-            .decided(&call(&raw), &hostile, Decision::Refused(&failure))
+            .decided(&call(&raw), &hostile, GateDecision::Refused(&failure))
             .unwrap();
         world.entered(Ok(&hostile));
-        world.recorder.operated(&Action {
-            who: text,
-            what: text,
+        world.recorder.record_operator_action(&OperatorAction {
+            actor: text,
+            action: text,
             detail: text,
-            done: true,
+            took_effect: true,
         });
         let lines = world.lines();
         for line in lines.iter().rev().take(3) {

@@ -6,30 +6,30 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 
-use super::super::chain::Chain;
-use super::super::event::{Event, Life};
+use super::super::chain::AuditChain;
+use super::super::event::{AuditEvent, AuditLifecycle};
 use super::*;
 
-fn event(life: Life) -> Event {
-    Event::life(UNIX_EPOCH + Duration::from_secs(1_785_542_400), life)
+fn event(life: AuditLifecycle) -> AuditEvent {
+    AuditEvent::life(UNIX_EPOCH + Duration::from_secs(1_785_542_400), life)
 }
 
 /// This number of records after `head`, a line each.
-fn more(chain: &mut Chain, count: usize) -> Vec<String> {
+fn more(chain: &mut AuditChain, count: usize) -> Vec<String> {
     (0..count)
-        .map(|_| chain.seal(&event(Life::Changed)).line)
+        .map(|_| chain.seal(&event(AuditLifecycle::Changed)).line)
         .collect()
 }
 
-fn fresh(key: Option<Key>) -> Chain {
-    Chain::after(Head::genesis(), key)
+fn fresh(key: Option<AuditKey>) -> AuditChain {
+    AuditChain::after(ChainHead::genesis(), key)
 }
 
-fn key(id: u8) -> Key {
-    Key::new(id, [id; 32])
+fn key(id: u8) -> AuditKey {
+    AuditKey::new(id, [id; 32])
 }
 
-fn walk(mut inspector: Inspector, text: &[u8]) -> Result<Summary, Trouble> {
+fn walk(mut inspector: ChainInspector, text: &[u8]) -> Result<ChainSummary, ChainFault> {
     inspector.begin_file();
     for line in text.split_inclusive(|b| *b == b'\n') {
         match line.split_last() {
@@ -41,11 +41,11 @@ fn walk(mut inspector: Inspector, text: &[u8]) -> Result<Summary, Trouble> {
     inspector.finish()
 }
 
-fn check(lines: &[String]) -> Result<Summary, Trouble> {
-    walk(Inspector::default(), lines.concat().as_bytes())
+fn check(lines: &[String]) -> Result<ChainSummary, ChainFault> {
+    walk(ChainInspector::default(), lines.concat().as_bytes())
 }
 
-fn line_of(trouble: Result<Summary, Trouble>) -> u64 {
+fn line_of(trouble: Result<ChainSummary, ChainFault>) -> u64 {
     trouble.unwrap_err().line
 }
 
@@ -55,7 +55,7 @@ fn f18_a_whole_chain_holds_and_says_where_it_ends() {
     let lines = more(&mut chain, 100);
     let summary = check(&lines).unwrap();
     assert_eq!(
-        (summary.first, summary.records, summary.seams.len()),
+        (summary.first, summary.records, summary.gaps.len()),
         (Some(1), 100, 0)
     );
     assert_eq!(summary.head.as_ref(), Some(chain.head()));
@@ -65,7 +65,7 @@ fn f18_a_whole_chain_holds_and_says_where_it_ends() {
 }
 
 #[test]
-fn f18_whatever_is_done_to_a_record_shows_at_its_line() {
+fn f18_tampering_is_reported_with_its_line() {
     let lines = more(&mut fresh(None), 10);
     let with = |change: &dyn Fn(&mut Vec<String>)| {
         let mut lines = lines.clone();
@@ -92,7 +92,7 @@ fn f18_whatever_is_done_to_a_record_shows_at_its_line() {
     let exchanged = with(&|lines| {
         let mut chain = fresh(None);
         more(&mut chain, 4);
-        lines[4] = chain.seal(&event(Life::Stopped)).line;
+        lines[4] = chain.seal(&event(AuditLifecycle::Stopped)).line;
     });
     assert!(exchanged.as_ref().unwrap_err().why.contains("exchanged"));
     assert_eq!(line_of(exchanged), 6);
@@ -105,7 +105,7 @@ proptest! {
         let mut text = more(&mut fresh(None), 8).concat().into_bytes();
         let at = at % text.len();
         text[at] ^= 1 << bit;
-        prop_assert!(walk(Inspector::default(), &text).is_err(), "{at} {bit}");
+        prop_assert!(walk(ChainInspector::default(), &text).is_err(), "{at} {bit}");
     }
 }
 
@@ -113,7 +113,7 @@ proptest! {
 fn f18_a_cut_end_shows_where_its_head_is_known() {
     let mut chain = fresh(None);
     let lines = more(&mut chain, 10);
-    let known = || Inspector::default().expect(chain.head().clone());
+    let known = || ChainInspector::default().expect(chain.head().clone());
     assert!(walk(known(), lines.concat().as_bytes()).is_ok());
     assert!(check(&lines[..9]).is_ok(), "nobody can see that without");
     assert!(
@@ -123,7 +123,7 @@ fn f18_a_cut_end_shows_where_its_head_is_known() {
             .contains("cut off")
     );
     let mut other = fresh(None);
-    let mut anew = vec![other.seal(&event(Life::Stopped)).line];
+    let mut anew = vec![other.seal(&event(AuditLifecycle::Stopped)).line];
     anew.extend(more(&mut other, 9));
     assert!(check(&anew).is_ok(), "nobody can see that without");
     assert!(
@@ -139,7 +139,7 @@ fn f18_a_signed_chain_is_continued_by_the_keys_holder_alone() {
     let lines = more(&mut fresh(Some(key(1))), 5).concat();
     let with = |keys: &[u8], text: &str| {
         walk(
-            Inspector::new(keys.iter().map(|id| key(*id)).collect()),
+            ChainInspector::new(keys.iter().map(|id| key(*id)).collect()),
             text.as_bytes(),
         )
     };
@@ -161,38 +161,38 @@ fn f18_a_signed_chain_is_continued_by_the_keys_holder_alone() {
     // A key came later: from there on all are signed.
     let mut chain = fresh(None);
     let mut both = more(&mut chain, 3).concat();
-    let mut signed = Chain::after(chain.head().clone(), Some(key(1)));
+    let mut signed = AuditChain::after(chain.head().clone(), Some(key(1)));
     both.push_str(&more(&mut signed, 2).concat());
     assert_eq!(with(&[1], &both).unwrap().signed, 2);
-    let mut unsigned = Chain::after(signed.head().clone(), None);
+    let mut unsigned = AuditChain::after(signed.head().clone(), None);
     both.push_str(&more(&mut unsigned, 1).concat());
     assert_eq!(with(&[1], &both).unwrap_err().line, 6);
     // The same number, another secret.
-    let forged = more(&mut fresh(Some(Key::new(1, [9; 32]))), 5).concat();
+    let forged = more(&mut fresh(Some(AuditKey::new(1, [9; 32]))), 5).concat();
     assert_eq!(with(&[1], &forged).unwrap_err().line, 1);
 }
 
 /// A chain of five records, then bytes that are not a record, then a record that accounts for them,
 /// and two more.
-fn recovered(torn: &str, said: u64, sha256: &str) -> Result<Summary, Trouble> {
+fn recovered(torn: &str, said: u64, sha256: &str) -> Result<ChainSummary, ChainFault> {
     let mut chain = fresh(None);
     let mut text = more(&mut chain, 5).concat();
     text.push_str(torn);
     text.push('\n');
     text.push_str(
         &chain
-            .seal(&event(Life::Recovered {
+            .seal(&event(AuditLifecycle::Recovered {
                 bytes: said,
                 sha256: sha256.to_owned(),
             }))
             .line,
     );
     text.push_str(&more(&mut chain, 2).concat());
-    walk(Inspector::default(), text.as_bytes())
+    walk(ChainInspector::default(), text.as_bytes())
 }
 
 #[test]
-fn f18_g10_what_a_sudden_end_left_is_no_trouble_where_a_record_says_what_it_is() {
+fn f18_g10_torn_lines_are_valid_if_a_record_accounts_for_them() {
     let digest = |text: &str| HEXLOWER.encode(&Sha256::digest(text));
     for torn in [
         r#"{"seq":6,"ti"#,
@@ -204,8 +204,8 @@ fn f18_g10_what_a_sudden_end_left_is_no_trouble_where_a_record_says_what_it_is()
     ] {
         let summary = recovered(torn, torn.len() as u64, &digest(torn)).unwrap();
         assert_eq!(
-            summary.seams,
-            [Seam::Recovered {
+            summary.gaps,
+            [ChainGap::Recovered {
                 seq: 6,
                 bytes: torn.len() as u64
             }],
@@ -232,27 +232,29 @@ fn f18_g10_what_a_sudden_end_left_is_no_trouble_where_a_record_says_what_it_is()
 fn f13_lost_events_are_counted_and_the_chain_holds() {
     let mut chain = fresh(None);
     let lines = [
-        chain.seal(&event(Life::Changed)).line,
-        chain.seal(&event(Life::Lost { events: 12 })).line,
+        chain.seal(&event(AuditLifecycle::Changed)).line,
+        chain.seal(&event(AuditLifecycle::Lost { events: 12 })).line,
     ];
     assert_eq!(
-        check(&lines).unwrap().seams,
-        [Seam::Lost { seq: 2, events: 12 }]
+        check(&lines).unwrap().gaps,
+        [ChainGap::Lost { seq: 2, events: 12 }]
     );
 }
 
 /// The records of a process with a successor after five records, and those of the successor. `last`
 /// is the end that the successor reports for the process.
-fn taken_over(last: impl Fn(&Head) -> Option<Head>) -> (Vec<String>, Vec<String>, Head) {
+fn taken_over(
+    last: impl Fn(&ChainHead) -> Option<ChainHead>,
+) -> (Vec<String>, Vec<String>, ChainHead) {
     let mut before = fresh(None);
     let mut old = more(&mut before, 4);
-    old.push(before.seal(&event(Life::Left)).line);
-    let mut after = Chain::after(before.head().clone(), None);
+    old.push(before.seal(&event(AuditLifecycle::Left)).line);
+    let mut after = AuditChain::after(before.head().clone(), None);
     old.extend(more(&mut before, 3));
     let mut new = more(&mut after, 2);
     new.push(
         after
-            .seal(&event(Life::Predecessor {
+            .seal(&event(AuditLifecycle::Predecessor {
                 last: last(before.head()),
             }))
             .line,
@@ -261,7 +263,7 @@ fn taken_over(last: impl Fn(&Head) -> Option<Head>) -> (Vec<String>, Vec<String>
     (old, new, after.head().clone())
 }
 
-fn in_turn(mut inspector: Inspector, files: &[&[String]]) -> Result<Summary, Trouble> {
+fn in_turn(mut inspector: ChainInspector, files: &[&[String]]) -> Result<ChainSummary, ChainFault> {
     for file in files {
         inspector.begin_file();
         for line in *file {
@@ -273,12 +275,12 @@ fn in_turn(mut inspector: Inspector, files: &[&[String]]) -> Result<Summary, Tro
 }
 
 #[test]
-fn f18_g06_a_chain_goes_on_where_a_process_took_over_and_no_end_can_be_cut_off() {
+fn f18_g06_chain_continues_after_a_take_over_and_cut_ends_are_found() {
     let (old, new, head) = taken_over(|head| Some(head.clone()));
-    let check = |files: &[&[String]]| in_turn(Inspector::default(), files);
+    let check = |files: &[&[String]]| in_turn(ChainInspector::default(), files);
     let summary = check(&[&old, &new]).unwrap();
     assert_eq!(
-        (summary.records, summary.seams.as_slice(), summary.head),
+        (summary.records, summary.gaps.as_slice(), summary.head),
         (13, &[][..], Some(head.clone()))
     );
     // The last records of the process that drained.
@@ -303,20 +305,26 @@ fn f18_g06_a_chain_goes_on_where_a_process_took_over_and_no_end_can_be_cut_off()
     assert_eq!(check(&[&old]).unwrap().records, 8);
     assert!(check(&[&old, &more(&mut fresh(None), 3)]).is_err());
     // An expected record is looked for on the branch and after it.
-    let last = Link::read(old[7].trim_end().as_bytes()).unwrap().head;
+    let last = ChainLink::read(old[7].trim_end().as_bytes()).unwrap().head;
     for known in [head, last] {
-        assert!(in_turn(Inspector::default().expect(known.clone()), &[&old, &new]).is_ok());
-        let other = Head {
+        assert!(
+            in_turn(
+                ChainInspector::default().expect(known.clone()),
+                &[&old, &new]
+            )
+            .is_ok()
+        );
+        let other = ChainHead {
             hash: "0".repeat(64),
             ..known
         };
-        assert!(in_turn(Inspector::default().expect(other), &[&old, &new]).is_err());
+        assert!(in_turn(ChainInspector::default().expect(other), &[&old, &new]).is_err());
     }
 }
 
 #[test]
-fn f18_a_process_that_did_not_say_how_it_ended_is_a_seam() {
+fn f18_unreported_end_of_a_predecessor_is_a_gap() {
     let (old, new, _) = taken_over(|_| None);
-    let summary = in_turn(Inspector::default(), &[&old, &new]).unwrap();
-    assert_eq!(summary.seams, [Seam::Open { seq: 5 }]);
+    let summary = in_turn(ChainInspector::default(), &[&old, &new]).unwrap();
+    assert_eq!(summary.gaps, [ChainGap::Open { seq: 5 }]);
 }

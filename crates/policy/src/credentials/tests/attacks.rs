@@ -3,10 +3,10 @@
 use data_encoding::BASE64URL_NOPAD;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use weir_testkit::Signer;
+use weir_testkit::TokenSigner;
 
-use super::stand::{ISSUER, Stand, URL, settings};
-use crate::settings::{Algorithm, Proof};
+use super::verifier_fixture::{ISSUER, URL, VerifierFixture, settings};
+use crate::settings::{SignatureAlgorithm, TokenValidation};
 use crate::token::audiences;
 
 fn text(bytes: impl AsRef<[u8]>) -> String {
@@ -32,7 +32,7 @@ fn hmac(key: &[u8], message: &str) -> Vec<u8> {
 
 #[tokio::test(start_paused = true)]
 async fn c02_unsigned_tokens_are_refused_in_every_spelling() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     for alg in [
         "none", "None", "NONE", "nOnE", "", " none", "ES256 ", "es256", "HS256", "HS384", "HS512",
         "ES512", "RSA-OAEP",
@@ -71,9 +71,9 @@ async fn c02_unsigned_tokens_are_refused_in_every_spelling() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c03_a_public_key_is_no_secret() {
-    let signer = Signer::rsa("RS256", "key-1");
-    let stand = Stand::with(settings(), signer);
+async fn c03_public_key_is_not_accepted_as_hmac_secret() {
+    let signer = TokenSigner::rsa("RS256", "key-1");
+    let stand = VerifierFixture::with(settings(), signer);
     stand.publish(&[stand.signer.jwk()]);
     stand.settle().await;
     assert!(stand.subject(&stand.good()).await.is_ok());
@@ -117,12 +117,12 @@ async fn c03_a_public_key_is_no_secret() {
 #[tokio::test(start_paused = true)]
 async fn c02_an_algorithm_that_the_issuer_does_not_use_is_refused_whatever_its_keys_say() {
     let mut settings = settings();
-    let Proof::Keys { algorithms, .. } = &mut settings.issuers[0].proof else {
+    let TokenValidation::Keys { algorithms, .. } = &mut settings.issuers[0].validation else {
         panic!()
     };
-    *algorithms = vec![Algorithm::Es256];
-    let stand = Stand::with(settings, Signer::eddsa("key-1"));
-    stand.publish(&[stand.signer.jwk(), Signer::es256("key-2").jwk()]);
+    *algorithms = vec![SignatureAlgorithm::Es256];
+    let stand = VerifierFixture::with(settings, TokenSigner::eddsa("key-1"));
+    stand.publish(&[stand.signer.jwk(), TokenSigner::es256("key-2").jwk()]);
     stand.settle().await;
     assert_eq!(stand.reason(&stand.good()).await, "alg");
 }
@@ -130,12 +130,12 @@ async fn c02_an_algorithm_that_the_issuer_does_not_use_is_refused_whatever_its_k
 #[tokio::test(start_paused = true)]
 async fn every_algorithm_of_the_default_list_works() {
     for signer in [
-        Signer::rsa("RS256", "k"),
-        Signer::rsa("PS256", "k"),
-        Signer::es256("k"),
-        Signer::eddsa("k"),
+        TokenSigner::rsa("RS256", "k"),
+        TokenSigner::rsa("PS256", "k"),
+        TokenSigner::es256("k"),
+        TokenSigner::eddsa("k"),
     ] {
-        let stand = Stand::with(settings(), signer);
+        let stand = VerifierFixture::with(settings(), signer);
         stand.publish(&[stand.signer.jwk()]);
         stand.settle().await;
         assert!(
@@ -148,9 +148,9 @@ async fn every_algorithm_of_the_default_list_works() {
 
 #[tokio::test(start_paused = true)]
 async fn c04_a_token_that_brings_its_own_key_causes_no_fetch() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let before = stand.fetch.all().len();
-    let own = Signer::es256("key-1");
+    let own = TokenSigner::es256("key-1");
     for (name, value) in [
         ("jku", json!("http://127.0.0.1:9/keys")),
         ("x5u", json!("http://127.0.0.1:9/cert")),
@@ -179,7 +179,7 @@ async fn c04_a_token_that_brings_its_own_key_causes_no_fetch() {
 
 #[tokio::test(start_paused = true)]
 async fn c05_the_name_of_a_key_is_only_a_name() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     for kid in [
         "../../etc/passwd",
         "' OR 1=1 --",
@@ -227,12 +227,12 @@ async fn c05_the_name_of_a_key_is_only_a_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c05_a_name_that_two_keys_have_names_none_and_a_missing_one_needs_a_single_key() {
-    let stand = Stand::with(settings(), Signer::es256("key-1"));
+async fn c05_duplicate_key_id_is_refused_and_a_missing_one_needs_a_single_key() {
+    let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
     stand.publish(&[
         stand.signer.jwk(),
-        Signer::es256("key-1").jwk(),
-        Signer::es256("key-2").jwk(),
+        TokenSigner::es256("key-1").jwk(),
+        TokenSigner::es256("key-2").jwk(),
     ]);
     stand.settle().await;
     assert_eq!(stand.reason(&stand.good()).await, "key");
@@ -244,7 +244,7 @@ async fn c05_a_name_that_two_keys_have_names_none_and_a_missing_one_needs_a_sing
 
 #[tokio::test(start_paused = true)]
 async fn c06_header_parameters_that_change_the_meaning_are_refused() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     for (name, value) in [
         ("crit", json!(["exp"])),
         ("crit", json!([])),
@@ -294,8 +294,8 @@ async fn c06_header_parameters_that_change_the_meaning_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c07_only_access_tokens_open_the_door() {
-    let stand = Stand::new().await;
+async fn c07_only_access_tokens_are_accepted() {
+    let stand = VerifierFixture::new().await;
     for typ in [
         "at+jwt",
         "AT+JWT",
@@ -348,7 +348,7 @@ async fn c07_only_access_tokens_open_the_door() {
         "audience"
     );
     let mut settings = settings();
-    let Proof::Keys { strict_type, .. } = &mut settings.issuers[0].proof else {
+    let TokenValidation::Keys { strict_type, .. } = &mut settings.issuers[0].validation else {
         panic!()
     };
     *strict_type = true;
@@ -369,7 +369,7 @@ async fn c07_only_access_tokens_open_the_door() {
 
 #[tokio::test(start_paused = true)]
 async fn c08_r241_every_wrong_audience_is_refused() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     for aud in [
         json!(null),
         json!(""),
@@ -426,9 +426,9 @@ async fn c09_r242_every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too(
     let mut other = both.issuers[0].clone();
     other.name = "https://other.example.com".into();
     both.issuers.push(other);
-    let stand = Stand::with(both, Signer::es256("key-1"));
+    let stand = VerifierFixture::with(both, TokenSigner::es256("key-1"));
     stand.publish(&[stand.signer.jwk()]);
-    let others = Signer::es256("key-1");
+    let others = TokenSigner::es256("key-1");
     let metadata = json!({ "issuer": "https://other.example.com", "jwks_uri": "https://other.example.com/keys" });
     stand.fetch.put(
         "https://other.example.com/.well-known/oauth-authorization-server",
@@ -472,7 +472,7 @@ async fn c09_r242_every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too(
 
 #[tokio::test(start_paused = true)]
 async fn c10_times_are_whole_numbers_at_their_very_boundaries() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let now = stand.now();
     let day = 24 * 3600;
     for (changes, expected) in [
@@ -524,7 +524,7 @@ async fn c10_times_are_whole_numbers_at_their_very_boundaries() {
 
 #[tokio::test(start_paused = true)]
 async fn c13_oversized_and_odd_texts_are_refused_unread() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let many_scopes: String = (0..1000).map(|n| format!("s{n} ")).collect();
     let many = stand
         .signer

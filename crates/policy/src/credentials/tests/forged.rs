@@ -4,14 +4,14 @@
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value, json};
 use weir_core::port::Random as _;
-use weir_testkit::{FakeRandom, Signer};
+use weir_testkit::{FakeRandom, TokenSigner};
 
-use super::stand::{Stand, settings};
+use super::verifier_fixture::{VerifierFixture, settings};
 
 /// A random number generator.
-struct Dice(FakeRandom);
+struct ForgeryRandom(FakeRandom);
 
-impl Dice {
+impl ForgeryRandom {
     fn number(&mut self, below: usize) -> usize {
         let mut bytes = [0; 8];
         self.0.fill(&mut bytes);
@@ -24,9 +24,9 @@ impl Dice {
 }
 
 /// The means of an attacker: keys of its own, and the public halves of the issuer's.
-struct Forger {
-    dice: Dice,
-    own: Vec<Signer>,
+struct TokenForger {
+    dice: ForgeryRandom,
+    own: Vec<TokenSigner>,
     public: Vec<Value>,
 }
 
@@ -38,7 +38,7 @@ fn object(part: &str) -> Map<String, Value> {
     serde_json::from_slice(&BASE64URL_NOPAD.decode(part.as_bytes()).unwrap()).unwrap()
 }
 
-impl Forger {
+impl TokenForger {
     /// A forged token, made of a good one.
     fn forge(&mut self, good: &str) -> String {
         let parts: Vec<&str> = good.split('.').collect();
@@ -169,22 +169,22 @@ fn joined(header: &Map<String, Value>, claims: &Map<String, Value>, signature: &
 /// Forges this number of tokens for each kind of key, with this seed.
 async fn forge(count: usize, seed: u64) {
     for signer in [
-        Signer::es256("key-1"),
-        Signer::eddsa("key-1"),
-        Signer::rsa("RS256", "key-1"),
+        TokenSigner::es256("key-1"),
+        TokenSigner::eddsa("key-1"),
+        TokenSigner::rsa("RS256", "key-1"),
     ] {
-        let stand = Stand::with(settings(), signer);
-        let second = Signer::es256("key-2");
+        let stand = VerifierFixture::with(settings(), signer);
+        let second = TokenSigner::es256("key-2");
         stand.publish(&[stand.signer.jwk(), second.jwk()]);
         stand.settle().await;
         let good = stand.good();
         assert!(stand.subject(&good).await.is_ok());
-        let mut forger = Forger {
-            dice: Dice(FakeRandom::new(seed)),
+        let mut forger = TokenForger {
+            dice: ForgeryRandom(FakeRandom::new(seed)),
             own: vec![
-                Signer::es256("key-1"),
-                Signer::eddsa("key-1"),
-                Signer::es256("key-2"),
+                TokenSigner::es256("key-1"),
+                TokenSigner::eddsa("key-1"),
+                TokenSigner::es256("key-2"),
             ],
             public: vec![
                 stand.signer.jwk(),

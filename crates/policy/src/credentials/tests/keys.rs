@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_testkit::Signer;
+use weir_testkit::TokenSigner;
 
-use super::stand::{ISSUER, Stand, settings};
-use crate::settings::KeysAt;
+use super::verifier_fixture::{ISSUER, VerifierFixture, settings};
+use crate::settings::KeySource;
 
 fn keys_url() -> String {
     format!("{ISSUER}/keys")
@@ -14,7 +14,7 @@ fn keys_url() -> String {
 
 #[tokio::test(start_paused = true)]
 async fn r257_keys_are_found_by_metadata_or_by_their_url() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     assert!(stand.subject(&stand.good()).await.is_ok());
     assert_eq!(
         stand.fetch.all(),
@@ -25,11 +25,13 @@ async fn r257_keys_are_found_by_metadata_or_by_their_url() {
         ]
     );
     let mut named = settings();
-    let crate::settings::Proof::Keys { at, .. } = &mut named.issuers[0].proof else {
+    let crate::settings::TokenValidation::Keys { source: at, .. } =
+        &mut named.issuers[0].validation
+    else {
         panic!()
     };
-    *at = KeysAt::Url(keys_url());
-    let stand = Stand::with(named, Signer::es256("key-1"));
+    *at = KeySource::Url(keys_url());
+    let stand = VerifierFixture::with(named, TokenSigner::es256("key-1"));
     stand.publish(&[stand.signer.jwk()]);
     stand.settle().await;
     assert!(stand.subject(&stand.good()).await.is_ok());
@@ -38,10 +40,10 @@ async fn r257_keys_are_found_by_metadata_or_by_their_url() {
 
 #[tokio::test(start_paused = true)]
 async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let old = stand.good();
     assert!(stand.subject(&old).await.is_ok());
-    let new = Signer::es256("key-2");
+    let new = TokenSigner::es256("key-2");
     stand.publish(&[new.jwk(), stand.signer.jwk()]);
     stand.fetch.delay(Duration::from_millis(100));
     let token = new.token(&stand.claims());
@@ -52,7 +54,7 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
         asking.spawn(async move {
             let endpoint = weir_core::names::EndpointId::new("/mcp");
             let evidence = weir_core::port::Evidence {
-                bearer: Some(weir_core::port::Secret::new(&token)),
+                bearer: Some(weir_core::port::BorrowedSecret::new(&token)),
                 ..weir_core::port::Evidence::none(std::net::Ipv4Addr::LOCALHOST.into(), &endpoint)
             };
             weir_core::port::Verifier::verify(&*credentials, &evidence)
@@ -71,15 +73,15 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
     // Out of the set the key is no longer valid, also for a token that was verified before.
     stand.pass(30).await;
     stand.publish(&[new.jwk()]);
-    let unknown = Signer::es256("key-9").token(&stand.claims());
+    let unknown = TokenSigner::es256("key-9").token(&stand.claims());
     assert_eq!(stand.reason(&unknown).await, "key");
     assert_eq!(stand.reason(&old).await, "key");
 }
 
 #[tokio::test(start_paused = true)]
 async fn c15_a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
-    let stand = Stand::new().await;
-    let signer = Signer::es256("forged");
+    let stand = VerifierFixture::new().await;
+    let signer = TokenSigner::es256("forged");
     let claims = json!({ "iss": ISSUER, "sub": "eve" });
     let mut number = 0;
     for second in 0..90 {
@@ -103,8 +105,8 @@ async fn c15_a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn c15_a_key_that_was_asked_for_before_it_was_published_is_found_thirty_seconds_later() {
-    let stand = Stand::new().await;
-    let new = Signer::es256("key-2");
+    let stand = VerifierFixture::new().await;
+    let new = TokenSigner::es256("key-2");
     assert_eq!(stand.reason(&new.token(&stand.claims())).await, "key");
     stand.publish(&[stand.signer.jwk(), new.jwk()]);
     assert_eq!(
@@ -118,8 +120,8 @@ async fn c15_a_key_that_was_asked_for_before_it_was_published_is_found_thirty_se
 
 #[tokio::test(start_paused = true)]
 async fn c15_a_client_that_breaks_off_does_not_break_off_the_fetch() {
-    let stand = Stand::new().await;
-    let new = Signer::es256("key-2");
+    let stand = VerifierFixture::new().await;
+    let new = TokenSigner::es256("key-2");
     stand.publish(&[new.jwk()]);
     stand.fetch.delay(Duration::from_secs(1));
     let token = new.token(&stand.claims());
@@ -131,8 +133,8 @@ async fn c15_a_client_that_breaks_off_does_not_break_off_the_fetch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c17_a_provider_that_is_down_at_start_makes_weir_wait_and_not_die() {
-    let stand = Stand::with(settings(), Signer::es256("key-1"));
+async fn c17_weir_is_unready_until_the_first_keys() {
+    let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
     stand.settle().await;
     assert!(!stand.credentials.is_ready());
     assert_eq!(stand.reason(&stand.good()).await, "unavailable");
@@ -150,7 +152,7 @@ async fn c17_a_provider_that_is_down_at_start_makes_weir_wait_and_not_die() {
 
 #[tokio::test(start_paused = true)]
 async fn c16_c17_the_last_good_keys_serve_for_a_day_and_not_longer() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     for broken in [
         (200, String::new()),
         (200, "<html>".to_owned()),
@@ -188,7 +190,7 @@ async fn keys_are_refreshed_ahead_of_their_age_within_bounds() {
         (3600, 2500, 3200),
         (10 * 24 * 3600, 60_000, 77_000),
     ] {
-        let stand = Stand::with(settings(), Signer::es256("key-1"));
+        let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
         stand.publish(&[stand.signer.jwk()]);
         stand.fetch.max_age(Duration::from_secs(age));
         stand.pass(from).await;
@@ -200,7 +202,7 @@ async fn keys_are_refreshed_ahead_of_their_age_within_bounds() {
 
 #[tokio::test(start_paused = true)]
 async fn c16_bad_keys_are_left_out_of_a_set() {
-    let good = Signer::es256("key-1");
+    let good = TokenSigner::es256("key-1");
     let with = |name: &str, value: Value| {
         let mut key = good.jwk();
         key[name] = value;
@@ -222,7 +224,7 @@ async fn c16_bad_keys_are_left_out_of_a_set() {
         json!(7),
         json!({}),
     ] {
-        let stand = Stand::with(settings(), Signer::es256("key-2"));
+        let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-2"));
         stand.publish(&[bad.clone(), stand.signer.jwk()]);
         stand.settle().await;
         assert!(stand.subject(&stand.good()).await.is_ok(), "{bad}");
@@ -233,7 +235,7 @@ async fn c16_bad_keys_are_left_out_of_a_set() {
 
 #[tokio::test(start_paused = true)]
 async fn c11_a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
-    let stand = Stand::new().await;
+    let stand = VerifierFixture::new().await;
     let now = stand.now();
     // Tokens as seen by a clock that is ten minutes wrong, either way, and by one that is at zero.
     for (iat, expected) in [
@@ -248,9 +250,9 @@ async fn c11_a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
     }
     let before = std::time::UNIX_EPOCH - Duration::from_secs(1);
     let all = json!({ "exp": now, "iat": now });
-    let times = crate::token::Times::read(all.as_object().unwrap()).unwrap();
+    let times = crate::token::TokenTimes::read(all.as_object().unwrap()).unwrap();
     assert_eq!(
         times.check(before, Duration::from_secs(30)),
-        Err(crate::token::Reason::NotYet)
+        Err(crate::token::TokenRefusal::NotYet)
     );
 }

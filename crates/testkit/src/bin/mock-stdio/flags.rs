@@ -4,7 +4,7 @@ use weir_wire::Revision;
 
 /// The parsed command line.
 #[derive(Debug, Default)]
-pub(super) struct Flags {
+pub(super) struct MockStdioFlags {
     pub(super) modern: bool,
     pub(super) revision: Option<Revision>,
     pub(super) silent_to_discover: bool,
@@ -23,8 +23,8 @@ pub(super) struct Flags {
 }
 
 /// Reads the arguments; the error names the faulty one.
-pub(super) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Flags, String> {
-    let mut flags = Flags::default();
+pub(super) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<MockStdioFlags, String> {
+    let mut flags = MockStdioFlags::default();
     while let Some(flag) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{flag} needs a value"));
         let number = |text: String| text.parse().map_err(|error| format!("{text}: {error}"));

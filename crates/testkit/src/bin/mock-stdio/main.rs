@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use weir_testkit::{emitted, relay, schemas};
-use weir_wire::{Revision, code, meta};
+use weir_testkit::{emitted_messages, relay, schemas};
+use weir_wire::{Revision, error_code, meta};
 
-use flags::Flags;
+use flags::MockStdioFlags;
 
 /// The state that the threads share.
 #[derive(Debug, Default)]
-struct State {
+struct MockStdioState {
     added: usize,
     /// Ids of modern listen requests, as JSON.
     listeners: Vec<Value>,
@@ -34,9 +34,9 @@ struct State {
     asking: HashMap<String, (String, Sender<Value>)>,
 }
 
-struct Server {
-    flags: Flags,
-    state: Mutex<State>,
+struct MockStdioServer {
+    flags: MockStdioFlags,
+    state: Mutex<MockStdioState>,
     grandchild: Option<Child>,
 }
 
@@ -54,11 +54,11 @@ fn main() -> Result<(), String> {
             .map_err(|error| format!("{path}: {error}"))?;
     }
     if let Some(folder) = &flags.keep {
-        emitted::keep_in(folder.as_ref());
+        emitted_messages::start_recording_in(folder.as_ref());
     }
-    flood(flags.flood_stderr);
+    flood_stderr(flags.flood_stderr);
     if flags.noise {
-        say_text("mock-stdio is starting up...\n{\"not\": finished");
+        write_lines("mock-stdio is starting up...\n{\"not\": finished");
     }
     if let Some(url) = &flags.relay {
         return relayed(url);
@@ -76,7 +76,7 @@ fn main() -> Result<(), String> {
         .then(sleeper)
         .transpose()
         .map_err(|error| format!("no grandchild: {error}"))?;
-    let server = Arc::new(Server {
+    let server = Arc::new(MockStdioServer {
         flags,
         state: Mutex::default(),
         grandchild,
@@ -85,7 +85,7 @@ fn main() -> Result<(), String> {
         server.run();
     }
     if server.flags.hang || server.flags.ignore_sigterm {
-        outlive_all_but_the_parent();
+        sleep_until_parent_ends();
     }
     Ok(())
 }
@@ -106,7 +106,7 @@ fn relayed(url: &str) -> Result<(), String> {
     runtime.map_err(|error| error.to_string())?.block_on(async {
         tokio::join!(relayed, async {
             while let Some(message) = messages.recv().await {
-                say_text(&message);
+                write_lines(&message);
             }
         });
     });
@@ -115,7 +115,7 @@ fn relayed(url: &str) -> Result<(), String> {
 
 /// Sleeps until the parent process has ended. A parent that was killed cannot end this process, and
 /// no other process would.
-fn outlive_all_but_the_parent() {
+fn sleep_until_parent_ends() {
     /// A process without its parent is adopted by the first process of the system, or by a nearer
     /// reaper.
     const FIRST: u32 = 1;
@@ -129,7 +129,7 @@ fn outlive_all_but_the_parent() {
     }
 }
 
-impl Server {
+impl MockStdioServer {
     /// Serves until the end of the input.
     fn run(self: &Arc<Self>) {
         let mut requests = 0;
@@ -138,7 +138,7 @@ impl Server {
             let Ok(message) = serde_json::from_str::<Value>(&line) else {
                 continue;
             };
-            self.note(&message);
+            self.record_message(&message);
             if message.get("id").is_some() && message.get("method").is_some() {
                 requests += 1;
                 if self.flags.exit_after.is_some_and(|most| requests >= most) {
@@ -159,7 +159,7 @@ impl Server {
     }
 
     /// Records the client's message with its revision.
-    fn note(&self, message: &Value) {
+    fn record_message(&self, message: &Value) {
         let params = &message["params"];
         let named = [
             &params["_meta"][meta::PROTOCOL_VERSION],
@@ -179,8 +179,8 @@ impl Server {
             .asking
             .get(&message["id"].to_string())
             .map(|(method, _)| method.as_str());
-        emitted::note(
-            schemas::Sender::Client,
+        emitted_messages::record_message(
+            schemas::MessageSender::Client,
             revision,
             answered.unwrap_or_default(),
             message,
@@ -214,18 +214,18 @@ impl Server {
                 Some(outcome) => outcome,
                 None => return,
             },
-            method => Err((code::METHOD_NOT_FOUND, format!("no method {method}"))),
+            method => Err((error_code::METHOD_NOT_FOUND, format!("no method {method}"))),
         };
         match outcome {
             Ok(mut result) => {
                 if self.flags.modern && result.get("resultType").is_none() {
                     result["resultType"] = json!("complete");
                 }
-                say(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
+                write_message(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
             }
-            Err((code, why)) => {
-                say(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}))
-            }
+            Err((code, why)) => write_message(
+                &json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": why}}),
+            ),
         }
     }
 
@@ -347,7 +347,7 @@ impl Server {
             }
             "exit" => std::process::exit(i32::try_from(number("code")).unwrap_or(1)),
             "stderr" => {
-                flood(usize::try_from(number("bytes")).unwrap_or(usize::MAX));
+                flood_stderr(usize::try_from(number("bytes")).unwrap_or(usize::MAX));
                 structured(arguments)
             }
             "huge" => {
@@ -375,7 +375,7 @@ impl Server {
                 self.state()
                     .asking
                     .insert(question.to_string(), (method, sender));
-                say(&asked);
+                write_message(&asked);
                 let answer = answered.recv().unwrap_or_default();
                 if arguments.get("ask").is_some() {
                     structured(answer)
@@ -392,7 +392,12 @@ impl Server {
             other if other.starts_with("tool_") || other.starts_with("added_") => {
                 structured(arguments)
             }
-            other => return Some(Err((code::INVALID_PARAMS, format!("no tool {other}")))),
+            other => {
+                return Some(Err((
+                    error_code::INVALID_PARAMS,
+                    format!("no tool {other}"),
+                )));
+            }
         }))
     }
 
@@ -400,7 +405,7 @@ impl Server {
         let mut state = self.state();
         state.added += 1;
         if !self.flags.modern {
-            say(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+            write_message(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
         }
         for id in &state.listeners {
             notify(
@@ -412,7 +417,7 @@ impl Server {
         structured(json!({"tools": added}))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MockStdioState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -432,20 +437,20 @@ fn structured(content: Value) -> Value {
 }
 
 fn notify(method: &str, params: &Value) {
-    say(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    write_message(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
 }
 
-fn say(message: &Value) {
-    say_text(&message.to_string());
+fn write_message(message: &Value) {
+    write_lines(&message.to_string());
 }
 
 /// Writes whole lines. An error means that the reader has closed the pipe.
-fn say_text(text: &str) {
+fn write_lines(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{text}").and_then(|()| out.flush());
 }
 
-fn flood(bytes: usize) {
+fn flood_stderr(bytes: usize) {
     let mut err = std::io::stderr().lock();
     let line = format!("{}\n", "e".repeat(99));
     for start in (0..bytes).step_by(line.len()) {

@@ -1,43 +1,44 @@
 //! Tests of tokens towards servers: requested, renewed, exchanged, and kept secret.
 
-mod exchange;
-mod kept;
-mod refused;
-mod renewing;
+mod refused_tokens;
+mod token_exchange;
+mod token_provider;
+mod token_renewal;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weir_core::port::{Evidence, Secret};
-use weir_core::principal::{Identity as Sender, Subject};
-use weir_core::upstream::{Outbound, Upstream};
+use weir_core::port::{BorrowedSecret, Evidence};
+use weir_core::principal::{Subject, VerifiedIdentity as Sender};
+use weir_core::upstream::{OutboundCall, Upstream};
 use weir_core::{ClientToken, Principal, Reply};
-use weir_testkit::{FakeClock, FakeRandom, Mockup, TokenServer};
-use weir_upstream::keeper::Keeper;
+use weir_testkit::{FakeClock, FakeRandom, MockServer, TokenServer};
+use weir_upstream::keeper::ChildKeeper;
 use weir_upstream::{
-    Authority, ClientAuth, Exchange, Factory, HttpSettings, Identity, OAuth, Ports, SecretText,
-    Settings, Transport,
+    ClientAuthMethod, ClientImplementation, HttpUpstreamSettings, SecretText, TokenAuthority,
+    TokenExchange, TransportSettings, UpstreamFactory, UpstreamOAuth, UpstreamPorts,
+    UpstreamSettings,
 };
 
-use crate::bench::*;
+use crate::fixtures::*;
 
 /// A mock server, its authorization server, and weir's upstream between them, with a clock that
 /// stands still.
-pub(crate) struct Scene {
-    pub(crate) mock: Mockup,
+pub(crate) struct TokenScene {
+    pub(crate) mock: MockServer,
     pub(crate) authority: TokenServer,
     pub(crate) clock: FakeClock,
     pub(crate) upstream: Arc<dyn Upstream>,
 }
 
 /// An OAuth client with an awkward secret, which no mock server may ever see.
-pub(crate) fn client(authority: &TokenServer) -> OAuth {
-    OAuth {
-        authority: Authority::Issuer(authority.issuer()),
+pub(crate) fn client(authority: &TokenServer) -> UpstreamOAuth {
+    UpstreamOAuth {
+        authority: TokenAuthority::Issuer(authority.issuer()),
         client_id: "weir:1".to_owned(),
         client_secret: SecretText::new("CANARY-secret %&+"),
-        client_auth: ClientAuth::Discovered,
+        client_auth: ClientAuthMethod::Discovered,
         scopes: vec!["tools".to_owned()],
         step_up: Vec::new(),
         resource: None,
@@ -45,29 +46,29 @@ pub(crate) fn client(authority: &TokenServer) -> OAuth {
     }
 }
 
-pub(crate) fn exchanging(authority: &TokenServer) -> OAuth {
-    let exchange = Exchange {
+pub(crate) fn exchanging(authority: &TokenServer) -> UpstreamOAuth {
+    let exchange = TokenExchange {
         audience: Some("tools".to_owned()),
-        subject_type: Exchange::ACCESS_TOKEN.to_owned(),
+        subject_type: TokenExchange::ACCESS_TOKEN.to_owned(),
     };
-    OAuth {
+    UpstreamOAuth {
         exchange: Some(exchange),
         ..client(authority)
     }
 }
 
-impl Scene {
+impl TokenScene {
     pub(crate) async fn new(
-        mock: weir_testkit::mockup::Builder,
-        auth: impl FnOnce(&TokenServer) -> OAuth,
+        mock: weir_testkit::mock_server::MockServerBuilder,
+        auth: impl FnOnce(&TokenServer) -> UpstreamOAuth,
     ) -> Self {
         let (mock, authority) = (mock.start().await, TokenServer::start().await);
         Self::of(mock, auth(&authority), authority)
     }
 
-    pub(crate) fn of(mock: Mockup, auth: OAuth, authority: TokenServer) -> Self {
+    pub(crate) fn of(mock: MockServer, auth: UpstreamOAuth, authority: TokenServer) -> Self {
         let clock = FakeClock::new();
-        let ports = Ports {
+        let ports = UpstreamPorts {
             clock: Arc::new(clock.clone()),
             random: Arc::new(FakeRandom::new(7)),
             bells: Arc::default(),
@@ -75,22 +76,22 @@ impl Scene {
                 Arc::default(),
                 &FakeRandom::new(8),
             ),
-            keeper: Keeper::none(),
+            keeper: ChildKeeper::unavailable(),
             budgets: weir_core::Budgets::default(),
         };
         let url = mock.url().parse().unwrap();
-        let http = HttpSettings {
+        let http = HttpUpstreamSettings {
             url,
             headers: Vec::new(),
             auth: Some(Box::new(auth)),
             ca_file: None,
             h2c: false,
         };
-        let settings = Settings {
-            transport: Transport::Http(http),
+        let settings = UpstreamSettings {
+            transport: TransportSettings::Http(http),
             ..settings(&mock.url())
         };
-        let factory = Factory::new(ports, Identity::new("weir", "0.1.0"));
+        let factory = UpstreamFactory::new(ports, ClientImplementation::new("weir", "0.1.0"));
         Self {
             mock,
             authority,
@@ -101,18 +102,18 @@ impl Scene {
 
     /// Makes an anonymous call.
     pub(crate) async fn ask(&self) -> Reply {
-        ask(&self.upstream, "echo", json!({})).await
+        call_anonymously(&self.upstream, "echo", json!({})).await
     }
 
     /// Makes a call that succeeds.
-    pub(crate) async fn good(&self) {
+    pub(crate) async fn call_successfully(&self) {
         text(self.ask().await).await;
     }
 
     /// Makes a call as a principal with a token.
     pub(crate) async fn ask_as(&self, (principal, token): &(Principal, ClientToken)) -> Reply {
         let outbound = outbound("echo", call("echo", json!({}))).await;
-        let outbound = Outbound {
+        let outbound = OutboundCall {
             principal: principal.clone(),
             token: Some(token.clone()),
             ..outbound
@@ -125,7 +126,7 @@ impl Scene {
     }
 
     /// Returns the `Authorization` of the requests of a method.
-    pub(crate) fn shown(&self, kind: &str) -> Vec<String> {
+    pub(crate) fn authorizations(&self, kind: &str) -> Vec<String> {
         let requests = self.mock.requests_of(kind);
         requests
             .iter()
@@ -139,7 +140,7 @@ impl Scene {
     }
 
     /// Returns one member of each token request's form.
-    pub(crate) fn asked(&self, name: &str) -> Vec<String> {
+    pub(crate) fn token_request_members(&self, name: &str) -> Vec<String> {
         let requests = self.authority.requests();
         requests
             .iter()
@@ -151,34 +152,38 @@ impl Scene {
 /// Makes a principal with an access token.
 pub(crate) async fn caller(name: &str, token: &str) -> (Principal, ClientToken) {
     let mut subject = Subject::new("https://id.example.com", name);
-    subject.by_token = true;
+    subject.is_by_token = true;
     let endpoint = weir_core::EndpointId::new("/mcp");
     let none = Evidence::none([127, 0, 0, 1].into(), &endpoint);
     let evidence = Evidence {
-        bearer: Some(Secret::new(token)),
+        bearer: Some(BorrowedSecret::new(token)),
         ..none
     };
-    let known = weir_core::authenticate(&Says(Sender::Subject(Arc::new(subject))), &evidence, ())
-        .await
-        .unwrap();
-    let known = known.keeping(&evidence);
+    let known = weir_core::authenticate(
+        &FixedVerifier(Sender::Subject(Arc::new(subject))),
+        &evidence,
+        (),
+    )
+    .await
+    .unwrap();
+    let known = known.with_verified_token(&evidence);
     (known.principal().clone(), known.token().unwrap().clone())
 }
 
 /// Returns the server's own metadata.
-pub(crate) fn resource(mock: &Mockup, servers: &[&str]) -> Value {
+pub(crate) fn resource(mock: &MockServer, servers: &[&str]) -> Value {
     json!({ "resource": mock.url(), "authorization_servers": servers })
 }
 
 #[tokio::test]
 async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server() {
     let eras = [
-        Mockup::modern(),
-        Mockup::legacy(weir_wire::Revision::NEWEST_LEGACY),
+        MockServer::modern(),
+        MockServer::legacy(weir_wire::Revision::NEWEST_LEGACY),
     ];
     for builder in eras {
-        let scene = Scene::new(
-            builder.tool("echo", weir_testkit::Behaviour::echo()),
+        let scene = TokenScene::new(
+            builder.tool("echo", weir_testkit::MockBehaviour::echo()),
             client,
         )
         .await;
@@ -198,8 +203,8 @@ async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server(
                 .len(),
             1
         );
-        scene.good().await;
-        scene.good().await;
+        scene.call_successfully().await;
+        scene.call_successfully().await;
         drop(watch);
         scene.upstream.clone().retire(Duration::from_secs(5)).await;
 
@@ -245,45 +250,49 @@ async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server(
 
 #[tokio::test]
 async fn r256_the_servers_challenge_says_where_its_metadata_is() {
-    let mock = Mockup::modern()
-        .tool("echo", weir_testkit::Behaviour::echo())
+    let mock = MockServer::modern()
+        .tool("echo", weir_testkit::MockBehaviour::echo())
         .start()
         .await;
     let authority = TokenServer::start().await;
     let own = mock.url().replace("/mcp", "");
-    mock.challenge(
+    mock.set_challenge(
         format!(r#"Basic realm="x", Bearer resource_metadata="{own}/elsewhere""#).as_bytes(),
     );
-    mock.document(
+    mock.serve_document(
         "/elsewhere",
         &json!({ "resource": own, "authorization_servers": [authority.issuer()] }),
     );
-    mock.document(
+    mock.serve_document(
         "/.well-known/oauth-protected-resource/mcp",
         &json!({ "resource": "https://wrong.example.com" }),
     );
     mock.accept_only(&["Bearer token-1"]);
     let auth = client(&authority);
-    let scene = Scene::of(mock, auth, authority);
-    scene.good().await;
-    assert_eq!(scene.asked("resource"), [own], "it names itself");
+    let scene = TokenScene::of(mock, auth, authority);
+    scene.call_successfully().await;
+    assert_eq!(
+        scene.token_request_members("resource"),
+        [own],
+        "it names itself"
+    );
 }
 
 #[tokio::test]
-async fn a_named_token_endpoint_is_used_without_a_look_around() {
-    let named = |authority: &TokenServer| OAuth {
-        authority: Authority::TokenEndpoint(authority.endpoint()),
-        client_auth: ClientAuth::Post,
+async fn configured_token_endpoint_is_used_without_discovery() {
+    let named = |authority: &TokenServer| UpstreamOAuth {
+        authority: TokenAuthority::TokenEndpoint(authority.endpoint()),
+        client_auth: ClientAuthMethod::Post,
         resource: Some("urn:tools".to_owned()),
         scopes: Vec::new(),
         ..client(authority)
     };
-    let scene = Scene::new(
-        Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+    let scene = TokenScene::new(
+        MockServer::modern().tool("echo", weir_testkit::MockBehaviour::echo()),
         named,
     )
     .await;
-    scene.good().await;
+    scene.call_successfully().await;
     let request = &scene.authority.requests()[0];
     assert_eq!(request.authorization, None);
     let form = [
@@ -307,7 +316,7 @@ async fn a_named_token_endpoint_is_used_without_a_look_around() {
 }
 
 #[tokio::test]
-async fn the_client_shows_itself_as_the_authority_wants() {
+async fn client_authenticates_by_the_method_of_the_metadata() {
     for (methods, expected) in [
         (
             json!(["client_secret_post", "client_secret_basic"]),
@@ -316,8 +325,8 @@ async fn the_client_shows_itself_as_the_authority_wants() {
         (json!(["private_key_jwt", "client_secret_post"]), Ok(false)),
         (json!(["private_key_jwt"]), Err("takes no client secrets")),
     ] {
-        let scene = Scene::new(
-            Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+        let scene = TokenScene::new(
+            MockServer::modern().tool("echo", weir_testkit::MockBehaviour::echo()),
             client,
         )
         .await;
@@ -325,10 +334,10 @@ async fn the_client_shows_itself_as_the_authority_wants() {
         metadata["token_endpoint_auth_methods_supported"] = methods;
         scene
             .authority
-            .document("/.well-known/oauth-authorization-server", &metadata);
+            .serve_document("/.well-known/oauth-authorization-server", &metadata);
         match expected {
             Ok(basic) => {
-                scene.good().await;
+                scene.call_successfully().await;
                 assert_eq!(scene.authority.requests()[0].authorization.is_some(), basic);
             }
             Err(part) => {
@@ -342,15 +351,15 @@ async fn the_client_shows_itself_as_the_authority_wants() {
 
 #[tokio::test]
 async fn r258_c25_metadata_of_another_issuer_gets_no_credentials() {
-    let scene = Scene::new(
-        Mockup::modern().tool("echo", weir_testkit::Behaviour::echo()),
+    let scene = TokenScene::new(
+        MockServer::modern().tool("echo", weir_testkit::MockBehaviour::echo()),
         client,
     )
     .await;
     let thief = TokenServer::start().await;
     scene
         .authority
-        .document("/.well-known/oauth-authorization-server", &thief.metadata());
+        .serve_document("/.well-known/oauth-authorization-server", &thief.metadata());
     let failed = failure(scene.ask().await).await;
     assert_eq!(failed.reason(), "unavailable");
     assert!(failed.message().contains("of another issuer"), "{failed}");
@@ -358,7 +367,7 @@ async fn r258_c25_metadata_of_another_issuer_gets_no_credentials() {
     let stolen = json!({ "issuer": scene.authority.issuer(), "token_endpoint": thief.endpoint() });
     scene
         .authority
-        .document("/.well-known/oauth-authorization-server", &stolen);
+        .serve_document("/.well-known/oauth-authorization-server", &stolen);
     scene.advance(60);
     let failed = failure(scene.ask().await).await;
     assert_eq!(failed.reason(), "unavailable");
@@ -371,11 +380,11 @@ async fn r258_c25_metadata_of_another_issuer_gets_no_credentials() {
 
 #[test]
 fn secrets_of_an_oauth_client_do_not_print() {
-    let auth = OAuth {
-        authority: Authority::TokenEndpoint("https://id.example.com/token".to_owned()),
+    let auth = UpstreamOAuth {
+        authority: TokenAuthority::TokenEndpoint("https://id.example.com/token".to_owned()),
         client_id: "weir".to_owned(),
         client_secret: SecretText::new("CANARY-secret"),
-        client_auth: ClientAuth::Basic,
+        client_auth: ClientAuthMethod::Basic,
         scopes: Vec::new(),
         step_up: Vec::new(),
         resource: None,

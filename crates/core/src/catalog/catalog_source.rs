@@ -1,0 +1,190 @@
+//! One upstream as the catalog follows it: the server, the operator's rules, and a feed for each
+//! capability class.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use tokio_util::sync::CancellationToken;
+
+use super::call_timings::CallTimings;
+use super::context::CatalogContext;
+use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
+use super::list_watcher::ListWatcher;
+use super::terms::ResolvedRules;
+use crate::capability::CapabilityClass;
+use crate::endpoint::UpstreamRules;
+use crate::names::UpstreamId;
+use crate::upstream::{ListKind, ListKinds, Upstream};
+
+/// An upstream and its feeds.
+pub(super) struct CatalogSource {
+    pub(super) upstream: Arc<dyn Upstream>,
+    /// The timings of its latest calls.
+    pub(super) timings: Arc<CallTimings>,
+    rules: ArcSwap<ResolvedRules>,
+    base: Arc<ListFeed>,
+    /// The lists that clients asked for although the server does not declare them.
+    undeclared: Mutex<ListKinds>,
+    others: Mutex<Vec<(Arc<ListFeed>, CancellationToken)>>,
+    stop: CancellationToken,
+}
+
+impl CatalogSource {
+    /// Begins to follow an upstream in the base class. `before` is the snapshot of its predecessor
+    /// of the same id.
+    pub(super) fn start(
+        works: &Arc<CatalogContext>,
+        upstream: Arc<dyn Upstream>,
+        rules: UpstreamRules,
+        before: Option<&UpstreamSnapshot>,
+    ) -> Arc<Self> {
+        let base = feed(works, upstream.id(), CapabilityClass::BASE, before);
+        let stop = works.stop.child_token();
+        let rules = ArcSwap::from_pointee(ResolvedRules::new(rules));
+        let source = Arc::new(Self {
+            upstream,
+            timings: Arc::default(),
+            rules,
+            base: base.clone(),
+            undeclared: Mutex::default(),
+            others: Mutex::default(),
+            stop: stop.clone(),
+        });
+        spawn(
+            works,
+            ListWatcher::new(works.clone(), source.clone(), base),
+            stop,
+        );
+        source
+    }
+
+    pub(super) fn id(&self) -> &UpstreamId {
+        self.upstream.id()
+    }
+
+    pub(super) fn rules(&self) -> Arc<ResolvedRules> {
+        self.rules.load_full()
+    }
+
+    /// Takes the rules of a reload; equal ones are no change.
+    pub(super) fn set_rules(&self, rules: UpstreamRules) {
+        if self.rules.load().given != rules {
+            self.rules.store(Arc::new(ResolvedRules::new(rules)));
+        }
+    }
+
+    /// The lists that the server is asked for although it does not declare them.
+    pub(super) fn undeclared(&self) -> ListKinds {
+        *self
+            .undeclared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a list that the server does not declare, with this walk and all that follow, and
+    /// waits until it was asked for once, or cannot be asked.
+    pub(super) async fn ask_undeclared(&self, kind: ListKind) {
+        let is_new = {
+            let mut undeclared = self
+                .undeclared
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            let is_new = !undeclared.has(kind);
+            *undeclared = undeclared.with(kind);
+            is_new
+        };
+        if is_new {
+            self.feeds()
+                .iter()
+                .for_each(|feed| feed.walk_now.notify_one());
+        }
+        self.base
+            .wait_for(|snapshot| {
+                snapshot.list(kind).is_asked_for || snapshot.state != FeedState::Fresh
+            })
+            .await;
+    }
+
+    pub(super) fn base(&self) -> &Arc<ListFeed> {
+        &self.base
+    }
+
+    /// The feed for clients of this class, which is first cut to the members that weir carries to
+    /// this upstream. Starts to follow the class if need be. If too many are followed already,
+    /// returns the base feed.
+    pub(super) fn feed(
+        self: &Arc<Self>,
+        works: &Arc<CatalogContext>,
+        class: CapabilityClass,
+    ) -> Arc<ListFeed> {
+        let class = class.cut(self.upstream.carries());
+        if class == CapabilityClass::BASE || self.stop.is_cancelled() {
+            return self.base.clone();
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((feed, _)) = others.iter().find(|(feed, _)| feed.class == class) {
+            return feed.clone();
+        }
+        if others.len() + 1 >= works.settings.max_classes {
+            return self.base.clone();
+        }
+        let feed = feed(works, self.id(), class, None);
+        let stop = self.stop.child_token();
+        others.push((feed.clone(), stop.clone()));
+        spawn(
+            works,
+            ListWatcher::new(works.clone(), self.clone(), feed.clone()),
+            stop,
+        );
+        feed
+    }
+
+    /// All feeds, the base first.
+    pub(super) fn feeds(&self) -> Vec<Arc<ListFeed>> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(&self.base)
+            .chain(others.iter().map(|(feed, _)| feed))
+            .cloned()
+            .collect()
+    }
+
+    /// Ends the feeds of classes that are not in `used`, cut as [`Self::feed`] does.
+    pub(super) fn keep(&self, used: &[CapabilityClass]) {
+        let carried = self.upstream.carries();
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.retain(|(feed, stop)| {
+            let wanted = used.iter().any(|class| class.cut(carried) == feed.class);
+            if !wanted {
+                stop.cancel();
+            }
+            wanted
+        });
+    }
+
+    /// Ends all feeds.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+fn feed(
+    works: &CatalogContext,
+    id: &UpstreamId,
+    class: CapabilityClass,
+    before: Option<&UpstreamSnapshot>,
+) -> Arc<ListFeed> {
+    let wait = works.settings.first_list_wait;
+    Arc::new(ListFeed::new(
+        (id.clone(), class),
+        wait,
+        works.wall(),
+        before,
+        works.rebuild.clone(),
+    ))
+}
+
+fn spawn(works: &CatalogContext, watcher: ListWatcher, stop: CancellationToken) {
+    works.tasks.spawn(async move {
+        let _stopped = stop.run_until_cancelled(watcher.run()).await;
+    });
+}

@@ -1,0 +1,250 @@
+//! Subscriptions to single resources: one table for each upstream. All clients of one resource
+//! share one subscription at the server.
+//!
+//! A table has a task as long as it has subscribers. Updates for a client wait in its
+//! [`UpdateInbox`], a resource at most once: a slow reader costs one entry for each of its
+//! resources, however often the server sends.
+
+mod subscription_follower;
+mod subscription_table;
+mod update_inbox;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+pub(super) use subscription_table::ResourceSubscriber;
+use subscription_table::SubscriptionTable;
+pub use update_inbox::UpdateInbox;
+
+use super::session_lists::SessionSubscription;
+use super::view::CatalogItem;
+use super::{Catalog, members};
+use crate::call::SessionKey;
+use crate::endpoint::EndpointMode;
+use crate::failure::{Failure, FailureKind};
+use crate::names::{EndpointId, UpstreamId, resource_uri};
+use crate::port::Visibility;
+use crate::principal::Principal;
+use crate::upstream::ListKind;
+
+/// The longest wait of a client for the server to take its subscription.
+const CONSENT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// The tables by upstream; a table without subscribers is removed.
+#[derive(Default)]
+pub(super) struct SubscriptionTables(Mutex<HashMap<UpstreamId, Arc<SubscriptionTable>>>);
+
+/// A client's place in a table. Dropping it takes the client out; the last one out ends the
+/// subscription at the server.
+pub struct ResourceSubscription(SubscriptionHold);
+
+enum SubscriptionHold {
+    /// In the table of all clients of an upstream.
+    Shared(SubscriptionEntry),
+    /// In the client's own session.
+    OfSession(SessionSubscription),
+}
+
+struct SubscriptionEntry {
+    table: Arc<SubscriptionTable>,
+    native: Arc<str>,
+    nth: u64,
+}
+
+impl Catalog {
+    /// Subscribes `inbox` to updates of a resource that the principal sees, from the server's
+    /// consent on. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be reached, refuses, or has no subscriptions.
+    pub(crate) async fn subscribe(
+        self: &Arc<Self>,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        (item, client): (CatalogItem, Option<&SessionKey>),
+        inbox: &UpdateInbox,
+    ) -> Result<ResourceSubscription, Failure> {
+        let upstream = item.tool.upstream.clone();
+        self.may_subscribe(&upstream)?;
+        let subscriber = ResourceSubscriber {
+            principal: principal.clone(),
+            endpoint: endpoint.clone(),
+            item,
+            inbox: inbox.clone(),
+        };
+        if let Some(client) = client
+            && let Some(subscribed) = self.subscribe_in_session(client, subscriber.clone()).await
+        {
+            return subscribed.map(|subscription| {
+                ResourceSubscription(SubscriptionHold::OfSession(subscription))
+            });
+        }
+        let (subscription, consent) = self.add_subscriber(&upstream, subscriber)?;
+        let late = || {
+            Failure::new(
+                FailureKind::TimedOut,
+                "The server did not take the subscription in time",
+            )
+            .with_upstream(&upstream)
+        };
+        match consent {
+            None => Ok(subscription),
+            Some(consent) => match timeout(CONSENT_TIMEOUT, consent).await {
+                Ok(Ok(consented)) => consented.map(|()| subscription),
+                // The table's task is over before it was asked: the shutdown.
+                Ok(Err(_)) | Err(_) => Err(late()),
+            },
+        }
+    }
+
+    fn may_subscribe(&self, upstream: &UpstreamId) -> Result<(), Failure> {
+        let layout = self.layout.load();
+        let about = layout
+            .by_id
+            .get(upstream)
+            .and_then(|source| source.base().snapshot().about.clone());
+        if about.is_none_or(|about| about.subscribes) {
+            return Ok(());
+        }
+        Err(
+            Failure::invalid_params("The server of this resource does not tell of its updates")
+                .with_upstream(upstream),
+        )
+    }
+
+    /// Adds a client to its table; a missing table is made and followed.
+    fn add_subscriber(
+        self: &Arc<Self>,
+        upstream: &UpstreamId,
+        subscriber: ResourceSubscriber,
+    ) -> Result<(ResourceSubscription, ConsentReceiver), Failure> {
+        if self.context.stop.is_cancelled() {
+            return Err(Failure::new(
+                FailureKind::Overloaded,
+                "The service is shutting down",
+            ));
+        }
+        let mut tables = self.subscription_tables.lock();
+        let table = match tables.get(upstream) {
+            Some(table) => table.clone(),
+            None => {
+                let table = Arc::new(SubscriptionTable::new(upstream.clone()));
+                tables.insert(upstream.clone(), table.clone());
+                let following = subscription_follower::run(
+                    Arc::downgrade(self),
+                    self.context.clone(),
+                    self.subscription_tables.clone(),
+                    table.clone(),
+                );
+                self.context.tasks.spawn(
+                    self.context
+                        .stop
+                        .clone()
+                        .run_until_cancelled_owned(following),
+                );
+                table
+            }
+        };
+        let native = subscriber.item.tool.native.clone();
+        let (nth, consent) = table.enter(subscriber);
+        drop(tables);
+        Ok((
+            ResourceSubscription(SubscriptionHold::Shared(SubscriptionEntry {
+                table,
+                native,
+                nth,
+            })),
+            consent,
+        ))
+    }
+
+    /// The subscriber's name for an updated resource, if it may be notified.
+    pub(super) fn name_for_subscriber(
+        &self,
+        subscriber: &ResourceSubscriber,
+        native: &Arc<str>,
+    ) -> Option<Arc<str>> {
+        let ResourceSubscriber {
+            principal,
+            endpoint,
+            item,
+            ..
+        } = subscriber;
+        let authorizer = &*self.context.ports.authorizer;
+        let sees = |item: &CatalogItem| {
+            authorizer.may_see(principal, endpoint, item) == Visibility::Visible
+        };
+        // Rules may have changed since it subscribed, and the endpoint may be gone.
+        let stand = self
+            .endpoint(endpoint)
+            .filter(|stand| members(stand).contains(&item.tool.upstream))?;
+        if !sees(item) {
+            return None;
+        }
+        if *native == item.tool.native {
+            return Some(item.exposed.clone());
+        }
+        let exposed = match &stand.mode {
+            EndpointMode::Aggregate { .. } if item.exposed != item.tool.native => {
+                resource_uri::expose(&item.tool.upstream, native)
+            }
+            _ => native.to_string(),
+        };
+        let listed = self.view(endpoint, ListKind::Resources, crate::CapabilityClass::BASE);
+        let listed = listed.and_then(|view| view.find(&exposed).item().cloned());
+        let part = listed.or_else(|| self.unlisted_resource(&item.tool.upstream, &exposed, native));
+        // A part that the subscriber may not see is announced as the whole.
+        Some(
+            part.filter(sees)
+                .map_or_else(|| item.exposed.clone(), |_| exposed.into()),
+        )
+    }
+}
+
+/// Receives the server's consent or refusal; absent if it consented already.
+type ConsentReceiver = Option<oneshot::Receiver<Result<(), Failure>>>;
+
+impl SubscriptionTables {
+    fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamId, Arc<SubscriptionTable>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a table that has no subscribers; true if it did.
+    fn remove_if_empty(&self, table: &Arc<SubscriptionTable>) -> bool {
+        let mut tables = self.lock();
+        let empty = table.is_empty();
+        if empty
+            && tables
+                .get(&table.upstream)
+                .is_some_and(|known| Arc::ptr_eq(known, table))
+        {
+            tables.remove(&table.upstream);
+        }
+        empty
+    }
+}
+
+impl Drop for SubscriptionEntry {
+    fn drop(&mut self) {
+        self.table.leave(&self.native, self.nth);
+    }
+}
+
+impl fmt::Debug for ResourceSubscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            SubscriptionHold::Shared(entry) => write!(
+                f,
+                "Subscription({} of {})",
+                entry.native, entry.table.upstream
+            ),
+            SubscriptionHold::OfSession(own) => own.fmt(f),
+        }
+    }
+}

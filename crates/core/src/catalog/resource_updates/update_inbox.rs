@@ -1,0 +1,120 @@
+//! The updates that wait for a client: each resource once, in the order in which they were first
+//! updated.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Resources that wait for a client. Beyond this, parts of a resource are announced as the whole.
+const MAX_UPDATES: usize = 1024;
+/// Bytes of their names, likewise.
+const MAX_UPDATE_BYTES: usize = 256 << 10;
+
+/// The updates that wait for one client. Clones are the same inbox; one of them is polled at a
+/// time.
+#[derive(Clone, Default)]
+pub struct UpdateInbox(Arc<Mutex<QueuedUpdates>>);
+
+#[derive(Default)]
+struct QueuedUpdates {
+    order: VecDeque<Arc<str>>,
+    known: HashSet<Arc<str>>,
+    bytes: usize,
+    reader: Option<Waker>,
+}
+
+impl UpdateInbox {
+    /// The next updated resource, by the client's name for it. For a caller that is polled itself,
+    /// such as a response body.
+    pub fn poll_updated(&self, cx: &mut Context<'_>) -> Poll<Arc<str>> {
+        let mut waiting = self.lock();
+        match waiting.order.pop_front() {
+            Some(uri) => {
+                waiting.known.remove(&uri);
+                waiting.bytes -= uri.len();
+                Poll::Ready(uri)
+            }
+            None => {
+                waiting.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Adds an updated resource, by the client's name for it.
+    pub fn push_update(&self, uri: Arc<str>) {
+        self.put(uri.clone(), &uri);
+    }
+
+    /// Adds an update, or `whole` in its place if too much waits already.
+    pub(in crate::catalog) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
+        let mut waiting = self.lock();
+        let has_room =
+            waiting.order.len() < MAX_UPDATES && waiting.bytes + uri.len() <= MAX_UPDATE_BYTES;
+        let uri = if has_room { uri } else { whole.clone() };
+        if waiting.known.insert(uri.clone()) {
+            waiting.bytes += uri.len();
+            waiting.order.push_back(uri);
+        }
+        let reader = waiting.reader.take();
+        drop(waiting);
+        // Outside the lock: a woken task may come back at once.
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueuedUpdates> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for UpdateInbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inbox({} waiting)", self.lock().order.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drain(inbox: &UpdateInbox) -> Vec<Arc<str>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let next = || match inbox.poll_updated(&mut cx) {
+            Poll::Ready(uri) => Some(uri),
+            Poll::Pending => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn d11_a_resource_waits_once_and_a_flood_of_parts_is_told_as_the_whole() {
+        let (inbox, whole): (UpdateInbox, Arc<str>) = (UpdateInbox::default(), "w".into());
+        for _ in 0..3 {
+            inbox.put("b".into(), &whole);
+            inbox.put("a".into(), &whole);
+        }
+        assert_eq!(drain(&inbox), ["b".into(), "a".into()] as [Arc<str>; 2]);
+        inbox.put("b".into(), &whole);
+        assert_eq!(drain(&inbox).len(), 1, "told, and updated again");
+        for part in 0..10 * MAX_UPDATES {
+            inbox.put(part.to_string().into(), &whole);
+        }
+        let told = drain(&inbox);
+        assert_eq!((told.len(), told.last()), (MAX_UPDATES + 1, Some(&whole)));
+        for part in 0..8 {
+            inbox.put(
+                format!("{part}{}", "x".repeat(MAX_UPDATE_BYTES / 4)).into(),
+                &whole,
+            );
+        }
+        let told = drain(&inbox);
+        assert_eq!(
+            (told.len(), told.last()),
+            (4, Some(&whole)),
+            "long names count by their bytes"
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Exposed resource URIs: `x:y` of upstream `u` is `u+x:y`, and `ui://p` is `ui://u/p`, so that a
+//! URI names its upstream.
+//!
+//! An upstream id is the beginning of a URI scheme by its own rules (RFC 3986, 3.1: a letter, then
+//! letters, digits, `+`, `-`, `.`). So the exposed text is a URI with a scheme of its own, and the
+//! native one can be read off again. Templates (RFC 6570) are treated alike.
+
+use super::UpstreamId;
+
+const APPS: &str = "ui://";
+
+/// The exposed URI, or URI template, of `native` of `upstream`.
+#[must_use]
+pub fn expose(upstream: &UpstreamId, native: &str) -> String {
+    match native.strip_prefix(APPS) {
+        // Hosts know the scheme of MCP Apps by its name.
+        Some(path) => format!("{APPS}{upstream}/{path}"),
+        None => format!("{upstream}+{native}"),
+    }
+}
+
+/// Splits an exposed URI into upstream and native URI; no value if it has no such form.
+#[must_use]
+pub fn split_exposed(exposed: &str) -> Option<(UpstreamId, String)> {
+    if let Some(rest) = exposed.strip_prefix(APPS) {
+        let (id, path) = rest.split_once('/')?;
+        return Some((UpstreamId::new(id).ok()?, format!("{APPS}{path}")));
+    }
+    let (id, native) = exposed.split_once('+')?;
+    // In `a:b+c` the `+` is not of the scheme.
+    (!id.contains(':')).then_some(())?;
+    Some((UpstreamId::new(id).ok()?, native.to_owned()))
+}
+
+/// True if a URI could come from a URI template: literal parts in order, with any text between. It
+/// may be true too often: the upstream decides. Takes time in proportion to both lengths at most,
+/// without backtracking (B22).
+#[must_use]
+pub fn matches_template(template: &str, uri: &str) -> bool {
+    let mut rest = uri;
+    let mut parts = template.split('{');
+    let first = parts.next().unwrap_or_default();
+    let Some(after) = rest.strip_prefix(first) else {
+        return false;
+    };
+    rest = after;
+    let mut open = false;
+    for part in parts {
+        let Some((_, literal)) = part.split_once('}') else {
+            return false;
+        };
+        open = literal.is_empty();
+        if open {
+            continue;
+        }
+        // The first position is as good as any: the following parts are looked for behind it.
+        let Some(at) = rest.find(literal) else {
+            return false;
+        };
+        rest = &rest[at + literal.len()..];
+    }
+    open || rest.is_empty()
+        || template
+            .rsplit_once('}')
+            .is_some_and(|(_, last)| !last.is_empty() && uri.ends_with(last))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn r134_uris_say_whose_they_are_and_can_be_read_back() {
+        let files = UpstreamId::new("files").unwrap();
+        for (own, exposed) in [
+            ("file:///a b", "files+file:///a b"),
+            ("test://static-text", "files+test://static-text"),
+            ("ui://panel/main", "ui://files/panel/main"),
+            ("git+ssh://x", "files+git+ssh://x"),
+            ("memo:{id}", "files+memo:{id}"),
+        ] {
+            assert_eq!(expose(&files, own), exposed);
+            assert_eq!(
+                split_exposed(exposed),
+                Some((files.clone(), own.to_owned()))
+            );
+        }
+        for foreign in ["file:///a+b", "", "+x:y", "FILES+x:y", "ui://files", "x:y"] {
+            assert_eq!(split_exposed(foreign), None, "{foreign}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn r134_exposing_is_injective(a in "[a-z][a-z0-9-]{0,8}", b in "[a-z][a-z0-9-]{0,8}", x in "(ui://)?[a-z+:/]{0,12}", y in "(ui://)?[a-z+:/]{0,12}") {
+            let (one, two) = (UpstreamId::new(&a).unwrap(), UpstreamId::new(&b).unwrap());
+            prop_assert_eq!(expose(&one, &x) == expose(&two, &y), (a, x) == (b, y));
+        }
+
+        #[test]
+        fn b22_a_template_fits_what_it_makes(parts in prop::collection::vec(("[a-z/:]{0,5}", "[a-z0-9]{1,5}"), 0..6), tail in "[a-z]{0,3}") {
+            let template: String = parts.iter().map(|(literal, _)| format!("{literal}{{v}}")).collect::<String>() + &tail;
+            let uri: String = parts.iter().map(|(literal, value)| format!("{literal}{value}")).collect::<String>() + &tail;
+            prop_assert!(matches_template(&template, &uri), "{} {}", template, uri);
+        }
+    }
+
+    #[test]
+    fn b22_templates_are_matched_without_going_back() {
+        assert!(matches_template(
+            "test://template/{id}/data",
+            "test://template/123/data"
+        ));
+        assert!(!matches_template(
+            "test://template/{id}/data",
+            "test://template/123/dat"
+        ));
+        assert!(!matches_template(
+            "test://template/{id}/data",
+            "test://other/123/data"
+        ));
+        assert!(matches_template("plain:x", "plain:x") && !matches_template("plain:x", "plain:xy"));
+        assert!(!matches_template("bad:{", "bad:x"));
+        let evil = format!("a:{}", "{x}a".repeat(5_000));
+        assert!(!matches_template(
+            &evil,
+            &format!("a:{}", "a".repeat(4_000))
+        ));
+    }
+}

@@ -1,0 +1,55 @@
+//! The port of replay logs: events of a session's streams, kept for a while, so that a client can
+//! resume after a lost connection.
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::{Fut, StoreError};
+use crate::call::SessionKey;
+
+/// A stream of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StreamKey {
+    /// The session. No stream is found without its session, and no session without its principal.
+    pub session: SessionKey,
+    /// An unguessable number within the session.
+    pub stream: u64,
+}
+
+/// The kept part of a stream.
+#[derive(Clone, Debug, Default)]
+pub struct ReplayedEvents {
+    /// Events by their number, in order, as they are to be written again.
+    pub events: Vec<(u64, Bytes)>,
+    /// True if the stream has ended: there are no further events.
+    pub is_ended: bool,
+}
+
+/// Replay logs. Bounded in bytes, of each session and altogether, and in age; the oldest go first.
+pub trait ReplayLog: Send + Sync {
+    /// Begins a stream. Until [`ReplayLog::end`] it is known, however little is kept of it. False
+    /// if the log keeps no events at all.
+    fn begin(&self, key: StreamKey) -> bool;
+
+    /// Keeps the event of this number; numbers increase. Never blocks.
+    fn append(&self, key: StreamKey, seq: u64, event: Bytes);
+
+    /// Ends the stream.
+    fn end(&self, key: StreamKey);
+
+    /// The kept events of a stream after this number; no value for an unknown stream.
+    fn events_after(
+        &self,
+        key: StreamKey,
+        seq: u64,
+    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>>;
+
+    /// Notifies of each kept event of a stream, and of its end.
+    fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>>;
+
+    /// Drops all events of a session that is over.
+    fn forget(&self, session: SessionKey);
+
+    /// Drops events that are too old. Called now and then.
+    fn expire(&self);
+}

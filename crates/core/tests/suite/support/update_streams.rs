@@ -1,0 +1,89 @@
+//! Streams of updates of a fake upstream: its subscriptions, and the updates it sends.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::broadcast;
+use weir_core::port::Fut;
+use weir_core::upstream::{RefusedSubscriptions, ResourceUpdate, ResourceUpdates};
+use weir_core::{Failure, FailureKind};
+
+/// The script of all streams, and the record of requests.
+pub(crate) struct UpdateStreams {
+    /// URIs it does not consent to.
+    pub(crate) refuses: Mutex<Vec<&'static str>>,
+    /// Each set of wanted subscriptions, of all streams.
+    pub(crate) asked: Mutex<Vec<Vec<String>>>,
+    pub(crate) opened: Mutex<usize>,
+    told: broadcast::Sender<Option<Arc<str>>>,
+}
+
+impl Default for UpdateStreams {
+    fn default() -> Self {
+        Self {
+            refuses: Mutex::default(),
+            asked: Mutex::default(),
+            opened: Mutex::default(),
+            told: broadcast::Sender::new(64),
+        }
+    }
+}
+
+impl UpdateStreams {
+    pub(crate) fn open(self: Arc<Self>) -> Box<dyn ResourceUpdates> {
+        *self.opened.lock().unwrap() += 1;
+        let told = self.told.subscribe();
+        Box::new(FakeUpdateStream { lines: self, told })
+    }
+
+    /// Sends an update, on every stream.
+    pub(crate) fn update(&self, uri: &str) {
+        let _nobody = self.told.send(Some(uri.into()));
+    }
+
+    /// Cuts every stream.
+    pub(crate) fn cut(&self) {
+        let _nobody = self.told.send(None);
+    }
+
+    /// The set that was wanted last.
+    pub(crate) fn wanted(&self) -> Vec<String> {
+        self.asked
+            .lock()
+            .unwrap()
+            .last()
+            .cloned()
+            .unwrap_or_default()
+    }
+}
+
+struct FakeUpdateStream {
+    lines: Arc<UpdateStreams>,
+    told: broadcast::Receiver<Option<Arc<str>>>,
+}
+
+impl ResourceUpdates for FakeUpdateStream {
+    fn set_subscriptions<'a>(
+        &'a mut self,
+        uris: &'a [Arc<str>],
+    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+        self.lines
+            .asked
+            .lock()
+            .unwrap()
+            .push(uris.iter().map(ToString::to_string).collect());
+        let refuses = self.lines.refuses.lock().unwrap();
+        let refused = uris.iter().filter(|uri| refuses.contains(&&***uri));
+        let refused = refused
+            .map(|uri| (uri.clone(), Failure::invalid_params("not this one")))
+            .collect();
+        Box::pin(std::future::ready(Ok(refused)))
+    }
+
+    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+        Box::pin(async {
+            let told = self.told.recv().await.unwrap();
+            told.map(ResourceUpdate::Resource)
+                .ok_or_else(|| Failure::new(FailureKind::Unavailable, "line lost"))
+        })
+    }
+}

@@ -1,0 +1,208 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use proptest::prelude::*;
+use weir_core::authenticate;
+use weir_core::failure::Failure;
+use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::principal::{Subject, VerifiedIdentity};
+
+use super::*;
+
+struct CountingBytesRandom;
+
+impl Random for CountingBytesRandom {
+    fn fill(&self, buffer: &mut [u8]) {
+        buffer
+            .iter_mut()
+            .zip(0u8..)
+            .for_each(|(byte, nth)| *byte = nth);
+    }
+}
+
+struct NamedSubjectVerifier(&'static str);
+
+impl Verifier for NamedSubjectVerifier {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+        Box::pin(std::future::ready(Ok(VerifiedIdentity::Subject(Arc::new(
+            Subject::new("issuer", self.0),
+        )))))
+    }
+}
+
+fn principal(name: &'static str) -> Principal {
+    let (verifier, endpoint) = (NamedSubjectVerifier(name), EndpointId::new("/mcp"));
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+    let mut known = std::pin::pin!(authenticate(&verifier, &evidence, ()));
+    match known.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(known) => known.unwrap().principal().clone(),
+        Poll::Pending => panic!("it is known at once"),
+    }
+}
+
+/// A fixture that seals a state for a call with some arguments, and opens it for a call with
+/// others.
+struct SealingFixture {
+    sealer: Sealer,
+    principal: Principal,
+    endpoint: EndpointId,
+}
+
+impl SealingFixture {
+    fn new() -> Self {
+        Self {
+            sealer: Sealer::ephemeral(&CountingBytesRandom),
+            principal: principal("one"),
+            endpoint: EndpointId::new("/mcp"),
+        }
+    }
+
+    fn binding<'a>(&'a self, arguments: Option<&'a str>) -> RequestStateBinding<'a> {
+        let Self {
+            principal,
+            endpoint,
+            ..
+        } = self;
+        RequestStateBinding {
+            principal,
+            endpoint,
+            method: "tools/call",
+            name: "t",
+            arguments: arguments.map(str::as_bytes),
+        }
+    }
+
+    fn seal(&self, arguments: Option<&str>) -> String {
+        let origin = SealedResume {
+            resume: CallResumption::Upstream("theirs".to_owned()),
+            owner: None,
+        };
+        seal(
+            &self.sealer,
+            &CountingBytesRandom,
+            &self.binding(arguments),
+            &origin,
+            UNIX_EPOCH + Duration::from_secs(100),
+        )
+    }
+
+    fn opens(&self, state: &str, arguments: Option<&str>) -> bool {
+        let opened = open(
+            &self.sealer,
+            &self.binding(arguments),
+            state,
+            UNIX_EPOCH + Duration::from_secs(99),
+        );
+        opened.is_ok_and(|origin| origin.resume == CallResumption::Upstream("theirs".to_owned()))
+    }
+}
+
+/// Bytes of arguments that were read while `work` was done.
+fn read(work: impl FnOnce()) -> usize {
+    let before = digest::READ.get();
+    work();
+    digest::READ.get() - before
+}
+
+#[test]
+fn b19_arguments_are_not_read_before_the_seal_is_opened() {
+    let desk = SealingFixture::new();
+    let long = format!("{{\"a\":[{}1]}}", "{\"a\":1},".repeat(20_000));
+    let state = desk.seal(Some(&long));
+    for forged in [
+        "",
+        "AAAA",
+        &"A".repeat(300),
+        &state[1..],
+        &format!("{state}A"),
+    ] {
+        assert_eq!(
+            read(|| assert!(!desk.opens(forged, Some(&long)))),
+            0,
+            "{forged:.20}"
+        );
+    }
+    let other = SealingFixture {
+        principal: principal("two"),
+        ..SealingFixture::new()
+    };
+    assert_eq!(
+        read(|| assert!(!other.opens(&state, Some(&long)))),
+        0,
+        "a state of somebody else"
+    );
+    let late = UNIX_EPOCH + Duration::from_secs(100);
+    assert_eq!(
+        read(|| assert!(open(&desk.sealer, &desk.binding(Some(&long)), &state, late).is_err())),
+        0,
+        "too late"
+    );
+    assert_eq!(
+        read(|| assert!(desk.opens(&state, Some(&long)))),
+        long.len()
+    );
+}
+
+#[test]
+fn b19_a_state_is_for_arguments_of_one_value_in_any_spelling() {
+    let desk = SealingFixture::new();
+    let given = r#"{"b":[1,{"x":null,"y":"\u00e9"}],"a":1.5}"#;
+    let state = desk.seal(Some(given));
+    for same in [
+        given,
+        r#" { "a" : 15e-1, "b" : [ 1, {"y":"é", "\u0078":null} ] } "#,
+    ] {
+        assert!(desk.opens(&state, Some(same)), "{same}");
+    }
+    for other in [
+        r#"{"b":[1,{"x":null,"y":"e"}],"a":1.5}"#,
+        r#"{"b":[{"x":null,"y":"é"},1],"a":1.5}"#,
+        r#"{"b":[1,{"x":null,"y":"é"}]}"#,
+        r#"{"b":[1],"x":null,"y":"é","a":1.5}"#,
+        r#"{"b":[1,[{"x":null,"y":"é"}]],"a":1.5}"#,
+        r#"{"b":["1",{"x":null,"y":"é"}],"a":1.5}"#,
+        r#"{"b":[1,{"x":false,"y":"é"}],"a":1.5}"#,
+        "{}",
+    ] {
+        assert!(!desk.opens(&state, Some(other)), "{other}");
+    }
+    assert!(!desk.opens(&state, None));
+    assert!(desk.opens(&desk.seal(None), Some("{ }")) && desk.opens(&desk.seal(Some("{}")), None));
+    for odd in [r#"{"a":1e999}"#, r#"{"a":"\ud800"}"#] {
+        assert!(
+            desk.opens(&desk.seal(Some(odd)), Some(odd))
+                && !desk.opens(&desk.seal(Some(odd)), Some("{}"))
+        );
+    }
+}
+
+fn value() -> impl Strategy<Value = serde_json::Value> {
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i64>().prop_map(Into::into),
+        any::<f64>()
+            .prop_filter("finite", |number| number.is_finite())
+            .prop_map(Into::into),
+        "[a-c]{0,2}".prop_map(Into::into),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Into::into),
+            prop::collection::btree_map("[a-c]{0,2}", inner, 0..3)
+                .prop_map(|map| { serde_json::Value::Object(map.into_iter().collect()) }),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn b19_digests_are_equal_exactly_for_equal_values(one in value(), other in value()) {
+        let of = |text: String| digest::of(text.as_bytes());
+        let (text, others) = (one.to_string(), other.to_string());
+        prop_assert_eq!(of(text.clone()) == of(others.clone()), text == others);
+        prop_assert_eq!(of(text), of(serde_json::to_string_pretty(&one).unwrap()));
+    }
+}

@@ -1,0 +1,161 @@
+//! Forms and messages that some revisions do not have: enums of forms, lists of content blocks.
+
+use bytes::Bytes;
+use serde_json::{Map, Value, json};
+use weir_core::UpstreamQuestion;
+use weir_wire::method::Method;
+use weir_wire::splice::ObjectEdits;
+use weir_wire::{Revision, scan};
+
+use super::QuestionRefusal;
+
+/// The `params` of a question for a client of this revision.
+///
+/// # Errors
+/// [`QuestionRefusal::NotInRevision`].
+pub(super) fn lower_params(
+    revision: Revision,
+    question: &UpstreamQuestion,
+) -> Result<Bytes, QuestionRefusal> {
+    let params = &question.params;
+    match question.method {
+        Method::ElicitationCreate if !revision.has_elicitation_modes() => form(params),
+        Method::SamplingCreateMessage if !revision.has_sampling_tools() => {
+            messages(revision, params)
+        }
+        _ => Ok(params.clone()),
+    }
+}
+
+/// An answer for a server of this revision: before 2025-11-25 a sampled message has one content
+/// block.
+pub(super) fn lower_answer(revision: Revision, method: Method, result: &Bytes) -> Bytes {
+    let content = scan::find(result, "content")
+        .map(|range| &result[range])
+        .filter(|value| value.starts_with(b"["));
+    let (Some(content), Method::SamplingCreateMessage, true) =
+        (content, method, !revision.has_sampling_tools())
+    else {
+        return result.clone();
+    };
+    let Ok(Value::Array(blocks)) = serde_json::from_slice::<Value>(content) else {
+        return result.clone();
+    };
+    let edits =
+        ObjectEdits::new().replace("content", Bytes::from(merge_blocks(blocks).to_string()));
+    edits.apply_or_keep(result)
+}
+
+/// Several blocks as one: texts together, else the first.
+fn merge_blocks(mut blocks: Vec<Value>) -> Value {
+    if blocks.len() == 1 {
+        return blocks.remove(0);
+    }
+    let texts: Option<Vec<&str>> = blocks.iter().map(|block| block["text"].as_str()).collect();
+    match texts {
+        Some(texts) => json!({ "type": "text", "text": texts.join("\n") }),
+        None => blocks.swap_remove(0),
+    }
+}
+
+/// A form for 2025-06-18: no `mode`; a single choice is `enum` with `enumNames`, a multiple choice
+/// cannot be expressed.
+fn form(params: &Bytes) -> Result<Bytes, QuestionRefusal> {
+    let mut edits = ObjectEdits::new().remove("mode");
+    let schema = scan::find(params, "requestedSchema").map(|range| &params[range]);
+    if let Some(schema) = schema.filter(|schema| is_newer(schema)) {
+        let mut schema: Value =
+            serde_json::from_slice(schema).map_err(|_| QuestionRefusal::NotInRevision)?;
+        let properties = schema["properties"]
+            .as_object_mut()
+            .ok_or(QuestionRefusal::NotInRevision)?;
+        properties
+            .values_mut()
+            .filter_map(Value::as_object_mut)
+            .try_for_each(field)?;
+        edits = edits.replace("requestedSchema", Bytes::from(schema.to_string()));
+    }
+    edits
+        .apply_checked(params)
+        .map(|(params, _)| params)
+        .map_err(|_| QuestionRefusal::NotInRevision)
+}
+
+/// True if some field has a form that 2025-06-18 does not know.
+fn is_newer(schema: &[u8]) -> bool {
+    let properties = scan::find(schema, "properties").map_or(&b"{}"[..], |range| &schema[range]);
+    scan::members(properties).any(|member| {
+        let field = &properties[member.value];
+        let kind = scan::find(field, "type").and_then(|range| scan::string(&field[range]));
+        scan::find(field, "oneOf").is_some() || kind.as_deref() == Some("array")
+    })
+}
+
+fn field(field: &mut Map<String, Value>) -> Result<(), QuestionRefusal> {
+    if field.get("type").is_some_and(|kind| kind == "array") {
+        return Err(QuestionRefusal::NotInRevision);
+    }
+    let Some(choices) = field.remove("oneOf") else {
+        return Ok(());
+    };
+    let choices = choices.as_array().ok_or(QuestionRefusal::NotInRevision)?;
+    let all =
+        |name: &str| -> Vec<Value> { choices.iter().map(|choice| choice[name].clone()).collect() };
+    field.insert("enum".into(), all("const").into());
+    field.insert("enumNames".into(), all("title").into());
+    Ok(())
+}
+
+/// Messages with one content block each, of kinds that the revision has.
+fn messages(revision: Revision, params: &Bytes) -> Result<Bytes, QuestionRefusal> {
+    let Some(range) = scan::find(params, "messages") else {
+        return Ok(params.clone());
+    };
+    let raw = &params[range];
+    let is_plain = |at: std::ops::Range<usize>| {
+        let content = scan::find(&raw[at.clone()], "content")
+            .map(|range| &raw[at.start + range.start..at.start + range.end]);
+        content
+            .is_some_and(|content| scan::is_object(content) && has_kind(revision, &kind(content)))
+    };
+    if scan::elements(raw).all(is_plain) {
+        return Ok(params.clone());
+    }
+    let given: Vec<Value> =
+        serde_json::from_slice(raw).map_err(|_| QuestionRefusal::NotInRevision)?;
+    let mut messages = Vec::with_capacity(given.len());
+    for message in given {
+        let blocks = match &message["content"] {
+            Value::Array(blocks) => blocks.clone(),
+            one => vec![one.clone()],
+        };
+        for block in blocks {
+            let kind = block["type"].as_str().unwrap_or_default();
+            let content = match kind {
+                _ if has_kind(revision, kind) => block,
+                "audio" => {
+                    json!({ "type": "text", "text": "[audio content was left out: this revision of the protocol has none]" })
+                }
+                _ => return Err(QuestionRefusal::NotInRevision),
+            };
+            messages.push(json!({ "role": message["role"], "content": content }));
+        }
+    }
+    let edits =
+        ObjectEdits::new().replace("messages", Bytes::from(Value::from(messages).to_string()));
+    edits
+        .apply_checked(params)
+        .map(|(params, _)| params)
+        .map_err(|_| QuestionRefusal::NotInRevision)
+}
+
+fn kind(block: &[u8]) -> String {
+    scan::find(block, "type")
+        .and_then(|range| scan::string(&block[range]))
+        .unwrap_or_default()
+        .into_owned()
+}
+
+fn has_kind(revision: Revision, kind: &str) -> bool {
+    matches!(kind, "text" | "image") || (kind == "audio" && revision.has_audio())
+}

@@ -1,0 +1,278 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+use serde_json::{Value, json};
+use weir_core::CapabilityClass as C;
+use weir_wire::{JsonLimits, Message};
+
+use super::*;
+
+fn question(method: Method, params: &Value) -> UpstreamQuestion {
+    UpstreamQuestion {
+        method,
+        params: Bytes::from(params.to_string()),
+    }
+}
+
+fn lowered(revision: Revision, question: &UpstreamQuestion) -> Result<Value, QuestionRefusal> {
+    let id = RequestId::from_text("ask-1");
+    let to = QuestionLowering {
+        revision,
+        id: &id,
+        wants_progress: true,
+        elicitation_id: "e-1",
+    };
+    lower(question, &to).map(|bytes| serde_json::from_slice(&bytes).unwrap())
+}
+
+fn request(text: &str) -> Request {
+    match Message::parse(
+        Bytes::copy_from_slice(text.as_bytes()),
+        &JsonLimits::default(),
+    )
+    .unwrap()
+    {
+        Message::Request(request) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn r168_client_is_asked_only_in_declared_modes() {
+    let may = |class: C, method: Method, params: &str| may_ask(class, method, params.as_bytes());
+    let (sampling, elicit, roots) = (
+        Method::SamplingCreateMessage,
+        Method::ElicitationCreate,
+        Method::RootsList,
+    );
+    for (class, method, params, expected) in [
+        (C::SAMPLING, sampling, "{}", Ok(())),
+        (C::SAMPLING, sampling, r#"{"tools":null}"#, Ok(())),
+        (
+            C::SAMPLING,
+            sampling,
+            r#"{"tools":[]}"#,
+            Err(QuestionRefusal::UndeclaredMode),
+        ),
+        (
+            C::SAMPLING,
+            sampling,
+            r#"{"toolChoice":{}}"#,
+            Err(QuestionRefusal::UndeclaredMode),
+        ),
+        (C::SAMPLING_TOOLS, sampling, r#"{"tools":[]}"#, Ok(())),
+        (C::ROOTS, sampling, "{}", Err(QuestionRefusal::Undeclared)),
+        (C::ELICITATION_FORM, elicit, "{}", Ok(())),
+        (C::ELICITATION_FORM, elicit, r#"{"mode":"form"}"#, Ok(())),
+        (
+            C::ELICITATION_FORM,
+            elicit,
+            r#"{"mode":"url","url":"https://a.example/"}"#,
+            Err(QuestionRefusal::UndeclaredMode),
+        ),
+        (
+            C::ELICITATION_URL,
+            elicit,
+            r#"{"mode":"url","url":"https://a.example/"}"#,
+            Ok(()),
+        ),
+        (
+            C::ELICITATION_URL,
+            elicit,
+            "{}",
+            Err(QuestionRefusal::UndeclaredMode),
+        ),
+        (
+            C::ELICITATION_FORM,
+            elicit,
+            r#"{"mode":"thought"}"#,
+            Err(QuestionRefusal::UndeclaredMode),
+        ),
+        (C::BASE, elicit, "{}", Err(QuestionRefusal::Undeclared)),
+        (C::ROOTS, roots, "{}", Ok(())),
+        (C::SAMPLING, roots, "{}", Err(QuestionRefusal::Undeclared)),
+        (
+            C::ROOTS,
+            Method::Ping,
+            "{}",
+            Err(QuestionRefusal::Undeclared),
+        ),
+    ] {
+        assert_eq!(
+            may(class, method, params),
+            expected,
+            "{class} {method:?} {params}"
+        );
+    }
+}
+
+#[test]
+fn r079_capability_class_is_cut_to_the_revision() {
+    let all = crate::capability_forwarding::TO_MODERN;
+    assert_eq!(
+        cut_to_revision(Revision::V2024_11_05, all),
+        C::SAMPLING.with(C::ROOTS)
+    );
+    assert_eq!(
+        cut_to_revision(Revision::V2025_06_18, all),
+        C::SAMPLING.with(C::ROOTS).with(C::ELICITATION_FORM)
+    );
+    assert_eq!(cut_to_revision(Revision::V2025_11_25, all), all);
+}
+
+#[test]
+fn r182_lifted_question_has_no_members_of_its_hop() {
+    let text = r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"mode":"url","url":"https://a.example/","message":"m","elicitationId":"own","task":{"ttl":1},"_meta":{"progressToken":"p","x":1}}}"#;
+    let lifted = lift(&request(text)).unwrap();
+    assert_eq!(
+        lifted.question.params,
+        r#"{"mode":"url","url":"https://a.example/","message":"m","_meta":{"x":1}}"#
+    );
+    assert_eq!(
+        (
+            lifted.progress_token.as_deref(),
+            lifted.elicitation_id.as_deref()
+        ),
+        (Some(&br#""p""#[..]), Some("own"))
+    );
+    assert_eq!(lifted.id.as_integer(), Some(7));
+    let bare = lift(&request(
+        r#"{"jsonrpc":"2.0","id":"r","method":"roots/list"}"#,
+    ))
+    .unwrap();
+    assert_eq!(bare.question.params, "{}");
+    assert!(lift(&request(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)).is_none());
+}
+
+#[test]
+fn r181_r186_a_question_is_lowered_with_ids_of_the_clients_hop() {
+    let url = question(
+        Method::ElicitationCreate,
+        &json!({"mode": "url", "url": "https://a.example/", "message": "m"}),
+    );
+    let asked = lowered(Revision::V2025_11_25, &url).unwrap();
+    assert_eq!(
+        (&asked["id"], &asked["params"]["elicitationId"]),
+        (&json!("ask-1"), &json!("e-1"))
+    );
+    assert_eq!(asked["params"]["_meta"]["progressToken"], "ask-1");
+}
+
+#[test]
+fn r189_enums_that_2025_06_18_lacks_are_converted_or_not_asked() {
+    let schema = |field: Value| json!({"message": "m", "mode": "form", "requestedSchema": {"type": "object", "properties": {"f": field}}});
+    let titled = schema(
+        json!({"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]}),
+    );
+    let asked = lowered(
+        Revision::V2025_06_18,
+        &question(Method::ElicitationCreate, &titled),
+    )
+    .unwrap();
+    let field = &asked["params"]["requestedSchema"]["properties"]["f"];
+    assert_eq!(
+        *field,
+        json!({"type": "string", "enum": ["a", "b"], "enumNames": ["A", "B"]})
+    );
+    assert!(asked["params"].get("mode").is_none());
+    let several = question(
+        Method::ElicitationCreate,
+        &schema(json!({"type": "array", "items": {"enum": ["a"]}})),
+    );
+    assert_eq!(
+        lowered(Revision::V2025_06_18, &several).unwrap_err(),
+        QuestionRefusal::NotInRevision
+    );
+    assert_eq!(
+        QuestionRefusal::NotInRevision.answer(Method::ElicitationCreate),
+        Ok(Bytes::from_static(br#"{"action":"cancel"}"#))
+    );
+    assert!(lowered(Revision::V2025_11_25, &several).is_ok());
+}
+
+#[test]
+fn content_lists_become_single_blocks_where_a_revision_has_no_lists() {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let messages = json!({"maxTokens": 1, "messages": [
+        {"role": "user", "content": [text("a"), text("b")]},
+        {"role": "user", "content": {"type": "audio", "data": "", "mimeType": "audio/wav"}}]});
+    let asked = lowered(
+        Revision::V2024_11_05,
+        &question(Method::SamplingCreateMessage, &messages),
+    )
+    .unwrap();
+    let asked = asked["params"]["messages"].as_array().unwrap().clone();
+    assert_eq!((asked.len(), &asked[1]["content"]), (3, &text("b")));
+    assert_eq!(asked[2]["content"]["type"], "text");
+    let tools = json!({"maxTokens": 1, "messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "n", "input": {}}]}]});
+    let tools = question(Method::SamplingCreateMessage, &tools);
+    assert_eq!(
+        lowered(Revision::V2025_06_18, &tools).unwrap_err(),
+        QuestionRefusal::NotInRevision
+    );
+
+    let id = RequestId::from_text("x");
+    let answer = Bytes::from(
+        json!({"role": "assistant", "model": "m", "content": [text("a"), text("b")]}).to_string(),
+    );
+    let to = |revision| -> Value {
+        let told = response(
+            revision,
+            &id,
+            Method::SamplingCreateMessage,
+            Ok(answer.clone()),
+        );
+        serde_json::from_slice::<Value>(&told).unwrap()["result"]["content"].clone()
+    };
+    assert_eq!(to(Revision::V2025_06_18), text("a\nb"));
+    assert_eq!(to(Revision::V2025_11_25), json!([text("a"), text("b")]));
+}
+
+#[test]
+fn errors_of_clients_reach_legacy_servers_as_they_are() {
+    let id = RequestId::from_text("x");
+    let error = Bytes::from_static(br#"{"code":-1,"message":"User rejected","data":{"a":1}}"#);
+    let told = response(
+        Revision::NEWEST_LEGACY,
+        &id,
+        Method::SamplingCreateMessage,
+        Err(error),
+    );
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(
+        told["error"],
+        json!({"code": -1, "message": "User rejected", "data": {"a": 1}})
+    );
+}
+
+#[test]
+fn url_elicitation_requires_https_or_loopback() {
+    let ask = |url: &str| {
+        let params = format!(r#"{{"mode":"url","message":"m","url":{}}}"#, json!(url));
+        may_ask(
+            CapabilityClass::ELICITATION_URL,
+            Method::ElicitationCreate,
+            params.as_bytes(),
+        )
+    };
+    for good in [
+        "https://a.example/x",
+        "HTTPS://a.example",
+        "http://127.0.0.1:9/x",
+        "http://[::1]:9",
+        "http://localhost",
+    ] {
+        assert_eq!(ask(good), Ok(()), "{good}");
+    }
+    for bad in [
+        "http://a.example/x",
+        "http://localhost.example",
+        "http://localhost@a.example/",
+        "http://a.example\\@localhost/",
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "",
+    ] {
+        assert_eq!(ask(bad), Err(QuestionRefusal::UnsafeUrl), "{bad}");
+    }
+    let data = br#"{"elicitations":[{"url":"http://a.example/","message":"no"},{"url":"https://a.example/","message":"yes"}]}"#;
+    assert_eq!(url_elicitations(data).len(), 1);
+}

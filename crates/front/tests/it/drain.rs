@@ -1,0 +1,149 @@
+//! The phases of a drain: streams end gracefully; calls may finish, and may be cancelled.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::json;
+use weir_testkit::RawSocket;
+use weir_wire::Revision;
+
+use crate::test_front::{TestFront, settings};
+
+pub(crate) const LONG_DRAIN: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
+    let world = TestFront::anonymous(settings()).await;
+    let client = world.client().modern();
+    // The list is known, so that it does not change while the stream is open.
+    assert_eq!(client.list_tools().await.unwrap().len(), 4);
+    let mut listening = client
+        .listen(json!({"toolsListChanged": true}))
+        .await
+        .unwrap();
+    listening.next_message().await.unwrap().unwrap();
+    let mut call = client
+        .start_call("wait", json!({}), json!("t"))
+        .await
+        .unwrap();
+    assert_eq!(
+        call.next_message().await.unwrap().unwrap()["params"]["progressToken"],
+        "t"
+    );
+    let front = world.front.clone();
+    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN).await });
+    let last = listening.next_message().await.unwrap().unwrap();
+    assert_eq!(last["result"]["resultType"], "complete", "{last}");
+    assert!(
+        last["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"].is_number(),
+        "{last}"
+    );
+    assert!(listening.next_message().await.unwrap().is_none());
+    world.upstream.release();
+    assert_eq!(
+        call.next_message().await.unwrap().unwrap()["result"]["content"][0]["text"],
+        "waited"
+    );
+    drop((listening, call));
+    drained.await.unwrap();
+    assert!(
+        client.list_tools().await.is_err(),
+        "nothing listens any more"
+    );
+}
+
+#[tokio::test]
+async fn r095_ended_stream_sends_retry_to_revisions_that_have_it() {
+    let world = TestFront::anonymous(settings()).await;
+    // The list is known, so that it does not change while the streams are open.
+    assert_eq!(world.client().modern().list_tools().await.unwrap().len(), 4);
+    let mut streams = Vec::new();
+    for (revision, retry) in [
+        (Revision::V2025_11_25, Some(1000)),
+        (Revision::V2025_06_18, None),
+    ] {
+        let client = world.client().legacy(revision).initialize().await.unwrap();
+        let first = client.get_stream().await.unwrap();
+        // A second stream of a session ends the first; the drain ends the others.
+        let second = client.get_stream().await.unwrap();
+        streams.extend([(first, retry), (second, retry)]);
+    }
+    let front = world.front.clone();
+    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN).await });
+    for (mut stream, expected) in streams {
+        let mut said = None;
+        while let Some(event) = stream.next_event().await.unwrap() {
+            assert_eq!(
+                (event.id, event.data.as_str()),
+                (None, ""),
+                "nothing that anybody has to handle"
+            );
+            said = event.retry.or(said);
+        }
+        assert_eq!(said, expected);
+    }
+    drained.await.unwrap();
+}
+
+#[tokio::test]
+async fn r212_call_can_be_cancelled_during_a_drain() {
+    let mut world = TestFront::anonymous(settings()).await;
+    let alice = world.legacy("alice").await;
+    let session = alice.session().unwrap().to_owned();
+    // A connection opened before: a draining front accepts no new ones.
+    let mut kept = RawSocket::connect(&world.url()).await.unwrap();
+    let (headers, mut message) = alice.envelope(
+        "tools/call",
+        json!({"name": "wait", "_meta": {"progressToken": "t"}}),
+    );
+    message["id"] = json!("mine");
+    let mut call = alice
+        .send(http::Method::POST, headers, message.to_string())
+        .await
+        .unwrap();
+    call.next_message().await.unwrap().unwrap();
+    let front = world.front.clone();
+    let drained = tokio::spawn(async move { front.drain(LONG_DRAIN).await });
+    // Connections are refused: the drain has begun.
+    while tokio::net::TcpStream::connect(world.front.local_addr())
+        .await
+        .is_ok()
+    {
+        tokio::task::yield_now().await;
+    }
+    let body =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"mine"}}"#;
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer alice\r\nMcp-Session-Id: {session}\r\n\
+         Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n{body}",
+        world.front.local_addr(),
+        body.len()
+    );
+    kept.write(head.as_bytes()).await.unwrap();
+    let answer = kept.read_until("\r\n\r\n").await.unwrap().to_lowercase();
+    assert!(
+        answer.starts_with("http/1.1 202") && answer.contains("connection: close"),
+        "{answer}"
+    );
+    world.cancelled.recv().await.unwrap();
+    assert!(
+        call.next_message().await.unwrap().is_none(),
+        "no response after a cancel"
+    );
+    drop((call, kept));
+    drained.await.unwrap();
+}
+
+#[tokio::test]
+async fn call_beyond_the_drain_deadline_is_cancelled() {
+    let mut world = TestFront::anonymous(settings()).await;
+    let client = world.client().modern();
+    let mut call = client
+        .start_call("wait", json!({}), json!("t"))
+        .await
+        .unwrap();
+    assert_eq!(call.status, StatusCode::OK);
+    call.next_message().await.unwrap().unwrap();
+    world.front.drain(Duration::ZERO).await;
+    world.cancelled.recv().await.unwrap();
+}

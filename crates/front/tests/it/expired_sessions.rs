@@ -1,0 +1,40 @@
+//! Sessions without a DELETE: their state goes when they expire, however many expire at once.
+
+use std::time::Duration;
+
+use weir_core::EndpointId;
+use weir_core::port::{Evidence, RecordKey, RecordKind};
+
+use crate::test_front::{TestFront, settings};
+use crate::test_ports::NameVerifier;
+
+#[tokio::test]
+async fn d08_upstreams_are_notified_of_every_expired_session_however_many_at_once() {
+    const SESSIONS: u32 = 5000;
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+    let (principal, ()) = weir_core::authenticate(&NameVerifier { anonymous: true }, &evidence, ())
+        .await
+        .unwrap()
+        .into_parts();
+    let key = |number: u32| {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        RecordKey {
+            principal: principal.clone(),
+            kind: RecordKind::Session,
+            id,
+        }
+    };
+    // The first search for expired sessions is made at the start. Other tasks of the runtime run
+    // beside it.
+    let world =
+        TestFront::with_expired_sessions(settings(), (0..SESSIONS).map(key).collect()).await;
+    for _ in 0..1000 {
+        if world.upstream.ended() == SESSIONS as usize {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} of {SESSIONS} ends were heard", world.upstream.ended());
+}

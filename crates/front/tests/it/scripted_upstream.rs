@@ -1,0 +1,219 @@
+//! An upstream whose tools are named after their behaviour.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, mpsc};
+use weir_core::port::Fut;
+use weir_core::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
+use weir_core::upstream::{
+    ClientSessionChange, ListKind, ListKinds, ListPage, ListWatch, OutboundCall, ResourceUpdates,
+    ServerDescription, Upstream, UpstreamHealth,
+};
+use weir_core::{CallResumption, CapabilityClass, Failure, Reply, SessionKey, UpstreamId};
+
+/// Tools: `echo` answers at once, with as many bytes as its argument `size`; `ask` requires input
+/// first and then returns the state that it resumed; `wait` reports progress, unless it has the
+/// argument `silent`, and ends at [`FrontUpstream::release`]; `boom` reports progress and then
+/// panics.
+pub(crate) struct FrontUpstream {
+    id: UpstreamId,
+    gate: Arc<Semaphore>,
+    dropped: mpsc::Sender<()>,
+    /// The sessions that ended.
+    ended: Mutex<HashSet<SessionKey>>,
+}
+
+impl FrontUpstream {
+    /// The upstream, and the receiver of a message for each cancelled `wait`.
+    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<()>) {
+        let (dropped, taken_back) = mpsc::channel(16);
+        let id = UpstreamId::new("script").unwrap();
+        (
+            Arc::new(Self {
+                id,
+                gate: Arc::new(Semaphore::new(0)),
+                dropped,
+                ended: Mutex::default(),
+            }),
+            taken_back,
+        )
+    }
+
+    /// The number of sessions that ended.
+    pub(crate) fn ended(&self) -> usize {
+        self.ended.lock().unwrap().len()
+    }
+
+    /// Lets one `wait` end.
+    pub(crate) fn release(&self) {
+        self.gate.add_permits(1);
+    }
+}
+
+fn argument(outbound: &OutboundCall, name: &str) -> serde_json::Value {
+    let arguments = outbound
+        .call
+        .params
+        .arguments()
+        .unwrap()
+        .unwrap_or(Bytes::from_static(b"{}"));
+    serde_json::from_slice::<serde_json::Value>(&arguments).unwrap()[name].take()
+}
+
+fn text(text: &str) -> ReplyEnd {
+    let result = serde_json::json!({"content": [{"type": "text", "text": text}]});
+    ReplyEnd::Complete(Payload::Whole(result.to_string().into()))
+}
+
+fn progress(value: u32) -> ReplyEvent {
+    let params = serde_json::json!({"progressToken": "hop", "progress": value}).to_string();
+    ReplyEvent::Note(ReplyNote {
+        kind: NoteKind::Progress,
+        params: params.into(),
+    })
+}
+
+impl Upstream for FrontUpstream {
+    fn id(&self) -> &UpstreamId {
+        &self.id
+    }
+
+    fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        if news == ClientSessionChange::Ended {
+            self.ended.lock().unwrap().extend(sessions);
+        }
+    }
+
+    fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
+        Box::pin(async move {
+            match &*outbound.native {
+                "echo" => {
+                    let size = argument(&outbound, "size").as_u64().unwrap_or(0) as usize;
+                    Reply::ended(text(&format!("echo{}", ".".repeat(size))))
+                }
+                "ask" => Reply::ended(match &outbound.call.resume {
+                    Some(CallResumption::Upstream(state)) => text(&format!("resumed {state}")),
+                    Some(other) => text(&format!("{other:?}")),
+                    None => ReplyEnd::InputRequired(Payload::Whole(Bytes::from_static(
+                        br#"{"resultType":"input_required","requestState":"the \"upstream's\" own"}"#,
+                    ))),
+                }),
+                "boom" => Reply::live(PanickingReply(VecDeque::from([progress(1)]))),
+                "wait" => {
+                    let (gate, held) = (self.gate.clone(), CancelReport(Some(self.dropped.clone())));
+                    let silent = argument(&outbound, "silent").as_bool().unwrap_or(false);
+                    let waiting = waiting_events(gate, held, silent);
+                    Reply::live(Box::pin(waiting) as std::pin::Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>>)
+                }
+                other => Reply::ended(Failure::unknown_tool(other)),
+            }
+        })
+    }
+
+    fn watch(
+        self: Arc<Self>,
+        _class: CapabilityClass,
+    ) -> Fut<'static, Result<Box<dyn ListWatch>, Failure>> {
+        let about = ServerDescription {
+            offers: ListKinds::default().with(ListKind::Tools),
+            notifies_of: ListKinds::default().with(ListKind::Tools),
+            ..ServerDescription::default()
+        };
+        Box::pin(async { Ok(Box::new(ToolListWatch(about)) as Box<dyn ListWatch>) })
+    }
+
+    fn updates(self: Arc<Self>) -> Fut<'static, Result<Box<dyn ResourceUpdates>, Failure>> {
+        Box::pin(async { Err(Failure::invalid_params("there are no resources here")) })
+    }
+
+    fn carries(&self) -> CapabilityClass {
+        CapabilityClass::BASE
+    }
+
+    fn health(&self) -> UpstreamHealth {
+        UpstreamHealth::default()
+    }
+
+    fn retire(self: Arc<Self>, _grace: Duration) -> Fut<'static, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Progress, then the end once the gate opens.
+fn waiting_events(
+    gate: Arc<Semaphore>,
+    held: CancelReport,
+    silent: bool,
+) -> impl futures_core::Stream<Item = ReplyEvent> + Send {
+    futures_util::stream::unfold(
+        (u8::from(silent), gate, held),
+        |(step, gate, mut held)| async move {
+            let event = match step {
+                0 => progress(1),
+                1 => {
+                    gate.acquire().await.unwrap().forget();
+                    held.0 = None;
+                    ReplyEvent::End(text("waited"))
+                }
+                _ => return None,
+            };
+            Some((event, (step + 1, gate, held)))
+        },
+    )
+}
+
+/// Reports a call that is dropped before its end.
+struct CancelReport(Option<mpsc::Sender<()>>);
+
+impl Drop for CancelReport {
+    fn drop(&mut self) {
+        if let Some(told) = self.0.take() {
+            // The test may be over, or not receive.
+            let _unheard = told.try_send(());
+        }
+    }
+}
+
+struct PanickingReply(VecDeque<ReplyEvent>);
+
+impl ReplySource for PanickingReply {
+    fn poll_event(&mut self, _cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        Poll::Ready(
+            self.0
+                .pop_front()
+                .expect("a bug while an answer is under way"),
+        )
+    }
+}
+
+struct ToolListWatch(ServerDescription);
+
+impl ListWatch for ToolListWatch {
+    fn about(&self) -> &ServerDescription {
+        &self.0
+    }
+
+    fn list(
+        &mut self,
+        _kind: ListKind,
+        _cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        let tool =
+            |name: &str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#).into();
+        let items = ["echo", "ask", "wait", "boom"].map(tool).into();
+        Box::pin(async {
+            Ok(ListPage {
+                items,
+                ..ListPage::default()
+            })
+        })
+    }
+
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+        Box::pin(std::future::pending())
+    }
+}

@@ -1,0 +1,192 @@
+//! A running client side with all its ports.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::Receiver;
+use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
+use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
+use weir_core::port::{Authorizer, RecordKey, ReplicaId};
+use weir_core::seal::{Sealer, SealerKey};
+use weir_core::{Endpoint, EndpointId, Router, UpstreamId};
+use weir_front::{Front, FrontPorts, FrontSettings};
+use weir_testkit::{FakeClock, FakeRandom, RawClient};
+use weir_wire::Revision;
+
+use crate::scripted_upstream::FrontUpstream;
+use crate::test_ports::{
+    AllowAllPolicy, EmptyMailbox, NameVerifier, NoReplays, SingleReplicaBus, TestRecords,
+};
+
+/// The client side over one scripted upstream, at `/mcp`, transparent.
+pub(crate) struct TestFront {
+    pub(crate) front: Arc<Front>,
+    pub(crate) upstream: Arc<FrontUpstream>,
+    pub(crate) cancelled: Receiver<()>,
+    pub(crate) clock: FakeClock,
+}
+
+/// Settings for a port that the system chooses.
+pub(crate) fn settings() -> FrontSettings {
+    FrontSettings::at("127.0.0.1:0".parse().unwrap())
+}
+
+impl TestFront {
+    /// A front that anonymous callers may use.
+    pub(crate) async fn anonymous(settings: FrontSettings) -> Self {
+        Self::new(
+            settings,
+            true,
+            PageSize::default(),
+            Arc::new(AllowAllPolicy),
+        )
+        .await
+    }
+
+    /// A front for bearers of tokens.
+    pub(crate) async fn with_tokens(settings: FrontSettings) -> Self {
+        Self::new(
+            settings,
+            false,
+            PageSize::default(),
+            Arc::new(AllowAllPolicy),
+        )
+        .await
+    }
+
+    /// A front for bearers of tokens, with this many items in a page of a list.
+    pub(crate) async fn with_page_size(settings: FrontSettings, items: usize) -> Self {
+        Self::new(
+            settings,
+            false,
+            PageSize {
+                items,
+                ..PageSize::default()
+            },
+            Arc::new(AllowAllPolicy),
+        )
+        .await
+    }
+
+    /// A front for bearers of tokens that this authorizer admits.
+    pub(crate) async fn with_authorizer(
+        settings: FrontSettings,
+        authorizer: Arc<dyn Authorizer>,
+    ) -> Self {
+        Self::new(settings, false, PageSize::default(), authorizer).await
+    }
+
+    /// A front for anonymous callers, started after these sessions have expired.
+    pub(crate) async fn with_expired_sessions(
+        settings: FrontSettings,
+        expired: Vec<RecordKey>,
+    ) -> Self {
+        Self::with_ports(
+            settings,
+            (true, PageSize::default()),
+            Arc::new(AllowAllPolicy),
+            TestRecords::with_expired(expired),
+        )
+        .await
+    }
+
+    async fn new(
+        settings: FrontSettings,
+        anonymous: bool,
+        page: PageSize,
+        authorizer: Arc<dyn Authorizer>,
+    ) -> Self {
+        Self::with_ports(
+            settings,
+            (anonymous, page),
+            authorizer,
+            TestRecords::default(),
+        )
+        .await
+    }
+
+    async fn with_ports(
+        settings: FrontSettings,
+        (anonymous, page): (bool, PageSize),
+        authorizer: Arc<dyn Authorizer>,
+        records: TestRecords,
+    ) -> Self {
+        let (clock, random) = (FakeClock::new(), Arc::new(FakeRandom::new(7)));
+        let sealer = Sealer::new(vec![SealerKey::new(1, &[5; 32])]);
+        let bells = Arc::default();
+        let ports = CatalogPorts {
+            clock: Arc::new(clock.clone()),
+            random: random.clone(),
+            authorizer: Arc::new(AllowAllPolicy),
+            session_lists: SessionListTable::new(Arc::clone(&bells), &*random),
+        };
+        let catalog = Catalog::new(CatalogSettings::default(), ports, sealer.clone());
+        let (upstream, taken_back) = FrontUpstream::new();
+        let endpoint = Endpoint {
+            id: EndpointId::new("/mcp"),
+            mode: EndpointMode::Transparent(UpstreamId::new("script").unwrap()),
+            page,
+            deadlines: None,
+            clean: true,
+            tools: None,
+        };
+        let upstreams: Vec<(Arc<dyn weir_core::upstream::Upstream>, _)> =
+            vec![(upstream.clone(), UpstreamRules::default())];
+        catalog.apply(Topology {
+            endpoints: vec![Arc::new(endpoint)],
+            upstreams,
+        });
+        let router = Arc::new(Router::new(catalog.clone(), AllowAllPolicy::gates()));
+        let ports = FrontPorts {
+            verifier: Arc::new(NameVerifier { anonymous }),
+            authorizer,
+            limiter: Arc::new(AllowAllPolicy),
+            audit: Arc::new(AllowAllPolicy),
+            records: Arc::new(records),
+            bus: Arc::new(SingleReplicaBus::default()),
+            replays: Arc::new(NoReplays),
+            bells,
+            budgets: weir_core::Budgets::default(),
+            mailbox: Arc::new(EmptyMailbox(ReplicaId([0; 8]))),
+            clock: Arc::new(clock.clone()),
+            random,
+        };
+        let front = Front::bind(settings, None, ports, (router, catalog), sealer)
+            .await
+            .unwrap();
+        Self {
+            front: Arc::new(front),
+            upstream,
+            cancelled: taken_back,
+            clock,
+        }
+    }
+
+    /// The URL of the endpoint.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/mcp", self.front.local_addr())
+    }
+
+    /// A client without an era.
+    pub(crate) fn client(&self) -> RawClient {
+        RawClient::new(&self.url())
+    }
+
+    /// A modern client with this token.
+    pub(crate) fn modern(&self, name: &str) -> RawClient {
+        self.client()
+            .with_header("authorization", &format!("Bearer {name}"))
+            .modern()
+    }
+
+    /// A legacy client with this token, and its session.
+    pub(crate) async fn legacy(&self, name: &str) -> RawClient {
+        let client = self
+            .client()
+            .with_header("authorization", &format!("Bearer {name}"));
+        client
+            .legacy(Revision::V2025_11_25)
+            .initialize()
+            .await
+            .unwrap()
+    }
+}

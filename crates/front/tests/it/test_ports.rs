@@ -1,0 +1,305 @@
+//! Ports of core in their smallest form.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{broadcast, mpsc};
+use weir_core::admit::Gates;
+use weir_core::catalog::CatalogItem;
+use weir_core::failure::AuthenticationDenial;
+use weir_core::port::{
+    Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
+    Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RecordKey,
+    RecordKind, RecordStore, ReplayLog, ReplayedEvents, ReplicaId, ReplicaMailbox, SenderEntrance,
+    StoreError, StoredRecord, StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
+};
+use weir_core::principal::VerifiedIdentity;
+use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
+
+/// A replay log that keeps no events.
+pub(crate) struct NoReplays;
+
+impl ReplayLog for NoReplays {
+    fn begin(&self, _: StreamKey) -> bool {
+        false
+    }
+    fn append(&self, _: StreamKey, _: u64, _: Bytes) {}
+    fn end(&self, _: StreamKey) {}
+    fn events_after(
+        &self,
+        _: StreamKey,
+        _: u64,
+    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+    fn watch_events(&self, _: StreamKey) -> Option<tokio::sync::watch::Receiver<u64>> {
+        None
+    }
+    fn forget(&self, _: SessionKey) {}
+    fn expire(&self) {}
+}
+
+/// A verifier that takes a token as its bearer's name. `at ADDRESS` is valid from that address
+/// alone; `panic` panics. Without a token, the caller is anonymous if that is allowed; otherwise a
+/// certificate makes it `whoever`.
+pub(crate) struct NameVerifier {
+    pub(crate) anonymous: bool,
+}
+
+impl Verifier for NameVerifier {
+    fn verify<'a>(
+        &'a self,
+        evidence: &'a Evidence<'a>,
+    ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+        Box::pin(async move {
+            match evidence.bearer.map(|bearer| bearer.expose()) {
+                Some("panic") => panic!("a bug in the verifier"),
+                Some(name)
+                    if name
+                        .strip_prefix("at ")
+                        .is_some_and(|at| at != evidence.peer.to_string()) =>
+                {
+                    Err(Failure::new(
+                        FailureKind::Unauthenticated(AuthenticationDenial::Invalid("elsewhere")),
+                        "not from here",
+                    ))
+                }
+                Some(name) => Ok(VerifiedIdentity::subject("test", name)),
+                None if self.anonymous => Ok(VerifiedIdentity::Anonymous),
+                None if evidence.certificate.is_some() => {
+                    Ok(VerifiedIdentity::subject("mtls", "whoever"))
+                }
+                None => Err(Failure::new(
+                    FailureKind::Unauthenticated(AuthenticationDenial::Missing),
+                    "who are you",
+                )),
+            }
+        })
+    }
+}
+
+/// Allows every call, and keeps no audit.
+pub(crate) struct AllowAllPolicy;
+
+impl AllowAllPolicy {
+    pub(crate) fn gates() -> Gates {
+        Gates {
+            authorizer: Arc::new(Self),
+            limiter: Arc::new(Self),
+            audit: Arc::new(Self),
+        }
+    }
+}
+
+impl Authorizer for AllowAllPolicy {
+    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn audience(&self, _: &Principal, _: &EndpointId) -> Option<Audience> {
+        None
+    }
+
+    fn may_see(&self, _: &Principal, _: &EndpointId, _: &CatalogItem) -> Visibility {
+        Visibility::Visible
+    }
+
+    fn may_call(
+        &self,
+        _: &Principal,
+        _: &Call,
+        _: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
+        Ok(CallPermission::default())
+    }
+}
+
+/// Admits the first caller, and denies all later ones.
+#[derive(Default)]
+pub(crate) struct AdmitsOnce(AtomicBool);
+
+impl Authorizer for AdmitsOnce {
+    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        let is_closed = self.0.swap(true, Ordering::SeqCst);
+        if is_closed {
+            Err(Failure::new(FailureKind::Denied, "blocked by now"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
+        AllowAllPolicy.audience(principal, endpoint)
+    }
+
+    fn may_see(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        item: &CatalogItem,
+    ) -> Visibility {
+        AllowAllPolicy.may_see(principal, endpoint, item)
+    }
+
+    fn may_call(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
+        AllowAllPolicy.may_call(principal, call, item)
+    }
+}
+
+impl Limiter for AllowAllPolicy {
+    fn admit_address(&self, _: IpAddr) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn admit_request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn admit_call<'a>(
+        &'a self,
+        _: &'a Principal,
+        _: &'a Call,
+        _: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        Ok(PermitWait::Now(CallPermit::free()))
+    }
+}
+
+impl AuditLog for AllowAllPolicy {
+    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
+
+    fn record_decision(&self, _: &CallAttempt<'_>, _: GateDecision<'_>) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn record_end(&self, _: &CallAttempt<'_>, _: &EndedCall) {}
+
+    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
+}
+
+/// Records that live until they are removed.
+#[derive(Default)]
+pub(crate) struct TestRecords(
+    Mutex<HashMap<RecordKey, StoredRecord>>,
+    Mutex<Vec<RecordKey>>,
+);
+
+impl TestRecords {
+    /// Empty records, with these keys expired since the last query.
+    pub(crate) fn with_expired(keys: Vec<RecordKey>) -> Self {
+        Self(Mutex::default(), Mutex::new(keys))
+    }
+}
+
+impl RecordStore for TestRecords {
+    fn load<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        _: Option<Duration>,
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
+        Box::pin(async { Ok(self.0.lock().unwrap().get(key).cloned()) })
+    }
+
+    fn store<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        value: Bytes,
+        _ttl: Duration,
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
+        Box::pin(async move {
+            Ok(match (self.0.lock().unwrap().entry(key.clone()), expect) {
+                (Slot::Vacant(free), WriteCondition::Absent) => {
+                    WriteOutcome::Stored(free.insert(StoredRecord { value, version: 1 }).version)
+                }
+                (Slot::Occupied(mut had), WriteCondition::Version(version))
+                    if had.get().version == version =>
+                {
+                    *had.get_mut() = StoredRecord {
+                        value,
+                        version: version + 1,
+                    };
+                    WriteOutcome::Stored(version + 1)
+                }
+                _ => WriteOutcome::Conflict,
+            })
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
+        Box::pin(async { Ok(self.0.lock().unwrap().remove(key).is_some()) })
+    }
+
+    fn count(&self, _kind: RecordKind) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    fn visit(&self, _kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .for_each(|(key, record)| look(key, &record.value));
+    }
+
+    fn expired(&self, _kind: RecordKind) -> Vec<RecordKey> {
+        std::mem::take(&mut *self.1.lock().unwrap())
+    }
+}
+
+/// A bus with one replica on it.
+#[derive(Default)]
+pub(crate) struct SingleReplicaBus(Mutex<HashMap<&'static str, broadcast::Sender<BusMessage>>>);
+
+impl SingleReplicaBus {
+    fn topic(&self, topic: &'static str) -> broadcast::Sender<BusMessage> {
+        self.0
+            .lock()
+            .unwrap()
+            .entry(topic)
+            .or_insert_with(|| broadcast::channel(64).0)
+            .clone()
+    }
+}
+
+impl MessageBus for SingleReplicaBus {
+    fn publish(&self, message: BusMessage) {
+        // A topic may have no subscribers.
+        drop(self.topic(message.topic).send(message));
+    }
+
+    fn subscribe(&self, topic: &'static str) -> broadcast::Receiver<BusMessage> {
+        self.topic(topic).subscribe()
+    }
+}
+
+/// A mailbox that never receives.
+pub(crate) struct EmptyMailbox(pub(crate) ReplicaId);
+
+impl ReplicaMailbox for EmptyMailbox {
+    fn own(&self) -> &ReplicaId {
+        &self.0
+    }
+
+    fn send<'a>(
+        &'a self,
+        _to: &'a ReplicaId,
+        _message: BusMessage,
+    ) -> Fut<'a, Result<bool, StoreError>> {
+        Box::pin(async { Ok(false) })
+    }
+
+    fn receive(&self) -> Option<mpsc::Receiver<BusMessage>> {
+        None
+    }
+}

@@ -1,0 +1,157 @@
+//! The hand-over of operators' changes to the process that takes over.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use weir_core::Catalog;
+use weir_core::catalog::ClosingMode;
+use weir_core::instant::{rfc3339, unix_millis};
+use weir_core::names::UpstreamId;
+use weir_core::port::{AuditLog, OperatorAction};
+use weir_core::principal::Subject;
+use weir_policy::BlocklistAuthorizer;
+
+use super::actions::words;
+use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget};
+
+/// A change as it is handed over. Times are milliseconds of the Unix epoch.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MovedOverride {
+    of: MovedOverrideTarget,
+    what: String,
+    who: String,
+    reason: Option<String>,
+    since: u64,
+    ends: Option<u64>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum MovedOverrideTarget {
+    Upstream(String),
+    Principal { issuer: String, subject: String },
+    Log(String),
+}
+
+/// Returns the changes in force, to hand over.
+pub(super) fn moved_overrides(book: &OperatorOverrides) -> Vec<MovedOverride> {
+    let note = |(target, change): (OverrideTarget, OperatorOverride)| MovedOverride {
+        of: match target {
+            OverrideTarget::Upstream(id) => MovedOverrideTarget::Upstream(id.to_string()),
+            OverrideTarget::Principal { issuer, subject } => {
+                MovedOverrideTarget::Principal { issuer, subject }
+            }
+            OverrideTarget::Log(level) => MovedOverrideTarget::Log(level),
+        },
+        what: change.action.to_owned(),
+        who: change.operator.to_string(),
+        reason: change.reason,
+        since: unix_millis(change.since),
+        ends: change.expires.map(|(ends, _)| unix_millis(ends)),
+    };
+    book.all().into_iter().map(note).collect()
+}
+
+/// Applies the changes that were in force in the previous process, with their operators and ends,
+/// and audits that. A log level waits until the log control is set. A change that is unknown here
+/// is skipped with a log line.
+pub(crate) fn apply_inherited(
+    noted: Vec<MovedOverride>,
+    (catalog, blocked): (&Catalog, &BlocklistAuthorizer),
+    (audit, now): (&dyn AuditLog, SystemTime),
+) -> Arc<OperatorOverrides> {
+    let book = Arc::<OperatorOverrides>::default();
+    for one in noted {
+        let taken = one
+            .read(now)
+            .filter(|(target, change)| apply_override(target, change, (catalog, blocked)));
+        let Some((target, change)) = taken else {
+            tracing::warn!(
+                "a change of an operator that the process before left means nothing here"
+            );
+            continue;
+        };
+        let (kind, name) = target.kind_and_name();
+        let detail = format!(
+            "{kind} {name}: {} by {} at {}",
+            change.action,
+            change.operator,
+            rfc3339(change.since)
+        );
+        // The previous process was below the same limit.
+        if book.apply(target, change, || Ok(())).is_ok() {
+            audit.record_operator_action(&OperatorAction {
+                actor: "weir",
+                action: "take over",
+                detail: &detail,
+                took_effect: true,
+            });
+        }
+    }
+    book
+}
+
+fn apply_override(
+    target: &OverrideTarget,
+    change: &OperatorOverride,
+    (catalog, blocked): (&Catalog, &BlocklistAuthorizer),
+) -> bool {
+    match target {
+        OverrideTarget::Upstream(id) => catalog.close(
+            id,
+            if change.action == words::DISABLE {
+                ClosingMode::Disabled
+            } else {
+                ClosingMode::Draining
+            },
+        ),
+        OverrideTarget::Principal { issuer, subject } => {
+            blocked.block(Subject::new(issuer.as_str(), subject.as_str()));
+            true
+        }
+        OverrideTarget::Log(_) => true,
+    }
+}
+
+impl MovedOverride {
+    /// Returns `None` for a change of another weir version.
+    fn read(self, now: SystemTime) -> Option<(OverrideTarget, OperatorOverride)> {
+        let what = words::ALL.into_iter().find(|word| *word == self.what)?;
+        let target = match self.of {
+            MovedOverrideTarget::Upstream(id) => {
+                OverrideTarget::Upstream(UpstreamId::new(id.as_str()).ok()?)
+            }
+            MovedOverrideTarget::Principal { issuer, subject } => {
+                OverrideTarget::Principal { issuer, subject }
+            }
+            MovedOverrideTarget::Log(level) => OverrideTarget::Log(level),
+        };
+        // A change that expired meanwhile is undone at once, and that is audited too.
+        let ends = self.ends.map(moment);
+        let ends = ends.map(|ends| {
+            (
+                ends,
+                Instant::now() + ends.duration_since(now).unwrap_or_default(),
+            )
+        });
+        let who = Arc::from(self.who);
+        Some((
+            target,
+            OperatorOverride {
+                action: what,
+                operator: who,
+                reason: self.reason,
+                since: moment(self.since),
+                expires: ends,
+            },
+        ))
+    }
+}
+
+fn moment(millis: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH
+        .checked_add(Duration::from_millis(millis))
+        .unwrap_or(SystemTime::UNIX_EPOCH)
+}

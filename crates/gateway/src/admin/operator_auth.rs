@@ -1,0 +1,456 @@
+//! Authentication of operators, and the protection of the operators' listener against web pages.
+//!
+//! Every page, probes and metrics included, accepts as `StdioHost` only IP addresses, `localhost`
+//! and the names of the config. So a page in a browser cannot read this listener by DNS rebinding.
+//! Reading takes a token, as bearer or as the password of HTTP Basic, so that a browser can show
+//! the page without a script. Changing takes it as bearer alone, because no browser sends that by
+//! itself. On an open listener (loopback only) the checks of `StdioHost`, `Origin` and
+//! `Content-Type` keep foreign pages out too.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::body::HttpBody as _;
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::uri::{Authority, Uri};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use data_encoding::BASE64;
+use sha2::{Digest as _, Sha256};
+use weir_core::EndpointId;
+use weir_core::port::{AuditLog, BorrowedSecret, Clock, Evidence, OperatorAction, Verifier};
+use weir_core::principal::VerifiedIdentity;
+use weir_policy::CredentialVerifier;
+
+use super::admin_error::AdminError;
+use super::state::AdminState;
+use crate::config::AdminPlan;
+
+/// The path under weir's public URL that is the audience of operators' tokens.
+const AUDIENCE: &str = "/admin";
+/// The operator's name on a listener without authentication.
+const LOCAL: &str = "local";
+/// The content security policy of responses that are not pages: a browser may only show them.
+const POLICY: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// The address of an operator's client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OperatorAddress(pub(super) IpAddr);
+
+/// An authenticated operator.
+#[derive(Clone, Debug)]
+pub(super) struct Operator(pub(super) Arc<str>, OperatorLogin);
+
+/// The operator's means of authentication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OperatorLogin {
+    /// A token.
+    Token,
+    /// No authentication, on an open listener.
+    Open,
+}
+
+impl Operator {
+    /// Reports if the operator showed a token.
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.1 == OperatorLogin::Token
+    }
+}
+
+/// The authenticator of the operators' listener.
+pub(crate) struct OperatorAuth {
+    /// `None` after the config switched the listener off: every request is refused until the
+    /// listener ends.
+    plan: ArcSwap<Option<AdminPlan>>,
+    credentials: Arc<CredentialVerifier>,
+    clock: Arc<dyn Clock>,
+    audit: Arc<dyn AuditLog>,
+}
+
+/// The credential in a request.
+enum OperatorCredential<'a> {
+    Missing,
+    Bearer(&'a str),
+    /// The password of HTTP Basic.
+    Password(String),
+}
+
+/// The reason why a token is no operator's.
+enum OperatorAuthError {
+    /// It is not valid, or not for this listener.
+    Unknown,
+    /// It is valid, and lacks the scope.
+    Lacks { who: Arc<str>, scope: Arc<str> },
+}
+
+impl OperatorAuth {
+    pub(crate) fn new(
+        plan: Option<AdminPlan>,
+        credentials: Arc<CredentialVerifier>,
+        (clock, audit): (&Arc<dyn Clock>, &Arc<dyn AuditLog>),
+    ) -> Self {
+        Self {
+            plan: ArcSwap::new(Arc::new(plan)),
+            credentials,
+            clock: clock.clone(),
+            audit: audit.clone(),
+        }
+    }
+
+    /// Replaces the operators from now on. The address stays.
+    pub(crate) fn replace(&self, plan: Option<AdminPlan>) {
+        self.plan.store(Arc::new(plan));
+    }
+
+    async fn admit(&self, head: &Parts) -> Result<Operator, AdminError> {
+        let plan = self.plan.load_full();
+        let Some(plan) = &*plan else {
+            return Err(off());
+        };
+        let changes = !matches!(head.method, Method::GET | Method::HEAD);
+        if changes && !is_json(&head.headers) {
+            let text = "changes are JSON: send `Content-Type: application/json`";
+            return Err(AdminError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+        }
+        if !plan.is_guarded() {
+            return Ok(Operator(LOCAL.into(), OperatorLogin::Open));
+        }
+        let text = match credential_of(&head.headers) {
+            OperatorCredential::Missing => {
+                return Err(unknown("an operator's token is needed", changes));
+            }
+            OperatorCredential::Password(_) if changes => {
+                return Err(unknown("changes take the token as `Bearer`", changes));
+            }
+            OperatorCredential::Bearer(text) => text.to_owned(),
+            OperatorCredential::Password(text) => text,
+        };
+        let peer = head
+            .extensions
+            .get::<OperatorAddress>()
+            .map(|peer| peer.0.to_string())
+            .unwrap_or_default();
+        let refused = |who: &str, detail: String| {
+            self.audit.record_operator_action(&OperatorAction {
+                actor: who,
+                action: "login",
+                detail: &detail,
+                took_effect: false,
+            });
+        };
+        self.operator(plan, &text).await.map_err(|why| match why {
+            OperatorAuthError::Unknown => {
+                refused("unknown", format!("from {peer}: not an operator's token"));
+                unknown("this is not an operator's token", changes)
+            }
+            OperatorAuthError::Lacks { who, scope } => {
+                refused(
+                    &who,
+                    format!("from {peer}: its token lacks the scope {scope}"),
+                );
+                lacks(&scope)
+            }
+        })
+    }
+
+    /// Returns the token's operator.
+    async fn operator(&self, plan: &AdminPlan, text: &str) -> Result<Operator, OperatorAuthError> {
+        // Digests are compared, so the time of the comparison reveals no part of a token.
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        let now = self.clock.wall();
+        let own = plan.keys.iter().find(|key| key.digest == digest);
+        if let Some(key) = own {
+            let lasts = key.expires.is_none_or(|expires| now < expires);
+            return if lasts {
+                Ok(Operator(key.name.clone(), OperatorLogin::Token))
+            } else {
+                Err(OperatorAuthError::Unknown)
+            };
+        }
+        let Some(scope) = &plan.scope else {
+            return Err(OperatorAuthError::Unknown);
+        };
+        let endpoint = EndpointId::new(AUDIENCE);
+        let unknown = IpAddr::from([0, 0, 0, 0]);
+        let evidence = Evidence {
+            bearer: Some(BorrowedSecret::new(text)),
+            ..Evidence::none(unknown, &endpoint)
+        };
+        match self.credentials.verify(&evidence).await {
+            Ok(VerifiedIdentity::Subject(subject)) if subject.is_by_token => {
+                let who = Arc::from(subject.subject());
+                if subject.scopes.contains(scope) {
+                    Ok(Operator(who, OperatorLogin::Token))
+                } else {
+                    Err(OperatorAuthError::Lacks {
+                        who,
+                        scope: scope.clone(),
+                    })
+                }
+            }
+            _ => Err(OperatorAuthError::Unknown),
+        }
+    }
+}
+
+impl std::fmt::Debug for OperatorAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gate")
+    }
+}
+
+fn off() -> AdminError {
+    AdminError::new(
+        StatusCode::FORBIDDEN,
+        "the config switches this listener off",
+    )
+}
+
+fn unknown(text: &str, changes: bool) -> AdminError {
+    // A browser prompts for the first scheme that it knows.
+    let challenge = if changes {
+        "Bearer realm=\"weir\""
+    } else {
+        "Basic realm=\"weir\", charset=\"UTF-8\""
+    };
+    AdminError::new(StatusCode::UNAUTHORIZED, text).challenging(HeaderValue::from_static(challenge))
+}
+
+/// The refusal of a valid token without the scope (RFC 6750, 3.1).
+fn lacks(scope: &str) -> AdminError {
+    let text = format!("your token lacks the scope `{scope}`");
+    let challenge =
+        format!("Bearer realm=\"weir\", error=\"insufficient_scope\", scope=\"{scope}\"");
+    let refused = AdminError::new(StatusCode::FORBIDDEN, text);
+    // A scope of the config that no header can hold is in no token either.
+    match HeaderValue::try_from(challenge) {
+        Ok(challenge) => refused.challenging(challenge),
+        Err(_) => refused,
+    }
+}
+
+/// Refuses every request that names another host than this listener's, probes and scrapes included.
+/// This prevents DNS rebinding.
+pub(super) async fn check_host(
+    State(desk): State<Arc<AdminState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let plan = desk.operator_auth.plan.load_full();
+    let hosts = plan
+        .as_ref()
+        .as_ref()
+        .map(|plan| plan.hosts.as_slice())
+        .unwrap_or_default();
+    if is_own(request.uri(), request.headers(), hosts) {
+        return next.run(request).await;
+    }
+    let text = "this is for operators, by address, `localhost` or one of `admin.allowed_hosts`, and not for pages of others";
+    refuse(
+        has_unread_body(&request),
+        AdminError::new(StatusCode::FORBIDDEN, text),
+    )
+}
+
+/// Authenticates the operator and passes the identity on to the handler.
+pub(super) async fn authenticate(
+    State(desk): State<Arc<AdminState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_last = has_unread_body(&request);
+    let (head, body) = request.into_parts();
+    let changes = !matches!(head.method, Method::GET | Method::HEAD);
+    match desk.operator_auth.admit(&head).await {
+        Ok(_) if changes && desk.is_handing_over() => {
+            let text = "another process takes this one's place and would not know of it: try again in a moment";
+            refuse(
+                is_last,
+                AdminError::new(StatusCode::SERVICE_UNAVAILABLE, text),
+            )
+        }
+        Ok(operator) => {
+            let mut request = Request::from_parts(head, body);
+            request.extensions_mut().insert(operator);
+            next.run(request).await
+        }
+        Err(refused) => refuse(is_last, refused),
+    }
+}
+
+/// Reports if a refusal leaves a body unread on the connection.
+fn has_unread_body(request: &Request) -> bool {
+    request.version() <= Version::HTTP_11 && !request.body().is_end_stream()
+}
+
+/// Writes a refusal. After an unread body the connection must end, and the header tells the client
+/// not to reuse it.
+fn refuse(is_last: bool, refused: AdminError) -> Response {
+    let mut response = refused.into_response();
+    if is_last {
+        response
+            .headers_mut()
+            .insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Admits a scrape of the metrics: without a token, unless the config requires one.
+pub(super) async fn authenticate_scrape(
+    State(desk): State<Arc<AdminState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let plan = desk.operator_auth.plan.load_full();
+    let Some(plan) = &*plan else {
+        return off().into_response();
+    };
+    if plan.open_metrics {
+        return next.run(request).await;
+    }
+    authenticate(State(desk), request, next).await
+}
+
+/// Adds the security and cache headers to every response of this listener.
+pub(super) async fn add_security_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if !headers.contains_key(header::CONTENT_SECURITY_POLICY) {
+        headers.insert(
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(POLICY),
+        );
+    }
+    response
+}
+
+/// Reports if a request is no web page's: it has no origin, and names this listener by a host that
+/// DNS cannot point elsewhere. A URL in the request line counts like `StdioHost`.
+fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
+    let mut given = headers.get_all(header::HOST).iter();
+    let host = given.next().filter(|_| given.next().is_none());
+    let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let own = |authority: &Authority| {
+        let host = authority.host();
+        let bare = host
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .unwrap_or(host);
+        let whole = authority.as_str().to_ascii_lowercase();
+        host.eq_ignore_ascii_case("localhost")
+            || bare.parse::<IpAddr>().is_ok()
+            || hosts
+                .iter()
+                .any(|known| *known == whole || known.eq_ignore_ascii_case(host))
+    };
+    host.is_some_and(|host| own(&host))
+        && uri.authority().is_none_or(own)
+        && !headers.contains_key(header::ORIGIN)
+}
+
+/// Reports if the content type is JSON. A form of a foreign page cannot send it, and a script would
+/// need CORS permission, never given here.
+fn is_json(headers: &HeaderMap) -> bool {
+    let essence = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let essence = essence
+        .and_then(|value| value.split(';').next())
+        .map(str::trim);
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}
+
+fn credential_of(headers: &HeaderMap) -> OperatorCredential<'_> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let text = given
+        .next()
+        .filter(|_| given.next().is_none())
+        .and_then(|value| value.to_str().ok());
+    let Some((scheme, rest)) = text.and_then(|text| text.split_once(' ')) else {
+        return OperatorCredential::Missing;
+    };
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("Bearer") {
+        return OperatorCredential::Bearer(rest);
+    }
+    let decoded = scheme
+        .eq_ignore_ascii_case("Basic")
+        .then(|| BASE64.decode(rest.as_bytes()).ok())
+        .flatten();
+    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    match decoded.as_deref().and_then(|pair| pair.split_once(':')) {
+        Some((_, password)) => OperatorCredential::Password(password.to_owned()),
+        None => OperatorCredential::Missing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a17_foreign_hosts_and_origins_are_refused() {
+        let hosts = ["ops.example.com".to_owned(), "weir:9000".to_owned()];
+        for (host, origin, fits) in [
+            (Some("127.0.0.1:8081"), None, true),
+            (Some("[::1]:8081"), None, true),
+            (Some("localhost:8081"), None, true),
+            (Some("10.0.0.7"), None, true),
+            (Some("ops.example.com:8081"), None, true),
+            (Some("OPS.example.com"), None, true),
+            (Some("weir:9000"), None, true),
+            (Some("weir:9001"), None, false),
+            (Some("rebound.example:8081"), None, false),
+            (Some("localhost.example"), None, false),
+            (Some("127.0.0.1:8081"), Some("http://evil.example"), false),
+            (Some("not a host"), None, false),
+            (None, None, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.extend(host.map(|host| (header::HOST, HeaderValue::from_static(host))));
+            headers.extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
+            assert_eq!(
+                is_own(&Uri::from_static("/"), &headers, &hosts),
+                fits,
+                "{host:?} {origin:?}"
+            );
+            let elsewhere = Uri::from_static("http://rebound.example/metrics");
+            assert!(!is_own(&elsewhere, &headers, &hosts), "{host:?}");
+        }
+        let mut twice = HeaderMap::new();
+        twice.append(header::HOST, HeaderValue::from_static("127.0.0.1"));
+        twice.append(header::HOST, HeaderValue::from_static("evil.example"));
+        assert!(!is_own(&Uri::from_static("/"), &twice, &hosts));
+    }
+
+    #[test]
+    fn g14_changes_need_a_json_content_type() {
+        let of = |value: &'static str| {
+            HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(value))])
+        };
+        assert!(
+            is_json(&of("application/json")) && is_json(&of("Application/JSON; charset=utf-8"))
+        );
+        for simple in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "text/plain; application/json",
+            "",
+        ] {
+            assert!(!is_json(&of(simple)), "{simple}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

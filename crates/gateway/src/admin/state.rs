@@ -1,0 +1,200 @@
+//! The state of the admin listener: handles on the parts of weir that operators see and change.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use tokio::sync::{mpsc, oneshot};
+use weir_core::live_calls::{LiveCall, LiveCalls};
+use weir_core::port::{AuditLog, CallParking, Clock, OperatorAction};
+use weir_core::{Catalog, ParkedCall};
+use weir_front::FrontOverview;
+use weir_policy::limit::PolicyLimiter;
+use weir_policy::{BlocklistAuthorizer, CredentialVerifier};
+
+use super::config_history::ConfigHistory;
+use super::inherited::{self, MovedOverride};
+use super::operator_auth::OperatorAuth;
+use super::overrides::OperatorOverrides;
+use crate::config::Config;
+use crate::explain::Explainer;
+use crate::telemetry::{LogControl, Metrics};
+use crate::weir::Strictness;
+
+/// The handles.
+pub(crate) struct AdminParts {
+    pub(crate) metrics: Metrics,
+    pub(crate) ready: Readiness,
+    pub(crate) explainer: Arc<Explainer>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) live: Arc<LiveCalls>,
+    pub(crate) parking: Arc<dyn CallParking>,
+    pub(crate) front: FrontOverview,
+    pub(crate) limits: Arc<PolicyLimiter>,
+    pub(crate) blocked: Arc<BlocklistAuthorizer>,
+    pub(crate) credentials: Arc<CredentialVerifier>,
+    pub(crate) config_history: ConfigHistory,
+    pub(crate) operator_auth: OperatorAuth,
+    pub(crate) audit: Arc<dyn AuditLog>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The address of the clients' listener.
+    pub(crate) clients: SocketAddr,
+}
+
+/// The state that all handlers of the admin listener share.
+pub(crate) struct AdminState {
+    parts: AdminParts,
+    /// The operators' changes in force.
+    pub(super) overrides: Arc<OperatorOverrides>,
+    levers: OnceLock<ControlHandles>,
+    /// True while another process takes over.
+    is_handover_begun: AtomicBool,
+}
+
+/// The handles by which operators control the process. The binary sets them; an embedded weir has
+/// no such handles.
+#[derive(Debug)]
+pub(crate) struct ControlHandles {
+    pub(crate) log: LogControl,
+    /// The channel of reload requests.
+    pub(crate) reload: mpsc::Sender<ReloadRequest>,
+}
+
+/// An operator's request to reload the config.
+#[derive(Debug)]
+pub(crate) struct ReloadRequest {
+    /// The strictness of this reload: a weaker config is refused or allowed.
+    pub(crate) strictness: Strictness,
+    /// The channel that is completed when the reload is done.
+    pub(crate) done: oneshot::Sender<()>,
+}
+
+impl AdminState {
+    pub(crate) fn new(parts: AdminParts, book: Arc<OperatorOverrides>) -> Self {
+        Self {
+            parts,
+            overrides: book,
+            levers: OnceLock::new(),
+            is_handover_begun: AtomicBool::new(false),
+        }
+    }
+
+    /// Sets the control handles, so that operators can change the log level and reload. Applies a
+    /// log level inherited from the previous process.
+    pub(crate) fn set_controls(&self, levers: ControlHandles) {
+        if let Some(Err(error)) = self.overrides.log().map(|level| levers.log.set(&level)) {
+            tracing::error!(
+                error,
+                "the log level that an operator set before cannot be taken up"
+            );
+        }
+        // One process sets them once, so a second call has no effect.
+        let _second = self.levers.set(levers);
+    }
+
+    /// Refuses changes from now on, and returns those in force for the process that takes over.
+    pub(crate) fn begin_handover(&self) -> Vec<MovedOverride> {
+        self.is_handover_begun.store(true, Ordering::Release);
+        inherited::moved_overrides(&self.overrides)
+    }
+
+    /// Accepts changes again, after a hand-over that failed.
+    pub(crate) fn abort_handover(&self) {
+        self.is_handover_begun.store(false, Ordering::Release);
+    }
+
+    /// Reports if changes are refused because the process that takes over would not know of them.
+    pub(super) fn is_handing_over(&self) -> bool {
+        self.is_handover_begun.load(Ordering::Acquire)
+    }
+
+    pub(super) fn controls(&self) -> Option<&ControlHandles> {
+        self.levers.get()
+    }
+
+    /// Records a newly applied config, with the settings that wait for a restart.
+    pub(crate) fn record_applied_config(&self, config: Arc<Config>, unmoved: Vec<&'static str>) {
+        self.config_history
+            .record_applied(config, unmoved, self.now());
+    }
+
+    /// Records that the files have the config in force again.
+    pub(crate) fn record_unchanged_config(&self) {
+        self.config_history.record_unchanged(self.now());
+    }
+
+    /// Records a rejected config.
+    pub(crate) fn record_rejected_config(&self, why: String) {
+        self.config_history.record_rejected(why, self.now());
+    }
+
+    /// Returns the running calls, the oldest first; of one upstream only, if it is given.
+    pub(super) fn running_calls(&self, upstream: Option<&str>) -> Vec<LiveCall> {
+        let mut all = self.live.all();
+        all.retain(|call| upstream.is_none_or(|id| call.item.tool.upstream.as_str() == id));
+        all
+    }
+
+    /// Returns the calls that wait for their clients, filtered in the same way.
+    pub(super) fn parked_calls(&self, upstream: Option<&str>) -> Vec<ParkedCall> {
+        let mut all = self.parking.waiting();
+        all.retain(|call| upstream.is_none_or(|id| call.details.upstream.as_str() == id));
+        all
+    }
+
+    pub(super) fn now(&self) -> SystemTime {
+        self.clock.wall()
+    }
+
+    /// Logs and audits an operator's action.
+    pub(super) fn record_action(&self, who: &str, what: &str, detail: &str, done: bool) {
+        tracing::info!(who, what, detail, done, "an operator's change");
+        self.audit.record_operator_action(&OperatorAction {
+            actor: who,
+            action: what,
+            detail,
+            took_effect: done,
+        });
+    }
+}
+
+impl std::ops::Deref for AdminState {
+    type Target = AdminParts;
+
+    fn deref(&self) -> &AdminParts {
+        &self.parts
+    }
+}
+
+impl std::fmt::Debug for AdminState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Desk")
+    }
+}
+
+/// The readiness of weir: the config is applied, credentials can be verified, and weir is not
+/// draining.
+#[derive(Clone, Debug)]
+pub(crate) struct Readiness {
+    wanted: Arc<AtomicBool>,
+    credentials: Arc<CredentialVerifier>,
+}
+
+impl Readiness {
+    /// Returns a readiness that is not set yet.
+    pub(crate) fn new(credentials: Arc<CredentialVerifier>) -> Self {
+        Self {
+            wanted: Arc::default(),
+            credentials,
+        }
+    }
+
+    pub(crate) fn set(&self, ready: bool) {
+        self.wanted.store(ready, Ordering::Release);
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.wanted.load(Ordering::Acquire) && self.credentials.is_ready()
+    }
+}

@@ -1,0 +1,83 @@
+//! `weir check FILE [--against OLD] [--connect]`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::EXIT_NO;
+use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource, weakenings};
+use crate::serve::BAD_CONFIG;
+use crate::terminal::{self, count};
+
+pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) -> ExitCode {
+    // An upstream that is started needs the real values.
+    let inputs = if connect {
+        InputSource::Prompt(&crate::input_prompt::prompt_input)
+    } else {
+        InputSource::StandIn
+    };
+    let checked = match against {
+        None => load(file, inputs).map(|config| (config, Vec::new())),
+        // The problems of both files are printed.
+        Some(old) => {
+            let (old, new) = (load(old, InputSource::StandIn), load(file, inputs));
+            old.zip(new).map(|(old, new)| {
+                let lost = weakenings(&old, &new);
+                (new, lost)
+            })
+        }
+    };
+    let Some((config, lost)) = checked else {
+        return ExitCode::from(BAD_CONFIG);
+    };
+    for lost in &lost {
+        terminal::line(format_args!("{}: weaker: {lost}", file.display()));
+    }
+    if !lost.is_empty() {
+        return ExitCode::from(EXIT_NO);
+    }
+    let upstreams = count(config.upstreams.len(), "upstream");
+    let endpoints = count(config.endpoints.len(), "endpoint");
+    terminal::line(format_args!(
+        "{}: good, {upstreams} and {endpoints}",
+        file.display()
+    ));
+    if !connect {
+        return ExitCode::SUCCESS;
+    }
+    let found = crate::doctor::examine_upstreams(&config.upstreams).await;
+    let width = found
+        .iter()
+        .map(|upstream| upstream.id.len())
+        .max()
+        .unwrap_or_default();
+    found
+        .iter()
+        .for_each(|upstream| super::doctor_command::show_upstream(upstream, width));
+    let is_good = found.iter().all(|upstream| upstream.cause.is_none());
+    if is_good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
+    }
+}
+
+/// Loads the config of a file without errors. Prints all problems.
+pub(super) fn load(file: &Path, inputs: InputSource<'_>) -> Option<Config> {
+    load_with_report(file, inputs, |report| terminal::line(report))
+}
+
+/// Loads the config like [`load`], and passes the problems to `say`.
+pub(super) fn load_with_report(
+    file: &Path,
+    inputs: InputSource<'_>,
+    say: impl FnOnce(&ConfigReport),
+) -> Option<Config> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let outcome = ConfigLoader::new(ConfigSource::File(file.to_owned()), &environment)
+        .with_inputs(inputs)
+        .load();
+    if !outcome.report.problems().is_empty() {
+        say(&outcome.report);
+    }
+    outcome.config.filter(|_| !outcome.report.has_errors())
+}

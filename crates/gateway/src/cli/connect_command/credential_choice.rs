@@ -1,0 +1,95 @@
+//! The credential of a connection: absent, the name of a variable, or a secret of this user.
+
+use super::ConnectOptions;
+use crate::client::Token;
+use crate::config::{Config, InputVariable};
+use crate::input_prompt::prompt_input;
+use crate::login::{self, LoginAccounts};
+use crate::mcp_clients::{EntryCredential, McpClient, TOKEN_VARIABLE};
+use crate::terminal;
+
+/// Returns the credential that the options ask for, or that the config requires.
+///
+/// # Errors
+/// A message for people: there is no secret.
+pub(super) async fn choose(
+    options: &ConnectOptions,
+    client: McpClient,
+    url: &str,
+    config: Option<&Config>,
+) -> Result<EntryCredential, String> {
+    if options.with_secret {
+        return secret(url).await.map(EntryCredential::Secret);
+    }
+    let wanted = options.key.clone().or_else(|| {
+        config
+            .filter(|config| config.requires_api_keys())
+            .map(|_| TOKEN_VARIABLE.into())
+    });
+    let Some(variable) = wanted else {
+        return Ok(EntryCredential::None);
+    };
+    if client.has_variables() {
+        return Ok(EntryCredential::Variable(variable));
+    }
+    let name = client.title();
+    let instead = match client.supports_programs_only() {
+        true => {
+            "--with-secret writes the key itself, and `weir login` gets a token where weir takes those"
+        }
+        false => "--with-secret writes the key itself",
+    };
+    terminal::note(format_args!(
+        "weir: files of {name} have no variables, so the key is left out: {instead}"
+    ));
+    Ok(EntryCredential::None)
+}
+
+/// Returns a secret from the environment, a login, or a person at the terminal.
+async fn secret(url: &str) -> Result<String, String> {
+    if !super::is_safe(url) {
+        return Err(format!(
+            "{url} is neither https nor on this machine: a credential would be read on the way"
+        ));
+    }
+    if let Some(given) = std::env::var(TOKEN_VARIABLE)
+        .ok()
+        .filter(|text| !text.trim().is_empty())
+    {
+        return usable(&given);
+    }
+    let server = login::server_url(url).map_err(|error| error.to_string())?;
+    let accounts = LoginAccounts::of_this_user().ok();
+    if let Some(accounts) = accounts
+        && let Some(account) = accounts
+            .token(&server, None)
+            .await
+            .map_err(|error| error.to_string())?
+    {
+        terminal::note(
+            "weir: this token of `weir login` ends after a while, and the client cannot renew it; clients that log in by \
+             themselves, and `weir stdio URL`, can",
+        );
+        return usable(account.access_token());
+    }
+    let question = InputVariable {
+        id: TOKEN_VARIABLE.to_owned(),
+        description: Some(format!("API key or token for {url}")),
+        is_secret: true,
+        ..InputVariable::default()
+    };
+    match prompt_input(&question).filter(|answer| !answer.is_empty()) {
+        Some(answer) => usable(&answer),
+        None => Err(format!(
+            "there is no credential for {url}: set {TOKEN_VARIABLE}, or run `weir login {url}` first"
+        )),
+    }
+}
+
+fn usable(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    match Token::new(text) {
+        Some(_) if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(text.to_owned()),
+        _ => Err("the credential has characters that no token has".to_owned()),
+    }
+}

@@ -1,0 +1,115 @@
+//! `weir doctor`, and the output of `weir check --connect`: tries the config out.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::{ConfigFileOptions, EXIT_NO};
+use crate::config::{ConfigReport, InputSource};
+use crate::doctor::{DoctorFindings, FindingGrade, MachineFinding, UpstreamFinding, examine};
+use crate::serve::BAD_CONFIG;
+use crate::terminal;
+
+/// The options of `weir doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorOptions {
+    #[command(flatten)]
+    config: ConfigFileOptions,
+    /// Print all findings as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Loads the config, starts or connects to each upstream, and inspects the machine.
+pub(super) async fn doctor(options: DoctorOptions) -> ExitCode {
+    // With `--json`, standard output has the one object only.
+    let say = |report: &ConfigReport| {
+        if options.json {
+            crate::telemetry::print_error(report)
+        } else {
+            terminal::line(report)
+        }
+    };
+    let inputs = InputSource::Prompt(&crate::input_prompt::prompt_input);
+    let Some(config) = super::check_command::load_with_report(&options.config.path(), inputs, say)
+    else {
+        return ExitCode::from(BAD_CONFIG);
+    };
+    let findings = examine(&config).await;
+    if options.json {
+        terminal::line(terminal::json(
+            &serde_json::to_value(&findings).unwrap_or_default(),
+        ));
+    } else {
+        show(&findings);
+    }
+    if findings.is_good() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
+    }
+}
+
+fn show(findings: &DoctorFindings) {
+    let width = findings
+        .upstreams
+        .iter()
+        .map(|upstream| upstream.id.len())
+        .max()
+        .unwrap_or_default();
+    for upstream in &findings.upstreams {
+        show_upstream(upstream, width);
+    }
+    for MachineFinding { grade, text } in &findings.machine {
+        terminal::line(format_args!("{}  {text}", word(*grade)));
+    }
+}
+
+/// Prints a line about an upstream, and below it the last output of a process that did not start.
+pub(super) fn show_upstream(upstream: &UpstreamFinding, width: usize) {
+    let UpstreamFinding { id, took_ms, .. } = upstream;
+    let took = format!("{:.1} s", *took_ms as f64 / 1e3);
+    match &upstream.cause {
+        None => {
+            let second = upstream
+                .second_protocol
+                .map(|second| format!(" and {second}"))
+                .unwrap_or_default();
+            let protocol = upstream.protocol.unwrap_or("an unknown revision");
+            let parts = [
+                (upstream.tools, "tool"),
+                (upstream.prompts, "prompt"),
+                (upstream.resources, "resource"),
+            ];
+            let parts = parts
+                .map(|(number, one)| terminal::count(number, one))
+                .join(", ");
+            terminal::line(format_args!(
+                "{}  {id:<width$}  {parts}, protocol {protocol}{second}, {took}",
+                word(FindingGrade::Good)
+            ));
+        }
+        Some(cause) => {
+            terminal::line(format_args!(
+                "{}  {id:<width$}  {}, {took}",
+                word(FindingGrade::Error),
+                terminal::one_line(cause)
+            ));
+            for line in &upstream.last_lines {
+                terminal::line(format_args!(
+                    "       {:<width$}  | {}",
+                    "",
+                    terminal::one_line(line)
+                ));
+            }
+        }
+    }
+}
+
+fn word(grade: FindingGrade) -> &'static str {
+    match grade {
+        FindingGrade::Good => "ok   ",
+        FindingGrade::Warning => "warn ",
+        FindingGrade::Error => "FAIL ",
+    }
+}

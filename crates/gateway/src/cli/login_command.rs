@@ -1,0 +1,148 @@
+//! `weir login URL` and `weir logout URL`.
+
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use url::Url;
+
+use super::server_target::print_client_error;
+use super::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use crate::client::{Client, ClientError};
+use crate::login::{self, LoginAccounts, LoginChoices, LoginError};
+use crate::terminal;
+
+/// The options of `weir login`.
+#[derive(Debug, Args)]
+pub(super) struct LoginOptions {
+    /// The server's URL, such as https://tools.example.com/mcp
+    url: String,
+    /// A client id registered at the authorization server; without one, weir registers itself
+    #[arg(long, value_name = "ID")]
+    client_id: Option<String>,
+    /// Scopes to request in addition to those of the server, separated by spaces
+    #[arg(long, value_name = "SCOPES")]
+    scope: Option<String>,
+    /// The port of the redirect on 127.0.0.1, if the authorization server requires a specific one
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
+    /// Only print the URL of the login page
+    #[arg(long)]
+    no_browser: bool,
+}
+
+/// Runs the OAuth login in the browser, and stores the tokens.
+pub(super) async fn login(options: LoginOptions) -> ExitCode {
+    let server = match login::server_url(&options.url) {
+        Ok(server) => server,
+        Err(error) => return exit_with_error(EXIT_USAGE, error),
+    };
+    let challenge = match Client::connect(&options.url, None, None).await {
+        Ok(client) => {
+            client.close().await;
+            terminal::line(format_args!("{server} asks for no login"));
+            return ExitCode::SUCCESS;
+        }
+        Err(ClientError::Unauthorized(refusal)) => refusal.challenge,
+        Err(error) => return print_client_error(&error),
+    };
+    let LoginOptions {
+        client_id,
+        scope,
+        port,
+        no_browser,
+        ..
+    } = options;
+    let mut show = |page: &Url| {
+        terminal::line(format_args!("Open this page to log in:\n\n{page}\n"));
+        if !no_browser {
+            open(page);
+        }
+    };
+    let logged_in = async {
+        let accounts = LoginAccounts::of_this_user()?;
+        // A login with additional scopes keeps the earlier ones. A login without them starts anew.
+        let scope = match scope {
+            Some(more) => Some(
+                accounts
+                    .scope(&server)?
+                    .map_or(more.clone(), |earlier| format!("{earlier} {more}")),
+            ),
+            None => None,
+        };
+        let wishes = LoginChoices {
+            client_id,
+            scope,
+            port,
+        };
+        let account = login::login(&server, &challenge, &wishes, &mut show).await?;
+        accounts.keep(&account)?;
+        Ok::<_, LoginError>((accounts, account))
+    };
+    match logged_in.await {
+        Ok((accounts, account)) => {
+            let scope = account
+                .scope()
+                .map(|scope| format!(" with the scopes `{scope}`"))
+                .unwrap_or_default();
+            terminal::line(format_args!(
+                "logged in at {} for {}{scope}",
+                account.issuer(),
+                account.resource()
+            ));
+            terminal::note(format_args!(
+                "kept in {}; `weir logout {server}` ends it",
+                accounts.file().display()
+            ));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let hint = match &error {
+                // The person refused, or the authorization server refuses the scopes or the person.
+                LoginError::Refused(why) if why.starts_with("access_denied") => {
+                    "; if you did not refuse it yourself, ask for other scopes with --scope, or log in as somebody who may use the server"
+                }
+                _ => "",
+            };
+            exit_with_error(EXIT_UNREACHABLE, format_args!("{error}{hint}"))
+        }
+    }
+}
+
+/// Forgets a login, here and at the authorization server.
+pub(super) async fn logout(url: &str) -> ExitCode {
+    let server = match login::server_url(url) {
+        Ok(server) => server,
+        Err(error) => return exit_with_error(EXIT_USAGE, error),
+    };
+    let forgotten = async { LoginAccounts::of_this_user()?.forget(&server).await };
+    match forgotten.await {
+        Ok(None) => terminal::line(format_args!("nobody is logged in at {server}")),
+        Ok(Some((account, Ok(())))) => {
+            terminal::line(format_args!("logged out of {}", account.resource()))
+        }
+        Ok(Some((account, Err(error)))) => {
+            terminal::line(format_args!("logged out of {}", account.resource()));
+            terminal::note(format_args!(
+                "weir: its tokens are good until they expire, for they could not be revoked: {error}"
+            ));
+        }
+        Err(error) => return exit_with_error(EXIT_UNREACHABLE, error),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Tries to open a page in the browser. If that fails, the printed URL remains.
+fn open(page: &Url) {
+    let program = if cfg!(target_os = "macos") {
+        "open"
+    } else {
+        "xdg-open"
+    };
+    // No shell is involved: the URL is one argument, and discovery accepts only http and https.
+    let _ = Command::new(program)
+        .arg(page.as_str())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+}

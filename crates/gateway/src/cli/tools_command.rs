@@ -1,0 +1,187 @@
+//! `weir tools URL [--watch]`.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::list_options::{self, ListOptions, about};
+use super::server_target::print_client_error;
+use super::table::columns;
+use super::{EXIT_UNREACHABLE, exit_with_error};
+use crate::client::{Client, ListedItems, ServerList};
+use crate::serve::ProcessSignals;
+use crate::terminal::{self, one_line};
+
+/// The interval between attempts to reach a server that was lost during a watch.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The options of `weir tools`.
+#[derive(Debug, Args)]
+pub(super) struct ToolsOptions {
+    #[command(flatten)]
+    listing: ListOptions,
+    /// Stay, and show added, changed and removed tools as they happen
+    #[arg(long)]
+    watch: bool,
+    /// Print the tools as a JSON array; with --watch, then one JSON object for each change
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn tools(options: &ToolsOptions) -> ExitCode {
+    let ToolsOptions {
+        listing,
+        watch,
+        json,
+    } = options;
+    let (client, [ListedItems { items, missing }]) = match listing.read([ServerList::Tools]).await {
+        Ok(read) => read,
+        Err(error) => return print_client_error(&error),
+    };
+    let all = items.len();
+    let tools = listing.filter_items(items);
+    if *json {
+        terminal::line(terminal::json(&Value::from(tools.clone())));
+    } else {
+        let rows: Vec<Vec<String>> = tools.iter().map(row).collect();
+        terminal::write(columns(&rows, terminal::width()));
+        terminal::note(list_options::summary(
+            ServerList::Tools,
+            tools.len(),
+            all,
+            &client,
+        ));
+    }
+    listing.print_missing(ServerList::Tools, &missing);
+    let code = listing.exit_code(tools.len(), &missing);
+    if *watch {
+        return watch_tools(client, tools, options).await;
+    }
+    client.close().await;
+    code
+}
+
+async fn watch_tools(mut client: Client, tools: Vec<Value>, options: &ToolsOptions) -> ExitCode {
+    let mut signals = match ProcessSignals::new() {
+        Ok(signals) => signals,
+        Err(error) => return exit_with_error(EXIT_UNREACHABLE, error),
+    };
+    let mut known = by_name(tools);
+    let mut stream = None;
+    terminal::note("watching; Ctrl-C ends it");
+    // A closed pipe ends the watch.
+    while !terminal::is_closed() {
+        let changed = tokio::select! {
+            () = signals.stop() => break,
+            changed = client.changed(&mut stream) => changed,
+        };
+        let relisted = match changed {
+            Ok(()) => client.list(ServerList::Tools).await,
+            Err(error) => Err(error),
+        };
+        let now = match relisted {
+            Ok(now) => now,
+            Err(error) => {
+                terminal::note(format_args!("weir: {error}; trying again"));
+                stream = None;
+                tokio::select! {
+                    () = signals.stop() => break,
+                    (anew, now) = reconnect(&options.listing) => {
+                        client = anew;
+                        terminal::note("weir: connected again");
+                        now
+                    }
+                }
+            }
+        };
+        let now = by_name(options.listing.filter_items(now.items));
+        for line in difference(&known, &now, options.json) {
+            terminal::line(line);
+        }
+        known = now;
+    }
+    client.close().await;
+    ExitCode::SUCCESS
+}
+
+async fn reconnect(listing: &ListOptions) -> (Client, ListedItems) {
+    loop {
+        tokio::time::sleep(RECONNECT_INTERVAL).await;
+        if let Ok(mut client) = listing.target.open().await
+            && let Ok(tools) = client.list(ServerList::Tools).await
+        {
+            return (client, tools);
+        }
+    }
+}
+
+fn by_name(tools: Vec<Value>) -> BTreeMap<String, Value> {
+    let name = |tool: &Value| tool["name"].as_str().unwrap_or_default().to_owned();
+    tools.into_iter().map(|tool| (name(&tool), tool)).collect()
+}
+
+/// Returns added, changed and removed tools, one per line.
+fn difference(
+    before: &BTreeMap<String, Value>,
+    now: &BTreeMap<String, Value>,
+    json: bool,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, tool) in now {
+        match before.get(name) {
+            None if json => lines.push(terminal::json(&json!({ "added": tool }))),
+            None => lines.push(format!("+ {}", show(tool))),
+            Some(old) if old != tool && json => {
+                lines.push(terminal::json(&json!({ "changed": tool })))
+            }
+            Some(old) if old != tool => lines.push(format!("~ {}", show(tool))),
+            Some(_) => {}
+        }
+    }
+    let gone = before.keys().filter(|name| !now.contains_key(*name));
+    lines.extend(gone.map(|name| match json {
+        true => terminal::json(&json!({ "removed": name })),
+        false => format!("- {}", one_line(name)),
+    }));
+    lines
+}
+
+fn row(tool: &Value) -> Vec<String> {
+    vec![one_line(tool["name"].as_str().unwrap_or("?")), about(tool)]
+}
+
+fn show(tool: &Value) -> String {
+    columns(&[row(tool)], terminal::width())
+        .trim_end()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watch_shows_added_changed_and_removed_tools() {
+        let before = by_name(vec![
+            json!({"name": "a"}),
+            json!({"name": "b", "description": "old"}),
+            json!({"name": "c"}),
+        ]);
+        let now = by_name(vec![
+            json!({"name": "c"}),
+            json!({"name": "b", "description": "new"}),
+            json!({"name": "d"}),
+        ]);
+        let lines = difference(&before, &now, false);
+        assert_eq!(lines, ["~ b  new", "+ d", "- a"]);
+    }
+
+    #[test]
+    fn a_server_cannot_steer_the_terminal() {
+        let tool = json!({"name": "a\u{1b}[2Jb", "description": "first\u{7} line\nsecond"});
+        assert_eq!(show(&tool), "a[2Jb  first line");
+    }
+}

@@ -1,0 +1,82 @@
+//! Finds the address of the operators' listener in a config that may have errors elsewhere: a
+//! command that queries a running weir must not fail because its file is being edited.
+
+use std::net::SocketAddr;
+use std::path::Path as FilePath;
+
+use super::check::ADMIN;
+use super::config_files::read;
+use super::config_report::ConfigReport;
+use super::decode::decode;
+use super::document::parse;
+use super::env::{Environment, ReferenceValues, fill_in};
+use super::raw;
+
+/// Returns the address of `admin.listen` in this file, or its default; `None` if it is `off`.
+///
+/// # Errors
+/// The file cannot be read, is not YAML, or `admin.listen` is not an address.
+pub(crate) fn find_admin_address(
+    file: &FilePath,
+    environment: Environment<'_>,
+) -> Result<Option<SocketAddr>, String> {
+    let name = file.display().to_string();
+    let (mut tree, _) = read(file)
+        .and_then(|text| parse(&name, &text))
+        .map_err(|problem| problem.message)?;
+    let mut others = ConfigReport::default();
+    fill_in(
+        &mut tree,
+        environment,
+        &ReferenceValues::default(),
+        &mut others,
+    );
+    let raw: raw::RawConfig = decode(tree, &mut others);
+    match raw.admin.and_then(|admin| admin.listen).as_deref() {
+        None => Ok(Some(ADMIN)),
+        Some("off") => Ok(None),
+        Some(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| format!("admin.listen: `{text}` is no address and port")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(name: &str, text: &str) -> Result<Option<SocketAddr>, String> {
+        let file =
+            std::env::temp_dir().join(format!("weir-operators-{name}-{}.yaml", std::process::id()));
+        std::fs::write(&file, text).expect("a file can be written");
+        let found = find_admin_address(&file, &|name| (name == "PORT").then(|| "9".to_owned()));
+        std::fs::remove_file(file).expect("it is there");
+        found
+    }
+
+    #[test]
+    fn address_is_found_despite_other_errors() {
+        let nine = Ok(Some(SocketAddr::from(([0, 0, 0, 0], 9))));
+        for (name, text, expected) in [
+            ("default", "upstreams: {}\n", Ok(Some(ADMIN))),
+            ("said", "admin: { listen: \"0.0.0.0:9\" }\n", nine.clone()),
+            (
+                "filled",
+                "admin: { listen: \"0.0.0.0:${PORT}\" }\n",
+                nine.clone(),
+            ),
+            (
+                "bad",
+                "lisen: 1\nadmin: { listen: \"0.0.0.0:9\" }\nupstreams: { a: { url: ftp://x } }\n",
+                nine,
+            ),
+            ("off", "admin: { listen: off }\n", Ok(None)),
+        ] {
+            assert_eq!(asked(name, text), expected, "{name}");
+        }
+        assert!(asked("none", "admin: { listen: here }\n").is_err());
+        assert!(asked("broken", "admin: [\n").is_err());
+        assert!(find_admin_address(FilePath::new("/nowhere/weir.yaml"), &|_| None).is_err());
+    }
+}

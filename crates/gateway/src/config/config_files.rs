@@ -1,0 +1,87 @@
+//! The files of a config: listing, reading, and a fingerprint of their contents.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path as FilePath, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::config_report::{ConfigPath, ConfigProblem};
+use super::config_tree::MAX_BYTES;
+
+/// The most files in a folder, which may hold one per team. A folder with more was probably named
+/// by mistake.
+const MAX_FILES: usize = 1000;
+
+/// A digest over the contents of files, in their order: the main one, the teams', the policy files.
+#[derive(Default)]
+pub(super) struct FilesFingerprint(Sha256);
+
+impl FilesFingerprint {
+    pub(super) fn add_bytes(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_be_bytes());
+        self.0.update(part);
+    }
+
+    pub(super) fn add_file(&mut self, file: &FilePath, text: &Result<String, ConfigProblem>) {
+        self.add_bytes(file.as_os_str().as_encoded_bytes());
+        match text {
+            Ok(text) => self.add_bytes(text.as_bytes()),
+            Err(problem) => self.add_bytes(problem.message.as_bytes()),
+        }
+    }
+
+    pub(super) fn digest(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+/// Returns the folder that relative paths in a file start at.
+pub(super) fn folder_of(file: &FilePath) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Lists the configs in a folder, sorted by name.
+pub(super) fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
+    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let config = path
+            .extension()
+            .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|own| extension == *own));
+        if config && !hidden && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.len() > MAX_FILES {
+        return Err(format!(
+            "{} has {} files, more than {MAX_FILES}",
+            folder.display(),
+            files.len()
+        ));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads a file, up to the largest size of a config.
+pub(super) fn read(file: &FilePath) -> Result<String, ConfigProblem> {
+    let problem = |message: String| ConfigProblem::error(ConfigPath::root(), message);
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| problem(format!("cannot be read: {error}")))?;
+    if bytes.len() > MAX_BYTES {
+        return Err(problem(format!(
+            "the file has more than the {MAX_BYTES} bytes a config may have"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|_| problem("is no UTF-8 text".to_owned()))
+}

@@ -1,0 +1,118 @@
+//! `auth`: the authentication of clients.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::super::ConfigSecret;
+use super::{OrderedMap, Time};
+
+/// The authentication of clients.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawAuth {
+    /// The credentials that a client needs. `none`: no credentials, the same as without `auth`.
+    /// `oauth`: a token of one of the `issuers`, or another credential listed here. `required`: any
+    /// one of the credentials listed here.
+    pub(crate) mode: Option<String>,
+    /// Confirms access without credentials: every caller that reaches the port may call every tool.
+    /// Must be `true` if `mode: none` serves other machines, and for a reload that removes
+    /// credentials.
+    pub(crate) allow_anyone: Option<bool>,
+    /// The issuers of accepted tokens.
+    pub(crate) issuers: Option<Vec<RawIssuer>>,
+    /// The tolerated difference between the clocks of issuers and weir. Default `30s`, at most
+    /// `5m`.
+    pub(crate) leeway: Option<Time>,
+    /// Scopes that include others: `{ admin: [read, write] }`.
+    pub(crate) scope_implies: Option<OrderedMap<Vec<String>>>,
+    /// Keys of machines without OAuth, in the format that `weir apikey NAME` prints.
+    pub(crate) api_keys: Option<Vec<RawApiKey>>,
+    /// Client certificates as credentials. `tls.client_ca` names the authorities that sign them.
+    pub(crate) mtls: Option<RawCertificates>,
+}
+
+/// An issuer of accepted tokens.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawIssuer {
+    /// The `iss` of its tokens, compared character by character. Its metadata is discovered from
+    /// here.
+    pub(crate) issuer: Option<String>,
+    /// The URL of its key set (JWKS). Default: from its metadata (RFC 8414, or OpenID discovery).
+    pub(crate) jwks_uri: Option<String>,
+    /// Asks the issuer about each token (RFC 7662) instead of checking signatures.
+    pub(crate) introspection: Option<RawIntrospection>,
+    /// The accepted signature algorithms: any of RS256, RS384, RS512, PS256, PS384, PS512, ES256,
+    /// ES384, EdDSA. Default RS256, PS256, ES256, EdDSA.
+    pub(crate) algorithms: Option<Vec<String>>,
+    /// Audiences that stand for all endpoints, for providers that name an API themselves. An
+    /// endpoint's own URL is always accepted.
+    pub(crate) audience: Option<Vec<String>>,
+    /// Accepts only tokens of the type `at+jwt` (RFC 9068). Default `false`: tokens without a type
+    /// are accepted too.
+    pub(crate) strict_type: Option<bool>,
+    /// The longest time from issue to expiry of a token. Default `24h`.
+    pub(crate) max_lifetime: Option<Time>,
+    /// The claims with the groups of a subject. `a.b` is `b` in `a`. Default `groups`.
+    pub(crate) groups: Option<Vec<String>>,
+    /// Further claims that rules may use, by name.
+    pub(crate) claims: Option<Vec<String>>,
+    /// Allows plain `http` to an issuer or its keys on another machine. Any host in between can
+    /// then forge tokens. Default `false`.
+    pub(crate) allow_http: Option<bool>,
+}
+
+/// The token introspection of an issuer (RFC 7662).
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawIntrospection {
+    /// The introspection endpoint.
+    pub(crate) url: Option<String>,
+    /// The client id of weir at the issuer.
+    pub(crate) client_id: Option<String>,
+    /// The client secret of weir at the issuer. Keep the secret out of the file:
+    /// `${WEIR_INTROSPECTION_SECRET}`.
+    pub(crate) client_secret: Option<ConfigSecret>,
+}
+
+/// The mapping of a client certificate to a principal.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawCertificates {
+    /// The part of the certificate that names the principal. Default `cn`.
+    pub(crate) subject: Option<RawSubject>,
+    /// The groups of every principal with a certificate.
+    pub(crate) groups: Option<Vec<String>>,
+    /// The scopes of every principal with a certificate.
+    pub(crate) scopes: Option<Vec<String>>,
+}
+
+/// A part of a certificate.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RawSubject {
+    /// The common name.
+    Cn,
+    /// The one URI among the alternative names, such as a SPIFFE id.
+    Uri,
+    /// The one DNS name among the alternative names.
+    Dns,
+}
+
+/// An API key of a machine. `weir apikey NAME` makes one.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawApiKey {
+    /// The key's id, the middle of `weir_<id>_<secret>`: letters and digits.
+    pub(crate) id: Option<String>,
+    /// SHA-256 of the whole key, in hex or base64.
+    pub(crate) sha256: Option<String>,
+    /// The principal of the key. Several keys may share one.
+    pub(crate) subject: Option<String>,
+    /// The groups of the subject.
+    pub(crate) groups: Option<Vec<String>>,
+    /// The scopes of the key.
+    pub(crate) scopes: Option<Vec<String>>,
+    /// The expiry: `2027-01-31`, or `2027-01-31T12:00:00Z`.
+    pub(crate) expires: Option<String>,
+}

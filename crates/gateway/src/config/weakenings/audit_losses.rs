@@ -1,0 +1,67 @@
+//! The audit log: its existence, its destinations, and the key that signs it.
+
+use super::super::config_report::ConfigPath;
+use super::super::{AuditPlan, Config};
+use super::ProtectionLoss;
+
+/// A part of the audit log: its key, its presence in a plan, the message about its loss, and the
+/// hint that gives it up.
+type AuditPart = (
+    &'static str,
+    fn(&AuditPlan) -> bool,
+    &'static str,
+    Option<&'static str>,
+);
+
+pub(super) fn losses(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
+    let Some(was) = &old.audit else {
+        return Vec::new();
+    };
+    let at = ConfigPath::at("audit");
+    let Some(now) = &new.audit else {
+        return vec![ProtectionLoss::new(
+            at,
+            "no records would be kept any more",
+            "write audit: off",
+        )];
+    };
+    let has: [AuditPart; 5] = [
+        (
+            "file",
+            |plan| plan.file.is_some(),
+            "no file would have the records any more",
+            None,
+        ),
+        (
+            "stdout",
+            |plan| plan.stdout,
+            "standard output would have no records any more",
+            Some("write stdout: false"),
+        ),
+        (
+            "otlp",
+            |plan| plan.otlp.is_some(),
+            "the collector would get no records any more",
+            None,
+        ),
+        (
+            "on_failure",
+            |plan| plan.closed,
+            "calls would go on while no records can be kept",
+            Some("write on_failure: open"),
+        ),
+        (
+            "key",
+            |plan| plan.key.is_some(),
+            "the chain of records would not be signed any more",
+            None,
+        ),
+    ];
+    let lost = has.into_iter().filter(|(_, has, ..)| has(was) && !has(now));
+    lost.map(|(key, _, message, words)| ProtectionLoss {
+        path: at.key(key),
+        message: message.to_owned(),
+        waiver_hint: words,
+    })
+    .collect()
+}

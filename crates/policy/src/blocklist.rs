@@ -1,0 +1,113 @@
+//! Principals that an operator blocks for a while, in addition to the rules.
+//!
+//! It runs before the rules and only ever adds refusals. It is not a rule: rules belong to the
+//! config, and a block is an operator's action at run time.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use weir_core::call::Call;
+use weir_core::catalog::CatalogItem;
+use weir_core::failure::{BLOCKED, Failure, FailureKind};
+use weir_core::fast::FastMap;
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::{Audience, Authorizer, CallPermission, Visibility};
+use weir_core::principal::{Principal, Subject};
+
+/// An authorizer that blocks some principals, and delegates all others to another one.
+pub struct BlocklistAuthorizer {
+    inner: Arc<dyn Authorizer>,
+    /// By digest. A request costs one load, nearly always of an empty map.
+    blocked: ArcSwap<FastMap<[u8; 16], Arc<Subject>>>,
+}
+
+impl BlocklistAuthorizer {
+    /// An authorizer without blocked principals.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Authorizer>) -> Self {
+        Self {
+            inner,
+            blocked: ArcSwap::default(),
+        }
+    }
+
+    /// Blocks a subject from now on. Returns false if it was blocked already.
+    pub fn block(&self, subject: Subject) -> bool {
+        let subject = Arc::new(subject);
+        let before = self.blocked.rcu(|those| {
+            let mut those = FastMap::clone(those);
+            those.insert(*subject.digest(), subject.clone());
+            those
+        });
+        !before.contains_key(subject.digest())
+    }
+
+    /// Removes the block. Returns false if the subject was not blocked.
+    pub fn unblock(&self, digest: &[u8; 16]) -> bool {
+        let before = self.blocked.rcu(|those| {
+            let mut those = FastMap::clone(those);
+            those.remove(digest);
+            those
+        });
+        before.contains_key(digest)
+    }
+
+    fn refusal(&self, principal: &Principal) -> Option<Failure> {
+        let those = self.blocked.load();
+        let out = !those.is_empty()
+            && !principal.is_anonymous()
+            && those.contains_key(principal.digest());
+        out.then(|| Failure::new(FailureKind::Denied, BLOCKED))
+    }
+}
+
+impl Authorizer for BlocklistAuthorizer {
+    fn may_enter(&self, principal: &Principal, endpoint: &EndpointId) -> Result<(), Failure> {
+        match self.refusal(principal) {
+            Some(refusal) => Err(refusal),
+            None => self.inner.may_enter(principal, endpoint),
+        }
+    }
+
+    fn audience(&self, principal: &Principal, endpoint: &EndpointId) -> Option<Audience> {
+        self.inner.audience(principal, endpoint)
+    }
+
+    fn may_see(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        item: &CatalogItem,
+    ) -> Visibility {
+        self.inner.may_see(principal, endpoint, item)
+    }
+
+    fn permits_all(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+    ) -> bool {
+        self.inner.permits_all(principal, endpoint, upstream)
+    }
+
+    fn may_call(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
+        // It may have been admitted before the block.
+        match self.refusal(principal) {
+            Some(refusal) => Err(refusal),
+            None => self.inner.may_call(principal, call, item),
+        }
+    }
+}
+
+impl fmt::Debug for BlocklistAuthorizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Blocked({})", self.blocked.load().len())
+    }
+}

@@ -1,0 +1,396 @@
+//! The cache of an issuer's keys: one fetch at a time, ahead of their expiry, and at most one per
+//! cooldown because a request needs an unknown key.
+//!
+//! Requests never fetch: they notify the background task ([`KeyKeeper::run`]) and wait a bounded
+//! time for its next attempt. A client that disconnects cannot cancel a fetch that others wait for.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use jsonwebtoken::DecodingKey;
+use opentelemetry::KeyValue;
+use tokio::sync::{Notify, watch};
+use weir_core::port::{Clock, DocumentFetcher, FetchRequest, Random, UrlSource};
+use weir_core::telemetry::instruments;
+
+use super::discovery::{self, KeysLocation};
+use super::{JwkSet, LARGEST};
+use crate::settings::{KeySource, SignatureAlgorithm};
+
+/// The time for one document.
+const FETCH_TIME: Duration = Duration::from_secs(5);
+/// The longest wait of a request for an attempt. Metadata at three locations and the keys, if all
+/// of them are slow, take longer: then the request gets "unavailable".
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(6);
+/// The shortest time between two fetches that unknown keys cause (C15).
+const COOLDOWN: Duration = Duration::from_secs(30);
+/// The most requests that may wait for a fetch.
+const MOST_WAITING: usize = 1024;
+/// The bounds of the lifetime of keys, for any `max-age` of their issuer, and the default without
+/// one.
+const MIN_KEY_LIFETIME: Duration = Duration::from_secs(300);
+const MAX_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+const DEFAULT_KEY_LIFETIME: Duration = Duration::from_secs(3600);
+/// The time that the last good keys are used if no others can be fetched.
+const MAX_STALE_TIME: Duration = Duration::from_secs(24 * 3600);
+/// The time without fresh keys until an error is logged.
+const STALE_ALARM_AFTER: Duration = Duration::from_secs(3600);
+/// The first and the longest wait after a failure.
+const RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+
+/// The ports that the keeper depends on.
+#[derive(Clone)]
+pub(crate) struct KeyKeeperPorts {
+    pub(crate) fetch: Arc<dyn DocumentFetcher>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) random: Arc<dyn Random>,
+}
+
+/// The answer to [`KeyKeeper::find`].
+pub(crate) enum KeyLookup {
+    /// The key.
+    Found(DecodingKey),
+    /// The issuer has no such key.
+    Unknown,
+    /// The keys are not available now.
+    Unavailable,
+}
+
+/// The keys of one issuer.
+pub(crate) struct KeyKeeper {
+    issuer: Arc<str>,
+    at: KeySource,
+    algorithms: Vec<SignatureAlgorithm>,
+    world: KeyKeeperPorts,
+    known: ArcSwapOption<KnownKeys>,
+    /// Counts the attempts that have ended, for requests that wait for the next one.
+    attempts: watch::Sender<u64>,
+    wanted: Notify,
+    fetching: AtomicBool,
+    waiting: AtomicUsize,
+    fetch_state: Mutex<FetchState>,
+}
+
+/// Keys, and the time of their fetch.
+struct KnownKeys {
+    keys: JwkSet,
+    /// Changes when the keys do.
+    generation: u64,
+    fetched: Duration,
+}
+
+#[derive(Default)]
+struct FetchState {
+    /// The time of the last fetch that unknown keys caused.
+    forced: Option<Duration>,
+    /// Failures in a row.
+    failures: u32,
+    place: Option<KeysLocation>,
+    alarmed: bool,
+}
+
+impl KeyKeeper {
+    pub(crate) fn new(
+        issuer: Arc<str>,
+        at: KeySource,
+        algorithms: Vec<SignatureAlgorithm>,
+        world: KeyKeeperPorts,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            issuer,
+            at,
+            algorithms,
+            world,
+            known: ArcSwapOption::empty(),
+            attempts: watch::Sender::new(0),
+            wanted: Notify::new(),
+            fetching: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            fetch_state: Mutex::default(),
+        })
+    }
+
+    /// True if it keeps keys of this location for these algorithms.
+    pub(crate) fn is_same_source(&self, at: &KeySource, algorithms: &[SignatureAlgorithm]) -> bool {
+        self.at == *at && self.algorithms == algorithms
+    }
+
+    /// True once keys were fetched.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.known.load().is_some()
+    }
+
+    /// Returns if there are keys to check with, the number of failures in a row, and the age of the
+    /// keys.
+    pub(crate) fn status(&self) -> (bool, u32, Option<Duration>) {
+        let now = self.world.clock.monotonic();
+        let age = self
+            .known
+            .load()
+            .as_ref()
+            .map(|known| now.saturating_sub(known.fetched));
+        (self.fresh().is_some(), self.fetch_state().failures, age)
+    }
+
+    /// A number that changes whenever the keys do; results with earlier keys must be checked again.
+    pub(crate) fn generation(&self) -> u64 {
+        self.fresh().map_or(0, |known| known.generation)
+    }
+
+    /// Looks a key up. For an unknown key it waits for a fetch if one is in progress or may be made
+    /// now. Cancel safe.
+    pub(crate) async fn find(&self, kid: Option<&str>, algorithm: SignatureAlgorithm) -> KeyLookup {
+        // Subscribed before the lookup, so that an attempt that ends after it is not missed.
+        let mut attempts = self.attempts.subscribe();
+        let known = self.fresh();
+        if let Some(key) = known
+            .as_ref()
+            .and_then(|known| known.keys.find(kid, algorithm))
+        {
+            return KeyLookup::Found(key);
+        }
+        let missing = if known.is_some() {
+            KeyLookup::Unknown
+        } else {
+            KeyLookup::Unavailable
+        };
+        // No key id is remembered as unknown: a token may use a key before its issuer publishes it.
+        let asked = self.fetching.load(Ordering::Acquire) || self.request_fetch();
+        if !asked {
+            return missing;
+        }
+        let Some(_waiting) = KeyWaiter::begin(&self.waiting) else {
+            return KeyLookup::Unavailable;
+        };
+        if tokio::time::timeout(LOOKUP_TIMEOUT, attempts.changed())
+            .await
+            .is_err()
+        {
+            return KeyLookup::Unavailable;
+        }
+        let Some(known) = self.fresh() else {
+            return KeyLookup::Unavailable;
+        };
+        match known.keys.find(kid, algorithm) {
+            Some(key) => KeyLookup::Found(key),
+            None => KeyLookup::Unknown,
+        }
+    }
+
+    /// The keys, unless they are too old to be trusted.
+    fn fresh(&self) -> Option<Arc<KnownKeys>> {
+        let known = self.known.load_full()?;
+        (self.world.clock.monotonic().saturating_sub(known.fetched) < MAX_STALE_TIME)
+            .then_some(known)
+    }
+
+    /// Requests a fetch from the background task, if the cooldown since the last request is over.
+    /// The result of the last one does not matter.
+    fn request_fetch(&self) -> bool {
+        let now = self.world.clock.monotonic();
+        let mut book = self.fetch_state();
+        if book
+            .forced
+            .is_some_and(|last| now.saturating_sub(last) < COOLDOWN)
+        {
+            return false;
+        }
+        book.forced = Some(now);
+        drop(book);
+        self.fetching.store(true, Ordering::Release);
+        self.wanted.notify_one();
+        true
+    }
+
+    /// The background task: fetches at once, then ahead of every expiry, after failures, and on
+    /// request. Never ends; drop it to end it.
+    pub(crate) async fn run(self: Arc<Self>) {
+        for result in ["ok", "error"] {
+            self.count_fetch(result, 0);
+        }
+        loop {
+            self.fetching.store(true, Ordering::Release);
+            let next = self.attempt().await;
+            self.fetching.store(false, Ordering::Release);
+            self.attempts.send_modify(|count| *count += 1);
+            tokio::select! {
+                () = tokio::time::sleep(next) => {}
+                () = self.wanted.notified() => {}
+            }
+        }
+    }
+
+    fn count_fetch(&self, result: &'static str, count: u64) {
+        let labels = [
+            KeyValue::new("issuer", self.issuer.to_string()),
+            KeyValue::new("result", result),
+        ];
+        instruments().jwks_fetches.add(count, &labels);
+    }
+
+    /// Fetches the keys; returns the time until the next attempt.
+    async fn attempt(&self) -> Duration {
+        let outcome = self.fetch().await;
+        let now = self.world.clock.monotonic();
+        let wait = match outcome {
+            Ok((keys, max_age)) => {
+                self.count_fetch("ok", 1);
+                self.keep_keys(keys, now);
+                let age = max_age
+                    .unwrap_or(DEFAULT_KEY_LIFETIME)
+                    .clamp(MIN_KEY_LIFETIME, MAX_KEY_LIFETIME);
+                // At 80 % of their lifetime, to survive a short outage of the provider.
+                self.jitter(age.mul_f64(0.8), 0.1)
+            }
+            Err(why) => {
+                self.count_fetch("error", 1);
+                self.fail(&why, now)
+            }
+        };
+        let age = self
+            .known
+            .load()
+            .as_ref()
+            .map(|known| now.saturating_sub(known.fetched).as_secs());
+        if let Some(age) = age {
+            instruments()
+                .jwks_age
+                .record(age, &[KeyValue::new("issuer", self.issuer.to_string())]);
+        }
+        wait
+    }
+
+    fn keep_keys(&self, keys: JwkSet, now: Duration) {
+        let before = self.known.load_full();
+        let changed = before.as_ref().is_none_or(|known| known.keys != keys);
+        let generation = before.map_or(0, |known| known.generation) + u64::from(changed);
+        if changed {
+            tracing::info!(
+                issuer = &*self.issuer,
+                keys = keys.len(),
+                "the keys of an issuer are there"
+            );
+        }
+        self.known.store(Some(Arc::new(KnownKeys {
+            keys,
+            generation,
+            fetched: now,
+        })));
+        let mut book = self.fetch_state();
+        book.failures = 0;
+        book.alarmed = false;
+    }
+
+    fn fail(&self, why: &str, now: Duration) -> Duration {
+        let mut book = self.fetch_state();
+        book.failures += 1;
+        // The metadata may have moved.
+        book.place = None;
+        let old = self
+            .known
+            .load()
+            .as_ref()
+            .map(|known| now.saturating_sub(known.fetched));
+        let issuer = &*self.issuer;
+        match old {
+            Some(age) if age >= STALE_ALARM_AFTER && !book.alarmed => {
+                book.alarmed = true;
+                tracing::error!(
+                    issuer,
+                    why,
+                    "no fresh keys of this issuer for an hour: the old ones serve for a day"
+                );
+            }
+            Some(_) => tracing::warn!(
+                issuer,
+                why,
+                "keys of an issuer cannot be fetched: the last ones serve on"
+            ),
+            None => tracing::warn!(
+                issuer,
+                why,
+                "keys of an issuer cannot be fetched: its tokens are not taken yet"
+            ),
+        }
+        let wait = RETRY
+            .saturating_mul(1 << (book.failures - 1).min(6))
+            .min(LONGEST_RETRY);
+        drop(book);
+        self.jitter(wait, 0.5)
+    }
+
+    async fn fetch(&self) -> Result<(JwkSet, Option<Duration>), String> {
+        let place = self.place().await?;
+        let ask = FetchRequest {
+            url: &place.url,
+            form: None,
+            authorization: None,
+            limit: LARGEST,
+            timeout: FETCH_TIME,
+            url_source: place.named_by,
+        };
+        let fetched = self
+            .world
+            .fetch
+            .fetch(ask)
+            .await
+            .map_err(|failure| format!("{}: {failure}", place.url))?;
+        if fetched.status != 200 {
+            return Err(format!("{}: status {}", place.url, fetched.status));
+        }
+        let keys = JwkSet::read(&fetched.body, &self.algorithms);
+        let keys = keys.ok_or_else(|| format!("{}: holds no key that could be used", place.url))?;
+        Ok((keys, fetched.max_age))
+    }
+
+    async fn place(&self) -> Result<KeysLocation, String> {
+        match &self.at {
+            KeySource::Url(url) => Ok(KeysLocation {
+                url: url.clone(),
+                named_by: UrlSource::Operator,
+            }),
+            KeySource::Metadata => {
+                if let Some(place) = self.fetch_state().place.clone() {
+                    return Ok(place);
+                }
+                let place = discovery::find(&*self.world.fetch, &self.issuer, FETCH_TIME).await?;
+                self.fetch_state().place = Some(place.clone());
+                Ok(place)
+            }
+        }
+    }
+
+    /// `time`, shorter or longer by at most this fraction, so that replicas do not fetch all at
+    /// once.
+    fn jitter(&self, time: Duration, part: f64) -> Duration {
+        let mut luck = [0];
+        self.world.random.fill(&mut luck);
+        time.mul_f64(1.0 - part + 2.0 * part * f64::from(luck[0]) / 255.0)
+    }
+
+    fn fetch_state(&self) -> MutexGuard<'_, FetchState> {
+        self.fetch_state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that waits; their number is bounded.
+struct KeyWaiter<'a>(&'a AtomicUsize);
+
+impl<'a> KeyWaiter<'a> {
+    fn begin(count: &'a AtomicUsize) -> Option<Self> {
+        let place = Self(count);
+        // Dropped, and so counted back, if the bound is reached.
+        (count.fetch_add(1, Ordering::AcqRel) < MOST_WAITING).then_some(place)
+    }
+}
+
+impl Drop for KeyWaiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,173 @@
+//! All limits at once, for operators that look for the callers being refused now. No budget is
+//! charged.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bucket_table::{BucketKey, BucketTable};
+use super::limit_status::rate_text;
+use super::refusal::RateUnit;
+use super::settings::{LimitSettings, Rate, RateLimit};
+use super::{ONE, PolicyLimiter, SHARED_OWNER};
+
+/// The owner of a limit's budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitOwner {
+    /// A network, as `192.0.2.0/24`.
+    Network(String),
+    /// A principal, by its digest.
+    Principal([u8; 16]),
+    /// An upstream, by its id.
+    Upstream(String),
+    /// Shared by all.
+    Everybody,
+}
+
+/// A limit that would refuse a request or call now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExhaustedBudget {
+    /// Its name, as in refusals and metrics.
+    pub limit: Arc<str>,
+    /// The owner of the exhausted budget.
+    pub owner: LimitOwner,
+    /// The allowance; for people.
+    pub allows: String,
+    /// The time until the next one passes.
+    pub wait: Duration,
+}
+
+/// The use of concurrency slots by one owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotUsage {
+    /// The owner.
+    pub owner: LimitOwner,
+    /// Calls with a slot.
+    pub held: usize,
+    /// Calls that wait for one.
+    pub waiting: usize,
+    /// The number of slots.
+    pub most: usize,
+}
+
+impl PolicyLimiter {
+    /// The rates that refuse now, the longest wait first.
+    #[must_use]
+    pub fn exhausted_budgets(&self) -> Vec<ExhaustedBudget> {
+        let rates = self.rates.load_full();
+        let mut found = Vec::new();
+        if let Some((limit, rate)) = rates
+            .address
+            .as_ref()
+            .and_then(|limit| Some((limit, limit.rate()?)))
+        {
+            let those = waits(&self.addresses, |key| {
+                (key.limit == limit.digest).then_some(rate)
+            });
+            found.extend(those.map(|(key, wait)| ExhaustedBudget {
+                limit: limit.name.clone(),
+                owner: LimitOwner::Network(network(&key.of)),
+                allows: rate_text(key.what, rate),
+                wait,
+            }));
+        }
+        let known: HashMap<u64, (&RateLimit, &Rate)> = all(&rates)
+            .filter_map(|limit| Some((limit.digest, (limit, limit.rate()?))))
+            .collect();
+        let upstream = |mark: u64| {
+            rates
+                .upstreams
+                .iter()
+                .find(|(_, limit)| limit.digest == mark)
+                .map(|(id, _)| id)
+        };
+        let those = waits(&self.buckets, |key| {
+            known.get(&key.limit).map(|(_, rate)| *rate)
+        });
+        found.extend(those.filter_map(|(key, wait)| {
+            let (limit, rate) = known.get(&key.limit)?;
+            let whose = match key.what {
+                RateUnit::Upstream => upstream(key.limit).map_or(LimitOwner::Everybody, |id| {
+                    LimitOwner::Upstream(id.to_string())
+                }),
+                _ if key.of == SHARED_OWNER => LimitOwner::Everybody,
+                _ => LimitOwner::Principal(key.of),
+            };
+            Some(ExhaustedBudget {
+                limit: limit.name.clone(),
+                owner: whose,
+                allows: rate_text(key.what, rate),
+                wait,
+            })
+        }));
+        found.sort_by_key(|pressed| std::cmp::Reverse(pressed.wait));
+        found
+    }
+
+    /// The owners with calls in flight or waiting: the most first.
+    #[must_use]
+    pub fn slot_usage(&self) -> Vec<SlotUsage> {
+        let rules = self.rates.load_full();
+        let mut found = self.places.usage(&rules.concurrency);
+        found.sort_by_key(|crowd| std::cmp::Reverse((crowd.waiting, crowd.held)));
+        found
+    }
+}
+
+/// The buckets of a table that are empty now.
+fn waits<'a>(
+    table: &'a BucketTable,
+    rate: impl Fn(&BucketKey) -> Option<&'a Rate> + 'a,
+) -> impl Iterator<Item = (BucketKey, Duration)> + 'a {
+    let one = move |key: BucketKey| {
+        let wait = table.wait(key, rate(&key)?, ONE);
+        (!wait.is_zero()).then_some((key, wait))
+    };
+    table.keys().into_iter().filter_map(one)
+}
+
+/// Every limit of rates but that of addresses.
+fn all(rates: &LimitSettings) -> impl Iterator<Item = &RateLimit> {
+    let groups = rates.groups.iter().map(|(_, limit)| limit);
+    let tools = rates.tools.iter().map(|tool| &tool.limit);
+    let maps = rates
+        .endpoints
+        .values()
+        .chain(rates.clients.values())
+        .chain(rates.upstreams.values());
+    rates
+        .principal
+        .iter()
+        .chain(groups)
+        .chain(tools)
+        .chain(maps)
+}
+
+/// The network of an address bucket; see [`super::address_network`].
+fn network(of: &[u8; 16]) -> String {
+    if of[..2] == [0, 4] {
+        return format!("{}/24", Ipv4Addr::new(of[2], of[3], of[4], 0));
+    }
+    format!("{}/64", Ipv6Addr::from(*of))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::super::address_network;
+    use super::*;
+
+    #[test]
+    fn a_network_is_named_as_it_is_counted() {
+        for (address, expected) in [
+            ("192.0.2.77", "192.0.2.0/24"),
+            ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+            ("10.0.0.1", "10.0.0.0/24"),
+        ] {
+            let address: IpAddr = address.parse().unwrap_or_else(|_| panic!("{address}"));
+            assert_eq!(network(&address_network(address)), expected);
+        }
+    }
+}

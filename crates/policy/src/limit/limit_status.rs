@@ -1,0 +1,144 @@
+//! The current state of the limits of a call: for operators that look for the reason of a refusal.
+//! No budget is charged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::principal::Principal;
+
+use super::bucket_table::BucketKey;
+use super::refusal::{RateUnit, span};
+use super::settings::{Rate, RateLimit, UncountedQuota};
+use super::{LimitCharge, LimitedCall, ONE, PolicyLimiter};
+
+/// The state of one limit of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitStatus {
+    /// Its name, as in refusals and metrics.
+    pub limit: Arc<str>,
+    /// The allowance; for people.
+    pub allows: String,
+    /// The refusal that a call would get now, with its duration; for people. Absent if it would
+    /// pass.
+    pub refuses: Option<String>,
+}
+
+impl PolicyLimiter {
+    /// Every limit that applies to a call of a tool, in the order of the checks. `native` is the
+    /// upstream's own name.
+    pub async fn limit_status(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        native: &str,
+    ) -> Vec<LimitStatus> {
+        let rates = self.rates.load_full();
+        let errand = LimitedCall {
+            principal,
+            endpoint,
+            upstream,
+            tool: Some(native),
+        };
+        let mut found = Vec::new();
+        let request = rates.of(principal, endpoint);
+        let request = request.map(|limit| LimitCharge {
+            limit,
+            what: RateUnit::Requests,
+            owner: *principal.digest(),
+            cost: ONE,
+        });
+        let tolls: Vec<LimitCharge<'_>> = request
+            .into_iter()
+            .chain(LimitCharge::of(&rates, &errand))
+            .collect();
+        for LimitCharge {
+            limit,
+            what,
+            owner: of,
+            cost,
+        } in &tolls
+        {
+            if let Some(rate) = &limit.rate {
+                let key = BucketKey {
+                    limit: limit.digest,
+                    what: *what,
+                    of: *of,
+                };
+                let wait = self.buckets.wait(key, rate, *cost);
+                let refuses = (!wait.is_zero()).then(|| format!("used up for {}", span(wait)));
+                found.push(LimitStatus {
+                    limit: limit.name.clone(),
+                    allows: rate_text(*what, rate),
+                    refuses,
+                });
+            }
+        }
+        for LimitCharge {
+            limit,
+            what,
+            owner: of,
+            cost,
+        } in &tolls
+        {
+            if let Some(most) = limit.daily.filter(|_| *what != RateUnit::Requests) {
+                let refuses = self
+                    .used_up(limit, (of, cost.get().into()), (most, rates.uncounted))
+                    .await;
+                found.push(LimitStatus {
+                    limit: limit.name.clone(),
+                    allows: format!("{most} a day"),
+                    refuses,
+                });
+            }
+        }
+        for (name, (held, waiting), caps) in
+            self.places.loads(principal, upstream, &rates.concurrency)
+        {
+            let allows = format!(
+                "{} calls at once, {} waiting for a place",
+                caps.places, caps.waiting
+            );
+            let full = held >= caps.places && waiting >= caps.waiting;
+            let refuses = full.then(|| format!("{held} run and {waiting} wait"));
+            found.push(LimitStatus {
+                limit: name.into(),
+                allows,
+                refuses,
+            });
+        }
+        found
+    }
+
+    async fn used_up(
+        &self,
+        limit: &RateLimit,
+        (of, cost): (&[u8; 16], u64),
+        (most, uncounted): (u64, UncountedQuota),
+    ) -> Option<String> {
+        match (self.quotas.used(&limit.name, of).await, uncounted) {
+            (Some(used), _) => {
+                (used + cost > most).then(|| format!("{used} are used since 0:00 UTC"))
+            }
+            (None, UncountedQuota::Refused) => Some("it cannot be counted now".to_owned()),
+            (None, UncountedQuota::Allowed) => None,
+        }
+    }
+}
+
+pub(super) fn rate_text(what: RateUnit, rate: &Rate) -> String {
+    let counted = match what {
+        RateUnit::Requests => "requests",
+        RateUnit::Calls => "calls by their cost",
+        RateUnit::Tool => "calls of such tools",
+        RateUnit::Upstream => "calls by their cost, of everybody",
+    };
+    let per: Duration = rate.per;
+    format!(
+        "{} {counted} in {}, {} at once",
+        rate.count,
+        span(per),
+        rate.burst
+    )
+}

@@ -1,0 +1,286 @@
+//! All policies of the operator, for all endpoints: immutable, made when the config is loaded.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use sha2::{Digest, Sha256};
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::Audience;
+use weir_core::principal::Principal;
+use weir_core::toolset::ToolHints;
+use weir_core::upstream::ListKind;
+
+use super::attribute_reads::AttributeReads;
+use super::decision::{self, AccessDecision};
+use super::entities;
+use super::policy_file::PolicyFile;
+use super::rule_index::RuleIndex;
+use super::{PolicyTarget, report};
+
+/// Cached decisions about whole upstreams.
+const KEPT_WHOLE: usize = 1024;
+
+/// Cached decisions. Each is a few hundred bytes, or a few thousand if a rule reads arguments.
+const KEPT: usize = 16_384;
+
+/// The rules for one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointRules {
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// Scopes that every caller of the endpoint must have.
+    pub scopes: Vec<Arc<str>>,
+    /// True if tools of it take scopes of their own.
+    pub scoped: bool,
+    /// Rules for it, beside the common ones.
+    pub files: Vec<PolicyFile>,
+}
+
+/// The operator's policies. Two are equal if they were made of the same parts.
+pub struct EndpointPolicies {
+    digest: [u8; 32],
+    common: Vec<PolicyFile>,
+    rulings: Vec<EndpointRules>,
+    desks: HashMap<EndpointId, EndpointPolicy>,
+    /// For endpoints without rules of their own.
+    rest: EndpointPolicy,
+}
+
+/// The policy of one endpoint.
+pub(super) struct EndpointPolicy {
+    pub(super) scopes: Arc<[Arc<str>]>,
+    pub(super) index: RuleIndex,
+    /// True if there is a policy. One without any rule permits no calls.
+    pub(super) is_ruled: bool,
+    /// The attributes that tell two principals apart here; absent if they do not matter.
+    reads: Option<AttributeReads>,
+    seed: Sha256,
+    cases: Cache<DecisionKey, Arc<AccessDecision>>,
+    /// True if an audience sees and may call all of an upstream.
+    wholes: Cache<(Audience, UpstreamId), bool>,
+}
+
+/// The inputs of a decision, for one audience.
+type DecisionKey = (
+    Audience,
+    ListKind,
+    UpstreamId,
+    Arc<str>,
+    Arc<str>,
+    ToolHints,
+);
+
+impl EndpointPolicies {
+    /// Builds the policies: `common` ones hold on all endpoints. Without any rules everything is
+    /// allowed.
+    #[must_use]
+    pub fn new(common: Vec<PolicyFile>, rulings: Vec<EndpointRules>) -> Self {
+        let mut hash = Sha256::new();
+        common.iter().for_each(|sheet| hash.update(sheet.digest()));
+        for ruling in &rulings {
+            hash.update([0]);
+            for text in std::iter::once(ruling.endpoint.as_str())
+                .chain(ruling.scopes.iter().map(|scope| &**scope))
+            {
+                hash.update((text.len() as u64).to_be_bytes());
+                hash.update(text.as_bytes());
+            }
+            hash.update([1, u8::from(ruling.scoped)]);
+            ruling
+                .files
+                .iter()
+                .for_each(|sheet| hash.update(sheet.digest()));
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        let desk = |ruling: Option<&EndpointRules>| EndpointPolicy::new(&digest, &common, ruling);
+        let desks = rulings
+            .iter()
+            .map(|ruling| (ruling.endpoint.clone(), desk(Some(ruling))))
+            .collect();
+        let rest = desk(None);
+        Self {
+            digest,
+            common,
+            rulings,
+            desks,
+            rest,
+        }
+    }
+
+    /// The scopes that every caller of an endpoint must have.
+    #[must_use]
+    pub fn scopes(&self, endpoint: &EndpointId) -> &[Arc<str>] {
+        &self.endpoint_policy(endpoint).scopes
+    }
+
+    /// True if rules decide about an endpoint's tools.
+    #[must_use]
+    pub fn decides(&self, endpoint: &EndpointId) -> bool {
+        self.endpoint_policy(endpoint).is_ruled
+    }
+
+    /// The texts with rules for all endpoints.
+    #[must_use]
+    pub fn common(&self) -> &[PolicyFile] {
+        &self.common
+    }
+
+    /// The texts with rules for one endpoint alone.
+    #[must_use]
+    pub fn own(&self, endpoint: &EndpointId) -> &[PolicyFile] {
+        let ruling = self
+            .rulings
+            .iter()
+            .find(|ruling| ruling.endpoint == *endpoint);
+        ruling
+            .map(|ruling| ruling.files.as_slice())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn endpoint_policy(&self, endpoint: &EndpointId) -> &EndpointPolicy {
+        self.desks.get(endpoint).unwrap_or(&self.rest)
+    }
+}
+
+impl EndpointPolicy {
+    fn new(book: &[u8; 32], common: &[PolicyFile], ruling: Option<&EndpointRules>) -> Self {
+        let own = ruling
+            .map(|ruling| ruling.files.as_slice())
+            .unwrap_or_default();
+        let index = RuleIndex::of(
+            common
+                .iter()
+                .chain(own)
+                .flat_map(|sheet| sheet.rules.iter()),
+        );
+        let is_ruled = !common.is_empty() || !own.is_empty();
+        let scoped = ruling.is_some_and(|ruling| ruling.scoped);
+        let reads = index.reads.and(AttributeReads {
+            scopes: scoped,
+            ..AttributeReads::default()
+        });
+        let mut seed = Sha256::new();
+        seed.update(book);
+        Self {
+            scopes: ruling
+                .map(|ruling| ruling.scopes.as_slice())
+                .unwrap_or_default()
+                .into(),
+            reads: (scoped || is_ruled).then_some(reads),
+            index,
+            is_ruled,
+            seed,
+            cases: Cache::new(KEPT),
+            wholes: Cache::new(KEPT_WHOLE),
+        }
+    }
+
+    /// The audience of a principal. `endpoint` is part of it, because one policy may serve several
+    /// endpoints.
+    pub(super) fn audience(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+    ) -> Option<Audience> {
+        self.reads
+            .map(|reads| entities::audience(&self.seed, endpoint, principal, reads))
+    }
+
+    /// True if the rules let the principal see and call all that an upstream has or may have; an
+    /// undecidable case is false.
+    pub(super) fn shows_all(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+    ) -> bool {
+        if !self.is_ruled {
+            return true;
+        }
+        let Some(audience) = self.audience(principal, endpoint) else {
+            return false;
+        };
+        let key = (audience, upstream.clone());
+        if let Some(known) = self.wholes.get(&key) {
+            return known;
+        }
+        // It has no name: no rule that counts reads one.
+        let (kind, hints, nameless) = (ListKind::Resources, ToolHints::default(), Arc::from(""));
+        let (native, name) = (&nameless, &nameless);
+        let target = PolicyTarget {
+            kind,
+            endpoint,
+            upstream,
+            native,
+            name,
+            hints,
+            scopes: &[],
+            tool: None,
+        };
+        let shows = decision::shows_all(&self.index, principal, &target).unwrap_or_else(|why| {
+            report(&why, &target);
+            false
+        });
+        self.wholes.insert(key, shows);
+        shows
+    }
+
+    /// The case of a principal and a tool, if any rule decides.
+    pub(super) fn case(
+        &self,
+        principal: &Principal,
+        target: &PolicyTarget<'_>,
+    ) -> Option<Arc<AccessDecision>> {
+        if !self.is_ruled {
+            return None;
+        }
+        let audience = self.audience(principal, target.endpoint)?;
+        let PolicyTarget {
+            kind,
+            upstream,
+            native,
+            name,
+            hints,
+            ..
+        } = *target;
+        let key = (
+            audience,
+            kind,
+            upstream.clone(),
+            native.clone(),
+            name.clone(),
+            hints,
+        );
+        if let Some(known) = self.cases.get(&key) {
+            return Some(known);
+        }
+        let case = Arc::new(AccessDecision::new(&self.index, principal, target));
+        self.cases.insert(key, case.clone());
+        Some(case)
+    }
+}
+
+impl Default for EndpointPolicies {
+    fn default() -> Self {
+        Self::new(Vec::new(), Vec::new())
+    }
+}
+
+impl PartialEq for EndpointPolicies {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for EndpointPolicies {}
+
+impl fmt::Debug for EndpointPolicies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Book")
+            .field("common", &self.common)
+            .field("rulings", &self.rulings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,233 @@
+//! Discovery of an issuer's token endpoint: first the server's protected resource metadata (RFC
+//! 9728), then the authorization server's metadata (RFC 8414, OpenID Connect Discovery).
+//!
+//! The config names the issuer; discovery can only confirm or stop it. A URL of the same origin as
+//! one in the config is the operator's. Every other URL is an outsider's and is guarded.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use url::Url;
+use weir_core::Failure;
+use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
+
+use super::TokenError;
+
+/// The longest metadata document.
+const MAX_METADATA_BYTES: usize = 256 << 10;
+const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The token endpoint, and the resource that tokens are for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TokenTarget {
+    /// The token endpoint.
+    pub(crate) endpoint: String,
+    pub(crate) named_by: UrlSource,
+    /// The client authentication methods; absent if the authorization server's metadata has no
+    /// list.
+    pub(crate) methods: Option<Vec<String>>,
+    /// The server's resource identifier.
+    pub(crate) resource: String,
+}
+
+/// RFC 9728, 2.
+#[derive(Debug, Deserialize)]
+struct ProtectedResourceMetadata {
+    resource: String,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+}
+
+/// RFC 8414, 2.
+#[derive(Debug, Deserialize)]
+struct AuthorizationServerMetadata {
+    issuer: String,
+    token_endpoint: Option<String>,
+    token_endpoint_auth_methods_supported: Option<Vec<String>>,
+}
+
+/// Discovery of one issuer's token endpoint for one server.
+pub(crate) struct TokenDiscovery<'a> {
+    pub(crate) fetch: &'a dyn DocumentFetcher,
+    pub(crate) issuer: &'a str,
+    /// The server's URL.
+    pub(crate) server: &'a Url,
+    /// The metadata URL of the server's challenge.
+    pub(crate) hint: Option<&'a str>,
+}
+
+impl TokenDiscovery<'_> {
+    /// Runs the discovery.
+    ///
+    /// # Errors
+    /// The server belongs to another authorization server, or the issuer's metadata cannot be had
+    /// or is not its own.
+    pub(crate) async fn run(&self) -> Result<TokenTarget, TokenError> {
+        let resource = match self.resource_metadata().await {
+            None => resource_identifier(self.server),
+            Some(found) => {
+                if !is_about_server(&found.resource, self.server) {
+                    return Err(TokenError::new(
+                        "The upstream's metadata is about another resource: no token was asked for",
+                    ));
+                }
+                if !found.authorization_servers.is_empty()
+                    && !found
+                        .authorization_servers
+                        .iter()
+                        .any(|one| one == self.issuer)
+                {
+                    return Err(TokenError::new(
+                        "The upstream belongs to another authorization server than the configured one: weir's credentials were not used",
+                    ));
+                }
+                found.resource
+            }
+        };
+        let server = self.issuer_metadata().await?;
+        let endpoint = server
+            .token_endpoint
+            .ok_or_else(|| TokenError::new("The authorization server has no token endpoint"))?;
+        let named_by = self.named_by(&endpoint);
+        Ok(TokenTarget {
+            endpoint,
+            named_by,
+            methods: server.token_endpoint_auth_methods_supported,
+            resource,
+        })
+    }
+
+    /// Fetches the server's own metadata: at the URL of its challenge, under its path, at its root.
+    /// A server need not have any.
+    async fn resource_metadata(&self) -> Option<ProtectedResourceMetadata> {
+        for url in self
+            .hint
+            .map(str::to_owned)
+            .into_iter()
+            .chain(resource_metadata_urls(self.server))
+        {
+            if let Ok(Some(found)) = self.fetch_json::<ProtectedResourceMetadata>(&url).await {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Fetches the issuer's metadata. A document that names another issuer is not used (RFC 8414,
+    /// 3.3).
+    async fn issuer_metadata(&self) -> Result<AuthorizationServerMetadata, TokenError> {
+        let issuer = Url::parse(self.issuer)
+            .map_err(|_| TokenError::new("The configured issuer is no URL"))?;
+        let mut foreign = false;
+        let mut lost = None;
+        for url in issuer_metadata_urls(&issuer) {
+            match self.fetch_json::<AuthorizationServerMetadata>(&url).await {
+                Ok(Some(found)) if found.issuer == self.issuer => return Ok(found),
+                Ok(Some(_)) => foreign = true,
+                Ok(None) => {}
+                Err(failure) => lost = Some(failure),
+            }
+        }
+        if foreign {
+            return Err(TokenError::new(
+                "The authorization server's metadata is of another issuer: it was not used",
+            ));
+        }
+        let trouble = TokenError::new("The authorization server's metadata cannot be had");
+        Err(match lost {
+            Some(failure) => trouble.because(&failure),
+            None => trouble,
+        })
+    }
+
+    /// Fetches a document; absent unless the answer is a 200 with a document of this type.
+    async fn fetch_json<T: for<'de> Deserialize<'de>>(
+        &self,
+        url: &str,
+    ) -> Result<Option<T>, Failure> {
+        let named_by = self.named_by(url);
+        let ask = FetchRequest {
+            url,
+            form: None,
+            authorization: None,
+            limit: MAX_METADATA_BYTES,
+            timeout: METADATA_TIMEOUT,
+            url_source: named_by,
+        };
+        let fetched = self.fetch.fetch(ask).await?;
+        Ok((fetched.status == 200)
+            .then(|| serde_json::from_slice(&fetched.body).ok())
+            .flatten())
+    }
+
+    /// Classifies a URL: the operator's if the config names its origin.
+    fn named_by(&self, url: &str) -> UrlSource {
+        let Ok(url) = Url::parse(url) else {
+            return UrlSource::Outsider;
+        };
+        let is_issuers =
+            Url::parse(self.issuer).is_ok_and(|issuer| issuer.origin() == url.origin());
+        // An opaque origin, such as that of a file URL, is equal to no other.
+        if is_issuers || self.server.origin() == url.origin() {
+            UrlSource::Operator
+        } else {
+            UrlSource::Outsider
+        }
+    }
+}
+
+/// Returns the resource identifier of a server (RFC 8707, 2): its URL, without a slash that stands
+/// for an empty path.
+pub(crate) fn resource_identifier(server: &Url) -> String {
+    let mut server = server.clone();
+    server.set_fragment(None);
+    let text: String = server.into();
+    match text.strip_suffix('/') {
+        Some(bare) if bare.matches('/').count() == 2 => bare.to_owned(),
+        _ => text,
+    }
+}
+
+/// True if metadata about `resource` is about the server: the same origin, and its path or one
+/// above it.
+fn is_about_server(resource: &str, server: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else {
+        return false;
+    };
+    let (above, below) = (resource.path().trim_end_matches('/'), server.path());
+    resource.origin() == server.origin()
+        && below
+            .strip_prefix(above)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn resource_metadata_urls(server: &Url) -> Vec<String> {
+    const NAME: &str = "/.well-known/oauth-protected-resource";
+    let origin = server.origin().ascii_serialization();
+    let path = server.path().trim_end_matches('/');
+    let root = format!("{origin}{NAME}");
+    if path.is_empty() {
+        vec![root]
+    } else {
+        vec![format!("{root}{path}"), root]
+    }
+}
+
+fn issuer_metadata_urls(issuer: &Url) -> Vec<String> {
+    let origin = issuer.origin().ascii_serialization();
+    let path = issuer.path().trim_end_matches('/');
+    let oauth = format!("{origin}/.well-known/oauth-authorization-server{path}");
+    let openid = format!("{origin}/.well-known/openid-configuration{path}");
+    if path.is_empty() {
+        vec![oauth, openid]
+    } else {
+        vec![
+            oauth,
+            openid,
+            format!("{origin}{path}/.well-known/openid-configuration"),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

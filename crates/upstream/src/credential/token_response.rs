@@ -1,0 +1,253 @@
+//! The response of an authorization server to a token request (RFC 6749, 5). Its texts are not
+//! repeated: they may hold secrets of the request.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use serde::Deserialize;
+use serde_json::Value;
+use weir_core::port::FetchResponse;
+
+use super::TokenError;
+
+/// The lifetime of a token without an expiry: short enough to notice a revocation, long enough not
+/// to request tokens all the time.
+pub(super) const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
+/// The longest lifetime that is believed.
+const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// The longest access token: servers bound their request heads.
+const MAX_TOKEN_BYTES: usize = 16 << 10;
+
+/// The token types that an exchange may issue. Others, such as refresh and identity tokens, are no
+/// credentials for an upstream.
+const ISSUED_TOKEN_TYPES: [&str; 2] = [
+    super::TokenExchange::ACCESS_TOKEN,
+    "urn:ietf:params:oauth:token-type:jwt",
+];
+
+/// An issued token.
+#[derive(Debug)]
+pub(crate) struct IssuedToken {
+    /// The whole `Authorization` header.
+    pub(crate) header: HeaderValue,
+    pub(crate) lifetime: Duration,
+}
+
+#[derive(Deserialize)]
+struct TokenSuccessResponse {
+    access_token: String,
+    token_type: String,
+    #[serde(default)]
+    expires_in: Value,
+    /// Of an exchange (RFC 8693, 2.2.1).
+    issued_token_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct TokenErrorResponse {
+    error: String,
+}
+
+/// Reads a response. `exchange` is true for a token exchange. `shown` are the secrets of the
+/// request: the client's secret, and the caller's token.
+///
+/// # Errors
+/// The response is a refusal, or has no usable token.
+pub(crate) fn read_token_response(
+    fetched: &FetchResponse,
+    exchange: bool,
+    shown: &[&str],
+) -> Result<IssuedToken, TokenError> {
+    if fetched.status != 200 {
+        return Err(token_error(fetched, exchange));
+    }
+    let unusable =
+        || TokenError::new("The authorization server's answer has no token that could be used");
+    let success: TokenSuccessResponse =
+        serde_json::from_slice(&fetched.body).map_err(|_| unusable())?;
+    // Other types need more than a header (proof of possession), or are no access tokens at all
+    // (`N_A`).
+    if !success.token_type.eq_ignore_ascii_case("Bearer") {
+        return Err(unusable());
+    }
+    let token = success.access_token;
+    if token.is_empty()
+        || token.len() > MAX_TOKEN_BYTES
+        || !token.bytes().all(|byte| byte.is_ascii_graphic())
+    {
+        return Err(unusable());
+    }
+    // A secret that comes back as a token would be sent to the upstream.
+    if shown.contains(&&*token) {
+        return Err(TokenError::new(
+            "The authorization server gave back a secret that it was shown: it was not sent on",
+        ));
+    }
+    if success
+        .issued_token_type
+        .is_some_and(|kind| !ISSUED_TOKEN_TYPES.contains(&&*kind))
+    {
+        return Err(unusable());
+    }
+    let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| unusable())?;
+    header.set_sensitive(true);
+    Ok(IssuedToken {
+        header,
+        lifetime: lifetime(&success.expires_in),
+    })
+}
+
+/// Reads `expires_in`. Some servers write the number as a string.
+fn lifetime(told: &Value) -> Duration {
+    let seconds = told.as_f64().or_else(|| told.as_str()?.trim().parse().ok());
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|life| !life.is_zero())
+        .map_or(DEFAULT_LIFETIME, |life| life.min(MAX_LIFETIME))
+}
+
+fn token_error(fetched: &FetchResponse, exchange: bool) -> TokenError {
+    let error = serde_json::from_slice::<TokenErrorResponse>(&fetched.body)
+        .map(|refusal| refusal.error)
+        .unwrap_or_default();
+    match (error.as_str(), fetched.status) {
+        ("invalid_client" | "unauthorized_client", _) | (_, 401) => TokenError::new(
+            "The authorization server refuses weir's client credentials for this upstream: its operator has to renew them",
+        ),
+        ("invalid_scope" | "invalid_target", _) => TokenError::new(
+            "The authorization server gives no token for this upstream with the scopes asked for",
+        ),
+        ("invalid_grant" | "invalid_request" | "access_denied", _) if exchange => TokenError::new(
+            "The authorization server does not exchange the caller's token for one of this upstream",
+        ),
+        ("unsupported_grant_type", _) => {
+            TokenError::new("The authorization server does not have the configured grant")
+        }
+        (_, status @ (429 | 500..)) => TokenError::new(format!(
+            "The authorization server gives no tokens now (HTTP {status})"
+        )),
+        (_, status) => TokenError::new(format!(
+            "The authorization server refuses to give a token (HTTP {status})"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(status: u16, body: &str) -> Result<IssuedToken, String> {
+        let fetched = FetchResponse {
+            status,
+            max_age: None,
+            body: body.to_owned().into(),
+        };
+        read_token_response(&fetched, true, &["shown-token", "shown-secret"])
+            .map_err(|trouble| trouble.text.into_owned())
+    }
+
+    #[test]
+    fn only_bearer_tokens_that_fit_a_header_are_accepted() {
+        let granted = answer(
+            200,
+            r#"{"access_token":"abc.def","token_type":"bearer","expires_in":60}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (granted.header.to_str().unwrap(), granted.lifetime),
+            ("Bearer abc.def", Duration::from_secs(60))
+        );
+        assert!(granted.header.is_sensitive());
+        let long = "x".repeat(MAX_TOKEN_BYTES + 1);
+        for (token, kind) in [
+            ("", "Bearer"),
+            ("a b", "Bearer"),
+            ("a\r\nX: y", "Bearer"),
+            (&*long, "Bearer"),
+            ("a", "DPoP"),
+            ("a", "N_A"),
+        ] {
+            let body = json!({ "access_token": token, "token_type": kind }).to_string();
+            assert!(
+                answer(200, &body)
+                    .unwrap_err()
+                    .contains("no token that could be used"),
+                "{kind}"
+            );
+        }
+        for body in [
+            "",
+            "{}",
+            "[]",
+            "<html>",
+            r#"{"access_token":7,"token_type":"Bearer"}"#,
+        ] {
+            assert!(answer(200, body).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn echoed_secrets_and_other_token_types_are_refused() {
+        for shown in ["shown-token", "shown-secret"] {
+            let body = json!({ "access_token": shown, "token_type": "Bearer" }).to_string();
+            let why = answer(200, &body).unwrap_err();
+            assert!(why.contains("gave back") && !why.contains(shown), "{why}");
+        }
+        for (kind, good) in [
+            ("urn:ietf:params:oauth:token-type:access_token", true),
+            ("urn:ietf:params:oauth:token-type:jwt", true),
+            ("urn:ietf:params:oauth:token-type:refresh_token", false),
+            ("urn:ietf:params:oauth:token-type:id_token", false),
+            ("", false),
+        ] {
+            let body =
+                json!({ "access_token": "a", "token_type": "Bearer", "issued_token_type": kind })
+                    .to_string();
+            assert_eq!(answer(200, &body).is_ok(), good, "{kind}");
+        }
+    }
+
+    #[test]
+    fn lifetime_is_read_as_number_or_string() {
+        for (told, expected) in [
+            (json!(60), 60),
+            (json!("60"), 60),
+            (json!(59.5), 59),
+            (json!(null), 300),
+            (json!(0), 300),
+            (json!(-1), 300),
+            (json!("soon"), 300),
+            (json!(1e300), 300),
+            (json!(99_999_999), 86_400),
+        ] {
+            assert_eq!(lifetime(&told).as_secs(), expected, "{told}");
+        }
+    }
+
+    #[test]
+    fn c19_r251_error_text_has_no_server_text() {
+        for (status, error, part) in [
+            (400, "invalid_client", "client credentials"),
+            (401, "", "client credentials"),
+            (400, "invalid_scope", "scopes asked for"),
+            (400, "invalid_target", "scopes asked for"),
+            (400, "invalid_grant", "caller's token"),
+            (400, "unsupported_grant_type", "configured grant"),
+            (503, "", "no tokens now (HTTP 503)"),
+            (429, "slow_down", "no tokens now"),
+            (403, "CANARY", "refuses to give a token (HTTP 403)"),
+            (302, "", "HTTP 302"),
+        ] {
+            let body = json!({ "error": error, "error_description": "\u{1b}[31mCANARY", "error_uri": "javascript:x" });
+            let text = answer(status, &body.to_string()).unwrap_err();
+            assert!(text.contains(part), "{text}");
+            assert!(
+                !text.contains("CANARY") && !text.contains('\u{1b}'),
+                "{text}"
+            );
+        }
+    }
+}

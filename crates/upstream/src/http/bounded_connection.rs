@@ -1,0 +1,276 @@
+//! Connections with a bound on traffic without content: interim responses, pings, settings, empty
+//! frames. The libraries read them for as long as they come, which takes a processor and never
+//! answers a request.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use hyper_util::client::legacy::connect::{Connected, Connection};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+use weir_wire::http2_frames::{
+    DATA, END_STREAM, FrameParser, FramePiece, HEADERS, IdleFrames, PREFACE,
+};
+
+/// The idle frames that may come for each frame of a request. A good server sends some for each
+/// request (its response's head, windows, a reset) and pings now and then.
+const IDLE_FRAMES_PER_REQUEST: u32 = 8;
+/// The bytes that may come on an HTTP/1.1 connection after a request for a document.
+const MAX_DOCUMENT_BYTES: usize = 2 << 20;
+
+/// A connection that ends if too much comes without content.
+#[derive(Debug)]
+pub(crate) struct BoundedConnection<S> {
+    inner: S,
+    bound: TrafficBound,
+}
+
+#[derive(Debug)]
+enum TrafficBound {
+    Frames(Box<FrameCounter>),
+    /// Bytes read since the last request.
+    Document(usize),
+}
+
+impl<S> BoundedConnection<S> {
+    /// Bounds an HTTP/2 connection.
+    pub(crate) fn frames(inner: S) -> Self {
+        Self {
+            inner,
+            bound: TrafficBound::Frames(Box::new(FrameCounter::new())),
+        }
+    }
+
+    /// Bounds an HTTP/1.1 connection that carries documents.
+    pub(crate) fn documents(inner: S) -> Self {
+        Self {
+            inner,
+            bound: TrafficBound::Document(0),
+        }
+    }
+}
+
+impl TrafficBound {
+    fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Frames(frames) => frames.received(bytes),
+            Self::Document(read) => {
+                *read += bytes.len();
+                if *read > MAX_DOCUMENT_BYTES {
+                    Err(io::Error::other("the server sends more than a document"))
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    fn sent(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Frames(frames) => frames.sent(bytes),
+            Self::Document(read) => *read = 0,
+        }
+    }
+}
+
+/// The frames of both directions.
+#[derive(Debug)]
+struct FrameCounter {
+    received: FrameParser,
+    sent: FrameParser,
+    idle: IdleFrames,
+}
+
+impl FrameCounter {
+    fn new() -> Self {
+        let (received, sent) = (FrameParser::new(0), FrameParser::new(PREFACE));
+        Self {
+            received,
+            sent,
+            idle: IdleFrames::new(Instant::now().into_std()),
+        }
+    }
+
+    fn received(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut idle = 0;
+        self.received
+            .feed(bytes, |seen| idle += u32::from(is_idle(seen)));
+        if idle == 0 || self.idle.take(idle, Instant::now().into_std()) {
+            return Ok(());
+        }
+        Err(io::Error::other(
+            "the server floods the connection with frames",
+        ))
+    }
+
+    fn sent(&mut self, bytes: &[u8]) {
+        let mut own = 0;
+        let is_own =
+            |seen| matches!(seen, FramePiece::Head(frame) if matches!(frame.kind, DATA | HEADERS));
+        self.sent.feed(bytes, |seen| own += u32::from(is_own(seen)));
+        self.idle.add(own.saturating_mul(IDLE_FRAMES_PER_REQUEST));
+    }
+}
+
+/// True for a frame that costs work and has no content. The library bounds small frames of data.
+fn is_idle(seen: FramePiece) -> bool {
+    let FramePiece::Head(frame) = seen else {
+        return false;
+    };
+    frame.kind != DATA || frame.length == frame.padding && frame.flags & END_STREAM == 0
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for BoundedConnection<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buffer))?;
+        Poll::Ready(self.bound.received(&buffer.filled()[before..]))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedConnection<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.inner).poll_write(cx, data))?;
+        self.bound.sent(&data[..written]);
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.inner).poll_write_vectored(cx, data))?;
+        let mut left = written;
+        for slice in data {
+            let part = left.min(slice.len());
+            self.bound.sent(&slice[..part]);
+            left -= part;
+        }
+        Poll::Ready(Ok(written))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+impl<S: Connection> Connection for BoundedConnection<S> {
+    fn connected(&self) -> Connected {
+        self.inner.connected()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use weir_testkit::h2_client::{PING, SETTINGS, frame};
+    use weir_wire::http2_frames::{IDLE_FRAMES, IDLE_FRAMES_A_SECOND};
+
+    use super::*;
+
+    const PADDED: u8 = 8;
+
+    #[test]
+    fn frames_are_seen_however_they_are_cut() {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(SETTINGS, 0, 0, b"123456"));
+        bytes.extend(frame(DATA, PADDED, 1, b"\x02data.."));
+        bytes.extend(frame(DATA, PADDED, 1, b"\x01."));
+        bytes.extend(frame(DATA, PADDED, 1, b""));
+        bytes.extend(frame(DATA, PADDED, 1, b"\xff"));
+        bytes.extend(frame(DATA, END_STREAM, 1, b""));
+        bytes.extend(frame(HEADERS, 4, 3, b"\x88"));
+        let expected = [
+            (SETTINGS, 0, 6),
+            (DATA, PADDED, 4),
+            (DATA, PADDED, 0),
+            (DATA, PADDED, 0),
+            (DATA, PADDED, 0),
+            (DATA, END_STREAM, 0),
+            (HEADERS, 4, 1),
+        ];
+        let mut frames = Vec::new();
+        for size in 1..=bytes.len() {
+            let mut parser = FrameParser::new(PREFACE);
+            frames.clear();
+            for part in bytes.chunks(size) {
+                parser.feed(part, |seen| {
+                    frames.extend(matches!(seen, FramePiece::Head(_)).then_some(seen))
+                });
+            }
+            let all: Vec<_> = frames
+                .iter()
+                .filter_map(|seen| match seen {
+                    FramePiece::Head(frame) => {
+                        Some((frame.kind, frame.flags, frame.length - frame.padding))
+                    }
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(all, expected, "in parts of {size}");
+        }
+        let idle: Vec<bool> = frames.iter().map(|seen| is_idle(*seen)).collect();
+        assert_eq!(idle, [true, false, true, true, true, false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_that_bring_nothing_are_bounded_and_those_of_a_busy_server_are_not() {
+        let ping = frame(PING, 0, 0, b"12345678");
+        let mut idle = FrameCounter::new();
+        for _ in 0..IDLE_FRAMES {
+            idle.received(&ping).unwrap();
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for _ in 0..IDLE_FRAMES_A_SECOND {
+            idle.received(&ping).unwrap();
+        }
+        assert!(idle.received(&ping).is_err());
+        let mut busy = FrameCounter::new();
+        busy.sent(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        let answer = [
+            frame(HEADERS, 4, 1, b"\x88"),
+            frame(DATA, 0, 1, b"{}"),
+            frame(DATA, 1, 1, b""),
+        ]
+        .concat();
+        for _ in 0..100_000 {
+            busy.sent(&frame(HEADERS, 5, 1, b"\x83"));
+            busy.received(&answer).unwrap();
+            busy.received(&ping).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_document_is_bounded_and_the_next_request_begins_anew() {
+        let mut bound = TrafficBound::Document(0);
+        let block = vec![0; 64 << 10];
+        for _ in 0..3 {
+            for _ in 0..MAX_DOCUMENT_BYTES / block.len() {
+                bound.received(&block).unwrap();
+            }
+            bound.sent(b"GET");
+        }
+        bound.received(&vec![0; MAX_DOCUMENT_BYTES]).unwrap();
+        assert!(bound.received(b"x").is_err());
+    }
+}

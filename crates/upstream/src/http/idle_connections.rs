@@ -1,0 +1,104 @@
+//! The idle connections to one server, and the rules of their reuse.
+//!
+//! A server may close a connection after any response without notice. A request that is written in
+//! that moment is lost, and may have run, so it cannot be sent again. Therefore the first
+//! connection of a server is watched for a moment before its reuse. After a request was lost on a
+//! kept connection, for a while only connections that have rested for longer are reused.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::http1_connection::Http1Connection;
+use super::http2_connection::Http2Connection;
+use super::{IDLE_TIMEOUT, MAX_IDLE_CONNECTIONS};
+
+/// The time that an idle connection must stay open before its server counts as one that keeps
+/// connections.
+pub(super) const TRIAL_TIME: Duration = Duration::from_millis(20);
+/// The rest of a connection before its reuse, after a request was lost on another.
+const REST_AFTER_LOSS: Duration = Duration::from_secs(1);
+/// The duration of that caution after each loss.
+const CAUTION_AFTER_LOSS: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(super) struct IdleConnections {
+    /// The idle HTTP/1.1 connections, the least recently used first.
+    pub(super) http1: Vec<(Http1Connection, Instant)>,
+    pub(super) http2: Option<(Http2Connection, Instant)>,
+    pub(super) is_swept: bool,
+    /// True once an idle connection of the server was found open after [`TRIAL_TIME`].
+    is_proven: bool,
+    /// The time at which a request was last lost on a kept connection.
+    lost_at: Option<Instant>,
+}
+
+/// An idle connection, and the time it has rested.
+pub(super) struct RestedConnection {
+    pub(super) connection: Http1Connection,
+    pub(super) rest: Duration,
+    /// The time for which it is still to be watched before its reuse.
+    pub(super) watch: Option<Duration>,
+}
+
+impl IdleConnections {
+    /// Takes out the connection to use next.
+    pub(super) fn take(&mut self, now: Instant) -> Option<RestedConnection> {
+        let is_cautious = self
+            .lost_at
+            .is_some_and(|lost| now.duration_since(lost) < CAUTION_AFTER_LOSS);
+        let (line, since) = if is_cautious {
+            let is_rested = self
+                .http1
+                .first()
+                .is_some_and(|(_, since)| now.duration_since(*since) >= REST_AFTER_LOSS);
+            is_rested.then(|| self.http1.remove(0))?
+        } else {
+            self.http1.pop()?
+        };
+        let rest = now.duration_since(since);
+        let watch = if self.is_proven {
+            None
+        } else {
+            TRIAL_TIME
+                .checked_sub(rest)
+                .filter(|watch| !watch.is_zero())
+        };
+        Some(RestedConnection {
+            connection: line,
+            rest,
+            watch,
+        })
+    }
+
+    /// Adds a connection, unless the pool is full.
+    pub(super) fn add(&mut self, line: Http1Connection) {
+        if self.http1.len() < MAX_IDLE_CONNECTIONS {
+            self.http1.push((line, Instant::now()));
+        }
+    }
+
+    /// Notes the state in which an idle connection was found after `rest`.
+    pub(super) fn record_check(&mut self, is_quiet: bool, rest: Duration) {
+        if is_quiet {
+            self.is_proven |= rest >= TRIAL_TIME;
+        } else if rest < TRIAL_TIME {
+            self.is_proven = false;
+        }
+    }
+
+    /// Notes that a request was lost on a kept connection.
+    pub(super) fn record_loss(&mut self) {
+        self.is_proven = false;
+        self.lost_at = Some(Instant::now());
+    }
+
+    /// Closes connections that were idle for too long. True if no connection is left.
+    pub(super) fn prune(&mut self, now: Instant) -> bool {
+        self.http1
+            .retain(|(_, since)| now.duration_since(*since) < IDLE_TIMEOUT);
+        self.http2
+            .take_if(|(many, used)| !many.is_open() || now.duration_since(*used) >= IDLE_TIMEOUT);
+        self.http1.is_empty() && self.http2.is_none()
+    }
+}

@@ -1,0 +1,261 @@
+//! Writes the head of a request and reads the head of a response (RFC 9112, sections 2 to 6).
+
+use std::mem::MaybeUninit;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use httparse::{ParserConfig, Status};
+
+use super::chunk_decoder::ChunkDecoder;
+use super::{OutgoingRequest, UpstreamHttpError};
+
+/// The limits of a response's head, in bytes and in fields.
+const MAX_HEAD_BYTES: usize = 64 << 10;
+const MAX_FIELDS: usize = 100;
+/// The usual size of a request's head, tokens included.
+const USUAL_HEAD_BYTES: usize = 1024;
+
+/// The length of a body (RFC 9112, 6.3).
+#[derive(Debug)]
+pub(super) enum ResponseFraming {
+    /// So many bytes more.
+    Length(u64),
+    Chunked(ChunkDecoder),
+    /// Until the connection ends.
+    Close,
+}
+
+impl ResponseFraming {
+    /// True if the body is over.
+    pub(super) fn is_over(&self) -> bool {
+        match self {
+            Self::Length(rest) => *rest == 0,
+            Self::Chunked(chunked) => chunked.is_over(),
+            Self::Close => false,
+        }
+    }
+}
+
+/// The head of a response.
+#[derive(Debug)]
+pub(super) struct ResponseHead {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) framing: ResponseFraming,
+    /// True if the connection can carry another request after the body.
+    pub(super) persists: bool,
+}
+
+/// Writes the head for `ask`.
+pub(super) fn write_request_head(ask: OutgoingRequest<'_>) -> Vec<u8> {
+    let path = ask.uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut out = Vec::with_capacity(USUAL_HEAD_BYTES);
+    put(
+        &mut out,
+        &[
+            ask.method.as_str().as_bytes(),
+            b" ",
+            path.as_bytes(),
+            b" HTTP/1.1\r\n",
+        ],
+    );
+    let mut has_host = false;
+    for (name, value) in ask.fields() {
+        has_host |= name == header::HOST;
+        field(&mut out, name, value);
+    }
+    if !has_host {
+        host(&mut out, ask.uri);
+    }
+    // Without a length a body would be read as the next request. A POST without a body has an
+    // explicit zero (RFC 9110, 8.6).
+    if !ask.body.is_empty() || ask.method == Method::POST {
+        put(
+            &mut out,
+            &[
+                b"content-length: ",
+                ask.body.len().to_string().as_bytes(),
+                b"\r\n",
+            ],
+        );
+    }
+    put(&mut out, &[b"\r\n"]);
+    out
+}
+
+fn put(out: &mut Vec<u8>, pieces: &[&[u8]]) {
+    for piece in pieces {
+        out.extend_from_slice(piece);
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
+    put(
+        out,
+        &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"],
+    );
+}
+
+/// Writes the host without user and without the port that the scheme implies (RFC 9110, 7.2).
+fn host(out: &mut Vec<u8>, uri: &Uri) {
+    put(out, &[b"host: ", uri.host().unwrap_or_default().as_bytes()]);
+    let implied = if uri.scheme_str() == Some("https") {
+        443
+    } else {
+        80
+    };
+    if let Some(port) = uri.port_u16().filter(|port| *port != implied) {
+        put(out, &[b":", port.to_string().as_bytes()]);
+    }
+    put(out, &[b"\r\n"]);
+}
+
+/// Takes the head of the response off `unread`; absent until it is complete. Interim responses
+/// (1xx) are skipped, and their bytes are added to `interim`: a server may send as many of them as
+/// fit into one head.
+///
+/// # Errors
+/// The bytes are not the head of a response, or are too long.
+pub(super) fn read_response_head(
+    unread: &mut BytesMut,
+    interim: &mut usize,
+) -> Result<Option<ResponseHead>, UpstreamHttpError> {
+    loop {
+        let Some(end) = end_of_head(unread) else {
+            return if unread.len() > MAX_HEAD_BYTES {
+                Err(UpstreamHttpError::Malformed("its head is too long"))
+            } else {
+                Ok(None)
+            };
+        };
+        let bytes = unread.split_to(end).freeze();
+        if let Some(head) = parse_head(&bytes)? {
+            return Ok(Some(head));
+        }
+        *interim += end;
+        if *interim > MAX_HEAD_BYTES {
+            return Err(UpstreamHttpError::Malformed(
+                "too many interim answers come before it",
+            ));
+        }
+    }
+}
+
+/// Finds the end of the empty line that ends a head.
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
+    memchr::memchr_iter(b'\n', bytes).find_map(|at| match &bytes[at + 1..] {
+        [b'\r', b'\n', ..] => Some(at + 3),
+        [b'\n', ..] => Some(at + 2),
+        _ => None,
+    })
+}
+
+/// Parses a complete head; absent for an interim response.
+fn parse_head(bytes: &Bytes) -> Result<Option<ResponseHead>, UpstreamHttpError> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut parsed = httparse::Response::new(&mut []);
+    let read =
+        ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields);
+    match read {
+        Ok(Status::Complete(_)) => {}
+        Ok(Status::Partial) => return Err(UpstreamHttpError::Malformed("its head is not whole")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(UpstreamHttpError::Malformed("its head has too many fields"));
+        }
+        Err(_) => return Err(UpstreamHttpError::Malformed("its head cannot be read")),
+    }
+    let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or(UpstreamHttpError::Malformed("its status is none"))?;
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(UpstreamHttpError::Malformed(
+            "it switches to another protocol",
+        ));
+    }
+    if status.is_informational() {
+        return Ok(None);
+    }
+    let mut headers = HeaderMap::with_capacity(parsed.headers.len());
+    for field in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let name = name.map_err(|_| UpstreamHttpError::Malformed("a field's name is none"))?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
+        headers.append(
+            name,
+            value.map_err(|_| UpstreamHttpError::Malformed("a field's value is none"))?,
+        );
+    }
+    let (framing, is_clear) = framing(status, &headers)?;
+    let persists = is_clear && parsed.version == Some(1) && !closes(&headers);
+    Ok(Some(ResponseHead {
+        status,
+        headers,
+        framing,
+        persists,
+    }))
+}
+
+/// Returns the length of the body, and true if that is beyond doubt (RFC 9112, 6.3). weir sends no
+/// HEAD or CONNECT.
+fn framing(
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<(ResponseFraming, bool), UpstreamHttpError> {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
+    let is_coded = codings.peek().is_some();
+    if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        return Ok((ResponseFraming::Length(0), !is_coded));
+    }
+    let length = length(headers)?;
+    if is_coded {
+        // A length beside a transfer coding may be an attempt at request smuggling: the connection
+        // is not used again.
+        let is_chunked = codings.next_back().is_some_and(|last| {
+            let last = last
+                .as_bytes()
+                .rsplit(|byte| *byte == b',')
+                .next()
+                .unwrap_or_default();
+            last.trim_ascii().eq_ignore_ascii_case(b"chunked")
+        });
+        let framing = if is_chunked {
+            ResponseFraming::Chunked(ChunkDecoder::default())
+        } else {
+            ResponseFraming::Close
+        };
+        return Ok((framing, length.is_none()));
+    }
+    Ok(length.map_or((ResponseFraming::Close, false), |length| {
+        (ResponseFraming::Length(length), true)
+    }))
+}
+
+/// Returns the one length that all fields of the name agree on.
+fn length(headers: &HeaderMap) -> Result<Option<u64>, UpstreamHttpError> {
+    let mut found = None;
+    for value in headers.get_all(header::CONTENT_LENGTH) {
+        for one in value.as_bytes().split(|byte| *byte == b',') {
+            let one = one.trim_ascii();
+            let is_number = !one.is_empty() && one.iter().all(u8::is_ascii_digit);
+            let number = std::str::from_utf8(one)
+                .ok()
+                .filter(|_| is_number)
+                .and_then(|digits| digits.parse().ok());
+            let number: u64 =
+                number.ok_or(UpstreamHttpError::Malformed("its length is no number"))?;
+            if found.replace(number).is_some_and(|other| other != number) {
+                return Err(UpstreamHttpError::Malformed("it has two lengths"));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// True if the server ends the connection after this response.
+fn closes(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONNECTION).iter().any(|value| {
+        value
+            .as_bytes()
+            .split(|byte| *byte == b',')
+            .any(|one| one.trim_ascii().eq_ignore_ascii_case(b"close"))
+    })
+}

@@ -1,0 +1,281 @@
+//! The body of one response as a sequence of messages, for JSON and for event streams.
+//!
+//! Small messages come whole. The result of a large response comes in pieces, once it is known to
+//! answer the request, so that weir holds as little of it as possible. Other messages are
+//! dispatched elsewhere.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::Body as _;
+use weir_core::hold::HoldShare;
+use weir_core::telemetry::UpstreamMeter;
+use weir_wire::JsonLimits;
+use weir_wire::splitter::ResponseEnd;
+use weir_wire::sse::{self, SseItem};
+
+use super::message_collector::{HeldLargeResult, MessageBound, MessageCollector, ReleaseRule};
+use crate::http::{HttpResponseBody, UpstreamHttpError};
+use crate::idle_events::IdleEvents;
+use crate::upstream_context::UpstreamContext;
+
+/// One part of a response body.
+#[derive(Debug)]
+pub(crate) enum ResponsePart {
+    /// A whole message, or a batch of them.
+    Message(Bytes),
+    /// A large response to the named request. Its `result` follows as [`ResponsePart::Result`].
+    Large,
+    /// Bytes of that result.
+    Result(Bytes),
+    /// The end of that response: its id, and the last bytes of its result.
+    LargeEnd(Box<ResponseEnd>),
+    /// A large response that was held to its end.
+    Held(Box<HeldLargeResult>),
+    /// A large response to another request, which was skipped.
+    Foreign,
+    /// An event's id, for resumption, and the server's reconnection time, if it sent one.
+    Mark {
+        id: Option<String>,
+        retry: Option<u64>,
+    },
+}
+
+/// The error that ends the reading of a response.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ResponseReadError {
+    /// The connection was lost before the end.
+    #[error("the connection was lost in the middle of the answer")]
+    Lost(#[source] UpstreamHttpError),
+    /// More bytes than a response may have.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// The partially forwarded result belongs to another request.
+    #[error("the answer is to another request")]
+    Foreign,
+    /// The body is not valid.
+    #[error("the answer is malformed: {0}")]
+    Malformed(String),
+}
+
+/// The decoder of an event stream.
+#[derive(Debug)]
+struct EventStreamState {
+    decoder: sse::SseDecoder,
+    idle: IdleEvents,
+    /// The size of the body part that is being decoded.
+    part: usize,
+}
+
+/// A response that is being read. Dropping it cancels the request.
+#[derive(Debug)]
+pub(crate) struct ResponseReader {
+    body: HttpResponseBody,
+    /// Present for an event stream.
+    events: Option<Box<EventStreamState>>,
+    rest: Bytes,
+    message: MessageCollector,
+    parts: VecDeque<ResponsePart>,
+    room: usize,
+    max_bytes: usize,
+    over: bool,
+    meter: Arc<UpstreamMeter>,
+    hold: Arc<HoldShare>,
+}
+
+impl ResponseReader {
+    /// Reads a JSON body: one message.
+    pub(crate) fn json(body: HttpResponseBody, site: &UpstreamContext) -> Self {
+        Self::new(body, None, site)
+    }
+
+    /// Reads an event stream: many messages.
+    pub(crate) fn events(body: HttpResponseBody, site: &UpstreamContext) -> Self {
+        let caps = sse::SseCaps {
+            max_event: site.bounds.max_reply as u64,
+            ..sse::SseCaps::default()
+        };
+        let events = EventStreamState {
+            decoder: sse::SseDecoder::new(caps),
+            idle: IdleEvents::new(),
+            part: 0,
+        };
+        Self::new(body, Some(Box::new(events)), site)
+    }
+
+    fn new(
+        body: HttpResponseBody,
+        events: Option<Box<EventStreamState>>,
+        site: &UpstreamContext,
+    ) -> Self {
+        let (most, meter, hold) = (
+            site.bounds.max_reply,
+            site.meter.clone(),
+            site.hold_share.clone(),
+        );
+        let message = MessageCollector::new(MessageBound {
+            most,
+            hold: hold.per_call(),
+        });
+        let (rest, parts, over) = (Bytes::new(), VecDeque::new(), false);
+        Self {
+            body,
+            events,
+            rest,
+            message,
+            parts,
+            room: most,
+            max_bytes: most,
+            over,
+            meter,
+            hold,
+        }
+    }
+
+    /// Lets the result of a large response to this request go on as soon as allowed. Without a
+    /// release every result is held.
+    pub(crate) fn with_release(mut self, release: ReleaseRule) -> Self {
+        self.message.release(release);
+        self
+    }
+
+    /// Keeps the connection from being used again, because the server's messages on it are about
+    /// other requests.
+    pub(crate) fn retire_connection(&mut self) {
+        self.body.retire_connection();
+    }
+
+    /// Bounds single events, not their sum: for a stream that lives as long as the connection.
+    pub(crate) fn without_total_bound(mut self) -> Self {
+        self.room = usize::MAX;
+        self
+    }
+
+    /// True for an event stream.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// Polls the next part; absent at the end of the body.
+    pub(crate) fn poll_part(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<ResponsePart>, ResponseReadError>> {
+        loop {
+            if let Some(part) = self.parts.pop_front() {
+                return Poll::Ready(Ok(Some(part)));
+            }
+            if !self.rest.is_empty() {
+                self.decode()?;
+                continue;
+            }
+            if self.over {
+                return Poll::Ready(Ok(None));
+            }
+            self.message.drained();
+            // Without memory for held bytes the server's body is not read on.
+            ready!(self.message.poll_room(&self.hold, cx));
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.meter.received(data.len());
+                        self.room = self
+                            .room
+                            .checked_sub(data.len())
+                            .ok_or(ResponseReadError::TooLarge(self.max_bytes))?;
+                        if let Some(events) = &mut self.events {
+                            events.part = data.len();
+                        }
+                        self.rest = data;
+                    }
+                    // With a known length, the end needs no further poll and no further wake from
+                    // the connection.
+                    if self.body.is_end_stream() {
+                        self.decode()?;
+                        self.ended()?;
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Err(ResponseReadError::Lost(error))),
+                None => self.ended()?,
+            }
+        }
+    }
+
+    /// Handles the body's end.
+    fn ended(&mut self) -> Result<(), ResponseReadError> {
+        self.over = true;
+        // An unfinished event does not count; an unfinished JSON body is malformed.
+        if self.events.is_none() {
+            self.message.finish(&mut self.parts)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Reads the next part.
+    pub(crate) async fn part(&mut self) -> Result<Option<ResponsePart>, ResponseReadError> {
+        std::future::poll_fn(|cx| self.poll_part(cx)).await
+    }
+
+    fn decode(&mut self) -> Result<(), ResponseReadError> {
+        let Some(EventStreamState {
+            decoder,
+            idle,
+            part,
+        }) = self.events.as_deref_mut()
+        else {
+            return self
+                .message
+                .feed(std::mem::take(&mut self.rest), &mut self.parts);
+        };
+        while self.parts.is_empty() {
+            let item = decoder.feed(&mut self.rest).map_err(|error| match error {
+                sse::SseError::EventTooLarge => ResponseReadError::TooLarge(self.max_bytes),
+                other => ResponseReadError::Malformed(other.to_string()),
+            })?;
+            match item {
+                None => {
+                    return idle
+                        .count_bytes(std::mem::take(part))
+                        .map_err(|flood| ResponseReadError::Malformed(flood.to_string()));
+                }
+                Some(SseItem::Data(chunk)) => {
+                    idle.note_data();
+                    self.message.feed(chunk, &mut self.parts)?;
+                }
+                Some(SseItem::End { id, has_data, .. }) => {
+                    // An event with empty data opens a stream that can be resumed, and is no
+                    // message.
+                    if has_data && !self.message.is_blank() {
+                        self.message.finish(&mut self.parts)?;
+                    } else {
+                        idle.count_item();
+                    }
+                    if id.is_some() {
+                        self.parts.push_back(ResponsePart::Mark { id, retry: None });
+                    }
+                }
+                Some(SseItem::Retry(millis)) => {
+                    idle.count_item();
+                    self.parts.push_back(ResponsePart::Mark {
+                        id: None,
+                        retry: Some(millis),
+                    });
+                }
+                Some(SseItem::Comment) => idle.count_item(),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the bounds of a server's message: as deep as any, with room for long lists and batches.
+pub(crate) fn message_limits() -> JsonLimits {
+    JsonLimits {
+        max_batch: 1000,
+        ..JsonLimits::upstream()
+    }
+}

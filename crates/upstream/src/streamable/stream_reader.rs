@@ -1,0 +1,406 @@
+//! Reads the streams of a watch, and reopens them while the server allows it.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method as Verb, StatusCode, header};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use weir_core::upstream::ListKinds;
+use weir_era::upstream_messages::{self, MessageClass};
+use weir_wire::method::Method;
+use weir_wire::{IncomingMessage, Message};
+
+use super::http_call::SideChannel;
+use super::http_post::{EVENTS, media_type};
+use super::http_watch::HttpSubscription;
+use super::response_reader::{ResponsePart, ResponseReadError, ResponseReader, message_limits};
+use super::standing_stream;
+use super::upstream_session::UpstreamSession;
+use crate::list_changes::ListChangeCounts;
+use crate::pending_updates::PendingUpdates;
+use crate::retry_backoff::least_wait;
+use crate::upstream_context::UpstreamContext;
+
+/// The shortest life of a stream that is reopened at once. After shorter ones the wait doubles.
+const BRIEF_STREAM: Duration = Duration::from_secs(5);
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LAST_WAIT: Duration = Duration::from_secs(30);
+/// The longest wait that a server may ask for.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
+/// The longest wait for the head of a GET stream.
+const HEAD_WAIT: Duration = Duration::from_secs(1);
+
+/// The state that a watch's reading task publishes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadingState {
+    pub(crate) news: ListChangeCounts,
+    pub(crate) lost: Option<Arc<str>>,
+}
+
+/// The recipients of a reading task's news.
+#[derive(Debug)]
+pub(crate) struct ReadingPublisher {
+    seen: watch::Sender<ReadingState>,
+    /// The recipient of updates of single resources, if any.
+    updates: Option<Arc<PendingUpdates>>,
+    /// True if the stream is a subscription to a task's status.
+    of_task: bool,
+}
+
+/// A task that reads a stream. Dropping it ends the task, which closes the stream.
+#[derive(Debug)]
+pub(crate) struct ReadingTask(Option<AbortHandle>);
+
+impl ReadingPublisher {
+    pub(crate) fn new(
+        updates: Option<Arc<PendingUpdates>>,
+    ) -> (Self, watch::Receiver<ReadingState>) {
+        let (seen, heard) = watch::channel(ReadingState::default());
+        (
+            Self {
+                seen,
+                updates,
+                of_task: false,
+            },
+            heard,
+        )
+    }
+
+    /// Makes the publisher for a task's status.
+    pub(crate) fn for_task() -> (Self, watch::Receiver<ReadingState>) {
+        let (teller, heard) = Self::new(None);
+        (
+            Self {
+                of_task: true,
+                ..teller
+            },
+            heard,
+        )
+    }
+
+    fn changed(&self, kinds: ListKinds) {
+        self.seen.send_modify(|seen| seen.news.record(kinds));
+    }
+
+    fn lost(&self, why: &str) {
+        self.seen.send_modify(|seen| seen.lost = Some(why.into()));
+    }
+}
+
+impl ReadingTask {
+    pub(crate) fn new(task: Option<AbortHandle>) -> Self {
+        Self(task)
+    }
+}
+
+impl Drop for ReadingTask {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// Starts to read the GET stream of a session; absent if it has no such stream. With an `alone`,
+/// the stream's requests to the client are served.
+///
+/// The reader does not keep the session alive: it ends when its last other owner drops it.
+pub(crate) async fn start_reading(
+    site: &Arc<UpstreamContext>,
+    session: &Arc<UpstreamSession>,
+    teller: ReadingPublisher,
+    alone: Option<standing_stream::StandingReader>,
+) -> Option<ReadingTask> {
+    let session_of = Arc::downgrade(session);
+    let reader = StreamReader {
+        site: site.clone(),
+        teller,
+        session: Some(session_of),
+        request: None,
+        alone,
+        last_event: None,
+        retry: None,
+        heard: false,
+    };
+    let mut opening = Box::pin(open_get_stream(session.clone(), None));
+    let task = match tokio::time::timeout(HEAD_WAIT, &mut opening).await {
+        Ok(stream) => {
+            let stream = stream?;
+            session.set_lists_heard(true);
+            site.background(reader.read_on(stream))
+        }
+        // Some servers send the head with the first event, and the caller must not wait for that.
+        Err(_) => site.background(async move {
+            match opening.await {
+                Some(stream) => {
+                    reader.heard_in_session(true);
+                    reader.read_on(stream).await;
+                }
+                None => reader.lost("there is no such stream after all"),
+            }
+        }),
+    };
+    Some(ReadingTask::new(task))
+}
+
+/// Opens the GET stream of a session; absent if the server has no such stream.
+pub(crate) async fn open_get_stream(
+    session: Arc<UpstreamSession>,
+    last_event: Option<String>,
+) -> Option<ResponseReader> {
+    let mut headers: Vec<(HeaderName, HeaderValue)> = session.headers();
+    headers.push((header::ACCEPT, EVENTS));
+    if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
+        headers.push((HeaderName::from_static("last-event-id"), id));
+    }
+    let (http, site) = (session.http(), session.site());
+    drop(session);
+    let (head, body) = http
+        .send(Verb::GET, headers, Bytes::new())
+        .await
+        .ok()?
+        .into_parts();
+    let is_stream = head.status == StatusCode::OK
+        && media_type(&head.headers).as_deref() == Some("text/event-stream");
+    is_stream.then(|| ResponseReader::events(body, &site).without_total_bound())
+}
+
+/// Reads a subscription to its end.
+pub(crate) async fn read_subscription(
+    site: Arc<UpstreamContext>,
+    subscription: HttpSubscription,
+    teller: ReadingPublisher,
+) {
+    let HttpSubscription { mut stream, id } = subscription;
+    let request = Some(id);
+    let (last_event, retry) = (None, None);
+    let mut reader = StreamReader {
+        site,
+        teller,
+        session: None,
+        request,
+        alone: None,
+        last_event,
+        retry,
+        heard: false,
+    };
+    let why = reader.read(&mut stream).await;
+    reader.lost(&why);
+}
+
+struct StreamReader {
+    site: Arc<UpstreamContext>,
+    teller: ReadingPublisher,
+    /// Present for a legacy stream, on which the server may send requests.
+    session: Option<Weak<UpstreamSession>>,
+    /// The request that opened a subscription: its response ends it.
+    request: Option<u64>,
+    /// Present if a client can be asked there.
+    alone: Option<standing_stream::StandingReader>,
+    last_event: Option<String>,
+    retry: Option<u64>,
+    /// True if a message came on the current stream.
+    heard: bool,
+}
+
+impl StreamReader {
+    /// Reads a session's GET stream. A server may end it at any time to have it reopened. Events in
+    /// between are unknown, so the gap counts as a change.
+    async fn read_on(mut self, mut stream: ResponseReader) {
+        let mut wait = FIRST_WAIT;
+        let mut in_vain = 0;
+        loop {
+            let began = Instant::now();
+            let over = self
+                .session()
+                .map(|session| session.over().clone())
+                .unwrap_or_default();
+            self.heard = false;
+            if over
+                .run_until_cancelled(self.read(&mut stream))
+                .await
+                .is_none()
+            {
+                return self.lost("weir ended the session");
+            }
+            let brief = began.elapsed() < BRIEF_STREAM;
+            wait = if brief {
+                (wait * 2).min(LAST_WAIT)
+            } else {
+                FIRST_WAIT
+            };
+            // A server that makes its clients poll like this sends a message on each stream.
+            in_vain = if brief && !self.heard { in_vain + 1 } else { 0 };
+            let asked = self
+                .retry
+                .map(|millis| Duration::from_millis(millis).min(MAX_RETRY_WAIT));
+            tokio::time::sleep(asked.unwrap_or(wait / 2).max(least_wait(in_vain))).await;
+            let Some(session) = self.session() else {
+                return;
+            };
+            session.set_lists_heard(false);
+            match open_get_stream(session, self.last_event.clone()).await {
+                Some(again) => stream = again,
+                None => return self.lost("the stream was not given again"),
+            }
+            self.heard_in_session(true);
+            self.teller.changed(ListKinds::default());
+            if let Some(updates) = &self.teller.updates {
+                updates.add_all();
+            }
+        }
+    }
+
+    fn heard_in_session(&self, is_heard: bool) {
+        if let Some(session) = self.session() {
+            session.set_lists_heard(is_heard);
+        }
+    }
+
+    fn session(&self) -> Option<Arc<UpstreamSession>> {
+        self.session.as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Sends a message to the server of a legacy stream.
+    fn send(&self, message: Bytes) {
+        if let Some(session) = self.session() {
+            session.send(message);
+        }
+    }
+
+    /// Polls the next part of the stream. Meanwhile the client's answers are sent.
+    fn poll_part(
+        &mut self,
+        stream: &mut ResponseReader,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<ResponsePart>, ResponseReadError>> {
+        if let Some(alone) = &mut self.alone {
+            let session = &self.session;
+            alone.poll(cx, |message| {
+                if let Some(session) = session.as_ref().and_then(Weak::upgrade) {
+                    session.send(message);
+                }
+            });
+        }
+        stream.poll_part(cx)
+    }
+
+    /// Reads one stream to its end, and returns the reason of the end.
+    async fn read(&mut self, stream: &mut ResponseReader) -> String {
+        loop {
+            match poll_fn(|cx| self.poll_part(stream, cx)).await {
+                Ok(Some(ResponsePart::Message(bytes))) => {
+                    self.heard = true;
+                    for message in self.messages(bytes) {
+                        if let Some(end) = self.take(message) {
+                            return end.to_owned();
+                        }
+                    }
+                }
+                Ok(Some(ResponsePart::Mark { id, retry })) => {
+                    // An empty id resets the last one; an id that is too long for a header is
+                    // ignored.
+                    if let Some(id) = id {
+                        self.last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
+                    }
+                    self.retry = retry.or(self.retry);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return "the stream ended".to_owned(),
+                Err(error) => return error.to_string(),
+            }
+        }
+    }
+
+    fn messages(&self, bytes: Bytes) -> Vec<Message> {
+        match IncomingMessage::parse(bytes, &message_limits()) {
+            Ok(IncomingMessage::One(message)) => vec![message],
+            Ok(IncomingMessage::Batch(items)) => items
+                .into_iter()
+                .filter_map(|item| Message::parse(item, &message_limits()).ok())
+                .collect(),
+            Err(_) => {
+                self.site.count_dropped("malformed");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Takes one message. Returns a text if it ends the stream.
+    fn take(&mut self, message: Message) -> Option<&'static str> {
+        if self
+            .session()
+            .is_some_and(|session| session.take_list_message(&message))
+        {
+            return None;
+        }
+        if let Some(alone) = &mut self.alone {
+            if let Some(answer) = alone.take(message) {
+                self.send(answer);
+            }
+            return None;
+        }
+        if let (Message::Notification(told), Some(updates)) = (&message, &self.teller.updates)
+            && let Some(uri) = upstream_messages::updated_resource(told)
+        {
+            updates.add(&uri);
+            return None;
+        }
+        if self.teller.of_task
+            && matches!(&message, Message::Notification(told) if told.method.known() == Some(Method::Tasks))
+        {
+            self.teller.changed(ListKinds::default());
+            return None;
+        }
+        match self.classify(message) {
+            MessageClass::ListChanged(kinds) => {
+                self.site.count_change();
+                self.teller.changed(kinds);
+            }
+            MessageClass::Reply(answer) => self.send(answer),
+            MessageClass::Answer(_) => return Some("the server ended the subscription"),
+            MessageClass::Dropped(why) => self.site.count_dropped(why),
+            MessageClass::Note(_)
+            | MessageClass::Ask(_)
+            | MessageClass::Withdrawn(_)
+            | MessageClass::Ignored => {}
+        }
+        None
+    }
+
+    /// Classifies a message for a watch.
+    fn classify(&self, message: Message) -> MessageClass {
+        match message {
+            Message::Notification(told) => match told.method.known() {
+                Some(
+                    method @ (Method::ToolsListChanged
+                    | Method::PromptsListChanged
+                    | Method::ResourcesListChanged),
+                ) => MessageClass::ListChanged(upstream_messages::changed_lists(method)),
+                Some(_) => MessageClass::Ignored,
+                None => MessageClass::Dropped("unknown_notification"),
+            },
+            Message::Request(request) if self.session.is_some() => {
+                MessageClass::Reply(upstream_messages::answer_outside_call(&request))
+            }
+            Message::Request(_) => MessageClass::Dropped("server_request"),
+            message @ Message::Response(_)
+                if self.request.is_none()
+                    || upstream_messages::request_of(&message) != self.request =>
+            {
+                MessageClass::Dropped("unknown_id")
+            }
+            Message::Response(response) => MessageClass::Answer(response.outcome),
+        }
+    }
+
+    fn lost(&self, why: &str) {
+        self.heard_in_session(false);
+        self.teller.lost(why);
+    }
+}

@@ -1,0 +1,597 @@
+//! One legacy session over HTTP: opened by `initialize`, identified by the server's session id,
+//! ended by DELETE.
+//!
+//! A session does not reopen itself: that is left to the pool.
+
+mod lists;
+mod outgoing;
+mod session_handover;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::Either;
+use http::{HeaderName, HeaderValue, StatusCode};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use weir_core::budget::ByteReservation;
+use weir_core::catalog::SessionLists;
+use weir_core::reply::Reply;
+use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
+use weir_core::{CapabilityClass, FailureKind, SessionKey};
+use weir_era::upstream_messages::{self, MessageFilter, ResendProof, RevisionDialect};
+use weir_era::{capability_forwarding, lower, server_questions};
+use weir_wire::method::Method;
+use weir_wire::{LogLevel, Message, Revision, scan};
+
+pub(crate) use lists::list;
+use outgoing::send_delete;
+pub(super) use session_handover::ExportedHttpSession;
+
+use super::http_call::{self, PendingRequest};
+use super::http_client::UpstreamHttpClient;
+use super::http_post::{self, ClassifiedResponse, PROTOCOL_VERSION, RefusedResponse, SESSION_ID};
+use super::standing_stream::{self, StandingStream};
+use super::standing_stream_slots::StandingStreamSlots;
+use super::stream_reader::{self, ReadingPublisher, ReadingTask};
+use crate::failed_attempt::FailedAttempt;
+use crate::outbox::Outbox;
+use crate::own_requests;
+use crate::repeat;
+use crate::result_expectation::ResultExpectation;
+use crate::upstream_context::UpstreamContext;
+
+/// An open session.
+#[derive(Debug)]
+pub(crate) struct UpstreamSession {
+    site: Arc<UpstreamContext>,
+    /// The HTTP client. If calls are made in the name of callers, it is that of the last caller.
+    http: ArcSwap<UpstreamHttpClient>,
+    id: Option<HeaderValue>,
+    tongue: RevisionDialect,
+    about: ServerDescription,
+    has_logging: bool,
+    /// The capabilities that were declared to the server.
+    class: CapabilityClass,
+    /// The least severe log level that the server was asked for in this session.
+    level: Mutex<Option<LogLevel>>,
+    /// The dispatcher of the standing stream, if the client can be asked there.
+    standing: Option<Arc<StandingStream>>,
+    /// The reader of that stream.
+    reading: std::sync::Mutex<Option<ReadingTask>>,
+    /// True if the standing stream is read for the progress of tasks.
+    hears_of_tasks: AtomicBool,
+    /// The client that owns the session.
+    client: Option<SessionKey>,
+    /// The known lists, in a session of one client.
+    lists: OnceLock<Arc<SessionLists>>,
+    /// The time of the last call, in milliseconds of the site's clock.
+    last_call: AtomicU64,
+    /// The messages that are posted beside its requests.
+    outbox: Arc<Outbox<PostContext>>,
+    /// True once another process owns the session and ends it.
+    has_left: AtomicBool,
+    /// True if the previous process read its standing stream.
+    was_read: bool,
+}
+
+/// The context of a queued message: the client to post it by, and its share of the memory budget.
+type PostContext = (Arc<UpstreamHttpClient>, ByteReservation);
+
+/// The timeout of the request that ends a session.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The client of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionClient {
+    /// The capabilities that are declared to the server.
+    pub(crate) class: CapabilityClass,
+    /// The client that owns the session.
+    pub(crate) client: Option<SessionKey>,
+}
+
+impl UpstreamSession {
+    /// Opens a session: `initialize` and `notifications/initialized`.
+    ///
+    /// # Errors
+    /// As for a request. A server that answers with neither a session nor an error is no MCP
+    /// server.
+    pub(crate) async fn open(
+        site: &Arc<UpstreamContext>,
+        http: &UpstreamHttpClient,
+        offered: Revision,
+        behind: SessionClient,
+    ) -> Result<Arc<Self>, FailedAttempt> {
+        own_requests::within(site, site.own_deadlines.probe, async {
+            let id = site.next_id();
+            let capabilities =
+                capability_forwarding::to_legacy(behind.class, behind.client.is_some());
+            let body = lower::initialize(id, offered, &capabilities, &site.client_info);
+            // A modern server is probed for sessions by this request, too, and wants the method of
+            // every request as a header.
+            let own = vec![(
+                http_post::METHOD,
+                HeaderValue::from_static(Method::Initialize.as_str()),
+            )];
+            let (named, answer) = match http_post::post(site, http, own, body, id).await? {
+                ClassifiedResponse::Answer(named, answer) => (named, answer),
+                ClassifiedResponse::Accepted => {
+                    return Err(site
+                        .fail(
+                            FailureKind::BadAnswer,
+                            "The upstream gave no answer to initialize",
+                        )
+                        .into());
+                }
+                ClassifiedResponse::Refused(refused) if refused.is_no_endpoint() => {
+                    return Err(no_endpoint_failure(site, refused.status));
+                }
+                ClassifiedResponse::Refused(refused) => {
+                    return Err(not_opened(site, refused.into_refusal(site)));
+                }
+            };
+            let tongue = RevisionDialect::new(offered);
+            let ear = MessageFilter::modern(id, false, None);
+            let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
+            let reply = http_call::reply(
+                site.clone(),
+                answer,
+                listener,
+                PendingRequest::new(None, id),
+            )
+            .await;
+            let result = own_requests::read_result(site, reply)
+                .await
+                .map_err(|failure| not_opened(site, failure.into()))?;
+            let session = Self::new(site, (http, behind), named, &result)?;
+            let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
+            http_post::post_notification(site, http, session.headers(), told)
+                .await
+                .map_err(|refusal| not_opened(site, refusal))?;
+            Ok(Arc::new(session))
+        })
+        .await
+    }
+
+    fn new(
+        site: &Arc<UpstreamContext>,
+        (http, behind): (&UpstreamHttpClient, SessionClient),
+        id: Option<HeaderValue>,
+        result: &Bytes,
+    ) -> Result<Self, FailedAttempt> {
+        let (revision, about) = upstream_messages::read_initialize_result(result);
+        let Some(revision) = revision else {
+            let text =
+                "The upstream answered initialize with a protocol version that weir does not have";
+            return Err(site.fail(FailureKind::BadAnswer, text).into());
+        };
+        let has_logging = about
+            .capabilities
+            .as_ref()
+            .is_some_and(|all| scan::find(all, "logging").is_some());
+        let id = id.map(|mut id| {
+            // The id grants the use of the session.
+            id.set_sensitive(true);
+            id
+        });
+        site.add_open_sessions(1);
+        Ok(Self {
+            site: site.clone(),
+            http: ArcSwap::from_pointee(http.clone()),
+            id,
+            tongue: RevisionDialect::new(revision),
+            about,
+            has_logging,
+            class: behind.class,
+            level: Mutex::new(None),
+            standing: StandingStream::new(site, behind.class, behind.client),
+            reading: std::sync::Mutex::default(),
+            hears_of_tasks: AtomicBool::new(false),
+            client: behind.client,
+            lists: OnceLock::new(),
+            last_call: AtomicU64::new(0),
+            outbox: Arc::default(),
+            has_left: AtomicBool::new(false),
+            was_read: false,
+        })
+    }
+
+    /// Starts to read the standing stream, if the client can be asked there, or if changes of the
+    /// session's own lists come there and a slot is free. It must be open before the first call.
+    pub(crate) async fn open_standing_stream(self: &Arc<Self>, places: &StandingStreamSlots) {
+        if let Some(standing) = self.standing_stream(places) {
+            self.read_standing_stream(standing).await;
+        }
+    }
+
+    fn standing_stream(
+        self: &Arc<Self>,
+        places: &StandingStreamSlots,
+    ) -> Option<Arc<StandingStream>> {
+        if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
+            let own: Weak<Self> = Arc::downgrade(self);
+            let lists =
+                self.site
+                    .session_lists
+                    .open(self.site.id.clone(), self.about.notifies_of, own);
+            lists.serves(client);
+            let _first = self.lists.set(lists);
+        }
+        let standing = match &self.standing {
+            Some(standing) => standing.clone(),
+            None if self.lists.get().is_some()
+                && !self.about.notifies_of.is_empty()
+                && places.take_slot(self) =>
+            {
+                StandingStream::for_tasks_only(&self.site)
+            }
+            None => return None,
+        };
+        self.hears_of_tasks.store(true, Ordering::Relaxed);
+        Some(standing)
+    }
+
+    /// Returns the time of the last call, in milliseconds of the site's clock.
+    pub(crate) fn last_call(&self) -> u64 {
+        self.last_call.load(Ordering::Relaxed)
+    }
+
+    /// Stops reading a standing stream that is open for list changes only.
+    pub(crate) fn stop_listening(&self) {
+        self.hears_of_tasks.store(false, Ordering::Relaxed);
+        self.stop_reading();
+        self.set_lists_heard(false);
+    }
+
+    /// Notes if changes of its lists are received from now on.
+    pub(crate) fn set_lists_heard(&self, is_heard: bool) {
+        if let Some(lists) = self.lists.get() {
+            lists.set_heard(is_heard);
+        }
+    }
+
+    /// Takes a message of the standing stream about the session's own lists or their resources;
+    /// false for other messages.
+    pub(crate) fn take_list_message(&self, message: &Message) -> bool {
+        let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else {
+            return false;
+        };
+        let kinds = told
+            .method
+            .known()
+            .map(upstream_messages::changed_lists)
+            .unwrap_or_default();
+        if !kinds.is_empty() {
+            lists.handle_list_changed(kinds);
+            self.site.record_list_change(ListKinds::default());
+            return true;
+        }
+        match upstream_messages::updated_resource(told) {
+            Some(uri) => {
+                lists.handle_resource_updated(&uri);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Starts to read the standing stream for the progress of tasks, in a session of a client
+    /// without capabilities.
+    async fn read_for_tasks(self: &Arc<Self>) {
+        if !self.hears_of_tasks.swap(true, Ordering::Relaxed) {
+            self.read_standing_stream(StandingStream::for_tasks_only(&self.site))
+                .await;
+        }
+    }
+
+    async fn read_standing_stream(self: &Arc<Self>, standing: Arc<StandingStream>) {
+        let (teller, _) = ReadingPublisher::new(None);
+        let alone = standing_stream::StandingReader::new(standing, self.tongue.revision());
+        let reading = stream_reader::start_reading(&self.site, self, teller, Some(alone)).await;
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+    }
+
+    /// Returns the server's description of itself.
+    pub(crate) fn about(&self) -> &ServerDescription {
+        &self.about
+    }
+
+    /// True if the server gave the session an id.
+    pub(crate) fn has_id(&self) -> bool {
+        self.id.is_some()
+    }
+
+    pub(crate) fn tongue(&self) -> RevisionDialect {
+        self.tongue
+    }
+
+    /// Makes a call, with the caller's `own` client if it has one.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        outbound: &OutboundCall,
+        own: Option<UpstreamHttpClient>,
+    ) -> Result<Reply, FailedAttempt> {
+        let call = &outbound.call;
+        if let Some(lists) = self.lists.get() {
+            lists.count_call();
+            self.last_call.store(self.site.millis(), Ordering::Relaxed);
+        }
+        let http = match own {
+            None => self.http(),
+            Some(own) => {
+                let own = Arc::new(own);
+                // Messages outside of calls, such as the end of the session, use the newest token.
+                self.http.store(own.clone());
+                own
+            }
+        };
+        if let Some(level) = call.log_level {
+            Box::pin(self.raise_log_level(level)).await?;
+        }
+        let id = self.site.next_id();
+        outbound.carried_revision.note(self.tongue.revision());
+        let body = self.tongue.call(
+            id,
+            call,
+            &outbound.native,
+            (self.class, &self.site.client_info, &[]),
+        );
+        let ear = self
+            .tongue
+            .message_filter(id, call.wants_progress, call.log_level)
+            .with_questions(self.class, server_questions::may_ask_in(call));
+        let headers = self
+            .headers()
+            .into_iter()
+            .chain(http_post::trace_headers(&call.trace))
+            .collect();
+        let task = ResultExpectation::takes_task(self.tongue, call, self.class);
+        let tracked = self.site.task_progress.begin(id, outbound);
+        if tracked.is_some() {
+            Box::pin(self.read_for_tasks()).await;
+        }
+        let (class, whole) = (CapabilityClass::BASE, outbound.whole);
+        let listener = ResultExpectation {
+            dialect: self.tongue,
+            filter: ear,
+            class,
+            may_become_task: task,
+            tracked,
+            needs_whole: whole,
+            is_unsplit: false,
+        };
+        self.post(&http, (headers, body), listener, id).await
+    }
+
+    /// Makes a request of weir's own and returns its whole result.
+    pub(crate) async fn request(
+        self: &Arc<Self>,
+        method: Method,
+        members: &[(&str, &[u8])],
+    ) -> Result<Bytes, FailedAttempt> {
+        let asked =
+            repeat::request_with_repeat(&self.site, method, || self.request_once(method, members));
+        own_requests::within_list_deadline(&self.site, asked).await
+    }
+
+    async fn request_once(
+        self: &Arc<Self>,
+        method: Method,
+        members: &[(&str, &[u8])],
+    ) -> Result<Bytes, FailedAttempt> {
+        let id = self.site.next_id();
+        let body = lower::legacy_request(id, method, members);
+        let (tongue, ear) = (self.tongue, self.tongue.message_filter(id, false, None));
+        let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
+        let reply = self
+            .post(&self.http(), (self.headers(), body), listener, id)
+            .await?;
+        Ok(own_requests::read_result(&self.site, reply).await?)
+    }
+
+    /// Makes sure that the server sends log messages from `level` up. The level of a session only
+    /// becomes less severe; each call filters by its own.
+    async fn raise_log_level(self: &Arc<Self>, level: LogLevel) -> Result<(), FailedAttempt> {
+        if !self.has_logging {
+            return Ok(());
+        }
+        let mut current = self.level.lock().await;
+        if current.is_some_and(|current| current <= level) {
+            return Ok(());
+        }
+        match self
+            .request(
+                Method::LoggingSetLevel,
+                &[("level", &lower::json(level.as_str()))],
+            )
+            .await
+        {
+            Err(refusal) if refusal.proof.is_some() || refusal.not_reached => return Err(refusal),
+            // A server that does not take the level still serves the call.
+            Err(_) => self.site.count_dropped("set_level_refused"),
+            Ok(_) => {}
+        }
+        *current = Some(level);
+        Ok(())
+    }
+
+    async fn post(
+        self: &Arc<Self>,
+        http: &UpstreamHttpClient,
+        (headers, body): (Vec<(HeaderName, HeaderValue)>, Bytes),
+        listener: ResultExpectation,
+        id: u64,
+    ) -> Result<Reply, FailedAttempt> {
+        let entry = self
+            .standing
+            .as_ref()
+            .map(|standing| standing.register(id, listener.filter.may_have_questions()));
+        let mut pending = PendingRequest::new(Some(self.clone()), id).with_registration(entry);
+        // As in `Modern::post`, the head is dropped before the wait for the reply.
+        let outcome = match http_post::post(&self.site, http, headers, body, id).await {
+            Ok(ClassifiedResponse::Answer(_, answer)) => {
+                Either::Left(http_call::reply(self.site.clone(), answer, listener, pending).map(Ok))
+            }
+            Ok(ClassifiedResponse::Refused(refused)) => {
+                pending.end();
+                Either::Right(Box::pin(self.classify_refusal(refused)).map(Err))
+            }
+            Ok(ClassifiedResponse::Accepted) => {
+                pending.end();
+                let text = "The upstream took a request and gave no answer";
+                return Err(self.site.fail(FailureKind::BadAnswer, text).into());
+            }
+            Err(refusal) => {
+                pending.end();
+                return Err(refusal);
+            }
+        };
+        outcome.await
+    }
+
+    /// Finds out if a refusal means that the session is gone. A 404 proves it if it certainly
+    /// belongs to this request; otherwise a 404 or 400 does if a ping fails in the same way.
+    async fn classify_refusal(&self, refused: RefusedResponse) -> FailedAttempt {
+        let lost = self.id.is_some()
+            && match refused.status {
+                StatusCode::NOT_FOUND if refused.is_own() => true,
+                StatusCode::NOT_FOUND => self.ping_is_refused().await,
+                StatusCode::BAD_REQUEST if !refused.is_modern() => self.ping_is_refused().await,
+                _ => false,
+            };
+        // A modern server may have taken its place.
+        let is_modern = refused.is_modern();
+        let refusal = refused.into_refusal(&self.site);
+        let refusal = if is_modern {
+            refusal.mark_era_in_doubt()
+        } else {
+            refusal
+        };
+        if lost {
+            let failure = self
+                .site
+                .fail(FailureKind::Unavailable, "The upstream lost the session");
+            return FailedAttempt::new(failure).with_proof(Some(ResendProof::SessionLost));
+        }
+        refusal
+    }
+
+    /// True if a ping in this session is refused as well. A server that does not know the method is
+    /// not the one that opened the session.
+    async fn ping_is_refused(&self) -> bool {
+        let (http, id) = (self.http().without_reuse(), self.site.next_id());
+        let body = lower::legacy_request(id, Method::Ping, &[]);
+        let ping = own_requests::within_list_deadline(
+            &self.site,
+            http_post::post(&self.site, &http, self.headers(), body, id),
+        )
+        .await;
+        let gone = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
+        matches!(ping, Ok(ClassifiedResponse::Refused(refused)) if gone.contains(&refused.status))
+    }
+
+    /// Returns the headers of every request in this session.
+    pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let mut headers = Vec::with_capacity(2);
+        if let Some(id) = &self.id {
+            headers.push((SESSION_ID, id.clone()));
+        }
+        let revision = self.tongue.revision();
+        if revision.has_version_header() {
+            headers.push((
+                PROTOCOL_VERSION,
+                HeaderValue::from_static(revision.as_str()),
+            ));
+        }
+        headers
+    }
+
+    pub(crate) fn site(&self) -> Arc<UpstreamContext> {
+        self.site.clone()
+    }
+
+    /// Returns the client of the last call, or the one that opened the session.
+    pub(crate) fn http(&self) -> Arc<UpstreamHttpClient> {
+        self.http.load_full()
+    }
+
+    /// Ends the session at the server. Its refusal (405) or absence is ignored.
+    pub(crate) async fn close(&self) {
+        self.stop_reading();
+        if self.ends_here() {
+            send_delete(&self.site, &self.http(), self.headers()).await;
+        }
+    }
+
+    /// True if this process is to end the session at the server.
+    fn ends_here(&self) -> bool {
+        self.id.is_some() && !self.has_left.load(Ordering::Relaxed)
+    }
+
+    /// Cancelled once weir ended the session because the server did not read its messages.
+    pub(crate) fn over(&self) -> &CancellationToken {
+        self.outbox.over()
+    }
+
+    fn stop_reading(&self) {
+        drop(
+            self.reading
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+    }
+
+    /// Ends the session, and drops its waiting messages, because the server does not read.
+    fn overflowed(&self) {
+        self.site.count_unread_session();
+        self.stop_reading();
+        if self.ends_here() {
+            let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
+            self.site
+                .spawn(async move { send_delete(&site, &http, headers).await });
+        }
+    }
+}
+
+impl Drop for UpstreamSession {
+    fn drop(&mut self) {
+        self.site.add_open_sessions(-1);
+    }
+}
+
+/// Makes the refusal of a URL that takes neither the modern probe nor `initialize`, as a server of
+/// 2024-11-05 alone does.
+fn no_endpoint_failure(site: &UpstreamContext, status: StatusCode) -> FailedAttempt {
+    let text = format!(
+        "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
+        status.as_u16()
+    );
+    let failure = site.fail(FailureKind::Unavailable, text);
+    FailedAttempt::new(failure.because("mend the path of `url`, which often ends in /mcp"))
+        .mark_era_in_doubt()
+        .mark_no_endpoint()
+}
+
+/// Makes the refusal of a session that was not opened. The server's own error is about the
+/// handshake, which the client does not know.
+fn not_opened(site: &UpstreamContext, refusal: FailedAttempt) -> FailedAttempt {
+    // For every such answer, no session is open and the call did not run.
+    if !matches!(
+        refusal.failure.kind(),
+        FailureKind::Upstream(_) | FailureKind::BadAnswer
+    ) {
+        return refusal.mark_era_in_doubt();
+    }
+    let text = "The upstream refuses to open a session";
+    FailedAttempt::new(
+        site.fail(FailureKind::Unavailable, text)
+            .because(refusal.failure),
+    )
+    .mark_era_in_doubt()
+    .mark_no_endpoint()
+}

@@ -1,0 +1,82 @@
+//! The lists of a session, read beside its calls.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use weir_core::Failure;
+use weir_core::catalog::ListSession;
+use weir_core::port::Fut;
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
+use weir_era::lower;
+use weir_wire::method::Method;
+
+use super::UpstreamSession;
+use crate::list_page;
+
+impl ListSession for UpstreamSession {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
+        Box::new(SessionWatch(self))
+    }
+
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+        Box::pin(async move {
+            let asked = self
+                .request(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))])
+                .await;
+            asked.map(drop).map_err(|refusal| refusal.failure)
+        })
+    }
+
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
+        if self.has_left.load(Ordering::Relaxed) {
+            return;
+        }
+        let session = self.clone();
+        self.site.spawn(async move {
+            let asked = session.request(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))]).await;
+            if let Err(refusal) = asked {
+                tracing::debug!(upstream = %session.site.id, error = %refusal.failure, "a subscription was not taken back");
+            }
+        });
+    }
+}
+
+/// Reads the lists of a session that also serves calls.
+struct SessionWatch(Arc<UpstreamSession>);
+
+impl ListWatch for SessionWatch {
+    fn about(&self) -> &ServerDescription {
+        &self.0.about
+    }
+
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move { list(&self.0, kind, cursor).await })
+    }
+
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+        // The session itself handles its list changes.
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Reads one page of a list in a session.
+pub(crate) async fn list(
+    session: &Arc<UpstreamSession>,
+    kind: ListKind,
+    cursor: Option<String>,
+) -> Result<ListPage, Failure> {
+    let text = cursor.as_deref().map(lower::json);
+    let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
+    let outcome = session.request(kind.method(), &members).await;
+    list_page::parse_page(
+        &session.site,
+        session.tongue,
+        kind,
+        outcome,
+        (false, session.about.tasks),
+    )
+}

@@ -1,0 +1,303 @@
+//! Open requests for the results of tasks that wait for input: servers of 2025-11-25 ask on their
+//! streams. They are read all the time, so that answers reach the server at once. Questions wait
+//! here until the client gets the task's state.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use weir_core::port::Fut;
+use weir_core::{
+    Failure, FailureKind, PendingQuestion, Principal, Reply, ReplyEvent, UpstreamQuestion, parked,
+};
+use weir_wire::scan;
+
+use crate::upstream_context::UpstreamContext;
+
+/// The most held requests of one server. Each also has one of its permits of calls in flight.
+const MAX_HELD_REQUESTS: usize = 256;
+/// The most open questions of one task. Further ones get an error.
+const MAX_OPEN_QUESTIONS: usize = 32;
+/// The longest wait for the question of a task that is in `input_required`.
+const QUESTION_WAIT: Duration = Duration::from_millis(500);
+
+type TaskOwnerKey = (Principal, Arc<str>);
+
+/// The held requests of one server, by principal and the server's own task id.
+#[derive(Debug)]
+pub(crate) struct TaskResultRequests {
+    site: Arc<UpstreamContext>,
+    held: Mutex<HashMap<TaskOwnerKey, TaskResultEntry>>,
+}
+
+/// A held request and its reader. Dropping it ends the request.
+#[derive(Debug)]
+struct TaskResultEntry {
+    held: Arc<TaskResultRequest>,
+    reading: Option<AbortHandle>,
+}
+
+/// One held request.
+#[derive(Debug)]
+pub(crate) struct TaskResultRequest {
+    state: Mutex<TaskResultState>,
+    /// Notified of a question, and of the end.
+    bell: Notify,
+}
+
+#[derive(Debug)]
+struct TaskResultState {
+    open: Vec<HeldTaskQuestion>,
+    /// The prefix of keys. A key is never used again in the life of a task: each held request has
+    /// its own prefix (SEP-2663).
+    keys: String,
+    asked: u64,
+    over: bool,
+}
+
+#[derive(Debug)]
+struct HeldTaskQuestion {
+    key: String,
+    ask: PendingQuestion,
+}
+
+impl TaskResultRequests {
+    pub(crate) fn new(site: Arc<UpstreamContext>) -> Self {
+        Self {
+            site,
+            held: Mutex::default(),
+        }
+    }
+
+    /// Returns the held request for this task, if it still runs.
+    pub(crate) fn find(&self, key: &TaskOwnerKey) -> Option<Arc<TaskResultRequest>> {
+        self.lock()
+            .get(key)
+            .map(|entry| entry.held.clone())
+            .filter(|held| !held.lock().over)
+    }
+
+    /// Returns the held request for this task, or begins one.
+    ///
+    /// # Errors
+    /// `Busy`: too many requests are held.
+    pub(crate) fn take(
+        &self,
+        key: &TaskOwnerKey,
+        begin: impl FnOnce() -> Fut<'static, Reply>,
+    ) -> Result<Arc<TaskResultRequest>, Failure> {
+        let mut all = self.lock();
+        all.retain(|_, entry| !entry.held.lock().over);
+        if let Some(entry) = all.get(key) {
+            return Ok(entry.held.clone());
+        }
+        if all.len() >= MAX_HELD_REQUESTS {
+            let text = "As many tasks of this upstream wait for input as may: answer one, or try again later";
+            return Err(self.site.fail(FailureKind::Busy, text));
+        }
+        let mut tag = [0; 4];
+        self.site.random.fill(&mut tag);
+        let keys = format!("input-{:08x}", u32::from_be_bytes(tag));
+        let state = TaskResultState {
+            open: Vec::new(),
+            keys,
+            asked: 0,
+            over: false,
+        };
+        let held = Arc::new(TaskResultRequest {
+            state: Mutex::new(state),
+            bell: Notify::new(),
+        });
+        let reading = self.site.background(read(held.clone(), begin()));
+        all.insert(
+            key.clone(),
+            TaskResultEntry {
+                held: held.clone(),
+                reading,
+            },
+        );
+        Ok(held)
+    }
+
+    /// Ends the request, if it exists.
+    pub(crate) fn forget(&self, key: &TaskOwnerKey) {
+        drop(self.lock().remove(key));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskOwnerKey, TaskResultEntry>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for TaskResultEntry {
+    fn drop(&mut self) {
+        if let Some(reading) = &self.reading {
+            reading.abort();
+        }
+    }
+}
+
+async fn read(held: Arc<TaskResultRequest>, begun: Fut<'static, Reply>) {
+    let mut reply = begun.await;
+    while let Some(event) = reply.next().await {
+        match event {
+            ReplyEvent::Ask(ask) => held.take(*ask),
+            ReplyEvent::Note(_) => {}
+            // The result is fetched once the task is seen to be over.
+            ReplyEvent::End(_) => break,
+        }
+    }
+    let mut state = held.lock();
+    state.over = true;
+    state.open.clear();
+    drop(state);
+    held.bell.notify_one();
+}
+
+impl TaskResultRequest {
+    /// Waits for a question, but not for long.
+    pub(crate) async fn wait_for_question(&self) {
+        let asked = async {
+            while self.open_questions().is_empty() && !self.lock().over {
+                self.bell.notified().await;
+            }
+        };
+        // A later question is seen at a later request.
+        let _late = tokio::time::timeout(QUESTION_WAIT, asked).await;
+    }
+
+    /// Returns the open questions, by key.
+    pub(crate) fn open_questions(&self) -> Vec<(String, UpstreamQuestion)> {
+        let mut state = self.lock();
+        // The server may have withdrawn a question.
+        let withdrawn = |open: &mut HeldTaskQuestion| {
+            std::future::poll_fn(|cx| open.ask.poll_withdrawn(cx))
+                .now_or_never()
+                .is_some()
+        };
+        state.open.retain_mut(|open| !withdrawn(open));
+        state
+            .open
+            .iter()
+            .map(|open| (open.key.clone(), open.ask.question.clone()))
+            .collect()
+    }
+
+    /// Sends some or all answers to the server. Answers without a question are ignored (SEP-2663).
+    ///
+    /// # Errors
+    /// `InvalidParams`: one of them is no answer to its question. In that case no answer is sent.
+    pub(crate) fn answer(&self, answers: &Bytes) -> Result<(), Failure> {
+        let mut state = self.lock();
+        for open in &state.open {
+            let Some(range) = scan::find(answers, &open.key) else {
+                continue;
+            };
+            if !parked::is_answer_shape(open.ask.question.method, &answers[range]) {
+                let text = format!(
+                    "`inputResponses.{}` is no answer to what was asked",
+                    open.key
+                );
+                return Err(Failure::invalid_params(text));
+            }
+        }
+        for one in std::mem::take(&mut state.open) {
+            match scan::find(answers, &one.key) {
+                Some(range) => one.ask.answer(Ok(answers.slice(range))),
+                None => state.open.push(one),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, ask: PendingQuestion) {
+        let mut state = self.lock();
+        // A dropped question is answered with an error.
+        if state.open.len() < MAX_OPEN_QUESTIONS {
+            state.asked += 1;
+            let key = format!("{}-{}", state.keys, state.asked);
+            state.open.push(HeldTaskQuestion { key, ask });
+        }
+        drop(state);
+        self.bell.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TaskResultState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_core::UpstreamId;
+    use weir_core::question::AnswerEvent;
+    use weir_wire::method::Method;
+
+    use super::*;
+
+    fn held() -> TaskResultRequest {
+        let state = TaskResultState {
+            open: Vec::new(),
+            keys: "k".into(),
+            asked: 0,
+            over: false,
+        };
+        TaskResultRequest {
+            state: Mutex::new(state),
+            bell: Notify::new(),
+        }
+    }
+
+    fn ask(held: &TaskResultRequest) -> weir_core::question::AnswerReceiver {
+        let question = UpstreamQuestion {
+            method: Method::ElicitationCreate,
+            params: Bytes::from_static(b"{}"),
+        };
+        let (ask, hearing) = PendingQuestion::new(question, UpstreamId::new("u").unwrap());
+        held.take(ask);
+        hearing
+    }
+
+    fn keys(held: &TaskResultRequest) -> Vec<String> {
+        held.open_questions()
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn r230_answers_come_in_parts_and_no_key_comes_twice() {
+        let held = held();
+        let (mut first, _second, third) = (ask(&held), ask(&held), ask(&held));
+        assert_eq!(keys(&held), ["k-1", "k-2", "k-3"]);
+        drop(third);
+        assert_eq!(keys(&held), ["k-1", "k-2"], "taken back");
+        let odd = held.answer(&Bytes::from_static(
+            br#"{"k-1":{"action":"cancel"},"k-2":{"action":"odd"}}"#,
+        ));
+        assert!(odd.unwrap_err().message().contains("k-2"));
+        held.answer(&Bytes::from_static(
+            br#"{"k-1":{"action":"cancel"},"k-9":5}"#,
+        ))
+        .unwrap();
+        assert_eq!(
+            std::future::poll_fn(|cx| first.poll_event(cx)).await,
+            AnswerEvent::Answer(Ok(r#"{"action":"cancel"}"#.into()))
+        );
+        let _fourth = ask(&held);
+        assert_eq!(keys(&held), ["k-2", "k-4"]);
+        held.wait_for_question().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_a_question_is_short() {
+        let held = held();
+        held.wait_for_question().await;
+        assert!(keys(&held).is_empty());
+    }
+}

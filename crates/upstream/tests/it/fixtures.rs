@@ -1,0 +1,202 @@
+//! Shared parts of the tests: an upstream in front of a mock server, calls, and their outcomes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Value, json};
+use weir_core::call::{Call, RequestName};
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::{Evidence, Fut, Verifier};
+use weir_core::principal::VerifiedIdentity as Sender;
+use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
+use weir_core::upstream::{CallDeadlines, OutboundCall, Upstream};
+use weir_core::{Failure, Principal};
+use weir_testkit::{FakeRandom, TokioClock};
+use weir_upstream::keeper::ChildKeeper;
+use weir_upstream::{
+    ClientImplementation, UpstreamFactory, UpstreamPorts, UpstreamProtocol, UpstreamSettings,
+};
+use weir_wire::Params;
+use weir_wire::method::Method;
+
+use crate::child::keeper_program;
+
+pub(crate) fn ports() -> UpstreamPorts {
+    UpstreamPorts {
+        clock: Arc::new(TokioClock::new()),
+        random: Arc::new(FakeRandom::new(7)),
+        bells: Arc::default(),
+        session_lists: weir_core::catalog::SessionListTable::new(
+            Arc::default(),
+            &FakeRandom::new(8),
+        ),
+        keeper: ChildKeeper::new(keeper_program()),
+        budgets: weir_core::Budgets::default(),
+    }
+}
+
+pub(crate) fn factory() -> UpstreamFactory {
+    UpstreamFactory::new(ports(), ClientImplementation::new("weir", "0.1.0"))
+}
+
+pub(crate) fn id() -> UpstreamId {
+    UpstreamId::new("mock").unwrap()
+}
+
+pub(crate) fn settings(url: &str) -> UpstreamSettings {
+    UpstreamSettings::http(id(), url.parse().unwrap())
+}
+
+pub(crate) fn upstream(url: &str) -> Arc<dyn Upstream> {
+    build(settings(url))
+}
+
+pub(crate) fn pinned(url: &str, protocol: UpstreamProtocol) -> Arc<dyn Upstream> {
+    build(UpstreamSettings {
+        protocol,
+        ..settings(url)
+    })
+}
+
+pub(crate) fn build(settings: UpstreamSettings) -> Arc<dyn Upstream> {
+    factory().build(settings).unwrap()
+}
+
+pub(crate) struct FixedVerifier(pub(crate) Sender);
+
+impl Verifier for FixedVerifier {
+    fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<Sender, Failure>> {
+        let sender = self.0.clone();
+        Box::pin(async move { Ok(sender) })
+    }
+}
+
+/// Makes a principal. Only a verified request can make one.
+pub(crate) async fn principal(name: Option<&str>) -> Principal {
+    let sender = match name {
+        Some(name) => Sender::subject("test", name),
+        None => Sender::Anonymous,
+    };
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+    weir_core::authenticate(&FixedVerifier(sender), &evidence, ())
+        .await
+        .unwrap()
+        .into_parts()
+        .0
+}
+
+pub(crate) fn call(tool: &str, arguments: Value) -> Call {
+    let params = json!({"name": format!("mock__{tool}"), "arguments": arguments});
+    let params = Params::parse(Some(&Bytes::from(params.to_string()))).unwrap();
+    Call::new(
+        EndpointId::new("/mcp"),
+        Method::ToolsCall,
+        params,
+        RequestName::from_bits(1),
+    )
+}
+
+pub(crate) async fn outbound(tool: &str, call: Call) -> OutboundCall {
+    OutboundCall {
+        principal: principal(None).await,
+        token: None,
+        call: Arc::new(call),
+        native: tool.into(),
+        tool: None,
+        deadlines: CallDeadlines::CALL,
+        whole: false,
+        carried_revision: weir_core::upstream::CarriedRevision::default(),
+        safe_to_repeat: false,
+    }
+}
+
+/// Makes an anonymous call with arguments.
+pub(crate) async fn call_anonymously(
+    upstream: &Arc<dyn Upstream>,
+    tool: &str,
+    arguments: Value,
+) -> Reply {
+    let outbound = outbound(tool, call(tool, arguments)).await;
+    upstream.clone().call(outbound).await
+}
+
+/// The outcome of a call, and its earlier notes.
+#[derive(Debug)]
+pub(crate) struct CallOutcome {
+    pub(crate) notes: Vec<ReplyNote>,
+    pub(crate) end: Result<Value, Failure>,
+    pub(crate) input_required: bool,
+}
+
+pub(crate) async fn outcome(mut reply: Reply) -> CallOutcome {
+    let mut notes = Vec::new();
+    loop {
+        let (payload, input_required) = match reply.next().await.expect("a reply ends with an end")
+        {
+            ReplyEvent::Note(note) => {
+                notes.push(note);
+                continue;
+            }
+            ReplyEvent::End(ReplyEnd::Failed(failure)) => {
+                return CallOutcome {
+                    notes,
+                    end: Err(*failure),
+                    input_required: false,
+                };
+            }
+            ReplyEvent::End(ReplyEnd::Complete(payload)) => (payload, false),
+            ReplyEvent::End(ReplyEnd::InputRequired(payload)) => (payload, true),
+            ReplyEvent::End(ReplyEnd::Parked { .. }) => panic!("upstreams park nothing"),
+            ReplyEvent::End(ReplyEnd::Task(_)) => panic!("nobody takes tasks"),
+            // The question is not answered.
+            ReplyEvent::Ask(_) => continue,
+        };
+        assert!(reply.next().await.is_none(), "nothing follows the end");
+        let end = bytes(payload)
+            .await
+            .map(|bytes| serde_json::from_slice(&bytes).expect("a result is JSON"));
+        return CallOutcome {
+            notes,
+            end,
+            input_required,
+        };
+    }
+}
+
+async fn bytes(payload: Payload) -> Result<Bytes, Failure> {
+    match payload {
+        Payload::Whole(bytes) | Payload::Cleaned { result: bytes, .. } => Ok(bytes),
+        Payload::Stream(mut source) => {
+            let mut all = BytesMut::new();
+            while let Some(chunk) = std::future::poll_fn(|cx| source.poll_chunk(cx)).await {
+                all.extend_from_slice(&chunk?);
+            }
+            Ok(all.freeze())
+        }
+    }
+}
+
+/// Returns the failure; panics on a result.
+pub(crate) async fn failure(reply: Reply) -> Failure {
+    outcome(reply).await.end.expect_err("this call must fail")
+}
+
+/// Returns the first text block of the result.
+pub(crate) async fn text(reply: Reply) -> String {
+    let result = outcome(reply).await.end.expect("this call must succeed");
+    result["content"][0]["text"]
+        .as_str()
+        .expect("a text block")
+        .to_owned()
+}
+
+/// Limits that pass soon.
+pub(crate) fn short_deadlines() -> CallDeadlines {
+    CallDeadlines {
+        connect: Duration::from_secs(2),
+        idle: Duration::from_millis(150),
+        hard: Duration::from_millis(600),
+    }
+}

@@ -1,0 +1,163 @@
+//! Calls in the names of their callers.
+
+use serde_json::json;
+use weir_core::CapabilityClass;
+use weir_core::upstream::ListKind;
+use weir_testkit::{MockBehaviour, MockServer};
+
+use super::*;
+
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+
+#[tokio::test]
+async fn c20_r250_r254_each_caller_has_its_own_exchanged_token_and_its_first_one_is_not_sent() {
+    let legacy = MockServer::legacy(weir_wire::Revision::NEWEST_LEGACY);
+    for builder in [MockServer::modern(), legacy] {
+        let scene = TokenScene::new(builder.tool("echo", MockBehaviour::echo()), exchanging).await;
+        // Lists and probes use weir's own account.
+        let mut watch = scene
+            .upstream
+            .clone()
+            .watch(CapabilityClass::BASE)
+            .await
+            .unwrap();
+        watch.list(ListKind::Tools, None).await.unwrap();
+        assert_eq!(
+            scene.token_request_members("grant_type"),
+            ["client_credentials"]
+        );
+
+        let (ada, bob) = (
+            caller("ada", "CANARY-ada").await,
+            caller("bob", "CANARY-bob").await,
+        );
+        for one in [&ada, &bob, &ada, &bob] {
+            text(scene.ask_as(one).await).await;
+        }
+        let shown = [
+            "Bearer token-2",
+            "Bearer token-3",
+            "Bearer token-2",
+            "Bearer token-3",
+        ];
+        assert_eq!(scene.authorizations("tools/call"), shown);
+        assert_eq!(
+            scene.token_request_members("subject_token"),
+            ["", "CANARY-ada", "CANARY-bob"],
+            "each once"
+        );
+        assert_eq!(
+            scene.token_request_members("grant_type")[1..],
+            [EXCHANGE; 2]
+        );
+        let request = &scene.authority.requests()[1];
+        for (name, value) in [
+            ("subject_token_type", TokenExchange::ACCESS_TOKEN),
+            ("requested_token_type", TokenExchange::ACCESS_TOKEN),
+            ("resource", &scene.mock.url()),
+            ("audience", "tools"),
+            ("scope", "tools"),
+        ] {
+            assert_eq!(
+                request.form.get(name).map(String::as_str),
+                Some(value),
+                "{name}"
+            );
+        }
+        assert!(
+            request
+                .authorization
+                .as_deref()
+                .is_some_and(|shown| shown.starts_with("Basic "))
+        );
+        // A narrower token of the same caller does not get the permissions of a wider one.
+        let narrow = caller("ada", "CANARY-narrow").await;
+        text(scene.ask_as(&narrow).await).await;
+        assert_eq!(
+            scene.authorizations("tools/call").last().unwrap(),
+            "Bearer token-4"
+        );
+
+        drop(watch);
+        scene.upstream.clone().retire(Duration::from_secs(5)).await;
+        let ended = scene.authorizations("DELETE");
+        assert!(
+            ended.iter().all(|shown| shown.starts_with("Bearer token-")),
+            "{ended:?}"
+        );
+        assert_eq!(scene.mock.requests_with("CANARY").len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn r270_caller_without_token_does_not_get_weirs_own() {
+    let scene = TokenScene::new(
+        MockServer::modern().tool("echo", MockBehaviour::echo()),
+        exchanging,
+    )
+    .await;
+    let failed = failure(scene.ask().await).await;
+    assert_eq!(failed.reason(), "denied");
+    assert!(failed.message().contains("OAuth access token"), "{failed}");
+    assert_eq!(scene.mock.executions("echo"), 0);
+    assert_eq!(scene.authority.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn r251_failed_exchange_fails_only_its_caller() {
+    let scene = TokenScene::new(
+        MockServer::modern().tool("echo", MockBehaviour::echo()),
+        exchanging,
+    )
+    .await;
+    let (ada, bob) = (
+        caller("ada", "CANARY-ada").await,
+        caller("bob", "CANARY-bob").await,
+    );
+    text(scene.ask_as(&bob).await).await;
+    scene.authority.queue_answer(
+        400,
+        &json!({ "error": "invalid_grant", "error_description": "CANARY" }),
+    );
+    for _ in 0..5 {
+        let failed = failure(scene.ask_as(&ada).await).await;
+        assert_eq!(failed.reason(), "unavailable");
+        assert!(
+            failed
+                .message()
+                .contains("does not exchange the caller's token"),
+            "{failed}"
+        );
+        assert!(!format!("{failed:?}").contains("CANARY"));
+        text(scene.ask_as(&bob).await).await;
+    }
+    assert_eq!(
+        scene
+            .token_request_members("subject_token")
+            .iter()
+            .filter(|token| *token == "CANARY-ada")
+            .count(),
+        1
+    );
+    assert!(!scene.upstream.health().down, "the server is well");
+}
+
+#[tokio::test]
+async fn r251_a_callers_refused_token_is_exchanged_anew_once() {
+    let scene = TokenScene::new(
+        MockServer::modern().tool("echo", MockBehaviour::echo()),
+        exchanging,
+    )
+    .await;
+    let ada = caller("ada", "CANARY-ada").await;
+    text(scene.ask_as(&ada).await).await;
+    scene
+        .mock
+        .accept_only(&["Bearer token-1", "Bearer token-3"]);
+    text(scene.ask_as(&ada).await).await;
+    assert_eq!(
+        scene.authorizations("tools/call"),
+        ["Bearer token-2", "Bearer token-2", "Bearer token-3"]
+    );
+    assert_eq!(scene.mock.executions("echo"), 2);
+}

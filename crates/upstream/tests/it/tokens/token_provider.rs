@@ -1,0 +1,70 @@
+//! Tests of a token keeper in the process: no token is requested of an authorization server.
+
+use std::sync::Mutex;
+
+use http::HeaderValue;
+use weir_core::port::Fut;
+use weir_testkit::{MockBehaviour, MockServer, TokenServer};
+use weir_upstream::{ProvidedToken, SharedTokenProvider, TokenProvider};
+
+use super::*;
+
+/// A keeper that gives these tokens one after the other, each until it is refused, and then the
+/// last.
+struct ProviderSequence(Mutex<Vec<Option<&'static str>>>);
+
+impl TokenProvider for ProviderSequence {
+    fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>> {
+        let mut left = self.0.lock().unwrap();
+        if is_refused && left.len() > 1 {
+            left.remove(0);
+        }
+        let token = left[0].map(|token| ProvidedToken {
+            header: HeaderValue::from_static(token),
+            lifetime: None,
+        });
+        Box::pin(std::future::ready(token))
+    }
+
+    fn advice(&self) -> String {
+        "log in anew".to_owned()
+    }
+}
+
+#[tokio::test]
+async fn provider_is_asked_again_after_a_refusal_and_its_advice_reaches_callers() {
+    let mock = MockServer::modern()
+        .tool("echo", MockBehaviour::echo())
+        .start()
+        .await;
+    let keeper = ProviderSequence(Mutex::new(vec![
+        None,
+        Some("Bearer first"),
+        Some("Bearer second"),
+    ]));
+    let auth = UpstreamOAuth::from_provider(SharedTokenProvider(Arc::new(keeper)));
+    let scene = TokenScene::of(mock, auth, TokenServer::start().await);
+    scene.call_successfully().await;
+    scene.mock.accept_only(&["Bearer first"]);
+    scene.call_successfully().await;
+    assert_eq!(
+        scene.authorizations("tools/call"),
+        ["nothing", "nothing", "Bearer first"]
+    );
+    scene.mock.accept_only(&["Bearer second"]);
+    scene.advance(60);
+    scene.call_successfully().await;
+    scene.mock.accept_only(&[]);
+    scene.advance(60);
+    let failed = failure(scene.ask().await).await;
+    assert!(
+        failed.message().contains("HTTP 401") && failed.message().ends_with("log in anew"),
+        "{failed}"
+    );
+    assert!(scene.authority.requests().is_empty());
+    assert_eq!(
+        scene.mock.executions("echo"),
+        3,
+        "what was refused did not run"
+    );
+}

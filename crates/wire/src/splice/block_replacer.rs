@@ -1,0 +1,436 @@
+//! Replacement of content blocks of types that a revision does not define, while the bytes of a
+//! result pass.
+//!
+//! `content` of a tool's result is an array of objects, each with a `type`. The caller chooses the
+//! types to replace and the replacement text; this module finds the blocks. Nearly every block
+//! begins with its type, so only that much is held. A block with a late type is held until the type
+//! arrives, up to a limit.
+
+use std::borrow::Cow;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::splice_output::SpliceOutput;
+use super::{ByteSink, SpliceError};
+use crate::json_lexer::{JsonLexer, LexerEvent};
+use crate::scan::{self, JsonLimits, MemberKey};
+use crate::write;
+
+/// The most bytes held of a block without a type; after that it is replaced unseen.
+const MAX_HELD_BYTES: usize = 1 << 20;
+/// The longest text that is kept of a replaced block, and the longest key that is read.
+const MAX_TEXT_BYTES: usize = 1024;
+const MAX_KEY_BYTES: usize = 128;
+
+/// The members of a block that its replacement text may use.
+const RENDERED_FIELDS: [&str; 6] = ["type", "name", "title", "uri", "description", "mimeType"];
+
+/// The known members of a replaced block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplacedBlock([Vec<u8>; RENDERED_FIELDS.len()]);
+
+impl ReplacedBlock {
+    /// The block's type; absent if it was too long to read.
+    #[must_use]
+    pub fn kind(&self) -> Option<Cow<'_, str>> {
+        self.text("type")
+    }
+
+    /// A string member of the block: `name`, `title`, `uri`, `description` or `mimeType`. Absent if
+    /// it is missing or longer than 1 KiB.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
+        let at = RENDERED_FIELDS.iter().position(|field| *field == name)?;
+        scan::string(&self.0[at])
+    }
+}
+
+/// Renders the replacement text of a block.
+type RenderBlock = fn(&ReplacedBlock) -> String;
+
+/// A filter that replaces the blocks of some types by text blocks. All other bytes pass unchanged.
+#[derive(Debug)]
+pub struct BlockReplacer {
+    lexer: JsonLexer,
+    foreign: &'static [&'static str],
+    render: RenderBlock,
+    place: BlockPosition,
+    mode: BlockMode,
+    held: Vec<u8>,
+    /// The key being read, or read last, with its closing quote.
+    key: Vec<u8>,
+    in_key: bool,
+    field: Option<usize>,
+    capturing: bool,
+    /// True once too much of the block was held: its members are no longer read.
+    given_up: bool,
+    seen: ReplacedBlock,
+}
+
+/// The lexer's position in the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockPosition {
+    Outside,
+    Content,
+    Block,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BlockMode {
+    Pass,
+    Hold,
+    Drop,
+}
+
+impl BlockReplacer {
+    /// A filter for these types; `tell` renders the replacement text.
+    #[must_use]
+    pub fn replacing(foreign: &'static [&'static str], tell: fn(&ReplacedBlock) -> String) -> Self {
+        Self {
+            lexer: JsonLexer::new(JsonLimits::upstream(), 1),
+            foreign,
+            render: tell,
+            place: BlockPosition::Outside,
+            mode: BlockMode::Pass,
+            held: Vec::new(),
+            key: Vec::new(),
+            in_key: false,
+            field: None,
+            capturing: false,
+            given_up: false,
+            seen: ReplacedBlock::default(),
+        }
+    }
+
+    /// Edits a whole result at once.
+    ///
+    /// # Errors
+    /// As [`Self::feed`].
+    pub fn apply(mut self, result: &Bytes) -> Result<Bytes, SpliceError> {
+        let mut out = BytesMut::with_capacity(result.len());
+        self.feed(result, &mut out)?;
+        self.finish()?;
+        Ok(out.freeze())
+    }
+
+    /// Takes the next chunk and emits the decided bytes.
+    ///
+    /// # Errors
+    /// The bytes so far are not the beginning of JSON within the limits.
+    pub fn feed(&mut self, chunk: &Bytes, out: &mut impl ByteSink) -> Result<(), SpliceError> {
+        let mut port = SpliceOutput::new(chunk, out);
+        let mut pos = 0;
+        while pos < chunk.len() {
+            let (consumed, event) = self.lexer.advance(&chunk[pos..])?;
+            let bytes = &chunk[pos..pos + consumed];
+            self.read(bytes);
+            match self.mode {
+                BlockMode::Pass => port.pass(pos..pos + consumed),
+                BlockMode::Hold => self.hold(bytes),
+                BlockMode::Drop => {}
+            }
+            pos += consumed;
+            if let Some(event) = event {
+                self.handle_event(event, &mut port);
+            }
+        }
+        port.flush();
+        Ok(())
+    }
+
+    /// Ends the result.
+    ///
+    /// # Errors
+    /// The result is incomplete.
+    pub fn finish(mut self) -> Result<(), SpliceError> {
+        Ok(self.lexer.finish()?)
+    }
+
+    /// Collects keys, and the members of a block that its replacement may use.
+    fn read(&mut self, bytes: &[u8]) {
+        if self.in_key {
+            let room = MAX_KEY_BYTES.saturating_sub(self.key.len());
+            self.key.extend(bytes.iter().take(room));
+        }
+        if self.capturing
+            && let Some(field) = self.field
+        {
+            let text = &mut self.seen.0[field];
+            let room = (MAX_TEXT_BYTES + 1).saturating_sub(text.len());
+            text.extend(bytes.iter().take(room));
+        }
+    }
+
+    fn hold(&mut self, bytes: &[u8]) {
+        self.held.extend_from_slice(bytes);
+        if self.held.len() > MAX_HELD_BYTES {
+            self.held = Vec::new();
+            self.seen = ReplacedBlock::default();
+            self.given_up = true;
+            self.capturing = false;
+            self.mode = BlockMode::Drop;
+        }
+    }
+
+    fn handle_event<S: ByteSink>(&mut self, event: LexerEvent, port: &mut SpliceOutput<'_, S>) {
+        let depth = self.lexer.depth();
+        match event {
+            LexerEvent::KeyStart => {
+                self.key.clear();
+                self.in_key = true;
+            }
+            LexerEvent::KeyEnd => {
+                self.in_key = false;
+                self.field = (depth == 3)
+                    .then(|| RENDERED_FIELDS.iter().position(|name| self.is_key(name)))
+                    .flatten();
+            }
+            LexerEvent::ValueStart(b'[') if depth == 1 && self.is_key("content") => {
+                self.place = BlockPosition::Content;
+                self.lexer.set_report(3);
+            }
+            LexerEvent::ValueStart(b'{') if depth == 2 && self.place == BlockPosition::Content => {
+                self.place = BlockPosition::Block;
+                self.given_up = false;
+                self.seen = ReplacedBlock::default();
+                self.mode = BlockMode::Hold;
+            }
+            LexerEvent::ValueStart(b'"') if depth == 3 && self.place == BlockPosition::Block => {
+                self.capturing = !self.given_up
+                    && self
+                        .field
+                        .is_some_and(|field| self.seen.0[field].is_empty());
+            }
+            LexerEvent::ValueEnd if depth == 3 && std::mem::take(&mut self.capturing) => {
+                self.field_ends(port)
+            }
+            LexerEvent::ValueEnd if depth == 2 && self.place == BlockPosition::Block => {
+                self.block_ends(port)
+            }
+            LexerEvent::ValueEnd if depth == 1 => {
+                self.place = BlockPosition::Outside;
+                self.lexer.set_report(1);
+            }
+            LexerEvent::Open
+            | LexerEvent::Closing
+            | LexerEvent::ValueStart(_)
+            | LexerEvent::ValueEnd => {}
+        }
+    }
+
+    fn is_key(&self, name: &str) -> bool {
+        self.key
+            .split_last()
+            .is_some_and(|(_, key)| MemberKey::new(key).eq_str(name))
+    }
+
+    /// Ends a member of the block; the block's type decides.
+    fn field_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+        let is_type = self.field == Some(0);
+        if let Some(text) = self.field.map(|field| &mut self.seen.0[field])
+            && text.len() > MAX_TEXT_BYTES
+        {
+            // Cut off, the text is no longer a string. A type this long is not a known one.
+            *text = b" ".to_vec();
+        }
+        if !is_type || self.mode != BlockMode::Hold {
+            return;
+        }
+        let foreign = self
+            .seen
+            .kind()
+            .is_some_and(|kind| self.foreign.contains(&&*kind));
+        if foreign {
+            self.mode = BlockMode::Drop;
+        } else {
+            port.put(&self.held);
+            self.mode = BlockMode::Pass;
+            // No further member of the block is needed.
+            self.lexer.set_report(2);
+        }
+        self.held.clear();
+    }
+
+    fn block_ends<S: ByteSink>(&mut self, port: &mut SpliceOutput<'_, S>) {
+        match self.mode {
+            BlockMode::Pass => {}
+            // A block without a type is not replaced.
+            BlockMode::Hold => port.put(&self.held),
+            BlockMode::Drop => {
+                let mut out = BytesMut::new();
+                out.put_slice(br#"{"type":"text","text":"#);
+                write::string(&mut out, &(self.render)(&self.seen));
+                out.put_u8(b'}');
+                port.put(&out);
+            }
+        }
+        self.held.clear();
+        self.place = BlockPosition::Content;
+        self.mode = BlockMode::Pass;
+        self.lexer.set_report(3);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn tell(block: &ReplacedBlock) -> String {
+        let part = |name| block.text(name).map(Cow::into_owned).unwrap_or_default();
+        format!(
+            "{}|{}|{}|{}",
+            block.kind().unwrap_or("?".into()),
+            part("name"),
+            part("uri"),
+            part("mimeType")
+        )
+    }
+
+    fn blocks() -> BlockReplacer {
+        BlockReplacer::replacing(&["audio", "resource_link"], tell)
+    }
+
+    /// Passes the text through in chunks of these sizes, over and over.
+    fn chunked(text: &str, sizes: &[usize]) -> String {
+        let (mut out, mut blocks, mut at) = (BytesMut::new(), blocks(), 0);
+        for size in sizes.iter().cycle() {
+            let end = (at + size.max(&1)).min(text.len());
+            blocks
+                .feed(&Bytes::copy_from_slice(&text.as_bytes()[at..end]), &mut out)
+                .unwrap();
+            at = end;
+            if at == text.len() {
+                break;
+            }
+        }
+        blocks.finish().unwrap();
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn r129_foreign_blocks_become_texts_and_all_else_stays_byte_for_byte() {
+        for (from, to) in [
+            (r#"{"content":[]}"#, r#"{"content":[]}"#),
+            (
+                r#"{ "a":1 , "content" : [ {"type":"audio","data":"aGk=","mimeType":"audio/wav"} ] }"#,
+                r#"{ "a":1 , "content" : [ {"type":"text","text":"audio|||audio/wav"} ] }"#,
+            ),
+            (
+                r#"{"content":[{"type":"text","text":"\u0061"}, {"name":"n\"","uri":"u:1","type":"resource_link"} ,{"type":"image"}],"z":[{"type":"audio"}]}"#,
+                r#"{"content":[{"type":"text","text":"\u0061"}, {"type":"text","text":"resource_link|n\"|u:1|"} ,{"type":"image"}],"z":[{"type":"audio"}]}"#,
+            ),
+            // Names of members at deeper levels, and of other objects, have no effect.
+            (
+                r#"{"content":[{"x":{"type":"audio"},"type":"text","text":"t"}],"structuredContent":{"content":[{"type":"audio"}]}}"#,
+                r#"{"content":[{"x":{"type":"audio"},"type":"text","text":"t"}],"structuredContent":{"content":[{"type":"audio"}]}}"#,
+            ),
+            (
+                r#"{"content":[{"\u0074ype":"aud\u0069o"}]}"#,
+                r#"{"content":[{"type":"text","text":"audio|||"}]}"#,
+            ),
+            (
+                r#"{"content":[1,"audio",null,{},{"type":5},[{"type":"audio"}]]}"#,
+                r#"{"content":[1,"audio",null,{},{"type":5},[{"type":"audio"}]]}"#,
+            ),
+            (r#"{"content":"audio"}"#, r#"{"content":"audio"}"#),
+            (
+                r#"{"content":{"type":"audio"}}"#,
+                r#"{"content":{"type":"audio"}}"#,
+            ),
+        ] {
+            for sizes in [&[usize::MAX / 2][..], &[1], &[2, 3], &[7]] {
+                assert_eq!(chunked(from, sizes), to, "{sizes:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn held_bytes_are_bounded() {
+        let data = "A".repeat(3 << 20);
+        // With the type first no bytes of the block are held, and large blocks pass.
+        let image = format!(r#"{{"content":[{{"type":"image","data":"{data}"}}]}}"#);
+        assert_eq!(chunked(&image, &[65_536]), image);
+        let audio =
+            format!(r#"{{"content":[{{"type":"audio","data":"{data}","mimeType":"audio/wav"}}]}}"#);
+        assert_eq!(
+            chunked(&audio, &[65_536]),
+            r#"{"content":[{"type":"text","text":"audio|||audio/wav"}]}"#
+        );
+        // The type comes last, too late to be read.
+        let late =
+            format!(r#"{{"content":[{{"data":"{data}","type":"image"}},{{"type":"text"}}]}}"#);
+        let mut blocks = blocks();
+        let mut out = BytesMut::new();
+        for chunk in late.as_bytes().chunks(65_536) {
+            blocks
+                .feed(&Bytes::copy_from_slice(chunk), &mut out)
+                .unwrap();
+            assert!(blocks.held.len() <= MAX_HELD_BYTES);
+        }
+        assert_eq!(
+            out,
+            r#"{"content":[{"type":"text","text":"?|||"},{"type":"text"}]}"#
+        );
+        let long = format!(
+            r#"{{"content":[{{"type":"resource_link","name":"{}","uri":"u:1"}}]}}"#,
+            "n".repeat(5_000)
+        );
+        assert_eq!(
+            chunked(&long, &[99]),
+            r#"{"content":[{"type":"text","text":"resource_link||u:1|"}]}"#
+        );
+    }
+
+    fn block() -> impl Strategy<Value = Value> {
+        let kind = prop::sample::select(vec![
+            "text",
+            "image",
+            "audio",
+            "resource_link",
+            "resource",
+            "else",
+        ]);
+        let texts = prop::collection::vec(
+            prop::sample::select(vec!["name", "uri", "data", "mimeType", "type2", "x"]),
+            0..5,
+        );
+        (kind, texts, "\\PC{0,9}").prop_map(|(kind, names, text)| {
+            let mut block: serde_json::Map<_, _> = names
+                .into_iter()
+                .map(|name| (name.to_owned(), json!(text)))
+                .collect();
+            block.insert("type".to_owned(), json!(kind));
+            Value::Object(block)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn the_chunks_make_no_difference_and_no_foreign_type_is_left(
+            content in prop::collection::vec(block(), 0..6),
+            sizes in prop::collection::vec(1_usize..20, 1..8),
+        ) {
+            let text = json!({ "before": [1], "content": content, "isError": false }).to_string();
+            let out = chunked(&text, &sizes);
+            prop_assert_eq!(&out, &chunked(&text, &[text.len()]));
+            let result: Value = serde_json::from_str(&out).unwrap();
+            let after = result["content"].as_array().unwrap();
+            prop_assert_eq!(after.len(), content.len());
+            for (before, after) in content.iter().zip(after) {
+                let kind = before["type"].as_str().unwrap();
+                if ["audio", "resource_link"].contains(&kind) {
+                    prop_assert_eq!(&after["type"], "text");
+                    prop_assert!(after["text"].as_str().unwrap().starts_with(kind));
+                } else {
+                    prop_assert_eq!(before, after);
+                }
+            }
+        }
+    }
+}

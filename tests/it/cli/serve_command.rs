@@ -1,0 +1,191 @@
+//! `weir serve` as a person at a terminal and as a program sees it.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+use weir_testkit::{ClosedPort, MockServer};
+
+use super::{at_terminal, command};
+use crate::harness::{TestProcess, fresh_path, wait_until};
+
+/// A config in a folder of its own. The folder is removed when the value is dropped.
+struct ServedConfigFolder(std::path::PathBuf);
+
+impl ServedConfigFolder {
+    fn new(config: &Value) -> Self {
+        let folder = fresh_path("served");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("weir.json"), config.to_string()).unwrap();
+        Self(folder)
+    }
+
+    fn config(&self) -> String {
+        self.0.join("weir.json").display().to_string()
+    }
+}
+
+impl Drop for ServedConfigFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The operators' port was taken, yet the children of all upstreams had been started.
+#[test]
+fn both_ports_are_bound_before_a_child_is_started() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for (listen, operators) in [
+        ("127.0.0.1:0".to_owned(), address.to_string()),
+        (address.to_string(), "127.0.0.1:0".to_owned()),
+    ] {
+        let mark = fresh_path("started");
+        let child = json!({ "command": "sh", "args": ["-c", format!("touch {}; sleep 60", mark.display())] });
+        let folder = ServedConfigFolder::new(
+            &json!({ "listen": listen, "admin": { "listen": operators }, "upstreams": { "a": child } }),
+        );
+        let output = command(&["serve", "--config", &folder.config()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.code() == Some(1) && said.contains("another program has this port"),
+            "{said}"
+        );
+        assert!(!mark.exists(), "a child was started");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
+    let server = MockServer::dual().tools(1).start().await;
+    let config = json!({ "listen": "127.0.0.1:1", "admin": { "listen": "127.0.0.1:0" }, "upstreams": { "one": { "url": server.url() } } });
+    let folder = ServedConfigFolder::new(&config);
+    let mut serving = TestProcess::start(command(&[
+        "serve",
+        &folder.config(),
+        "--listen",
+        "127.0.0.1:0",
+        "--address-file",
+        "/dev/stdout",
+    ]));
+    let addresses = serving.wait_for_line(r#"{"clients":"#);
+    let addresses: Value = serde_json::from_str(&format!(r#"{{"clients":{addresses}"#)).unwrap();
+    let url = format!("http://{}/mcp", addresses["clients"].as_str().unwrap());
+    wait_until("it to serve", || {
+        (super::weir(&["tools", &url]).code == Some(0)).then_some(())
+    });
+    serving.signal("HUP");
+    wait_until("the reload", || {
+        serving.output().contains("config applied").then_some(())
+    });
+    assert!(
+        !serving.output().contains("changes at the next start only"),
+        "{}",
+        serving.output()
+    );
+    // An address that a start would refuse is refused on the command line too.
+    let open = command(&["serve", &folder.config(), "--listen", "0.0.0.0:0"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&open.stderr).into_owned();
+    assert!(
+        open.status.code() == Some(2) && said.contains("everybody who reaches 0.0.0.0:0"),
+        "{said}"
+    );
+}
+
+/// Programs read JSON, line by line, without any other output.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipe_gets_json_alone() {
+    let server = MockServer::dual().tools(1).start().await;
+    let folder = ServedConfigFolder::new(
+        &json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": { "one": { "url": server.url() } } }),
+    );
+    let mut serving = TestProcess::start(command(&["serve", &folder.config()]));
+    wait_until("the upstream to be asked", || {
+        (!server.requests_of("tools/list").is_empty()).then_some(())
+    });
+    wait_until("it to serve", || {
+        serving.output().contains("serves").then_some(())
+    });
+    serving.signal("TERM");
+    assert_eq!(serving.wait_for_exit(), Some(0), "{}", serving.output());
+    for line in serving.final_output().lines() {
+        let event: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(
+            event["timestamp"].as_str().unwrap().ends_with('Z'),
+            "{line}"
+        );
+    }
+}
+
+/// Returns the screen of a person that starts weir in a terminal and ends it after a while.
+fn seen(setup: &str, folder: &ServedConfigFolder, seconds: u32) -> String {
+    let (code, shown) = at_terminal(
+        &format!("{setup} timeout -s INT {seconds}"),
+        &["serve", &folder.config()],
+        "",
+    );
+    assert!(matches!(code, Some(0 | 124)), "{shown}");
+    shown
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_sees_where_it_serves_and_how_the_upstreams_are() {
+    let (server, closed) = (
+        MockServer::modern().tools(2).start().await,
+        ClosedPort::new(),
+    );
+    let folder = ServedConfigFolder::new(&json!({
+        "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" },
+        "upstreams": {
+            "one": { "url": server.url() },
+            "gone": { "url": format!("http://{}/mcp", closed.address()) },
+            "slow": { "command": "sleep", "args": ["600"] },
+        },
+    }));
+    let shown = seen("NO_COLOR=1 TZ=XYZ-5", &folder, 12);
+    for words in [
+        "serves 3 upstreams",
+        "/mcp       all of them",
+        "/mcp/one   one",
+        "status page, for operators",
+        "Ctrl-C ends it",
+    ] {
+        assert!(shown.contains(words), "`{words}` in {shown}");
+    }
+    let line = |words: &str| {
+        shown
+            .lines()
+            .find(|line| line.contains(words))
+            .unwrap_or_else(|| panic!("`{words}` in {shown}"))
+            .to_owned()
+    };
+    assert!(
+        line("one  up with 2 tools, 2026-07-28").chars().nth(2) == Some(':'),
+        "begins with a time: {shown}"
+    );
+    assert!(line("gone down: ").len() > 20, "{shown}");
+    line("slow starting for 5 s already");
+    assert!(!shown.contains('\u{1b}'), "NO_COLOR: {shown}");
+    // The time is in the local time zone: five hours east of UTC.
+    let utc = Command::new("date")
+        .args(["-u", "-d", "+5 hours", "+%H"])
+        .stdout(Stdio::piped())
+        .output()
+        .unwrap();
+    let hour: u32 = String::from_utf8_lossy(&utc.stdout).trim().parse().unwrap();
+    let shown_hour: u32 = line("up with 2 tools")[..2].parse().unwrap();
+    assert!(
+        shown_hour == hour || (shown_hour + 1) % 24 == hour,
+        "{shown_hour} and {hour}"
+    );
+    let colored = seen("", &folder, 5);
+    assert!(
+        colored.contains("\u{1b}[32mup\u{1b}[0m with 2 tools"),
+        "{colored}"
+    );
+}

@@ -1,0 +1,415 @@
+//! Legacy sessions that move to the next process: their clients notice only a stream that ends.
+
+use serde_json::{Value, json};
+use weir_testkit::mock_server::{CallGate, MockServerBuilder, MockTool};
+use weir_testkit::{HttpExchange, MockBehaviour, MockServer, MockStdio, RawClient};
+use weir_wire::{LogLevel, Revision};
+
+use super::{is_gone, successors};
+use crate::harness::{Weir, signal, wait_until, wait_until_async, within_test_timeout};
+
+/// The revisions that have sessions over Streamable HTTP.
+const REVISIONS: [Revision; 3] = [
+    Revision::V2025_03_26,
+    Revision::V2025_06_18,
+    Revision::V2025_11_25,
+];
+
+/// weir in front of one server, and the processes that served in turn.
+struct HandoverBench {
+    weir: Weir,
+    mockup: MockServer,
+    processes: Vec<u32>,
+}
+
+impl HandoverBench {
+    async fn new(server: MockServerBuilder) -> Self {
+        let mockup = server.start().await;
+        let weir = Weir::with_config(json!({
+            "upstreams": { "one": { "url": mockup.url() } },
+            "endpoints": { "/mcp": { "upstream": "one" } },
+        }));
+        weir.wait_until_listed("/mcp", &["echo"]);
+        let processes = vec![weir.process.id()];
+        Self {
+            weir,
+            mockup,
+            processes,
+        }
+    }
+
+    /// Makes the next process take over.
+    fn hand_over(&mut self) {
+        let before = self.processes.len() - 1;
+        signal(self.processes[before], "USR2");
+        let next = wait_until("the next process", || {
+            successors(&self.weir).get(before).copied()
+        });
+        self.processes.push(next);
+    }
+
+    async fn client(&self, revision: Revision) -> RawClient {
+        let client = RawClient::new(&self.weir.url("/mcp")).legacy(revision);
+        client
+            .initialize_with(json!({ "elicitation": {} }))
+            .await
+            .unwrap()
+            .0
+    }
+
+    /// Ends the last process, and waits for those before.
+    fn end(self) {
+        let (last, before) = self.processes.split_last().unwrap();
+        before
+            .iter()
+            .for_each(|id| wait_until("a process before to end", || is_gone(*id).then_some(())));
+        signal(*last, "TERM");
+        wait_until("the last process to end", || is_gone(*last).then_some(()));
+    }
+}
+
+fn server() -> MockServerBuilder {
+    MockServer::legacy(Revision::V2025_11_25)
+        .tool("echo", MockBehaviour::echo())
+        .tool(
+            "logs",
+            MockBehaviour::log(&[LogLevel::Info, LogLevel::Error]),
+        )
+        .with_library()
+}
+
+fn form() -> Value {
+    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    json!({ "message": "Who are you?", "requestedSchema": schema })
+}
+
+/// Returns the sessions in which a tool was called at the server.
+fn called_in(mockup: &MockServer, tool: &str) -> Vec<String> {
+    let calls = mockup
+        .requests_of("tools/call")
+        .into_iter()
+        .filter(|request| request.tool() == Some(tool));
+    calls
+        .map(|call| call.session().unwrap_or_default().to_owned())
+        .collect()
+}
+
+async fn next_of(stream: &mut HttpExchange, method: &str) -> Value {
+    loop {
+        let message = within_test_timeout("a message", stream.next_message())
+            .await
+            .unwrap();
+        let message = message.unwrap_or_else(|| panic!("the stream ended before {method}"));
+        if message["method"] == method {
+            return message;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_session_at_the_server() {
+    for revision in REVISIONS {
+        let mut bench = HandoverBench::new(server()).await;
+        let client = bench.client(revision).await;
+        client
+            .ask("logging/setLevel", json!({ "level": "error" }))
+            .await
+            .unwrap();
+        client
+            .ask("resources/subscribe", json!({ "uri": "memo:1" }))
+            .await
+            .unwrap();
+        let mut stream = client.get_stream().await.unwrap();
+        client.call("echo", json!({ "n": 1 })).await.unwrap();
+        bench.mockup.notify_resource_updated("memo:1");
+        next_of(&mut stream, "notifications/resources/updated").await;
+
+        for round in 2..4 {
+            bench.hand_over();
+            assert_eq!(
+                within_test_timeout("its end", stream.next_message())
+                    .await
+                    .unwrap(),
+                None,
+                "the stream ends, to be opened again"
+            );
+            let answer = client.call("echo", json!({ "n": round })).await.unwrap();
+            assert_eq!(
+                answer.text(),
+                format!(r#"{{"n":{round}}}"#),
+                "{revision}: {:?}",
+                answer.status
+            );
+            let told = client.call("logs", json!({})).await.unwrap();
+            let logs: Vec<_> = told
+                .messages
+                .iter()
+                .filter(|told| told["method"] == "notifications/message")
+                .collect();
+            assert_eq!(
+                logs.len(),
+                1,
+                "only what is as severe as the level of before: {logs:?}"
+            );
+            stream = client.get_stream().await.unwrap();
+            // One notification for changes that may have happened in between, and then one for each
+            // change.
+            next_of(&mut stream, "notifications/resources/updated").await;
+            bench.mockup.notify_resource_updated("memo:1");
+            next_of(&mut stream, "notifications/resources/updated").await;
+        }
+        let sessions = called_in(&bench.mockup, "echo");
+        assert_eq!(sessions.len(), 3);
+        assert!(
+            !sessions[0].is_empty() && sessions.iter().all(|one| *one == sessions[0]),
+            "{revision}: {sessions:?}"
+        );
+        let ended = client.delete().await.unwrap();
+        assert!(ended.status.is_success(), "{:?}", ended.status);
+        assert_eq!(
+            client.ask("ping", json!({})).await.unwrap().status,
+            404,
+            "its end is an end"
+        );
+        drop(stream);
+        bench.end();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_answers_and_cancels_reach_calls_that_run_in_the_process_before() {
+    let gate = CallGate::new();
+    let asks = MockTool::new("asks").does(MockBehaviour::ask("elicitation/create", form()));
+    let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
+    let mut bench = HandoverBench::new(server().with(asks).with(held)).await;
+    let client = bench.client(Revision::V2025_11_25).await;
+    let mut asking = client
+        .request("tools/call", json!({ "name": "asks", "arguments": {} }))
+        .await
+        .unwrap();
+    let question = next_of(&mut asking, "elicitation/create").await;
+    let held = client.clone();
+    let (headers, mut envelope) =
+        held.envelope("tools/call", json!({ "name": "held", "arguments": {} }));
+    envelope["id"] = json!("to-be-cancelled");
+    let cancelled = tokio::spawn({
+        let held = held.clone();
+        async move {
+            held.send(http::Method::POST, headers, envelope.to_string())
+                .await
+                .unwrap()
+                .finish()
+                .await
+        }
+    });
+    wait_until_async("the call", async || {
+        (bench.mockup.executions("held") == 1).then_some(())
+    })
+    .await;
+
+    bench.hand_over();
+    client
+        .notify(
+            "notifications/cancelled",
+            json!({ "requestId": "to-be-cancelled" }),
+        )
+        .await
+        .unwrap();
+    wait_until_async("the cancel", async || {
+        let counts = bench.mockup.counts("held");
+        (counts.cancelled + counts.abandoned == 1).then_some(())
+    })
+    .await;
+    let answer = json!({ "action": "accept", "content": { "name": "Ada" } });
+    assert!(
+        client
+            .respond(&question["id"], answer)
+            .await
+            .unwrap()
+            .status
+            .is_success()
+    );
+    let result = within_test_timeout("the result", asking.finish())
+        .await
+        .unwrap();
+    assert!(
+        result.last()["result"]["content"].is_array(),
+        "{:?}",
+        result.last()
+    );
+    gate.open();
+    drop(within_test_timeout("the end", cancelled).await.unwrap());
+    bench.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_before_and_afterwards()
+ {
+    let gate = CallGate::new();
+    let gated = MockTool::new("gated").does(MockBehaviour::gated_after_progress(&gate));
+    let mut bench = HandoverBench::new(server().with(gated)).await;
+    let client = bench.client(Revision::V2025_11_25).await;
+    let params =
+        json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
+    let mut exchange = client.request("tools/call", params).await.unwrap();
+    let first = loop {
+        let event = within_test_timeout("an event", exchange.next_event())
+            .await
+            .unwrap()
+            .unwrap();
+        if !event.data.is_empty() {
+            break event.id.unwrap();
+        }
+    };
+    bench.hand_over();
+    drop(exchange);
+    let resuming = client.clone().with_header("last-event-id", &first);
+    let resumed = within_test_timeout("GET", resuming.get_stream())
+        .await
+        .unwrap();
+    gate.open();
+    assert_eq!(
+        within_test_timeout("the rest", resumed.finish())
+            .await
+            .unwrap()
+            .text(),
+        r#"{"n":1}"#
+    );
+    wait_until("the process before to end", || {
+        is_gone(bench.processes[0]).then_some(())
+    });
+    for _ in 0..2 {
+        let again = within_test_timeout(
+            "the rest again",
+            resuming.get_stream().await.unwrap().finish(),
+        )
+        .await
+        .unwrap();
+        assert_eq!(again.text(), r#"{"n":1}"#, "what was kept has moved");
+        bench.hand_over();
+    }
+    bench.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_a_request_over_an_old_connection_finds_a_session_that_began_in_the_new_process() {
+    let mut bench = HandoverBench::new(server()).await;
+    let old = RawClient::new(&bench.weir.url("/mcp"))
+        .legacy(Revision::V2025_11_25)
+        .keeping_connections();
+    let old = old.initialize().await.unwrap();
+    bench.hand_over();
+    let new = bench.client(Revision::V2025_11_25).await;
+    // The old connection leads to the old process.
+    let (mut headers, envelope) = old.envelope(
+        "tools/call",
+        json!({ "name": "echo", "arguments": { "n": 1 } }),
+    );
+    headers.insert("mcp-session-id", new.session().unwrap().parse().unwrap());
+    let answer = old
+        .send(http::Method::POST, headers, envelope.to_string())
+        .await
+        .unwrap()
+        .finish()
+        .await
+        .unwrap();
+    assert_eq!(answer.text(), r#"{"n":1}"#, "{:?}", answer.status);
+    assert_eq!(
+        answer.header("connection"),
+        Some("close"),
+        "it was the old process that answered"
+    );
+    // A session that the old process begins now is known to the new one.
+    let late = RawClient::new(&bench.weir.url("/mcp"))
+        .legacy(Revision::V2025_06_18)
+        .initialize()
+        .await
+        .unwrap();
+    assert_eq!(late.ask("ping", json!({})).await.unwrap().status, 200);
+    assert_eq!(old.ask("ping", json!({})).await.unwrap().status, 200);
+    bench.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g06_child_processes_move_and_calls_that_run_in_them_end_in_the_process_before() {
+    let (command, args) = MockStdio::legacy(Revision::V2025_11_25).command();
+    let upstream = json!({ "command": command, "args": args, "session": "principal" });
+    let weir = Weir::with_config(json!({
+        "upstreams": { "one": upstream },
+        "endpoints": { "/mcp": { "upstream": "one" } },
+    }));
+    weir.wait_until_listed("/mcp", &["pids"]);
+    let client = RawClient::new(&weir.url("/mcp")).legacy(Revision::V2025_11_25);
+    let (client, _) = client
+        .initialize_with(json!({ "elicitation": {} }))
+        .await
+        .unwrap();
+    let mut processes = vec![weir.process.id()];
+    let first = client.call("pids", json!({})).await.unwrap().last()["result"].clone();
+    assert!(first["structuredContent"].is_object(), "{first}");
+    for round in 0..3 {
+        // One call that asks, one that runs for a while, and one that is cancelled.
+        let asks = json!({ "ask": "elicitation/create", "params": form() });
+        let mut asking = client
+            .request("tools/call", json!({ "name": "ask", "arguments": asks }))
+            .await
+            .unwrap();
+        let question = next_of(&mut asking, "elicitation/create").await;
+        let slow = json!({ "name": "progress", "arguments": { "count": 20, "every_ms": 50 }, "_meta": { "progressToken": 1 } });
+        let mut slow = client.request("tools/call", slow).await.unwrap();
+        next_of(&mut slow, "notifications/progress").await;
+        signal(processes[round], "USR2");
+        processes.push(wait_until("the next process", || {
+            successors(&weir).get(round).copied()
+        }));
+
+        let now = client.call("pids", json!({})).await.unwrap().last()["result"].clone();
+        assert_eq!(now, first, "it is the same process");
+        let said = json!({ "action": "accept", "content": { "name": "Ada" } });
+        assert!(
+            client
+                .respond(&question["id"], said)
+                .await
+                .unwrap()
+                .status
+                .is_success()
+        );
+        let answer = within_test_timeout("the answer", asking.finish())
+            .await
+            .unwrap();
+        assert_eq!(
+            answer.last()["result"]["structuredContent"]["result"]["content"]["name"],
+            "Ada",
+            "{:?}",
+            answer.last()
+        );
+        let end = within_test_timeout("the end", slow.finish()).await.unwrap();
+        assert!(
+            end.last()["result"]["content"].is_array(),
+            "{:?}",
+            end.last()
+        );
+        if round == 1 {
+            // Two earlier processes at once would wait for each other.
+            wait_until("a process before to end", || {
+                is_gone(processes[round]).then_some(())
+            });
+        }
+    }
+    wait_until("all before to end", || {
+        processes[..3].iter().all(|id| is_gone(*id)).then_some(())
+    });
+    assert_eq!(
+        client.call("pids", json!({})).await.unwrap().last()["result"],
+        first
+    );
+    let id: u32 = first["structuredContent"]["own"]
+        .to_string()
+        .parse()
+        .unwrap();
+    signal(processes[3], "TERM");
+    wait_until("the last process to end", || {
+        is_gone(processes[3]).then_some(())
+    });
+    wait_until("its child to end with it", || is_gone(id).then_some(()));
+}

@@ -1,0 +1,144 @@
+//! A child process that does not outlive its test.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::listening_ports;
+
+/// A running child. Dropping it kills it and its process group.
+pub struct TestProcess {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    bytes: Arc<AtomicUsize>,
+}
+
+impl TestProcess {
+    /// Starts it in a process group of its own, and collects both of its outputs.
+    pub fn start(mut command: Command) -> Self {
+        use std::os::unix::process::CommandExt as _;
+        command
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let (lines, bytes) = (
+            Arc::new(Mutex::new(Vec::new())),
+            Arc::new(AtomicUsize::new(0)),
+        );
+        let out: Box<dyn std::io::Read + Send> = Box::new(child.stdout.take().unwrap());
+        let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
+        for stream in [out, err] {
+            let (lines, bytes) = (lines.clone(), bytes.clone());
+            // The thread ends with the stream, which ends with the child.
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    bytes.fetch_add(line.len() + 1, Ordering::Relaxed);
+                    lines.lock().unwrap().push(line);
+                }
+            });
+        }
+        Self {
+            child,
+            lines,
+            bytes,
+        }
+    }
+
+    /// Returns its output so far.
+    pub fn output(&self) -> String {
+        self.lines.lock().unwrap().join("\n")
+    }
+
+    /// Returns the counter of the bytes that it has written.
+    pub fn output_bytes(&self) -> Arc<AtomicUsize> {
+        self.bytes.clone()
+    }
+
+    /// Returns the whole output of a process that has ended: the threads that read it may be a
+    /// little behind.
+    pub fn final_output(&self) -> String {
+        super::wait_until("its last words", || {
+            Some(self.output()).filter(|said| !said.is_empty())
+        })
+    }
+
+    /// Returns the port at which it, or a process that it started, listens. Waits until there is
+    /// one.
+    pub fn listening_port(&mut self) -> u16 {
+        super::wait_until("the process to listen", || {
+            assert!(!self.has_exited(), "ended early: {}", self.output());
+            listening_ports::listening_ports_of_group(self.id())
+                .first()
+                .copied()
+        })
+    }
+
+    /// Waits for a line with this prefix; returns the rest of the line.
+    pub fn wait_for_line(&mut self, prefix: &str) -> String {
+        super::wait_until(&format!("`{prefix}`, got: {}", self.output()), || {
+            let found = self
+                .lines
+                .lock()
+                .unwrap()
+                .iter()
+                .find_map(|line| line.strip_prefix(prefix).map(str::to_owned));
+            if found.is_none() {
+                assert!(
+                    self.child.try_wait().unwrap().is_none(),
+                    "ended early: {}",
+                    self.output()
+                );
+            }
+            found
+        })
+    }
+
+    /// Reports if it has ended.
+    pub fn has_exited(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Returns its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by name (`TERM`, `STOP`, `CONT`, `HUP`).
+    pub fn signal(&self, name: &str) {
+        signal(self.id(), name);
+    }
+
+    /// Waits for its end; returns its exit code.
+    pub fn wait_for_exit(&mut self) -> Option<i32> {
+        super::wait_until("the process to end", || self.child.try_wait().unwrap()).code()
+    }
+}
+
+/// Sends a signal to a process by name.
+pub fn signal(id: u32, name: &str) {
+    let sent = Command::new("kill")
+        .arg(format!("-{name}"))
+        .arg(id.to_string())
+        .status()
+        .unwrap();
+    assert!(sent.success());
+}
+
+impl Drop for TestProcess {
+    fn drop(&mut self) {
+        // The whole group: a wrapper may have started the server. Without `--`, procps takes
+        // `-1234` for options and kills the process `-1`, that is every process of the user.
+        let group = format!("-{}", self.child.id());
+        let _ = Command::new("kill")
+            .args(["-KILL", "--", &group])
+            .stderr(Stdio::null())
+            .status();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

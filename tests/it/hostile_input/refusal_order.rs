@@ -1,0 +1,107 @@
+//! A request that is wrong in two ways is refused for one of them in a fixed order. So a client
+//! that mends one fault after another gets through, and a proxy that looks at the code can rely on
+//! it.
+
+use serde_json::{Value, json};
+use weir_wire::meta;
+
+use super::request_draft::{assert_refused, row};
+use super::{RefusalRow, RequestDraft, WeirWithUpstream};
+
+fn no_capabilities(letter: &mut RequestDraft) {
+    letter.meta().remove(meta::CLIENT_CAPABILITIES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_json_comes_before_the_shape_and_the_shape_before_the_headers() {
+    let mut stage = WeirWithUpstream::new().await;
+    let mut letter = stage.draft_call();
+    letter.remove_header("mcp-protocol-version");
+    letter.body["jsonrpc"] = json!("1.0");
+    let bad_json = letter.body.to_string().replace("1.0", "1.0\u{1}");
+    let answer = stage
+        .send(http::Method::POST, letter.headers.clone(), bad_json)
+        .await;
+    assert_refused("all wrong", &answer, 400, -32700, &Value::Null);
+    let id = letter.body["id"].clone();
+    assert_refused(
+        "well-formed now",
+        &letter.post(&stage).await,
+        400,
+        -32600,
+        &id,
+    );
+    stage.assert_still_serving("bad JSON").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn envelope_faults_are_refused_in_fixed_order() {
+    let mut stage = WeirWithUpstream::new().await;
+    let rows: [RefusalRow; 10] = [
+        row(
+            "no version header and no capabilities",
+            400,
+            -32020,
+            |letter| {
+                letter.remove_header("mcp-protocol-version");
+                no_capabilities(letter);
+            },
+        ),
+        row(
+            "no method header and no capabilities",
+            400,
+            -32020,
+            |letter| {
+                letter.remove_header("mcp-method");
+                no_capabilities(letter);
+            },
+        ),
+        row("no capabilities and two versions", 400, -32602, |letter| {
+            letter.set_header("mcp-protocol-version", "v999");
+            no_capabilities(letter);
+        }),
+        row("two versions, one unknown", 400, -32020, |letter| {
+            letter.set_header("mcp-protocol-version", "v999")
+        }),
+        row(
+            "one unknown version and another method",
+            400,
+            -32022,
+            |letter| {
+                letter.set_version("v999");
+                letter.set_header("mcp-method", "tools/list");
+            },
+        ),
+        row(
+            "one unknown version and an unknown method",
+            400,
+            -32022,
+            |letter| {
+                letter.set_version("v999");
+                letter.set_method("roots/list");
+            },
+        ),
+        row("another method, both unknown", 400, -32020, |letter| {
+            letter.set_method("roots/list");
+            letter.set_header("mcp-method", "no/such/either");
+        }),
+        row(
+            "an unknown method and a wrong name",
+            404,
+            -32601,
+            |letter| {
+                letter.set_method("roots/list");
+                letter.set_header("mcp-name", "smuggled");
+            },
+        ),
+        row("another name, and no such tool", 400, -32020, |letter| {
+            letter.set_header("mcp-name", "nobody");
+            letter.params().insert("name".to_owned(), json!("no-one"));
+        }),
+        row("no name header, and no such tool", 400, -32020, |letter| {
+            letter.remove_header("mcp-name");
+            letter.params().insert("name".to_owned(), json!("no-one"));
+        }),
+    ];
+    stage.assert_refuses_calls(&rows).await;
+}

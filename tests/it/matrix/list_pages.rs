@@ -1,0 +1,78 @@
+//! Lists and their changes.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+use weir_testkit::mock_server::MockTool;
+
+use super::pairing::{FILLERS, RICH_SCHEMA, ScenarioPairing};
+use super::support_report::FeatureSupport;
+use crate::harness::{wait_until_async, within_test_timeout};
+
+pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(
+    world: &ScenarioPairing,
+) -> FeatureSupport {
+    let client = world.client().await;
+    let (tools, pages) = client.list_tool_pages().await;
+    let names: HashSet<_> = tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names.len(), tools.len(), "each once: {names:?}");
+    assert!(
+        names.len() > FILLERS && pages == tools.len().div_ceil(4),
+        "{} tools, {pages} pages",
+        tools.len()
+    );
+    assert!(
+        names.iter().all(|name| name.starts_with("shop__")),
+        "{names:?}"
+    );
+    let direct = world.direct().await.list_tool_names().await;
+    assert!(
+        direct
+            .iter()
+            .all(|name| names.contains(&*format!("shop__{name}"))),
+        "{direct:?} of {names:?}"
+    );
+    assert_eq!(direct.len(), names.len());
+    let first = client.ask("tools/list", json!({})).await;
+    let body = String::from_utf8(first.body.to_vec()).unwrap();
+    assert!(body.contains(RICH_SCHEMA), "{body}");
+    assert!(body.contains(r#""name":"shop__rich""#), "{body}");
+    FeatureSupport::Carried
+}
+
+pub async fn r201_a_change_upstream_is_told_and_then_listed(
+    world: &ScenarioPairing,
+) -> FeatureSupport {
+    let client = world.client().await;
+    let before = client.list_tool_names().await;
+    let mut stream = client.open_change_stream().await;
+    let mockup = &world.mockup;
+    mockup
+        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+        .await;
+    mockup.set_tools(
+        MockTool::numbered(FILLERS)
+            .into_iter()
+            .chain([MockTool::new("added_0")]),
+    );
+    mockup.notify_list_changed();
+    stream.expect_list_changed().await;
+    wait_until_async("the new list", async || {
+        let names = client.list_tool_names().await;
+        assert_ne!(names, before, "the list is new once its change is told");
+        names.contains(&"shop__added_0".to_owned()).then_some(())
+    })
+    .await;
+    let called = client.call("shop__added_0", json!({ "a": 1 })).await;
+    assert_eq!(called.text(), r#"{"a":1}"#);
+    drop(stream);
+    within_test_timeout(
+        "weir goes on listening",
+        mockup.wait_until("it listens", |mockup| mockup.listeners() > 0),
+    )
+    .await;
+    FeatureSupport::Carried
+}

@@ -1,0 +1,192 @@
+//! Resumed streams.
+
+use serde_json::{Value, json};
+use weir_testkit::HttpExchange;
+use weir_wire::Revision;
+
+use super::pairing::ScenarioPairing;
+use super::support_report::FeatureSupport;
+use crate::harness::{CheckedClient, within_test_timeout};
+
+fn has_ids(revision: Revision) -> bool {
+    revision.has_event_ids()
+}
+
+/// Resumes a stream after this event.
+async fn resume(client: &CheckedClient, id: &str) -> HttpExchange {
+    let exchange = within_test_timeout(
+        "GET",
+        client
+            .raw()
+            .clone()
+            .with_header("last-event-id", id)
+            .get_stream(),
+    )
+    .await
+    .unwrap();
+    assert!(
+        exchange.status.is_success() && exchange.is_stream(),
+        "{:?}",
+        exchange.status
+    );
+    exchange
+}
+
+/// Begins a call that waits for the gate; returns its stream after the first message, and the event
+/// id of that message.
+async fn begun(client: &CheckedClient) -> (HttpExchange, String) {
+    let params =
+        json!({ "name": "gated", "arguments": { "n": 1 }, "_meta": { "progressToken": 1 } });
+    let mut exchange =
+        within_test_timeout("tools/call", client.raw().request("tools/call", params))
+            .await
+            .unwrap();
+    loop {
+        let event = within_test_timeout("an event", exchange.next_event())
+            .await
+            .unwrap()
+            .unwrap();
+        if !event.data.is_empty() {
+            let message: Value = serde_json::from_str(&event.data).unwrap();
+            assert_eq!(message["method"], "notifications/progress");
+            return (exchange, event.id.unwrap_or_default());
+        }
+    }
+}
+
+pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision_has_them(
+    world: &ScenarioPairing,
+) -> FeatureSupport {
+    let gate = &world.gate;
+    gate.admit(1);
+    let client = world.direct().await;
+    let answer = client.call_with_token("gated", json!({}), &json!(1)).await;
+    let ids: Vec<_> = answer
+        .events
+        .iter()
+        .filter_map(|event| event.id.clone())
+        .collect();
+    if !has_ids(world.client) {
+        assert_eq!(ids, [""; 0]);
+        return FeatureSupport::NotInRevision;
+    }
+    let first = answer
+        .events
+        .iter()
+        .find(|event| event.id.is_some())
+        .unwrap();
+    if world.client.has_stream_polling() {
+        assert_eq!(
+            (first.data.as_str(), first.retry),
+            ("", Some(1000)),
+            "R094, R095"
+        );
+    } else {
+        assert!(!first.data.is_empty(), "an empty event is of 2025-11-25");
+    }
+    let distinct: std::collections::HashSet<_> = ids.iter().collect();
+    assert_eq!(distinct.len(), ids.len(), "R092");
+    let stream = |id: &String| id.split('-').next().unwrap_or_default().to_owned();
+    assert!(
+        ids.iter().all(|id| stream(id) == stream(&ids[0])),
+        "R092: an id names its stream: {ids:?}"
+    );
+    FeatureSupport::Carried
+}
+
+pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(
+    world: &ScenarioPairing,
+) -> FeatureSupport {
+    let (mockup, gate) = (&world.mockup, &world.gate);
+    if !has_ids(world.client) {
+        return FeatureSupport::NotInRevision;
+    }
+    let client = world.direct().await;
+    let (lost, id) = begun(&client).await;
+    let (other, _) = begun(&client).await;
+    drop(lost);
+    let before = mockup.counts("gated").completed;
+    gate.admit(2);
+    mockup
+        .wait_until("both are done", |mockup| {
+            mockup.counts("gated").completed == before + 2
+        })
+        .await;
+    // A result that is ready and one that comes later make no difference.
+    for _ in 0..2 {
+        let rest = within_test_timeout("the rest", resume(&client, &id).await.finish())
+            .await
+            .unwrap();
+        assert_eq!(
+            rest.messages.len(),
+            1,
+            "only this stream's, and only what came after: {:?}",
+            rest.messages
+        );
+        assert_eq!(rest.text(), r#"{"n":1}"#);
+    }
+    let own = within_test_timeout("its own", other.finish())
+        .await
+        .unwrap();
+    assert_eq!(own.text(), r#"{"n":1}"#);
+    // A running call can be resumed, too; the older stream ends then.
+    let (mut first, id) = begun(&client).await;
+    let second = resume(&client, &id).await;
+    assert_eq!(
+        within_test_timeout("the end", first.next_message())
+            .await
+            .unwrap(),
+        None,
+        "R090: one stream at a time"
+    );
+    gate.admit(1);
+    assert_eq!(
+        within_test_timeout("the rest", second.finish())
+            .await
+            .unwrap()
+            .text(),
+        r#"{"n":1}"#
+    );
+    assert_eq!(
+        mockup.counts("gated").abandoned + mockup.counts("gated").cancelled,
+        0
+    );
+    FeatureSupport::Carried
+}
+
+pub async fn r093_d06_nobody_resumes_what_is_not_its_own(
+    world: &ScenarioPairing,
+) -> FeatureSupport {
+    let gate = &world.gate;
+    if !has_ids(world.client) {
+        return FeatureSupport::NotInRevision;
+    }
+    let (client, other) = (world.direct().await, world.direct().await);
+    let (lost, id) = begun(&client).await;
+    gate.admit(1);
+    drop(lost);
+    let stream = id.split('-').next().unwrap();
+    for (who, id) in [
+        (&other, id.clone()),
+        (&client, "nonsense".into()),
+        (&client, format!("{}-1", "0".repeat(16))),
+    ] {
+        let mut fresh = resume(who, &id).await;
+        // A stream of its own, still without a message.
+        let event = within_test_timeout("a comment", fresh.next_event())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!((event.data.as_str(), event.id), ("", None), "{id}");
+    }
+    let ahead = resume(&client, &format!("{stream}-999")).await;
+    assert_eq!(
+        within_test_timeout("the end", ahead.finish())
+            .await
+            .unwrap()
+            .messages,
+        Vec::<Value>::new(),
+        "nothing is ahead of its head"
+    );
+    FeatureSupport::Carried
+}

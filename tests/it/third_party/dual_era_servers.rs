@@ -1,0 +1,212 @@
+//! Servers of three SDKs that speak both eras on one URL, with the clients of the official SDKs in
+//! front, through one weir. Each client is asked in the way of its era: a legacy one by a request
+//! while its call runs, a modern one by the end of its call. Each client lists, gets, reads and
+//! completes the items of each server, under the names of the endpoint.
+
+use serde_json::{Value, json};
+
+use super::sdk_questions::{QuestionTry, asked, over};
+use crate::harness::{ForeignClient, ForeignServer, peers_are_enabled};
+
+const LEGACY: [ForeignClient; 4] = [
+    ForeignClient::TypeScript1,
+    ForeignClient::TypeScript2("legacy"),
+    ForeignClient::Python1,
+    ForeignClient::Python2As("legacy"),
+];
+const MODERN: [ForeignClient; 4] = [
+    ForeignClient::TypeScript2("modern"),
+    ForeignClient::TypeScript2("auto"),
+    ForeignClient::Python2As("modern"),
+    ForeignClient::Python2As("auto"),
+];
+
+/// Runs both eras in turns, so that neither finds weir prepared for itself. Legacy clients call the
+/// tools that ask while the call runs, modern ones those that end the call with the question.
+fn asks(server: ForeignServer, pushed: &[QuestionTry], ended: &[QuestionTry]) {
+    if !peers_are_enabled() {
+        return;
+    }
+    let (_running, weir) = over(server);
+    weir.wait_until_listed("/mcp/peer", &["test_elicitation", "test_sampling"]);
+    let url = weir.url("/mcp/peer");
+    for (legacy, modern) in LEGACY.into_iter().zip(MODERN) {
+        asked(legacy, &url, pushed);
+        asked(modern, &url, ended);
+    }
+    asked(ForeignClient::Rmcp("legacy"), &url, pushed);
+    asked(ForeignClient::Rmcp("modern"), &url, ended);
+}
+
+/// Asks for a form, and for a text of the client's model.
+fn asks_once(server: ForeignServer) {
+    let pushed = [
+        (
+            "test_elicitation",
+            json!({ "message": "Who is there?" }),
+            "elicitation/create",
+            "accept",
+        ),
+        (
+            "test_sampling",
+            json!({ "prompt": "a word" }),
+            "sampling/createMessage",
+            "a sampled text",
+        ),
+    ];
+    let ended = [
+        (
+            "test_input_required_result_elicitation",
+            json!({}),
+            "elicitation/create",
+            "Hello, Ada!",
+        ),
+        (
+            "test_input_required_result_sampling",
+            json!({}),
+            "sampling/createMessage",
+            "a sampled text",
+        ),
+    ];
+    asks(server, &pushed, &ended);
+}
+
+/// Runs sampling with tools: the first answer of the client's model is the use of a tool, and the
+/// second a text about its result.
+fn samples_with_tools(server: ForeignServer) {
+    let says = "21 degrees in Riga";
+    let pushed = [(
+        "test_sampling_with_tools",
+        json!({}),
+        "sampling/createMessage",
+        says,
+    )];
+    let ended = [(
+        "test_input_required_result_sampling_with_tools",
+        json!({}),
+        "sampling/createMessage",
+        says,
+    )];
+    asks(server, &pushed, &ended);
+}
+
+#[test]
+fn r182_the_typescript_sdks_server_of_both_eras_asks_each_client_in_its_own() {
+    asks_once(ForeignServer::DualTypeScript);
+}
+
+#[test]
+fn r182_the_rust_sdks_server_of_both_eras_asks_each_client_in_its_own() {
+    asks_once(ForeignServer::DualRust);
+}
+
+#[test]
+fn r182_fastmcps_server_of_both_eras_asks_each_client_in_its_own() {
+    asks_once(ForeignServer::DualFastMcp);
+}
+
+#[test]
+fn r182_the_typescript_sdks_server_has_every_sdk_sample_with_tools() {
+    samples_with_tools(ForeignServer::DualTypeScript);
+}
+
+#[test]
+fn r182_the_rust_sdks_server_has_every_sdk_sample_with_tools() {
+    samples_with_tools(ForeignServer::DualRust);
+}
+
+#[test]
+fn r182_fastmcps_server_has_every_sdk_sample_with_tools() {
+    samples_with_tools(ForeignServer::DualFastMcp);
+}
+
+/// Checks prompts, resources, templates, completion and instructions of one server, for all
+/// clients.
+fn library(server: ForeignServer) {
+    if !peers_are_enabled() {
+        return;
+    }
+    let (_running, weir) = over(server);
+    weir.wait_until_listed("/mcp/peer", &["test_simple_text"]);
+    let url = weir.url("/mcp");
+    let clients = LEGACY.into_iter().chain(MODERN);
+    for client in clients.chain([ForeignClient::Rmcp("legacy"), ForeignClient::Rmcp("modern")]) {
+        reads(client, &url);
+    }
+}
+
+fn reads(client: ForeignClient, url: &str) {
+    let uris = ["peer+test://static-text", "peer+test://template/7/data"];
+    let arguments = json!({
+        "arguments": { "arg1": "x", "arg2": "y" },
+        "read": uris,
+        "argument": { "name": "arg1", "value": "par" },
+    });
+    let seen = client.run(
+        url,
+        &[
+            "library",
+            "peer__test_prompt_with_arguments",
+            &arguments.to_string(),
+        ],
+    );
+    let has = |event: &str, list: &str, item: &str| {
+        let all = seen.only_line(event)[list].as_array().unwrap();
+        assert!(
+            all.contains(&json!(item)),
+            "{client:?}: no {item} in {all:?}"
+        );
+    };
+    has("prompts", "names", "peer__test_simple_prompt");
+    has("prompts", "names", "peer__test_prompt_with_arguments");
+    has("resources", "uris", uris[0]);
+    has("templates", "uris", "peer+test://template/{id}/data");
+    let content = &seen.only_line("prompt")["messages"][0]["content"];
+    assert_eq!(
+        content["text"], "Prompt with arguments: arg1='x', arg2='y'",
+        "{client:?}"
+    );
+    let read: Vec<&Value> = seen
+        .lines_of("read")
+        .into_iter()
+        .map(|read| &read["contents"][0])
+        .collect();
+    assert_eq!([&read[0]["uri"], &read[1]["uri"]], uris, "{client:?}");
+    assert_eq!(
+        read[0]["text"], "This is the content of the static text resource.",
+        "{client:?}"
+    );
+    assert!(
+        read[1]["text"].as_str().unwrap().contains("Data for ID: 7"),
+        "{client:?}: {}",
+        read[1]
+    );
+    assert_eq!(
+        seen.only_line("completed")["values"],
+        json!(["paris", "park", "party"]),
+        "{client:?}"
+    );
+    // In this mode the Python SDK does not ask a server for its instructions.
+    if client != ForeignClient::Python2As("modern") {
+        let told = &seen.only_line("connected")["instructions"];
+        assert_eq!(
+            told, "Every name of the conformance suite is here.",
+            "{client:?}"
+        );
+    }
+}
+
+#[test]
+fn r128_r134_r138_the_typescript_sdks_server_is_read_by_every_sdk() {
+    library(ForeignServer::DualTypeScript);
+}
+
+#[test]
+fn r128_r134_r138_the_rust_sdks_server_is_read_by_every_sdk() {
+    library(ForeignServer::DualRust);
+}
+
+#[test]
+fn r128_r134_r138_fastmcps_server_is_read_by_every_sdk() {
+    library(ForeignServer::DualFastMcp);
+}

@@ -1,0 +1,239 @@
+//! Real clients in front of weir. Each lists all pages, calls, gets progress, gets a
+//! `list_changed`, and sees an unknown tool refused, for upstreams of every era.
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    ForeignClient, ForeignServer, TestProcess, Weir, inspector, peers_are_enabled,
+};
+
+/// weir in front of servers of both eras, over HTTP and stdio.
+struct WeirOverSdkServers {
+    weir: Weir,
+    _servers: Vec<TestProcess>,
+}
+
+fn town() -> WeirOverSdkServers {
+    let (zoo, zoo_url) = ForeignServer::TypeScript1.over_http();
+    let (modern, modern_url) = ForeignServer::RmcpModern.over_http();
+    let weir = Weir::with_upstreams(json!({
+        "zoo": { "url": zoo_url },
+        "shop": { "url": modern_url },
+        "fast": ForeignServer::FastMcp.as_child(),
+        "low": ForeignServer::LowLevel.as_child(),
+    }));
+    weir.wait_until_listed(
+        "/mcp",
+        &["zoo__weigh", "shop__sum", "fast__add", "low__reverse"],
+    );
+    WeirOverSdkServers {
+        weir,
+        _servers: vec![zoo, modern],
+    }
+}
+
+fn tour(client: ForeignClient) {
+    if !peers_are_enabled() {
+        return;
+    }
+    let town = town();
+    let url = town.weir.url("/mcp");
+    lists_and_calls(client, &url);
+    hears_progress(client, &url);
+    hears_of_changes(client, &url);
+    let refused = client.run(&url, &["unknown-tool"]);
+    assert_eq!(refused.lines_of("refused").len(), 1, "{refused:?}");
+}
+
+fn lists_and_calls(client: ForeignClient, url: &str) {
+    let listed = client.run(url, &["list"]);
+    let names = listed.names();
+    for expected in [
+        "zoo__weigh",
+        "zoo__draw",
+        "shop__sum",
+        "fast__add",
+        "fast__process_files",
+        "low__reverse",
+    ] {
+        assert!(names.contains(&expected), "{expected} in {names:?}");
+    }
+    let mut once = names.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), names.len(), "nothing twice: {names:?}");
+    for (tool, arguments, answer) in [
+        ("zoo__weigh", json!({ "animal": "cat" }), "4.5"),
+        ("shop__sum", json!({ "a": 20, "b": 22 }), "42"),
+        ("fast__add", json!({ "a": 2, "b": 3 }), "5"),
+        ("low__reverse", json!({ "text": "weir" }), "riew"),
+    ] {
+        let called = client.run(url, &["call", tool, &arguments.to_string()]);
+        let result = &called.only_line("result")["result"];
+        assert!(
+            result["content"][0]["text"]
+                .as_str()
+                .unwrap_or_default()
+                .contains(answer),
+            "{tool}: {result}"
+        );
+    }
+}
+
+fn hears_progress(client: ForeignClient, url: &str) {
+    for (tool, arguments) in [
+        ("fast__process_files", json!({ "files": ["a", "b", "c"] })),
+        ("shop__saw", json!({ "steps": 3 })),
+    ] {
+        let called = client.run(url, &["call-progress", tool, &arguments.to_string()]);
+        let notes = called.lines_of("progress");
+        assert!(!notes.is_empty(), "{client:?} {tool}: {called:?}");
+        let mut steps: Vec<f64> = notes
+            .iter()
+            .map(|note| note["progress"].as_f64().unwrap())
+            .collect();
+        if matches!(client, ForeignClient::Rmcp(_)) {
+            // The client runs each notification in a task of its own, in any order: none may come
+            // twice.
+            steps.sort_unstable_by(f64::total_cmp);
+        }
+        assert!(
+            steps.windows(2).all(|pair| pair[0] < pair[1]),
+            "progress increases: {steps:?}"
+        );
+        called.only_line("result");
+    }
+}
+
+fn hears_of_changes(client: ForeignClient, url: &str) {
+    let watched = client.run(url, &["watch", "--trigger", "shop__grow"]);
+    watched.only_line("list_changed");
+    assert!(watched.names().contains(&"shop__plane"), "{watched:?}");
+    let watched = client.run(url, &["watch", "--trigger", "zoo__add_tool"]);
+    assert!(!watched.lines_of("list_changed").is_empty());
+    assert!(watched.names().contains(&"zoo__grown_1"), "{watched:?}");
+}
+
+macro_rules! tours {
+    ($($name:ident: $client:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            tour($client);
+        }
+    )*};
+}
+
+tours! {
+    r059_r201_typescript_sdk_1: ForeignClient::TypeScript1;
+    r059_r201_typescript_sdk_2_legacy: ForeignClient::TypeScript2("legacy");
+    r051_r201_typescript_sdk_2_modern: ForeignClient::TypeScript2("modern");
+    r062_r201_typescript_sdk_2_probing: ForeignClient::TypeScript2("auto");
+    r059_r201_python_sdk_1: ForeignClient::Python1;
+    r062_r201_python_sdk_2: ForeignClient::Python2;
+    r059_r201_rust_sdk_legacy: ForeignClient::Rmcp("legacy");
+    r051_r201_rust_sdk_modern: ForeignClient::Rmcp("modern");
+    r062_r201_rust_sdk_probing: ForeignClient::Rmcp("auto");
+}
+
+/// The check of `outputSchema` in `callTool` passes a good result and rejects a bad one, under
+/// prefixed names.
+#[test]
+fn r128_structured_output_is_checked_by_the_clients_themselves() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let weir = Weir::with_upstreams(json!({ "low": ForeignServer::LowLevel.as_child() }));
+    weir.wait_until_listed("/mcp", &["low__count_words", "low__miscount"]);
+    for client in [
+        ForeignClient::TypeScript1,
+        ForeignClient::TypeScript2("modern"),
+        ForeignClient::TypeScript2("legacy"),
+        ForeignClient::Python1,
+    ] {
+        let good = client.run(
+            &weir.url("/mcp"),
+            &["structured", "low__count_words", r#"{"text":"one two"}"#],
+        );
+        assert!(
+            good.only_line("accepted")["structuredContent"].is_object(),
+            "{client:?}: {good:?}"
+        );
+        let bad = client.run(
+            &weir.url("/mcp"),
+            &["structured", "low__miscount", r#"{"text":"one two"}"#],
+        );
+        bad.only_line("rejected");
+    }
+}
+
+#[test]
+fn r215_r218_log_messages_come_at_the_level_asked_for() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let town = town();
+    let files = json!({ "files": ["a", "b"] }).to_string();
+    for client in [
+        ForeignClient::TypeScript1,
+        ForeignClient::TypeScript2("modern"),
+        ForeignClient::Python1,
+        ForeignClient::Python2,
+    ] {
+        let heard = client.run(
+            &town.weir.url("/mcp"),
+            &["logs", "fast__process_files", &files, "--level", "info"],
+        );
+        assert!(!heard.lines_of("log").is_empty(), "{client:?}: {heard:?}");
+        let quiet = client.run(
+            &town.weir.url("/mcp"),
+            &["logs", "fast__process_files", &files, "--level", "error"],
+        );
+        assert!(quiet.lines_of("log").is_empty(), "{client:?}: {quiet:?}");
+    }
+}
+
+#[test]
+fn r210_r212_a_cancelled_call_ends_and_the_connection_serves_on() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let town = town();
+    for client in [
+        ForeignClient::TypeScript1,
+        ForeignClient::TypeScript2("modern"),
+        ForeignClient::TypeScript2("legacy"),
+        ForeignClient::Python1,
+    ] {
+        let scenario = ["cancel", "fast__wait_for_ever", "{}", "--level", "info"];
+        let cancelled = client.run(&town.weir.url("/mcp"), &scenario);
+        cancelled.only_line("cancelled");
+        assert!(!cancelled.names().is_empty());
+    }
+}
+
+#[test]
+fn r059_the_inspectors_command_line_lists_and_calls() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let town = town();
+    let listed = inspector(&town.weir.url("/mcp"), &["tools/list"]);
+    let names: Vec<&Value> = listed["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| &tool["name"])
+        .collect();
+    assert!(names.contains(&&json!("zoo__weigh")), "{names:?}");
+    let call = [
+        "tools/call",
+        "--tool-name",
+        "fast__add",
+        "--tool-arg",
+        "a=2",
+        "--tool-arg",
+        "b=3",
+    ];
+    let called = inspector(&town.weir.url("/mcp"), &call);
+    assert_eq!(called["content"][0]["text"], "5", "{called}");
+}

@@ -1,0 +1,368 @@
+//! Headers, types and encodings around a client's message must not reach a server.
+
+use serde_json::{Value, json};
+use weir_testkit::{ClientAnswer, MockServer, RawClient};
+use weir_wire::Revision;
+
+use super::{BOTH, both_eras, mockup, weir_over};
+use crate::harness::{CheckedClient, Weir};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c20_r219_r250_a19_no_header_of_a_client_reaches_a_server() {
+    const CANARY: &str = "CANARY-3f1c";
+    let names = [
+        "authorization",
+        "cookie",
+        "proxy-authorization",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "forwarded",
+        "x-real-ip",
+        "x-user",
+        "mcp-init-host",
+        "x-api-key",
+        "baggage",
+    ];
+    for (era, builder) in both_eras() {
+        let upstream = builder.tools(1).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        for revision in BOTH {
+            let client = CheckedClient::open(&weir.url("/mcp"), revision).await;
+            let client = names
+                .iter()
+                .fold(client, |client, name| client.with_header(name, CANARY));
+            assert!(
+                client
+                    .call("one__tool_0000", json!({}))
+                    .await
+                    .result()
+                    .is_object()
+            );
+            client.list_tool_names().await;
+        }
+        for request in upstream.requests() {
+            let text = format!("{:?} {:?}", request.headers, request.body);
+            assert!(!text.contains(CANARY), "{era:?}: {text}");
+        }
+        assert!(
+            !weir.process.output().contains(CANARY),
+            "R219: nor into the log: {}",
+            weir.process.output()
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r001_r003_a17_a18_strange_hosts_and_origins_are_refused_before_anything_happens() {
+    let upstream = mockup(Revision::MODERN).tools(1).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    for revision in BOTH {
+        let good = CheckedClient::open(&weir.url("/mcp"), revision).await;
+        let raw = |name: &str, value: &str| good.raw().clone().with_header(name, value);
+        for (name, value) in [
+            ("host", "evil.example"),
+            ("host", "127.0.0.1.evil.example"),
+            ("origin", "https://evil.example"),
+            ("origin", "null"),
+            ("origin", "http://127.0.0.1.evil.example"),
+        ] {
+            let post = raw(name, value)
+                .call("one__tool_0000", json!({}))
+                .await
+                .unwrap();
+            assert_eq!(post.status, 403, "{name}: {value}");
+            assert!(post.header("access-control-allow-origin").is_none());
+            assert_eq!(raw(name, value).get_stream().await.unwrap().status, 403);
+            assert_eq!(raw(name, value).delete().await.unwrap().status, 403);
+        }
+        assert_eq!(upstream.total_executions(), 0, "no side effect");
+        // R002: its own origin and none at all.
+        let own = weir.url("");
+        let seen = raw("origin", &own)
+            .ask("tools/list", json!({}))
+            .await
+            .unwrap();
+        assert_eq!(seen.status, 200, "{own}");
+    }
+    assert!(
+        upstream.requests_of("tools/call").is_empty(),
+        "a refused request touches no upstream"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r009_r017_r054_r055_b09_b10_headers_and_body_must_agree() {
+    let upstream = MockServer::modern().tools(2).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let client = RawClient::new(&weir.url("/mcp")).modern();
+    let send = async |spoil: &dyn Fn(&mut http::HeaderMap, &mut Value)| -> ClientAnswer {
+        let params = json!({ "name": "one__tool_0000", "arguments": {} });
+        let (mut headers, mut message) = client.envelope("tools/call", params);
+        spoil(&mut headers, &mut message);
+        client
+            .send(http::Method::POST, headers, message.to_string())
+            .await
+            .unwrap()
+            .finish()
+            .await
+            .unwrap()
+    };
+    let set = |name: &'static str, value: &'static str| {
+        move |headers: &mut http::HeaderMap, _: &mut Value| {
+            drop(headers.insert(name, value.parse().unwrap()))
+        }
+    };
+    let unset = |name: &'static str| {
+        move |headers: &mut http::HeaderMap, _: &mut Value| drop(headers.remove(name))
+    };
+    let meta = |key: &'static str, value: Value| {
+        move |_: &mut http::HeaderMap, message: &mut Value| {
+            message["params"]["_meta"][key] = value.clone()
+        }
+    };
+    let without = |key: &'static str| {
+        move |_: &mut http::HeaderMap, message: &mut Value| {
+            drop(
+                message["params"]["_meta"]
+                    .as_object_mut()
+                    .unwrap()
+                    .remove(key),
+            );
+        }
+    };
+    type SpoilMessage = Box<dyn Fn(&mut http::HeaderMap, &mut Value)>;
+    let version = weir_wire::meta::PROTOCOL_VERSION;
+    let rows: Vec<(&str, SpoilMessage, i64)> = vec![
+        ("R009", Box::new(unset("mcp-protocol-version")), -32020),
+        ("R010", Box::new(meta(version, json!("v999"))), -32020),
+        ("R011", Box::new(unset("mcp-method")), -32020),
+        ("R012", Box::new(set("mcp-method", "tools/list")), -32020),
+        ("R014", Box::new(set("mcp-method", "TOOLS/CALL")), -32020),
+        ("R016", Box::new(unset("mcp-name")), -32020),
+        ("R017", Box::new(set("mcp-name", "one__tool_0001")), -32020),
+        (
+            "R019",
+            Box::new(set("mcp-name", "=?base64?SGVsbG8?=")),
+            -32020,
+        ),
+        (
+            "R019",
+            Box::new(set("mcp-name", "=?base64?SGVs!!!?=")),
+            -32020,
+        ),
+        ("R026", Box::new(without(version)), -32602),
+        (
+            "R026",
+            Box::new(without(weir_wire::meta::CLIENT_CAPABILITIES)),
+            -32602,
+        ),
+        (
+            "R054",
+            Box::new(move |headers, message| {
+                headers.insert("mcp-protocol-version", "v999".parse().unwrap());
+                message["params"]["_meta"][version] = json!("v999");
+            }),
+            -32022,
+        ),
+    ];
+    for (name, spoil, code) in rows {
+        let answer = send(&*spoil).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (400, code),
+            "{name}: {}",
+            answer.last()
+        );
+        assert!(answer.last()["id"].is_i64(), "R034: {}", answer.last());
+        if code == -32022 {
+            assert!(
+                answer.error()["data"]["supported"]
+                    .as_array()
+                    .unwrap()
+                    .contains(&json!("2026-07-28")),
+                "R055"
+            );
+            assert_eq!(answer.error()["data"]["requested"], "v999");
+        }
+    }
+    assert_eq!(
+        upstream.total_executions(),
+        0,
+        "bad input touches no upstream"
+    );
+    let fine: Vec<(&str, SpoilMessage)> = vec![
+        ("R015", Box::new(set("mcp-name", "one__tool_0000  "))),
+        (
+            "R018",
+            Box::new(set("mcp-name", "=?base64?b25lX190b29sXzAwMDA=?=")),
+        ),
+        ("R025", Box::new(set("mcp-param-foo", "bar"))),
+        ("R027", Box::new(without(weir_wire::meta::CLIENT_INFO))),
+    ];
+    for (name, change) in fine {
+        let answer = send(&*change).await;
+        assert!(answer.result().is_object(), "{name}: {}", answer.last());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a05_a06_a21_r047_bodies_and_types_that_are_not_served() {
+    let upstream = MockServer::modern().tools(1).start().await;
+    let weir = weir_over(&[("one", &upstream)]);
+    let url = weir.url("/mcp");
+    let raw = RawClient::new(&url);
+    let json_type = ("content-type", "application/json");
+    let accept = ("accept", "application/json, text/event-stream");
+    type RefusedBody<'a> = (&'a [(&'a str, &'a str)], &'a str, u16);
+    let rows: [RefusedBody<'_>; 5] = [
+        (&[("content-type", "text/plain"), accept], "{}", 415),
+        (
+            &[json_type, accept, ("content-encoding", "gzip")],
+            "{}",
+            415,
+        ),
+        (&[json_type, ("accept", "text/html")], "{}", 406),
+        (&[json_type, accept], "{not json", 400),
+        (&[json_type, accept], "\u{feff}{}", 400),
+    ];
+    for (headers, body, status) in rows {
+        let answer = raw.post_raw(headers, body.to_owned()).await.unwrap();
+        assert_eq!(answer.status.as_u16(), status, "{headers:?} {body}");
+    }
+    let put = raw
+        .send(http::Method::PUT, http::HeaderMap::new(), "{}")
+        .await
+        .unwrap();
+    assert_eq!(
+        (put.status.as_u16(), put.headers.contains_key("allow")),
+        (405, true)
+    );
+    let nowhere = RawClient::new(&weir.url("/nowhere"))
+        .modern()
+        .ask("tools/list", json!({}))
+        .await
+        .unwrap();
+    assert_eq!(nowhere.status, 404);
+    // A05: weir may have closed before all of it was written.
+    let big = json!({ "pad": "x".repeat(2 << 20) }).to_string();
+    if let Ok(answer) = raw.post_raw(&[json_type, accept], big).await {
+        assert_eq!(answer.status, 413);
+    }
+    assert_eq!(upstream.total_executions(), 0);
+    assert!(
+        CheckedClient::open(&url, Revision::MODERN)
+            .await
+            .call("one__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn b03_b04_b06_what_weir_reads_is_what_the_server_gets() {
+    for (_, builder) in both_eras() {
+        let upstream = builder.tools(1).start().await;
+        let weir = weir_over(&[("one", &upstream)]);
+        let client = RawClient::new(&weir.url("/mcp")).modern();
+        let post = async |change: &dyn Fn(String) -> String| {
+            let (headers, message) = client.envelope(
+                "tools/call",
+                json!({ "name": "one__tool_0000", "arguments": { "mark": 1 } }),
+            );
+            let body = change(message.to_string());
+            client
+                .send(http::Method::POST, headers, body)
+                .await
+                .unwrap()
+                .finish()
+                .await
+                .unwrap()
+        };
+        for (what, twice) in [
+            (
+                r#""method":"tools/call""#,
+                r#""method":"tools/list","method":"tools/call""#,
+            ),
+            (
+                r#""name":"one__tool_0000""#,
+                r#""name":"other","name":"one__tool_0000""#,
+            ),
+            (r#""_meta":{"#, r#""_meta":{},"_meta":{"#),
+            (r#""jsonrpc":"2.0""#, r#""jsonrpc":"2.0","jsonrpc":"2.0""#),
+        ] {
+            let answer = post(&|body| {
+                assert!(body.contains(what), "{what} in {body}");
+                body.replacen(what, twice, 1)
+            })
+            .await;
+            assert_eq!(
+                (answer.status.as_u16(), answer.code()),
+                (400, -32600),
+                "B03: {twice}"
+            );
+        }
+        let deep = format!(r#""mark":{}1{}"#, "[".repeat(100), "]".repeat(100));
+        let answer = post(&|body| body.replacen(r#""mark":1"#, &deep, 1)).await;
+        assert_eq!(
+            (answer.status.as_u16(), answer.code()),
+            (400, -32600),
+            "B01"
+        );
+        assert_eq!(upstream.total_executions(), 0);
+        // B06: numbers and texts go through unchanged. B04: a key in other case that the schema
+        // does not name is another key.
+        let exact = r#""mark":-0,"big":12345678901234567890123,"exp":1E+300,"Name":"x","t":"\u0041\/\ud83e\udd80""#;
+        let answer = post(&|body| body.replacen(r#""mark":1"#, exact, 1)).await;
+        assert!(answer.result().is_object(), "{}", answer.last());
+        let seen = upstream.requests_of("tools/call").pop();
+        let all: Vec<_> = upstream
+            .requests()
+            .into_iter()
+            .map(|request| request.body)
+            .collect();
+        let forwarded = all
+            .iter()
+            .any(|body| String::from_utf8_lossy(body).contains(exact));
+        assert!(forwarded, "{seen:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r013_http2_serves_the_same() {
+    let upstream = mockup(Revision::NEWEST_LEGACY).tools(3).start().await;
+    let weir = Weir::with_config(json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "endpoints": { "/mcp": { "upstreams": ["one"], "page": { "items": 2 } } },
+    }));
+    let raw = RawClient::new(&weir.url("/mcp")).with_http2();
+    assert_eq!(raw.clone().modern().list_tools().await.unwrap().len(), 3);
+    let modern = raw.clone().modern();
+    assert_eq!(
+        modern
+            .call("one__tool_0000", json!({ "h": 2 }))
+            .await
+            .unwrap()
+            .text(),
+        r#"{"h":2}"#
+    );
+    let legacy = raw
+        .legacy(Revision::V2025_06_18)
+        .initialize()
+        .await
+        .unwrap();
+    assert_eq!(
+        legacy
+            .call("one__tool_0001", json!({ "h": 2 }))
+            .await
+            .unwrap()
+            .text(),
+        r#"{"h":2}"#
+    );
+    let mut listen = modern
+        .listen(json!({ "toolsListChanged": true }))
+        .await
+        .unwrap();
+    let first = listen.next_message().await.unwrap().unwrap();
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
+}

@@ -1,0 +1,278 @@
+//! Legacy servers that send messages on their GET stream: a message of a call reaches the call, any
+//! other only the client of the session.
+
+use serde_json::{Value, json};
+use weir_testkit::MockServer;
+use weir_testkit::mock_server::{AnswerStep, MockBehaviour, MockTool};
+use weir_wire::Revision;
+
+use crate::harness::{CheckedClient, Weir, within_test_timeout};
+
+fn capabilities() -> Value {
+    json!({ "elicitation": { "form": {}, "url": {} }, "roots": {} })
+}
+
+fn form() -> Value {
+    json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": { "name": { "type": "string" } } } })
+}
+
+fn ada() -> Value {
+    json!({ "action": "accept", "content": { "name": "Ada" } })
+}
+
+async fn server() -> MockServer {
+    let beside = [
+        AnswerStep::AskOnGetStream {
+            method: "elicitation/create",
+            params: form(),
+        },
+        AnswerStep::Echo,
+    ];
+    let url = json!({ "mode": "url", "message": "Sign in", "url": "https://idp.example/", "elicitationId": "own-1" });
+    let mut first = url.clone();
+    first["elicitationId"] = json!("own-2");
+    let mut unsafe_one = first.clone();
+    unsafe_one["url"] = json!("http://idp.example/");
+    let data = json!({ "elicitations": [unsafe_one, first] });
+    let sign_in = json!({ "code": -32042, "message": "Sign in first", "data": data });
+    let visit = [
+        AnswerStep::Ask {
+            method: "elicitation/create",
+            params: url,
+        },
+        AnswerStep::Echo,
+    ];
+    // Streams, not JSON: a server that answers by JSON sends no message before its answer.
+    MockServer::legacy(Revision::NEWEST_LEGACY)
+        .with(MockTool::new("beside").does(MockBehaviour::steps(beside).as_events()))
+        .with(MockTool::new("visit").does(MockBehaviour::steps(visit)))
+        .with(MockTool::new("sign_in").does(MockBehaviour::steps([AnswerStep::Error(sign_in)])))
+        .tools(1)
+        .start()
+        .await
+}
+
+fn weir(server: &MockServer) -> Weir {
+    Weir::with_config(json!({
+        "upstreams": { "shop": { "url": server.url() }, "other": { "url": server.url() } },
+        "endpoints": { "/shop": { "upstream": "shop" }, "/mcp": { "upstreams": ["shop", "other"] } },
+    }))
+}
+
+/// Returns the server's session in which a tool was called last.
+fn session_of(server: &MockServer, tool: &str) -> String {
+    let calls = server.requests_of("tools/call");
+    let last = calls
+        .iter()
+        .rev()
+        .find(|call| call.tool() == Some(tool))
+        .unwrap();
+    last.session().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r182_r193_what_a_server_asks_beside_its_call_reaches_the_client_in_the_call() {
+    let server = server().await;
+    let weir = weir(&server);
+    let client = CheckedClient::with_capabilities(
+        &weir.url("/shop"),
+        Revision::NEWEST_LEGACY,
+        capabilities(),
+    )
+    .await;
+    let mut call = client.start_call("beside", json!({ "n": 1 }), None).await;
+    let asked = call.next().await.unwrap();
+    assert_eq!(asked["params"]["message"], "Who?", "{asked}");
+    client.raw().respond(&asked["id"], ada()).await.unwrap();
+    assert!(
+        call.next().await.unwrap()["result"]["content"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("\"n\"")
+    );
+    assert_eq!(
+        server.answers().last().unwrap()["result"]["content"],
+        ada()["content"]
+    );
+
+    let client =
+        CheckedClient::with_capabilities(&weir.url("/shop"), Revision::MODERN, capabilities())
+            .await;
+    let asked = client.call("beside", json!({ "n": 2 })).await;
+    assert_eq!(asked.result()["resultType"], "input_required");
+    let (key, question) = asked.result()["inputRequests"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .next()
+        .unwrap();
+    assert_eq!(question["params"]["message"], "Who?");
+    let again = json!({
+        "name": "beside", "arguments": { "n": 2 },
+        "inputResponses": { key: ada() }, "requestState": asked.result()["requestState"],
+    });
+    assert!(
+        client
+            .ask("tools/call", again)
+            .await
+            .text()
+            .contains("\"n\"")
+    );
+    assert_eq!(server.executions("beside"), 2, "each ran once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_itself_and_nobody_else()
+ {
+    let server = server().await;
+    let weir = weir(&server);
+    let client = CheckedClient::with_capabilities(
+        &weir.url("/mcp"),
+        Revision::NEWEST_LEGACY,
+        capabilities(),
+    )
+    .await;
+    let other = CheckedClient::with_capabilities(
+        &weir.url("/mcp"),
+        Revision::NEWEST_LEGACY,
+        capabilities(),
+    )
+    .await;
+    let (mut stream, mut others) = (
+        client.open_change_stream().await,
+        other.open_change_stream().await,
+    );
+    assert!(
+        other
+            .call("shop__tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
+    client.call("shop__tool_0000", json!({})).await;
+    let session = session_of(&server, "tool_0000");
+    let answer = server.request_on_get_stream(&session, "elicitation/create", &form());
+    let asked = within_test_timeout("the question", stream.next())
+        .await
+        .unwrap();
+    assert_eq!(
+        asked["params"]["message"], "[shop] Who?",
+        "dressed as those of calls are"
+    );
+    client.raw().respond(&asked["id"], ada()).await.unwrap();
+    assert_eq!(
+        within_test_timeout("the answer", answer).await.unwrap()["result"]["content"],
+        ada()["content"]
+    );
+
+    let answer = server.request_on_get_stream(
+        &session,
+        "sampling/createMessage",
+        &json!({ "messages": [], "maxTokens": 1 }),
+    );
+    assert!(
+        within_test_timeout("the refusal", answer).await.unwrap()["error"].is_object(),
+        "it never said that it could"
+    );
+    drop(stream);
+    // weir notices that the client is gone when its connection is closed: until then it may still
+    // be asked, without an answer.
+    let refused = async {
+        loop {
+            let answer = server.request_on_get_stream(&session, "roots/list", &json!({}));
+            if answer.await.unwrap()["error"]["code"] == -32602 {
+                return;
+            }
+        }
+    };
+    within_test_timeout("the refusal of a question for nobody", refused).await;
+    // The next message for the other client is one for all.
+    server.set_tools([MockTool::new("new")]);
+    server.notify_list_changed();
+    others.expect_list_changed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r186_url_completion_reaches_the_asked_client() {
+    let server = server().await;
+    let weir = weir(&server);
+    let client = CheckedClient::with_capabilities(
+        &weir.url("/shop"),
+        Revision::NEWEST_LEGACY,
+        capabilities(),
+    )
+    .await;
+    let other = CheckedClient::with_capabilities(
+        &weir.url("/shop"),
+        Revision::NEWEST_LEGACY,
+        capabilities(),
+    )
+    .await;
+    let (mut stream, mut others) = (
+        client.open_change_stream().await,
+        other.open_change_stream().await,
+    );
+    assert!(
+        other
+            .call("tool_0000", json!({}))
+            .await
+            .result()
+            .is_object()
+    );
+    let mut call = client.start_call("visit", json!({}), None).await;
+    let asked = call.next().await.unwrap();
+    client
+        .raw()
+        .respond(&asked["id"], json!({ "action": "accept" }))
+        .await
+        .unwrap();
+    assert!(call.next().await.unwrap()["result"].is_object());
+    let (ours, session) = (
+        &asked["params"]["elicitationId"],
+        session_of(&server, "visit"),
+    );
+    assert!(ours.as_str().unwrap().starts_with("weir-"), "{ours}");
+    let done = json!({ "elicitationId": "own-1" });
+    let done =
+        json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
+    server.send_on_get_stream(&session, &done);
+    let told = within_test_timeout("the visit", stream.next())
+        .await
+        .unwrap();
+    assert_eq!(told["method"], "notifications/elicitation/complete");
+    assert_eq!(
+        &told["params"]["elicitationId"], ours,
+        "under the name by which it was asked"
+    );
+    // The next message for the other client is one for all.
+    server.set_tools([MockTool::new("new")]);
+    server.notify_list_changed();
+    others.expect_list_changed().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r186_r187_a_url_to_visit_first_is_told_as_visited_under_the_name_that_the_error_gave() {
+    let server = server().await;
+    let weir = weir(&server);
+    let client = CheckedClient::with_capabilities(
+        &weir.url("/shop"),
+        Revision::NEWEST_LEGACY,
+        capabilities(),
+    )
+    .await;
+    let mut stream = client.open_change_stream().await;
+    let refused = client.call("sign_in", json!({})).await;
+    assert_eq!(refused.code(), -32042, "{}", refused.last());
+    let [one] = &refused.error()["data"]["elicitations"].as_array().unwrap()[..] else {
+        panic!("nobody is sent where others can listen: {}", refused.last())
+    };
+    let done = json!({ "elicitationId": "own-2" });
+    let done =
+        json!({ "jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": done });
+    server.send_on_get_stream(&session_of(&server, "sign_in"), &done);
+    let told = within_test_timeout("the visit", stream.next())
+        .await
+        .unwrap();
+    assert_eq!(told["method"], "notifications/elicitation/complete");
+    assert_eq!(told["params"]["elicitationId"], one["elicitationId"]);
+}

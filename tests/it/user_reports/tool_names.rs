@@ -1,0 +1,131 @@
+//! Names of tools: too long for a model's API, the same twice, changed by an unrelated server.
+
+use std::collections::HashSet;
+
+use serde_json::json;
+use weir_testkit::mock_server::MockTool;
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_wire::Revision;
+
+use super::{BOTH, mockup, weir_over};
+use crate::harness::{CheckedClient, Weir};
+
+fn is_legal(name: &str) -> bool {
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r112_a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and_called_by_it() {
+    let long = "n".repeat(200);
+    let other_long = format!("{}x", "n".repeat(199));
+    let natives = [
+        &*long,
+        &*other_long,
+        "with space",
+        "sl/ash",
+        "d\u{e9}j\u{e0}",
+        "dots.are.fine",
+        "\u{1F980}",
+        "UPPER",
+        "upper",
+    ];
+    for revision in BOTH {
+        let upstream = mockup(revision).start().await;
+        upstream.set_tools(natives.map(|name| MockTool::new(name).does(MockBehaviour::text(name))));
+        let weir = weir_over(&[("one", &upstream)]);
+        for client in BOTH {
+            let client = CheckedClient::open(&weir.url("/mcp"), client).await;
+            let names = client.list_tool_names().await;
+            assert!(names.iter().all(|name| is_legal(name)), "{names:?}");
+            assert_eq!(
+                names.iter().collect::<HashSet<_>>().len(),
+                natives.len(),
+                "{names:?}"
+            );
+            for (exposed, native) in names.iter().zip(natives) {
+                assert_eq!(
+                    client.call(exposed, json!({})).await.text(),
+                    native,
+                    "{exposed}"
+                );
+            }
+            assert_eq!(
+                client.list_tool_names().await,
+                names,
+                "R113: the same again"
+            );
+            // Transparent: no name is changed.
+            let direct = CheckedClient::open(&weir.url("/mcp/one"), client.revision).await;
+            assert_eq!(direct.list_tool_names().await, natives);
+            for native in natives {
+                assert_eq!(direct.call(native, json!({})).await.text(), native);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r111_b15_two_servers_with_the_same_tool_and_the_same_name_are_told_apart_by_the_config() {
+    let east = mockup(Revision::NEWEST_LEGACY)
+        .named("shop")
+        .tool("buy", MockBehaviour::text("east"))
+        .start()
+        .await;
+    let west = MockServer::modern()
+        .named("shop")
+        .tool("buy", MockBehaviour::text("west"))
+        .tool("only", MockBehaviour::echo())
+        .start()
+        .await;
+    let weir = weir_over(&[("east", &east), ("west", &west)]);
+    for revision in BOTH {
+        let client = CheckedClient::open(&weir.url("/mcp"), revision).await;
+        assert_eq!(
+            client.list_tool_names().await,
+            ["east__buy", "west__buy", "west__only"]
+        );
+        assert_eq!(client.call("east__buy", json!({})).await.text(), "east");
+        assert_eq!(client.call("west__buy", json!({})).await.text(), "west");
+        assert_eq!(
+            client.call("only", json!({})).await.text(),
+            "{}",
+            "a native name that one tool has"
+        );
+        let ambiguous = client.call("buy", json!({})).await;
+        assert_eq!(
+            (ambiguous.status.as_u16(), ambiguous.code()),
+            (200, -32602),
+            "a native name that two tools have"
+        );
+    }
+    assert_eq!((east.executions("buy"), west.executions("buy")), (2, 2));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r111_without_a_prefix_the_first_in_the_config_keeps_the_bare_name() {
+    let east = MockServer::modern()
+        .tool("buy", MockBehaviour::text("east"))
+        .start()
+        .await;
+    let west = MockServer::modern()
+        .tool("buy", MockBehaviour::text("west"))
+        .tool("only", MockBehaviour::echo())
+        .start()
+        .await;
+    let weir = Weir::with_config(json!({
+        "upstreams": { "east": { "url": east.url() }, "west": { "url": west.url() } },
+        "endpoints": {
+            "/bare": { "upstreams": ["east", "west"], "naming": { "prefix": "none" } },
+            "/other": { "upstreams": ["west", "east"], "naming": { "prefix": "none" } },
+        },
+    }));
+    let client = CheckedClient::open(&weir.url("/bare"), Revision::MODERN).await;
+    assert_eq!(client.list_tool_names().await, ["buy", "west__buy", "only"]);
+    assert_eq!(client.call("buy", json!({})).await.text(), "east");
+    assert_eq!(client.call("west__buy", json!({})).await.text(), "west");
+    let other = CheckedClient::open(&weir.url("/other"), Revision::MODERN).await;
+    assert_eq!(other.call("buy", json!({})).await.text(), "west");
+}
