@@ -323,49 +323,49 @@ macro_rules! pairings {
             // Proves R119, R148, R201.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn lists() {
-                lists(world().await).await.print();
+                crate::matrix::lists(world().await).await.print();
             }
 
             // Proves R051, R053, R059, R075, R079, R104, R105.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn greeting() {
-                greeting(world().await).await.print();
+                crate::matrix::greeting(world().await).await.print();
             }
 
             // Proves R028, R032, R123, R128, R129, R130, B05, B14, B24.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn calls() {
-                calls(world().await).await.print();
+                crate::matrix::calls(world().await).await.print();
             }
 
             // Proves R124, R125, R126, R127, R134, R137, R138.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn library() {
-                library(world().await).await.print();
+                crate::matrix::library(world().await).await.print();
             }
 
             // Proves R194, R197, R204, R205, R206.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn updates() {
-                updates(world().await).await.print();
+                crate::matrix::updates(world().await).await.print();
             }
 
             // Proves R092, R093, R094, R095, D06.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn resuming() {
-                resuming(world().await).await.print();
+                crate::matrix::resuming(world().await).await.print();
             }
 
             // Proves R207, R208, R215, R216, R217, R218.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn notes() {
-                notes(world().await).await.print();
+                crate::matrix::notes(world().await).await.print();
             }
 
             // Proves R091, R143, R210, R211, R212, R213, R214.
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn endings() {
-                endings(world().await).await.print();
+                crate::matrix::endings(world().await).await.print();
             }
 
             // Proves R154, R166, R167, R168, R170, R171, R172, R180, R181, R182, R185, R186,
@@ -373,7 +373,7 @@ macro_rules! pairings {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn asks() {
                 let world = server_questions::QuestionPairing::start(Revision::$client, UPSTREAM, PairingTransport::$transport).await;
-                asks(world).await.print();
+                crate::matrix::asks(world).await.print();
             }
 
             // Proves R220, R221, R222, R223, R224, R225, R226, R227, R228, R229, R230, R231,
@@ -381,7 +381,7 @@ macro_rules! pairings {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn tasks() {
                 let world = bridged_tasks::TaskPairing::start(Revision::$client, UPSTREAM, PairingTransport::$transport).await;
-                tasks(world).await.print();
+                crate::matrix::tasks(world).await.print();
             }
         }
     )*};
