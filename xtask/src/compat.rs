@@ -42,19 +42,19 @@ const TRANSPORTS: [MatrixTransport; 3] = [
         key: "http",
         title: "Streamable HTTP",
         servers: &SERVERS,
-        about: "A server of both eras speaks them on one URL, to each client its own.",
+        about: "A server of both eras serves both on one URL. weir uses the era of the client.",
     },
     MatrixTransport {
         key: "stdio",
         title: "stdio",
         servers: &SERVERS,
-        about: "A server of both eras speaks one in each of its processes.",
+        about: "A server of both eras speaks one era in each of its processes.",
     },
     MatrixTransport {
         key: "sse",
         title: "HTTP+SSE",
         servers: SERVERS.split_at(4).0,
-        about: "The transport of 2024-11-05, over which servers agree on later revisions too; 2026-07-28 has no form for it.",
+        about: "The transport of 2024-11-05. Servers negotiate later revisions over it, too, but 2026-07-28 does not define it.",
     },
 ];
 
@@ -62,37 +62,33 @@ const TRANSPORTS: [MatrixTransport; 3] = [
 struct MatrixFeature(&'static str, &'static str, &'static str);
 
 const FEATURES: [MatrixFeature; 20] = [
-    MatrixFeature("greeting", "greeting", "greetings, discovery"),
+    MatrixFeature("greeting", "greeting", "initialization, discovery"),
     MatrixFeature("greeting", "pings", "pings"),
-    MatrixFeature("lists", "lists", "lists, with pages and changes"),
-    MatrixFeature("calls", "calls", "tool calls, their results and errors"),
-    MatrixFeature("calls", "batches", "batches of messages"),
+    MatrixFeature("lists", "lists", "lists, pagination, change notifications"),
+    MatrixFeature("calls", "calls", "tool calls, with results and errors"),
+    MatrixFeature("calls", "batches", "JSON-RPC batches"),
     MatrixFeature(
         "library",
         "library",
         "prompts, resources, templates, completion",
     ),
-    MatrixFeature("updates", "updates", "subscriptions to resources"),
+    MatrixFeature("updates", "updates", "resource subscriptions"),
     MatrixFeature("asks", "sampling", "sampling"),
     MatrixFeature("asks", "sampling_with_tools", "sampling with tools"),
-    MatrixFeature("asks", "elicitation", "elicitation by form"),
-    MatrixFeature("asks", "elicitation_url", "elicitation by URL"),
+    MatrixFeature("asks", "elicitation", "elicitation in form mode"),
+    MatrixFeature("asks", "elicitation_url", "elicitation in URL mode"),
     MatrixFeature("asks", "roots", "roots"),
     MatrixFeature(
         "asks",
         "asked_beside",
-        "what a server asks beside its call's own stream",
+        "server requests during a call, outside the call's stream",
     ),
-    MatrixFeature(
-        "asks",
-        "asked_outside",
-        "what a server asks while no call runs",
-    ),
+    MatrixFeature("asks", "asked_outside", "server requests outside of calls"),
     MatrixFeature("tasks", "tasks", "tasks"),
     MatrixFeature(
         "tasks",
         "tasks_alone",
-        "calls of tools that are tasks alone, by who asks for none",
+        "tools that require a task, called without one",
     ),
     MatrixFeature("notes", "progress", "progress"),
     MatrixFeature("notes", "logs", "log messages"),
@@ -101,20 +97,21 @@ const FEATURES: [MatrixFeature; 20] = [
         "endings",
         "cancellation, deadlines, lost connections",
     ),
-    MatrixFeature("resuming", "resuming", "resumption"),
+    MatrixFeature("resuming", "resuming", "stream resumption"),
 ];
 
 /// The end of the document: tests beside the pairings of revisions.
 const SDKS: &str = "
 ## The official SDKs on both ends
 
-Clients of the TypeScript SDK (1.x, 2.x), the Python SDK (1.x, 2.x) and the Rust SDK run through weir before servers of the TypeScript SDK,
-FastMCP and the Rust SDK that speak both eras: prompts, resources, templates, completion, `instructions`, elicitation, sampling and sampling
-with tools (`tests/it/third_party/dual_era_servers.rs`), and tasks (`tests/it/third_party/sdk_tasks.rs`). What these packages lack, no test can show:
+Clients of the TypeScript SDK (1.x, 2.x), the Python SDK (1.x, 2.x) and the Rust SDK run through weir to servers of the TypeScript SDK, FastMCP
+and the Rust SDK that speak both eras. The tests cover prompts, resources, templates, completion, `instructions`, elicitation, sampling, sampling
+with tools (`tests/it/third_party/dual_era_servers.rs`), and tasks (`tests/it/third_party/sdk_tasks.rs`). The packages lack these features, so
+no test covers them:
 
-- The Python SDK 2.x and FastMCP 4 bring no tasks. The Rust SDK has those of the extension, and none of 2025-11-25.
-- The TypeScript SDK 2.x has tasks by npm's `ext-tasks`. That package asks for the result of a task of 2025-11-25 only when the task is over, so
-  that such a task cannot ask its client.
+- The Python SDK 2.x and FastMCP 4 have no tasks. The Rust SDK has the tasks of the extension, but not those of 2025-11-25.
+- The TypeScript SDK 2.x has tasks through npm's `ext-tasks`. That package requests the result of a task of 2025-11-25 only after the end of the
+  task, so such a task cannot send requests to its client.
 - A Python client 2.x that is pinned to 2026-07-28 sends no `server/discover`, and shows no `instructions`.
 ";
 
@@ -161,7 +158,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
     let document = fs::read_to_string(root()?.join(DOCUMENT)).unwrap_or_default();
     if document != results.document() || readme != spliced(&readme, &results.summary())? {
         bail!(
-            "the compatibility tables are not what the tests found: run `cargo xtask compat --last` and commit"
+            "the compatibility tables differ from the test results: run `cargo xtask compat --last` and commit"
         );
     }
     Ok(())
@@ -261,13 +258,13 @@ impl MatrixResults {
                 let state = match told.get(feature) {
                     _ if fails => FeatureState::Fails,
                     Some(state) => *state,
-                    None => bail!("{name} passed and said nothing of `{feature}`"),
+                    None => bail!("{name} passed without a report on `{feature}`"),
                 };
                 found.insert((pairing.clone(), *feature), state);
             }
         }
         if found.is_empty() {
-            bail!("the last run of the tests had no pairing in it")
+            bail!("the last test run has no results of pairings")
         } else {
             Ok(Self(found))
         }
@@ -314,9 +311,9 @@ impl MatrixResults {
             .map(|MatrixFeature(_, _, title)| *title)
             .collect();
         let mut text = format!(
-            "Each cell says how many of the features that both sides have work; what one side lacks is refused in the words of the \
-             revision. The features: {}. Each cell is a run of the tests with a real weir between; `docs/compatibility.md` has every \
-             feature, stdio and HTTP+SSE.\n\n",
+            "Each cell is the number of working features out of those that both sides have. A feature that one side lacks is refused as \
+             the revision defines. The features: {}. Every cell is a test run with a real weir between client and server; \
+             `docs/compatibility.md` shows each feature, also over stdio and HTTP+SSE.\n\n",
             titles.join("; ")
         );
         text += &grid(&SERVERS, |client, server| {
@@ -327,12 +324,12 @@ impl MatrixResults {
 
     fn document(&self) -> String {
         let mut text = "# Compatibility\n\n\
-            Which clients reach what of which servers through weir, by protocol revision. `cargo xtask compat` writes this from the results\n\
-            of the pairing matrix (`tests/it/matrix`); no cell is written by hand. Every message of weir is held against its revision.\n\n\
-            - *yes*: the feature is carried from one side to the other.\n\
-            - *refused*: one side has the feature and the other lacks it; weir refuses it in the words of the revision, and a test sees that.\n\
-            - *not in this revision*: the client's or the server's revision lacks it, so that there is nothing to try.\n\
-            - *NO*: a test fails. *not run*: no test says anything.\n"
+            The features that work between clients and servers through weir, by protocol revision. `cargo xtask compat` writes this page from the\n\
+            results of the pairing matrix (`tests/it/matrix`); no cell is written by hand. Every message of weir is checked against its revision.\n\n\
+            - *yes*: the feature works from one side to the other.\n\
+            - *refused*: only one side has the feature; weir refuses it as the revision defines, and a test checks that.\n\
+            - *not in this revision*: the client's or the server's revision lacks the feature, so it cannot be tested.\n\
+            - *NO*: a test fails. *not run*: no test covers it.\n"
             .to_owned();
         for transport in &TRANSPORTS {
             // Writing to a String cannot fail.
@@ -415,7 +412,7 @@ fn printed_features<'a>(
         Ok((
             feature,
             state.with_context(|| {
-                format!("`{test}` says of `{feature}` what no table has a place for")
+                format!("`{test}` reports an unknown feature or state: `{feature}`")
             })?,
         ))
     });
@@ -475,9 +472,12 @@ compat pings NotInRevision
     fn missing_or_unknown_feature_reports_are_errors() {
         let (own, of_another) = ("compat lists Carried", "compat roots Carried");
         for (said, wrong) in [
-            (own, "passed and said nothing of `lists`"),
-            ("compat lists Perhaps", "no table has a place for"),
-            (of_another, "no table has a place for"),
+            (own, "passed without a report on `lists`"),
+            (
+                "compat lists Perhaps",
+                "reports an unknown feature or state",
+            ),
+            (of_another, "reports an unknown feature or state"),
         ] {
             let said = if said == own {
                 REPORT.replace(own, "")

@@ -385,15 +385,15 @@ pub fn error_table() -> Vec<ErrorRow> {
     let rows: [(FailureKind, &'static str); 17] = [
         (
             FailureKind::TimedOut,
-            "A deadline passed and the upstream was told to stop. Try again, or ask for less.",
+            "A time limit passed, and weir sent the upstream a cancellation. Try again, or request less.",
         ),
         (
             FailureKind::Unavailable,
-            "The upstream cannot be reached or does not serve; nothing ran. Try again later.",
+            "The upstream is unreachable or out of service; the call did not run. Try again later.",
         ),
         (
             FailureKind::BadAnswer,
-            "The upstream's answer is not valid. Tell its operator.",
+            "The upstream's answer is not valid. Report it to the operator of the upstream.",
         ),
         (
             FailureKind::ResultUnknown,
@@ -401,11 +401,11 @@ pub fn error_table() -> Vec<ErrorRow> {
         ),
         (
             FailureKind::Limit,
-            "A rate or a quota, and `limit` says which. Wait for `retryAfterMs` before trying again.",
+            "A rate limit or quota is exhausted; `limit` names it. Wait for `retryAfterMs` before trying again.",
         ),
         (
             FailureKind::Busy,
-            "Too many calls to this upstream, or of yours, run now. Try again in a moment.",
+            "Too many calls to this upstream or of this caller are running. Try again in a moment.",
         ),
         (
             FailureKind::MethodNotFound,
@@ -413,43 +413,43 @@ pub fn error_table() -> Vec<ErrorRow> {
         ),
         (
             FailureKind::InvalidParams,
-            "The request asks for something that is not there: an unknown tool, a cursor that is no longer valid.",
+            "The request has an invalid name or value, such as an unknown tool or a cursor that is no longer valid.",
         ),
         (
             FailureKind::UnknownResource(String::new()),
-            "No such resource; `data.uri` says which.",
+            "The resource is unknown; `data.uri` is its URI.",
         ),
         (
             FailureKind::BadArguments,
-            "The arguments do not match the tool's input schema, or have a secret in them; the message says where. The tool did not run.",
+            "The arguments do not match the tool's input schema, or contain a secret; the message has the position. The tool did not run.",
         ),
         (
             FailureKind::MissingCapability(Bytes::from_static(b"{}")),
-            "The call needs a client capability that was not declared; `data.requiredCapabilities` says which.",
+            "The call needs a client capability that was not declared; `data.requiredCapabilities` names it.",
         ),
         (
             upstream(-32050),
-            "An error of the upstream's own; code, message and data pass, but for codes of one hop, which become -32603.",
+            "An error of the upstream itself: code, message and data pass through. Codes that belong to one hop become -32603.",
         ),
         (
             FailureKind::Internal,
-            "A bug of weir's. Report it with the `requestId`.",
+            "An internal error: a bug of weir. Report it with the `requestId`.",
         ),
         (
             FailureKind::Denied,
-            "A rule refuses it to you. Asking again does not help; ask the operator.",
+            "A rule denies the call to this caller. Do not try again; contact the operator.",
         ),
         (
             FailureKind::Unauthenticated(AuthenticationDenial::Missing),
-            "No valid credentials.",
+            "The request has no valid credentials.",
         ),
         (
             FailureKind::InsufficientScope(std::sync::Arc::new([])),
-            "The token lacks scopes; `WWW-Authenticate` says which to ask for.",
+            "The token lacks scopes; `WWW-Authenticate` lists the scopes to request.",
         ),
         (
             FailureKind::Overloaded,
-            "weir sheds load or is shutting down. Try again in a second.",
+            "weir is overloaded or shutting down. Try again in a second.",
         ),
     ];
     rows.into_iter()

@@ -10,17 +10,23 @@ use crate::telemetry::exposed;
 
 const HEAD: &str = "# Errors
 
-This page is made from the code (`weir docs errors`); a test keeps it current.
+This page is generated from the code (`weir docs errors`); a test keeps it current.
 
-What goes wrong before a request is read as JSON-RPC is plain HTTP: 401 (credentials), 403 (Host, Origin, scopes), 404 (no such path),
-405, 406, 413, 415, 429 (too often: `Retry-After` says when to come again, `RateLimit` and `RateLimit-Policy` which limit it was), 431,
-503, each with a short text. From there on it is a failure of this table. Failures of a tool call reach the model as a result with
-`isError: true` whose text says what happened and what to do; the same object stands in `_meta` under `dev.weir/error`. On other
-methods they are JSON-RPC errors. Every failure has `data.reason` (the first column), `data.requestId` (also in the log, and in the
-header `X-Request-Id`), and `upstream` and `retryAfterMs` where they are known. Where a limit of weir's refused, `limit` has its name
-(`policy`), how much it allows (`limit`) in `windowSeconds` (none: at the same time), and whether it is a `quota` of the day.
+Errors before a request is read as JSON-RPC are plain HTTP with a short text: 401 (credentials), 403 (Host, Origin, scopes), 404 (unknown path),
+405, 406, 413, 415, 429, 431 and 503. A 429 has `Retry-After`, and `RateLimit` and `RateLimit-Policy` name the limit.
 
-| reason | what it means, and what to do | `tools/call`, 2026-07-28 | other methods, 2026-07-28 | `tools/call`, 2025-11-25 | `tools/call`, older |
+All later errors are in this table. If the cell has `isError` result, the model gets a result with `isError: true` and a text with the problem and
+the advice. Its `_meta` has the data under `dev.weir/error`, with the error code as `code`. Otherwise the client gets a JSON-RPC error.
+
+The members of the data are:
+
+- `reason`: the first column. `unknown_resource` and `missing_capability` have only the member in their row, `upstream_error` has the upstream's data.
+- `requestId`: also in the log, and in the header `X-Request-Id`.
+- `upstream` and `retryAfterMs`, if they are known.
+- `limit`, if a limit of weir refused the request: the limit's name (`policy`), its size (`limit`) in `windowSeconds` (absent for a limit of
+  concurrency), and `quota`, which is true for a daily quota.
+
+| reason | meaning and remedy | `tools/call`, 2026-07-28 | other methods, 2026-07-28 | `tools/call`, 2025-11-25 | `tools/call`, older |
 |---|---|---|---|---|---|
 ";
 
@@ -50,14 +56,13 @@ pub(crate) fn errors() -> String {
 
 const METRICS: &str = "# Metrics
 
-This page is made from the code (`weir docs metrics`); a test keeps it current. What is done with them, and how they are had, is in
-[telemetry.md](telemetry.md).
+This page is generated from the code (`weir docs metrics`); a test keeps it current. [telemetry.md](telemetry.md) describes their setup and use.
 
-Names and attributes are those of the OpenTelemetry semantic conventions for MCP and HTTP where these have one; what begins with
-`weir.` is weir's own. Prometheus sees dots as underscores, in attributes too: `mcp.method.name` is the label `mcp_method_name`. Histograms
-have `_bucket`, `_sum` and `_count`. An attribute that says nothing about a series (`error.type` of what went well) is not there.
+Names and attributes follow the OpenTelemetry semantic conventions for MCP and HTTP; names without a convention begin with `weir.`. Prometheus
+names have underscores instead of dots, also in labels: `mcp.method.name` is the label `mcp_method_name`. Histograms have `_bucket`, `_sum` and
+`_count`. An attribute without a value is absent, such as `error.type` of a success.
 
-| OpenTelemetry | Prometheus | kind | unit | attributes | what it tells |
+| OpenTelemetry | Prometheus | kind | unit | attributes | description |
 |---|---|---|---|---|---|
 ";
 

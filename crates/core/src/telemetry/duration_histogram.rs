@@ -45,7 +45,7 @@ pub static SERVER_DURATION: DurationHistogram = DurationHistogram::new(Instrumen
         "outcome",
         "error.type",
     ],
-    about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it where it is not `ok`. Methods that no revision knows are `other`, what was refused by its head alone is `none`",
+    about: "Time from a client's request to the end of its answer. `outcome` is `ok`, `tool_error`, `protocol_error`, `refused`, `failed` or `cancelled`; `error.type` repeats it unless it is `ok`. The method is `other` if no revision defines it, and `none` if the request was refused by its head alone",
 });
 
 /// `mcp.client.operation.duration`.
@@ -61,7 +61,7 @@ pub static CLIENT_DURATION: DurationHistogram = DurationHistogram::new(Instrumen
         "outcome",
         "error.type",
     ],
-    about: "Time of a call at an upstream, questions to the client included. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md); the name is the upstream's own. Names beyond `telemetry.metrics.max_names` are `other`, and so are methods that no revision knows, until a call of theirs completed",
+    about: "Time of a call at an upstream, including questions to the client. `outcome` is `complete`, `tool_error`, `input_required`, `task`, `cancelled` or the reason of a failure (docs/errors.md). Tool and prompt names are the upstream's own; names beyond `telemetry.metrics.max_names` are `other`. A method that no revision defines is `other` until its first call completes",
 });
 
 static IS_DISABLED: AtomicBool = AtomicBool::new(false);

@@ -8,10 +8,12 @@ use serde_json::Value;
 
 const HEAD: &str = "# Configuration
 
-This page is made from the config's schema (`weir docs configuration`); a test keeps it current. `weir schema` prints the schema itself,
-for editors; `weir check FILE` says everything that is wrong with a file, with lines. The file is YAML or JSON; `${NAME}`
-stands for an environment variable, `${NAME:-text}` for the same with a default, `${file:/run/secrets/x}` for what that file has (it is watched, like the config), and a key that is not in these tables is an error. Examples are in `examples/`.
-Files of MCP clients are taken as they are: see `docs/migrating.md`.
+This page is generated from the config's schema (`weir docs configuration`); a test keeps it current. `weir schema` prints the schema, for
+editors. `weir check FILE` reports every error in a file, with its line. A key that is not in these tables is an error.
+
+The file is YAML or JSON. `${NAME}` is the value of an environment variable, and `${NAME:-text}` is the same with a default.
+`${file:/run/secrets/x}` is the content of that file, which weir watches like the config. Examples are in `examples/`. weir also accepts the files
+of MCP clients unchanged: see `docs/migrating.md`.
 ";
 
 /// Returns `docs/configuration.md`, from the schema's text.
@@ -57,7 +59,7 @@ impl<'s> ConfigurationReference<'s> {
     }
 
     fn table(&mut self, page: &mut String, section: &'s Value, place: &str) {
-        page.push_str("| key | value | what |\n|---|---|---|\n");
+        page.push_str("| key | value | description |\n|---|---|---|\n");
         for (key, property) in section["properties"].as_object().into_iter().flatten() {
             let below = if place.is_empty() {
                 key.clone()

@@ -48,43 +48,43 @@ const PRINCIPAL: [SchemaAttribute; 7] = [
         ANONYMOUS,
         AttributeKind::Switch,
         false,
-        "Nobody in particular: no credentials are asked for.",
+        "True for a caller without credentials, if the config requires none.",
     ),
     attribute(
         ISSUER,
         AttributeKind::Text,
         false,
-        "Who vouches: the `iss` of the token, or a name of weir's own such as `api-key`.",
+        "The issuer of the credentials: the `iss` of the token, or a name of weir such as `api-key`.",
     ),
     attribute(
         SUBJECT,
         AttributeKind::Text,
         false,
-        "Whom it vouches for. Unique together with the issuer.",
+        "The subject of the credentials. Unique together with the issuer.",
     ),
     attribute(
         SCOPES,
         AttributeKind::Texts,
         false,
-        "What the credentials are good for.",
+        "The scopes of the credentials.",
     ),
     attribute(
         GROUPS,
         AttributeKind::Texts,
         false,
-        "The same groups as the parents, by name.",
+        "The names of the groups that are parents of the principal.",
     ),
     attribute(
         CLIENT,
         AttributeKind::Text,
         true,
-        "The OAuth client that shows the credentials.",
+        "The OAuth client that presents the credentials.",
     ),
     attribute(
         ACTOR,
         AttributeKind::Text,
         true,
-        "Who acts for the subject, where it is not the subject itself.",
+        "The actor on behalf of the subject, if it is not the subject itself.",
     ),
 ];
 
@@ -104,7 +104,7 @@ const ITEM: [SchemaAttribute; 4] = [
         NATIVE,
         AttributeKind::Text,
         false,
-        "The upstream's own name for it: of a resource its URI, of a template the URI template.",
+        "The upstream's own name for it: the URI of a resource, the URI template of a template.",
     ),
     attribute(
         NAME,
@@ -120,25 +120,25 @@ const HINTS: [SchemaAttribute; 4] = [
         "readOnlyHint",
         AttributeKind::Switch,
         true,
-        "It changes nothing.",
+        "The tool is read-only.",
     ),
     attribute(
         "destructiveHint",
         AttributeKind::Switch,
         true,
-        "It may destroy something.",
+        "The tool may do destructive updates.",
     ),
     attribute(
         "idempotentHint",
         AttributeKind::Switch,
         true,
-        "Calling it again changes nothing more.",
+        "A repeated call has no further effect.",
     ),
     attribute(
         "openWorldHint",
         AttributeKind::Switch,
         true,
-        "It reaches out to things beyond its server.",
+        "The tool interacts with systems outside its server.",
     ),
 ];
 
@@ -149,23 +149,23 @@ pub(super) const ARGUMENTS: &str = "arguments";
 #[must_use]
 pub fn schema() -> String {
     let mut out = String::from(
-        "// The words that weir's rules may use. Made from the code: `weir docs cedar-schema`.\n\n\
+        "// The Cedar schema of weir's rules. Generated from the code: `weir docs cedar-schema`.\n\n\
          // A group of principals: `principal in Group::\"staff\"`.\nentity Group;\n\n\
-         // Who calls: `Principal::\"ISSUER SUBJECT\"`, or `Principal::\"anonymous\"`. Tags: further claims, by name.\n\
+         // The caller: `Principal::\"ISSUER SUBJECT\"`, or `Principal::\"anonymous\"`. Tags: further claims, by name.\n\
          entity Principal in [Group] {\n",
     );
     attributes(&mut out, &PRINCIPAL);
     out.push_str(
         "} tags String;\n\n\
-         // A server behind weir, by its id, and a path that clients use.\nentity Upstream;\nentity Endpoint;\n\n\
-         // A tool: `Tool::\"upstream/tool\"`, with the upstream's own name for it. What it does is said by the operator, or by\n\
-         // an upstream with `trust: trusted`; elsewhere these attributes are absent.\n\
+         // A server behind weir, by its id, and a path for clients.\nentity Upstream;\nentity Endpoint;\n\n\
+         // A tool: `Tool::\"upstream/tool\"`, with the upstream's own name for it. The hints are set by the operator, or by\n\
+         // an upstream with `trust: trusted`. Otherwise these attributes are absent.\n\
          entity Tool in [Upstream, Endpoint] {\n",
     );
     attributes(&mut out, &ITEM);
     attributes(&mut out, &HINTS);
     out.push_str(
-        "};\n\n// A prompt, a resource and a resource template: named like tools, `Resource::\"upstream/URI\"`.\n",
+        "};\n\n// A prompt, a resource and a resource template. Their names are like those of tools: `Resource::\"upstream/URI\"`.\n",
     );
     for other in ["Prompt", "Resource", "ResourceTemplate"] {
         out.push_str(&format!("entity {other} in [Upstream, Endpoint] {{\n"));
@@ -174,13 +174,13 @@ pub fn schema() -> String {
     }
     out.push_str(
         "\n\
-         // The arguments of a call. Tags: a JSON pointer such as \"/path\" or \"/items/0/id\", and the text of what is there.\n\
-         // Only strings, numbers, true, false and null are there; objects and arrays are their members.\n\
+         // The arguments of a call. Tags: a JSON pointer such as \"/path\" or \"/items/0/id\", and the text of its value.\n\
+         // Only strings, numbers, true, false and null have tags. An object or array has the tags of its members.\n\
          entity Arguments tags String;\n\n\
-         // Whether something is listed. What one may not see, one may not call.\n\
+         // Lists an item. A caller that may not see an item may not call it.\n\
          action \"see\" appliesTo {\n    principal: Principal,\n    resource: [Tool, Prompt, Resource, ResourceTemplate],\n    \
          context: {},\n};\n\n\
-         // Whether a tool may be called, a prompt got, a resource read, or a value of these completed.\n\
+         // Calls a tool, gets a prompt, reads a resource, or completes an argument of a prompt or resource template.\n\
          action \"call\" appliesTo {\n    principal: Principal,\n    resource: [Tool, Prompt, Resource, ResourceTemplate],\n    \
          context: { arguments: Arguments },\n};\n",
     );
