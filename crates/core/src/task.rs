@@ -54,7 +54,8 @@ impl TaskNames {
     #[must_use]
     pub fn new(
         sealer: Sealer,
-        (random, clock): (Arc<dyn Random>, Arc<dyn Clock>),
+        random: Arc<dyn Random>,
+        clock: Arc<dyn Clock>,
         book: Arc<dyn TaskBook>,
     ) -> Self {
         Self {
@@ -229,7 +230,8 @@ mod tests {
     fn r225_r231_r276_b20_a_name_opens_for_its_owner_on_its_endpoint_alone() {
         let desk = TaskNames::new(
             Sealer::ephemeral(&Sevens),
-            (Arc::new(Sevens), Arc::new(Sevens)),
+            Arc::new(Sevens),
+            Arc::new(Sevens),
             Arc::new(Sevens),
         );
         let [ann, bob] =
