@@ -308,7 +308,7 @@ async fn every_cause_reaches_operators_everywhere_and_no_client() {
         "a secret of the config is in the log"
     );
     let other = log.lines().filter(|line| {
-        line.contains("prints lines that are no messages") && line.contains("\"dies\"")
+        line.contains("invalid message on child process stdout") && line.contains("\"dies\"")
     });
     assert_eq!(
         other.count(),

@@ -24,7 +24,7 @@ fn successors(weir: &Weir) -> Vec<u32> {
     let said = weir.process.output();
     let ids = said
         .lines()
-        .filter(|line| line.contains("the new process serves"));
+        .filter(|line| line.contains("graceful restart: new process serves"));
     ids.map(|line| {
         let (_, id) = line
             .split_once("process")
@@ -162,19 +162,22 @@ fn verified(files: &[PathBuf]) -> String {
     said
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_a_new_process_takes_over_and_nothing_is_lost() {
+async fn a_new_process_takes_over_and_nothing_is_lost() {
     hand_over(2).await;
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
-async fn g06_forty_processes_take_over_one_after_another() {
+async fn forty_processes_take_over_one_after_another() {
     hand_over(40).await;
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_a_new_process_that_cannot_start_changes_nothing() {
+async fn a_new_process_that_cannot_start_changes_nothing() {
     let upstream = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -210,8 +213,9 @@ async fn g06_a_new_process_that_cannot_start_changes_nothing() {
     wait_until("its end", || is_gone(id).then_some(()));
 }
 
+// Proves G05, G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g05_g06_a_stop_during_or_after_a_hand_over_cuts_no_call_off_and_the_second_does() {
+async fn a_stop_during_or_after_a_hand_over_cuts_no_call_off_and_the_second_does() {
     for (more, cut) in [(0, false), (1, false), (2, true)] {
         stops(more, cut).await;
     }
@@ -281,8 +285,9 @@ async fn stops(stops: usize, cut: bool) {
     wait_until("its end", || is_gone(id).then_some(()));
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() {
+async fn what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() {
     let (one, two) = (
         MockServer::modern().tools(1).start().await,
         MockServer::modern().tools(1).start().await,
@@ -382,9 +387,9 @@ async fn g06_what_operators_changed_goes_along_and_so_does_the_chain_of_the_audi
     assert!(code == 1 && said.contains("its end was cut off"), "{said}");
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_can_be_expected()
-{
+async fn the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_can_be_expected() {
     let gate = CallGate::new();
     let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
     let upstream = MockServer::modern().with(held).start().await;
@@ -583,13 +588,15 @@ async fn reload(times: usize) {
     println!("{times} reloads, half of them bad, {calls} calls, 0 lost, 0 twice");
 }
 
+// Proves G01, G03.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g01_g03_reloads_under_load_lose_nothing() {
+async fn reloads_under_load_lose_nothing() {
     reload(10).await;
 }
 
+// Proves G01, G04.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
-async fn g01_g04_a_thousand_reloads_under_load_lose_nothing() {
+async fn a_thousand_reloads_under_load_lose_nothing() {
     reload(1000).await;
 }

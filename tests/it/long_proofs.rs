@@ -24,9 +24,10 @@ async fn weir_over_one() -> (MockServer, Weir) {
 const SLOW_HEADS: usize = 5_000;
 
 /// Connections that send a head one byte at a time delay only themselves.
+// Proves A01, A02.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
-async fn a01_a02_slow_heads_do_not_slow_others() {
+async fn slow_heads_do_not_slow_others() {
     let (_upstream, weir) = weir_over_one().await;
     let client = RawClient::new(&weir.url("/mcp")).modern();
     measure_p99(&client, 200).await;
@@ -70,9 +71,10 @@ async fn a01_a02_slow_heads_do_not_slow_others() {
 
 /// An upstream that comes and goes is probed now and then, even under many calls, and costs its
 /// neighbour no time.
+// Proves E14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
-async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
+async fn a_flapping_upstream_is_probed_and_not_stormed() {
     let (good, mut flaps) = (
         MockServer::modern().tools(1).start().await,
         MockServer::modern().tools(1).start().await,
@@ -152,9 +154,10 @@ async fn e14_a_flapping_upstream_is_probed_and_not_stormed() {
 }
 
 /// Sessions that are opened and ended leave no memory behind.
+// Proves D08.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
-async fn d08_sessions_that_come_and_go_leave_no_memory() {
+async fn sessions_that_come_and_go_leave_no_memory() {
     let (_upstream, weir) = weir_over_one().await;
     let churn = async |sessions: usize| {
         for _ in 0..sessions {
@@ -191,9 +194,10 @@ const HOLDING: usize = 100;
 
 /// Clients that leave silently: their sessions expire, tens of thousands in one sweep, with
 /// everything that they held.
+// Proves D08.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes"]
-async fn d08_a_million_abandoned_sessions_leave_nothing() {
+async fn a_million_abandoned_sessions_leave_nothing() {
     let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)
         .start()
@@ -363,9 +367,10 @@ const PERMITS: usize = 16;
 /// Four times as many clients as permits: some calls are refused, no refused call reaches the
 /// upstream, and afterwards the throughput recovers. The throughput during the overload needs
 /// clients on a processor of their own: the part `overload` of the benchmarks measures it.
+// Proves F11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
-async fn f11_overload_is_shed_early_and_goes_by() {
+async fn overload_is_shed_early_and_goes_by() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = Weir::with_config(json!({
         "upstreams": { "one": { "url": upstream.url() } },

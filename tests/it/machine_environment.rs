@@ -38,8 +38,9 @@ async fn upstream() -> MockServer {
         .await
 }
 
+// Proves G11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g11_weir_serves_reloads_and_ends_without_a_writable_disk() {
+async fn weir_serves_reloads_and_ends_without_a_writable_disk() {
     let one = upstream().await;
     let config = |upstreams: Value| json!({ "upstreams": upstreams, "audit": { "file": { "path": "/dev/full" } } });
     // Every write to a file fails, as on a full or read-only disk; and there is no folder for
@@ -71,8 +72,9 @@ async fn g11_weir_serves_reloads_and_ends_without_a_writable_disk() {
     );
 }
 
+// Proves G15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g15_time_zone_locale_and_year_have_no_effect() {
+async fn time_zone_locale_and_year_have_no_effect() {
     let Some(library) = faketime() else { return };
     let one = upstream().await;
     // In the middle of the second before a leap second, before 32 bits are full, and before 33 are.

@@ -10,8 +10,9 @@ use crate::harness::{
     ForeignServer, TestProcess, Weir, fresh_path, wait_until, wait_until_async, weir_binary,
 };
 
+// Proves G01.
 #[test]
-fn g01_a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
+fn a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
     let (_shop, url) = ForeignServer::RmcpModern.over_http();
     let weir = Weir::with_upstreams(json!({ "one": { "url": url } }));
     weir.wait_until_listed("/mcp", &["one__sum"]);
@@ -34,8 +35,9 @@ fn g01_a_good_reload_is_taken_and_a_bad_one_changes_nothing() {
     );
 }
 
+// Proves G02.
 #[test]
-fn g02_an_upstream_that_a_reload_removes_is_gone_from_the_list() {
+fn an_upstream_that_a_reload_removes_is_gone_from_the_list() {
     let (_shop, url) = ForeignServer::RmcpLegacy.over_http();
     let weir = Weir::with_upstreams(json!({ "one": { "url": url }, "two": { "url": url } }));
     weir.wait_until_listed("/mcp", &["two__sum"]);
@@ -47,8 +49,9 @@ fn g02_an_upstream_that_a_reload_removes_is_gone_from_the_list() {
     assert!(!refused.status.success());
 }
 
+// Proves G05.
 #[test]
-fn g05_a_bad_config_ends_with_a_clear_text() {
+fn a_bad_config_ends_with_a_clear_text() {
     let folder = fresh_path("bad");
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("weir.yaml");
@@ -70,8 +73,9 @@ fn g05_a_bad_config_ends_with_a_clear_text() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+// Proves G05.
 #[test]
-fn g05_a_port_in_use_ends_with_a_clear_text() {
+fn a_port_in_use_ends_with_a_clear_text() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let file = fresh_path("port.json");
@@ -133,8 +137,9 @@ fn an_address_file_has_the_addresses_and_one_that_cannot_be_written_ends_the_sta
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+// Proves G06.
 #[test]
-fn g06_sigterm_ends_it_with_code_0() {
+fn sigterm_ends_it_with_code_0() {
     let (_shop, url) = ForeignServer::RmcpModern.over_http();
     let mut weir = Weir::with_upstreams(json!({ "one": { "url": url } }));
     weir.process.signal("TERM");
@@ -153,8 +158,9 @@ fn quickstart() -> TestProcess {
     TestProcess::start(command)
 }
 
+// Proves R004.
 #[test]
-fn r004_the_quickstart_lists_calls_and_shows_a_tool_come_and_go() {
+fn the_quickstart_lists_calls_and_shows_a_tool_come_and_go() {
     let mut quickstart = quickstart();
     let url = quickstart.wait_for_line("  weir tools ");
     wait_until("the quickstart to serve", || {
@@ -225,8 +231,9 @@ fn readyz_healthz_and_metrics_answer() {
     );
 }
 
+// Proves F10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f10_when_memory_is_short_calls_wait_outside_and_streams_and_operators_go_on() {
+async fn when_memory_is_short_calls_wait_outside_and_streams_and_operators_go_on() {
     // Lists large enough to stand out from the memory of an idle process.
     let long = "x".repeat(20_000);
     let tools =

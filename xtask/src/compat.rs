@@ -110,7 +110,7 @@ const SDKS: &str = "
 
 Clients of the TypeScript SDK (1.x, 2.x), the Python SDK (1.x, 2.x) and the Rust SDK run through weir before servers of the TypeScript SDK,
 FastMCP and the Rust SDK that speak both eras: prompts, resources, templates, completion, `instructions`, elicitation, sampling and sampling
-with tools (`tests/it/foreign/dual.rs`), and tasks (`tests/it/foreign/tasks.rs`). What these packages lack, no test can show:
+with tools (`tests/it/third_party/dual_era_servers.rs`), and tasks (`tests/it/third_party/sdk_tasks.rs`). What these packages lack, no test can show:
 
 - The Python SDK 2.x and FastMCP 4 bring no tasks. The Rust SDK has those of the extension, and none of 2025-11-25.
 - The TypeScript SDK 2.x has tasks by npm's `ext-tasks`. That package asks for the result of a task of 2025-11-25 only when the task is over, so
@@ -375,19 +375,12 @@ fn capital(text: &str) -> String {
 }
 
 /// Parses the test and the pairing of a name such as
-/// `matrix::upstream_2024_11_05_http::client_2025_06_18::r119_r148_lists`.
+/// `matrix::upstream_2024_11_05_http::client_2025_06_18::lists`.
 fn pairing(test: &str) -> Option<(String, RevisionPairing)> {
     let mut parts = test.strip_prefix("matrix::upstream_")?.split("::");
     let (server, transport) = parts.next()?.rsplit_once('_')?;
     let client = parts.next()?.strip_prefix("client_")?;
     let scenario = parts.next()?;
-    let is_id = |word: &&str| {
-        let (letter, digits) = word.split_at(word.len().min(1));
-        letter.chars().all(|c| c.is_ascii_lowercase())
-            && !digits.is_empty()
-            && digits.chars().all(|c| c.is_ascii_digit())
-    };
-    let words: Vec<&str> = scenario.split('_').skip_while(is_id).collect();
     let revision = |text: &str| text.replace('_', "-");
     let server = if server == "both_eras" {
         "both eras".to_owned()
@@ -395,7 +388,7 @@ fn pairing(test: &str) -> Option<(String, RevisionPairing)> {
         revision(server)
     };
     Some((
-        words.join("_"),
+        scenario.to_owned(),
         RevisionPairing {
             client: revision(client),
             server,
@@ -435,16 +428,16 @@ mod tests {
     use super::*;
 
     const REPORT: &str = r#"<testsuites><testsuite name="weir-tests::it">
-        <testcase name="matrix::upstream_2024_11_05_http::client_2026_07_28::r119_r148_lists" classname="weir-tests::it" time="1">
+        <testcase name="matrix::upstream_2024_11_05_http::client_2026_07_28::lists" classname="weir-tests::it" time="1">
             <system-out>running 1 test
 test matrix::upstream_2024_11_05_http ... compat lists Carried
             </system-out>
         </testcase>
-        <testcase name="matrix::upstream_2024_11_05_http::client_2026_07_28::r207_notes" classname="weir-tests::it" time="1">
+        <testcase name="matrix::upstream_2024_11_05_http::client_2026_07_28::notes" classname="weir-tests::it" time="1">
             <failure type="test failure">no</failure>
         </testcase>
         <testcase name="pain::other" classname="weir-tests::it" time="1"/>
-        <testcase name="matrix::upstream_both_eras_stdio::client_2025_03_26::r051_greeting" classname="weir-tests::it" time="1">
+        <testcase name="matrix::upstream_both_eras_stdio::client_2025_03_26::greeting" classname="weir-tests::it" time="1">
             <system-out>
 compat greeting Refused
 compat pings NotInRevision

@@ -29,7 +29,7 @@ const GAP: f64 = 6.0;
 pub(crate) fn run() -> anyhow::Result<()> {
     let data = target_dir()?.join("dashboards.json");
     if env::var_os("WEIR_DASHBOARDS_AGAIN").is_none() {
-        test::run_scene("r286_every_panel_shows_something", "WEIR_DASHBOARDS", &data)?;
+        test::run_scene("every_panel_shows_something", "WEIR_DASHBOARDS", &data)?;
     }
     let data: Value = serde_json::from_str(
         &fs::read_to_string(&data).context("the scene left nothing to draw")?,

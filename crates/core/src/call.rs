@@ -247,8 +247,9 @@ mod tests {
     use super::*;
     use crate::fakes::Sevens;
 
+    // Proves R139.
     #[test]
-    fn r139_a_trace_goes_on_with_a_span_of_its_own() {
+    fn a_trace_goes_on_with_a_span_of_its_own() {
         let parent = |text: &str| TraceContext {
             parent: Some(text.into()),
             ..TraceContext::default()

@@ -159,9 +159,10 @@ mod tests {
     }
 
     proptest! {
+        // Proves B16.
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn b16_any_changed_byte_is_refused(plain in prop::collection::vec(any::<u8>(), 0..100), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        fn any_changed_byte_is_refused(plain in prop::collection::vec(any::<u8>(), 0..100), at in any::<prop::sample::Index>(), bit in 0u8..8) {
             let sealer = Sealer::ephemeral(&AscendingRandom);
             let text = sealer.seal(&AscendingRandom, b"p", &plain);
             prop_assert_eq!(sealer.open(b"p", &text), Ok(plain));

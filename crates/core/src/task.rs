@@ -226,8 +226,9 @@ mod tests {
         }
     }
 
+    // Proves R225, R231, R276, B20.
     #[test]
-    fn r225_r231_r276_b20_a_name_opens_for_its_owner_on_its_endpoint_alone() {
+    fn a_name_opens_for_its_owner_on_its_endpoint_alone() {
         let desk = TaskNames::new(
             Sealer::ephemeral(&Sevens),
             Arc::new(Sevens),

@@ -70,8 +70,9 @@ mod tests {
         }
     }
 
+    // Proves C20.
     #[tokio::test]
-    async fn c20_only_the_verified_token_is_kept_and_it_does_not_print() {
+    async fn only_the_verified_token_is_kept_and_it_does_not_print() {
         let endpoint = EndpointId::new("/mcp");
         let shown = Evidence {
             bearer: Some(BorrowedSecret::new("CANARY-token")),

@@ -373,8 +373,9 @@ mod tests {
     }
 
     // One test: the sampling is a setting of the whole process.
+    // Proves F17.
     #[test]
-    fn f17_weir_decides_on_sampling_and_a_span_ends_once() {
+    fn weir_decides_on_sampling_and_a_span_ends_once() {
         let kept = Arc::new(CollectedSpans::default());
         let sink = || Some(Arc::clone(&kept) as Arc<dyn SpanSink>);
         let taken = || std::mem::take(&mut *kept.0.lock().unwrap_or_else(PoisonError::into_inner));

@@ -41,8 +41,9 @@ async fn spoilt(
     answer
 }
 
+// Proves R051, R052, R053, R056.
 #[tokio::test]
-async fn r051_r052_r053_r056_discover_describes_the_server() {
+async fn discover_describes_the_server() {
     let (_server, client) = start().await;
     let answer = client.ask("server/discover", Value::Null).await.unwrap();
     let result = answer.result();
@@ -105,8 +106,9 @@ async fn tools_are_listed_and_called() {
     assert_eq!((unknown.status.as_u16(), unknown.code()), (200, -32602));
 }
 
+// Proves R009, R019.
 #[tokio::test]
-async fn r009_to_r019_headers_must_agree_with_the_body() {
+async fn to_headers_must_agree_with_the_body() {
     let (_server, client) = start().await;
     let call = || json!({"name": "now", "arguments": {}});
     for name in ["mcp-protocol-version", "mcp-method", "mcp-name"] {
@@ -145,8 +147,9 @@ async fn r009_to_r019_headers_must_agree_with_the_body() {
     assert_eq!(fine.result()["isError"], false);
 }
 
+// Proves R026, R027.
 #[tokio::test]
-async fn r026_r027_meta_is_required_but_for_client_info() {
+async fn meta_is_required_but_for_client_info() {
     let (_server, client) = start().await;
     for key in [meta::PROTOCOL_VERSION, meta::CLIENT_CAPABILITIES] {
         let spoil = |_: &mut HeaderMap, message: &mut Value| {
@@ -176,8 +179,9 @@ async fn r026_r027_meta_is_required_but_for_client_info() {
     );
 }
 
+// Proves R028, R029, R030, R054.
 #[tokio::test]
-async fn r028_r029_r030_r054_unknown_methods_and_versions() {
+async fn unknown_methods_and_versions() {
     let (server, client) = start().await;
     for method in [
         "unknown/method",
@@ -219,8 +223,9 @@ async fn r028_r029_r030_r054_unknown_methods_and_versions() {
     assert_eq!((old.status.as_u16(), old.code()), (400, -32022));
 }
 
+// Proves R001, R002, R003, R006, R031, R047.
 #[tokio::test]
-async fn r001_r002_r003_r006_r031_r047_requests_refused_before_the_body() {
+async fn requests_refused_before_the_body() {
     let (server, client) = start().await;
     for (name, value) in [
         ("origin", "https://evil.example"),

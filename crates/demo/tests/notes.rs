@@ -29,8 +29,9 @@ fn names(tools: &[Value]) -> Vec<&str> {
         .collect()
 }
 
+// Proves R059, R060, R061.
 #[tokio::test]
-async fn r059_r060_r061_versions_are_echoed_or_counter_offered() {
+async fn versions_are_echoed_or_counter_offered() {
     let server = start().await;
     for (asked, offered) in [
         ("2024-11-05", "2024-11-05"),
@@ -170,8 +171,9 @@ async fn progress_and_logs_come_before_the_answer_on_a_stream() {
     assert_eq!((wrong.status.as_u16(), wrong.code()), (200, -32602));
 }
 
+// Proves R083, R084, R087.
 #[tokio::test]
-async fn r083_r084_r087_sessions_begin_and_end() {
+async fn sessions_begin_and_end() {
     let server = start().await;
     let bare = RawClient::new(&server.url())
         .ask("tools/list", json!({}))
@@ -193,8 +195,9 @@ async fn r083_r084_r087_sessions_begin_and_end() {
     assert_eq!(client.get_stream().await.unwrap().status, 404);
 }
 
+// Proves R065.
 #[tokio::test]
-async fn r065_a_version_header_that_is_not_served_is_400() {
+async fn a_version_header_that_is_not_served_is_400() {
     let server = start().await;
     for version in ["1999-01-01", "2026-07-28"] {
         let client = client(&server, Revision::V2025_11_25)
@@ -236,8 +239,9 @@ async fn get_stream_notifies_revealed_tool_and_ends_with_session() {
     assert_eq!(stream.next_message().await.unwrap(), None);
 }
 
+// Proves R099, R100, R101.
 #[tokio::test]
-async fn r099_r100_r101_batches_are_answered_in_2025_03_26_alone() {
+async fn batches_are_answered_in_2025_03_26_alone() {
     let server = start().await;
     let client = client(&server, Revision::V2025_03_26).await;
     let session = client.session().unwrap().to_owned();
@@ -282,8 +286,9 @@ async fn r099_r100_r101_batches_are_answered_in_2025_03_26_alone() {
     assert_eq!((refused.status.as_u16(), refused.code()), (400, -32600));
 }
 
+// Proves R123.
 #[tokio::test]
-async fn r123_unknown_tools_and_bad_arguments_are_refused_as_the_revision_says() {
+async fn unknown_tools_and_bad_arguments_are_refused_as_the_revision_says() {
     let server = start().await;
     for revision in Revision::LEGACY {
         let client = client(&server, revision).await;
@@ -307,8 +312,9 @@ async fn r123_unknown_tools_and_bad_arguments_are_refused_as_the_revision_says()
     }
 }
 
+// Proves R068.
 #[tokio::test]
-async fn r068_a_modern_probe_meets_an_old_server() {
+async fn a_modern_probe_meets_an_old_server() {
     let server = start().await;
     let answer = RawClient::new(&server.url())
         .modern()

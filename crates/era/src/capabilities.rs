@@ -183,8 +183,9 @@ impl OfferedCapabilities {
 mod tests {
     use super::*;
 
+    // Proves R057.
     #[test]
-    fn r057_capability_class_equals_the_declaration() {
+    fn capability_class_equals_the_declaration() {
         let none = CapabilityClass::BASE;
         let form = CapabilityClass::ELICITATION_FORM;
         let url = CapabilityClass::ELICITATION_URL;
@@ -215,8 +216,9 @@ mod tests {
         }
     }
 
+    // Proves R056.
     #[test]
-    fn r056_only_what_is_offered_is_written() {
+    fn only_what_is_offered_is_written() {
         let written = |offer: OfferedCapabilities| {
             let mut out = BytesMut::new();
             offer.write(Revision::MODERN, &mut out);

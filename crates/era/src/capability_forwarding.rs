@@ -182,8 +182,9 @@ fn capability_members(class: CapabilityClass) -> [(&'static str, bool, &'static 
 mod tests {
     use super::*;
 
+    // Proves R079.
     #[test]
-    fn r079_forwarded_capabilities_keep_the_clients_json() {
+    fn forwarded_capabilities_keep_the_clients_json() {
         let raw = br#"{"roots":{"x":1},"elicitation":{"form":{"y":2}},"tasks":{}}"#;
         let carried = CapabilityClass::ROOTS.with(CapabilityClass::ELICITATION_FORM);
         let (cut, told) = to_modern(carried, Some(raw), &[]);
@@ -197,8 +198,9 @@ mod tests {
         );
     }
 
+    // Proves R079.
     #[test]
-    fn r079_unforwarded_modes_are_removed_from_the_clients_json() {
+    fn unforwarded_modes_are_removed_from_the_clients_json() {
         let raw = br#"{"elicitation":{"form":{"y":2},"url":{}},"sampling":{"tools":{},"context":{},"z":1},
 "roots":{"listChanged":true,"x":1}}"#;
         let class = CapabilityClass::ELICITATION_FORM
@@ -213,8 +215,9 @@ mod tests {
         assert_eq!(url, r#"{"elicitation":{"url":{}}}"#);
     }
 
+    // Proves R144.
     #[test]
-    fn r144_ui_settings_are_forwarded_to_servers() {
+    fn ui_settings_are_forwarded_to_servers() {
         let own =
             br#"{"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["a/b"]},"c/d":{}}}"#;
         let told = |class, raw| String::from_utf8_lossy(&to_modern(class, raw, &[]).1).into_owned();
@@ -247,8 +250,9 @@ mod tests {
         );
     }
 
+    // Proves R144.
     #[test]
-    fn r144_extensions_pass_by_their_identifiers_where_both_have_them() {
+    fn extensions_pass_by_their_identifiers_where_both_have_them() {
         let raw = br#"{"extensions":{"a/b":{"x":1},"c/d":5,"io.modelcontextprotocol/tasks":{}}}"#;
         let theirs = [("a/b".into(), EMPTY), ("e/f".into(), EMPTY)];
         let told = |class| to_modern(class, Some(raw), &theirs).1;
@@ -269,8 +273,9 @@ mod tests {
         );
     }
 
+    // Proves R079.
     #[test]
-    fn r079_legacy_server_gets_only_forwarded_capabilities() {
+    fn legacy_server_gets_only_forwarded_capabilities() {
         let class = CapabilityClass::ROOTS
             .with(CapabilityClass::SAMPLING)
             .with(CapabilityClass::TASKS);

@@ -154,8 +154,9 @@ mod tests {
         Params::parse(Some(&Bytes::from_static(raw.as_bytes()))).unwrap()
     }
 
+    // Proves R057.
     #[test]
-    fn r057_a_modern_call_has_what_its_own_meta_says() {
+    fn a_modern_call_has_what_its_own_meta_says() {
         let params = params(
             r#"{"name":"t","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}},"progressToken":7,
                 "io.modelcontextprotocol/logLevel":"warning","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -168,20 +169,23 @@ mod tests {
         assert!(lifted.trace.parent.is_some() && lifted.trace.state.is_some());
     }
 
+    // Proves R215.
     #[test]
-    fn r215_a_modern_call_without_a_level_wants_no_logs() {
+    fn a_modern_call_without_a_level_wants_no_logs() {
         let params = params(r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#);
         assert_eq!(modern(params).unwrap().log_level, None);
     }
 
+    // Proves R217.
     #[test]
-    fn r217_an_unknown_level_names_itself() {
+    fn an_unknown_level_names_itself() {
         let params = params(r#"{"_meta":{"io.modelcontextprotocol/logLevel":"loud"}}"#);
         assert!(modern(params).unwrap_err().to_string().contains("logLevel"));
     }
 
+    // Proves R218.
     #[test]
-    fn r218_a_legacy_call_has_the_level_of_its_session() {
+    fn a_legacy_call_has_the_level_of_its_session() {
         let session = LegacySessionRecord {
             revision: Revision::V2025_06_18,
             class: CapabilityClass::SAMPLING,
@@ -200,8 +204,9 @@ mod tests {
         assert_eq!(lifted.progress_token.as_deref(), Some(&br#""p""#[..]));
     }
 
+    // Proves F17.
     #[test]
-    fn f17_traces_that_break_w3c_are_dropped() {
+    fn traces_that_break_w3c_are_dropped() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         assert!(is_traceparent(good));
         assert!(is_traceparent(&good.replacen("00", "01", 1)));

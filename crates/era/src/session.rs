@@ -121,17 +121,19 @@ mod tests {
     }
 
     proptest! {
+        // Proves D19.
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn d19_any_bytes_are_a_session_or_none(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+        fn any_bytes_are_a_session_or_none(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
             if let Some(session) = LegacySessionRecord::decode(&bytes) {
                 prop_assert_eq!(LegacySessionRecord::decode(&session.encode()), Some(session));
             }
         }
     }
 
+    // Proves R059, R060, R061.
     #[test]
-    fn r059_r060_r061_versions_are_echoed_or_countered() {
+    fn versions_are_echoed_or_countered() {
         for revision in Revision::LEGACY {
             assert_eq!(negotiate(Some(revision.as_str())), revision);
         }

@@ -70,8 +70,9 @@ mod tests {
             .collect()
     }
 
+    // Proves R129.
     #[test]
-    fn r129_value_is_added_only_for_revisions_that_cannot_carry_it() {
+    fn value_is_added_only_for_revisions_that_cannot_carry_it() {
         let said = json!({ "type": "text", "text": "in words" });
         for (value, carried_since) in [
             (r#"{"a":1}"#, Revision::V2025_06_18),

@@ -389,8 +389,9 @@ mod tests {
         })
     }
 
+    // Proves R232.
     #[test]
-    fn r232_a_created_task_has_the_words_of_each_form() {
+    fn a_created_task_has_the_words_of_each_form() {
         let immediate = json!({ "io.modelcontextprotocol/model-immediate-response": "soon" });
         let given = json!({ "task": legacy("working"), "_meta": immediate.clone() });
         let flat = created(&bytes(&given)).unwrap();
@@ -413,8 +414,9 @@ mod tests {
         }
     }
 
+    // Proves R229.
     #[test]
-    fn r229_a_tools_own_failure_is_completed_in_one_form_and_failed_in_the_other() {
+    fn a_tools_own_failure_is_completed_in_one_form_and_failed_in_the_other() {
         let task = bytes(&legacy("failed"));
         let state = completed(
             &task,

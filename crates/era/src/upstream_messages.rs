@@ -130,8 +130,9 @@ pub fn resend_proof(status: u16, error: &Bytes) -> Option<ResendProof> {
 mod tests {
     use super::*;
 
+    // Proves R074.
     #[test]
-    fn r074_absent_result_type_is_complete_and_an_unknown_one_is_invalid() {
+    fn absent_result_type_is_complete_and_an_unknown_one_is_invalid() {
         for (result, expected) in [
             ("{}", ResultType::Complete),
             (r#"{"resultType":"complete"}"#, ResultType::Complete),

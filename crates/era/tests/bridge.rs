@@ -109,8 +109,9 @@ fn same_meaning(lowered: &Bytes, sent: &Value, native: &str) -> Result<(), TestC
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
+    // Proves R119, B06.
     #[test]
-    fn r119_b06_lower_after_lift_keeps_the_meaning(
+    fn lower_after_lift_keeps_the_meaning(
         (name, native) in ("[a-z_]{1,20}", "\\PC{1,20}"),
         arguments in object(),
         more in object(),

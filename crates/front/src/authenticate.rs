@@ -361,8 +361,9 @@ mod tests {
 
     use super::*;
 
+    // Proves F01.
     #[test]
-    fn f01_rate_refusal_names_limit_and_retry_after() {
+    fn rate_refusal_names_limit_and_retry_after() {
         let window = Duration::from_secs(60);
         let limited = LimitReached {
             policy: "group:a\"b\\c\né".into(),

@@ -87,8 +87,9 @@ mod tests {
         client_address(peer.parse().unwrap(), &headers, &trusted).to_string()
     }
 
+    // Proves A19.
     #[test]
-    fn a19_header_of_an_untrusted_peer_is_ignored() {
+    fn header_of_an_untrusted_peer_is_ignored() {
         for lines in [
             &[][..],
             &["192.0.2.1"],
@@ -100,8 +101,9 @@ mod tests {
         assert_eq!(counted("2001:db8::5", &["192.0.2.1"]), "2001:db8::5");
     }
 
+    // Proves A19.
     #[test]
-    fn a19_of_a_trusted_proxys_list_the_last_hop_that_is_no_proxy_counts() {
+    fn of_a_trusted_proxys_list_the_last_hop_that_is_no_proxy_counts() {
         let rows: [(&[&str], &str); 12] = [
             (&[], PROXY),
             (&["192.0.2.1"], "192.0.2.1"),
@@ -132,8 +134,9 @@ mod tests {
         }
     }
 
+    // Proves A19.
     #[test]
-    fn a19_a_hop_that_is_no_address_hides_what_stands_before_it() {
+    fn a_hop_that_is_no_address_hides_what_stands_before_it() {
         for hop in [
             "unknown",
             "_hidden",

@@ -233,8 +233,9 @@ pub(crate) fn names_tasks(filter: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    // Proves R224.
     #[test]
-    fn r224_a_filter_names_tasks_as_strings() {
+    fn a_filter_names_tasks_as_strings() {
         let of = |text: &'static str| {
             tasks_of_filter(&Bytes::from_static(text.as_bytes()), 8).map(|names| names.len())
         };

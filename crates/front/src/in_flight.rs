@@ -251,8 +251,9 @@ mod tests {
         permits.0.taken.load(Ordering::SeqCst)
     }
 
+    // Proves F11.
     #[tokio::test(start_paused = true)]
-    async fn f11_requests_are_served_in_order_and_no_wait_is_endless() {
+    async fn requests_are_served_in_order_and_no_wait_is_endless() {
         let permits = InFlightLimit::default();
         let held = permits.acquire(1, LONG_TIME).await.unwrap();
         assert!(
@@ -282,8 +283,9 @@ mod tests {
         assert_eq!(taken(&permits), 0);
     }
 
+    // Proves F11.
     #[tokio::test]
-    async fn f11_of_a_long_queue_the_newest_go_first() {
+    async fn of_a_long_queue_the_newest_go_first() {
         let permits = InFlightLimit::default();
         let mut held = permits.acquire(1, LONG_TIME).await;
         let mut looks = Context::from_waker(Waker::noop());
@@ -313,8 +315,9 @@ mod tests {
         );
     }
 
+    // Proves F11.
     #[tokio::test]
-    async fn f11_requests_beyond_a_few_go_in_rounds_behind_the_tasks_that_are_ready() {
+    async fn requests_beyond_a_few_go_in_rounds_behind_the_tasks_that_are_ready() {
         let permits = InFlightLimit::default();
         let (at_once, most) = (
             PERMITS_WITHOUT_QUEUE,
@@ -368,8 +371,9 @@ mod tests {
         assert_eq!(taken(&permits), 0);
     }
 
+    // Proves F11.
     #[tokio::test]
-    async fn f11_request_that_leaves_the_queue_holds_no_permit() {
+    async fn request_that_leaves_the_queue_holds_no_permit() {
         let permits = InFlightLimit::default();
         let held = permits.acquire(1, LONG_TIME).await.unwrap();
         let mut looks = Context::from_waker(Waker::noop());
@@ -389,8 +393,9 @@ mod tests {
         assert_eq!(taken(&permits), 0);
     }
 
+    // Proves F11.
     #[tokio::test]
-    async fn f11_the_queue_is_bounded_and_its_oldest_is_refused() {
+    async fn the_queue_is_bounded_and_its_oldest_is_refused() {
         let permits = InFlightLimit::default();
         let held = permits.acquire(1, LONG_TIME).await.unwrap();
         let mut looks = Context::from_waker(Waker::noop());
@@ -412,8 +417,9 @@ mod tests {
         drop(held);
     }
 
+    // Proves F11.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn f11_no_permit_is_lost_between_waiting_and_releasing_requests() {
+    async fn no_permit_is_lost_between_waiting_and_releasing_requests() {
         // Without rounds, and with them.
         for (most, tasks) in [
             (3, 64),

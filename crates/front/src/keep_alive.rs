@@ -123,8 +123,9 @@ fn with_jitter(time: Duration, luck: u8) -> Duration {
 mod tests {
     use super::*;
 
+    // Proves D22.
     #[test]
-    fn d22_keep_alives_are_a_fifth_apart_either_way() {
+    fn keep_alives_are_a_fifth_apart_either_way() {
         let time = Duration::from_secs(15);
         assert_eq!(
             (with_jitter(time, 0), with_jitter(time, 255)),

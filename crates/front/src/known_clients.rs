@@ -256,8 +256,9 @@ mod tests {
         assert_eq!((one.name.as_str(), one.version.as_str()), ("one", "1"));
     }
 
+    // Proves F16.
     #[tokio::test]
-    async fn f16_made_up_programs_evict_each_other_and_not_an_active_one() {
+    async fn made_up_programs_evict_each_other_and_not_an_active_one() {
         let (clientele, who) = (KnownClients::default(), somebody().await);
         for second in 1..=20_000 {
             see(

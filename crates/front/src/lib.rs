@@ -275,7 +275,7 @@ impl Front {
             self.shared.detached_tasks.wait().await;
         };
         if tokio::time::timeout(deadline, done).await.is_err() {
-            tracing::warn!("calls were still running at the end of the drain: they are cut off");
+            tracing::warn!("drain deadline exceeded: running calls are cancelled");
         }
         self.listening.force.cancel();
         self.shared.force.cancel();

@@ -179,7 +179,7 @@ async fn accept(listening: Arc<ListenerState>, listener: TcpListener) {
             Ok((stream, peer)) => listening.serve_connection(stream, peer.ip().to_canonical()),
             Err(error) if is_exhaustion(&error) => {
                 count_closed("no_files");
-                tracing::warn!(%error, "cannot accept: out of files or memory");
+                tracing::warn!(%error, "accept failed: out of file descriptors or memory");
                 tokio::time::sleep(ACCEPT_BACKOFF).await;
             }
             // The client disconnected before the accept.
@@ -202,12 +202,12 @@ async fn watch_certificates(listening: Arc<ListenerState>) {
         let read = certificates.clone();
         match tokio::task::spawn_blocking(move || read.refresh()).await {
             Ok(Ok(true)) => match listening.use_certificates(Some(certificates)) {
-                Ok(()) => tracing::info!("certificate files changed and were read again"),
-                Err(error) => tracing::error!(%error, "changed certificate files are not usable"),
+                Ok(()) => tracing::info!("certificates reloaded"),
+                Err(error) => tracing::error!(%error, "certificate reload failed"),
             },
             Ok(Ok(false)) | Err(_) => {}
             Ok(Err(error)) => {
-                tracing::error!(%error, "changed certificate files are not usable: the old ones stay in use")
+                tracing::error!(%error, "certificate reload failed: previous certificates stay in use")
             }
         }
     }

@@ -132,7 +132,7 @@ impl Drop for RequestEnd {
             status = self.status.as_u16(),
             outcome = tally.as_str(),
             ms = took.as_millis(),
-            "request"
+            "request completed"
         );
     }
 }
@@ -180,7 +180,7 @@ impl http_body::Body for ObservedBody {
             instruments().panics.add(1, &[]);
             tracing::error!(
                 request = self.ending.name.as_str(),
-                "an answer ended by a panic"
+                "internal error: panic while sending a response body"
             );
             self.body = ResponseBody::empty();
             self.ending.counted = Some(ResponseOutcome::Now(RequestOutcome::Failed));

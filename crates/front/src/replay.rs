@@ -429,8 +429,9 @@ impl http_body::Body for ResumedStream {
 mod tests {
     use super::*;
 
+    // Proves D06.
     #[test]
-    fn d06_only_what_weir_wrote_is_an_id() {
+    fn only_what_weir_wrote_is_an_id() {
         assert_eq!(parse_event_id("00000000000000ff-12"), Some((255, 12)));
         for bad in [
             "",

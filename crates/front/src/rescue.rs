@@ -179,7 +179,7 @@ pub(crate) fn internal_error_answer(request: &RequestName) -> HttpAnswer {
 fn log_failure(failure: &Failure, request: &RequestName) {
     let upstream = failure.upstream().map(ToString::to_string);
     if matches!(failure.kind(), FailureKind::Internal) {
-        tracing::error!(request = request.as_str(), ?upstream, error = %failure, "a bug");
+        tracing::error!(request = request.as_str(), ?upstream, error = %failure, "internal error");
     } else {
         let cause = std::error::Error::source(failure).map(ToString::to_string);
         tracing::debug!(

@@ -391,8 +391,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
+    // Proves A19.
     #[test]
-    fn a19_networks_hold_exactly_their_addresses() {
+    fn networks_hold_exactly_their_addresses() {
         let ten: AddressRange = "10.0.0.0/8".parse().unwrap();
         assert!(ten.contains("10.255.0.1".parse().unwrap()));
         assert!(ten.contains("::ffff:10.0.0.1".parse().unwrap()));

@@ -121,7 +121,7 @@ pub(crate) fn renew_inherited(
                 Err(failure) => tracing::warn!(
                     request = context.name.as_str(),
                     cause = failure.cause(),
-                    "a subscription did not move to this process: the client is not told of updates of the resource"
+                    "subscription could not be renewed after graceful restart"
                 ),
             }
         }
@@ -192,7 +192,7 @@ pub(crate) fn subscribe_stream(
             match timeout(ACKNOWLEDGMENT_TIME, subscribing).await {
                 Ok(Ok(subscribed)) => Some((uri, subscribed)),
                 Ok(Err(failure)) => {
-                    tracing::debug!(request = context.name.as_str(), error = %failure, "a resource is left out of an acknowledgment");
+                    tracing::debug!(request = context.name.as_str(), error = %failure, "resource subscription failed: left out of acknowledgment");
                     None
                 }
                 Err(_) => None,
@@ -288,8 +288,9 @@ fn too_many() -> Failure {
 mod tests {
     use super::*;
 
+    // Proves R197.
     #[test]
-    fn r197_a_filter_names_resources_as_strings_each_once() {
+    fn a_filter_names_resources_as_strings_each_once() {
         let of = |text: &'static str| resources_of_filter(&Bytes::from_static(text.as_bytes()), 2);
         let texts = |uris: &[&str]| {
             Some(

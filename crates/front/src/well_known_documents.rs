@@ -181,8 +181,9 @@ mod tests {
         serde_json::from_slice(&known.documents[path]).unwrap()
     }
 
+    // Proves R237, R248.
     #[test]
-    fn r237_r248_each_endpoint_has_its_own_document_without_secrets_or_wildcards() {
+    fn each_endpoint_has_its_own_document_without_secrets_or_wildcards() {
         let known = well_known(&["/mcp", "/mcp/files"], &["https://id.example.com"]);
         let expected = json!({
             "resource": "https://mcp.example.com/mcp",
@@ -207,8 +208,9 @@ mod tests {
         }
     }
 
+    // Proves R237.
     #[test]
-    fn r237_the_root_form_is_about_the_only_endpoint_or_the_root() {
+    fn the_root_form_is_about_the_only_endpoint_or_the_root() {
         let root = "/.well-known/oauth-protected-resource";
         let one = well_known(&["/mcp"], &["https://id.example.com"]);
         assert_eq!(read(&one, root)["resource"], "https://mcp.example.com/mcp");
@@ -220,8 +222,9 @@ mod tests {
         );
     }
 
+    // Proves R237.
     #[test]
-    fn r237_pages_may_read_and_writes_are_refused() {
+    fn pages_may_read_and_writes_are_refused() {
         let known = well_known(&["/mcp"], &["https://id.example.com"]);
         let path = "/.well-known/oauth-protected-resource/mcp";
         let preflight = ask(&known, Method::OPTIONS, path).unwrap();
@@ -236,8 +239,9 @@ mod tests {
         assert_eq!(ask(&known, Method::POST, path).unwrap().status(), 405);
     }
 
+    // Proves R253.
     #[test]
-    fn r253_clients_of_2025_03_26_are_sent_to_the_one_authorization_server() {
+    fn clients_of_2025_03_26_are_sent_to_the_one_authorization_server() {
         let known = well_known(&["/mcp"], &["https://id.example.com/tenant"]);
         let answer = ask(&known, Method::GET, AUTHORIZATION_SERVER_PATH).unwrap();
         assert_eq!(answer.status(), 307);
@@ -252,8 +256,9 @@ mod tests {
         assert!(ask(&two, Method::GET, AUTHORIZATION_SERVER_PATH).is_none());
     }
 
+    // Proves C26.
     #[test]
-    fn c26_no_token_endpoints_are_served() {
+    fn no_token_endpoints_are_served() {
         let known = well_known(&["/mcp"], &["https://id.example.com"]);
         for path in ["/authorize", "/token", "/register"] {
             assert!(ask(&known, Method::GET, path).is_none(), "{path}");

@@ -316,7 +316,7 @@ async fn accept(
                 ));
             }
             Err(error) => {
-                tracing::warn!(%error, "the operators' listener cannot accept");
+                tracing::warn!(%error, "admin listener accept failed");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -173,7 +173,7 @@ impl AuditService {
                 .await
                 .is_err()
         {
-            tracing::error!("weir starts without being able to write audit records");
+            tracing::error!("audit not writable at start");
         }
     }
 
@@ -450,9 +450,7 @@ impl RunningAudit {
         let otlp = tokio::time::timeout(COPIES_GRACE, copies.tasks.wait());
         let (poured, sent) = tokio::join!(stdout, otlp);
         if !poured || sent.is_err() {
-            tracing::warn!(
-                "the last copies of audit records did not reach standard output or the collector"
-            );
+            tracing::warn!("audit copies lost at shutdown");
         }
         ChainHeads { calls, refusals }
     }
@@ -515,7 +513,7 @@ impl ChainThread {
         } = self;
         if !worker.wait_for_end(within).await {
             let records = queue.waiting();
-            tracing::error!(records, "the disk hangs: the last audit records are lost");
+            tracing::error!(records, "audit records lost at shutdown: disk hangs");
         }
         orders
             .lock()

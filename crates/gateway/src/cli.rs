@@ -353,8 +353,9 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    // Proves G05.
     #[test]
-    fn g05_a_generated_key_is_accepted_and_no_two_are_equal() {
+    fn a_generated_key_is_accepted_and_no_two_are_equal() {
         let (one, two) = (keygen(), keygen());
         assert_ne!(one, two);
         let value = |text: &str, start: &str| {

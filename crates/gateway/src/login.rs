@@ -199,8 +199,9 @@ fn random() -> String {
 mod tests {
     use super::*;
 
+    // Proves R241.
     #[test]
-    fn r241_a_token_is_used_below_its_resource_and_nowhere_else() {
+    fn a_token_is_used_below_its_resource_and_nowhere_else() {
         let covered = |resource: &str, server: &str| {
             covers(
                 &server_url(resource).expect("a URL"),

@@ -137,19 +137,13 @@ fn most_descriptors() -> Option<usize> {
 
 fn log_stage(shortage: MemoryPressure, used: u64, most: u64) {
     match shortage {
-        MemoryPressure::None => tracing::info!(used, most, "there is enough memory again"),
+        MemoryPressure::None => tracing::info!(used, most, "memory pressure over"),
         MemoryPressure::Near => {
-            tracing::warn!(
-                used,
-                most,
-                "memory gets short: connections are not kept, nor are pages of lists"
-            )
+            tracing::warn!(used, most, "memory pressure: keep-alive and list cache off")
         }
-        MemoryPressure::Acute => tracing::error!(
-            used,
-            most,
-            "memory is short: new requests get 503, what is open goes on"
-        ),
+        MemoryPressure::Acute => {
+            tracing::error!(used, most, "memory limit reached: new requests get 503")
+        }
     }
 }
 
@@ -257,8 +251,9 @@ fn read(path: &str) -> Option<String> {
 mod tests {
     use super::*;
 
+    // Proves F10.
     #[test]
-    fn f10_stages_begin_and_end_apart() {
+    fn stages_begin_and_end_apart() {
         let walk = [
             (50, MemoryPressure::None),
             (91, MemoryPressure::None),

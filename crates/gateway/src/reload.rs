@@ -46,7 +46,9 @@ impl<'a> ConfigFollower<'a> {
             }
         });
         let watcher = watcher
-            .inspect_err(|error| tracing::warn!(%error, "config files cannot be watched: use SIGHUP after a change"))
+            .inspect_err(
+                |error| tracing::warn!(%error, "config watch failed: send SIGHUP after a change"),
+            )
             .ok();
         let mut follower = Self {
             loader,
@@ -127,7 +129,7 @@ impl<'a> ConfigFollower<'a> {
                     "the config has errors:\n{}",
                     self.last_report
                 ));
-                tracing::error!("the config has errors: nothing was changed");
+                tracing::error!("config reload failed: errors in the config, old one in force");
             }
             None => {}
             Some(config) if config == self.applied && asked.is_none() => {
@@ -135,7 +137,7 @@ impl<'a> ConfigFollower<'a> {
                     weir.record_unchanged_config();
                 }
                 if was_refused || news {
-                    tracing::info!("the config is as it was applied");
+                    tracing::info!("config unchanged");
                 }
             }
             Some(config) => self.apply(weir, config, asked.unwrap_or(Strictness::NoWeaker)),
@@ -154,17 +156,14 @@ impl<'a> ConfigFollower<'a> {
                     "config applied"
                 );
                 for name in unmoved {
-                    tracing::warn!(
-                        setting = name,
-                        "this setting changes at the next start only"
-                    );
+                    tracing::warn!(setting = name, "config setting needs a restart");
                 }
                 self.applied = config;
             }
             Err(error) => {
                 self.refused = true;
                 self.weaker = matches!(error, ReloadError::Weaker(_)).then(|| error.to_string());
-                tracing::error!(%error, "the config cannot be applied: nothing was changed");
+                tracing::error!(%error, "config reload failed: not applied, old one in force");
             }
         }
     }
@@ -188,7 +187,7 @@ impl<'a> ConfigFollower<'a> {
             match watcher.watch(&folder, RecursiveMode::NonRecursive) {
                 Ok(()) => self.watched.push(folder),
                 Err(error) => {
-                    tracing::warn!(%error, folder = %folder.display(), "this folder cannot be watched")
+                    tracing::warn!(%error, folder = %folder.display(), "config folder watch failed")
                 }
             }
         }

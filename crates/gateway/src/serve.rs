@@ -139,7 +139,7 @@ async fn run(
     let signals = ProcessSignals::new();
     let keeper = ChildKeeper::new(program.keeper());
     if let Some(Err(error)) = estate.keeper.take().map(|pipe| keeper.take_over(pipe)) {
-        tracing::warn!(%error, "the keeper of the process before cannot be had: this one starts its own");
+        tracing::warn!(%error, "graceful restart: inherited keeper not usable, starting a new one");
     }
     let (mut signals, mut weir) = match (
         signals,
@@ -165,7 +165,7 @@ async fn run(
         );
     }
     if config.front.listen.port() != 0 && config.front.listen != weir.address() {
-        tracing::warn!(config = %config.front.listen, "weir was started with a socket, and serves at that one");
+        tracing::warn!(config = %config.front.listen, "listen address ignored: serving at the inherited socket");
     }
     if let Some(file) = &address_file
         && let Err(error) = write_addresses(file, &weir)
@@ -184,11 +184,11 @@ async fn run(
             wish = signals.next() => match wish {
                 SignalAction::Stop => break,
                 SignalAction::Reload => {
-                    tracing::info!("SIGHUP: the config is read again");
+                    tracing::info!("SIGHUP received: reloading the config");
                     follower.reload(&weir, Strictness::NoWeaker);
                 }
                 SignalAction::HandOver => {
-                    tracing::info!(program = %program, "SIGUSR2: a new process is to take this one's place");
+                    tracing::info!(program = %program, "SIGUSR2 received: graceful restart begins");
                     follower.reload_if_changed(&weir);
                     if let Some(why) = follower.handover_blocker() {
                         refuse_handover(&mut weir, why);
@@ -251,7 +251,7 @@ impl PreviousProcess {
         {
             Ok(parting) => parting,
             Err(error) => {
-                tracing::warn!(%error, "the process before was gone already");
+                tracing::warn!(%error, "graceful restart: previous process gone");
                 weir.stop_awaiting_sessions();
                 auditing.record_predecessor_end(ChainHeads::default());
                 None
@@ -289,7 +289,7 @@ impl PreviousProcess {
 /// Refuses a hand-over: a new process would accept the config that this one refused.
 fn refuse_handover(weir: &mut Weir, why: String) {
     if let Err(why) = weir.record_handover(Err(why)) {
-        tracing::error!("this process goes on: {why}");
+        tracing::error!("graceful restart failed: {why}");
     }
 }
 
@@ -298,12 +298,12 @@ async fn hand_over(weir: &mut Weir, program: &OwnProgram) -> bool {
     let outcome = program.start_successor(weir).await;
     match weir.record_handover(outcome) {
         Ok(id) => {
-            tracing::info!(process = id, "the new process serves");
+            tracing::info!(process = id, "graceful restart: new process serves");
             notify_systemd(&[NotifyState::MainPid(id)]);
             true
         }
         Err(why) => {
-            tracing::error!("this process goes on: {why}");
+            tracing::error!("graceful restart failed: {why}");
             false
         }
     }
@@ -312,13 +312,13 @@ async fn hand_over(weir: &mut Weir, program: &OwnProgram) -> bool {
 /// Notifies systemd, if it listens.
 fn notify_systemd(news: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(news) {
-        tracing::warn!(%error, "systemd cannot be told");
+        tracing::warn!(%error, "systemd notification failed");
     }
 }
 
 /// Drains; a second SIGTERM or SIGINT ends that.
 pub(crate) async fn drain(weir: Weir, signals: &mut ProcessSignals) -> ExitCode {
-    tracing::info!("weir stops: running calls may end, a second signal cuts them off");
+    tracing::info!("shutdown: draining running calls, a second signal ends them");
     let succeeded = weir.has_successor();
     if !succeeded {
         notify_systemd(&[NotifyState::Stopping]);
@@ -328,7 +328,7 @@ pub(crate) async fn drain(weir: Weir, signals: &mut ProcessSignals) -> ExitCode 
         // already.
         if succeeded {
             signals.stop().await;
-            tracing::info!("weir stops already, since a new process serves");
+            tracing::info!("shutdown already in progress: a new process serves");
         }
         signals.stop().await;
     };
@@ -345,7 +345,7 @@ fn cannot_start(why: &str) -> ExitCode {
 fn refuse_start(code: u8, why: &str) -> ExitCode {
     // One line, in the log's own form. If the log is off, it goes to standard error as text.
     if tracing::enabled!(tracing::Level::ERROR) {
-        tracing::error!("weir cannot start: {why}");
+        tracing::error!("start failed: {why}");
     } else {
         telemetry::print_error(format_args!("weir: cannot start: {why}"));
     }

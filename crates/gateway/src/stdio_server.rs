@@ -314,7 +314,7 @@ impl StdioGatewayState {
                     .id
                     .as_ref()
                     .map(|id| String::from_utf8_lossy(id.as_json()).into_owned());
-                tracing::debug!(id, "the host answers a question that was not asked");
+                tracing::debug!(id, "response from the host without a pending request");
             }
         }
     }
@@ -332,7 +332,7 @@ impl StdioGatewayState {
                 .await
                 .map(http_body_util::Collected::to_bytes)
                 .unwrap_or_default();
-            tracing::debug!(status = status.as_u16(), answer = %String::from_utf8_lossy(&body), "message of the host not taken");
+            tracing::debug!(status = status.as_u16(), answer = %String::from_utf8_lossy(&body), "message from the host rejected");
         }
     }
 

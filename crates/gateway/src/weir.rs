@@ -266,7 +266,7 @@ impl Weir {
             count(config.endpoints.len(), "endpoint")
         );
         for lost in &lost {
-            tracing::warn!(path = %lost.path, lost = lost.message, "the config gives up a protection, as an operator allowed");
+            tracing::warn!(path = %lost.path, lost = lost.message, "config weakened: protection given up, as an operator allowed");
             detail.push_str(&format!("; weaker: {}: {}", lost.path, lost.message));
         }
         self.record_action("config", "reload", &detail, true);
@@ -366,7 +366,7 @@ impl Weir {
             // The certificates were good a moment ago; the old ones still serve.
             tracing::error!(
                 error = front_reason(&error),
-                "certificates changed in the middle of a reload: new paths come with the next one"
+                "certificates changed during a reload: new paths wait for the next"
             );
         }
         inside.replace(config);

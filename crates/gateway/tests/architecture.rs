@@ -92,15 +92,15 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
 const SPAWNS: [(&str, &str); 10] = [
     ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
     (
-        "gateway/src/audit/worker.rs",
+        "gateway/src/audit/audit_thread.rs",
         "`Auditing` tells it to stop and waits; one that hangs in the system goes with the process",
     ),
     (
-        "gateway/src/cli/questions/keyboard.rs",
+        "gateway/src/cli/terminal_respondent/keyboard.rs",
         "waits for a line that a person types; a command that ends does not wait for it",
     ),
     (
-        "gateway/src/handover/line.rs",
+        "gateway/src/handover/protocol.rs",
         "`Parting` waits for it; it ends with the predecessor",
     ),
     (
@@ -108,7 +108,7 @@ const SPAWNS: [(&str, &str); 10] = [
         "sends until its link is dropped, or the other process is gone",
     ),
     (
-        "gateway/src/handover/moving.rs",
+        "gateway/src/handover/state_transfer.rs",
         "receives until the other process is gone, and answers its requests",
     ),
     (
@@ -120,11 +120,11 @@ const SPAWNS: [(&str, &str); 10] = [
         "writes the log until its queue closes; an exit waits for it, at most a second",
     ),
     (
-        "upstream/src/line/many.rs",
+        "upstream/src/http/http2_connection.rs",
         "ends with the last share of its connection, or with the connection",
     ),
     (
-        "upstream/src/line/mod.rs",
+        "upstream/src/http/mod.rs",
         "closes unused connections for some seconds, and ends when there are none or nobody has any",
     ),
 ];

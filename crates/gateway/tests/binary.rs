@@ -148,8 +148,9 @@ fn the_schema_is_the_checked_in_one() {
     );
 }
 
+// Proves G05.
 #[test]
-fn g05_a_start_that_cannot_be_fails_with_a_clear_text() {
+fn a_start_that_cannot_be_fails_with_a_clear_text() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }";

@@ -179,13 +179,15 @@ fn run(name: &str, (rounds, salt): (usize, &[&str]), target: fn(&[u8])) {
     }
 }
 
+// Proves B01, B03, B06.
 #[test]
-fn b01_b03_b06_envelope_corpus() {
+fn envelope_corpus() {
     run("envelope", (400, WIRE), wire::envelope);
 }
 
+// Proves B10.
 #[test]
-fn b10_mcp_headers_corpus() {
+fn mcp_headers_corpus() {
     run("mcp_headers", (400, WIRE), wire::mcp_headers);
 }
 
@@ -194,8 +196,9 @@ fn sse_decode_corpus() {
     run("sse_decode", (400, WIRE), wire::sse_decode);
 }
 
+// Proves D20.
 #[test]
-fn d20_sse_reencode_corpus() {
+fn sse_reencode_corpus() {
     run("sse_reencode", (400, WIRE), wire::sse_reencode);
 }
 
@@ -204,17 +207,20 @@ fn clean_corpus() {
     run("clean", (300, CLEAN), clean::clean_any);
 }
 
+// Proves B16.
 #[test]
-fn b16_cursor_open_corpus() {
+fn cursor_open_corpus() {
     run("cursor_open", (300, CORE), core::cursor_open);
 }
 
+// Proves B23.
 #[test]
-fn b23_schema_cost_corpus() {
+fn schema_cost_corpus() {
     run("schema_cost", (300, CORE), core::schema_cost);
 }
 
+// Proves G01.
 #[test]
-fn g01_config_corpus() {
+fn config_corpus() {
     run("config", (100, CONFIG), gateway::config);
 }

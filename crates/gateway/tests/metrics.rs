@@ -71,8 +71,9 @@ fn instruments_are_scraped_and_removed_upstreams_are_not() {
     assert!(!text.contains("gone"), "{text}");
 }
 
+// Proves F16.
 #[test]
-fn f16_an_instrument_has_so_many_series_and_no_more() {
+fn an_instrument_has_so_many_series_and_no_more() {
     let (metrics, _turn) = metrics();
     for number in 0..100_000 {
         instruments()
@@ -97,8 +98,9 @@ fn f16_an_instrument_has_so_many_series_and_no_more() {
     assert!(count.is_some_and(|count| count > 90_000.0), "{rest}");
 }
 
+// Proves F16.
 #[test]
-fn f16_a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
+fn a_million_names_are_two_thousand_series_and_less_than_a_mebibyte() {
     let (metrics, _turn) = metrics();
     let upstream = UpstreamMeter::of(&UpstreamId::new("liar").unwrap());
     let mut listed = Vec::new();

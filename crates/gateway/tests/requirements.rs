@@ -1,144 +1,171 @@
-//! The index of requirements: every requirement and fault that weir answers for is in the name of a
-//! test, so that the list of passed tests shows them.
+//! The index of requirements: `docs/requirements-index.md` has a sentence for each requirement and
+//! each fault, and the tests that prove it. Tests name theirs in a comment, `// Proves R075, A26.`
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
+mod workspace;
 
-/// The requirements by number.
-const REQUIREMENTS: [RangeInclusive<u16>; 3] = [1..=253, 271..=283, 286..=286];
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
-/// The rows of the fault matrix by letter and number.
-const FAULTS: [(char, RangeInclusive<u16>); 14] = [
-    ('a', 1..=9),
-    ('a', 17..=26),
-    ('b', 1..=25),
-    ('c', 1..=28),
-    ('d', 1..=16),
-    ('e', 1..=11),
-    ('e', 15..=16),
-    ('e', 20..=20),
-    ('e', 22..=22),
-    ('f', 1..=2),
-    ('f', 9..=18),
-    ('g', 1..=6),
-    ('g', 10..=11),
-    ('g', 14..=15),
-];
+use workspace::{keep_page, read, rust_files};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .canonicalize()
-        .unwrap()
-}
+const PAGE: &str = "docs/requirements-index.md";
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            if !path
-                .file_name()
-                .is_some_and(|name| name == "target" || name == "node_modules")
-            {
-                sources(&path, found);
+/// The mark of a row without a test, with its reason.
+const UNPROVEN: &str = "no test";
+
+/// The folders of all tests.
+const FOLDERS: [&str; 4] = ["crates", "tests/it", "benches", "xtask"];
+
+/// Adds the tests of one source by the ids that they prove.
+fn add_proofs(source: &str, proofs: &mut BTreeMap<String, BTreeSet<String>>) {
+    let mut ids: Vec<String> = Vec::new();
+    let mut is_open = false;
+    for line in source.lines().map(str::trim) {
+        if let Some(comment) = line.strip_prefix("//") {
+            let comment = comment.trim_start();
+            let list = comment
+                .strip_prefix("Proves ")
+                .or(is_open.then_some(comment));
+            if let Some(list) = list {
+                ids.extend(
+                    list.split([',', '.', ' '])
+                        .filter(|id| is_id(id))
+                        .map(str::to_owned),
+                );
+                is_open = !list.ends_with('.');
             }
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-/// Returns the names of the functions that a source marks as tests.
-fn tests_of(source: &str) -> Vec<&str> {
-    let mut names = Vec::new();
-    let mut marked = false;
-    for line in source.lines().map(str::trim_start) {
-        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
-            marked = true;
-        }
-        let name = line.split_once("fn ").map(|(_, rest)| rest);
-        if marked
-            && !line.starts_with("//")
-            && let Some(name) = name
+        } else if !ids.is_empty()
+            && let Some(test) = test_name(line)
         {
-            names.push(name.split(['(', '<']).next().unwrap_or_default());
-            marked = false;
+            for id in ids.drain(..) {
+                proofs.entry(id).or_default().insert(test.to_owned());
+            }
         }
     }
-    names
 }
 
-/// Reports if a word of a test's name is a letter with digits.
+/// The name of a function, or of a row in a table of tests, that a line begins to define.
+fn test_name(line: &str) -> Option<&str> {
+    let (name, is_function) = match line.split_once("fn ") {
+        Some((_, rest)) => (rest, true),
+        None => (line, false),
+    };
+    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    let is_row = name[end..].starts_with(':') && !name[end..].starts_with("::");
+    (end > 0 && (is_function || is_row)).then_some(&name[..end])
+}
+
+/// Reports if a word is an id: a capital letter and digits.
 fn is_id(word: &str) -> bool {
     let mut letters = word.chars();
     letters
         .next()
-        .is_some_and(|first| first.is_ascii_lowercase())
+        .is_some_and(|first| first.is_ascii_uppercase())
         && word.len() > 2
         && letters.all(|rest| rest.is_ascii_digit())
 }
 
-fn promised() -> BTreeSet<String> {
-    let mut ids: BTreeSet<String> = REQUIREMENTS
-        .into_iter()
-        .flatten()
-        .map(|number| format!("r{number:03}"))
-        .collect();
-    ids.extend(
-        FAULTS
-            .into_iter()
-            .flat_map(|(row, numbers)| numbers.map(move |number| format!("{row}{number:02}"))),
-    );
-    ids
+fn all_proofs() -> BTreeMap<String, BTreeSet<String>> {
+    let mut proofs = BTreeMap::new();
+    for file in FOLDERS.iter().flat_map(|folder| rust_files(folder)) {
+        // This file has examples of such comments.
+        if !file.ends_with("tests/requirements.rs") {
+            add_proofs(&read(&file), &mut proofs);
+        }
+    }
+    proofs
 }
 
+/// The page with its last column made anew; all else is written by hand.
+fn with_tests(page: &str, proofs: &BTreeMap<String, BTreeSet<String>>) -> String {
+    let mut made = String::new();
+    for line in page.lines() {
+        let cells: Vec<&str> = line.split(" | ").collect();
+        let id = cells[0].strip_prefix("| ").filter(|id| is_id(id));
+        let Some(id) = id else {
+            let _ = writeln!(made, "{line}");
+            continue;
+        };
+        let by_hand = cells[..cells.len() - 1].join(" | ");
+        let last = cells.last().copied().unwrap_or_default();
+        let tests = match proofs.get(id) {
+            Some(tests) => {
+                let tests: Vec<String> = tests.iter().map(|test| format!("`{test}`")).collect();
+                tests.join(", ")
+            }
+            None => last.trim_end_matches(" |").to_owned(),
+        };
+        let _ = writeln!(made, "{by_hand} | {tests} |");
+    }
+    made
+}
+
+/// Run with `UPDATE=1` to write the page anew.
 #[test]
-fn every_requirement_has_a_test() {
-    let mut files = Vec::new();
-    for folder in ["crates", "tests/it", "benches", "xtask"] {
-        sources(&root().join(folder), &mut files);
-    }
-    let mut proven = BTreeSet::new();
-    for file in &files {
-        let source = std::fs::read_to_string(file).unwrap();
-        let words = tests_of(&source)
-            .into_iter()
-            .flat_map(|name| name.split('_'));
-        proven.extend(words.filter(|word| is_id(word)).map(str::to_owned));
-    }
-    assert!(
-        proven.len() > 200,
-        "the sources are where this test looks for them: {}",
-        files.len()
-    );
-    let missing: Vec<_> = promised().difference(&proven).cloned().collect();
-    assert!(missing.is_empty(), "no test is named after {missing:?}");
+fn every_id_has_a_sentence_and_every_sentence_its_tests() {
+    let proofs = all_proofs();
+    let page = read(PAGE);
+    let known: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" | ").map(|(id, _)| id))
+        .filter(|id| is_id(id))
+        .collect();
+    assert!(known.len() > 400, "{}", known.len());
+    let unknown: Vec<_> = proofs
+        .keys()
+        .filter(|id| !known.contains(id.as_str()))
+        .collect();
+    assert!(unknown.is_empty(), "{PAGE} has no sentence for {unknown:?}");
+    let made = with_tests(&page, &proofs);
+    keep_page(PAGE, &made);
+    let unproven: Vec<&str> = known
+        .into_iter()
+        .filter(|id| !proofs.contains_key(*id))
+        .filter(|id| {
+            !page.contains(&format!("| {id} |")) || !reason_of(&page, id).starts_with(UNPROVEN)
+        })
+        .collect();
+    assert!(unproven.is_empty(), "no test proves {unproven:?}");
+}
+
+/// The last cell of an id's row.
+fn reason_of<'a>(page: &'a str, id: &str) -> &'a str {
+    let row = page
+        .lines()
+        .find(|line| line.starts_with(&format!("| {id} | ")));
+    let cells = row.unwrap_or_default().trim_end_matches(" |");
+    cells.rsplit(" | ").next().unwrap_or_default()
 }
 
 #[test]
 fn the_tests_that_the_security_page_names_are_there() {
-    let mut files = Vec::new();
-    sources(&root().join("crates"), &mut files);
-    sources(&root().join("tests/it"), &mut files);
-    let sources: Vec<String> = files
+    let mut all = BTreeSet::new();
+    for file in ["crates", "tests/it"]
         .iter()
-        .map(|file| std::fs::read_to_string(file).unwrap())
-        .collect();
-    let all: BTreeSet<&str> = sources.iter().flat_map(|source| tests_of(source)).collect();
-    let page = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
+        .flat_map(|folder| rust_files(folder))
+    {
+        let source = read(&file);
+        all.extend(source.split("fn ").skip(1).filter_map(|rest| {
+            let end = rest.find(['(', '<'])?;
+            Some(rest[..end].to_owned())
+        }));
+    }
+    let page = read("docs/security.md");
     let named: Vec<&str> = page
         .split('`')
         .filter(|word| {
-            word.split_once('_')
-                .is_some_and(|(id, rest)| is_id(id) && rest.len() > 20)
+            word.len() > 20
+                && word.contains('_')
+                && word
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         })
         .collect();
     assert!(named.len() > 40, "{}", named.len());
     let gone: Vec<_> = named
         .into_iter()
-        .filter(|name| !all.contains(name))
+        .filter(|name| !all.contains(*name))
         .collect();
     assert!(
         gone.is_empty(),
@@ -147,26 +174,27 @@ fn the_tests_that_the_security_page_names_are_there() {
 }
 
 #[test]
-fn only_test_functions_count() {
+fn proofs_are_read_from_comments_above_functions_and_rows() {
     let source = "
-        #[test]
-        fn r001_plain() {}
-        fn r002_helper() {}
+        /// Docs.
+        // Proves R001, A04,
+        // R003.
         #[tokio::test(flavor = \"multi_thread\")]
-        #[ignore = \"measures time\"]
-        async fn r003_a04_marked_twice() {}
-        pub async fn r005_scenario(world: &World) {}
-        #[test]
-        // fn r006_commented() {}
-        fn r007_generic<T>() {}
+        async fn first() {}
+        fn helper() {}
+        // Proves R001.
+        row_of_a_table: Server::One, child;
+        // It says R002.
+        fn third() {}
     ";
+    let mut proofs = BTreeMap::new();
+    add_proofs(source, &mut proofs);
+    let of = |id: &str| proofs.get(id).cloned().unwrap_or_default();
     assert_eq!(
-        tests_of(source),
-        ["r001_plain", "r003_a04_marked_twice", "r007_generic"]
+        of("R001"),
+        ["first", "row_of_a_table"].map(str::to_owned).into()
     );
-    let words = ["r001", "a04", "plain", "h2", "r", "1st", "rfc9110", "R001"];
-    assert_eq!(
-        words.map(is_id),
-        [true, true, false, false, false, false, false, false]
-    );
+    assert_eq!(of("A04"), ["first".to_owned()].into());
+    assert_eq!(of("R003"), ["first".to_owned()].into());
+    assert!(of("R002").is_empty());
 }

@@ -66,8 +66,9 @@ async fn until(mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread")]
-async fn g01_a_bad_config_changes_nothing_and_a_good_one_replaces_everything() {
+async fn a_bad_config_changes_nothing_and_a_good_one_replaces_everything() {
     let (one, two) = (
         MockServer::modern().tools(1).start().await,
         MockServer::modern().tools(1).start().await,
@@ -101,8 +102,9 @@ async fn g01_a_bad_config_changes_nothing_and_a_good_one_replaces_everything() {
     weir.shutdown().await;
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread")]
-async fn g01_a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to() {
+async fn a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to() {
     let one = MockServer::modern().tools(1).start().await;
     let upstreams = format!("upstreams: {{ one: {{ url: \"{}\" }} }}\n", one.url());
     let anyone = "auth: { mode: none, allow_anyone: true }\n";
@@ -129,8 +131,9 @@ async fn g01_a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to
     weir.shutdown().await;
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread")]
-async fn g01_an_upstream_whose_settings_did_not_change_is_left_alone() {
+async fn an_upstream_whose_settings_did_not_change_is_left_alone() {
     let (one, two) = (
         MockServer::modern().tools(3).start().await,
         MockServer::modern().tools(1).start().await,
@@ -156,8 +159,9 @@ async fn g01_an_upstream_whose_settings_did_not_change_is_left_alone() {
     weir.shutdown().await;
 }
 
+// Proves G02.
 #[tokio::test(flavor = "multi_thread")]
-async fn g02_a_call_in_flight_survives_the_removal_of_its_upstream() {
+async fn a_call_in_flight_survives_the_removal_of_its_upstream() {
     let gate = CallGate::new();
     let one = MockServer::modern()
         .tool("slow", MockBehaviour::gated(&gate))
@@ -186,8 +190,9 @@ async fn g02_a_call_in_flight_survives_the_removal_of_its_upstream() {
     weir.shutdown().await;
 }
 
+// Proves G04.
 #[tokio::test(flavor = "multi_thread")]
-async fn g04_a_thousand_reloads_leave_nothing_behind() {
+async fn a_thousand_reloads_leave_nothing_behind() {
     let (one, two) = (
         MockServer::modern().tools(1).start().await,
         MockServer::modern().tools(1).start().await,
@@ -242,8 +247,9 @@ async fn settings_that_need_a_restart_are_named() {
     weir.shutdown().await;
 }
 
+// Proves G03.
 #[tokio::test(flavor = "multi_thread")]
-async fn g03_limits_hold_for_new_requests_at_once() {
+async fn limits_hold_for_new_requests_at_once() {
     let one = MockServer::modern().tools(1).start().await;
     let text = config(&[("one", &one)]);
     let weir = start(&text).await;
@@ -285,8 +291,9 @@ async fn readiness_is_about_weir_and_not_about_every_upstream() {
     weir.shutdown().await;
 }
 
+// Proves G05.
 #[tokio::test(flavor = "multi_thread")]
-async fn g05_taken_port_fails_the_start() {
+async fn taken_port_fails_the_start() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
     let text = format!(

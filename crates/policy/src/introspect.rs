@@ -115,14 +115,14 @@ impl Introspector {
             url_source: UrlSource::Operator,
         };
         let fetched = world.fetch.fetch(ask).await.map_err(|failure| {
-            tracing::warn!(issuer = &*issuer.name, %failure, "an issuer cannot be asked about a token");
+            tracing::warn!(issuer = &*issuer.name, %failure, "token introspection failed");
             AuthFailure::Unavailable("the issuer does not answer")
         })?;
         if fetched.status != 200 {
             tracing::warn!(
                 issuer = &*issuer.name,
                 status = fetched.status,
-                "an issuer does not tell of a token"
+                "token introspection failed: unexpected status"
             );
             return Err(AuthFailure::Unavailable("the issuer does not tell"));
         }

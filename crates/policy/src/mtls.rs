@@ -176,8 +176,9 @@ mod tests {
         }
     }
 
+    // Proves C12.
     #[test]
-    fn c12_expired_and_malformed_certificates_are_refused() {
+    fn expired_and_malformed_certificates_are_refused() {
         let der = certificate(&["build"], vec![]);
         let end = 1_798_761_600;
         assert!(read(CertificateName::CommonName, &der, end - 1).is_ok());

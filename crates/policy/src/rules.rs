@@ -346,7 +346,7 @@ fn report(why: &str, target: &PolicyTarget<'_>) {
         name,
         ..
     } = target;
-    tracing::warn!(%endpoint, %upstream, tool = &***name, why, "the rules could not be applied: denied");
+    tracing::warn!(%endpoint, %upstream, tool = &***name, why, "policy evaluation failed, access denied");
 }
 
 fn lacking(principal: &Principal, taken: &[Arc<str>]) -> Vec<Arc<str>> {

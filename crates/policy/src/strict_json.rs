@@ -88,8 +88,9 @@ impl<'de> Visitor<'de> for StrictJson {
 mod tests {
     use super::*;
 
+    // Proves C06.
     #[test]
-    fn c06_a_name_may_occur_once_at_every_depth() {
+    fn a_name_may_occur_once_at_every_depth() {
         for good in [
             "{}",
             r#"{"a":1,"b":{"a":[1,2.5,null,true,"x"]}}"#,

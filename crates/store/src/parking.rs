@@ -232,8 +232,9 @@ mod tests {
         )
     }
 
+    // Proves R174, R175.
     #[tokio::test]
-    async fn r174_r175_a_call_is_taken_once_in_time_and_by_its_own_principal() {
+    async fn a_call_is_taken_once_in_time_and_by_its_own_principal() {
         let (clock, parking) = parking(10, 10);
         let (ada, bob) = (principal_named("ada").await, principal_named("bob").await);
         let (first, second) = (

@@ -404,8 +404,9 @@ mod tests {
         seqs.for_each(|seq| replays.append(key, seq, Bytes::from(vec![b'x'; 900])));
     }
 
+    // Proves R093, D06.
     #[tokio::test]
-    async fn r093_d06_only_the_own_stream_of_the_own_session_is_replayed() {
+    async fn only_the_own_stream_of_the_own_session_is_replayed() {
         let (_, replays) = replays(ReplayCaps::default());
         for (own, seqs) in [(key(1, 1), 1..=3), (key(1, 2), 1..=2), (key(2, 1), 1..=9)] {
             replays.begin(own);

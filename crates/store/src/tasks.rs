@@ -239,8 +239,9 @@ mod tests {
             .collect()
     }
 
+    // Proves R234, R282.
     #[tokio::test]
-    async fn r234_r282_tasks_are_remembered_for_their_owners_within_bounds() {
+    async fn tasks_are_remembered_for_their_owners_within_bounds() {
         let clock = Arc::new(StoreManualClock::default());
         let caps = TaskCaps {
             total: 4,

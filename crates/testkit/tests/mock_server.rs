@@ -403,8 +403,9 @@ async fn changes_reach_listeners_and_sessions_can_be_lost() {
     );
 }
 
+// Proves R068.
 #[tokio::test]
-async fn r068_a_probe_can_be_answered_in_every_way() {
+async fn a_probe_can_be_answered_in_every_way() {
     for (behaviour, status) in [
         (
             MockBehaviour::error(-32601, "no such method", Value::Null),

@@ -75,8 +75,9 @@ mod tests {
 
     const S: Duration = Duration::from_secs(1);
 
+    // Proves E03.
     #[test]
-    fn e03_opens_after_five_failures_in_a_row_and_probes_once_a_second() {
+    fn opens_after_five_failures_in_a_row_and_probes_once_a_second() {
         let breaker = Breaker::default();
         for _ in 0..4 {
             breaker.record_failure(S);

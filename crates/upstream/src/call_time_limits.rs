@@ -259,8 +259,9 @@ mod tests {
         }
     }
 
+    // Proves R143.
     #[tokio::test(start_paused = true)]
-    async fn r143_progress_extends_the_idle_limit_and_never_the_hard_one() {
+    async fn progress_extends_the_idle_limit_and_never_the_hard_one() {
         let (often, seldom) = (
             IDLE - Duration::from_millis(1),
             IDLE + Duration::from_millis(1),
@@ -294,8 +295,9 @@ mod tests {
         }
     }
 
+    // Proves A12.
     #[tokio::test(start_paused = true)]
-    async fn a12_slow_reading_does_not_extend_the_hard_limit() {
+    async fn slow_reading_does_not_extend_the_hard_limit() {
         let deadlines = CallDeadlines {
             connect: IDLE,
             idle: IDLE,

@@ -269,8 +269,9 @@ mod tests {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
+    // Proves E19.
     #[tokio::test(start_paused = true)]
-    async fn e19_answer_is_cached_for_seconds() {
+    async fn answer_is_cached_for_seconds() {
         let (addresses, script) = script([(0, Ok(vec![v4(1)])), (0, Ok(vec![v4(2)]))]);
         for _ in 0..100 {
             assert_eq!(dialled(&addresses).await.unwrap(), [v4(1)]);
@@ -280,8 +281,9 @@ mod tests {
         assert_eq!(dialled(&addresses).await.unwrap(), [v4(2)], "moved");
     }
 
+    // Proves E19.
     #[tokio::test(start_paused = true)]
-    async fn e19_while_names_cannot_be_looked_up_the_last_answer_serves_for_a_minute() {
+    async fn while_names_cannot_be_looked_up_the_last_answer_serves_for_a_minute() {
         let gone = || (0, Err(io::ErrorKind::NotFound));
         let steps = [
             (0, Ok(vec![v4(1)])),
@@ -305,8 +307,9 @@ mod tests {
         );
     }
 
+    // Proves E19.
     #[tokio::test(start_paused = true)]
-    async fn e19_slow_lookup_is_shared_and_the_stale_answer_serves_meanwhile() {
+    async fn slow_lookup_is_shared_and_the_stale_answer_serves_meanwhile() {
         let (addresses, script) = script([
             (0, Ok(vec![v4(1)])),
             (30_000, Ok(vec![v4(2)])),
@@ -327,8 +330,9 @@ mod tests {
         assert_eq!(script.asked.load(Ordering::Relaxed), 2);
     }
 
+    // Proves E19.
     #[tokio::test(start_paused = true)]
-    async fn e19_a_thousand_addresses_are_two_dials_one_of_each_family_where_there_are_both() {
+    async fn a_thousand_addresses_are_two_dials_one_of_each_family_where_there_are_both() {
         let many: Vec<_> = (0..1000)
             .map(|n: u32| IpAddr::from((0x0a00_0000 + n).to_be_bytes()))
             .collect();
@@ -340,8 +344,9 @@ mod tests {
         assert_eq!(dialled(&addresses).await.unwrap(), [many[0], six]);
     }
 
+    // Proves E19.
     #[tokio::test(start_paused = true)]
-    async fn e19_abandoned_lookup_serves_the_next_caller() {
+    async fn abandoned_lookup_serves_the_next_caller() {
         let (addresses, script) = script([(20_000, Ok(vec![v4(1)]))]);
         for _ in 0..3 {
             let given_up = tokio::time::timeout(Duration::from_secs(5), dialled(&addresses)).await;

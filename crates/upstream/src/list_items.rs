@@ -56,7 +56,7 @@ pub(crate) fn parse_without_bad_items(
                 None => text.to_owned(),
             },
         ));
-        tracing::warn!(upstream = %site.id, item, "an item of a list was left out: it is nested too deeply, or has too long a number");
+        tracing::warn!(upstream = %site.id, item, "invalid list item skipped: nested too deeply or number too long");
     }
     Ok(incoming)
 }

@@ -82,8 +82,9 @@ impl PendingUpdates {
 mod tests {
     use super::*;
 
+    // Proves D11.
     #[tokio::test]
-    async fn d11_updates_coalesce_and_too_many_mean_all() {
+    async fn updates_coalesce_and_too_many_mean_all() {
         let told = PendingUpdates::default();
         ["a:1", "a:2", "a:1"].iter().for_each(|uri| told.add(uri));
         assert_eq!(told.next().await, ResourceUpdate::Resource("a:1".into()));

@@ -109,8 +109,9 @@ mod tests {
         }
     }
 
+    // Proves E11.
     #[test]
-    fn e11_backs_off_from_100_ms_to_30_s_with_full_jitter() {
+    fn backs_off_from_100_ms_to_30_s_with_full_jitter() {
         let mut pace = RetryBackoff::default();
         let mut ceilings = Vec::new();
         for _ in 0..11 {

@@ -320,7 +320,7 @@ impl UpstreamContext {
 
     /// Counts a message that was dropped as invalid.
     pub(crate) fn count_dropped(&self, why: &'static str) {
-        tracing::debug!(upstream = %self.id, why, "a message of the upstream was dropped");
+        tracing::debug!(upstream = %self.id, why, "upstream message dropped");
         instruments()
             .upstream_protocol_errors
             .add(1, &[self.label(), KeyValue::new("reason", why)]);
@@ -328,7 +328,7 @@ impl UpstreamContext {
 
     /// Counts a session or a child that is ended because the server does not read its messages.
     pub(crate) fn count_unread_session(&self) {
-        tracing::warn!(upstream = %self.id, "session ended: the upstream does not take the messages it is sent");
+        tracing::warn!(upstream = %self.id, "session ended: upstream does not read its messages");
         let labels = [self.label(), KeyValue::new("reason", "posts_waiting")];
         instruments().upstream_sessions_ended.add(1, &labels);
     }

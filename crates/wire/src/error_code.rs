@@ -58,8 +58,9 @@ pub const fn is_allowed_to_modern(code: i64) -> bool {
 mod tests {
     use super::*;
 
+    // Proves R049.
     #[test]
-    fn r049_undefined_codes_of_the_reserved_band_are_not_for_modern_peers() {
+    fn undefined_codes_of_the_reserved_band_are_not_for_modern_peers() {
         for code in -32099..=-32020 {
             assert_eq!(
                 is_allowed_to_modern(code),

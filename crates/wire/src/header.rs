@@ -99,8 +99,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
+        // Proves R018, B10.
         #[test]
-        fn r018_b10_decode_undoes_encode(text in any::<String>()) {
+        fn decode_undoes_encode(text in any::<String>()) {
             let value = encode(&text).into_owned();
             prop_assert!(value.bytes().all(is_printable));
             if value.len() <= MAX_LEN {
@@ -108,8 +109,9 @@ mod tests {
             }
         }
 
+        // Proves B10.
         #[test]
-        fn b10_decoding_never_panics_and_ascii_is_literal(value in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn decoding_never_panics_and_ascii_is_literal(value in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(text) = decode(&value) {
                 let again = encode(&text);
                 prop_assert_eq!(decode(again.as_bytes()).unwrap(), &*text);
@@ -117,8 +119,9 @@ mod tests {
         }
     }
 
+    // Proves R018.
     #[test]
-    fn r018_text_that_a_header_cannot_carry_is_base64() {
+    fn text_that_a_header_cannot_carry_is_base64() {
         assert_eq!(encode("get_weather"), "get_weather");
         assert_eq!(encode(""), "");
         assert_eq!(encode("a b"), "a b");
@@ -140,14 +143,16 @@ mod tests {
         assert_eq!(decode(b"=?base64??=").unwrap(), "");
     }
 
+    // Proves R015.
     #[test]
-    fn r015_whitespace_around_a_value_does_not_count() {
+    fn whitespace_around_a_value_does_not_count() {
         assert_eq!(decode(b" \t foo\t ").unwrap(), "foo");
         assert_eq!(decode(b"  =?base64?Zm9v?= ").unwrap(), "foo");
     }
 
+    // Proves R019.
     #[test]
-    fn r019_broken_padding_or_alphabet_is_malformed() {
+    fn broken_padding_or_alphabet_is_malformed() {
         for value in [
             "=?base64?SGVsbG8?=",
             "=?base64?SGVs!!!?=",
@@ -164,8 +169,9 @@ mod tests {
         assert_eq!(decode(b"=?base64?/w==?="), Err(HeaderTextError::NotUtf8));
     }
 
+    // Proves R020.
     #[test]
-    fn r020_a_value_without_both_exact_markers_is_literal() {
+    fn a_value_without_both_exact_markers_is_literal() {
         for value in [
             "=?base64?SGVsbG8=",
             "SGVsbG8=?=",
@@ -177,14 +183,16 @@ mod tests {
         }
     }
 
+    // Proves B10.
     #[test]
-    fn b10_a_nested_sentinel_is_decoded_once() {
+    fn a_nested_sentinel_is_decoded_once() {
         let inner = "=?base64?SGVsbG8=?=";
         assert_eq!(decode(encode(inner).as_bytes()).unwrap(), inner);
     }
 
+    // Proves B11.
     #[test]
-    fn b11_control_characters_and_long_values_are_refused() {
+    fn control_characters_and_long_values_are_refused() {
         for value in [&b"a\rb"[..], b"a\nb", b"a\0b", b"a\x7fb", b"a\xc3\xa9"] {
             assert_eq!(decode(value), Err(HeaderTextError::NotPrintable));
         }

@@ -169,8 +169,9 @@ mod tests {
 
     use super::*;
 
+    // Proves R035, B07.
     #[test]
-    fn r035_b07_null_fractions_and_other_types_are_no_ids() {
+    fn null_fractions_and_other_types_are_no_ids() {
         let table: [(&[u8], IdError); 10] = [
             (b"null", IdError::Null),
             (b"1.5", IdError::NotInteger),
@@ -193,8 +194,9 @@ mod tests {
         }
     }
 
+    // Proves B07.
     #[test]
-    fn b07_an_id_over_256_bytes_is_refused() {
+    fn an_id_over_256_bytes_is_refused() {
         let id = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
         assert!(RequestId::from_json(id(256).as_bytes()).is_ok());
         assert_eq!(
@@ -203,8 +205,9 @@ mod tests {
         );
     }
 
+    // Proves R034, B06.
     #[test]
-    fn r034_b06_the_exact_text_is_kept() {
+    fn the_exact_text_is_kept() {
         let long = format!("\"{}\"", "y".repeat(100));
         for json in [
             "0",

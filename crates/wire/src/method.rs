@@ -290,8 +290,9 @@ mod tests {
         }
     }
 
+    // Proves R029.
     #[test]
-    fn r029_removed_methods_do_not_exist_in_2026() {
+    fn removed_methods_do_not_exist_in_2026() {
         let removed = [
             "initialize",
             "ping",
@@ -314,16 +315,18 @@ mod tests {
         }
     }
 
+    // Proves R040.
     #[test]
-    fn r040_no_request_from_a_server_exists_in_2026() {
+    fn no_request_from_a_server_exists_in_2026() {
         for &method in Method::ALL {
             let down = method.exists_in(Revision::V2026_07_28, Direction::ServerToClient);
             assert!(!down || method.is_notification(), "{method}");
         }
     }
 
+    // Proves R016.
     #[test]
-    fn r016_mcp_name_mirrors_these_members() {
+    fn mcp_name_mirrors_these_members() {
         let with: Vec<_> = Method::ALL
             .iter()
             .filter_map(|m| m.name_header().member().map(|member| (m.as_str(), member)))

@@ -250,8 +250,9 @@ mod tests {
         assert_eq!(Revision::LEGACY.last(), Some(&Revision::NEWEST_LEGACY));
     }
 
+    // Proves R032.
     #[test]
-    fn r032_batches_belong_to_one_revision() {
+    fn batches_belong_to_one_revision() {
         let with: Vec<_> = Revision::ALL
             .into_iter()
             .filter(|revision| revision.has_batches())

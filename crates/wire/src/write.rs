@@ -256,8 +256,9 @@ mod tests {
         }
     }
 
+    // Proves R034.
     #[test]
-    fn r034_envelopes_echo_the_id_with_its_type() {
+    fn envelopes_echo_the_id_with_its_type() {
         for json in ["7", r#""7""#] {
             let id = RequestId::from_json(json.as_bytes()).unwrap();
             assert_eq!(

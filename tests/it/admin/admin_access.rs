@@ -45,8 +45,9 @@ fn head_alone(weir: &Weir, path: &str) -> String {
     said
 }
 
+// Proves G14.
 #[test]
-fn g14_beyond_loopback_it_does_not_start_without_operators() {
+fn beyond_loopback_it_does_not_start_without_operators() {
     let with = |admin: Value| json!({ "listen": "127.0.0.1:0", "admin": admin, "upstreams": {} });
     for (admin, why) in [
         (json!({ "listen": "0.0.0.0:0" }), "admin.auth: is missing"),
@@ -91,8 +92,9 @@ fn g14_beyond_loopback_it_does_not_start_without_operators() {
     }
 }
 
+// Proves G14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() {
+async fn with_operators_probes_are_open_and_everything_else_takes_a_token() {
     let upstream = MockServer::modern().tools(1).start().await;
     let folder = AuditFolder::new("admin-doors");
     let mut config = config_over(&[("one", &upstream)]);
@@ -191,8 +193,9 @@ async fn g14_with_operators_probes_are_open_and_everything_else_takes_a_token() 
     assert_eq!(nobody.get("/healthz").await.status, 200);
 }
 
+// Proves G14, A17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g14_a17_no_page_in_a_browser_looks_or_changes() {
+async fn no_page_in_a_browser_looks_or_changes() {
     let upstream = MockServer::modern().tools(1).start().await;
     let mut config = config_over(&[("one", &upstream)]);
     config["admin"] = json!({ "allowed_hosts": ["ops.example.com"] });

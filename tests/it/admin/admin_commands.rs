@@ -54,8 +54,9 @@ async fn the_log_level_changes_and_comes_back() {
     );
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g01_a_reload_that_is_asked_for_says_how_it_went() {
+async fn a_reload_that_is_asked_for_says_how_it_went() {
     let (one, two) = (
         MockServer::modern().tools(1).start().await,
         MockServer::modern().tools(1).start().await,

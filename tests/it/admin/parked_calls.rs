@@ -27,8 +27,9 @@ async fn again(client: &CheckedClient, state: &Value) -> Value {
         .clone()
 }
 
+// Proves R183.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r183_a_call_that_waits_for_its_client_is_shown_and_ended() {
+async fn a_call_that_waits_for_its_client_is_shown_and_ended() {
     let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let form = json!({ "message": "Who are you?", "requestedSchema": schema });
     let asking = MockBehaviour::ask("elicitation/create", form);

@@ -16,8 +16,9 @@ use crate::harness::{
 const MARKUP: &str =
     "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">";
 
+// Proves R286.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
+async fn the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
     if !peers_are_enabled() {
         return;
     }
@@ -79,8 +80,9 @@ async fn r286_the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
     );
 }
 
+// Proves R286.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r286_admin_api_matches_its_openapi_document() {
+async fn admin_api_matches_its_openapi_document() {
     if !peers_are_enabled() {
         return;
     }

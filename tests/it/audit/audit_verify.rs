@@ -38,8 +38,9 @@ fn write(path: &Path, lines: &[String]) {
     .unwrap();
 }
 
+// Proves F18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f18_verify_finds_what_was_done_to_a_file() {
+async fn verify_finds_what_was_done_to_a_file() {
     let folder = AuditFolder::new("tamper");
     let path = folder.file();
     let lines = file(&folder, 10, json!({ "file": { "path": path } })).await;
@@ -91,8 +92,9 @@ async fn f18_verify_finds_what_was_done_to_a_file() {
     assert_eq!(verify(&[], &[]).0, 2);
 }
 
+// Proves F18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f18_a_signed_file_is_verified_with_its_key_alone() {
+async fn a_signed_file_is_verified_with_its_key_alone() {
     let folder = AuditFolder::new("signed");
     let audit = json!({ "file": { "path": folder.file() }, "key": { "id": 3, "secret": SECRET } });
     let lines = file(&folder, 3, audit).await;

@@ -104,13 +104,15 @@ async fn killed_again_and_again(rounds: usize, calls: usize) {
     );
 }
 
+// Proves F18, G10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f18_g10_the_chain_holds_however_often_weir_is_killed() {
+async fn the_chain_holds_however_often_weir_is_killed() {
     killed_again_and_again(2, 2000).await;
 }
 
+// Proves F18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes long"]
-async fn f18_the_chain_holds_over_100_000_calls_and_kills() {
+async fn the_chain_holds_over_100_000_calls_and_kills() {
     killed_again_and_again(5, 20_000).await;
 }

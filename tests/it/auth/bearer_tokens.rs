@@ -10,8 +10,9 @@ use weir_wire::Revision;
 use super::{WeirWithIdp, bearer};
 use crate::harness::{wait_until_async, within_test_timeout};
 
+// Proves R243, R238, C01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r243_r238_c01_every_method_asks_for_a_token_and_says_where_to_get_one() {
+async fn every_method_asks_for_a_token_and_says_where_to_get_one() {
     let stage = WeirWithIdp::start().await;
     let url = stage.weir.url("/mcp");
     let session = HeaderValue::from_static("0123456789abcdef0123456789abcdef");
@@ -48,8 +49,9 @@ async fn r243_r238_c01_every_method_asks_for_a_token_and_says_where_to_get_one()
     assert_eq!(stage.upstream.executions("tool_0000"), 0);
 }
 
+// Proves C01, R244.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c01_r244_two_tokens_or_one_in_the_query_are_400() {
+async fn two_tokens_or_one_in_the_query_are_400() {
     let stage = WeirWithIdp::start().await;
     let token = stage.token();
     assert_eq!(stage.status(&token).await, 200);
@@ -84,8 +86,9 @@ async fn c01_r244_two_tokens_or_one_in_the_query_are_400() {
     );
 }
 
+// Proves R240, R241, R242, C09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r240_r241_r242_c09_wrong_tokens_are_401_and_nothing_is_forwarded() {
+async fn wrong_tokens_are_401_and_nothing_is_forwarded() {
     let stage = WeirWithIdp::start().await;
     let url = stage.weir.url("/mcp");
     let signer = stage.idp.signer();
@@ -172,8 +175,9 @@ async fn r240_r241_r242_c09_wrong_tokens_are_401_and_nothing_is_forwarded() {
     }
 }
 
+// Proves C20, R250.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c20_r250_the_clients_token_never_reaches_the_upstream() {
+async fn the_clients_token_never_reaches_the_upstream() {
     let stage = WeirWithIdp::start().await;
     let token = stage.token();
     assert_eq!(stage.status(&token).await, 200);
@@ -189,8 +193,9 @@ async fn c20_r250_the_clients_token_never_reaches_the_upstream() {
     }
 }
 
+// Proves D02.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d02_sessions_are_of_their_principal() {
+async fn sessions_are_of_their_principal() {
     let stage = WeirWithIdp::start().await;
     let url = stage.weir.url("/mcp");
     let client = |subject: &str| {
@@ -213,8 +218,9 @@ async fn d02_sessions_are_of_their_principal() {
 
 /// R252: the stream ends by itself soon after its token expires, with the leeway that requests
 /// have.
+// Proves R252, C12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r252_c12_a_stream_ends_when_its_token_does() {
+async fn a_stream_ends_when_its_token_does() {
     let stage = WeirWithIdp::with(json!({ "leeway": "0s" })).await;
     let url = stage.weir.url("/mcp");
     let mut claims = stage.idp.claims("ada", &url);

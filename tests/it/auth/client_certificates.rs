@@ -131,8 +131,9 @@ impl TlsTunnel {
     }
 }
 
+// Proves C01, C22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c01_c22_a_certificate_of_the_operators_authority_is_a_principal_and_nothing_else_is() {
+async fn a_certificate_of_the_operators_authority_is_a_principal_and_nothing_else_is() {
     let folder = AuditFolder::new("mtls");
     let (servers, machines, others) = (
         IssuingAuthority::new(),

@@ -52,8 +52,9 @@ impl Drop for FaketimeClock {
     }
 }
 
+// Proves C11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c11_jumps_of_the_clock_end_no_session_refill_no_limit_and_let_no_token_live_longer() {
+async fn jumps_of_the_clock_end_no_session_refill_no_limit_and_let_no_token_live_longer() {
     let Some(library) = library() else { return };
     let clock = FaketimeClock::new();
     let idp = IdentityProvider::start().await;

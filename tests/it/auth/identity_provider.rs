@@ -9,8 +9,9 @@ use weir_testkit::{IdentityProvider, IdpMisbehaviour, TokenSigner};
 use super::{WeirWithIdp, get};
 use crate::harness::wait_until_async;
 
+// Proves C14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c14_a_rotated_key_is_taken_at_once_and_the_old_one_goes() {
+async fn a_rotated_key_is_taken_at_once_and_the_old_one_goes() {
     let stage = WeirWithIdp::start().await;
     let old = stage.token();
     assert_eq!(stage.status(&old).await, 200);
@@ -20,8 +21,9 @@ async fn c14_a_rotated_key_is_taken_at_once_and_the_old_one_goes() {
     assert_eq!(stage.status(&old).await, 401);
 }
 
+// Proves C15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c15_unknown_keys_cause_one_fetch() {
+async fn unknown_keys_cause_one_fetch() {
     let stage = WeirWithIdp::start().await;
     let forged = TokenSigner::es256("x");
     let claims = stage.idp.claims("eve", &stage.weir.url("/mcp"));
@@ -44,8 +46,9 @@ async fn c15_unknown_keys_cause_one_fetch() {
     assert_eq!(stage.upstream.executions("tool_0000"), 1);
 }
 
+// Proves C16, C17, C22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c16_c17_c22_last_good_keys_serve_while_the_provider_misbehaves() {
+async fn last_good_keys_serve_while_the_provider_misbehaves() {
     let stage = WeirWithIdp::start().await;
     assert_eq!(stage.status(&stage.token()).await, 200);
     let before = stage.token();
@@ -74,8 +77,9 @@ async fn c16_c17_c22_last_good_keys_serve_while_the_provider_misbehaves() {
     );
 }
 
+// Proves C17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c17_weir_starts_without_its_provider_and_is_ready_once_it_is_there() {
+async fn weir_starts_without_its_provider_and_is_ready_once_it_is_there() {
     let mut idp = IdentityProvider::start().await;
     idp.stop();
     let issuer = json!({ "issuer": idp.issuer() });

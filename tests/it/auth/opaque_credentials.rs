@@ -27,8 +27,9 @@ pub fn api_key(subject: &str) -> (String, Value) {
     (key, entry)
 }
 
+// Proves C27.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c27_a_machine_gets_in_by_its_key_in_either_header() {
+async fn a_machine_gets_in_by_its_key_in_either_header() {
     let (key, entry) = api_key("build");
     let (_, other) = api_key("build");
     let stage = WeirWithIdp::with(json!({ "api_keys": [entry, other] })).await;
@@ -71,8 +72,9 @@ async fn c27_a_machine_gets_in_by_its_key_in_either_header() {
     assert!(!stage.weir.process.output().contains(&key));
 }
 
+// Proves R240.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r240_opaque_tokens_are_asked_about_once_a_minute() {
+async fn opaque_tokens_are_asked_about_once_a_minute() {
     let idp = IdentityProvider::start().await;
     let introspection = json!({
         "url": idp.introspection_url(), "client_id": "weir", "client_secret": "introspection-secret-0123456789",

@@ -6,8 +6,9 @@ use weir_testkit::RawClient;
 
 use super::{WeirWithIdp, get};
 
+// Proves R237, R247.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r237_r247_every_endpoint_has_its_metadata_and_nothing_else_is_open() {
+async fn every_endpoint_has_its_metadata_and_nothing_else_is_open() {
     let stage = WeirWithIdp::start().await;
     for path in ["/mcp", "/mcp/one"] {
         let answer = get(&stage
@@ -47,8 +48,9 @@ async fn r237_r247_every_endpoint_has_its_metadata_and_nothing_else_is_open() {
     );
 }
 
+// Proves C26, C23.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c26_c23_weir_issues_nothing_and_every_other_path_is_404() {
+async fn weir_issues_nothing_and_every_other_path_is_404() {
     let stage = WeirWithIdp::start().await;
     for path in [
         "/",
@@ -75,8 +77,9 @@ async fn c26_c23_weir_issues_nothing_and_every_other_path_is_404() {
 /// A deputy between a client and an authorization server owes each client a consent page, with all
 /// of its protections. weir is not one: it names the issuer itself to clients, and no page of weir
 /// asks for consent, redirects or stores a login.
+// Proves R274, R275.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r274_r275_no_page_asks_consent_or_sets_a_cookie() {
+async fn no_page_asks_consent_or_sets_a_cookie() {
     let stage = WeirWithIdp::start().await;
     let query = "?response_type=code&client_id=new-one&redirect_uri=https%3A%2F%2Fevil.example%2Fcb&state=s";
     let pages = [
@@ -139,8 +142,9 @@ async fn r274_r275_no_page_asks_consent_or_sets_a_cookie() {
 
 /// Commands, URLs and rules come from the config alone: no listener accepts any. Changes by the
 /// admin API name objects that exist already.
+// Proves C24, R280.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c24_r280_no_page_takes_servers_or_rules() {
+async fn no_page_takes_servers_or_rules() {
     let stage = WeirWithIdp::start().await;
     let operators = stage.weir.admin_url();
     let body = r#"{"upstreams":{"evil":{"command":"sh","args":["-c","touch /tmp/owned"]}}}"#;
@@ -198,8 +202,9 @@ async fn c24_r280_no_page_takes_servers_or_rules() {
     );
 }
 
+// Proves R253.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r253_clients_of_2025_03_26_find_the_authorization_server_from_weirs_origin() {
+async fn clients_of_2025_03_26_find_the_authorization_server_from_weirs_origin() {
     let stage = WeirWithIdp::start().await;
     let answer = get(&stage.weir.url("/.well-known/oauth-authorization-server")).await;
     assert_eq!(answer.status, 307);
@@ -210,8 +215,9 @@ async fn r253_clients_of_2025_03_26_find_the_authorization_server_from_weirs_ori
     assert_eq!(answer.header("location"), Some(&*expected));
 }
 
+// Proves R237.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r237_any_page_may_read_the_metadata_and_none_may_call() {
+async fn any_page_may_read_the_metadata_and_none_may_call() {
     let stage = WeirWithIdp::start().await;
     let mut headers = HeaderMap::new();
     headers.insert(

@@ -28,8 +28,9 @@ fn comparable_refusal(answer: &ClientAnswer) -> String {
     }
 }
 
+// Proves D03.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d03_a_session_without_a_good_token_is_no_way_in_and_outlives_a_bad_one() {
+async fn a_session_without_a_good_token_is_no_way_in_and_outlives_a_bad_one() {
     let stage = WeirWithIdp::with(json!({ "leeway": "0s" })).await;
     let url = stage.weir.url("/mcp");
     let ada = legacy(&stage, "ada").initialize().await.unwrap();
@@ -72,8 +73,9 @@ async fn d03_a_session_without_a_good_token_is_no_way_in_and_outlives_a_bad_one(
     );
 }
 
+// Proves R276, R281, D02.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r276_r281_d02_nothing_that_another_sends_reaches_a_session_or_tells_that_it_is_there() {
+async fn nothing_that_another_sends_reaches_a_session_or_tells_that_it_is_there() {
     let stage = WeirWithIdp::start().await;
     let ada = legacy(&stage, "ada").initialize().await.unwrap();
     let mut stream = within_test_timeout("the stream", ada.get_stream())
@@ -142,8 +144,9 @@ async fn r276_r281_d02_nothing_that_another_sends_reaches_a_session_or_tells_tha
     }
 }
 
+// Proves D06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d06_any_event_id_opens_a_fresh_stream_without_replay() {
+async fn any_event_id_opens_a_fresh_stream_without_replay() {
     let stage = WeirWithIdp::start().await;
     let (ada, eve) = (
         legacy(&stage, "ada").initialize().await.unwrap(),
@@ -181,8 +184,9 @@ async fn d06_any_event_id_opens_a_fresh_stream_without_replay() {
     );
 }
 
+// Proves R277, D16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r277_d16_two_principals_never_meet_in_a_session_of_an_upstream() {
+async fn two_principals_never_meet_in_a_session_of_an_upstream() {
     let idp = weir_testkit::IdentityProvider::start().await;
     let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)

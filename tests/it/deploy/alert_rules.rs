@@ -46,8 +46,9 @@ fn promtool_takes_the_rules_and_the_scrape_configs() {
     );
 }
 
+// Proves R286.
 #[test]
-fn r286_each_alert_fires_on_its_fault_and_is_silent_otherwise() {
+fn each_alert_fires_on_its_fault_and_is_silent_otherwise() {
     let files = ["alerts", "slow"].map(|name| format!("deploy/prometheus/tests/{name}.test.yml"));
     files
         .iter()

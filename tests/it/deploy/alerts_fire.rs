@@ -88,8 +88,9 @@ pub async fn poll_until(what: &str, least: Duration, mut done: impl FnMut() -> R
     }
 }
 
+// Proves R286.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r286_every_panel_shows_something_and_each_fault_has_an_alert_that_names_the_culprit() {
+async fn every_panel_shows_something_and_each_fault_has_an_alert_that_names_the_culprit() {
     let begun = now();
     let least = pictures().map_or(Duration::ZERO, |(_, least)| least);
     let mut scene = CompanyScene::start().await;

@@ -147,8 +147,9 @@ struct FaultDrill<'p> {
     found: Vec<String>,
 }
 
+// Proves R286.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r286_seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
+async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     if !peers_are_enabled() {
         return;
     }

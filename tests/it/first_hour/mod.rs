@@ -101,8 +101,9 @@ fn page(name: &str) -> String {
 }
 
 /// Runs the commands of docs/quickstart.md; below each command is its output.
+// Proves R004.
 #[test]
-fn r004_the_quickstart_page_does_what_it_says() {
+fn the_quickstart_page_does_what_it_says() {
     let (page, machine) = (page("docs/quickstart.md"), NewUserMachine::new());
     std::fs::write(machine.folder.join("weir.yaml"), file(&page, "yaml")).unwrap();
     let weir = FirstHourWeir::quickstart(&machine);
@@ -119,8 +120,9 @@ fn r004_the_quickstart_page_does_what_it_says() {
 /// Commands of README.md for developers of weir, which are run elsewhere.
 const OF_DEVELOPERS: [&str; 1] = ["cargo xtask test"];
 
+// Proves R004.
 #[test]
-fn r004_every_command_of_the_readme_does_what_it_says() {
+fn every_command_of_the_readme_does_what_it_says() {
     if !peers_are_enabled() {
         return;
     }

@@ -122,13 +122,15 @@ fn hand_over(times: usize, pause: Duration) {
     });
 }
 
+// Proves G06.
 #[test]
-fn g06_clients_of_all_sdks_go_on_over_hand_overs() {
+fn clients_of_all_sdks_go_on_over_hand_overs() {
     hand_over(2, Duration::from_millis(500));
 }
 
+// Proves G06.
 #[test]
 #[ignore = "takes long"]
-fn g06_clients_of_all_sdks_go_on_over_twenty_hand_overs() {
+fn clients_of_all_sdks_go_on_over_twenty_hand_overs() {
     hand_over(20, Duration::from_secs(2));
 }

@@ -106,8 +106,9 @@ async fn next_of(stream: &mut HttpExchange, method: &str) -> Value {
     }
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_session_at_the_server() {
+async fn a_session_moves_with_its_revision_level_subscriptions_and_its_session_at_the_server() {
     for revision in REVISIONS {
         let mut bench = HandoverBench::new(server()).await;
         let client = bench.client(revision).await;
@@ -176,8 +177,9 @@ async fn g06_a_session_moves_with_its_revision_level_subscriptions_and_its_sessi
     }
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_answers_and_cancels_reach_calls_that_run_in_the_process_before() {
+async fn answers_and_cancels_reach_calls_that_run_in_the_process_before() {
     let gate = CallGate::new();
     let asks = MockTool::new("asks").does(MockBehaviour::ask("elicitation/create", form()));
     let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
@@ -242,8 +244,9 @@ async fn g06_answers_and_cancels_reach_calls_that_run_in_the_process_before() {
     bench.end();
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_before_and_afterwards()
+async fn a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_one_before_and_afterwards()
  {
     let gate = CallGate::new();
     let gated = MockTool::new("gated").does(MockBehaviour::gated_after_progress(&gate));
@@ -291,8 +294,9 @@ async fn g06_a_stream_is_resumed_in_the_next_process_while_its_call_runs_in_the_
     bench.end();
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_a_request_over_an_old_connection_finds_a_session_that_began_in_the_new_process() {
+async fn a_request_over_an_old_connection_finds_a_session_that_began_in_the_new_process() {
     let mut bench = HandoverBench::new(server()).await;
     let old = RawClient::new(&bench.weir.url("/mcp"))
         .legacy(Revision::V2025_11_25)
@@ -330,8 +334,9 @@ async fn g06_a_request_over_an_old_connection_finds_a_session_that_began_in_the_
     bench.end();
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_child_processes_move_and_calls_that_run_in_them_end_in_the_process_before() {
+async fn child_processes_move_and_calls_that_run_in_them_end_in_the_process_before() {
     let (command, args) = MockStdio::legacy(Revision::V2025_11_25).command();
     let upstream = json!({ "command": command, "args": args, "session": "principal" });
     let weir = Weir::with_config(json!({

@@ -40,8 +40,9 @@ fn folded(heard: &Value) -> Vec<String> {
         .collect()
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_members_that_differ_from_known_ones_in_case_alone_are_32602_and_reach_no_upstream() {
+async fn members_that_differ_from_known_ones_in_case_alone_are_32602_and_reach_no_upstream() {
     let mut stage = WeirWithUpstream::with_config(json!({ "policy": { "inline": RULES } })).await;
     let name = r#""name":"echo""#;
     let arguments = r#""arguments":{"#;
@@ -96,8 +97,9 @@ async fn b04_members_that_differ_from_known_ones_in_case_alone_are_32602_and_rea
     }
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_members_that_no_revision_knows_go_on_byte_for_byte() {
+async fn members_that_no_revision_knows_go_on_byte_for_byte() {
     let mut stage = WeirWithUpstream::new().await;
     for member in [
         r#""x-vendor":{"Name":"a","name":"b"}"#,
@@ -142,8 +144,9 @@ async fn b04_members_that_no_revision_knows_go_on_byte_for_byte() {
     stage.assert_still_serving("vendors' members").await;
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_known_members_reach_the_upstream_under_their_exact_names() {
+async fn known_members_reach_the_upstream_under_their_exact_names() {
     let mut stage = WeirWithUpstream::new().await;
     let (headers, body) = spelled(&stage, r#""name":"echo""#, r#""n\u0061me":"\u0065cho""#);
     let body = body.replacen(r#""arguments":"#, r#""\u0061rguments":"#, 1);
@@ -158,8 +161,9 @@ async fn b04_known_members_reach_the_upstream_under_their_exact_names() {
     assert!(!sent.contains("\\u00"), "{sent}");
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_every_legacy_revision_and_every_item_of_a_batch_is_held_to_it() {
+async fn every_legacy_revision_and_every_item_of_a_batch_is_held_to_it() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy_client(revision).await;
@@ -196,8 +200,9 @@ async fn b04_every_legacy_revision_and_every_item_of_a_batch_is_held_to_it() {
     stage.assert_still_serving("a batch").await;
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_references_of_completions_are_held_to_it() {
+async fn references_of_completions_are_held_to_it() {
     let upstream = usual_tools(MockServer::modern());
     let mut stage = WeirWithUpstream::with_upstream(upstream, json!({})).await;
     let reference = json!({ "ref": { "type": "ref/prompt", "name": "p", "Name": "hidden" }, "argument": { "name": "a", "value": "" } });
@@ -222,8 +227,9 @@ async fn b04_references_of_completions_are_held_to_it() {
 /// The extension that client and upstream share in the test below.
 const OWN: &str = "com.example/stars";
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_of_an_extensions_request_only_the_meta_is_held_to_it() {
+async fn of_an_extensions_request_only_the_meta_is_held_to_it() {
     let about = json!({
         "resultType": "complete", "supportedVersions": [Revision::MODERN.as_str()], "ttlMs": 0, "cacheScope": "private",
         "capabilities": { "tools": {}, "extensions": { OWN: {} } },
@@ -294,9 +300,9 @@ async fn call(client: &RawClient, arguments: &str) -> ClientAnswer {
         .unwrap()
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_arguments_that_differ_from_named_ones_in_case_alone_are_refused_where_they_are_checked()
- {
+async fn arguments_that_differ_from_named_ones_in_case_alone_are_refused_where_they_are_checked() {
     let mut stage = WeirWithUpstream::with_upstream(named(), json!({})).await;
     for client in [
         stage.modern_client(),
@@ -347,8 +353,9 @@ async fn b04_arguments_that_differ_from_named_ones_in_case_alone_are_refused_whe
     );
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_arguments_that_differ_from_those_of_a_rule_in_case_alone_are_refused() {
+async fn arguments_that_differ_from_those_of_a_rule_in_case_alone_are_refused() {
     // Without validation only the rule looks at the arguments. Names that the tool's own schema has
     // in both spellings are different arguments.
     let config = json!({ "policy": { "inline": RULES }, "validation": { "input": "off" } });
@@ -375,8 +382,9 @@ async fn b04_arguments_that_differ_from_those_of_a_rule_in_case_alone_are_refuse
     stage.assert_still_serving("rules").await;
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_arguments_that_differ_from_mirrored_ones_in_case_alone_are_refused() {
+async fn arguments_that_differ_from_mirrored_ones_in_case_alone_are_refused() {
     let schema = json!({ "type": "object", "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
     let upstream =
         usual_tools(MockServer::modern()).with(MockTool::new("write").with("inputSchema", schema));
@@ -395,8 +403,9 @@ async fn b04_arguments_that_differ_from_mirrored_ones_in_case_alone_are_refused(
     );
 }
 
+// Proves B24.
 #[tokio::test(flavor = "multi_thread")]
-async fn b24_arguments_that_no_checker_can_read_are_32602_with_their_place() {
+async fn arguments_that_no_checker_can_read_are_32602_with_their_place() {
     let mut stage = WeirWithUpstream::with_upstream(named(), json!({})).await;
     for (arguments, place) in [
         (r#"{"path":5,"z":1e999}"#, "/z"),
@@ -420,8 +429,9 @@ async fn b24_arguments_that_no_checker_can_read_are_32602_with_their_place() {
     }
 }
 
+// Proves B24.
 #[tokio::test(flavor = "multi_thread")]
-async fn b24_no_number_of_arguments_leads_past_the_schema() {
+async fn no_number_of_arguments_leads_past_the_schema() {
     let mut stage = WeirWithUpstream::with_upstream(named(), json!({})).await;
     let client = stage.modern_client();
     for count in [20_001, 60_000, 99_000] {
@@ -443,8 +453,9 @@ async fn b24_no_number_of_arguments_leads_past_the_schema() {
     ));
 }
 
+// Proves B23.
 #[tokio::test(flavor = "multi_thread")]
-async fn b23_a_schema_that_cannot_be_used_refuses_only_where_the_operator_wrote_enforce() {
+async fn a_schema_that_cannot_be_used_refuses_only_where_the_operator_wrote_enforce() {
     let broken = || {
         let schema = json!({ "type": "object", "$ref": "https://example.com/schema.json" });
         usual_tools(MockServer::modern()).with(MockTool::new("write").with("inputSchema", schema))
@@ -475,8 +486,9 @@ async fn b23_a_schema_that_cannot_be_used_refuses_only_where_the_operator_wrote_
     stage.assert_still_serving("a broken schema").await;
 }
 
+// Proves B24.
 #[tokio::test(flavor = "multi_thread")]
-async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
+async fn under_enforce_no_result_passes_that_no_checker_can_read() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
     let upstream = |content: &str| {
         let result =
@@ -521,9 +533,10 @@ async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
     }
 }
 
+// Proves B06.
 #[tokio::test(flavor = "multi_thread")]
-async fn b06_members_of_results_that_differ_in_case_alone_from_those_that_weir_writes_reach_no_client()
- {
+async fn members_of_results_that_differ_in_case_alone_from_those_that_weir_writes_reach_no_client()
+{
     let evil = concat!(
         r#""ResultType":"input_required","RequestState":"raw","INPUTREQUESTS":{"a":{}},"taskid":"t","_Meta":{"x":1},"#,
         "\"re\u{17f}ultType\":\"task\",\"tas\u{212a}Id\":\"t\",\"\\u0052EQUESTSTATE\":\"raw\",\"kept\":{\"ResultType\":1}"
@@ -564,8 +577,9 @@ async fn b06_members_of_results_that_differ_in_case_alone_from_those_that_weir_w
     }
 }
 
+// Proves B19.
 #[tokio::test(flavor = "multi_thread")]
-async fn b19_a_state_that_weir_did_not_seal_costs_no_more_than_its_bytes() {
+async fn a_state_that_weir_did_not_seal_costs_no_more_than_its_bytes() {
     let mut stage = WeirWithUpstream::new().await;
     // Small objects, which take the most memory as a tree.
     let arguments = json!({ "list": vec![json!({ "a": 0 }); 29_000] });
@@ -618,7 +632,7 @@ async fn a_tool_that_is_nested_too_deeply_is_left_out_and_the_others_are_served(
         assert_eq!(names, ["echo"], "{levels} {padding}");
         let said = stage.weir.process.output();
         assert!(
-            said.contains("an item of a list was left out") && said.contains("deep"),
+            said.contains("invalid list item skipped") && said.contains("deep"),
             "{levels} {padding}"
         );
         assert!(

@@ -18,8 +18,9 @@ fn one(upstream: &MockServer) -> Value {
     json!({ "upstreams": { "one": { "url": upstream.url() } } })
 }
 
+// Proves F13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f13_a_log_on_a_full_device_ends_nothing_and_is_counted() {
+async fn a_log_on_a_full_device_ends_nothing_and_is_counted() {
     let upstream = MockServer::modern().tools(1).start().await;
     let mut weir = Weir::start_with_wrapper(FULL, one(&upstream));
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);
@@ -29,8 +30,9 @@ async fn f13_a_log_on_a_full_device_ends_nothing_and_is_counted() {
     assert_eq!(weir.process.wait_for_exit(), Some(0));
 }
 
+// Proves F13.
 #[test]
-fn f13_a_start_that_fails_on_a_full_device_says_so_by_its_exit_code() {
+fn a_start_that_fails_on_a_full_device_says_so_by_its_exit_code() {
     let folder = AuditFolder::new("full-start");
     let file = folder.0.join("weir.json");
     std::fs::write(&file, json!({ "upstreems": {} }).to_string()).unwrap();
@@ -46,8 +48,9 @@ fn f13_a_start_that_fails_on_a_full_device_says_so_by_its_exit_code() {
     assert_eq!(start(&["serve", "--config"]), Some(2));
 }
 
+// Proves F13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f13_a_log_that_is_not_read_holds_up_no_request_and_no_end() {
+async fn a_log_that_is_not_read_holds_up_no_request_and_no_end() {
     let folder = AuditFolder::new("unread");
     let pipe = folder.0.join("stderr");
     assert!(
@@ -82,8 +85,9 @@ async fn f13_a_log_that_is_not_read_holds_up_no_request_and_no_end() {
     filling.join().unwrap();
 }
 
+// Proves F13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f13_a_file_of_the_largest_size_allowed_is_a_full_disk_and_no_signal() {
+async fn a_file_of_the_largest_size_allowed_is_a_full_disk_and_no_signal() {
     let folder = AuditFolder::new("largest");
     let upstream = MockServer::modern().tools(1).start().await;
     let mut config = one(&upstream);
@@ -183,8 +187,9 @@ fn child_named(name: &str, ancestor: u32) -> Option<u32> {
         .map(|row| row.0)
 }
 
+// Proves A12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count() {
+async fn a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count() {
     let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = api_key("somebody");
     let mut config = one(&upstream);
@@ -219,7 +224,7 @@ async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count
         let said = weir.process.output();
         let written = said
             .lines()
-            .filter(|line| line.contains("\"message\":\"not let in\""))
+            .filter(|line| line.contains("\"message\":\"request rejected\""))
             .count();
         let counts = said
             .lines()
@@ -238,8 +243,9 @@ async fn a12_a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count
     assert!((left_out() - counted as f64).abs() < 0.1);
 }
 
+// Proves A12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a12_a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
+async fn a_flood_of_refusals_leaves_the_records_of_calls_where_they_are() {
     let folder = AuditFolder::new("flood");
     let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = api_key("somebody");

@@ -48,8 +48,9 @@ async fn without_window(stage: &WeirWithUpstream, connections: usize, path: &str
     open
 }
 
+// Proves A12.
 #[tokio::test(flavor = "multi_thread")]
-async fn a12_answers_without_window_hold_no_place_in_flight() {
+async fn answers_without_window_hold_no_place_in_flight() {
     let stage = WeirWithUpstream::new().await;
     let bystander = Bystander::start_beside(&stage.weir, stage.modern_client());
     let open = without_window(&stage, 120, "/x").await;
@@ -67,8 +68,9 @@ async fn a12_answers_without_window_hold_no_place_in_flight() {
         .assert_none_refused();
 }
 
+// Proves A12.
 #[tokio::test(flavor = "multi_thread")]
-async fn a12_a_client_that_reads_gets_eight_large_answers_at_once() {
+async fn a_client_that_reads_gets_eight_large_answers_at_once() {
     let size = 3 << 20;
     let (command, args) = MockStdio::legacy(Revision::NEWEST_LEGACY).command();
     let far = MockServer::modern()
@@ -99,8 +101,9 @@ async fn a12_a_client_that_reads_gets_eight_large_answers_at_once() {
     assert!(weir.metric("weir_streams_reset_total", &[]) < 0.5);
 }
 
+// Proves A13.
 #[tokio::test(flavor = "multi_thread")]
-async fn a13_silent_connections_to_the_operators_listener_keep_no_probe_out() {
+async fn silent_connections_to_the_operators_listener_keep_no_probe_out() {
     let stage = WeirWithUpstream::new().await;
     let address = stage
         .weir
@@ -127,8 +130,9 @@ async fn a13_silent_connections_to_the_operators_listener_keep_no_probe_out() {
     );
 }
 
+// Proves A17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_a_port_in_a_host_is_digits_alone() {
+async fn a_port_in_a_host_is_digits_alone() {
     let stage = WeirWithUpstream::new().await;
     for (host, good) in [
         ("localhost:80", true),
@@ -180,8 +184,9 @@ fn head(host: &str, body: usize) -> String {
     )
 }
 
+// Proves A09.
 #[tokio::test(flavor = "multi_thread")]
-async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
+async fn a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
     const BODY: usize = 1_000_000;
     let good = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
@@ -233,8 +238,9 @@ async fn a09_a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
 /// A GET of a live session whose client announces a body, sends half of it and closes its half of
 /// the connection. Behind an unread body weir would not see the close, and the stream would stay
 /// for as long as the client likes. So weir refuses such a GET.
+// Proves A09.
 #[tokio::test(flavor = "multi_thread")]
-async fn a09_a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
+async fn a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
     const ROUNDS: usize = 60;
     let good = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tool("echo", MockBehaviour::echo())

@@ -129,8 +129,9 @@ fn legacy() -> MockStdio {
     MockStdio::legacy(Revision::NEWEST_LEGACY)
 }
 
+// Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e22_a_silent_child_and_what_left_its_group_end_when_weir_is_killed() {
+async fn a_silent_child_and_what_left_its_group_end_when_weir_is_killed() {
     // The child does not read its input, so it misses the end of it, and it never ends by itself.
     let child = DetachingChild::new(&legacy().hang());
     let weir = Weir::with_upstreams(json!({ "one": child.config }));
@@ -146,8 +147,9 @@ async fn e22_a_silent_child_and_what_left_its_group_end_when_weir_is_killed() {
     until_gone(&[own, below, keeper]);
 }
 
+// Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e22_descendants_outside_the_process_group_end_with_weir() {
+async fn descendants_outside_the_process_group_end_with_weir() {
     let child = DetachingChild::new(&legacy());
     let mut weir = Weir::with_upstreams(json!({ "one": child.config }));
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -163,8 +165,9 @@ async fn e22_descendants_outside_the_process_group_end_with_weir() {
     until_gone(&[own, below]);
 }
 
+// Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e22_descendants_of_a_crashed_child_end_while_weir_runs() {
+async fn descendants_of_a_crashed_child_end_while_weir_runs() {
     let child = DetachingChild::new(&legacy());
     let weir = Weir::with_upstreams(json!({ "one": child.config }));
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -200,7 +203,7 @@ async fn a_keeper_that_is_lost_is_noticed_and_started_again_with_its_children() 
     wait_until("weir to say so", || {
         weir.process
             .output()
-            .contains("the keeper of child processes was lost")
+            .contains("child process keeper lost")
             .then_some(())
     });
     wait_until_async("another child", async || {
@@ -364,7 +367,7 @@ async fn a_process_that_takes_over_has_the_same_keeper_and_the_same_children_and
         let said = weir.process.output();
         let line = said
             .lines()
-            .find(|line| line.contains("the new process serves"))?
+            .find(|line| line.contains("graceful restart: new process serves"))?
             .to_owned();
         let id = line
             .rsplit("process")
@@ -378,8 +381,9 @@ async fn a_process_that_takes_over_has_the_same_keeper_and_the_same_children_and
     until_gone(&[new, new_below, keeper]);
 }
 
+// Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e22_a_flood_of_a_child_is_a_hundred_lines_a_second_in_the_log() {
+async fn a_flood_of_a_child_is_a_hundred_lines_a_second_in_the_log() {
     const LINES: usize = 20_000;
     let (command, args) = legacy().command();
     let began = std::time::Instant::now();

@@ -199,8 +199,9 @@ fn wide(upstream: &MockServer, entry: &serde_json::Value) -> [String; 2] {
     [head, rest]
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g01_a_reload_takes_no_authentication_off_a_listener_that_others_reach() {
+async fn a_reload_takes_no_authentication_off_a_listener_that_others_reach() {
     let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = api_key("build");
     let [head, rest] = wide(&upstream, &entry);
@@ -222,8 +223,9 @@ async fn g01_a_reload_takes_no_authentication_off_a_listener_that_others_reach()
     }
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g01_a_process_that_takes_over_judges_the_sockets_it_is_given() {
+async fn a_process_that_takes_over_judges_the_sockets_it_is_given() {
     let upstream = MockServer::modern().tools(1).start().await;
     let url = upstream.url();
     let head = format!("upstreams:\n  one: {{ url: \"{url}\" }}\n");
@@ -281,8 +283,9 @@ fn managed(clients: &str, operators: &str, text: &str) -> Output {
     command.output().unwrap()
 }
 
+// Proves G05.
 #[test]
-fn g05_a_start_judges_the_sockets_of_a_service_manager_by_where_they_are_bound() {
+fn a_start_judges_the_sockets_of_a_service_manager_by_where_they_are_bound() {
     let head = "upstreams: { one: { url: \"http://127.0.0.1:1/mcp\" } }\nlisten: 127.0.0.1:0\n";
     let admin = "admin: { listen: \"127.0.0.1:0\" }\n";
     for (clients, operators, words) in [
@@ -324,8 +327,9 @@ fn scoped_key() -> (String, serde_json::Value) {
     (key, entry)
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
+async fn a_file_that_is_cut_off_takes_no_protection_away() {
     let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = scoped_key();
     let sections = protected(&upstream, &entry, "audit.jsonl");
@@ -384,8 +388,9 @@ async fn g01_a_file_that_is_cut_off_takes_no_protection_away() {
     assert_eq!(weir.refused_for(), Vec::<String>::new());
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gives_that_one_up() {
+async fn a_file_that_loses_one_of_several_protections_is_refused_until_it_gives_that_one_up() {
     let upstream = MockServer::modern().tools(2).start().await;
     let (key, entry) = scoped_key();
     let [head, admin, auth, policy, ..] = protected(&upstream, &entry, "audit.jsonl");
@@ -453,8 +458,9 @@ async fn g01_a_file_that_loses_one_of_several_protections_is_refused_until_it_gi
     }
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g01_an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
+async fn an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
     let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = scoped_key();
     let sections = protected(&upstream, &entry, "audit.jsonl");
@@ -506,8 +512,9 @@ async fn g01_an_operator_with_a_token_takes_a_weaker_file_once_and_on_record() {
     assert_eq!(weir.refused_for(), ["rates"]);
 }
 
+// Proves G01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g01_open_admin_listener_cannot_allow_a_weaker_file() {
+async fn open_admin_listener_cannot_allow_a_weaker_file() {
     let upstream = MockServer::modern().tools(1).start().await;
     let (_, entry) = scoped_key();
     let [head, _, auth, ..] = protected(&upstream, &entry, "audit.jsonl");
@@ -522,8 +529,9 @@ async fn g01_open_admin_listener_cannot_allow_a_weaker_file() {
     assert_eq!(weir.list(None), 401);
 }
 
+// Proves C22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c22_a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
+async fn a_file_of_rules_that_lost_its_rules_or_its_end_opens_nothing() {
     let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = scoped_key();
     let [head, admin, auth, ..] = protected(&upstream, &entry, "audit.jsonl");
@@ -599,8 +607,9 @@ async fn a_secret_in_a_file_that_is_rotated_takes_effect_by_itself() {
     assert!(!weir.process.output().contains("canary-"));
 }
 
+// Proves G01.
 #[test]
-fn g01_check_against_an_older_config_exits_with_1_where_the_new_one_is_weaker() {
+fn check_against_an_older_config_exits_with_1_where_the_new_one_is_weaker() {
     let (_, entry) = scoped_key();
     let head = "upstreams: { one: { url: \"http://127.0.0.1:1/mcp\" } }\n";
     let auth = format!("auth: {{ mode: required, api_keys: [{entry}] }}\n");

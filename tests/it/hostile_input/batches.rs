@@ -43,8 +43,9 @@ fn response_for<'a>(answer: &'a ClientAnswer, id: &Value) -> &'a Value {
     all[0]
 }
 
+// Proves R099.
 #[tokio::test(flavor = "multi_thread")]
-async fn r099_requests_notifications_and_responses_come_mixed() {
+async fn requests_notifications_and_responses_come_mixed() {
     let mut stage = WeirWithUpstream::new().await;
     let client = stage.legacy_client(REVISION).await;
     let response = json!({ "jsonrpc": "2.0", "id": 77, "result": {} });
@@ -77,8 +78,9 @@ async fn r099_requests_notifications_and_responses_come_mixed() {
     stage.assert_still_serving("a mixed batch").await;
 }
 
+// Proves R100.
 #[tokio::test(flavor = "multi_thread")]
-async fn r100_a_batch_without_requests_is_202_and_empty() {
+async fn a_batch_without_requests_is_202_and_empty() {
     let mut stage = WeirWithUpstream::new().await;
     let client = stage.legacy_client(REVISION).await;
     let response = json!({ "jsonrpc": "2.0", "id": 77, "result": {} });
@@ -99,8 +101,9 @@ async fn r100_a_batch_without_requests_is_202_and_empty() {
     }
 }
 
+// Proves R101.
 #[tokio::test(flavor = "multi_thread")]
-async fn r101_initialize_in_a_batch_is_32600_and_opens_nothing() {
+async fn initialize_in_a_batch_is_32600_and_opens_nothing() {
     let mut stage = WeirWithUpstream::new().await;
     let client = stage.legacy_client(REVISION).await;
     let params = json!({ "protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": { "name": "x", "version": "1" } });
@@ -136,8 +139,9 @@ async fn r101_initialize_in_a_batch_is_32600_and_opens_nothing() {
     stage.assert_still_serving("initialize in a batch").await;
 }
 
+// Proves B05, R102.
 #[tokio::test(flavor = "multi_thread")]
-async fn b05_r102_fifty_items_are_served_and_fifty_one_are_not() {
+async fn fifty_items_are_served_and_fifty_one_are_not() {
     let mut stage = WeirWithUpstream::new().await;
     let client = stage.legacy_client(REVISION).await;
     let calls = |tool, count: i64| (0..count).map(|id| call(id, tool)).collect::<Vec<_>>();
@@ -152,8 +156,9 @@ async fn b05_r102_fifty_items_are_served_and_fifty_one_are_not() {
     }
 }
 
+// Proves B05.
 #[tokio::test(flavor = "multi_thread")]
-async fn b05_a_bad_item_spoils_only_itself() {
+async fn a_bad_item_spoils_only_itself() {
     let mut stage = WeirWithUpstream::new().await;
     let client = stage.legacy_client(REVISION).await;
     for (name, bad, id) in [
@@ -218,8 +223,9 @@ async fn b05_a_bad_item_spoils_only_itself() {
     stage.assert_still_serving("bad items").await;
 }
 
+// Proves B05.
 #[tokio::test(flavor = "multi_thread")]
-async fn b05_items_run_beside_each_other() {
+async fn items_run_beside_each_other() {
     let gate = CallGate::new();
     let upstream = usual_tools(MockServer::modern()).tool("gated", MockBehaviour::gated(&gate));
     let mut stage = WeirWithUpstream::with_upstream(upstream, json!({})).await;

@@ -34,8 +34,9 @@ fn logs_no_error(stage: &WeirWithUpstream) {
     assert_eq!(blamed, None);
 }
 
+// Proves A24.
 #[tokio::test(flavor = "multi_thread")]
-async fn a24_a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
+async fn a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
     for hang in [MockBehaviour::hang(), MockBehaviour::hang_after_progress()] {
         let mut stage = stage_with_one_permit(hang).await;
         let mut line = RawConnection::to(&stage).await;
@@ -63,8 +64,9 @@ async fn a24_a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
 
 /// A client that closes its sending side counts as one that left. In the modern revision a close is
 /// the cancel signal, and a half-closed connection looks like a closed one until weir writes to it.
+// Proves A22.
 #[tokio::test(flavor = "multi_thread")]
-async fn a22_a_fin_in_a_modern_call_counts_as_leaving() {
+async fn a_fin_in_a_modern_call_counts_as_leaving() {
     let mut stage = stage_with_one_permit(MockBehaviour::hang()).await;
     let mut line = RawConnection::to(&stage).await;
     line.write(good_request(&stage, "tools/call", Some("hang"), false).as_bytes())
@@ -93,8 +95,9 @@ async fn a22_a_fin_in_a_modern_call_counts_as_leaving() {
     logs_no_error(&stage);
 }
 
+// Proves A22, R091.
 #[tokio::test(flavor = "multi_thread")]
-async fn a22_r091_a_fin_in_a_legacy_call_does_not_cancel_it() {
+async fn a_fin_in_a_legacy_call_does_not_cancel_it() {
     let gate = CallGate::new();
     let upstream = usual_tools(MockServer::modern()).tool("hang", MockBehaviour::gated(&gate));
     let mut stage = WeirWithUpstream::with_upstream(upstream, json!({})).await;
@@ -147,8 +150,9 @@ fn open_connections(stage: &WeirWithUpstream) -> Option<i64> {
 /// On loopback no peer vanishes silently, so this checks the mechanism that would notice: the
 /// kernel's keep-alive timer on weir's end of an idle stream (`timer:(keepalive,..)` of ss; timer 2
 /// in /proc/net/tcp).
+// Proves A23.
 #[tokio::test(flavor = "multi_thread")]
-async fn a23_an_idle_stream_is_watched_by_tcp_keep_alive() {
+async fn an_idle_stream_is_watched_by_tcp_keep_alive() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "keep_alive": "1h" })).await;
     let mut listening = stage
         .modern_client()
@@ -178,8 +182,9 @@ async fn a23_an_idle_stream_is_watched_by_tcp_keep_alive() {
     stage.assert_still_serving("an idle stream").await;
 }
 
+// Proves A23.
 #[tokio::test(flavor = "multi_thread")]
-async fn a23_streams_of_clients_that_left_are_freed() {
+async fn streams_of_clients_that_left_are_freed() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "streams": 20 })).await;
     for round in 0..4 {
         let mut open = Vec::new();
@@ -215,8 +220,9 @@ async fn a23_streams_of_clients_that_left_are_freed() {
 
 /// A request that is in flight while weir drains is answered, and its response announces the close
 /// of the connection.
+// Proves A26.
 #[tokio::test(flavor = "multi_thread")]
-async fn a26_a_request_on_a_kept_connection_is_not_lost_to_a_drain() {
+async fn a_request_on_a_kept_connection_is_not_lost_to_a_drain() {
     let gate = CallGate::new();
     let upstream = usual_tools(MockServer::modern())
         .tool("gated", MockBehaviour::gated(&gate))

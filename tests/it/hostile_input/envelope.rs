@@ -9,8 +9,9 @@ use super::request_draft::{assert_error, assert_refused};
 use super::{RequestDraft, WeirWithUpstream};
 
 /// A duplicate key: a policy would read one, the upstream perhaps the other.
+// Proves B03.
 #[tokio::test(flavor = "multi_thread")]
-async fn b03_duplicate_keys_are_400_32600() {
+async fn duplicate_keys_are_400_32600() {
     let mut stage = WeirWithUpstream::new().await;
     let (headers, good) = good_call_text(&stage);
     let id = json!("the id");
@@ -110,8 +111,9 @@ async fn b03_duplicate_keys_are_400_32600() {
     }
 }
 
+// Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn b04_lookalike_keys_are_ignored_and_not_forwarded() {
+async fn lookalike_keys_are_ignored_and_not_forwarded() {
     let mut stage = WeirWithUpstream::new().await;
     let (headers, good) = good_call_text(&stage);
     // Beside the real members they are unknown members of the envelope. weir writes the envelope
@@ -258,8 +260,9 @@ async fn non_message_json_answers_400_32600() {
     }
 }
 
+// Proves B07, R035.
 #[tokio::test(flavor = "multi_thread")]
-async fn b07_r035_invalid_ids_answer_400_32600() {
+async fn invalid_ids_answer_400_32600() {
     let mut stage = WeirWithUpstream::new().await;
     let (headers, good) = good_call_text(&stage);
     let huge = format!("\"{}\"", "i".repeat(255));
@@ -312,8 +315,9 @@ async fn b07_r035_invalid_ids_answer_400_32600() {
     }
 }
 
+// Proves R034.
 #[tokio::test(flavor = "multi_thread")]
-async fn r034_every_error_echoes_the_id_in_its_own_type() {
+async fn every_error_echoes_the_id_in_its_own_type() {
     let mut stage = WeirWithUpstream::new().await;
     for id in [
         json!(1),
@@ -358,8 +362,9 @@ async fn r034_every_error_echoes_the_id_in_its_own_type() {
     }
 }
 
+// Proves B07.
 #[tokio::test(flavor = "multi_thread")]
-async fn b07_the_same_id_in_flight_many_times_is_answered_to_each_asker() {
+async fn the_same_id_in_flight_many_times_is_answered_to_each_asker() {
     let mut stage = WeirWithUpstream::new().await;
     let session = stage.legacy_client(Revision::V2025_11_25).await;
     let mut asked = tokio::task::JoinSet::new();

@@ -28,8 +28,9 @@ const NOTE: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 const RESPONSE: &str = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
 const ERROR: &str = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}"#;
 
+// Proves R032.
 #[tokio::test(flavor = "multi_thread")]
-async fn row_1_r032_an_array_is_for_sessions_of_2025_03_26() {
+async fn row_1_an_array_is_for_sessions_of_2025_03_26() {
     let mut stage = WeirWithUpstream::new().await;
     let batch = format!("[{}]", plain("tools/call"));
     for revision in Revision::LEGACY {
@@ -69,8 +70,9 @@ async fn row_1_r032_an_array_is_for_sessions_of_2025_03_26() {
     stage.assert_still_serving("arrays").await;
 }
 
+// Proves B08, R031.
 #[tokio::test(flavor = "multi_thread")]
-async fn row_2_b08_r031_a_response_is_400_without_a_session_and_dropped_with_one() {
+async fn row_2_a_response_is_400_without_a_session_and_dropped_with_one() {
     let mut stage = WeirWithUpstream::new().await;
     for body in [RESPONSE, ERROR] {
         for headers in [
@@ -108,8 +110,9 @@ async fn row_2_b08_r031_a_response_is_400_without_a_session_and_dropped_with_one
     );
 }
 
+// Proves R063.
 #[tokio::test(flavor = "multi_thread")]
-async fn row_3_r063_modern_meta_makes_it_modern_whatever_else_it_carries() {
+async fn row_3_modern_meta_makes_it_modern_whatever_else_it_carries() {
     let mut stage = WeirWithUpstream::new().await;
     let client = stage.legacy_client(Revision::V2025_11_25).await;
     let session = client.session().unwrap().to_owned();
@@ -158,8 +161,9 @@ async fn row_4_a_modern_header_without_modern_meta_is_400_32602() {
     }
 }
 
+// Proves R064.
 #[tokio::test(flavor = "multi_thread")]
-async fn row_5_r064_initialize_opens_a_session_whatever_session_it_names() {
+async fn row_5_initialize_opens_a_session_whatever_session_it_names() {
     let mut stage = WeirWithUpstream::new().await;
     let live = stage.legacy_client(Revision::V2025_06_18).await;
     let live = live.session().unwrap().to_owned();
@@ -178,8 +182,9 @@ async fn row_5_r064_initialize_opens_a_session_whatever_session_it_names() {
     stage.assert_still_serving("three times initialize").await;
 }
 
+// Proves R065, R066.
 #[tokio::test(flavor = "multi_thread")]
-async fn row_6_r065_r066_a_session_and_its_version_header() {
+async fn row_6_a_session_and_its_version_header() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy_client(revision).await;
@@ -225,8 +230,9 @@ async fn row_6_r065_r066_a_session_and_its_version_header() {
     }
 }
 
+// Proves D05, R083.
 #[tokio::test(flavor = "multi_thread")]
-async fn row_7_d05_r083_a_request_without_its_session_is_400_also_while_only_one_is_live() {
+async fn row_7_a_request_without_its_session_is_400_also_while_only_one_is_live() {
     let mut stage = WeirWithUpstream::new().await;
     for alone in [true, false] {
         if !alone {
@@ -249,8 +255,9 @@ async fn row_7_d05_r083_a_request_without_its_session_is_400_also_while_only_one
     }
 }
 
+// Proves R067.
 #[tokio::test(flavor = "multi_thread")]
-async fn row_8_r067_an_unknown_version_without_meta_is_400_32022() {
+async fn row_8_an_unknown_version_without_meta_is_400_32022() {
     let mut stage = WeirWithUpstream::new().await;
     for version in [
         "2024-01-01",
@@ -277,8 +284,9 @@ async fn row_8_r067_an_unknown_version_without_meta_is_400_32022() {
     }
 }
 
+// Proves R033.
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_9_and_10_r033_a_notification_is_202_and_empty_or_refused_and_never_passed_on() {
+async fn rows_9_and_10_a_notification_is_202_and_empty_or_refused_and_never_passed_on() {
     let mut stage = WeirWithUpstream::new().await;
     let unknown =
         r#"{"jsonrpc":"2.0","method":"notifications/no/such","params":{"name":"smuggled"}}"#;
@@ -319,8 +327,9 @@ async fn rows_9_and_10_r033_a_notification_is_202_and_empty_or_refused_and_never
     }
 }
 
+// Proves R006.
 #[tokio::test(flavor = "multi_thread")]
-async fn r006_get_and_delete_are_for_live_sessions() {
+async fn get_and_delete_are_for_live_sessions() {
     let mut stage = WeirWithUpstream::new().await;
     for method in [Method::GET, Method::DELETE] {
         let headers = |session: Option<&str>, version: Option<&str>| {
@@ -367,8 +376,9 @@ type ExpectedOutcome = (u16, Option<i64>);
 
 /// A message without a session, sent with the version header of each revision: the outcomes for the
 /// legacy ones and for the modern one.
+// Proves B12.
 #[tokio::test(flavor = "multi_thread")]
-async fn b12_every_revision_against_every_kind_of_message() {
+async fn every_revision_against_every_kind_of_message() {
     let mut stage = WeirWithUpstream::new().await;
     let messages: [(&str, String, ExpectedOutcome, ExpectedOutcome); 12] = [
         (

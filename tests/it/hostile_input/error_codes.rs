@@ -63,8 +63,9 @@ fn application_faults() -> Vec<(&'static str, &'static str, Value, i64)> {
     ]
 }
 
+// Proves R123, R147, B16.
 #[tokio::test(flavor = "multi_thread")]
-async fn r123_r147_b16_faults_of_the_application_are_200_32602_in_the_modern_era() {
+async fn faults_of_the_application_are_200_32602_in_the_modern_era() {
     let mut stage = WeirWithUpstream::new().await;
     for (name, method, params, code) in application_faults() {
         let mut letter = stage.draft_request(method, params);
@@ -74,8 +75,9 @@ async fn r123_r147_b16_faults_of_the_application_are_200_32602_in_the_modern_era
     }
 }
 
+// Proves R123, R147, B16.
 #[tokio::test(flavor = "multi_thread")]
-async fn r123_r147_b16_faults_of_the_application_are_200_32602_on_sessions() {
+async fn faults_of_the_application_are_200_32602_on_sessions() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy_client(revision).await;
@@ -137,8 +139,9 @@ async fn params_of_the_wrong_type_are_32602() {
     }
 }
 
+// Proves B14.
 #[tokio::test(flavor = "multi_thread")]
-async fn b14_an_unknown_method_on_a_session_is_200_32601() {
+async fn an_unknown_method_on_a_session_is_200_32601() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy_client(revision).await;
@@ -164,8 +167,9 @@ async fn b14_an_unknown_method_on_a_session_is_200_32601() {
     }
 }
 
+// Proves R217.
 #[tokio::test(flavor = "multi_thread")]
-async fn r217_invalid_log_level_answers_32602() {
+async fn invalid_log_level_answers_32602() {
     let mut stage = WeirWithUpstream::new().await;
     let session = stage.legacy_client(Revision::V2025_11_25).await;
     for level in [
@@ -237,8 +241,9 @@ fn client_error_code(answer: &ClientAnswer) -> i64 {
     }
 }
 
+// Proves R049, R050.
 #[tokio::test(flavor = "multi_thread")]
-async fn r049_r050_clients_see_only_defined_codes_of_upstreams() {
+async fn clients_see_only_defined_codes_of_upstreams() {
     let codes = [
         -32000,
         -32001,

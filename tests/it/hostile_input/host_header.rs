@@ -46,8 +46,9 @@ async fn stage() -> (WeirWithUpstream, String) {
     (stage, port)
 }
 
+// Proves A17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_own_names_are_served() {
+async fn own_names_are_served() {
     let (mut stage, port) = stage().await;
     for host in [
         "127.0.0.1:PORT",
@@ -70,8 +71,9 @@ async fn a17_own_names_are_served() {
     stage.assert_still_serving("own names").await;
 }
 
+// Proves A17, R003.
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_r003_foreign_names_are_403() {
+async fn foreign_names_are_403() {
     let (mut stage, port) = stage().await;
     for host in [
         "evil.example",
@@ -109,8 +111,9 @@ async fn a17_r003_foreign_names_are_403() {
     }
 }
 
+// Proves A17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_malformed_names_are_400() {
+async fn malformed_names_are_400() {
     let (mut stage, port) = stage().await;
     for host in [
         "",
@@ -154,8 +157,9 @@ async fn a17_malformed_names_are_400() {
     }
 }
 
+// Proves A17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_no_host_or_two_are_400() {
+async fn no_host_or_two_are_400() {
     let (mut stage, _) = stage().await;
     let own = stage.authority();
     let evil = "evil.example".to_owned();
@@ -170,8 +174,9 @@ async fn a17_no_host_or_two_are_400() {
     }
 }
 
+// Proves A17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_an_absolute_target_must_agree_with_host() {
+async fn an_absolute_target_must_agree_with_host() {
     let (mut stage, _) = stage().await;
     let own = stage.authority();
     let evil = "evil.example".to_owned();
@@ -197,8 +202,9 @@ async fn a17_an_absolute_target_must_agree_with_host() {
     }
 }
 
+// Proves A17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_an_authority_of_http_2_must_agree_with_host() {
+async fn an_authority_of_http_2_must_agree_with_host() {
     let (mut stage, _) = stage().await;
     for (host, expected) in [("evil.example".to_owned(), 400), (stage.authority(), 200)] {
         let client = stage
@@ -218,8 +224,9 @@ async fn a17_an_authority_of_http_2_must_agree_with_host() {
 
 /// No URL is built from `StdioHost`: with every allowed name the upstream is the configured one and
 /// receives its own name.
+// Proves A17.
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_the_upstream_hears_its_own_name() {
+async fn the_upstream_hears_its_own_name() {
     let (mut stage, _) = stage().await;
     let own = stage.up.address().to_string();
     assert_eq!(

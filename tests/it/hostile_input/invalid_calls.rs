@@ -25,8 +25,9 @@ fn comparable_refusal(answer: &ClientAnswer, name: &str) -> (u16, Vec<String>, S
     )
 }
 
+// Proves B15, R111.
 #[tokio::test(flavor = "multi_thread")]
-async fn b15_r111_names_are_told_apart_by_the_configured_id_and_ambiguous_ones_are_unknown() {
+async fn names_are_told_apart_by_the_configured_id_and_ambiguous_ones_are_unknown() {
     let twin = || {
         MockServer::modern()
             .named("the same name")
@@ -115,8 +116,9 @@ fn strict() -> weir_testkit::mock_server::MockServerBuilder {
     usual_tools(MockServer::modern()).with(MockTool::new("strict").with("inputSchema", schema))
 }
 
+// Proves B24.
 #[tokio::test(flavor = "multi_thread")]
-async fn b24_arguments_against_the_schema_never_reach_the_upstream() {
+async fn arguments_against_the_schema_never_reach_the_upstream() {
     let mut stage = WeirWithUpstream::with_upstream(strict(), json!({})).await;
     let bad = [
         json!({}),
@@ -177,8 +179,9 @@ async fn b24_arguments_against_the_schema_never_reach_the_upstream() {
     assert_eq!(stage.take_client_requests().len(), 1);
 }
 
+// Proves B24.
 #[tokio::test(flavor = "multi_thread")]
-async fn b24_refusal_names_at_most_five_schema_errors() {
+async fn refusal_names_at_most_five_schema_errors() {
     let properties: serde_json::Map<_, _> = (0..50)
         .map(|n| (format!("p{n}"), json!({ "type": "integer" })))
         .collect();
@@ -201,8 +204,9 @@ async fn b24_refusal_names_at_most_five_schema_errors() {
     stage.assert_still_serving("fifty wrong arguments").await;
 }
 
+// Proves B24.
 #[tokio::test(flavor = "multi_thread")]
-async fn b24_arguments_that_are_no_object_are_32602() {
+async fn arguments_that_are_no_object_are_32602() {
     let mut stage = WeirWithUpstream::with_upstream(strict(), json!({})).await;
     for tool in ["echo", "strict"] {
         for arguments in [
@@ -225,8 +229,9 @@ async fn b24_arguments_that_are_no_object_are_32602() {
     }
 }
 
+// Proves B24.
 #[tokio::test(flavor = "multi_thread")]
-async fn b24_absent_arguments_are_an_empty_object() {
+async fn absent_arguments_are_an_empty_object() {
     let mut stage = WeirWithUpstream::with_upstream(strict(), json!({})).await;
     for client in [
         stage.modern_client(),

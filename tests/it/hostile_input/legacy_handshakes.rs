@@ -13,8 +13,9 @@ fn hello(version: &Value) -> Value {
     json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": "legacy", "version": "1" } })
 }
 
+// Proves R059.
 #[tokio::test(flavor = "multi_thread")]
-async fn r059_a_supported_version_is_echoed() {
+async fn a_supported_version_is_echoed() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let answer = stage
@@ -34,8 +35,9 @@ async fn r059_a_supported_version_is_echoed() {
     }
 }
 
+// Proves R060, R061.
 #[tokio::test(flavor = "multi_thread")]
-async fn r060_r061_any_other_version_is_countered_by_the_newest_legacy_one() {
+async fn any_other_version_is_countered_by_the_newest_legacy_one() {
     let mut stage = WeirWithUpstream::new().await;
     for version in [
         "1.0.0",
@@ -93,8 +95,9 @@ async fn initialize_with_careless_params_is_answered_on_the_spot() {
     }
 }
 
+// Proves R104.
 #[tokio::test(flavor = "multi_thread")]
-async fn r104_ping_is_answered_by_weir_itself_before_and_in_a_session() {
+async fn ping_is_answered_by_weir_itself_before_and_in_a_session() {
     let mut stage = WeirWithUpstream::new().await;
     let bare = stage.bare_client();
     let answer = bare.ask("ping", json!({})).await.unwrap();
@@ -135,8 +138,9 @@ async fn r104_ping_is_answered_by_weir_itself_before_and_in_a_session() {
 
 /// From `initialize` on, collects every message that weir sends to the client, until a change after
 /// `initialized` arrived.
+// Proves R098.
 #[tokio::test(flavor = "multi_thread")]
-async fn r098_weir_asks_nothing_before_initialized() {
+async fn weir_asks_nothing_before_initialized() {
     let mut upstream = usual_tools(MockServer::legacy(Revision::V2025_11_25));
     upstream = upstream.tool(
         "asks",
@@ -191,8 +195,9 @@ async fn r098_weir_asks_nothing_before_initialized() {
     stage.assert_still_serving("a session").await;
 }
 
+// Proves R131.
 #[tokio::test(flavor = "multi_thread")]
-async fn r131_session_results_have_no_modern_members() {
+async fn session_results_have_no_modern_members() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy_client(revision).await;

@@ -82,8 +82,9 @@ fn no_json(good: &str) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+// Proves B06, R036.
 #[tokio::test(flavor = "multi_thread")]
-async fn b06_r036_malformed_json_answers_400_32700() {
+async fn malformed_json_answers_400_32700() {
     let mut stage = WeirWithUpstream::new().await;
     let (headers, good) = good_call_text(&stage);
     for (name, body) in no_json(&good) {
@@ -93,8 +94,9 @@ async fn b06_r036_malformed_json_answers_400_32700() {
     }
 }
 
+// Proves B06.
 #[tokio::test(flavor = "multi_thread")]
-async fn b06_malformed_json_answers_400_32700_on_a_session() {
+async fn malformed_json_answers_400_32700_on_a_session() {
     let mut stage = WeirWithUpstream::new().await;
     let (_, good) = good_call_text(&stage);
     let client = stage.legacy_client(Revision::V2025_11_25).await;
@@ -110,8 +112,9 @@ async fn b06_malformed_json_answers_400_32700_on_a_session() {
     stage.assert_still_serving("a session's bad JSON").await;
 }
 
+// Proves B06.
 #[tokio::test(flavor = "multi_thread")]
-async fn b06_odd_json_reaches_the_upstream_as_it_was_written() {
+async fn odd_json_reaches_the_upstream_as_it_was_written() {
     let mut stage = WeirWithUpstream::new().await;
     for odd in [
         "-0",
@@ -148,8 +151,9 @@ async fn b06_odd_json_reaches_the_upstream_as_it_was_written() {
     stage.assert_still_serving("odd JSON").await;
 }
 
+// Proves B06.
 #[tokio::test(flavor = "multi_thread")]
-async fn b06_odd_json_reaches_the_client_as_it_was_written() {
+async fn odd_json_reaches_the_client_as_it_was_written() {
     let odd = r#"{"big":9007199254740993,"e":1E2,"zero":-0,"s":"\u0041\/\ud83d\ude00","spaced":[ 1 , 2 ],"A":1,"a":2}"#;
     let result = format!(
         r#"{{"resultType":"complete","content":[],"structuredContent":{odd},"vendor/x":{odd}}}"#

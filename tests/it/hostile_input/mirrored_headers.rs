@@ -15,8 +15,9 @@ fn body_name(letter: &mut RequestDraft, name: &str) {
     letter.params().insert("name".to_owned(), json!(name));
 }
 
+// Proves B09, R009, R010.
 #[tokio::test(flavor = "multi_thread")]
-async fn b09_r009_r010_the_version_header_is_there_and_agrees() {
+async fn the_version_header_is_there_and_agrees() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 9] = [
         row("r009: no version header", 400, -32020, |letter| {
@@ -71,8 +72,9 @@ async fn b09_r009_r010_the_version_header_is_there_and_agrees() {
         .await;
 }
 
+// Proves R054.
 #[tokio::test(flavor = "multi_thread")]
-async fn r054_an_unsupported_version_is_told_the_supported_ones() {
+async fn an_unsupported_version_is_told_the_supported_ones() {
     let mut stage = WeirWithUpstream::new().await;
     let discovered = stage
         .modern_client()
@@ -119,8 +121,9 @@ async fn r054_an_unsupported_version_is_told_the_supported_ones() {
     }
 }
 
+// Proves B10, R011, R012, R014.
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_r011_r012_r014_the_method_header_is_there_and_agrees() {
+async fn the_method_header_is_there_and_agrees() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 8] = [
         row("r011: no method header", 400, -32020, |letter| {
@@ -151,8 +154,9 @@ async fn b10_r011_r012_r014_the_method_header_is_there_and_agrees() {
     stage.assert_refuses_calls(&rows).await;
 }
 
+// Proves B10, R016, R017.
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_r016_r017_the_name_header_is_there_and_agrees() {
+async fn the_name_header_is_there_and_agrees() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 10] = [
         row("r016: no name header", 400, -32020, |letter| {
@@ -196,8 +200,9 @@ async fn b10_r016_r017_the_name_header_is_there_and_agrees() {
     stage.assert_refuses_calls(&rows).await;
 }
 
+// Proves B10, R019.
 #[tokio::test(flavor = "multi_thread")]
-async fn b10_r019_broken_base64_is_400_32020() {
+async fn broken_base64_is_400_32020() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 9] = [
         row("no padding", 400, -32020, |letter| {
@@ -239,8 +244,9 @@ async fn b10_r019_broken_base64_is_400_32020() {
     stage.assert_refuses_calls(&rows).await;
 }
 
+// Proves R018, R020.
 #[tokio::test(flavor = "multi_thread")]
-async fn r018_r020_base64_is_decoded_and_what_only_looks_like_it_is_literal() {
+async fn base64_is_decoded_and_what_only_looks_like_it_is_literal() {
     let upstream = usual_tools(MockServer::modern())
         .with(MockTool::new("gr\u{fc}\u{df}e"))
         .with(MockTool::new(" spaced "));
@@ -290,8 +296,9 @@ async fn r018_r020_base64_is_decoded_and_what_only_looks_like_it_is_literal() {
     }
 }
 
+// Proves R013, R015.
 #[tokio::test(flavor = "multi_thread")]
-async fn r013_r015_header_names_have_no_case_and_spaces_around_values_do_not_count() {
+async fn header_names_have_no_case_and_spaces_around_values_do_not_count() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) =
         super::raw_connection::modern_request_parts("tools/call", Some("echo"), "cased");
@@ -319,8 +326,9 @@ async fn r013_r015_header_names_have_no_case_and_spaces_around_values_do_not_cou
     stage.assert_still_serving("cases").await;
 }
 
+// Proves B11.
 #[tokio::test(flavor = "multi_thread")]
-async fn b11_control_characters_in_mirrored_headers_are_400() {
+async fn control_characters_in_mirrored_headers_are_400() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) =
         super::raw_connection::modern_request_parts("tools/call", Some("echo"), "controlled");
@@ -359,8 +367,9 @@ async fn b11_control_characters_in_mirrored_headers_are_400() {
     assert_eq!(stage.take_client_requests().len(), 1);
 }
 
+// Proves B13, R026.
 #[tokio::test(flavor = "multi_thread")]
-async fn b13_r026_a_missing_or_malformed_meta_is_400_32602() {
+async fn a_missing_or_malformed_meta_is_400_32602() {
     let mut stage = WeirWithUpstream::new().await;
     let rows: [RefusalRow; 10] = [
         row("no _meta", 400, -32602, |letter| {
@@ -416,8 +425,9 @@ async fn b13_r026_a_missing_or_malformed_meta_is_400_32602() {
         .await;
 }
 
+// Proves R027.
 #[tokio::test(flavor = "multi_thread")]
-async fn r027_client_info_may_be_missing() {
+async fn client_info_may_be_missing() {
     let mut stage = WeirWithUpstream::new().await;
     for method in ["server/discover", "tools/list"] {
         let mut letter = stage.draft_request(method, json!({}));
@@ -431,8 +441,9 @@ async fn r027_client_info_may_be_missing() {
 }
 
 /// Mirrored headers are ignored unless the version demands that they agree with the body.
+// Proves R045.
 #[tokio::test(flavor = "multi_thread")]
-async fn r045_a_legacy_request_is_routed_by_its_body_alone() {
+async fn a_legacy_request_is_routed_by_its_body_alone() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy_client(revision).await;

@@ -15,8 +15,9 @@ fn is_weir(answer: &ClientAnswer) {
     assert!(server["version"].is_string(), "r053: {}", answer.last());
 }
 
+// Proves R005, R051, R052, R053.
 #[tokio::test(flavor = "multi_thread")]
-async fn r005_r051_r052_r053_discover_lists_revisions_and_capabilities() {
+async fn discover_lists_revisions_and_capabilities() {
     let mut stage = WeirWithUpstream::new().await;
     for client in [stage.modern_client(), stage.modern_client().with_http2()] {
         let answer = client.ask("server/discover", json!({})).await.unwrap();
@@ -46,8 +47,9 @@ async fn r005_r051_r052_r053_discover_lists_revisions_and_capabilities() {
     stage.assert_still_serving("discover").await;
 }
 
+// Proves R053, R132.
 #[tokio::test(flavor = "multi_thread")]
-async fn r053_r132_every_result_is_complete_and_from_weir() {
+async fn every_result_is_complete_and_from_weir() {
     let mut stage = WeirWithUpstream::new().await;
     for (method, params) in [
         ("server/discover", json!({})),
@@ -62,8 +64,9 @@ async fn r053_r132_every_result_is_complete_and_from_weir() {
     assert_eq!(stage.take_client_requests().len(), 1);
 }
 
+// Proves R056, R030.
 #[tokio::test(flavor = "multi_thread")]
-async fn r056_r030_declared_capabilities_work() {
+async fn declared_capabilities_work() {
     let mut stage = WeirWithUpstream::new().await;
     let answer = stage
         .modern_client()
@@ -116,8 +119,9 @@ async fn r056_r030_declared_capabilities_work() {
     );
 }
 
+// Proves B14, R028, R029.
 #[tokio::test(flavor = "multi_thread")]
-async fn b14_r028_r029_methods_that_are_not_there_are_404_32601() {
+async fn methods_that_are_not_there_are_404_32601() {
     let mut stage = WeirWithUpstream::new().await;
     for method in [
         "initialize",
@@ -185,8 +189,9 @@ async fn b14_r028_r029_methods_that_are_not_there_are_404_32601() {
     }
 }
 
+// Proves R007, R008.
 #[tokio::test(flavor = "multi_thread")]
-async fn r007_r008_sessions_and_event_ids_mean_nothing_to_modern_requests() {
+async fn sessions_and_event_ids_mean_nothing_to_modern_requests() {
     let mut stage = WeirWithUpstream::new().await;
     for method in ["server/discover", "tools/list", "tools/call"] {
         let mut letter = stage.draft_request(method, json!({ "name": "echo", "arguments": {} }));

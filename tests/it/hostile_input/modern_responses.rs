@@ -25,8 +25,9 @@ pub fn check_schema(answered: &str, messages: &[Value]) {
     }
 }
 
+// Proves R037, R038, R041, R042.
 #[tokio::test(flavor = "multi_thread")]
-async fn r037_r038_r041_r042_an_answer_is_one_object_or_a_stream_that_ends_with_it() {
+async fn an_answer_is_one_object_or_a_stream_that_ends_with_it() {
     let upstream = usual_tools(MockServer::modern()).tool("steps", MockBehaviour::progress(3));
     let mut stage = WeirWithUpstream::with_upstream(
         upstream,
@@ -64,8 +65,9 @@ async fn r037_r038_r041_r042_an_answer_is_one_object_or_a_stream_that_ends_with_
     assert_eq!(stage.take_client_requests().len(), 2);
 }
 
+// Proves R039.
 #[tokio::test(flavor = "multi_thread")]
-async fn r039_a_quiet_stream_is_kept_alive_by_comments() {
+async fn a_quiet_stream_is_kept_alive_by_comments() {
     let upstream =
         usual_tools(MockServer::modern()).tool("hang", MockBehaviour::hang_after_progress());
     let mut stage = WeirWithUpstream::with_upstream(
@@ -104,8 +106,9 @@ async fn r039_a_quiet_stream_is_kept_alive_by_comments() {
     stage.assert_still_serving("quiet streams").await;
 }
 
+// Proves R040, E21.
 #[tokio::test(flavor = "multi_thread")]
-async fn r040_e21_a_legacy_upstreams_request_is_declined_and_never_on_a_modern_stream() {
+async fn a_legacy_upstreams_request_is_declined_and_never_on_a_modern_stream() {
     let mut upstream = usual_tools(MockServer::legacy(Revision::V2025_11_25));
     for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
         let ask = MockBehaviour::steps([
@@ -152,8 +155,9 @@ async fn r040_e21_a_legacy_upstreams_request_is_declined_and_never_on_a_modern_s
 
 /// Two calls at once, with the same progress token: each stream has the notifications of its own
 /// call alone.
+// Proves R043, B21, R207.
 #[tokio::test(flavor = "multi_thread")]
-async fn r043_b21_r207_what_is_on_a_stream_is_about_its_request_alone() {
+async fn what_is_on_a_stream_is_about_its_request_alone() {
     let gate = CallGate::new();
     let told = |total| {
         MockBehaviour::steps([
@@ -215,8 +219,9 @@ async fn r043_b21_r207_what_is_on_a_stream_is_about_its_request_alone() {
     assert!(!tokens.contains("\"same\""), "and its own");
 }
 
+// Proves R044, R169.
 #[tokio::test(flavor = "multi_thread")]
-async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
+async fn the_status_is_chosen_once_the_upstream_has_spoken() {
     let missing = json!({ "code": -32021, "message": "needs sampling", "data": { "requiredCapabilities": { "sampling": {} } } });
     let unknown = json!({ "code": -32602, "message": "no" });
     let at_once = |error: &Value| MockBehaviour::steps([AnswerStep::Error(error.clone())]);
@@ -259,8 +264,9 @@ async fn r044_r169_the_status_is_chosen_once_the_upstream_has_spoken() {
     }
 }
 
+// Proves R215, R216.
 #[tokio::test(flavor = "multi_thread")]
-async fn r215_r216_no_log_message_without_a_level() {
+async fn no_log_message_without_a_level() {
     let upstream = usual_tools(MockServer::legacy(Revision::V2025_11_25))
         .tool("chatty", MockBehaviour::unasked_log(LogLevel::Error));
     let mut stage = WeirWithUpstream::with_upstream(upstream, json!({})).await;

@@ -44,8 +44,9 @@ const FOREIGN: [&[&str]; 20] = [
     &["https://evil.example", "https://app.example"],
 ];
 
+// Proves A18, R001.
 #[tokio::test(flavor = "multi_thread")]
-async fn a18_r001_foreign_origins_are_403_on_every_method() {
+async fn foreign_origins_are_403_on_every_method() {
     let mut stage = stage().await;
     let client = stage.legacy_client(Revision::V2025_11_25).await;
     for origins in FOREIGN {
@@ -78,8 +79,9 @@ async fn a18_r001_foreign_origins_are_403_on_every_method() {
     );
 }
 
+// Proves R001.
 #[tokio::test(flavor = "multi_thread")]
-async fn r001_an_origin_is_judged_before_everything_else() {
+async fn an_origin_is_judged_before_everything_else() {
     let mut stage = stage().await;
     let mut letter = stage.draft_call();
     letter.set_header("origin", "https://evil.example");
@@ -99,8 +101,9 @@ async fn r001_an_origin_is_judged_before_everything_else() {
     stage.assert_still_serving("a foreign origin").await;
 }
 
+// Proves A18, R002.
 #[tokio::test(flavor = "multi_thread")]
-async fn a18_r002_own_listed_and_absent_origins_are_served() {
+async fn own_listed_and_absent_origins_are_served() {
     let mut stage = stage().await;
     let own = stage.weir.url("");
     for (origin, permitted) in [
@@ -159,8 +162,9 @@ fn preflight(origin: &str) -> HeaderMap {
     headers
 }
 
+// Proves A18.
 #[tokio::test(flavor = "multi_thread")]
-async fn a18_a_preflight_of_a_listed_origin_is_granted() {
+async fn a_preflight_of_a_listed_origin_is_granted() {
     let mut stage = stage().await;
     let answer = stage.send(Method::OPTIONS, preflight(LISTED), "").await;
     assert!(
@@ -197,8 +201,9 @@ async fn a18_a_preflight_of_a_listed_origin_is_granted() {
     stage.assert_still_serving("a preflight").await;
 }
 
+// Proves A18.
 #[tokio::test(flavor = "multi_thread")]
-async fn a18_a_preflight_of_a_foreign_origin_is_403() {
+async fn a_preflight_of_a_foreign_origin_is_403() {
     let mut stage = stage().await;
     for origin in [
         "https://evil.example",

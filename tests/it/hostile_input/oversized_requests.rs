@@ -34,8 +34,9 @@ fn stays_small(stage: &WeirWithUpstream, before: u64, name: &str) {
     );
 }
 
+// Proves A05.
 #[tokio::test(flavor = "multi_thread")]
-async fn a05_a_body_over_the_limit_is_413_whatever_its_framing() {
+async fn a_body_over_the_limit_is_413_whatever_its_framing() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "body_bytes": "64KiB" })).await;
     let client = stage.modern_client();
     let over = |length: usize| {
@@ -72,8 +73,9 @@ async fn a05_a_body_over_the_limit_is_413_whatever_its_framing() {
     assert_eq!(stage.take_client_requests().len(), 1);
 }
 
+// Proves A05.
 #[tokio::test(flavor = "multi_thread")]
-async fn a05_an_endless_body_is_cut_off_and_not_kept() {
+async fn an_endless_body_is_cut_off_and_not_kept() {
     let mut stage = WeirWithUpstream::new().await;
     stage.assert_still_serving("warming up").await;
     let before = peak_memory(&stage);
@@ -103,8 +105,9 @@ async fn a05_an_endless_body_is_cut_off_and_not_kept() {
     }
 }
 
+// Proves A05.
 #[tokio::test(flavor = "multi_thread")]
-async fn a05_a_declared_length_over_the_limit_is_413_before_any_of_it_came() {
+async fn a_declared_length_over_the_limit_is_413_before_any_of_it_came() {
     let mut stage = WeirWithUpstream::new().await;
     for length in ["1048577", "1073741824", "9223372036854775807"] {
         let length = format!("Content-Length: {length}");
@@ -127,8 +130,9 @@ async fn a05_a_declared_length_over_the_limit_is_413_before_any_of_it_came() {
     }
 }
 
+// Proves A06.
 #[tokio::test(flavor = "multi_thread")]
-async fn a06_a_compressed_body_is_415_and_never_inflated() {
+async fn a_compressed_body_is_415_and_never_inflated() {
     let mut stage = WeirWithUpstream::new().await;
     // A gzip header alone: weir must not get as far as the content.
     let gzip = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03".to_vec();
@@ -157,8 +161,9 @@ async fn a06_a_compressed_body_is_415_and_never_inflated() {
     }
 }
 
+// Proves R046.
 #[tokio::test(flavor = "multi_thread")]
-async fn r046_an_oversized_head_is_431() {
+async fn an_oversized_head_is_431() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "head_bytes": "16KiB" })).await;
     let long = format!("X-Long: {}", "x".repeat(1 << 20));
     let name = format!("{}: x", "X".repeat(20 << 10));
@@ -237,8 +242,9 @@ fn nested(stage: &WeirWithUpstream, tool: &str, depth: usize) -> (http::HeaderMa
     )
 }
 
+// Proves B01.
 #[tokio::test(flavor = "multi_thread")]
-async fn b01_depth_64_passes_and_65_does_not() {
+async fn depth_64_passes_and_65_does_not() {
     let mut stage = WeirWithUpstream::new().await;
     for depth in [63, 64] {
         let (headers, body) = nested(&stage, "echo", depth);
@@ -264,8 +270,9 @@ async fn b01_depth_64_passes_and_65_does_not() {
     }
 }
 
+// Proves B01.
 #[tokio::test(flavor = "multi_thread")]
-async fn b01_depth_without_a_message_is_an_error_without_an_id() {
+async fn depth_without_a_message_is_an_error_without_an_id() {
     let mut stage = WeirWithUpstream::new().await;
     for (name, body, code) in [
         ("arrays", "[".repeat(500_000) + &"]".repeat(500_000), -32600),
@@ -279,8 +286,9 @@ async fn b01_depth_without_a_message_is_an_error_without_an_id() {
     }
 }
 
+// Proves B01.
 #[tokio::test(flavor = "multi_thread")]
-async fn b01_a_deep_answer_of_an_upstream_is_its_fault_alone() {
+async fn a_deep_answer_of_an_upstream_is_its_fault_alone() {
     let deep = "[".repeat(200_000) + &"]".repeat(200_000);
     let answer = format!(
         r#"{{"jsonrpc":"2.0","id":"$id","result":{{"resultType":"complete","content":[],"deep":{deep}}}}}"#
@@ -305,8 +313,9 @@ async fn b01_a_deep_answer_of_an_upstream_is_its_fault_alone() {
     }
 }
 
+// Proves B02.
 #[tokio::test(flavor = "multi_thread")]
-async fn b02_wide_bodies_are_refused_in_little_memory() {
+async fn wide_bodies_are_refused_in_little_memory() {
     let mut stage = WeirWithUpstream::new().await;
     stage.assert_still_serving("warming up").await;
     let before = peak_memory(&stage);

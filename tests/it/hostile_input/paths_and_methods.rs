@@ -41,8 +41,9 @@ const PRETENCE: [&str; 18] = [
     "Mcp-Param-Region",
 ];
 
+// Proves A19.
 #[tokio::test(flavor = "multi_thread")]
-async fn a19_no_header_of_a_client_reaches_the_upstream() {
+async fn no_header_of_a_client_reaches_the_upstream() {
     let mut stage = WeirWithUpstream::new().await;
     for name in PRETENCE {
         let mut letter = stage.draft_call();
@@ -68,8 +69,9 @@ async fn a19_no_header_of_a_client_reaches_the_upstream() {
     );
 }
 
+// Proves A19.
 #[tokio::test(flavor = "multi_thread")]
-async fn a19_names_with_underscores_are_400() {
+async fn names_with_underscores_are_400() {
     let mut stage = WeirWithUpstream::new().await;
     for name in [
         "Mcp_Session_Id",
@@ -86,8 +88,9 @@ async fn a19_names_with_underscores_are_400() {
     }
 }
 
+// Proves A20.
 #[tokio::test(flavor = "multi_thread")]
-async fn a20_only_the_path_itself_is_the_endpoint() {
+async fn only_the_path_itself_is_the_endpoint() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) = modern_request_parts("tools/call", Some("smuggled"), "elsewhere");
     for path in [
@@ -151,8 +154,9 @@ async fn a20_only_the_path_itself_is_the_endpoint() {
     assert_eq!(stage.take_client_requests()[0].path, "/mcp");
 }
 
+// Proves A20.
 #[tokio::test(flavor = "multi_thread")]
-async fn a20_admin_paths_are_404_for_clients() {
+async fn admin_paths_are_404_for_clients() {
     let mut stage = WeirWithUpstream::new().await;
     for path in [
         "/metrics",
@@ -173,8 +177,9 @@ async fn a20_admin_paths_are_404_for_clients() {
     }
 }
 
+// Proves A21, R006.
 #[tokio::test(flavor = "multi_thread")]
-async fn a21_r006_other_methods_answer_405_with_allow() {
+async fn other_methods_answer_405_with_allow() {
     let mut stage = WeirWithUpstream::new().await;
     for method in [
         "GET", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS", "PROPFIND", "post", "BREW",
@@ -221,8 +226,9 @@ async fn headless(line: super::raw_connection::RawConnection) -> RawReply {
     super::raw_connection::RawReply::of_head(&text)
 }
 
+// Proves A21, R047.
 #[tokio::test(flavor = "multi_thread")]
-async fn a21_r047_other_content_types_are_415() {
+async fn other_content_types_are_415() {
     let mut stage = WeirWithUpstream::new().await;
     let kinds = [
         None,
@@ -275,8 +281,9 @@ async fn a21_r047_other_content_types_are_415() {
     }
 }
 
+// Proves A21, R047.
 #[tokio::test(flavor = "multi_thread")]
-async fn a21_r047_an_accept_without_either_type_is_406() {
+async fn an_accept_without_either_type_is_406() {
     let mut stage = WeirWithUpstream::new().await;
     for accept in [
         "text/html",
@@ -309,8 +316,9 @@ async fn a21_r047_an_accept_without_either_type_is_406() {
     }
 }
 
+// Proves A21.
 #[tokio::test(flavor = "multi_thread")]
-async fn a21_refusals_come_in_a_fixed_order() {
+async fn refusals_come_in_a_fixed_order() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "body_bytes": "16KiB" })).await;
     let large = " ".repeat(20 << 10);
     type SpoilDraft = fn(&mut RequestDraft);

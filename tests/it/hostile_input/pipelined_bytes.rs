@@ -11,8 +11,9 @@ use super::request_framing::call_without_length;
 use super::weir_with_upstream::within_timeout;
 use crate::harness::wait_until;
 
+// Proves A08.
 #[tokio::test(flavor = "multi_thread")]
-async fn a08_an_upgrade_is_never_made() {
+async fn an_upgrade_is_never_made() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) = call_without_length("echo");
     let length = format!("Content-Length: {}", body.len());
@@ -39,8 +40,9 @@ async fn a08_an_upgrade_is_never_made() {
     }
 }
 
+// Proves A08.
 #[tokio::test(flavor = "multi_thread")]
-async fn a08_connect_and_trace_are_405() {
+async fn connect_and_trace_are_405() {
     let mut stage = WeirWithUpstream::new().await;
     let authority = stage.authority();
     for first in [
@@ -62,8 +64,9 @@ async fn a08_connect_and_trace_are_405() {
 }
 
 /// The answer comes before the body; the body is another request.
+// Proves A09.
 #[tokio::test(flavor = "multi_thread")]
-async fn a09_the_body_of_a_refused_request_never_becomes_the_next_request() {
+async fn the_body_of_a_refused_request_never_becomes_the_next_request() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "body_bytes": "4KiB" })).await;
     let smuggled = good_request(&stage, "tools/call", Some("smuggled"), false);
     let far = format!("{}{}", smuggled, " ".repeat(8 << 10));
@@ -110,8 +113,9 @@ fn being_answered(stage: &WeirWithUpstream) {
 
 /// Many clients write a head and its body in two steps, so the refusal is made while the body is
 /// under way.
+// Proves A09.
 #[tokio::test(flavor = "multi_thread")]
-async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
+async fn a_refused_request_does_not_cost_the_next_one_its_connection() {
     let mut stage = WeirWithUpstream::new().await;
     let (_, body) = call_without_length("smuggled");
     let length = format!("Content-Length: {}", body.len());
@@ -187,8 +191,9 @@ async fn a09_a_refused_request_does_not_cost_the_next_one_its_connection() {
     }
 }
 
+// Proves A09.
 #[tokio::test(flavor = "multi_thread")]
-async fn a09_a_refusal_before_a_body_that_does_not_come_says_that_it_closes() {
+async fn a_refusal_before_a_body_that_does_not_come_says_that_it_closes() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "in_flight": 1 })).await;
     for (name, length, waits) in [
         ("a body that never comes", 1_000, true),
@@ -219,8 +224,9 @@ async fn a09_a_refusal_before_a_body_that_does_not_come_says_that_it_closes() {
     }
 }
 
+// Proves A25.
 #[tokio::test(flavor = "multi_thread")]
-async fn a25_a_thousand_pipelined_requests_are_answered_in_order() {
+async fn a_thousand_pipelined_requests_are_answered_in_order() {
     let mut stage = WeirWithUpstream::new().await;
     let line = RawConnection::to(&stage).await;
     let mut bytes = String::new();

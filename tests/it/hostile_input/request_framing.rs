@@ -87,8 +87,9 @@ const DOUBTFUL: [&str; 54] = [
     "\u{1}X: a",
 ];
 
+// Proves A07.
 #[tokio::test(flavor = "multi_thread")]
-async fn a07_doubtful_header_lines_are_400_and_nothing_behind_them_is_read() {
+async fn doubtful_header_lines_are_400_and_nothing_behind_them_is_read() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) = call_without_length("echo");
     let length = format!("Content-Length: {}", body.len());
@@ -110,8 +111,9 @@ async fn a07_doubtful_header_lines_are_400_and_nothing_behind_them_is_read() {
     }
 }
 
+// Proves A07.
 #[tokio::test(flavor = "multi_thread")]
-async fn a07_bad_request_lines_are_refused_and_nothing_behind_them_is_read() {
+async fn bad_request_lines_are_refused_and_nothing_behind_them_is_read() {
     let mut stage = WeirWithUpstream::new().await;
     let (_, body) = call_without_length("echo");
     for first in [
@@ -154,8 +156,9 @@ async fn a07_bad_request_lines_are_refused_and_nothing_behind_them_is_read() {
     }
 }
 
+// Proves A07.
 #[tokio::test(flavor = "multi_thread")]
-async fn a07_chunks_of_no_sense_are_400_and_nothing_behind_them_is_read() {
+async fn chunks_of_no_sense_are_400_and_nothing_behind_them_is_read() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) = call_without_length("echo");
     let size = format!("{:x}", body.len());
@@ -197,8 +200,9 @@ async fn a07_chunks_of_no_sense_are_400_and_nothing_behind_them_is_read() {
     }
 }
 
+// Proves A07.
 #[tokio::test(flavor = "multi_thread")]
-async fn a07_chunks_are_not_for_http_1_0() {
+async fn chunks_are_not_for_http_1_0() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) = call_without_length("echo");
     let mut bytes = head(
@@ -217,8 +221,9 @@ async fn a07_chunks_are_not_for_http_1_0() {
 
 /// RFC 9112, section 6.3, allows a server to drop the length. A proxy in front of weir may drop the
 /// chunks instead.
+// Proves A07.
 #[tokio::test(flavor = "multi_thread")]
-async fn a07_two_words_about_the_length_of_a_body_are_400_and_nothing_behind_them_is_read() {
+async fn two_words_about_the_length_of_a_body_are_400_and_nothing_behind_them_is_read() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) = call_without_length("echo");
     let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
@@ -255,8 +260,9 @@ async fn a07_two_words_about_the_length_of_a_body_are_400_and_nothing_behind_the
     }
 }
 
+// Proves A07.
 #[tokio::test(flavor = "multi_thread")]
-async fn a07_a_bare_line_feed_in_a_request_that_does_not_wait_is_refused() {
+async fn a_bare_line_feed_in_a_request_that_does_not_wait_is_refused() {
     let mut stage = WeirWithUpstream::new().await;
     let first = good_request(&stage, "tools/call", Some("echo"), false);
     let second = good_request(&stage, "tools/call", Some("smuggled"), true).replacen(
@@ -276,8 +282,9 @@ async fn a07_a_bare_line_feed_in_a_request_that_does_not_wait_is_refused() {
     stage.assert_still_serving("a bare line feed").await;
 }
 
+// Proves A07.
 #[tokio::test(flavor = "multi_thread")]
-async fn a07_bare_line_feeds_are_refused_and_nothing_behind_them_is_read() {
+async fn bare_line_feeds_are_refused_and_nothing_behind_them_is_read() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) = call_without_length("echo");
     let length = format!("Content-Length: {}", body.len());

@@ -25,8 +25,9 @@ fn shape(answer: &ClientAnswer) -> (u16, Vec<String>, Vec<serde_json::Value>) {
     (answer.status.as_u16(), names, messages)
 }
 
+// Proves R084, R087.
 #[tokio::test(flavor = "multi_thread")]
-async fn r084_r087_delete_ends_a_session_for_good() {
+async fn delete_ends_a_session_for_good() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy_client(revision).await;
@@ -79,8 +80,9 @@ async fn r084_r087_delete_ends_a_session_for_good() {
     }
 }
 
+// Proves R085.
 #[tokio::test(flavor = "multi_thread")]
-async fn r085_a_session_that_ended_and_one_that_never_was_look_the_same() {
+async fn a_session_that_ended_and_one_that_never_was_look_the_same() {
     let mut stage = WeirWithUpstream::new().await;
     let client = stage.legacy_client(Revision::V2025_11_25).await;
     let ended = client.session().unwrap().to_owned();
@@ -114,8 +116,9 @@ async fn r085_a_session_that_ended_and_one_that_never_was_look_the_same() {
     stage.assert_still_serving("unknown sessions").await;
 }
 
+// Proves R085.
 #[tokio::test(flavor = "multi_thread")]
-async fn r085_two_session_headers_are_no_session() {
+async fn two_session_headers_are_no_session() {
     let mut stage = WeirWithUpstream::new().await;
     let (one, two) = (
         stage.legacy_client(Revision::V2025_11_25).await,
@@ -139,8 +142,9 @@ async fn r085_two_session_headers_are_no_session() {
     }
 }
 
+// Proves R109.
 #[tokio::test(flavor = "multi_thread")]
-async fn r109_a_session_that_is_not_used_expires() {
+async fn a_session_that_is_not_used_expires() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "session_idle": "1s" })).await;
     let client = stage.legacy_client(Revision::V2025_11_25).await;
     let idle = client.session().unwrap().to_owned();
@@ -162,8 +166,9 @@ async fn r109_a_session_that_is_not_used_expires() {
     stage.assert_still_serving("an expired session").await;
 }
 
+// Proves D07.
 #[tokio::test(flavor = "multi_thread")]
-async fn d07_sessions_beyond_the_cap_are_refused_and_live_ones_stay() {
+async fn sessions_beyond_the_cap_are_refused_and_live_ones_stay() {
     // A network without credentials has at most half of the sessions.
     let mut stage = WeirWithUpstream::with_limits(json!({ "sessions": 10 })).await;
     let mut live = Vec::new();

@@ -38,8 +38,9 @@ async fn thousand(stage: &WeirWithUpstream) -> Vec<String> {
     ids
 }
 
+// Proves D01, R081, R082.
 #[tokio::test(flavor = "multi_thread")]
-async fn d01_r081_r082_a_thousand_session_ids_are_unique_long_and_random() {
+async fn a_thousand_session_ids_are_unique_long_and_random() {
     let mut stage = WeirWithUpstream::new().await;
     let ids = thousand(&stage).await;
     for id in &ids {

@@ -22,8 +22,9 @@ fn change_list(stage: &WeirWithUpstream, name: &str) {
     stage.up.notify_list_changed();
 }
 
+// Proves R088, R089, R092.
 #[tokio::test(flavor = "multi_thread")]
-async fn r088_r089_r092_get_is_a_stream_of_changes_and_of_nothing_else() {
+async fn get_is_a_stream_of_changes_and_of_nothing_else() {
     let mut stage = WeirWithUpstream::with_config(json!({ "change_window": "20ms" })).await;
     for (round, revision) in Revision::LEGACY.into_iter().enumerate() {
         let client = stage.legacy_client(revision).await;
@@ -72,8 +73,9 @@ async fn r088_r089_r092_get_is_a_stream_of_changes_and_of_nothing_else() {
 }
 
 /// The newest GET stream has the messages; the older one ends in an orderly way.
+// Proves D04, R090.
 #[tokio::test(flavor = "multi_thread")]
-async fn d04_r090_each_message_is_on_one_stream() {
+async fn each_message_is_on_one_stream() {
     let mut stage = WeirWithUpstream::with_config(json!({ "change_window": "20ms" })).await;
     let client = stage.legacy_client(Revision::V2025_11_25).await;
     let mut older = client.get_stream().await.unwrap();
@@ -103,8 +105,9 @@ async fn d04_r090_each_message_is_on_one_stream() {
     stage.assert_still_serving("two streams").await;
 }
 
+// Proves R091.
 #[tokio::test(flavor = "multi_thread")]
-async fn r091_a_client_that_drops_its_stream_does_not_cancel_its_call() {
+async fn a_client_that_drops_its_stream_does_not_cancel_its_call() {
     let gate = CallGate::new();
     for upstream in [
         MockServer::modern(),
@@ -141,8 +144,9 @@ async fn r091_a_client_that_drops_its_stream_does_not_cancel_its_call() {
 }
 
 /// Events whose data would be more than one event if weir did not re-encode it.
+// Proves D20.
 #[tokio::test(flavor = "multi_thread")]
-async fn d20_one_event_of_an_upstream_is_one_event_to_the_client() {
+async fn one_event_of_an_upstream_is_one_event_to_the_client() {
     let forged = "a\n\nevent: message\nid: 7\nretry: 1\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"forged\":true}}\n\n";
     let forged = [
         forged.to_owned(),

@@ -36,8 +36,9 @@ async fn drip(line: &mut RawConnection, bytes: &[u8]) {
     within_timeout("weir to close the connection", dripping).await;
 }
 
+// Proves A01.
 #[tokio::test(flavor = "multi_thread")]
-async fn a01_a_head_that_comes_by_the_byte_is_closed_and_others_are_served() {
+async fn a_head_that_comes_by_the_byte_is_closed_and_others_are_served() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "head_time": "500ms" })).await;
     let mut dripping = JoinSet::new();
     for _ in 0..100 {
@@ -63,8 +64,9 @@ async fn a01_a_head_that_comes_by_the_byte_is_closed_and_others_are_served() {
     );
 }
 
+// Proves A01.
 #[tokio::test(flavor = "multi_thread")]
-async fn a01_half_a_head_and_then_nothing_is_closed() {
+async fn half_a_head_and_then_nothing_is_closed() {
     let mut stage = WeirWithUpstream::with_limits(json!({ "head_time": "300ms" })).await;
     let whole = good_request(&stage, "tools/call", Some("smuggled"), false);
     let end = whole.find("\r\n\r\n").unwrap() + 3;
@@ -76,8 +78,9 @@ async fn a01_half_a_head_and_then_nothing_is_closed() {
     stage.assert_still_serving("half a head").await;
 }
 
+// Proves A01.
 #[tokio::test(flavor = "multi_thread")]
-async fn a01_half_a_second_head_on_a_kept_connection_is_closed() {
+async fn half_a_second_head_on_a_kept_connection_is_closed() {
     let mut stage =
         WeirWithUpstream::with_limits(json!({ "head_time": "300ms", "idle_time": "1h" })).await;
     let whole = good_request(&stage, "server/discover", None, false);
@@ -89,8 +92,9 @@ async fn a01_half_a_second_head_on_a_kept_connection_is_closed() {
     stage.assert_still_serving("half a second head").await;
 }
 
+// Proves A02.
 #[tokio::test(flavor = "multi_thread")]
-async fn a02_silent_connection_is_closed() {
+async fn silent_connection_is_closed() {
     let mut stage =
         WeirWithUpstream::with_limits(json!({ "head_time": "300ms", "idle_time": "1h" })).await;
     let mut silent = JoinSet::new();
@@ -106,8 +110,9 @@ async fn a02_silent_connection_is_closed() {
         .await;
 }
 
+// Proves A02.
 #[tokio::test(flavor = "multi_thread")]
-async fn a02_an_idle_connection_is_closed_in_its_own_time() {
+async fn an_idle_connection_is_closed_in_its_own_time() {
     let mut stage =
         WeirWithUpstream::with_limits(json!({ "head_time": "1h", "idle_time": "300ms" })).await;
     let mut line = RawConnection::to(&stage).await;
@@ -119,8 +124,9 @@ async fn a02_an_idle_connection_is_closed_in_its_own_time() {
     stage.assert_still_serving("an idle connection").await;
 }
 
+// Proves A03.
 #[tokio::test(flavor = "multi_thread")]
-async fn a03_a_body_that_comes_by_the_byte_is_closed_before_any_upstream_hears_of_it() {
+async fn a_body_that_comes_by_the_byte_is_closed_before_any_upstream_hears_of_it() {
     let limits = json!({ "body_rate": "1KiB", "body_rate_grace": "300ms", "body_time": "1h" });
     let mut stage = WeirWithUpstream::with_limits(limits).await;
     for framing in ["Content-Length: 100000", "Transfer-Encoding: chunked"] {
@@ -143,8 +149,9 @@ async fn a03_a_body_that_comes_by_the_byte_is_closed_before_any_upstream_hears_o
     }
 }
 
+// Proves A04.
 #[tokio::test(flavor = "multi_thread")]
-async fn a04_a_length_that_is_never_reached_is_closed_and_costs_nothing_after() {
+async fn a_length_that_is_never_reached_is_closed_and_costs_nothing_after() {
     let limits = json!({ "body_time": "300ms", "body_rate_grace": "1h", "in_flight": 2 });
     let mut stage = WeirWithUpstream::with_limits(limits).await;
     let whole = good_request(&stage, "tools/call", Some("smuggled"), false);
@@ -163,8 +170,9 @@ async fn a04_a_length_that_is_never_reached_is_closed_and_costs_nothing_after() 
         .await;
 }
 
+// Proves A04.
 #[tokio::test(flavor = "multi_thread")]
-async fn a04_a_chunk_that_is_never_finished_is_closed() {
+async fn a_chunk_that_is_never_finished_is_closed() {
     let mut stage =
         WeirWithUpstream::with_limits(json!({ "body_time": "300ms", "body_rate_grace": "1h" }))
             .await;

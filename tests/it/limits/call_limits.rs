@@ -19,8 +19,9 @@ fn refusal(answer: &ClientAnswer) -> serde_json::Value {
     result["_meta"][meta::WEIR_ERROR].clone()
 }
 
+// Proves F01, R048, R140.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f01_r048_r140_a_call_over_the_limit_of_its_tool_tells_the_model_which_and_when() {
+async fn a_call_over_the_limit_of_its_tool_tells_the_model_which_and_when() {
     for revision in [
         Revision::MODERN,
         Revision::NEWEST_LEGACY,
@@ -124,8 +125,9 @@ async fn daily_quotas_are_named_and_survive_a_reload() {
 
 /// More calls than an upstream accepts wait for each other for a short time instead of being
 /// refused.
+// Proves R282.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r282_queued_calls_get_a_turn_or_an_error() {
+async fn queued_calls_get_a_turn_or_an_error() {
     let gate = CallGate::new();
     let slow = MockServer::modern().tool("slow", MockBehaviour::gated(&gate));
     let (upstream, weir) = weir_over(

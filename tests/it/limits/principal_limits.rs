@@ -29,8 +29,9 @@ async fn two(
     (weir, flood, other)
 }
 
+// Proves F01, F12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_all_succeed() {
+async fn a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_all_succeed() {
     let upstream = MockServer::modern().tools(1).start().await;
     let (_weir, flood, other) =
         two(&upstream, json!({ "principal": { "rate": "20/h" } }), 256).await;
@@ -74,8 +75,9 @@ async fn f01_f12_a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_
 }
 
 /// An upstream with one permit: the calls of both wait, and the permit goes round by principal.
+// Proves F12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
+async fn a_call_waits_for_one_of_the_floods_and_not_for_all() {
     let gate = CallGate::new();
     let upstream = MockServer::modern()
         .tool("slow", MockBehaviour::gated(&gate))
@@ -125,8 +127,9 @@ async fn f12_a_call_waits_for_one_of_the_floods_and_not_for_all() {
 
 /// A client that probes for the era of a server must not take a refusal for a legacy server's
 /// answer.
+// Proves R048.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r048_a_probing_client_does_not_take_429_for_a_legacy_server() {
+async fn a_probing_client_does_not_take_429_for_a_legacy_server() {
     let upstream = MockServer::modern().tools(1).start().await;
     let (key, entry) = api_key("prober");
     let mut config = config(&upstream, json!({ "principal": { "rate": "1/h" } }));

@@ -12,8 +12,9 @@ fn five_an_hour() -> serde_json::Value {
     json!({ "rate": "5/h" })
 }
 
+// Proves F01, R048.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f01_r048_an_address_over_its_rate_gets_429_and_others_notice_nothing() {
+async fn an_address_over_its_rate_gets_429_and_others_notice_nothing() {
     let (_upstream, weir) = weir_with(json!({ "address": five_an_hour() })).await;
     let (flood, other) = (from(&weir, "203.0.113.7"), from(&weir, "198.51.100.1"));
     for _ in 0..5 {
@@ -85,8 +86,9 @@ async fn f01_r048_an_address_over_its_rate_gets_429_and_others_notice_nothing() 
     );
 }
 
+// Proves F01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f01_the_refusal_comes_before_the_body() {
+async fn the_refusal_comes_before_the_body() {
     let (_upstream, weir) = weir_with(json!({ "address": { "rate": "1/h" } })).await;
     assert_eq!(
         from(&weir, "203.0.113.7").list_tools().await.unwrap().len(),

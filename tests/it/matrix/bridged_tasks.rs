@@ -192,9 +192,8 @@ async fn outcome(client: &CheckedClient, name: &str) -> Value {
     json!({ "result": last.get("result"), "error": last.get("error"), "status": state["status"] })
 }
 
-pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(
-    world: &TaskPairing,
-) -> FeatureSupport {
+// Proves R220, R227, R228.
+pub async fn tasks_are_offered_where_both_sides_have_them(world: &TaskPairing) -> FeatureSupport {
     let client = world.of(&TENANTS[0], "/mcp").await;
     let tools = client.list_tool_pages().await.0;
     let marked: Vec<_> = tools
@@ -249,7 +248,8 @@ pub async fn r220_r227_r228_tasks_are_offered_where_both_sides_have_them(
     world.support()
 }
 
-pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(
+// Proves R221, R235.
+pub async fn what_can_only_be_a_task_is_refused_or_waited_for(
     world: &TaskPairing,
 ) -> FeatureSupport {
     if !TaskPairing::has(world.upstream) {
@@ -289,7 +289,8 @@ pub async fn r221_r235_what_can_only_be_a_task_is_refused_or_waited_for(
     FeatureSupport::Refused
 }
 
-pub async fn r222_r226_r229_r232_a_task_is_looked_at_until_it_has_what_its_call_gave(
+// Proves R222, R226, R229, R232.
+pub async fn a_task_is_looked_at_until_it_has_what_its_call_gave(
     world: &TaskPairing,
 ) -> FeatureSupport {
     if !world.is_bridged() {
@@ -395,9 +396,8 @@ pub async fn changes_of_tasks_are_told_on_streams_that_name_them(
     }
 }
 
-pub async fn r207_progress_goes_on_when_a_call_became_a_task(
-    world: &TaskPairing,
-) -> FeatureSupport {
+// Proves R207.
+pub async fn progress_goes_on_when_a_call_became_a_task(world: &TaskPairing) -> FeatureSupport {
     if !world.client.has_task_param() || !world.upstream.has_task_param() {
         // Tasks of the extension have no progress.
         return FeatureSupport::NotInRevision;
@@ -421,7 +421,8 @@ pub async fn r207_progress_goes_on_when_a_call_became_a_task(
     FeatureSupport::Carried
 }
 
-pub async fn r207_progress_of_a_task_is_told_where_its_result_is_waited_for(
+// Proves R207.
+pub async fn progress_of_a_task_is_told_where_its_result_is_waited_for(
     world: &TaskPairing,
 ) -> FeatureSupport {
     if !world.client.has_task_param() || !world.upstream.has_task_param() {
@@ -464,7 +465,8 @@ async fn waits_and_hears(client: &CheckedClient) {
     client.ask("tasks/cancel", json!({ "taskId": name })).await;
 }
 
-pub async fn r207_progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(
+// Proves R207.
+pub async fn progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(
     world: &TaskPairing,
 ) -> FeatureSupport {
     if TaskPairing::has(world.client) || !world.upstream.has_task_param() {
@@ -532,9 +534,8 @@ pub async fn changes_of_tasks_are_heard_from_servers_that_tell_of_them(
     }
 }
 
-pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(
-    world: &TaskPairing,
-) -> FeatureSupport {
+// Proves R233, R236.
+pub async fn a_task_is_cancelled_by_its_own_method(world: &TaskPairing) -> FeatureSupport {
     if !world.is_bridged() {
         return FeatureSupport::NotInRevision;
     }
@@ -576,7 +577,8 @@ pub async fn r233_r236_a_task_is_cancelled_by_its_own_method(
     FeatureSupport::Carried
 }
 
-pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &TaskPairing) -> FeatureSupport {
+// Proves R230.
+pub async fn a_task_asks_and_goes_on_with_the_answer(world: &TaskPairing) -> FeatureSupport {
     if !world.is_bridged() {
         return FeatureSupport::NotInRevision;
     }
@@ -633,7 +635,8 @@ pub async fn r230_a_task_asks_and_goes_on_with_the_answer(world: &TaskPairing) -
     FeatureSupport::Carried
 }
 
-pub async fn r225_r234_b20_tasks_belong_to_their_principals(world: &TaskPairing) -> FeatureSupport {
+// Proves R225, R234, B20.
+pub async fn tasks_belong_to_their_principals(world: &TaskPairing) -> FeatureSupport {
     if !world.is_bridged() {
         return FeatureSupport::NotInRevision;
     }

@@ -8,7 +8,8 @@ use super::pairing::ScenarioPairing;
 use super::support_report::FeatureSupport;
 use crate::harness::CheckedClient;
 
-pub async fn r143_progress_extends_the_deadline_and_silence_does_not(
+// Proves R143.
+pub async fn progress_extends_the_deadline_and_silence_does_not(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let client = CheckedClient::open(&world.weir.url("/hasty"), world.client).await;
@@ -49,7 +50,8 @@ async fn wait_for_cancelled_calls(mockup: &MockServer, tool: &str, calls: usize)
         .await;
 }
 
-pub async fn r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and_no_other(
+// Proves R210, R211, R212, R213, R214.
+pub async fn a_cancelled_call_is_cancelled_upstream_and_no_other(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let client = world.direct().await;
@@ -117,7 +119,8 @@ pub async fn r210_r211_r212_r213_r214_a_cancelled_call_is_cancelled_upstream_and
     FeatureSupport::Carried
 }
 
-pub async fn r091_a_lost_connection_cancels_a_modern_call_alone(
+// Proves R091.
+pub async fn a_lost_connection_cancels_a_modern_call_alone(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let (mockup, gate) = (&world.mockup, &world.gate);

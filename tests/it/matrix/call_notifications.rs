@@ -22,9 +22,8 @@ fn notes<'a>(answer: &'a ClientAnswer, method: &str) -> Vec<&'a Value> {
         .collect()
 }
 
-pub async fn r207_r208_progress_carries_the_clients_own_token(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+// Proves R207, R208.
+pub async fn progress_carries_the_clients_own_token(world: &ScenarioPairing) -> FeatureSupport {
     let client = world.client().await;
     for token in [json!("tok \u{1F980}"), json!(7), json!(0)] {
         let answer = client
@@ -74,9 +73,8 @@ async fn logs(client: &CheckedClient, tool: &str) -> Vec<String> {
         .collect()
 }
 
-pub async fn r215_r216_r218_logs_come_at_the_level_asked_for(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+// Proves R215, R216, R218.
+pub async fn logs_come_at_the_level_asked_for(world: &ScenarioPairing) -> FeatureSupport {
     let silent = world.client().await;
     assert_eq!(
         logs(&silent, "shop__log").await,
@@ -105,7 +103,8 @@ pub async fn r215_r216_r218_logs_come_at_the_level_asked_for(
     FeatureSupport::Carried
 }
 
-pub async fn r217_a_level_that_is_none_is_refused(world: &ScenarioPairing) -> FeatureSupport {
+// Proves R217.
+pub async fn a_level_that_is_none_is_refused(world: &ScenarioPairing) -> FeatureSupport {
     if world.client.is_modern() {
         let meta = json!({ weir_wire::meta::LOG_LEVEL: "loud" });
         let params = json!({ "name": "shop__tool_0000", "arguments": {}, "_meta": meta });

@@ -27,7 +27,8 @@ fn first_asking(world: &QuestionPairing, result: Value) -> Vec<MockBehaviour> {
     vec![MockBehaviour::steps([ask, AnswerStep::Result(result)])]
 }
 
-pub async fn r166_prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
+// Proves R166.
+pub async fn prompts_and_resources_ask_as_tools_do_and_nothing_else_does(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if !world.has(Revision::V2025_06_18) {
@@ -114,7 +115,8 @@ async fn decline(client: &CheckedClient, tool: &str) -> Value {
     }
 }
 
-pub async fn r181_who_declines_is_taken_at_its_word(world: &QuestionPairing) -> FeatureSupport {
+// Proves R181.
+pub async fn who_declines_is_taken_at_its_word(world: &QuestionPairing) -> FeatureSupport {
     if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
         // A modern client has no error for an answer: it declines in the form, or does not retry.
         return FeatureSupport::NotInRevision;
@@ -186,7 +188,8 @@ pub async fn a_question_that_is_taken_back_is_nobodys(world: &QuestionPairing) -
     FeatureSupport::Carried
 }
 
-pub async fn r193_a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(
+// Proves R193.
+pub async fn a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if world.client.is_modern() {

@@ -8,7 +8,8 @@ use super::pairing::{PairingTransport, ScenarioPairing};
 use super::support_report::FeatureSupport;
 use crate::harness::CheckedClient;
 
-pub async fn r051_r053_r059_weir_greets_clients_itself_with_what_its_servers_have(
+// Proves R051, R053, R059.
+pub async fn weir_greets_clients_itself_with_what_its_servers_have(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let (client, about) = greeted(world).await;
@@ -77,7 +78,8 @@ async fn greeted(world: &ScenarioPairing) -> (CheckedClient, Value) {
     (client, opened.result().clone())
 }
 
-pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(
+// Proves R075, R079.
+pub async fn servers_are_greeted_once_for_all_in_their_own_words(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let clients = [world.direct().await, world.direct().await];
@@ -146,9 +148,8 @@ pub async fn r075_r079_servers_are_greeted_once_for_all_in_their_own_words(
     FeatureSupport::Carried
 }
 
-pub async fn r104_r105_pings_are_answered_where_they_arrive(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+// Proves R104, R105.
+pub async fn pings_are_answered_where_they_arrive(world: &ScenarioPairing) -> FeatureSupport {
     let client = world.direct().await;
     let pinged = client.ask("ping", Value::Null).await;
     let found = if world.client.is_modern() {
@@ -179,7 +180,8 @@ pub async fn r104_r105_pings_are_answered_where_they_arrive(
 
 /// Each client of a server of both eras speaks to the server in its own era, in any order of
 /// clients.
-pub async fn r075_a_server_of_both_eras_is_spoken_to_in_each_clients_own(
+// Proves R075.
+pub async fn a_server_of_both_eras_is_spoken_to_in_each_clients_own(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     if !world.has_both_eras {

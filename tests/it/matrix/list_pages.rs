@@ -9,7 +9,8 @@ use super::pairing::{FILLERS, RICH_SCHEMA, ScenarioPairing};
 use super::support_report::FeatureSupport;
 use crate::harness::{wait_until_async, within_test_timeout};
 
-pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(
+// Proves R119, R148.
+pub async fn all_pages_are_listed_once_and_byte_for_byte(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let client = world.client().await;
@@ -43,9 +44,8 @@ pub async fn r119_r148_all_pages_are_listed_once_and_byte_for_byte(
     FeatureSupport::Carried
 }
 
-pub async fn r201_a_change_upstream_is_told_and_then_listed(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+// Proves R201.
+pub async fn a_change_upstream_is_told_and_then_listed(world: &ScenarioPairing) -> FeatureSupport {
     let client = world.client().await;
     let before = client.list_tool_names().await;
     let mut stream = client.open_change_stream().await;

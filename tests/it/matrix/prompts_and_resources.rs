@@ -17,7 +17,8 @@ fn names(answer: &ClientAnswer, list: &str, key: &str) -> Vec<String> {
         .collect()
 }
 
-pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(
+// Proves R128, R138.
+pub async fn prompts_are_listed_got_and_completed_under_their_names(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     for (client, prefix) in [(world.client().await, "shop__"), (world.direct().await, "")] {
@@ -96,7 +97,8 @@ pub async fn r128_r138_prompts_are_listed_got_and_completed_under_their_names(
     FeatureSupport::Carried
 }
 
-pub async fn r134_r138_resources_and_templates_are_listed_and_read_under_their_uris(
+// Proves R134, R138.
+pub async fn resources_and_templates_are_listed_and_read_under_their_uris(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let (many, one) = (world.client().await, world.direct().await);
@@ -157,7 +159,8 @@ pub async fn r134_r138_resources_and_templates_are_listed_and_read_under_their_u
     FeatureSupport::Carried
 }
 
-pub async fn r124_r125_r126_r127_what_is_not_there_is_refused_in_the_words_of_the_revision(
+// Proves R124, R125, R126, R127.
+pub async fn what_is_not_there_is_refused_in_the_words_of_the_revision(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let mockup = &world.mockup;

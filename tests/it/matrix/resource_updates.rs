@@ -54,9 +54,8 @@ async fn leave(client: &CheckedClient) {
     }
 }
 
-pub async fn r194_r197_r205_updates_reach_those_who_subscribed(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+// Proves R194, R197, R205.
+pub async fn updates_reach_those_who_subscribed(world: &ScenarioPairing) -> FeatureSupport {
     let mockup = &world.mockup;
     let clients = [
         world.client().await,
@@ -104,9 +103,8 @@ pub async fn r194_r197_r205_updates_reach_those_who_subscribed(
     FeatureSupport::Carried
 }
 
-pub async fn r197_what_cannot_be_told_is_refused_or_left_out(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+// Proves R197.
+pub async fn what_cannot_be_told_is_refused_or_left_out(world: &ScenarioPairing) -> FeatureSupport {
     let mockup = &world.mockup;
     let client = world.direct().await;
     // The server announces no updates of the first, and the second does not exist.
@@ -156,9 +154,8 @@ pub async fn r197_what_cannot_be_told_is_refused_or_left_out(
     FeatureSupport::Carried
 }
 
-pub async fn r205_r206_subscriptions_end_with_their_clients(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+// Proves R205, R206.
+pub async fn subscriptions_end_with_their_clients(world: &ScenarioPairing) -> FeatureSupport {
     let mockup = &world.mockup;
     mockup
         .wait_until("those before are gone", |mockup| {
@@ -195,7 +192,8 @@ pub async fn r205_r206_subscriptions_end_with_their_clients(
     FeatureSupport::Carried
 }
 
-pub async fn r204_a_lost_upstream_session_is_subscribed_again(
+// Proves R204.
+pub async fn a_lost_upstream_session_is_subscribed_again(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let mockup = &world.mockup;

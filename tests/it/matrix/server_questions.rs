@@ -337,7 +337,8 @@ pub const ROOTS: ServerQuestion = ServerQuestion {
     since: Revision::V2024_11_05,
 };
 
-pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer_the_server(
+// Proves R168, R181, R182.
+pub async fn what_a_server_asks_reaches_the_client_and_the_answer_the_server(
     world: &QuestionPairing,
     question: &ServerQuestion,
 ) -> FeatureSupport {
@@ -347,7 +348,7 @@ pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer
         since,
     } = *question;
     if !world.has(since) {
-        return r182_what_a_revision_has_no_words_for_is_refused(world, tool, since).await;
+        return what_a_revision_has_no_words_for_is_refused(world, tool, since).await;
     }
     let client = world.able("/mcp").await;
     let (asked, last) = converse(&client, &format!("shop__{tool}"), json!({ "n": 1 })).await;
@@ -394,7 +395,8 @@ pub async fn r168_r181_r182_what_a_server_asks_reaches_the_client_and_the_answer
 
 /// A server asks a client whose revision does not have the request, although the client declared
 /// every capability.
-async fn r182_what_a_revision_has_no_words_for_is_refused(
+// Proves R182.
+async fn what_a_revision_has_no_words_for_is_refused(
     world: &QuestionPairing,
     tool: &str,
     since: Revision,
@@ -434,7 +436,7 @@ async fn r182_what_a_revision_has_no_words_for_is_refused(
 pub async fn sampling_with_tools_goes_on_for_turns(world: &QuestionPairing) -> FeatureSupport {
     let since = Revision::V2025_11_25;
     if !world.has(since) {
-        return r182_what_a_revision_has_no_words_for_is_refused(world, "turns", since).await;
+        return what_a_revision_has_no_words_for_is_refused(world, "turns", since).await;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse(&client, "turns", json!({ "n": 2 })).await;
@@ -465,12 +467,13 @@ pub async fn several_questions_at_once_are_all_answered(world: &QuestionPairing)
     FeatureSupport::Carried
 }
 
-pub async fn r186_a_url_goes_with_an_id_that_only_2025_11_25_has(
+// Proves R186.
+pub async fn a_url_goes_with_an_id_that_only_2025_11_25_has(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     let since = Revision::V2025_11_25;
     if !world.has(since) {
-        return r182_what_a_revision_has_no_words_for_is_refused(world, "visit", since).await;
+        return what_a_revision_has_no_words_for_is_refused(world, "visit", since).await;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse(&client, "visit", json!({ "n": 4 })).await;
@@ -495,7 +498,8 @@ fn sign_in() -> Value {
     json!({ "code": -32042, "message": "Not yet", "data": { "elicitations": [one] } })
 }
 
-pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision(
+// Proves R187, R188.
+pub async fn a_url_to_visit_first_is_told_in_the_words_of_the_revision(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if world.upstream != Revision::V2025_11_25 {
@@ -552,7 +556,8 @@ pub async fn r187_r188_a_url_to_visit_first_is_told_in_the_words_of_the_revision
     FeatureSupport::Carried
 }
 
-pub async fn e21_a_client_is_not_asked_what_it_did_not_declare(
+// Proves E21.
+pub async fn a_client_is_not_asked_what_it_did_not_declare(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     let able = json!({ "roots": {} });
@@ -573,7 +578,8 @@ pub async fn e21_a_client_is_not_asked_what_it_did_not_declare(
     FeatureSupport::Refused
 }
 
-pub async fn r167_r180_a_server_that_asks_for_nothing_or_for_ever_is_not_followed(
+// Proves R167, R180.
+pub async fn a_server_that_asks_for_nothing_or_for_ever_is_not_followed(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if !world.upstream.is_modern() {
@@ -616,7 +622,8 @@ fn session(world: &QuestionPairing) -> String {
         .to_owned()
 }
 
-pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(
+// Proves R185.
+pub async fn what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if world.upstream.is_modern() {
@@ -672,7 +679,8 @@ pub async fn r185_what_a_server_asks_outside_of_calls_is_asked_on_the_clients_ow
     FeatureSupport::Carried
 }
 
-pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(
+// Proves R182.
+pub async fn what_a_server_asks_beside_its_call_is_asked_in_the_call(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if world.upstream.is_modern() {
@@ -691,7 +699,8 @@ pub async fn r182_what_a_server_asks_beside_its_call_is_asked_in_the_call(
     FeatureSupport::Carried
 }
 
-pub async fn r172_what_is_asked_and_answered_in_one_call_reaches_no_other(
+// Proves R172.
+pub async fn what_is_asked_and_answered_in_one_call_reaches_no_other(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if !world.has(Revision::V2025_06_18) {

@@ -54,7 +54,8 @@ async fn begun(client: &CheckedClient) -> (HttpExchange, String) {
     }
 }
 
-pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision_has_them(
+// Proves R092, R094, R095.
+pub async fn streams_of_calls_begin_with_an_id_where_the_revision_has_them(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let gate = &world.gate;
@@ -94,7 +95,8 @@ pub async fn r092_r094_r095_streams_of_calls_begin_with_an_id_where_the_revision
     FeatureSupport::Carried
 }
 
-pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(
+// Proves R093.
+pub async fn a_result_is_fetched_by_who_lost_its_connection(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let (mockup, gate) = (&world.mockup, &world.gate);
@@ -154,9 +156,8 @@ pub async fn r093_a_result_is_fetched_by_who_lost_its_connection(
     FeatureSupport::Carried
 }
 
-pub async fn r093_d06_nobody_resumes_what_is_not_its_own(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+// Proves R093, D06.
+pub async fn nobody_resumes_what_is_not_its_own(world: &ScenarioPairing) -> FeatureSupport {
     let gate = &world.gate;
     if !has_ids(world.client) {
         return FeatureSupport::NotInRevision;

@@ -32,7 +32,8 @@ fn renamed(mut result: Value) -> Value {
     result
 }
 
-pub async fn r128_results_of_every_type_pass_intact(world: &ScenarioPairing) -> FeatureSupport {
+// Proves R128.
+pub async fn results_of_every_type_pass_intact(world: &ScenarioPairing) -> FeatureSupport {
     let client = world.client().await;
     let arguments = json!({ "text": "\u{1F980}\n", "n": 9_007_199_254_740_993_i64, "none": null, "deep": [[{}]] });
     let echoed = client.call("shop__tool_0000", arguments.clone()).await;
@@ -68,7 +69,8 @@ pub async fn r128_results_of_every_type_pass_intact(world: &ScenarioPairing) -> 
     FeatureSupport::Carried
 }
 
-pub async fn r129_r130_a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(
+// Proves R129, R130.
+pub async fn a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     if !world.upstream.is_modern() {
@@ -106,7 +108,8 @@ pub async fn r129_r130_a_list_as_a_result_is_text_to_those_who_have_no_form_for_
     FeatureSupport::Carried
 }
 
-pub async fn r123_an_unknown_tool_is_refused_and_reaches_nobody(
+// Proves R123.
+pub async fn an_unknown_tool_is_refused_and_reaches_nobody(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let before = world.mockup.requests_of("tools/call").len();
@@ -126,7 +129,8 @@ pub async fn r123_an_unknown_tool_is_refused_and_reaches_nobody(
     FeatureSupport::Carried
 }
 
-pub async fn r128_errors_of_tools_and_of_servers_pass_unchanged(
+// Proves R128.
+pub async fn errors_of_tools_and_of_servers_pass_unchanged(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let client = world.client().await;
@@ -150,7 +154,8 @@ pub async fn r128_errors_of_tools_and_of_servers_pass_unchanged(
     FeatureSupport::Carried
 }
 
-pub async fn b24_arguments_against_the_schema_never_reach_the_tool(
+// Proves B24.
+pub async fn arguments_against_the_schema_never_reach_the_tool(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let client = world.client().await;
@@ -177,7 +182,8 @@ pub async fn b24_arguments_against_the_schema_never_reach_the_tool(
     FeatureSupport::Carried
 }
 
-pub async fn r028_b14_an_unknown_method_is_refused(world: &ScenarioPairing) -> FeatureSupport {
+// Proves R028, B14.
+pub async fn an_unknown_method_is_refused(world: &ScenarioPairing) -> FeatureSupport {
     let client = world.client().await;
     let refused = client.ask("shop/sweep", json!({})).await;
     let status = if world.client.is_modern() { 404 } else { 200 };
@@ -194,7 +200,8 @@ pub async fn r028_b14_an_unknown_method_is_refused(world: &ScenarioPairing) -> F
     FeatureSupport::Carried
 }
 
-pub async fn r032_b05_batches_belong_to_one_revision(world: &ScenarioPairing) -> FeatureSupport {
+// Proves R032, B05.
+pub async fn batches_belong_to_one_revision(world: &ScenarioPairing) -> FeatureSupport {
     let client = world.client().await;
     let raw = client.raw();
     let (headers, call) = raw.envelope(

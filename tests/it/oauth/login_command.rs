@@ -63,8 +63,9 @@ fn text(output: &Output) -> String {
     )
 }
 
+// Proves R241.
 #[test]
-fn r241_a_login_is_kept_used_refreshed_and_ended() {
+fn a_login_is_kept_used_refreshed_and_ended() {
     if !peers_are_enabled() {
         return;
     }
@@ -148,8 +149,9 @@ fn r241_a_login_is_kept_used_refreshed_and_ended() {
 }
 
 /// A token that ends soon is refreshed before it is sent.
+// Proves R267.
 #[test]
-fn r267_a_token_is_refreshed_before_it_ends() {
+fn a_token_is_refreshed_before_it_ends() {
     if !peers_are_enabled() {
         return;
     }
@@ -178,8 +180,9 @@ fn denied_consent_is_no_login() {
 }
 
 /// The refusal of a call names the login that it needs; the login keeps the earlier scopes.
+// Proves R245, R266.
 #[test]
-fn r245_r266_a_login_can_be_widened() {
+fn a_login_can_be_widened() {
     if !peers_are_enabled() {
         return;
     }
@@ -205,8 +208,9 @@ fn r245_r266_a_login_can_be_widened() {
 
 /// `weir stdio` uses a login that comes later, refreshes a token that is refused, and explains how
 /// to log in until then.
+// Proves R241.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r241_a_host_of_standard_streams_uses_the_login() {
+async fn a_host_of_standard_streams_uses_the_login() {
     if !peers_are_enabled() {
         return;
     }

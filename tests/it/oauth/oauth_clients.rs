@@ -18,8 +18,9 @@ const CLIENTS: [(ForeignClient, &str); 5] = [
     (ForeignClient::Python2, "ttl"),
 ];
 
+// Proves R238, R255, R259.
 #[test]
-fn r238_r255_r259_every_sdk_logs_in_knowing_only_the_url() {
+fn every_sdk_logs_in_knowing_only_the_url() {
     if !peers_are_enabled() {
         return;
     }
@@ -53,8 +54,9 @@ fn r238_r255_r259_every_sdk_logs_in_knowing_only_the_url() {
     }
 }
 
+// Proves R240.
 #[test]
-fn r240_every_sdk_refreshes_its_token() {
+fn every_sdk_refreshes_its_token() {
     if !peers_are_enabled() {
         return;
     }
@@ -74,8 +76,9 @@ fn r240_every_sdk_refreshes_its_token() {
 }
 
 /// An expired token is refreshed below any `fetch`, and the request is sent again.
+// Proves R240.
 #[test]
-fn r240_the_sdks_middleware_logs_in_and_retries_a_401() {
+fn the_sdks_middleware_logs_in_and_retries_a_401() {
     if !peers_are_enabled() {
         return;
     }
@@ -113,8 +116,9 @@ fn r240_the_sdks_middleware_logs_in_and_retries_a_401() {
 }
 
 /// A tool with a scope of its own: the 403 names it, the client asks for it, and the call succeeds.
+// Proves R245, R266.
 #[test]
-fn r245_r266_every_sdk_steps_up_to_the_scope_a_tool_takes() {
+fn every_sdk_steps_up_to_the_scope_a_tool_takes() {
     if !peers_are_enabled() {
         return;
     }
@@ -141,8 +145,9 @@ fn r245_r266_every_sdk_steps_up_to_the_scope_a_tool_takes() {
     }
 }
 
+// Proves R059.
 #[test]
-fn r059_the_inspector_lists_and_calls_with_a_token() {
+fn the_inspector_lists_and_calls_with_a_token() {
     if !peers_are_enabled() {
         return;
     }
@@ -171,8 +176,9 @@ fn r059_the_inspector_lists_and_calls_with_a_token() {
 
 /// The provider changes its keys; tokens of the new ones are good at once, without a restart of
 /// weir.
+// Proves C14.
 #[test]
-fn c14_rotated_keys_are_found_without_a_restart() {
+fn rotated_keys_are_found_without_a_restart() {
     if !peers_are_enabled() {
         return;
     }
@@ -184,8 +190,9 @@ fn c14_rotated_keys_are_found_without_a_restart() {
 }
 
 /// While the provider is down, good tokens stay good, and weir stays ready.
+// Proves C17.
 #[test]
-fn c17_valid_tokens_work_while_the_provider_is_down() {
+fn valid_tokens_work_while_the_provider_is_down() {
     if !peers_are_enabled() {
         return;
     }

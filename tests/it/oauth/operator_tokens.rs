@@ -8,8 +8,9 @@ use super::oauth_zoo::OauthZoo;
 use crate::admin::{OperatorClient, body};
 use crate::harness::peers_are_enabled;
 
+// Proves R286.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r286_an_operator_has_a_token_for_this_listener_with_the_scope_that_the_config_names() {
+async fn an_operator_has_a_token_for_this_listener_with_the_scope_that_the_config_names() {
     if !peers_are_enabled() {
         return;
     }

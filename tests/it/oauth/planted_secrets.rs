@@ -192,8 +192,9 @@ impl CanaryWorld {
     }
 }
 
+// Proves R250, C20.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r250_c20_no_secret_goes_where_it_does_not_belong() {
+async fn no_secret_goes_where_it_does_not_belong() {
     let mut world = CanaryWorld::start().await;
     let good = world.token("a good token", |_| {});
     let (bearer, key) = (format!("Bearer {good}"), KEY);

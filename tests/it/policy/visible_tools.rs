@@ -36,8 +36,9 @@ fn comparable_answer(answer: &ClientAnswer, name: &str) -> String {
     )
 }
 
+// Proves C21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c21_two_machines_see_two_lists_and_what_one_does_not_see_is_not_there() {
+async fn two_machines_see_two_lists_and_what_one_does_not_see_is_not_there() {
     let office = WeirWithRules::with(json!({})).await;
     let [writer, reader] = office.machines();
     for client in clients(&office, &writer.key).await {
@@ -102,8 +103,9 @@ async fn c21_two_machines_see_two_lists_and_what_one_does_not_see_is_not_there()
     );
 }
 
+// Proves D13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d13_a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nobody_else() {
+async fn a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nobody_else() {
     let office = WeirWithRules::with(json!({})).await;
     let [writer, reader] = office.machines();
     let listen = async |key: &str| {

@@ -89,9 +89,10 @@ async fn a_scrape_names_traces_where_openmetrics_is_wanted_and_promtool_has_noth
     assert!(judged.status.success() && said.is_empty(), "{said}");
 }
 
+// Proves F16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "for `cargo xtask prove`: what is printed is a time"]
-async fn f16_how_long_a_scrape_of_two_thousand_series_takes() {
+async fn how_long_a_scrape_of_two_thousand_series_takes() {
     let upstream = MockServer::modern().tools(200).start().await;
     let weir = Weir::with_upstreams(json!({ "one": { "url": upstream.url() } }));
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);
@@ -147,8 +148,9 @@ async fn a_real_prometheus_keeps_the_exemplars_of_a_scrape() {
     );
 }
 
+// Proves R286.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r286_deprecated_features_are_counted_and_methods_are_those_that_were_verified() {
+async fn deprecated_features_are_counted_and_methods_are_those_that_were_verified() {
     let upstream = MockServer::modern()
         .tool("asks", MockBehaviour::echo())
         .start()

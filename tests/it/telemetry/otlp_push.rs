@@ -37,8 +37,9 @@ fn upstream_trace(seen: &RecordedRequest) -> (String, String) {
     (parts[1].to_owned(), parts[2].to_owned())
 }
 
+// Proves R139.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r139_one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over_http() {
+async fn one_trace_leads_from_the_client_to_the_upstream_over_grpc_and_over_http() {
     if !peers_are_enabled() {
         return;
     }
@@ -143,7 +144,7 @@ async fn one_trace(
             let is_own = |span: &Value| {
                 span["trace_id"] == TRACE && hex_is(&server["spanId"], &span["span_id"])
             };
-            lines.find(|line| line["message"] == "request" && is_own(&line["span"]))
+            lines.find(|line| line["message"] == "request completed" && is_own(&line["span"]))
         },
     );
 }
@@ -224,8 +225,9 @@ fn metrics(collector: &TypedCollector, protocol: &str) {
     assert_eq!(attribute(resource, "service.name").as_deref(), Some("weir"));
 }
 
+// Proves R139.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves() {
+async fn a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves() {
     if !peers_are_enabled() {
         return;
     }
@@ -343,8 +345,9 @@ async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_thems
     }
 }
 
+// Proves F17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f17_clients_cannot_force_sampling_unless_configured() {
+async fn clients_cannot_force_sampling_unless_configured() {
     let collector = RawCollector::start();
     let upstream = MockServer::modern().tools(1).start().await;
     let forced = format!("00-{TRACE}-{SPAN}-01");
@@ -414,8 +417,9 @@ async fn f17_clients_cannot_force_sampling_unless_configured() {
     }
 }
 
+// Proves F13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f13_a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
+async fn a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
     let upstream = MockServer::modern().tools(1).start().await;
     let silent = RawCollector::silent();
     let closed = ClosedPort::new();
@@ -472,8 +476,9 @@ async fn f13_a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
     }
 }
 
+// Proves F13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f13_a_collector_that_is_stopped_and_goes_on_or_refuses_is_told_of_and_no_call_waits() {
+async fn a_collector_that_is_stopped_and_goes_on_or_refuses_is_told_of_and_no_call_waits() {
     if !peers_are_enabled() {
         return;
     }

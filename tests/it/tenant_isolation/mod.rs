@@ -61,16 +61,18 @@ async fn interleave(steps: u64, seed: u64) {
     }
 }
 
+// Proves D02, R276.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d02_r276_two_tenants_with_colliding_ids_never_see_each_other() {
+async fn two_tenants_with_colliding_ids_never_see_each_other() {
     interleave(2_000, 1).await;
 }
 
 /// The same for long; `WEIR_TENANT_STEPS` and `WEIR_TENANT_SEED` set the number of steps and the
 /// seed.
+// Proves D02, R276.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a quarter of an hour"]
-async fn d02_r276_two_tenants_never_see_each_other_in_a_million_steps() {
+async fn two_tenants_never_see_each_other_in_a_million_steps() {
     let number = |name: &str, default: u64| {
         std::env::var(name).map_or(default, |text| text.parse().unwrap())
     };
@@ -86,8 +88,9 @@ async fn d02_r276_two_tenants_never_see_each_other_in_a_million_steps() {
 }
 
 /// A change of one tenant's view is announced to that tenant alone; a change of both views to both.
+// Proves D02, B12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d02_b12_changes_are_told_to_those_who_see_them() {
+async fn changes_are_told_to_those_who_see_them() {
     let mut world = TenantWorld::start().await;
     let mut streams = Vec::new();
     for revision in BOTH {

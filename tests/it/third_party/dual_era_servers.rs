@@ -90,33 +90,39 @@ fn samples_with_tools(server: ForeignServer) {
     asks(server, &pushed, &ended);
 }
 
+// Proves R182.
 #[test]
-fn r182_the_typescript_sdks_server_of_both_eras_asks_each_client_in_its_own() {
+fn the_typescript_sdks_server_of_both_eras_asks_each_client_in_its_own() {
     asks_once(ForeignServer::DualTypeScript);
 }
 
+// Proves R182.
 #[test]
-fn r182_the_rust_sdks_server_of_both_eras_asks_each_client_in_its_own() {
+fn the_rust_sdks_server_of_both_eras_asks_each_client_in_its_own() {
     asks_once(ForeignServer::DualRust);
 }
 
+// Proves R182.
 #[test]
-fn r182_fastmcps_server_of_both_eras_asks_each_client_in_its_own() {
+fn fastmcps_server_of_both_eras_asks_each_client_in_its_own() {
     asks_once(ForeignServer::DualFastMcp);
 }
 
+// Proves R182.
 #[test]
-fn r182_the_typescript_sdks_server_has_every_sdk_sample_with_tools() {
+fn the_typescript_sdks_server_has_every_sdk_sample_with_tools() {
     samples_with_tools(ForeignServer::DualTypeScript);
 }
 
+// Proves R182.
 #[test]
-fn r182_the_rust_sdks_server_has_every_sdk_sample_with_tools() {
+fn the_rust_sdks_server_has_every_sdk_sample_with_tools() {
     samples_with_tools(ForeignServer::DualRust);
 }
 
+// Proves R182.
 #[test]
-fn r182_fastmcps_server_has_every_sdk_sample_with_tools() {
+fn fastmcps_server_has_every_sdk_sample_with_tools() {
     samples_with_tools(ForeignServer::DualFastMcp);
 }
 
@@ -196,17 +202,20 @@ fn reads(client: ForeignClient, url: &str) {
     }
 }
 
+// Proves R128, R134, R138.
 #[test]
-fn r128_r134_r138_the_typescript_sdks_server_is_read_by_every_sdk() {
+fn the_typescript_sdks_server_is_read_by_every_sdk() {
     library(ForeignServer::DualTypeScript);
 }
 
+// Proves R128, R134, R138.
 #[test]
-fn r128_r134_r138_the_rust_sdks_server_is_read_by_every_sdk() {
+fn the_rust_sdks_server_is_read_by_every_sdk() {
     library(ForeignServer::DualRust);
 }
 
+// Proves R128, R134, R138.
 #[test]
-fn r128_r134_r138_fastmcps_server_is_read_by_every_sdk() {
+fn fastmcps_server_is_read_by_every_sdk() {
     library(ForeignServer::DualFastMcp);
 }

@@ -45,13 +45,15 @@ fn client(client: ForeignClient) {
     assert_eq!(refused.lines_of("refused").len(), 1, "{refused:?}");
 }
 
+// Proves R107.
 #[test]
-fn r107_the_typescript_client_of_http_sse() {
+fn the_typescript_client_of_http_sse() {
     client(ForeignClient::TypeScript1);
 }
 
+// Proves R107.
 #[test]
-fn r107_the_python_client_of_http_sse() {
+fn the_python_client_of_http_sse() {
     client(ForeignClient::Python1);
 }
 
@@ -73,8 +75,9 @@ fn server((_running, url): (TestProcess, String), (tool, arguments, says): (&str
     }
 }
 
+// Proves R078.
 #[test]
-fn r078_server_everything_over_http_sse() {
+fn server_everything_over_http_sse() {
     if peers_are_enabled() {
         server(
             ForeignServer::Everything.over_sse(),
@@ -83,8 +86,9 @@ fn r078_server_everything_over_http_sse() {
     }
 }
 
+// Proves R078.
 #[test]
-fn r078_fastmcp_over_http_sse() {
+fn fastmcp_over_http_sse() {
     if peers_are_enabled() {
         server(
             ForeignServer::FastMcp.over_sse(),
@@ -95,8 +99,9 @@ fn r078_fastmcp_over_http_sse() {
 
 /// server-everything over stdio: a subscribed client gets updates, on a stream of its own beside
 /// the calls.
+// Proves R205.
 #[test]
-fn r205_updates_of_a_child_reach_clients_of_both_eras() {
+fn updates_of_a_child_reach_clients_of_both_eras() {
     if !peers_are_enabled() {
         return;
     }

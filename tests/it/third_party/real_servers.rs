@@ -63,35 +63,60 @@ macro_rules! servers {
 }
 
 servers! {
-    r075_server_everything_over_stdio: ForeignServer::Everything, child, [("echo", {"message": "weir"}, "weir")];
-    r075_server_everything_over_http: ForeignServer::Everything, http, [("echo", {"message": "weir"}, "weir"), ("get-sum", {"a": 2, "b": 3}, "5")];
-    r075_server_memory_over_stdio: ForeignServer::Memory, child, [("read_graph", {}, "entities")];
-    r075_fastmcp_over_stdio: ForeignServer::FastMcp, child, [("add", {"a": 2, "b": 3}, "5"), ("get_weather", {"city": "Riga"}, "Riga")];
-    r075_fastmcp_over_http: ForeignServer::FastMcp, http, [("add", {"a": 2, "b": 3}, "5"), ("process_files", {"files": ["a", "b"]}, "2")];
-    r128_low_level_server_over_stdio: ForeignServer::LowLevel, child, [("reverse", {"text": "weir"}, "riew"), ("fail", {}, "")];
-    r128_low_level_server_over_http: ForeignServer::LowLevel, http, [("reverse", {"text": "weir"}, "riew")];
-    r075_typescript_example_over_http: ForeignServer::Example("simpleStreamableHttp", "MCP_PORT"), http, [("greet", {"name": "weir"}, "weir")];
-    r075_typescript_example_of_web_standards: ForeignServer::Example("honoWebStandardStreamableHttp", "MCP_PORT"), http, [("greet", {"name": "weir"}, "weir")];
-    r075_typescript_example_of_output_schemas_over_stdio: ForeignServer::Example("mcpServerOutputSchema", ""), child, [("get_weather", {"city": "Riga", "country": "LV"}, "temperature")];
-    r075_typescript_example_of_progress_over_stdio: ForeignServer::Example("progressExample", ""), child, [("count", {"n": 2}, "Counted to 2")];
-    r075_typescript_example_that_answers_by_json: ForeignServer::Fixed("jsonResponseStreamableHttp"), http, [("greet", {"name": "weir"}, "weir")];
-    r075_typescript_example_without_sessions: ForeignServer::Fixed("simpleStatelessStreamableHttp"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "every 10ms")];
-    r078_typescript_example_of_http_sse_alone: ForeignServer::Fixed("simpleSseServer"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "2 notifications")];
-    r078_typescript_example_of_both_transports: ForeignServer::Fixed("sseAndStreamableHttpCompatibleServer"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "every 10ms")];
-    r096_r097_typescript_example_that_breaks_its_streams_off: ForeignServer::Fixed("ssePollingExample"), http, [("long-task", {}, "completed successfully")];
-    r075_mcp_server_over_stdio: ForeignServer::TypeScript1, child, [("weigh", {"animal": "cat"}, "4.5")];
-    r076_mcp_server_over_http: ForeignServer::TypeScript1, http, [("weigh", {"animal": "dog"}, "22"), ("draw", {"animal": "cat"}, "A cat")];
-    r075_rmcp_legacy_over_stdio: ForeignServer::RmcpLegacy, child, [("sum", {"a": 2, "b": 3}, "5")];
-    r070_rmcp_legacy_over_http_answers_discover_with_32022: ForeignServer::RmcpLegacy, http, [("sum", {"a": 2, "b": 3}, "5")];
-    r071_rmcp_modern_over_stdio: ForeignServer::RmcpModern, child, [("sum", {"a": 2, "b": 3}, "5")];
-    r071_rmcp_modern_over_http: ForeignServer::RmcpModern, http, [("sum", {"a": 2, "b": 3}, "5")];
-    r071_typescript_2_modern_over_http: ForeignServer::Fixture("modern"), http, [("test_simple_text", {}, "")];
-    r075_typescript_2_legacy_over_http: ForeignServer::Fixture("legacy"), http, [("test_simple_text", {}, "")];
+    // Proves R075.
+    server_everything_over_stdio: ForeignServer::Everything, child, [("echo", {"message": "weir"}, "weir")];
+    // Proves R075.
+    server_everything_over_http: ForeignServer::Everything, http, [("echo", {"message": "weir"}, "weir"), ("get-sum", {"a": 2, "b": 3}, "5")];
+    // Proves R075.
+    server_memory_over_stdio: ForeignServer::Memory, child, [("read_graph", {}, "entities")];
+    // Proves R075.
+    fastmcp_over_stdio: ForeignServer::FastMcp, child, [("add", {"a": 2, "b": 3}, "5"), ("get_weather", {"city": "Riga"}, "Riga")];
+    // Proves R075.
+    fastmcp_over_http: ForeignServer::FastMcp, http, [("add", {"a": 2, "b": 3}, "5"), ("process_files", {"files": ["a", "b"]}, "2")];
+    // Proves R128.
+    low_level_server_over_stdio: ForeignServer::LowLevel, child, [("reverse", {"text": "weir"}, "riew"), ("fail", {}, "")];
+    // Proves R128.
+    low_level_server_over_http: ForeignServer::LowLevel, http, [("reverse", {"text": "weir"}, "riew")];
+    // Proves R075.
+    typescript_example_over_http: ForeignServer::Example("simpleStreamableHttp", "MCP_PORT"), http, [("greet", {"name": "weir"}, "weir")];
+    // Proves R075.
+    typescript_example_of_web_standards: ForeignServer::Example("honoWebStandardStreamableHttp", "MCP_PORT"), http, [("greet", {"name": "weir"}, "weir")];
+    // Proves R075.
+    typescript_example_of_output_schemas_over_stdio: ForeignServer::Example("mcpServerOutputSchema", ""), child, [("get_weather", {"city": "Riga", "country": "LV"}, "temperature")];
+    // Proves R075.
+    typescript_example_of_progress_over_stdio: ForeignServer::Example("progressExample", ""), child, [("count", {"n": 2}, "Counted to 2")];
+    // Proves R075.
+    typescript_example_that_answers_by_json: ForeignServer::Fixed("jsonResponseStreamableHttp"), http, [("greet", {"name": "weir"}, "weir")];
+    // Proves R075.
+    typescript_example_without_sessions: ForeignServer::Fixed("simpleStatelessStreamableHttp"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "every 10ms")];
+    // Proves R078.
+    typescript_example_of_http_sse_alone: ForeignServer::Fixed("simpleSseServer"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "2 notifications")];
+    // Proves R078.
+    typescript_example_of_both_transports: ForeignServer::Fixed("sseAndStreamableHttpCompatibleServer"), http, [("start-notification-stream", {"interval": 10, "count": 2}, "every 10ms")];
+    // Proves R096, R097.
+    typescript_example_that_breaks_its_streams_off: ForeignServer::Fixed("ssePollingExample"), http, [("long-task", {}, "completed successfully")];
+    // Proves R075.
+    mcp_server_over_stdio: ForeignServer::TypeScript1, child, [("weigh", {"animal": "cat"}, "4.5")];
+    // Proves R076.
+    mcp_server_over_http: ForeignServer::TypeScript1, http, [("weigh", {"animal": "dog"}, "22"), ("draw", {"animal": "cat"}, "A cat")];
+    // Proves R075.
+    rmcp_legacy_over_stdio: ForeignServer::RmcpLegacy, child, [("sum", {"a": 2, "b": 3}, "5")];
+    // Proves R070.
+    rmcp_legacy_over_http_answers_discover_with_32022: ForeignServer::RmcpLegacy, http, [("sum", {"a": 2, "b": 3}, "5")];
+    // Proves R071.
+    rmcp_modern_over_stdio: ForeignServer::RmcpModern, child, [("sum", {"a": 2, "b": 3}, "5")];
+    // Proves R071.
+    rmcp_modern_over_http: ForeignServer::RmcpModern, http, [("sum", {"a": 2, "b": 3}, "5")];
+    // Proves R071.
+    typescript_2_modern_over_http: ForeignServer::Fixture("modern"), http, [("test_simple_text", {}, "")];
+    // Proves R075.
+    typescript_2_legacy_over_http: ForeignServer::Fixture("legacy"), http, [("test_simple_text", {}, "")];
 }
 
 /// A server that changes its resources every few seconds, and notifies on its GET stream.
+// Proves R201.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r201_typescript_example_that_tells_of_resources_beside_its_calls() {
+async fn typescript_example_that_tells_of_resources_beside_its_calls() {
     if !peers_are_enabled() {
         return;
     }
@@ -123,8 +148,9 @@ async fn r201_typescript_example_that_tells_of_resources_beside_its_calls() {
 
 /// Content of every type, annotations, `_meta` and `structuredContent` arrive as the server wrote
 /// them.
+// Proves R119.
 #[test]
-fn r119_content_meta_and_structure_pass_unchanged() {
+fn content_meta_and_structure_pass_unchanged() {
     if !peers_are_enabled() {
         return;
     }
@@ -151,8 +177,9 @@ fn r119_content_meta_and_structure_pass_unchanged() {
 }
 
 /// An exception in a low-level Python server is an `isError` result, and stays one.
+// Proves R128.
 #[test]
-fn r128_a_tools_own_failure_stays_an_is_error_result() {
+fn a_tools_own_failure_stays_an_is_error_result() {
     if !peers_are_enabled() {
         return;
     }
@@ -179,8 +206,9 @@ fn r128_a_tools_own_failure_stays_an_is_error_result() {
 
 /// The reference server reads a real file. It declares an output schema, and clients of the SDKs
 /// validate the result against it themselves.
+// Proves R075, R128.
 #[test]
-fn r075_r128_server_filesystem_reads_a_file_as_its_output_schema_says() {
+fn server_filesystem_reads_a_file_as_its_output_schema_says() {
     if !peers_are_enabled() {
         return;
     }
@@ -240,8 +268,9 @@ fn r075_r128_server_filesystem_reads_a_file_as_its_output_schema_says() {
 }
 
 /// The definition of a tool as a client sees it still has the output schema.
+// Proves R119.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r119_server_filesystem_shows_its_output_schemas() {
+async fn server_filesystem_shows_its_output_schemas() {
     if !peers_are_enabled() {
         return;
     }
@@ -288,8 +317,9 @@ async fn site() -> ScriptedServer {
 
 /// The reference server fetches a page of this test. It refuses addresses that are not public
 /// unless a flag allows them, and asks a host for its `robots.txt` first.
+// Proves R075.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r075_mcp_server_fetch_fetches_a_page() {
+async fn mcp_server_fetch_fetches_a_page() {
     if !peers_are_enabled() {
         return;
     }

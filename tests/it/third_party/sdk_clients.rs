@@ -124,21 +124,31 @@ macro_rules! tours {
 }
 
 tours! {
-    r059_r201_typescript_sdk_1: ForeignClient::TypeScript1;
-    r059_r201_typescript_sdk_2_legacy: ForeignClient::TypeScript2("legacy");
-    r051_r201_typescript_sdk_2_modern: ForeignClient::TypeScript2("modern");
-    r062_r201_typescript_sdk_2_probing: ForeignClient::TypeScript2("auto");
-    r059_r201_python_sdk_1: ForeignClient::Python1;
-    r062_r201_python_sdk_2: ForeignClient::Python2;
-    r059_r201_rust_sdk_legacy: ForeignClient::Rmcp("legacy");
-    r051_r201_rust_sdk_modern: ForeignClient::Rmcp("modern");
-    r062_r201_rust_sdk_probing: ForeignClient::Rmcp("auto");
+    // Proves R059, R201.
+    typescript_sdk_1: ForeignClient::TypeScript1;
+    // Proves R059, R201.
+    typescript_sdk_2_legacy: ForeignClient::TypeScript2("legacy");
+    // Proves R051, R201.
+    typescript_sdk_2_modern: ForeignClient::TypeScript2("modern");
+    // Proves R062, R201.
+    typescript_sdk_2_probing: ForeignClient::TypeScript2("auto");
+    // Proves R059, R201.
+    python_sdk_1: ForeignClient::Python1;
+    // Proves R062, R201.
+    python_sdk_2: ForeignClient::Python2;
+    // Proves R059, R201.
+    rust_sdk_legacy: ForeignClient::Rmcp("legacy");
+    // Proves R051, R201.
+    rust_sdk_modern: ForeignClient::Rmcp("modern");
+    // Proves R062, R201.
+    rust_sdk_probing: ForeignClient::Rmcp("auto");
 }
 
 /// The check of `outputSchema` in `callTool` passes a good result and rejects a bad one, under
 /// prefixed names.
+// Proves R128.
 #[test]
-fn r128_structured_output_is_checked_by_the_clients_themselves() {
+fn structured_output_is_checked_by_the_clients_themselves() {
     if !peers_are_enabled() {
         return;
     }
@@ -166,8 +176,9 @@ fn r128_structured_output_is_checked_by_the_clients_themselves() {
     }
 }
 
+// Proves R215, R218.
 #[test]
-fn r215_r218_log_messages_come_at_the_level_asked_for() {
+fn log_messages_come_at_the_level_asked_for() {
     if !peers_are_enabled() {
         return;
     }
@@ -192,8 +203,9 @@ fn r215_r218_log_messages_come_at_the_level_asked_for() {
     }
 }
 
+// Proves R210, R212.
 #[test]
-fn r210_r212_a_cancelled_call_ends_and_the_connection_serves_on() {
+fn a_cancelled_call_ends_and_the_connection_serves_on() {
     if !peers_are_enabled() {
         return;
     }
@@ -211,8 +223,9 @@ fn r210_r212_a_cancelled_call_ends_and_the_connection_serves_on() {
     }
 }
 
+// Proves R059.
 #[test]
-fn r059_the_inspectors_command_line_lists_and_calls() {
+fn the_inspectors_command_line_lists_and_calls() {
     if !peers_are_enabled() {
         return;
     }

@@ -138,8 +138,9 @@ fn modern(client: ForeignClient) {
 
 /// A server of both eras, each caller in its own: the tool asks by a request while it runs. For
 /// that the SDK needs a legacy client.
+// Proves R182.
 #[test]
-fn r182_a_server_of_both_eras_asks_a_legacy_client_while_its_call_runs() {
+fn a_server_of_both_eras_asks_a_legacy_client_while_its_call_runs() {
     if peers_are_enabled() {
         let (_running, weir) = over(ForeignServer::Fixture("both"));
         both_eras(&weir);
@@ -147,8 +148,9 @@ fn r182_a_server_of_both_eras_asks_a_legacy_client_while_its_call_runs() {
 }
 
 /// The same server as a child: a process for each era.
+// Proves R182.
 #[test]
-fn r182_a_server_of_both_eras_over_stdio_asks_a_legacy_client_while_its_call_runs() {
+fn a_server_of_both_eras_over_stdio_asks_a_legacy_client_while_its_call_runs() {
     if peers_are_enabled() {
         let mut upstream = ForeignServer::Fixture("both").as_child();
         upstream["session"] = json!("principal");
@@ -185,8 +187,9 @@ fn both_eras(weir: &Weir) {
 }
 
 /// An example of the SDK's own, unchanged: it asks for a form on its GET stream.
+// Proves R182.
 #[test]
-fn r182_an_example_server_asks_beside_its_call() {
+fn an_example_server_asks_beside_its_call() {
     if !peers_are_enabled() {
         return;
     }
@@ -207,8 +210,9 @@ fn r182_an_example_server_asks_beside_its_call() {
 }
 
 /// Another example: a child that asks a model to summarize.
+// Proves R182.
 #[test]
-fn r182_an_example_server_over_stdio_has_the_client_sample() {
+fn an_example_server_over_stdio_has_the_client_sample() {
     if !peers_are_enabled() {
         return;
     }
@@ -241,15 +245,25 @@ macro_rules! pairs {
 
 pairs! {
     everything:
-        r182_server_everything_asks_the_typescript_client_1: ForeignClient::TypeScript1,
-        r182_server_everything_asks_the_typescript_client_2: ForeignClient::TypeScript2("modern"),
-        r182_server_everything_asks_the_typescript_client_2_as_a_legacy_one: ForeignClient::TypeScript2("legacy"),
-        r182_server_everything_asks_the_python_client_1: ForeignClient::Python1,
-        r182_server_everything_asks_the_python_client_2: ForeignClient::Python2As("modern"),
-        r182_server_everything_asks_the_python_client_2_as_a_legacy_one: ForeignClient::Python2As("legacy");
+        // Proves R182.
+        server_everything_asks_the_typescript_client_1: ForeignClient::TypeScript1,
+        // Proves R182.
+        server_everything_asks_the_typescript_client_2: ForeignClient::TypeScript2("modern"),
+        // Proves R182.
+        server_everything_asks_the_typescript_client_2_as_a_legacy_one: ForeignClient::TypeScript2("legacy"),
+        // Proves R182.
+        server_everything_asks_the_python_client_1: ForeignClient::Python1,
+        // Proves R182.
+        server_everything_asks_the_python_client_2: ForeignClient::Python2As("modern"),
+        // Proves R182.
+        server_everything_asks_the_python_client_2_as_a_legacy_one: ForeignClient::Python2As("legacy");
     modern:
-        r181_modern_servers_ask_the_typescript_client_1: ForeignClient::TypeScript1,
-        r181_modern_servers_ask_the_typescript_client_2: ForeignClient::TypeScript2("modern"),
-        r181_modern_servers_ask_the_python_client_1: ForeignClient::Python1,
-        r181_modern_servers_ask_the_python_client_2: ForeignClient::Python2As("modern");
+        // Proves R181.
+        modern_servers_ask_the_typescript_client_1: ForeignClient::TypeScript1,
+        // Proves R181.
+        modern_servers_ask_the_typescript_client_2: ForeignClient::TypeScript2("modern"),
+        // Proves R181.
+        modern_servers_ask_the_python_client_1: ForeignClient::Python1,
+        // Proves R181.
+        modern_servers_ask_the_python_client_2: ForeignClient::Python2As("modern");
 }

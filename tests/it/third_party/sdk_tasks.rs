@@ -130,23 +130,26 @@ async fn legacy(weir: &Weir, asked: &TaskTry) {
     }
 }
 
+// Proves R230, R232.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r230_r232_tasks_of_server_everything_over_http() {
+async fn tasks_of_server_everything_over_http() {
     if peers_are_enabled() {
         let (_running, url) = ForeignServer::Everything.over_http();
         research().both(json!({ "url": url })).await;
     }
 }
 
+// Proves R230, R232.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r230_r232_tasks_of_server_everything_over_stdio() {
+async fn tasks_of_server_everything_over_stdio() {
     if peers_are_enabled() {
         research().both(ForeignServer::Everything.as_child()).await;
     }
 }
 
+// Proves R230, R232.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r230_r232_tasks_of_an_example_server() {
+async fn tasks_of_an_example_server() {
     if peers_are_enabled() {
         let (_running, url) = ForeignServer::Example("simpleTaskInteractive", "PORT").over_http();
         delete().both(json!({ "url": url })).await;
@@ -207,23 +210,27 @@ fn by_sdks(server: ForeignServer, clients: &[ForeignClient]) {
     }
 }
 
+// Proves R230, R232.
 #[test]
-fn r230_r232_clients_of_every_sdk_with_tasks_before_tasks_of_2025_11_25() {
+fn clients_of_every_sdk_with_tasks_before_tasks_of_2025_11_25() {
     by_sdks(ForeignServer::Fixture("legacy"), &CLIENTS);
 }
 
+// Proves R230, R232.
 #[test]
-fn r230_r232_clients_of_every_sdk_with_tasks_before_tasks_of_the_extension() {
+fn clients_of_every_sdk_with_tasks_before_tasks_of_the_extension() {
     by_sdks(ForeignServer::Fixture("modern"), &CLIENTS);
 }
 
+// Proves R230, R232.
 #[test]
-fn r230_r232_clients_of_every_sdk_with_tasks_before_a_server_of_both_forms() {
+fn clients_of_every_sdk_with_tasks_before_a_server_of_both_forms() {
     by_sdks(ForeignServer::DualTypeScript, &CLIENTS);
 }
 
 /// In its legacy era the Rust SDK's server has no tasks, so that clients of that era find none.
+// Proves R230.
 #[test]
-fn r230_clients_of_the_extension_before_the_rust_sdks_server() {
+fn clients_of_the_extension_before_the_rust_sdks_server() {
     by_sdks(ForeignServer::DualRust, &CLIENTS[3..]);
 }

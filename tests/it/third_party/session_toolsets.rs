@@ -58,8 +58,9 @@ const BOTH_LISTS: [&str; 2] = [
     "notifications/resources/list_changed",
 ];
 
+// Proves R202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r202_what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_alone() {
+async fn what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_alone() {
     if !peers_are_enabled() {
         return;
     }
@@ -135,8 +136,9 @@ async fn r202_what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_a
 
 /// A server that asks a client for its roots when the client listens, and then changes the list of
 /// that session before any call.
+// Proves R202.
 #[test]
-fn r202_a_list_that_depends_on_the_clients_roots_is_heard_and_seen_before_the_first_call() {
+fn a_list_that_depends_on_the_clients_roots_is_heard_and_seen_before_the_first_call() {
     if !peers_are_enabled() {
         return;
     }
@@ -162,8 +164,9 @@ fn r202_a_list_that_depends_on_the_clients_roots_is_heard_and_seen_before_the_fi
 
 /// Without a stream on which the server could announce it, a change is seen when the client lists,
 /// or calls the added tool.
+// Proves R202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r202_a_change_that_cannot_be_heard_is_seen_at_the_next_list_and_call() {
+async fn a_change_that_cannot_be_heard_is_seen_at_the_next_list_and_call() {
     if !peers_are_enabled() {
         return;
     }
@@ -194,8 +197,9 @@ async fn r202_a_change_that_cannot_be_heard_is_seen_at_the_next_list_and_call() 
 
 /// A cursor into a session's own list is valid in that session, and the rest of the list is its own
 /// too.
+// Proves R115.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r115_a_cursor_into_the_list_of_a_session_opens_there_alone() {
+async fn a_cursor_into_the_list_of_a_session_opens_there_alone() {
     if !peers_are_enabled() {
         return;
     }
@@ -284,8 +288,9 @@ async fn what_an_endpoint_or_a_rule_hides_is_hidden_in_a_session_too() {
 
 /// A child has one list, and belongs to one principal: all sessions of that principal see it, and
 /// no others.
+// Proves R202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r202_over_stdio_what_a_call_adds_is_its_principals_alone() {
+async fn over_stdio_what_a_call_adds_is_its_principals_alone() {
     if !peers_are_enabled() {
         return;
     }

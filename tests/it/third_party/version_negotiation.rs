@@ -68,8 +68,9 @@ async fn relay(client: TcpStream, server: String, kept: Arc<Mutex<Vec<u8>>>) {
     tokio::join!(up, down);
 }
 
+// Proves R063.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r063_no_sdk_takes_an_older_revision_and_sends_what_the_modern_one_has() {
+async fn no_sdk_takes_an_older_revision_and_sends_what_the_modern_one_has() {
     if !peers_are_enabled() {
         return;
     }

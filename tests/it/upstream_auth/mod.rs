@@ -37,8 +37,9 @@ fn own_error(answer: &ClientAnswer) -> Value {
     answer.result()["_meta"]["dev.weir/error"].clone()
 }
 
+// Proves C20, R250, R251.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c20_r250_r251_servers_get_weirs_tokens_alone_and_their_refusals_stay_here() {
+async fn servers_get_weirs_tokens_alone_and_their_refusals_stay_here() {
     for builder in [
         MockServer::modern(),
         MockServer::legacy(Revision::NEWEST_LEGACY),
@@ -98,8 +99,9 @@ async fn c20_r250_r251_servers_get_weirs_tokens_alone_and_their_refusals_stay_he
     }
 }
 
+// Proves R270.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r270_a_server_that_is_called_in_its_callers_names_serves_nobody_else() {
+async fn a_server_that_is_called_in_its_callers_names_serves_nobody_else() {
     let (upstream, authority) = (
         MockServer::modern().tools(1).start().await,
         TokenServer::start().await,
@@ -122,8 +124,9 @@ async fn r270_a_server_that_is_called_in_its_callers_names_serves_nobody_else() 
     );
 }
 
+// Proves C20, R250, R254.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c20_r250_r254_each_callers_token_is_exchanged_and_never_passed_on() {
+async fn each_callers_token_is_exchanged_and_never_passed_on() {
     for builder in [
         MockServer::modern(),
         MockServer::legacy(Revision::NEWEST_LEGACY),

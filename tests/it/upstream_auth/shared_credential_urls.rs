@@ -129,8 +129,9 @@ fn is_refused(answer: &ClientAnswer) {
     );
 }
 
+// Proves R191.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r191_a_server_to_which_all_callers_are_one_sends_none_of_them_to_a_page() {
+async fn a_server_to_which_all_callers_are_one_sends_none_of_them_to_a_page() {
     for revision in UPSTREAMS {
         for own in CLIENTS {
             let server = server(revision).await;
@@ -163,8 +164,9 @@ async fn r191_a_server_to_which_all_callers_are_one_sends_none_of_them_to_a_page
     }
 }
 
+// Proves R191.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r191_an_operator_who_knows_better_says_so_by_name() {
+async fn an_operator_who_knows_better_says_so_by_name() {
     for revision in UPSTREAMS {
         for own in CLIENTS {
             let server = server(revision).await;

@@ -23,8 +23,9 @@ fn mock(revision: Revision) -> MockStdio {
     }
 }
 
+// Proves R280.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r280_a_child_sees_its_own_variables_and_nothing_of_weirs() {
+async fn a_child_sees_its_own_variables_and_nothing_of_weirs() {
     let mut config = child(&mock(Revision::MODERN));
     config["env"] = json!({ "GIVEN": "on purpose" });
     let weir = Weir::with_upstreams(json!({ "one": config }));
@@ -40,8 +41,9 @@ async fn r280_a_child_sees_its_own_variables_and_nothing_of_weirs() {
     );
 }
 
+// Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e22_a_child_that_ends_is_started_again_and_its_call_may_have_run() {
+async fn a_child_that_ends_is_started_again_and_its_call_may_have_run() {
     for revision in BOTH {
         let starts = starts_file();
         let weir =
@@ -65,8 +67,9 @@ async fn e22_a_child_that_ends_is_started_again_and_its_call_may_have_run() {
     }
 }
 
+// Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e22_chatter_and_floods_of_a_child_disturb_nothing() {
+async fn chatter_and_floods_of_a_child_disturb_nothing() {
     for revision in BOTH {
         let weir = Weir::with_upstreams(
             json!({ "one": child(&mock(revision).noisy().flood_stderr(2 << 20)) }),
@@ -108,8 +111,9 @@ async fn e22_chatter_and_floods_of_a_child_disturb_nothing() {
     }
 }
 
+// Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e22_a_child_that_will_not_end_ends_with_weir_and_its_own_children_too() {
+async fn a_child_that_will_not_end_ends_with_weir_and_its_own_children_too() {
     let starts = starts_file();
     let stubborn = mock(Revision::NEWEST_LEGACY)
         .ignore_sigterm()
@@ -137,8 +141,9 @@ async fn e22_a_child_that_will_not_end_ends_with_weir_and_its_own_children_too()
     std::fs::remove_file(starts).unwrap();
 }
 
+// Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e22_a_child_that_cannot_be_started_costs_nobody_else_anything() {
+async fn a_child_that_cannot_be_started_costs_nobody_else_anything() {
     let weir = Weir::with_upstreams(json!({
         "missing": { "command": "/nonexistent/program" },
         "dies": { "command": "/bin/false" },

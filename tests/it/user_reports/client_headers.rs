@@ -7,8 +7,9 @@ use weir_wire::Revision;
 use super::{BOTH, both_eras, mockup, weir_over};
 use crate::harness::{CheckedClient, Weir};
 
+// Proves C20, R219, R250, A19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c20_r219_r250_a19_no_header_of_a_client_reaches_a_server() {
+async fn no_header_of_a_client_reaches_a_server() {
     const CANARY: &str = "CANARY-3f1c";
     let names = [
         "authorization",
@@ -52,8 +53,9 @@ async fn c20_r219_r250_a19_no_header_of_a_client_reaches_a_server() {
     }
 }
 
+// Proves R001, R003, A17, A18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r001_r003_a17_a18_strange_hosts_and_origins_are_refused_before_anything_happens() {
+async fn strange_hosts_and_origins_are_refused_before_anything_happens() {
     let upstream = mockup(Revision::MODERN).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in BOTH {
@@ -90,8 +92,9 @@ async fn r001_r003_a17_a18_strange_hosts_and_origins_are_refused_before_anything
     );
 }
 
+// Proves R009, R017, R054, R055, B09, B10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r009_r017_r054_r055_b09_b10_headers_and_body_must_agree() {
+async fn headers_and_body_must_agree() {
     let upstream = MockServer::modern().tools(2).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = RawClient::new(&weir.url("/mcp")).modern();
@@ -205,8 +208,9 @@ async fn r009_r017_r054_r055_b09_b10_headers_and_body_must_agree() {
     }
 }
 
+// Proves A05, A06, A21, R047.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a05_a06_a21_r047_bodies_and_types_that_are_not_served() {
+async fn bodies_and_types_that_are_not_served() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let url = weir.url("/mcp");
@@ -259,8 +263,9 @@ async fn a05_a06_a21_r047_bodies_and_types_that_are_not_served() {
     );
 }
 
+// Proves B03, B04, B06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b03_b04_b06_what_weir_reads_is_what_the_server_gets() {
+async fn what_weir_reads_is_what_the_server_gets() {
     for (_, builder) in both_eras() {
         let upstream = builder.tools(1).start().await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -328,8 +333,9 @@ async fn b03_b04_b06_what_weir_reads_is_what_the_server_gets() {
     }
 }
 
+// Proves R013.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r013_http2_serves_the_same() {
+async fn http2_serves_the_same() {
     let upstream = mockup(Revision::NEWEST_LEGACY).tools(3).start().await;
     let weir = Weir::with_config(json!({
         "upstreams": { "one": { "url": upstream.url() } },

@@ -40,9 +40,10 @@ fn answered_in(requests: &[RecordedRequest], session: Option<&str>) -> Vec<(Valu
         .collect()
 }
 
+// Proves B22, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b22_r193_a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answered_by_nobody_else()
- {
+async fn a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answered_by_nobody_else()
+{
     let gate = CallGate::new();
     // The id of the call itself, one that is the same in every session, and one that names another
     // call's.

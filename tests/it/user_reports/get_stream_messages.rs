@@ -70,8 +70,9 @@ fn session_of(server: &MockServer, tool: &str) -> String {
     last.session().unwrap().to_owned()
 }
 
+// Proves R182, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r182_r193_what_a_server_asks_beside_its_call_reaches_the_client_in_the_call() {
+async fn what_a_server_asks_beside_its_call_reaches_the_client_in_the_call() {
     let server = server().await;
     let weir = weir(&server);
     let client = CheckedClient::with_capabilities(
@@ -121,9 +122,9 @@ async fn r182_r193_what_a_server_asks_beside_its_call_reaches_the_client_in_the_
     assert_eq!(server.executions("beside"), 2, "each ran once");
 }
 
+// Proves R185, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_itself_and_nobody_else()
- {
+async fn what_a_server_asks_outside_of_all_calls_reaches_the_client_itself_and_nobody_else() {
     let server = server().await;
     let weir = weir(&server);
     let client = CheckedClient::with_capabilities(
@@ -192,8 +193,9 @@ async fn r185_r193_what_a_server_asks_outside_of_all_calls_reaches_the_client_it
     others.expect_list_changed().await;
 }
 
+// Proves R186.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r186_url_completion_reaches_the_asked_client() {
+async fn url_completion_reaches_the_asked_client() {
     let server = server().await;
     let weir = weir(&server);
     let client = CheckedClient::with_capabilities(
@@ -250,8 +252,9 @@ async fn r186_url_completion_reaches_the_asked_client() {
     others.expect_list_changed().await;
 }
 
+// Proves R186, R187.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r186_r187_a_url_to_visit_first_is_told_as_visited_under_the_name_that_the_error_gave() {
+async fn a_url_to_visit_first_is_told_as_visited_under_the_name_that_the_error_gave() {
     let server = server().await;
     let weir = weir(&server);
     let client = CheckedClient::with_capabilities(

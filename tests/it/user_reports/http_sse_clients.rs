@@ -113,8 +113,9 @@ impl HttpSseClient {
 /// The stream is open before the client is initialized. A server may list fewer tools for other
 /// clients than for one that can be asked. The notifications on the stream must be about the
 /// client's own list, or it would list again too early and keep the old one.
+// Proves R107, R202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r107_r202_the_stream_of_a_client_that_can_be_asked_follows_its_own_list() {
+async fn the_stream_of_a_client_that_can_be_asked_follows_its_own_list() {
     let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)
         .start()
@@ -137,8 +138,9 @@ async fn r107_r202_the_stream_of_a_client_that_can_be_asked_follows_its_own_list
     .await;
 }
 
+// Proves R107.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r107_a_client_of_http_sse_has_everything_on_its_one_stream() {
+async fn a_client_of_http_sse_has_everything_on_its_one_stream() {
     for (_, builder) in both_eras() {
         let upstream = builder.tools(2).with_library().start().await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -185,8 +187,9 @@ async fn r107_a_client_of_http_sse_has_everything_on_its_one_stream() {
     }
 }
 
+// Proves R129.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r129_a_client_of_http_sse_reads_structured_content_as_text() {
+async fn a_client_of_http_sse_reads_structured_content_as_text() {
     let result = |text: &str| json!({ "content": [{ "type": "text", "text": text }], "structuredContent": { "n": 1 } });
     for (_, builder) in both_eras() {
         let upstream = builder
@@ -210,8 +213,9 @@ async fn r129_a_client_of_http_sse_reads_structured_content_as_text() {
     }
 }
 
+// Proves R107.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r107_a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
+async fn a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let mut client = HttpSseClient::open(&weir, "/mcp").await;
@@ -249,8 +253,9 @@ async fn r107_a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
     );
 }
 
+// Proves R108.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r108_post_without_its_own_sse_session_answers_404() {
+async fn post_without_its_own_sse_session_answers_404() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = HttpSseClient::open(&weir, "/mcp").await;
@@ -292,8 +297,9 @@ async fn r108_post_without_its_own_sse_session_answers_404() {
     );
 }
 
+// Proves R078.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r078_a_server_of_http_sse_alone_is_found_or_named_and_serves_clients_of_both_eras() {
+async fn a_server_of_http_sse_alone_is_found_or_named_and_serves_clients_of_both_eras() {
     let upstream = MockServer::modern().tools(3).with_library().start().await;
     let old = weir_over(&[("one", &upstream)]);
     let url = old.url("/mcp/one/sse");

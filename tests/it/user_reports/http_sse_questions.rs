@@ -55,8 +55,9 @@ fn questions() -> [(&'static str, Value, Value); 3] {
     ]
 }
 
+// Proves R185, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_the_client_itself_or_is_refused()
+async fn what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_the_client_itself_or_is_refused()
  {
     let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)
@@ -149,8 +150,9 @@ async fn r185_r193_what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_t
     others.expect_list_changed().await;
 }
 
+// Proves R182.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r182_what_a_server_of_http_sse_asks_in_a_call_reaches_clients_of_both_eras() {
+async fn what_a_server_of_http_sse_asks_in_a_call_reaches_clients_of_both_eras() {
     let asks = |(method, params, _)| {
         MockBehaviour::steps([AnswerStep::Ask { method, params }, AnswerStep::Answer])
     };

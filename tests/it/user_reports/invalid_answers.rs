@@ -8,8 +8,9 @@ use weir_wire::Revision;
 use super::{BOTH, both_eras, mockup, own_error, weir_over};
 use crate::harness::{CheckedClient, Weir};
 
+// Proves E08, E12, E13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e08_e12_e13_answers_that_are_no_answers_become_one_of_six_codes() {
+async fn answers_that_are_no_answers_become_one_of_six_codes() {
     let canary = MockServer::modern().start().await;
     let elsewhere = canary.url();
     let html = MockBehaviour::status(200, "text/html", "<html>Bad gateway</html>");
@@ -98,8 +99,9 @@ async fn e08_e12_e13_answers_that_are_no_answers_become_one_of_six_codes() {
     assert_eq!(canary.connections(), 0, "E08: redirects are not followed");
 }
 
+// Proves E09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e09_of_two_answers_the_first_counts_and_nothing_is_given_to_others() {
+async fn of_two_answers_the_first_counts_and_nothing_is_given_to_others() {
     for (era, builder) in both_eras() {
         let upstream = builder
             .tool("twice", MockBehaviour::two_responses())
@@ -136,8 +138,9 @@ async fn e09_of_two_answers_the_first_counts_and_nothing_is_given_to_others() {
     }
 }
 
+// Proves R049, R187.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r049_r187_codes_of_one_hop_do_not_pass_weir() {
+async fn codes_of_one_hop_do_not_pass_weir() {
     let codes = [
         -32000, -32001, -32002, -32020, -32021, -32022, -32042, -32050, -32099,
     ];
@@ -177,8 +180,9 @@ async fn r049_r187_codes_of_one_hop_do_not_pass_weir() {
     }
 }
 
+// Proves R074.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r074_a_result_of_an_unknown_type_is_no_success() {
+async fn a_result_of_an_unknown_type_is_no_success() {
     let upstream = MockServer::modern()
         .tool(
             "plain",
@@ -201,8 +205,9 @@ async fn r074_a_result_of_an_unknown_type_is_no_success() {
     }
 }
 
+// Proves E21, R105.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e21_r105_a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_goes_on() {
+async fn a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_goes_on() {
     let questions = [
         ("ping", Value::Null),
         (
@@ -254,8 +259,9 @@ async fn e21_r105_a_legacy_server_that_asks_in_a_call_is_declined_and_the_call_g
     }
 }
 
+// Proves R103.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r103_an_array_from_a_server_of_2025_03_26_is_taken_apart() {
+async fn an_array_from_a_server_of_2025_03_26_is_taken_apart() {
     let upstream = mockup(Revision::V2025_03_26)
         .tool("batch", MockBehaviour::batch())
         .start()
@@ -277,8 +283,9 @@ async fn r103_an_array_from_a_server_of_2025_03_26_is_taken_apart() {
     }
 }
 
+// Proves R129, R131.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
+async fn a_modern_servers_result_is_one_a_legacy_client_knows() {
     let list =
         json!({ "content": [{ "type": "text", "text": "[1,2]" }], "structuredContent": [1, 2] });
     let after = json!({ "type": "text", "text": "after" });
@@ -340,8 +347,9 @@ async fn r129_r131_a_modern_servers_result_is_one_a_legacy_client_knows() {
     }
 }
 
+// Proves R130, R133.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r130_r133_definitions_are_cut_to_what_a_revision_knows() {
+async fn definitions_are_cut_to_what_a_revision_knows() {
     let tool = json!({
         "name": "t",
         "inputSchema": { "type": "object" },
@@ -371,8 +379,9 @@ async fn r130_r133_definitions_are_cut_to_what_a_revision_knows() {
     }
 }
 
+// Proves R209, R208.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r209_r208_a_flood_of_progress_becomes_few_notes_and_the_last_one_arrives() {
+async fn a_flood_of_progress_becomes_few_notes_and_the_last_one_arrives() {
     for (era, builder) in both_eras() {
         let upstream = builder
             .tool("flood", MockBehaviour::progress(5_000))

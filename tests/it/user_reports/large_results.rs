@@ -27,8 +27,9 @@ async fn read_without_keeping(mut call: CheckedStream) -> (usize, Vec<u8>) {
     (filler, tail)
 }
 
+// Proves E07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
+async fn a_result_of_50_mib_streams_through_with_bounded_memory() {
     for (era, builder) in both_eras() {
         let upstream = builder
             .tool("json", MockBehaviour::huge(HUGE))
@@ -72,8 +73,9 @@ async fn e07_a_result_of_50_mib_streams_through_with_bounded_memory() {
     }
 }
 
+// Proves E07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e07_large_results_are_still_whole_json() {
+async fn large_results_are_still_whole_json() {
     for (_, builder) in both_eras() {
         let size = 3 << 20;
         let upstream = builder
@@ -91,8 +93,9 @@ async fn e07_large_results_are_still_whole_json() {
     }
 }
 
+// Proves D09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d09_a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
+async fn a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
     for (_, builder) in both_eras() {
         let upstream = builder
             .tool("json", MockBehaviour::huge(HUGE))
@@ -135,8 +138,9 @@ async fn d09_a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
     }
 }
 
+// Proves E07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e07_a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
+async fn a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
     for (era, builder) in both_eras() {
         let upstream = builder
             .tool("json", MockBehaviour::huge(8 << 20))
@@ -171,8 +175,9 @@ async fn e07_a_result_beyond_the_limit_is_cut_off_and_never_called_whole() {
     }
 }
 
+// Proves R134.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r134_uris_in_results_too_large_to_be_held_are_renamed_as_they_pass() {
+async fn uris_in_results_too_large_to_be_held_are_renamed_as_they_pass() {
     let link = json!({ "type": "resource_link", "uri": "memo:1", "name": "memo" });
     let content = json!([{ "type": "text", "text": "x".repeat(300_000) }, link]);
     let big = MockBehaviour::result(json!({ "content": content }));

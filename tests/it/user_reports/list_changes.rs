@@ -12,8 +12,9 @@ use crate::harness::{CheckedClient, Weir, wait_until_async};
 
 /// A thousand changes, one a millisecond. Few notifications arrive, and after the last of them the
 /// list is the latest one.
+// Proves R202, D11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrives() {
+async fn a_thousand_changes_a_second_become_few_and_the_last_one_arrives() {
     for (era, builder) in both_eras() {
         let upstream = builder.tools(1).start().await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -55,8 +56,9 @@ async fn r202_d11_a_thousand_changes_a_second_become_few_and_the_last_one_arrive
     }
 }
 
+// Proves R203.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r203_invisible_change_is_not_notified() {
+async fn invisible_change_is_not_notified() {
     let upstream = MockServer::modern().tools(2).start().await;
     let weir = Weir::with_config(
         json!({ "upstreams": { "one": { "url": upstream.url() } }, "change_window": "1ms" }),
@@ -86,8 +88,9 @@ async fn r203_invisible_change_is_not_notified() {
     assert!((1.0..=3.0).contains(&told), "{told}");
 }
 
+// Proves R204.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r204_a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told() {
+async fn a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told() {
     for (era, builder) in both_eras() {
         let mut upstream = builder.tools(1).start().await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -111,8 +114,9 @@ async fn r204_a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told
 }
 
 /// Idle streams, as on a quiet day. `cargo xtask bench` measures how many thousands fit.
+// Proves D10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d10_idle_streams_are_all_held_and_all_hear_of_a_change() {
+async fn idle_streams_are_all_held_and_all_hear_of_a_change() {
     const STREAMS: usize = 150;
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = Weir::with_config(json!({
@@ -152,8 +156,9 @@ async fn d10_idle_streams_are_all_held_and_all_hear_of_a_change() {
     .await;
 }
 
+// Proves R163.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r163_server_without_notifications_is_polled() {
+async fn server_without_notifications_is_polled() {
     for builder in [
         MockServer::modern().without_list_changed(),
         mockup(Revision::NEWEST_LEGACY).without_list_changed(),
@@ -170,8 +175,9 @@ async fn r163_server_without_notifications_is_polled() {
     }
 }
 
+// Proves G02.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g02_a_reload_is_a_change_and_a_call_in_flight_ends_well() {
+async fn a_reload_is_a_change_and_a_call_in_flight_ends_well() {
     let gate = weir_testkit::mock_server::CallGate::new();
     let gated = weir_testkit::MockBehaviour::gated_after_progress(&gate);
     let old = mockup(Revision::NEWEST_LEGACY)
@@ -235,8 +241,9 @@ async fn g02_a_reload_is_a_change_and_a_call_in_flight_ends_well() {
     );
 }
 
+// Proves D04, R090.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
+async fn a_change_comes_on_exactly_one_stream_of_a_session() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
@@ -261,8 +268,9 @@ async fn d04_r090_a_change_comes_on_exactly_one_stream_of_a_session() {
     newer.expect_list_changed().await;
 }
 
+// Proves R090, R204.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on_the_next_one() {
+async fn what_changed_while_a_sessions_stream_was_away_is_told_once_on_the_next_one() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in [Revision::V2025_03_26, Revision::NEWEST_LEGACY] {
@@ -312,8 +320,9 @@ async fn r090_r204_what_changed_while_a_sessions_stream_was_away_is_told_once_on
     }
 }
 
+// Proves R194, R195, R196, R197, R198, R200.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r194_r195_r196_r197_r198_r200_listens_are_independent_and_tell_only_what_was_asked_for() {
+async fn listens_are_independent_and_tell_only_what_was_asked_for() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;

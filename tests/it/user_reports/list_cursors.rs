@@ -47,8 +47,9 @@ async fn two_endpoints() -> (MockServer, Weir) {
     (upstream, weir)
 }
 
+// Proves R147, B16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r147_b16_a_cursor_with_any_byte_changed_is_refused() {
+async fn a_cursor_with_any_byte_changed_is_refused() {
     let (upstream, weir) = two_endpoints().await;
     for revision in BOTH {
         let client = CheckedClient::open(&weir.url("/a"), revision).await;
@@ -91,8 +92,9 @@ async fn r147_b16_a_cursor_with_any_byte_changed_is_refused() {
     }
 }
 
+// Proves R147, B16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r147_b16_a_cursor_of_another_endpoint_or_another_kind_of_client_is_refused() {
+async fn a_cursor_of_another_endpoint_or_another_kind_of_client_is_refused() {
     let (_upstream, weir) = two_endpoints().await;
     let here = CheckedClient::open(&weir.url("/a"), Revision::MODERN).await;
     let there = CheckedClient::open(&weir.url("/b"), Revision::MODERN).await;
@@ -127,8 +129,9 @@ async fn r147_b16_a_cursor_of_another_endpoint_or_another_kind_of_client_is_refu
     );
 }
 
+// Proves B17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b17_a_list_that_changes_between_two_pages_stays_whole() {
+async fn a_list_that_changes_between_two_pages_stays_whole() {
     let (upstream, weir) = two_endpoints().await;
     for revision in BOTH {
         upstream.set_tools(MockTool::numbered(9));

@@ -29,8 +29,9 @@ async fn assert_no_leaks(weir: &Weir) {
     );
 }
 
+// Proves A24, R210.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
+async fn a_modern_client_that_vanishes_takes_its_call_with_it() {
     for (era, builder) in both_eras() {
         let upstream = builder
             .tool("silent", MockBehaviour::hang())
@@ -85,8 +86,9 @@ async fn a24_r210_a_modern_client_that_vanishes_takes_its_call_with_it() {
     }
 }
 
+// Proves R091.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_nothing() {
+async fn a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_nothing() {
     for (era, builder) in both_eras() {
         let gate = CallGate::new();
         let upstream = builder
@@ -139,8 +141,9 @@ async fn r091_a_legacy_client_that_vanishes_leaves_a_call_that_ends_and_leaks_no
     }
 }
 
+// Proves R109.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r109_ending_a_session_ends_the_calls_that_run_on_in_it() {
+async fn ending_a_session_ends_the_calls_that_run_on_in_it() {
     for (_, builder) in both_eras() {
         let upstream = builder
             .tool("talking", MockBehaviour::hang_after_progress())
@@ -166,8 +169,9 @@ async fn r109_ending_a_session_ends_the_calls_that_run_on_in_it() {
 
 /// The upstream's connection is reset at every tenth byte of its answer. A call runs at most once,
 /// and its client gets either the result or an error that it may have run.
+// Proves E06, R142.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
+async fn a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
     for (era, builder) in both_eras() {
         let mut tool = weir_testkit::mock_server::MockTool::new("pay");
         let last = 600;
@@ -217,8 +221,9 @@ async fn e06_r142_a_reset_at_any_byte_of_an_answer_never_runs_a_call_twice() {
     }
 }
 
+// Proves E05.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e05_a_connection_that_died_while_idle_costs_no_call() {
+async fn a_connection_that_died_while_idle_costs_no_call() {
     for (_, builder) in both_eras() {
         let upstream = builder.tools(1).start().await;
         let proxy = FaultProxy::start(upstream.address()).await;
@@ -248,8 +253,9 @@ async fn e05_a_connection_that_died_while_idle_costs_no_call() {
     }
 }
 
+// Proves R142.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r142_a_request_that_never_arrives_whole_runs_nothing() {
+async fn a_request_that_never_arrives_whole_runs_nothing() {
     let upstream = mockup(Revision::MODERN).tools(1).start().await;
     let proxy = FaultProxy::start(upstream.address()).await;
     let weir = Weir::with_upstreams(json!({ "one": { "url": proxy.url("/mcp") } }));
@@ -275,8 +281,9 @@ async fn r142_a_request_that_never_arrives_whole_runs_nothing() {
     .await;
 }
 
+// Proves E06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e06_idempotent_requests_are_retried_transparently() {
+async fn idempotent_requests_are_retried_transparently() {
     for (era, builder) in both_eras() {
         let upstream = builder
             .with_library()
@@ -351,8 +358,9 @@ async fn e06_idempotent_requests_are_retried_transparently() {
     }
 }
 
+// Proves E06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e06_a_lost_line_of_http_sse_is_opened_again_for_what_does_no_harm_twice() {
+async fn a_lost_line_of_http_sse_is_opened_again_for_what_does_no_harm_twice() {
     let gate = CallGate::new();
     let upstream = mockup(Revision::V2025_11_25)
         .tool("slow", MockBehaviour::gated(&gate))

@@ -52,8 +52,9 @@ async fn server(revision: Revision) -> MockServer {
         .await
 }
 
+// Proves R144.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r144_an_app_is_linked_read_and_called_under_the_names_of_each_endpoint() {
+async fn an_app_is_linked_read_and_called_under_the_names_of_each_endpoint() {
     for upstream in BOTH {
         let server = server(upstream).await;
         let weir = Weir::with_config(json!({

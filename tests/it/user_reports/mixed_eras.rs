@@ -8,8 +8,9 @@ use weir_wire::Revision;
 use super::{mockup, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
+// Proves R062.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r062_clients_of_every_revision_at_once_on_one_endpoint() {
+async fn clients_of_every_revision_at_once_on_one_endpoint() {
     let old = mockup(Revision::V2024_11_05)
         .tool("echo", MockBehaviour::progress(1))
         .start()
@@ -52,8 +53,9 @@ async fn r062_clients_of_every_revision_at_once_on_one_endpoint() {
     );
 }
 
+// Proves R007, R063.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r007_r063_a_modern_request_with_a_session_header_is_modern() {
+async fn a_modern_request_with_a_session_header_is_modern() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let legacy = CheckedClient::open(&weir.url("/mcp"), Revision::NEWEST_LEGACY).await;
@@ -77,8 +79,9 @@ async fn r007_r063_a_modern_request_with_a_session_header_is_modern() {
     assert_eq!(bare.get_stream().await.unwrap().status, 405, "R006");
 }
 
+// Proves R060, R061.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r060_r061_an_unknown_version_gets_a_counter_offer() {
+async fn an_unknown_version_gets_a_counter_offer() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for asked in ["1.0.0", "2026-07-28", "2099-01-01", "", "latest"] {
@@ -107,8 +110,9 @@ async fn r060_r061_an_unknown_version_gets_a_counter_offer() {
     }
 }
 
+// Proves R051, R056.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r051_r056_discover_and_initialize_advertise_what_works_and_never_fail() {
+async fn discover_and_initialize_advertise_what_works_and_never_fail() {
     let mut down = MockServer::modern().tools(1).start().await;
     down.stop().await;
     let up = mockup(Revision::V2025_06_18).tools(1).start().await;
@@ -167,8 +171,9 @@ async fn r051_r056_discover_and_initialize_advertise_what_works_and_never_fail()
     }
 }
 
+// Proves R029, R033.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r029_r033_methods_of_the_other_era_are_refused_and_notifications_are_accepted() {
+async fn methods_of_the_other_era_are_refused_and_notifications_are_accepted() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let modern = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -216,8 +221,9 @@ async fn r029_r033_methods_of_the_other_era_are_refused_and_notifications_are_ac
     .await;
 }
 
+// Proves R068, R069.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r068_r069_a_server_that_changes_its_era_is_found_out_again() {
+async fn a_server_that_changes_its_era_is_found_out_again() {
     let legacy = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
     let modern = MockServer::modern().tools(1).start().await;
     let proxy = weir_testkit::FaultProxy::start(legacy.address()).await;
@@ -244,8 +250,9 @@ async fn r068_r069_a_server_that_changes_its_era_is_found_out_again() {
     }
 }
 
+// Proves R068, E17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r068_e17_the_probe_is_judged_by_what_it_says() {
+async fn the_probe_is_judged_by_what_it_says() {
     let refusals = [
         (
             "an error",
@@ -317,8 +324,9 @@ async fn r068_e17_the_probe_is_judged_by_what_it_says() {
     );
 }
 
+// Proves B19, R154, R155, R170, R171, R173, R174.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks_a_modern_client() {
+async fn a_modern_server_that_needs_input_asks_a_modern_client() {
     let ask = json!({ "k": { "method": "elicitation/create", "params": {
         "mode": "form", "message": "sure?", "requestedSchema": { "type": "object", "properties": {} },
     } } });
@@ -403,8 +411,9 @@ async fn b19_r154_r155_r170_r171_r173_r174_a_modern_server_that_needs_input_asks
     );
 }
 
+// Proves R058, R080.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r058_r080_client_info_and_unknown_members_have_no_effect() {
+async fn client_info_and_unknown_members_have_no_effect() {
     let upstream = MockServer::modern().tools(2).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let plain = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;

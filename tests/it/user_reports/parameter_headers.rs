@@ -8,9 +8,9 @@ use weir_wire::Revision;
 use super::{BOTH, both_eras, weir_over};
 use crate::harness::CheckedClient;
 
+// Proves R021, R022, R023, R024, R025, B11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r021_r022_r023_r024_r025_b11_parameter_headers_are_checked_before_a_tool_hears_of_the_call()
- {
+async fn parameter_headers_are_checked_before_a_tool_hears_of_the_call() {
     let schema = json!({ "type": "object", "properties": {
         "region": { "type": "string", "x-mcp-header": "Region" },
         "count": { "type": "integer", "x-mcp-header": "Count" },
@@ -81,9 +81,9 @@ async fn r021_r022_r023_r024_r025_b11_parameter_headers_are_checked_before_a_too
     }
 }
 
+// Proves R116, B11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r116_b11_a_tool_with_bad_annotations_is_left_out_or_shown_without_them_as_its_server_needs()
- {
+async fn a_tool_with_bad_annotations_is_left_out_or_shown_without_them_as_its_server_needs() {
     let bad = [json!(""), json!("a b"), json!("a:b"), json!("é"), json!(5)];
     let tools = bad.into_iter().enumerate().map(|(nth, name)| {
         let schema =
@@ -126,8 +126,9 @@ async fn r116_b11_a_tool_with_bad_annotations_is_left_out_or_shown_without_them_
 
 /// No value of a client becomes part of a path or a query, and it becomes a header only if it stays
 /// one value.
+// Proves C28.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c28_arguments_names_and_uris_change_no_path_and_inject_no_header() {
+async fn arguments_names_and_uris_change_no_path_and_inject_no_header() {
     const HOSTILE: [&str; 10] = [
         "../../admin",
         "..%2f..%2fadmin",

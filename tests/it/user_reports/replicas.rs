@@ -46,9 +46,9 @@ fn again(asked: &ClientAnswer) -> Value {
     json!({ "name": "shop__ask", "arguments": {}, "inputResponses": answer, "requestState": result["requestState"] })
 }
 
+// Proves R184.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reaches_its_own_goes_on()
-{
+async fn a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reaches_its_own_goes_on() {
     let server = server(
         MockServer::legacy(Revision::NEWEST_LEGACY),
         MockBehaviour::ask("elicitation/create", form()),
@@ -93,8 +93,9 @@ async fn r184_a_retry_that_reaches_another_node_fails_cleanly_and_one_that_reach
 }
 
 /// A modern server's own state leads on from any node: no call is parked.
+// Proves R184.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r184_rounds_of_modern_servers_go_on_at_any_node() {
+async fn rounds_of_modern_servers_go_on_at_any_node() {
     let asks = MockBehaviour::input_required(
         json!({ "q": { "method": "elicitation/create", "params": form() } }),
         Some("s"),

@@ -11,8 +11,9 @@ use crate::harness::{CheckedClient, Weir, within_test_timeout};
 /// Enough clients that ids and tokens collide at every moment.
 const CLIENTS: usize = 100;
 
+// Proves B07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b07_the_same_ids_from_many_clients_are_answered_to_the_right_one() {
+async fn the_same_ids_from_many_clients_are_answered_to_the_right_one() {
     for (era, builder) in both_eras() {
         let upstream = builder
             .tool("echo", MockBehaviour::progress(2))
@@ -53,8 +54,9 @@ async fn b07_the_same_ids_from_many_clients_are_answered_to_the_right_one() {
     }
 }
 
+// Proves B07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b07_two_calls_in_flight_with_one_id_in_one_session_are_both_answered() {
+async fn two_calls_in_flight_with_one_id_in_one_session_are_both_answered() {
     for (_, builder) in both_eras() {
         let upstream = builder
             .tool(
@@ -92,8 +94,9 @@ async fn b07_two_calls_in_flight_with_one_id_in_one_session_are_both_answered() 
     }
 }
 
+// Proves B07, R035.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b07_r035_ids_that_are_none_are_refused_and_odd_ones_come_back_as_they_were() {
+async fn ids_that_are_none_are_refused_and_odd_ones_come_back_as_they_were() {
     let upstream = mockup(Revision::MODERN).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in BOTH {

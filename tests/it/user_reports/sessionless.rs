@@ -13,8 +13,9 @@ fn over(upstream: &MockServer, sessions: &str) -> Weir {
     )
 }
 
+// Proves R083.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r083_without_a_session_id_requests_are_served_one_by_one_where_the_config_says_so() {
+async fn without_a_session_id_requests_are_served_one_by_one_where_the_config_says_so() {
     for revision in BOTH {
         let builder = if revision.is_modern() {
             MockServer::modern()

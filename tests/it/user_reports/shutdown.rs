@@ -8,8 +8,9 @@ use weir_wire::{Revision, meta};
 use super::{BOTH, both_eras, mockup, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until, wait_until_async, within_test_timeout};
 
+// Proves G06, R110, R199.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_r110_r199_a_stop_ends_streams_gracefully_and_lets_calls_finish() {
+async fn a_stop_ends_streams_gracefully_and_lets_calls_finish() {
     for (era, builder) in both_eras() {
         let gate = CallGate::new();
         let upstream = builder
@@ -72,8 +73,9 @@ async fn g06_r110_r199_a_stop_ends_streams_gracefully_and_lets_calls_finish() {
     }
 }
 
+// Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g06_readyz_says_so_while_weir_stops() {
+async fn readyz_says_so_while_weir_stops() {
     let gate = CallGate::new();
     let upstream = mockup(Revision::MODERN)
         .tool("slow", MockBehaviour::gated_after_progress(&gate))
@@ -97,8 +99,9 @@ async fn g06_readyz_says_so_while_weir_stops() {
     assert_eq!(weir.process.wait_for_exit(), Some(0));
 }
 
+// Proves G07.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g07_calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_signal() {
+async fn calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_signal() {
     for second_signal in [false, true] {
         let upstream = mockup(Revision::MODERN)
             .tool("hang", MockBehaviour::hang_after_progress())
@@ -138,8 +141,9 @@ async fn g07_calls_that_do_not_end_are_cut_off_at_the_deadline_or_by_a_second_si
 }
 
 /// Calls without a pause while weir is stopped: each is either answered or was never run.
+// Proves A26, G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a26_g06_no_call_is_lost_in_a_stop() {
+async fn no_call_is_lost_in_a_stop() {
     let upstream = mockup(Revision::MODERN).tools(1).start().await;
     let mut weir = weir_over(&[("one", &upstream)]);
     let mut clients = tokio::task::JoinSet::new();

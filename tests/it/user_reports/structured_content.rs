@@ -58,8 +58,9 @@ fn texts(answer: &ClientAnswer) -> Vec<&str> {
         .collect()
 }
 
+// Proves R129.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r129_what_a_revision_cannot_carry_is_said_as_text_once() {
+async fn what_a_revision_cannot_carry_is_said_as_text_once() {
     for (_, mut builder) in both_eras() {
         for (name, value, _) in values() {
             // The same value, and no other, in another spelling.
@@ -128,8 +129,9 @@ async fn r129_what_a_revision_cannot_carry_is_said_as_text_once() {
     }
 }
 
+// Proves R129.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r129_a_value_too_large_to_hold_is_said_to_be_left_out() {
+async fn a_value_too_large_to_hold_is_said_to_be_left_out() {
     let value = json!(["y".repeat(LARGE)]).to_string();
     let said = [("other", "words"), ("same", &*value)];
     let builder = said
@@ -182,8 +184,9 @@ async fn r129_a_value_too_large_to_hold_is_said_to_be_left_out() {
     }
 }
 
+// Proves R129.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r129_it_is_the_same_over_stdio() {
+async fn it_is_the_same_over_stdio() {
     for (mock, name) in [
         (MockStdio::modern(), "modern"),
         (MockStdio::legacy(Revision::NEWEST_LEGACY), "legacy"),

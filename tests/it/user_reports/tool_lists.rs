@@ -11,8 +11,9 @@ use weir_wire::Revision;
 use super::{BOTH, both_eras, missing_upstreams, mockup, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
+// Proves R148, R160.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r148_r160_eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice() {
+async fn eleven_hundred_tools_over_twelve_pages_are_all_listed_and_nothing_twice() {
     for (era, builder) in both_eras() {
         let mockup = builder.tools(1_100).page_size(96).start().await;
         // Arbitrary sizes: one item, primes, more than all.
@@ -65,8 +66,9 @@ async fn r148_r160_eleven_hundred_tools_over_twelve_pages_are_all_listed_and_not
     }
 }
 
+// Proves R146.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r146_an_empty_cursor_is_a_cursor() {
+async fn an_empty_cursor_is_a_cursor() {
     for (_, builder) in both_eras() {
         let mockup = builder
             .tools(5)
@@ -96,8 +98,9 @@ async fn r146_an_empty_cursor_is_a_cursor() {
     }
 }
 
+// Proves B18, R150.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn b18_r150_endless_lists_are_cut_and_said_to_be() {
+async fn endless_lists_are_cut_and_said_to_be() {
     let good = MockServer::modern().tools(3).start().await;
     let endless = MockServer::modern()
         .page_size(10)
@@ -152,8 +155,9 @@ async fn own_text(client: &CheckedClient, tool: &str) -> String {
     client.call(tool, json!({})).await.text().to_owned()
 }
 
+// Proves R120, B23.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r120_b23_schemas_that_explode_or_point_elsewhere_are_listed_and_cost_nothing() {
+async fn schemas_that_explode_or_point_elsewhere_are_listed_and_cost_nothing() {
     let canary = MockServer::modern().start().await;
     let mut doubling = json!({ "leaf": { "type": "string" } });
     for n in 0..40 {
@@ -195,8 +199,9 @@ async fn r120_b23_schemas_that_explode_or_point_elsewhere_are_listed_and_cost_no
     );
 }
 
+// Proves E16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e16_when_all_are_down_the_list_is_empty_says_so_and_recovers() {
+async fn when_all_are_down_the_list_is_empty_says_so_and_recovers() {
     let mut only = MockServer::modern().tools(2).start().await;
     only.stop().await;
     let weir = weir_over(&[("only", &only)]);
@@ -212,8 +217,9 @@ async fn e16_when_all_are_down_the_list_is_empty_says_so_and_recovers() {
     .await;
 }
 
+// Proves R165.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r165_a_server_that_went_away_stays_listed_for_a_while_and_its_calls_say_why() {
+async fn a_server_that_went_away_stays_listed_for_a_while_and_its_calls_say_why() {
     let mut flaky = MockServer::modern().tools(2).start().await;
     let weir = weir_over(&[("flaky", &flaky)]);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -236,8 +242,9 @@ async fn r165_a_server_that_went_away_stays_listed_for_a_while_and_its_calls_say
     assert_eq!(flaky.total_executions(), 0);
 }
 
+// Proves R116, R128.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r116_r128_a_list_with_a_broken_item_keeps_the_others() {
+async fn a_list_with_a_broken_item_keeps_the_others() {
     // One tool over the size limit: a megabyte of description.
     let huge = MockTool::new("huge").with("description", json!("x".repeat(1 << 20)));
     let upstream = MockServer::modern()

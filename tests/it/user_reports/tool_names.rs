@@ -17,8 +17,9 @@ fn is_legal(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
 }
 
+// Proves R112.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r112_a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and_called_by_it() {
+async fn a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and_called_by_it() {
     let long = "n".repeat(200);
     let other_long = format!("{}x", "n".repeat(199));
     let natives = [
@@ -67,8 +68,9 @@ async fn r112_a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and
     }
 }
 
+// Proves R111, B15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r111_b15_two_servers_with_the_same_tool_and_the_same_name_are_told_apart_by_the_config() {
+async fn two_servers_with_the_same_tool_and_the_same_name_are_told_apart_by_the_config() {
     let east = mockup(Revision::NEWEST_LEGACY)
         .named("shop")
         .tool("buy", MockBehaviour::text("east"))
@@ -104,8 +106,9 @@ async fn r111_b15_two_servers_with_the_same_tool_and_the_same_name_are_told_apar
     assert_eq!((east.executions("buy"), west.executions("buy")), (2, 2));
 }
 
+// Proves R111.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r111_without_a_prefix_the_first_in_the_config_keeps_the_bare_name() {
+async fn without_a_prefix_the_first_in_the_config_keeps_the_bare_name() {
     let east = MockServer::modern()
         .tool("buy", MockBehaviour::text("east"))
         .start()

@@ -24,8 +24,9 @@ fn parts(parent: &str) -> (&str, &str) {
     (parts[1], parts[2])
 }
 
+// Proves R139, F17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r139_f17_traces_of_headers_and_of_meta_go_on_upstream_with_a_span_of_weirs_own_and_baggage_where_it_may()
+async fn traces_of_headers_and_of_meta_go_on_upstream_with_a_span_of_weirs_own_and_baggage_where_it_may()
  {
     let parent = format!("00-{TRACE}-{SPAN}-01");
     for (era, builder) in both_eras() {

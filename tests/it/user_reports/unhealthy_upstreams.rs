@@ -10,8 +10,9 @@ use weir_wire::Revision;
 use super::{BOTH, missing_upstreams, mockup, own_error};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
+// Proves R141, E15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r141_e15_unhealthy_servers_do_not_delay_five_good_ones() {
+async fn unhealthy_servers_do_not_delay_five_good_ones() {
     let mut good = Vec::new();
     for n in 0..5 {
         good.push(mockup(BOTH[n % 2]).tools(4).start().await);
@@ -104,8 +105,9 @@ async fn r141_e15_unhealthy_servers_do_not_delay_five_good_ones() {
     assert_eq!(hanging.total_executions() + crashing.total_executions(), 0);
 }
 
+// Proves E03.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
+async fn calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
     let sick = MockServer::modern()
         .tool("hang", MockBehaviour::hang())
         .start()
@@ -152,8 +154,9 @@ async fn e03_calls_to_a_hanging_server_end_and_those_to_others_do_not_wait() {
     assert_ne!(own_error(&again)["code"], 1006, "{}", again.last());
 }
 
+// Proves E04, E20.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e04_e20_drips_and_comments_do_not_keep_a_call_alive() {
+async fn drips_and_comments_do_not_keep_a_call_alive() {
     let every = Duration::from_millis(100);
     for revision in BOTH {
         let upstream = mockup(revision)
@@ -196,8 +199,9 @@ async fn e04_e20_drips_and_comments_do_not_keep_a_call_alive() {
     }
 }
 
+// Proves E11, E14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e11_e14_a_server_that_comes_and_goes_is_used_again_as_soon_as_it_is_back() {
+async fn a_server_that_comes_and_goes_is_used_again_as_soon_as_it_is_back() {
     let mut upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = Weir::with_upstreams(json!({ "one": { "url": upstream.url() } }));
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;

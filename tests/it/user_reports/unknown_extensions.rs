@@ -20,8 +20,9 @@ fn describes_itself() -> Value {
     })
 }
 
+// Proves R144.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r144_an_extension_passes_by_its_identifier_with_its_methods() {
+async fn an_extension_passes_by_its_identifier_with_its_methods() {
     let upstream = MockServer::modern()
         .with_rule("server/discover", MockBehaviour::result(describes_itself()))
         .with_rule("com.example/give", MockBehaviour::echo())

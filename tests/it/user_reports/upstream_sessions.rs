@@ -9,8 +9,9 @@ use super::{BOTH, mockup, own_error, weir_over};
 use crate::harness::{CheckedClient, Weir, wait_until_async};
 
 /// Upstream sessions that are lost, at servers that answer 404 and at servers that answer 400.
+// Proves E10, R077.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e10_r077_lost_upstream_sessions_are_opened_again_and_each_call_runs_once() {
+async fn lost_upstream_sessions_are_opened_again_and_each_call_runs_once() {
     for status in [404, 400] {
         let upstream = mockup(Revision::NEWEST_LEGACY)
             .tools(1)
@@ -71,8 +72,9 @@ async fn e10_r077_lost_upstream_sessions_are_opened_again_and_each_call_runs_onc
 /// On the endpoint of one server a client's session has one there from its beginning, unless
 /// another client's would have to end for it. Clients of several servers, and those without
 /// sessions, have none before they call.
+// Proves R202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r202_a_client_of_one_server_has_a_session_there_before_its_first_call() {
+async fn a_client_of_one_server_has_a_session_there_before_its_first_call() {
     let upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = Weir::with_upstreams(
         json!({ "one": { "url": upstream.url(), "limits": { "sessions": 1 } } }),
@@ -110,8 +112,9 @@ async fn r202_a_client_of_one_server_has_a_session_there_before_its_first_call()
     );
 }
 
+// Proves E10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e10_restarted_upstream_is_used_without_an_error() {
+async fn restarted_upstream_is_used_without_an_error() {
     let mut upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in BOTH {
@@ -133,8 +136,9 @@ async fn e10_restarted_upstream_is_used_without_an_error() {
     }
 }
 
+// Proves E10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn e10_a_session_that_cannot_be_opened_again_is_an_error_and_never_an_empty_success() {
+async fn a_session_that_cannot_be_opened_again_is_an_error_and_never_an_empty_success() {
     let upstream = mockup(Revision::NEWEST_LEGACY).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;
@@ -164,8 +168,9 @@ async fn e10_a_session_that_cannot_be_opened_again_is_an_error_and_never_an_empt
     .await;
 }
 
+// Proves R075, R076, R079.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r075_r076_r079_an_upstream_session_is_opened_as_its_revision_says() {
+async fn an_upstream_session_is_opened_as_its_revision_says() {
     for revision in Revision::LEGACY {
         let upstream = mockup(revision).tools(1).start().await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -217,8 +222,9 @@ async fn r075_r076_r079_an_upstream_session_is_opened_as_its_revision_says() {
     }
 }
 
+// Proves R081, R084.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r081_r084_client_sessions_are_unguessable_and_end() {
+async fn client_sessions_are_unguessable_and_end() {
     let upstream = mockup(Revision::MODERN).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let url = weir.url("/mcp");

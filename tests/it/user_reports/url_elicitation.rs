@@ -70,8 +70,9 @@ fn again(asked: &ClientAnswer) -> Value {
     json!({ "name": "visit", "arguments": {}, "inputResponses": answers, "requestState": result["requestState"] })
 }
 
+// Proves R191.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r191_what_one_principal_is_asked_no_other_answers() {
+async fn what_one_principal_is_asked_no_other_answers() {
     for (upstream, builder) in both_eras() {
         let server = server(upstream.is_modern(), builder, "https://idp.example/").await;
         let weir = Weir::with_config(config(&server));
@@ -131,8 +132,9 @@ async fn r191_what_one_principal_is_asked_no_other_answers() {
     }
 }
 
+// Proves R192.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r192_a_url_passes_as_it_is_with_no_secrets_added_and_nobody_opens_it() {
+async fn a_url_passes_as_it_is_with_no_secrets_added_and_nobody_opens_it() {
     for (upstream, builder) in both_eras() {
         // A visit would be recorded here.
         let page = MockServer::modern().start().await;

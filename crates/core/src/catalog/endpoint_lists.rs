@@ -297,7 +297,7 @@ fn log_collisions(view: &View, before: &View) {
         tracing::warn!(
             exposed = &*collision.exposed, kept = %collision.kept, dropped = %collision.dropped,
             native = super::tool::sanitize_text(&collision.native, 64),
-            "two tools would have the same name; one is not listed",
+            "tool name collision: one tool is not listed",
         );
     }
 }

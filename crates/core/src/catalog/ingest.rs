@@ -119,7 +119,7 @@ fn make(
             instruments()
                 .tool_definition_changed
                 .add(1, &[label(upstream)]);
-            tracing::warn!(%upstream, tool = sanitize_text(&draft.native, 64), "the definition of a tool changed");
+            tracing::warn!(%upstream, tool = sanitize_text(&draft.native, 64), "tool definition changed");
         }
         let mut tool = draft.finish(upstream, &works.contracts);
         if let Some(old) = old {
@@ -145,7 +145,7 @@ fn reject(upstream: &UpstreamId, kind: ListKind, reason: &'static str, item: &st
     instruments()
         .upstream_protocol_errors
         .add(1, &[label(upstream), KeyValue::new("reason", reason)]);
-    tracing::warn!(%upstream, list = kind.word(), item = sanitize_text(item, 64), reason, why, "an item of a list was left out");
+    tracing::warn!(%upstream, list = kind.word(), item = sanitize_text(item, 64), reason, why, "invalid list item skipped");
 }
 
 /// Logs and counts the schemas that are not used for validation.
@@ -158,7 +158,7 @@ fn unchecked(tool: &Tool) {
                 KeyValue::new("reason", why.word()),
             ];
             instruments().schemas_unchecked.add(1, &labels);
-            tracing::warn!(upstream = %tool.upstream, tool = sanitize_text(&tool.native, 64), side, reason = why.word(), "a schema is not used for validation: {why}");
+            tracing::warn!(upstream = %tool.upstream, tool = sanitize_text(&tool.native, 64), side, reason = why.word(), "schema not used for validation: {why}");
         }
     }
 }

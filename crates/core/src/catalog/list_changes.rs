@@ -166,8 +166,9 @@ mod tests {
         }
     }
 
+    // Proves D11.
     #[test]
-    fn d11_many_announcements_are_one_change_and_the_last_is_seen() {
+    fn many_announcements_are_one_change_and_the_last_is_seen() {
         let board = Arc::new(ChangeBroadcast::default());
         let woken = Arc::new(CountingWaker::default());
         let waker = Waker::from(woken.clone());

@@ -292,7 +292,7 @@ impl ListWatcher {
                     .iter_mut()
                     .for_each(|list| list.items = Arc::new([]));
             });
-            tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "what an unreachable upstream has is no longer listed");
+            tracing::warn!(upstream = %self.feed.upstream, class = %self.feed.class, "upstream unreachable: items removed from lists");
             ListKind::ALL
                 .into_iter()
                 .for_each(|kind| self.report(kind, &[], None));
@@ -321,7 +321,7 @@ impl ListWatcher {
         {
             tracing::warn!(
                 upstream = %self.feed.upstream, class = %self.feed.class, error = cause,
-                "cannot follow the lists of an upstream"
+                "upstream list watch failed"
             );
         }
         let since = self.works.wall();
@@ -366,7 +366,7 @@ impl ListWatcher {
         let absent = self.source.rules().absent(is_listed);
         if !absent.is_empty() && absent != self.unlisted_tools {
             let named = absent.join(", ");
-            tracing::warn!(upstream = %self.feed.upstream, tools = named, "the config names tools that the upstream does not list");
+            tracing::warn!(upstream = %self.feed.upstream, tools = named, "configured tools not listed by upstream");
         }
         self.unlisted_tools = absent;
     }
@@ -389,7 +389,7 @@ impl ListWatcher {
             instruments()
                 .catalog_truncated
                 .add(1, &[self.label(), KeyValue::new("guard", guard)]);
-            tracing::warn!(upstream = %self.feed.upstream, list = kind.word(), guard, "a list of an upstream was cut by a guard");
+            tracing::warn!(upstream = %self.feed.upstream, list = kind.word(), guard, "upstream list truncated by a guard");
         }
     }
 

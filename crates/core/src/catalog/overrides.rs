@@ -143,8 +143,9 @@ mod tests {
         assert_eq!((&*dressed.native, dressed.hints), ("a", hints));
     }
 
+    // Proves R144.
     #[test]
-    fn r144_the_interface_of_a_tool_is_linked_under_its_exposed_name() {
+    fn the_interface_of_a_tool_is_linked_under_its_exposed_name() {
         let plain = tool(
             r#"{"name":"a","_meta":{"x":1e400,"ui":{"resourceUri" : "ui://shop/card","visibility":["app"]},"ui/resourceUri":"ui://b"}}"#,
         );

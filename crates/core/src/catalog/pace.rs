@@ -105,8 +105,9 @@ mod tests {
         }
     }
 
+    // Proves D11.
     #[test]
-    fn d11_at_most_two_walks_a_second_and_ever_fewer_when_it_never_stops() {
+    fn at_most_two_walks_a_second_and_ever_fewer_when_it_never_stops() {
         let mut pace = RefreshPacer::new(RefreshPace::default());
         let start = Instant::now();
         let (mut now, mut starts) = (start, Vec::new());
@@ -136,8 +137,9 @@ mod tests {
         assert_eq!(pace.gate(later), later + Duration::from_millis(500));
     }
 
+    // Proves E11.
     #[test]
-    fn e11_waits_are_jittered_doubling_and_bounded() {
+    fn waits_are_jittered_doubling_and_bounded() {
         let mut high = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
         let waits: Vec<u128> = (0..20)
             .map(|_| high.next(&FixedRandom(255)).as_millis())
@@ -150,8 +152,9 @@ mod tests {
         assert_eq!(high.next(&FixedRandom(255)).as_millis(), 100);
     }
 
+    // Proves R163.
     #[test]
-    fn r163_polling_is_jittered() {
+    fn polling_is_jittered() {
         let base = Duration::from_secs(60);
         assert_eq!(jittered(base, &FixedRandom(0)), Duration::from_secs(48));
         assert_eq!(jittered(base, &FixedRandom(255)), Duration::from_secs(72));

@@ -328,8 +328,9 @@ mod tests {
         ToolDraft::read(ListKind::Tools, Bytes::copy_from_slice(text.as_bytes()))
     }
 
+    // Proves R119.
     #[test]
-    fn r119_a_tool_keeps_the_bytes_of_its_upstream() {
+    fn a_tool_keeps_the_bytes_of_its_upstream() {
         let text = r#" {"x-odd": 1e400, "name" : "a\u002fb", "_meta":{"k":12345678901234567890}} "#;
         let tool = draft(text)
             .unwrap()
@@ -339,8 +340,9 @@ mod tests {
         assert_eq!(&tool.raw[tool.name.clone()], br#""a\u002fb""#);
     }
 
+    // Proves B18.
     #[test]
-    fn b18_invalid_items_are_classified() {
+    fn invalid_items_are_classified() {
         for bad in [
             "",
             "1",
@@ -362,8 +364,9 @@ mod tests {
         }
     }
 
+    // Proves B25.
     #[test]
-    fn b25_texts_for_logs_and_labels_cannot_forge_or_hide() {
+    fn texts_for_logs_and_labels_cannot_forge_or_hide() {
         assert_eq!(
             sanitize_text("a\u{1b}[31mb\u{202e}c\nd\u{e0041}", 64),
             "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}"

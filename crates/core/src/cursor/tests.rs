@@ -25,8 +25,9 @@ fn cursor() -> Cursor {
     }
 }
 
+// Proves R147, B16.
 #[test]
-fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
+fn a_cursor_opens_for_its_owner_place_and_view_alone() {
     let (alice, bob) = (who("alice"), who("bob"));
     let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/mcp/files"));
     let scope = CursorScope {
@@ -57,8 +58,9 @@ fn r147_b16_a_cursor_opens_for_its_owner_place_and_view_alone() {
     }
 }
 
+// Proves B16.
 #[test]
-fn b16_texts_that_are_no_cursors_are_refused_alike() {
+fn texts_that_are_no_cursors_are_refused_alike() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
     let scope = CursorScope {
@@ -89,8 +91,9 @@ fn b16_texts_that_are_no_cursors_are_refused_alike() {
     }
 }
 
+// Proves R149.
 #[test]
-fn r149_a_cursor_of_another_replica_with_the_same_key_opens() {
+fn a_cursor_of_another_replica_with_the_same_key_opens() {
     let alice = who("alice");
     let here = EndpointId::new("/mcp");
     let scope = CursorScope {
@@ -116,9 +119,10 @@ fn r149_a_cursor_of_another_replica_with_the_same_key_opens() {
 }
 
 proptest! {
+    // Proves B16.
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn b16_any_changed_bit_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8) {
+    fn any_changed_bit_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8) {
         let alice = who("alice");
         let here = EndpointId::new("/mcp");
         let scope = CursorScope { principal: &alice, endpoint: &here, audience: None, kind: ListKind::Tools };

@@ -72,8 +72,9 @@ mod tests {
 
     use super::*;
 
+    // Proves R134.
     #[test]
-    fn r134_uris_say_whose_they_are_and_can_be_read_back() {
+    fn uris_say_whose_they_are_and_can_be_read_back() {
         let files = UpstreamId::new("files").unwrap();
         for (own, exposed) in [
             ("file:///a b", "files+file:///a b"),
@@ -94,22 +95,25 @@ mod tests {
     }
 
     proptest! {
+        // Proves R134.
         #[test]
-        fn r134_exposing_is_injective(a in "[a-z][a-z0-9-]{0,8}", b in "[a-z][a-z0-9-]{0,8}", x in "(ui://)?[a-z+:/]{0,12}", y in "(ui://)?[a-z+:/]{0,12}") {
+        fn exposing_is_injective(a in "[a-z][a-z0-9-]{0,8}", b in "[a-z][a-z0-9-]{0,8}", x in "(ui://)?[a-z+:/]{0,12}", y in "(ui://)?[a-z+:/]{0,12}") {
             let (one, two) = (UpstreamId::new(&a).unwrap(), UpstreamId::new(&b).unwrap());
             prop_assert_eq!(expose(&one, &x) == expose(&two, &y), (a, x) == (b, y));
         }
 
+        // Proves B22.
         #[test]
-        fn b22_a_template_fits_what_it_makes(parts in prop::collection::vec(("[a-z/:]{0,5}", "[a-z0-9]{1,5}"), 0..6), tail in "[a-z]{0,3}") {
+        fn a_template_fits_what_it_makes(parts in prop::collection::vec(("[a-z/:]{0,5}", "[a-z0-9]{1,5}"), 0..6), tail in "[a-z]{0,3}") {
             let template: String = parts.iter().map(|(literal, _)| format!("{literal}{{v}}")).collect::<String>() + &tail;
             let uri: String = parts.iter().map(|(literal, value)| format!("{literal}{value}")).collect::<String>() + &tail;
             prop_assert!(matches_template(&template, &uri), "{} {}", template, uri);
         }
     }
 
+    // Proves B22.
     #[test]
-    fn b22_templates_are_matched_without_going_back() {
+    fn templates_are_matched_without_going_back() {
         assert!(matches_template(
             "test://template/{id}/data",
             "test://template/123/data"

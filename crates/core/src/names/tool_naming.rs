@@ -164,15 +164,17 @@ mod tests {
         UpstreamId::new(text).unwrap()
     }
 
+    // Proves R111.
     #[test]
-    fn r111_plain_names_are_prefixed_by_the_configured_id() {
+    fn plain_names_are_prefixed_by_the_configured_id() {
         let naming = ToolNaming::default();
         assert_eq!(naming.expose(&id("files"), "read_file"), "files__read_file");
         assert_eq!(naming.expose(&id("files"), "Read_File"), "files__Read_File");
     }
 
+    // Proves R112.
     #[test]
-    fn r112_long_and_odd_names_are_slugged_and_hashed() {
+    fn long_and_odd_names_are_slugged_and_hashed() {
         let naming = ToolNaming::default();
         let long = naming.expose(&id("files"), &"x".repeat(200));
         assert_eq!(long.len(), 64);
@@ -202,9 +204,10 @@ mod tests {
     }
 
     proptest! {
+        // Proves R111.
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn r111_naming_is_injective_and_legal(
+        fn naming_is_injective_and_legal(
             (u1, u2) in ("[a-z][a-z0-9-]{0,5}", "[a-z][a-z0-9-]{0,5}"),
             (t1, t2) in ("[a-c_\\-/é]{0,70}", "[a-c_\\-/é]{0,70}"),
             separator in prop::sample::select(vec!["__", "-", "_"]),

@@ -127,9 +127,9 @@ async fn word(hearing: &mut AnswerReceiver) -> AnswerEvent {
 
 const CANCEL: &str = r#"{"input-1":{"action":"cancel"},"other":{}}"#;
 
+// Proves R182, R176, R177.
 #[tokio::test(start_paused = true)]
-async fn r182_r176_r177_what_is_asked_at_once_is_one_round_and_missing_answers_are_asked_for_again()
-{
+async fn what_is_asked_at_once_is_one_round_and_missing_answers_are_asked_for_again() {
     let (world, mut reply) = world();
     let (mut form, mut roots) = (
         world.asks(Method::ElicitationCreate).await,
@@ -175,8 +175,9 @@ async fn r182_r176_r177_what_is_asked_at_once_is_one_round_and_missing_answers_a
     ));
 }
 
+// Proves R175, B19.
 #[tokio::test(start_paused = true)]
-async fn r175_b19_a_round_is_answered_once_and_by_its_own_principal() {
+async fn a_round_is_answered_once_and_by_its_own_principal() {
     let (world, mut reply) = world();
     let _form = world.asks(Method::ElicitationCreate).await;
     let (id, _) = parked(&mut reply).await;
@@ -193,8 +194,9 @@ async fn r175_b19_a_round_is_answered_once_and_by_its_own_principal() {
     );
 }
 
+// Proves R178.
 #[tokio::test(start_paused = true)]
-async fn r178_a_malformed_answer_is_refused_and_takes_nothing_away() {
+async fn a_malformed_answer_is_refused_and_takes_nothing_away() {
     let (world, mut reply) = world();
     let _asked = [
         world.asks(Method::ElicitationCreate).await,
@@ -229,8 +231,9 @@ async fn question_withdrawn_before_its_round_is_not_asked() {
     assert!(!questions.contains("elicitation"), "{questions}");
 }
 
+// Proves R183.
 #[tokio::test(start_paused = true)]
-async fn r183_dropping_a_parked_reply_cancels_the_call() {
+async fn dropping_a_parked_reply_cancels_the_call() {
     let (world, mut reply) = world();
     let _form = world.asks(Method::ElicitationCreate).await;
     let (id, _) = parked(&mut reply).await;

@@ -34,7 +34,7 @@ pub(super) fn search_arguments(item: &CatalogItem, call: &Call) -> Result<(), Fa
         return Ok(());
     };
     count(&item.tool, "arguments", "refused", 1);
-    tracing::warn!(tool = ?item.tool, pattern = found.pattern, "a call with a secret in its arguments was refused");
+    tracing::warn!(tool = ?item.tool, pattern = found.pattern, "call refused: secret in arguments");
     let text = format!(
         "The arguments of `{}` have {found}, and no secrets are passed on to this server. Call again without it",
         cut(&item.exposed, 128),
@@ -154,7 +154,7 @@ impl AnswerSearch {
 
     fn refused(&self, what: &'static str, pattern: &str) -> ReplyEnd {
         count(&self.tool, "answers", "refused", 1);
-        tracing::warn!(tool = ?self.tool, what, pattern, "an answer with a secret was refused");
+        tracing::warn!(tool = ?self.tool, what, pattern, "response refused: secret found");
         let text = format!(
             "The tool ran, but its {what} has a secret (pattern `{pattern}`) and is not passed on"
         );

@@ -131,8 +131,9 @@ mod tests {
         }
     }
 
+    // Proves R190.
     #[test]
-    fn r190_contexts_are_withheld_and_askers_named_on_aggregating_endpoints() {
+    fn contexts_are_withheld_and_askers_named_on_aggregating_endpoints() {
         let result = Bytes::from_static(
             br#"{"inputRequests":{"a":{"method":"sampling/createMessage","params":{"includeContext":"allServers","maxTokens":1}},
 "b":{"method":"elicitation/create","params":{"message":"Who?","x":1.50}},"c":{"method":"roots/list"}},"requestState":"s"}"#,
@@ -154,8 +155,9 @@ mod tests {
         assert_eq!(dress(Some("shop")).questions(&odd), odd);
     }
 
+    // Proves R218.
     #[test]
-    fn r218_logger_has_the_upstreams_name_on_aggregating_endpoints() {
+    fn logger_has_the_upstreams_name_on_aggregating_endpoints() {
         let of = |asker, params: &'static str| {
             let told = dress(asker).log(&Bytes::from_static(params.as_bytes()));
             assert!(scan::contains(&told, b"1.50"), "{told:?}");

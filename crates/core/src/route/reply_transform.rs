@@ -279,8 +279,9 @@ mod tests {
 
     use super::*;
 
+    // Proves R135.
     #[test]
-    fn r135_a_completion_has_at_most_100_values() {
+    fn a_completion_has_at_most_100_values() {
         let of = |count: usize| {
             Bytes::from(json!({ "completion": { "values": vec!["x"; count] }, "y": 1 }).to_string())
         };
@@ -303,8 +304,9 @@ mod tests {
         }
     }
 
+    // Proves R138.
     #[test]
-    fn r138_unknown_completion_is_empty_and_other_errors_pass() {
+    fn unknown_completion_is_empty_and_other_errors_pass() {
         let failed = |code| {
             let error = crate::failure::UpstreamError {
                 code,
@@ -340,8 +342,9 @@ mod tests {
         assert_eq!(of(false, true, error_code::METHOD_NOT_FOUND), None);
     }
 
+    // Proves R166.
     #[test]
-    fn r166_only_calls_that_may_have_questions_end_with_them() {
+    fn only_calls_that_may_have_questions_end_with_them() {
         let asks = || {
             ReplyEnd::InputRequired(Payload::Whole(Bytes::from_static(
                 b"{\"requestState\":\"s\"}",
@@ -361,8 +364,9 @@ mod tests {
         assert_eq!(*failure.kind(), FailureKind::BadAnswer);
     }
 
+    // Proves R127.
     #[test]
-    fn r127_both_errors_for_an_unknown_resource_are_understood() {
+    fn both_errors_for_an_unknown_resource_are_understood() {
         let said = |code, data: Option<&'static str>| {
             let data = data.map(|data| Bytes::from_static(data.as_bytes()));
             let error = crate::failure::UpstreamError {

@@ -222,12 +222,7 @@ pub(super) fn is_error(result: &[u8]) -> bool {
 fn warn(tool: &Tool, side: &'static str, mismatches: &[Mismatch]) {
     count(tool, side, "passed");
     let first = mismatches.first().map(Mismatch::to_string);
-    tracing::warn!(
-        ?tool,
-        side,
-        first,
-        "a value does not match the tool's schema"
-    );
+    tracing::warn!(?tool, side, first, "schema validation failed");
 }
 
 fn count(tool: &Tool, side: &'static str, action: &'static str) {

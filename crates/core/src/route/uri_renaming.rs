@@ -310,8 +310,9 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
+    // Proves R134.
     #[test]
-    fn r134_uris_of_reads_links_and_embedded_resources_are_renamed_and_nothing_else() {
+    fn uris_of_reads_links_and_embedded_resources_are_renamed_and_nothing_else() {
         for (given, expected) in [
             (
                 r#"{"contents":[{"uri":"a:b","text":"x:y"},{"uri" : "ui://p/q"}]}"#,

@@ -84,8 +84,9 @@ mod tests {
     use super::*;
     use crate::telemetry::DEFAULT_MAX_NAMES;
 
+    // Proves F16.
     #[test]
-    fn f16_so_many_clients_have_names() {
+    fn so_many_clients_have_names() {
         let first = ClientMeter::of("client-0");
         for number in 0..100_000 {
             ClientMeter::of(&format!("client-{number}")).request();

@@ -72,8 +72,9 @@ impl LogLineRate {
 mod tests {
     use super::*;
 
+    // Proves E22.
     #[test]
-    fn e22_a_hundred_lines_a_second_pass_and_the_others_are_counted_once() {
+    fn a_hundred_lines_a_second_pass_and_the_others_are_counted_once() {
         let rate = LogLineRate::default();
         let at = |millis| Duration::from_millis(millis);
         assert_eq!(

@@ -379,8 +379,9 @@ impl fmt::Debug for ItemMeter {
 mod tests {
     use super::*;
 
+    // Proves F16.
     #[test]
-    fn f16_a_method_that_no_revision_knows_has_series_once_a_call_of_it_completed() {
+    fn a_method_that_no_revision_knows_has_series_once_a_call_of_it_completed() {
         let id = UpstreamId::new("maker").expect("an id");
         let upstream = UpstreamMeter::of(&id);
         let took = |name: &str, outcome: &'static str| {
@@ -422,8 +423,9 @@ mod tests {
         assert_eq!(names(), expected);
     }
 
+    // Proves F16.
     #[test]
-    fn f16_names_make_as_many_series_as_the_config_says_and_one_for_the_others() {
+    fn names_make_as_many_series_as_the_config_says_and_one_for_the_others() {
         let id = UpstreamId::new("liar").expect("an id");
         let upstream = UpstreamMeter::of(&id);
         let name_of = |series: &Arc<DurationSeries>| {

@@ -9,8 +9,9 @@ use weir_core::{Failure, FailureKind, Payload, Reply, ReplyEnd};
 use crate::calls::{RouterWorld, failure};
 use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, exposed, principal};
 
+// Proves R164.
 #[tokio::test(start_paused = true)]
-async fn r164_public_list_grants_no_call() {
+async fn public_list_grants_no_call() {
     let fake = ScriptedUpstream::new("up", &["free", "denied", "hidden"]);
     fake.set(|script| script.hint = Some((60_000, true)));
     let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
@@ -61,8 +62,9 @@ async fn r164_public_list_grants_no_call() {
     }
 }
 
+// Proves R156.
 #[tokio::test(start_paused = true)]
-async fn r156_what_is_private_to_one_principal_reaches_no_other() {
+async fn what_is_private_to_one_principal_reaches_no_other() {
     let fake = ScriptedUpstream::new("up", &["a", "b", "c", "d"]);
     fake.set(|script| {
         script.hint = Some((60_000, false));

@@ -122,8 +122,9 @@ fn ruled(fake: &Arc<ScriptedUpstream>, validation: Validation) -> RouterWorld {
     RouterWorld::of(world)
 }
 
+// Proves R123, B15.
 #[tokio::test(start_paused = true)]
-async fn r123_b15_unknown_and_ambiguous_tools_are_refused_alike_without_a_request() {
+async fn unknown_and_ambiguous_tools_are_refused_alike_without_a_request() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["search"]),
         ScriptedUpstream::new("two", &["search"]),
@@ -229,8 +230,9 @@ async fn right_after_a_start_a_call_waits_for_the_first_walk() {
     assert_eq!(desk.gate.outcomes(), ["complete"]);
 }
 
+// Proves E16.
 #[tokio::test(start_paused = true)]
-async fn e16_a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown() {
+async fn a_tool_of_an_upstream_that_is_down_is_unavailable_and_not_unknown() {
     let (down, good) = (
         ScriptedUpstream::new("down", &["a"]),
         ScriptedUpstream::new("good", &["b"]),
@@ -285,8 +287,9 @@ async fn other_methods_and_nameless_calls_are_refused() {
     assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
 }
 
+// Proves B24.
 #[tokio::test(start_paused = true)]
-async fn b24_arguments_that_do_not_match_never_reach_the_upstream() {
+async fn arguments_that_do_not_match_never_reach_the_upstream() {
     let fake = strict();
     let desk = ruled(&fake, Validation::default());
     let secret = "s".repeat(65);
@@ -352,8 +355,9 @@ async fn b24_arguments_that_do_not_match_never_reach_the_upstream() {
     assert_eq!(ScriptedUpstream::count(&fake.calls), 2);
 }
 
+// Proves B24.
 #[tokio::test(start_paused = true)]
-async fn b24_at_most_five_places_are_named() {
+async fn at_most_five_places_are_named() {
     let fake = ScriptedUpstream::new("up", &[]);
     let tool =
         json!({ "name": "n", "inputSchema": { "additionalProperties": { "type": "integer" } } });
@@ -368,8 +372,9 @@ async fn b24_at_most_five_places_are_named() {
     assert_eq!(failure.message().matches("\n- /k").count(), 5, "{failure}");
 }
 
+// Proves B24.
 #[tokio::test(start_paused = true)]
-async fn b24_arguments_pass_untouched_if_validation_is_off() {
+async fn arguments_pass_untouched_if_validation_is_off() {
     for input in [CheckMode::Warn, CheckMode::Off] {
         let fake = strict();
         let desk = ruled(
@@ -388,8 +393,9 @@ async fn b24_arguments_pass_untouched_if_validation_is_off() {
     }
 }
 
+// Proves B23, R121.
 #[tokio::test(start_paused = true)]
-async fn b23_r121_a_tool_whose_schema_is_too_costly_is_listed_and_callable_unchecked() {
+async fn a_tool_whose_schema_is_too_costly_is_listed_and_callable_unchecked() {
     let fake = ScriptedUpstream::new("up", &[]);
     let mut defs = serde_json::Map::new();
     for at in 0..26 {
@@ -407,8 +413,9 @@ async fn b23_r121_a_tool_whose_schema_is_too_costly_is_listed_and_callable_unche
     assert_eq!(desk.world.catalog.status()[0].lists[0].unchecked, 1);
 }
 
+// Proves G02.
 #[tokio::test(start_paused = true)]
-async fn g02_a_call_in_flight_survives_the_reload_that_takes_its_upstream_away() {
+async fn a_call_in_flight_survives_the_reload_that_takes_its_upstream_away() {
     let fake = ScriptedUpstream::new("up", &["a"]);
     let go = Arc::new(tokio::sync::Notify::new());
     let wait = go.clone();

@@ -18,8 +18,9 @@ async fn collect(world: &CatalogWorld, quiet: Duration) -> Vec<Instant> {
     times
 }
 
+// Proves R201, R162.
 #[tokio::test(start_paused = true)]
-async fn r201_r162_a_real_change_is_announced_at_once_and_the_list_is_new_then() {
+async fn a_real_change_is_announced_at_once_and_the_list_is_new_then() {
     let fake = ScriptedUpstream::new("up", &["a"]);
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
@@ -33,8 +34,9 @@ async fn r201_r162_a_real_change_is_announced_at_once_and_the_list_is_new_then()
     assert_eq!(exposed(&world.view()), ["up__a", "up__b"]);
 }
 
+// Proves R203, D13.
 #[tokio::test(start_paused = true)]
-async fn r203_d13_no_announcement_where_nothing_visible_changed() {
+async fn no_announcement_where_nothing_visible_changed() {
     let (seen, other) = (
         ScriptedUpstream::new("seen", &["a"]),
         ScriptedUpstream::new("other", &["b"]),
@@ -59,8 +61,9 @@ async fn r203_d13_no_announcement_where_nothing_visible_changed() {
     );
 }
 
+// Proves R202, D11.
 #[tokio::test(start_paused = true)]
-async fn r202_d11_1000_changes_a_second_become_few_walks_and_few_notices_and_the_last_arrives() {
+async fn a_thousand_changes_a_second_become_few_walks_and_few_notices_and_the_last_arrives() {
     let fake = ScriptedUpstream::new("up", &["t"]);
     let world = Arc::new(CatalogWorld::of(&[&fake]));
     world.settled().await;
@@ -91,8 +94,9 @@ async fn r202_d11_1000_changes_a_second_become_few_walks_and_few_notices_and_the
     );
 }
 
+// Proves R202.
 #[tokio::test(start_paused = true)]
-async fn r202_an_upstream_that_never_stops_changing_is_walked_ever_more_slowly() {
+async fn an_upstream_that_never_stops_changing_is_walked_ever_more_slowly() {
     let fake = ScriptedUpstream::new("up", &["t"]);
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
@@ -109,8 +113,9 @@ async fn r202_an_upstream_that_never_stops_changing_is_walked_ever_more_slowly()
     assert_eq!(exposed(&world.view()), ["up__last"]);
 }
 
+// Proves D12.
 #[tokio::test(start_paused = true)]
-async fn d12_fifty_upstreams_that_change_at_once_make_one_notice_now_and_one_merged() {
+async fn fifty_upstreams_that_change_at_once_make_one_notice_now_and_one_merged() {
     let fakes: Vec<_> = (0..50)
         .map(|at| ScriptedUpstream::new(&format!("u{at}"), &["a"]))
         .collect();
@@ -128,8 +133,9 @@ async fn d12_fifty_upstreams_that_change_at_once_make_one_notice_now_and_one_mer
     assert_eq!(world.view().items.len(), 100);
 }
 
+// Proves D12.
 #[tokio::test(start_paused = true)]
-async fn d12_upstreams_that_change_one_after_the_other_share_a_window() {
+async fn upstreams_that_change_one_after_the_other_share_a_window() {
     let fakes: Vec<_> = (0..40)
         .map(|at| ScriptedUpstream::new(&format!("u{at}"), &["a"]))
         .collect();

@@ -28,8 +28,9 @@ fn asking() -> std::sync::Arc<ScriptedUpstream> {
     fake
 }
 
+// Proves R161, R057.
 #[tokio::test(start_paused = true)]
-async fn r161_r057_a_client_sees_what_its_capabilities_bring_and_others_do_not() {
+async fn a_client_sees_what_its_capabilities_bring_and_others_do_not() {
     let (fake, plain) = (asking(), ScriptedUpstream::new("plain", &["b"]));
     let world = CatalogWorld::of(&[&fake, &plain]);
     assert_eq!(exposed(&world.settled().await), ["ask__a", "plain__b"]);

@@ -39,8 +39,9 @@ async fn rest(
     Ok(names)
 }
 
+// Proves R148.
 #[tokio::test(start_paused = true)]
-async fn r148_a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
+async fn a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
     let fake = ScriptedUpstream::new("up", &[]);
     fake.set_tools(&many(0, 57));
     let who = principal("p").await;
@@ -73,8 +74,9 @@ async fn r148_a_full_reading_gives_each_item_once_by_items_and_by_bytes() {
     );
 }
 
+// Proves R147, B16.
 #[tokio::test(start_paused = true)]
-async fn r147_b16_a_foreign_or_changed_cursor_is_refused_and_the_empty_one_is_a_cursor() {
+async fn a_foreign_or_changed_cursor_is_refused_and_the_empty_one_is_a_cursor() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = paged(&fake, 1);
     let (alice, bob) = (principal("alice").await, principal("bob").await);
@@ -97,8 +99,9 @@ async fn r147_b16_a_foreign_or_changed_cursor_is_refused_and_the_empty_one_is_a_
     }
 }
 
+// Proves B17.
 #[tokio::test(start_paused = true)]
-async fn b17_a_cursor_reads_on_in_the_list_it_came_from_for_a_while() {
+async fn a_cursor_reads_on_in_the_list_it_came_from_for_a_while() {
     let fake = ScriptedUpstream::new("up", &[]);
     fake.set_tools(&many(0, 4));
     let world = paged(&fake, 2);
@@ -121,8 +124,9 @@ async fn b17_a_cursor_reads_on_in_the_list_it_came_from_for_a_while() {
     assert_eq!(refused.message(), Failure::bad_cursor().message());
 }
 
+// Proves B17.
 #[tokio::test(start_paused = true)]
-async fn b17_change_storm_does_not_evict_a_list_with_cursors() {
+async fn change_storm_does_not_evict_a_list_with_cursors() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = paged(&fake, 1);
     let who = principal("p").await;
@@ -135,8 +139,9 @@ async fn b17_change_storm_does_not_evict_a_list_with_cursors() {
     assert_eq!(rest(&world, &who, cursor).await.unwrap(), ["up__b"]);
 }
 
+// Proves R149.
 #[tokio::test(start_paused = true)]
-async fn r149_a_cursor_reads_on_at_another_replica_even_one_that_just_started() {
+async fn a_cursor_reads_on_at_another_replica_even_one_that_just_started() {
     let (fake, twin) = (
         ScriptedUpstream::new("up", &["a", "b", "c"]),
         ScriptedUpstream::new("up", &["a", "b", "c"]),
@@ -175,9 +180,10 @@ struct CursorReading {
 }
 
 proptest! {
+    // Proves B17.
     #![proptest_config(ProptestConfig::with_cases(1000))]
     #[test]
-    fn b17_whatever_changes_in_between_a_reading_is_consistent_or_refused(
+    fn whatever_changes_in_between_a_reading_is_consistent_or_refused(
         steps in prop::collection::vec(step(), 1..40),
         size in 1usize..4,
         pinned in 1usize..4,

@@ -33,8 +33,9 @@ async fn listed(world: &CatalogWorld, who: &Principal) -> Vec<String> {
         .collect()
 }
 
+// Proves C21, R115.
 #[tokio::test(start_paused = true)]
-async fn c21_r115_lists_and_calls_agree_about_what_a_principal_sees() {
+async fn lists_and_calls_agree_about_what_a_principal_sees() {
     let (fake, world) = three();
     world.gate.rule("bob", "b", GateRule::Hidden);
     world.gate.rule("bob", "c", GateRule::Scope("tools:c"));
@@ -210,8 +211,9 @@ async fn refusals_are_on_record_and_never_reach_the_upstream() {
     assert_eq!(ScriptedUpstream::count(&fake.calls), 0);
 }
 
+// Proves F12.
 #[tokio::test(start_paused = true)]
-async fn f12_call_waits_for_a_permit_and_returns_it() {
+async fn call_waits_for_a_permit_and_returns_it() {
     let (fake, world) = three();
     let queue = Arc::new(tokio::sync::Semaphore::new(0));
     world.gate.rule("bob", "a", GateRule::Queue(queue.clone()));

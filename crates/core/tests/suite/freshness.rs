@@ -14,8 +14,9 @@ async fn hinted(hint: Option<(u64, bool)>, pushes: bool) -> (u64, bool) {
     (page.ttl_ms, page.public)
 }
 
+// Proves D15, R151, R159.
 #[tokio::test(start_paused = true)]
-async fn d15_r151_r159_odd_hints_are_clamped() {
+async fn odd_hints_are_clamped() {
     assert_eq!(hinted(Some((0, true)), true).await, (0, true));
     assert_eq!(hinted(Some((7000, false)), true).await, (7000, false));
     assert_eq!(hinted(Some((u64::MAX, true)), true).await, (300_000, true));
@@ -23,8 +24,9 @@ async fn d15_r151_r159_odd_hints_are_clamped() {
     assert_eq!(hinted(None, false).await, (0, false));
 }
 
+// Proves R158.
 #[tokio::test(start_paused = true)]
-async fn r158_the_promise_never_exceeds_what_is_left_of_the_upstreams() {
+async fn the_promise_never_exceeds_what_is_left_of_the_upstreams() {
     let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| script.hint = Some((60_000, true)));
     let world = CatalogWorld::of(&[&fake]);
@@ -39,8 +41,9 @@ async fn r158_the_promise_never_exceeds_what_is_left_of_the_upstreams() {
     assert!((60_000..=90_000).contains(&left), "{left}");
 }
 
+// Proves R152, R157.
 #[tokio::test(start_paused = true)]
-async fn r152_r157_a_list_is_as_short_lived_and_as_private_as_its_narrowest_part() {
+async fn a_list_is_as_short_lived_and_as_private_as_its_narrowest_part() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["a"]),
         ScriptedUpstream::new("two", &["b"]),
@@ -58,8 +61,9 @@ async fn r152_r157_a_list_is_as_short_lived_and_as_private_as_its_narrowest_part
     assert!(!page.public);
 }
 
+// Proves R153.
 #[tokio::test(start_paused = true)]
-async fn r153_all_pages_of_one_list_have_the_same_scope() {
+async fn all_pages_of_one_list_have_the_same_scope() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["a"]),
         ScriptedUpstream::new("two", &["b"]),

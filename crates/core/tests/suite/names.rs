@@ -8,8 +8,9 @@ use weir_core::upstream::ListKind;
 
 use crate::support::{CatalogWorld, ScriptedUpstream, exposed, id, transparent};
 
+// Proves R111, B15.
 #[tokio::test(start_paused = true)]
-async fn r111_b15_equal_tools_are_told_apart_by_the_configured_id_alone() {
+async fn equal_tools_are_told_apart_by_the_configured_id_alone() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["search", "only"]),
         ScriptedUpstream::new("two", &["search"]),
@@ -25,8 +26,9 @@ async fn r111_b15_equal_tools_are_told_apart_by_the_configured_id_alone() {
     assert!(matches!(view.find("One__search"), NameLookup::Unknown));
 }
 
+// Proves R112.
 #[tokio::test(start_paused = true)]
-async fn r112_a_name_of_200_characters_is_listed_and_found() {
+async fn a_name_of_200_characters_is_listed_and_found() {
     let long = "x".repeat(200);
     let fake = ScriptedUpstream::new("files", &[&long, "größe/lesen"]);
     let view = CatalogWorld::of(&[&fake]).settled().await;
@@ -46,8 +48,9 @@ async fn r112_a_name_of_200_characters_is_listed_and_found() {
     }
 }
 
+// Proves R113.
 #[tokio::test(start_paused = true)]
-async fn r113_order_is_that_of_the_config_whatever_answers_first() {
+async fn order_is_that_of_the_config_whatever_answers_first() {
     let slow_first = |one_ms: u64, two_ms: u64| async move {
         let (one, two) = (
             ScriptedUpstream::new("one", &["b", "a"]),

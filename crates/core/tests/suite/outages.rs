@@ -15,8 +15,9 @@ fn missing(view: &View) -> Vec<(&str, &str)> {
         .collect()
 }
 
+// Proves R141, E15.
 #[tokio::test(start_paused = true)]
-async fn r141_e15_a_hanging_upstream_costs_the_first_list_two_seconds_and_later_ones_nothing() {
+async fn a_hanging_upstream_costs_the_first_list_two_seconds_and_later_ones_nothing() {
     let (good, bad) = (
         ScriptedUpstream::new("good", &["a"]),
         ScriptedUpstream::new("bad", &["b"]),
@@ -44,8 +45,9 @@ async fn r141_e15_a_hanging_upstream_costs_the_first_list_two_seconds_and_later_
     );
 }
 
+// Proves R141, R143.
 #[tokio::test(start_paused = true)]
-async fn r141_r143_a_dripping_upstream_is_found_out() {
+async fn a_dripping_upstream_is_found_out() {
     let (good, drip) = (
         ScriptedUpstream::new("good", &["a"]),
         ScriptedUpstream::new("drip", &["b", "c", "d", "e"]),
@@ -57,8 +59,9 @@ async fn r141_r143_a_dripping_upstream_is_found_out() {
     assert_eq!(missing(&world.view()), [("drip", "down")]);
 }
 
+// Proves E01.
 #[tokio::test(start_paused = true)]
-async fn e01_a_refusing_upstream_does_not_make_the_first_list_wait() {
+async fn a_refusing_upstream_does_not_make_the_first_list_wait() {
     let (good, bad) = (
         ScriptedUpstream::new("good", &["a"]),
         ScriptedUpstream::new("bad", &["b"]),
@@ -73,8 +76,9 @@ async fn e01_a_refusing_upstream_does_not_make_the_first_list_wait() {
     );
 }
 
+// Proves E15, R165.
 #[tokio::test(start_paused = true)]
-async fn e15_r165_the_last_good_items_stay_for_the_grace_time_and_then_go() {
+async fn the_last_good_items_stay_for_the_grace_time_and_then_go() {
     let (good, bad) = (
         ScriptedUpstream::new("good", &["a"]),
         ScriptedUpstream::new("bad", &["b"]),
@@ -103,8 +107,9 @@ async fn e15_r165_the_last_good_items_stay_for_the_grace_time_and_then_go() {
     assert_eq!(missing(&world.view()), []);
 }
 
+// Proves E16.
 #[tokio::test(start_paused = true)]
-async fn e16_empty_list_of_a_full_outage_is_not_cacheable() {
+async fn empty_list_of_a_full_outage_is_not_cacheable() {
     let bad = ScriptedUpstream::new("bad", &["b"]);
     bad.set(|script| script.refuse = true);
     let world = CatalogWorld::of(&[&bad]);
@@ -123,8 +128,9 @@ async fn e16_empty_list_of_a_full_outage_is_not_cacheable() {
     assert_eq!(exposed(&world.view()), ["bad__b"]);
 }
 
+// Proves E11.
 #[tokio::test(start_paused = true)]
-async fn e11_a_dead_upstream_is_tried_with_growing_waits() {
+async fn a_dead_upstream_is_tried_with_growing_waits() {
     let bad = ScriptedUpstream::new("bad", &["b"]);
     bad.set(|script| script.refuse = true);
     let world = CatalogWorld::of(&[&bad]);
@@ -135,8 +141,9 @@ async fn e11_a_dead_upstream_is_tried_with_growing_waits() {
     assert!((25..=90).contains(&tries), "{tries}");
 }
 
+// Proves E14.
 #[tokio::test(start_paused = true)]
-async fn e14_a_flapping_upstream_changes_nothing_for_clients_and_is_not_hammered() {
+async fn a_flapping_upstream_changes_nothing_for_clients_and_is_not_hammered() {
     let (good, flap) = (
         ScriptedUpstream::new("good", &["a"]),
         ScriptedUpstream::new("flap", &["b"]),
@@ -162,8 +169,9 @@ async fn e14_a_flapping_upstream_changes_nothing_for_clients_and_is_not_hammered
     );
 }
 
+// Proves R204.
 #[tokio::test(start_paused = true)]
-async fn r204_a_lost_stream_is_opened_again_and_taken_for_a_possible_change() {
+async fn a_lost_stream_is_opened_again_and_taken_for_a_possible_change() {
     let fake = ScriptedUpstream::new("up", &["a"]);
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;

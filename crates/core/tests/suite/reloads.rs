@@ -10,8 +10,9 @@ use weir_core::upstream::ListKind;
 
 use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, transparent};
 
+// Proves G02.
 #[tokio::test(start_paused = true)]
-async fn g02_an_upstream_that_a_reload_takes_away_is_unlisted_told_and_retired() {
+async fn an_upstream_that_a_reload_takes_away_is_unlisted_told_and_retired() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["a"]),
         ScriptedUpstream::new("two", &["b"]),
@@ -42,8 +43,9 @@ async fn g02_an_upstream_that_a_reload_takes_away_is_unlisted_told_and_retired()
     );
 }
 
+// Proves G04.
 #[tokio::test(start_paused = true)]
-async fn g04_a_thousand_reloads_keep_watchers_and_lists_and_leak_nothing() {
+async fn a_thousand_reloads_keep_watchers_and_lists_and_leak_nothing() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["a"]),
         ScriptedUpstream::new("two", &["b"]),

@@ -98,8 +98,9 @@ async fn under_enforce_no_result_passes_for_its_size() {
     assert!(passes(&answering_with(CheckMode::Warn, || stream(2))).await);
 }
 
+// Proves B24.
 #[tokio::test(start_paused = true)]
-async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
+async fn under_enforce_no_result_passes_that_no_checker_can_read() {
     let values = vec!["0"; 100_001].join(",");
     let many = format!("{{\"content\":[],\"structuredContent\":{{\"n\":1,\"more\":[{values}]}}}}");
     let texts = [
@@ -125,8 +126,9 @@ async fn b24_under_enforce_no_result_passes_that_no_checker_can_read() {
     }
 }
 
+// Proves B23.
 #[tokio::test(start_paused = true)]
-async fn b23_a_tool_whose_results_have_to_be_checked_and_cannot_be_does_not_run() {
+async fn a_tool_whose_results_have_to_be_checked_and_cannot_be_does_not_run() {
     for (output, runs) in [
         (CheckMode::Enforce, false),
         (CheckMode::Warn, true),
@@ -274,8 +276,9 @@ async fn notes_pass_in_order_and_a_dropped_reply_is_a_cancelled_call() {
     assert_eq!(desk.gate.outcomes(), ["cancelled"]);
 }
 
+// Proves R119.
 #[tokio::test(start_paused = true)]
-async fn r119_results_pass_byte_for_byte() {
+async fn results_pass_byte_for_byte() {
     let odd: &str = r#" { "content" : [ ] , "x" : 1.0e2, "_meta":{"k":18446744073709551616}} "#;
     let desk = answering(CheckMode::Off, odd);
     let ReplyEnd::Complete(Payload::Whole(bytes)) = desk.call(json!({ "name": "t" })).await else {

@@ -58,8 +58,9 @@ fn show(
     world.apply(vec![with(&aggregate(&ids, prefix, 1000), tools)], fakes);
 }
 
+// Proves R115.
 #[tokio::test(start_paused = true)]
-async fn r115_unselected_tools_exist_for_no_client() {
+async fn unselected_tools_exist_for_no_client() {
     let (files, web) = (
         ScriptedUpstream::new("files", &["read", "write", "delete"]),
         ScriptedUpstream::new("web", &["read", "get"]),
@@ -114,8 +115,9 @@ async fn a_bare_name_is_selected_by_where_it_comes_from() {
     assert_eq!(world.view().items[0].tool.upstream.as_str(), "two");
 }
 
+// Proves R111.
 #[tokio::test(start_paused = true)]
-async fn r111_an_alias_is_its_tools_own_and_no_upstream_can_take_it() {
+async fn an_alias_is_its_tools_own_and_no_upstream_can_take_it() {
     let (sly, files) = (
         ScriptedUpstream::new("sly", &["search", "other"]),
         ScriptedUpstream::new("files", &["find", "read"]),
@@ -168,8 +170,9 @@ fn value(item: &CatalogItem) -> Value {
     serde_json::from_slice(&item.tool.raw).unwrap()
 }
 
+// Proves R279.
 #[tokio::test(start_paused = true)]
-async fn r279_overrides_reach_clients_and_rules_believe_the_operator_alone() {
+async fn overrides_reach_clients_and_rules_believe_the_operator_alone() {
     let fake = ScriptedUpstream::new("up", &[]);
     let said = json!({ "name": "wipe", "description": "harmless", "x-odd": 1, "inputSchema": { "type": "object" },
         "annotations": { "title": "Wipe", "readOnlyHint": true } });

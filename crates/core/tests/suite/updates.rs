@@ -77,8 +77,9 @@ async fn desk() -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
     (fake, Arc::new(RouterWorld::of(world)))
 }
 
+// Proves R205.
 #[tokio::test(start_paused = true)]
-async fn r205_many_clients_of_a_resource_are_one_subscription_and_each_is_told_by_its_own_name() {
+async fn many_clients_of_a_resource_are_one_subscription_and_each_is_told_by_its_own_name() {
     let (fake, desk) = desk().await;
     let (mut one, mut two) = (
         SubscribedClient::new(&desk, "one"),
@@ -117,8 +118,9 @@ async fn r205_many_clients_of_a_resource_are_one_subscription_and_each_is_told_b
     );
 }
 
+// Proves R205.
 #[tokio::test(start_paused = true)]
-async fn r205_update_of_a_part_has_its_own_name() {
+async fn update_of_a_part_has_its_own_name() {
     let (fake, desk) = desk().await;
     let mut client = SubscribedClient::new(&desk, "one");
     client.subscribe("up+memo:a").await.unwrap();
@@ -139,8 +141,9 @@ async fn r205_update_of_a_part_has_its_own_name() {
     );
 }
 
+// Proves R205.
 #[tokio::test(start_paused = true)]
-async fn r205_hidden_resource_is_never_announced() {
+async fn hidden_resource_is_never_announced() {
     let (fake, desk) = desk().await;
     let (mut guest, mut owner) = (
         SubscribedClient::new(&desk, "guest"),
@@ -172,8 +175,9 @@ async fn r205_hidden_resource_is_never_announced() {
     assert_eq!(desk.gate.outcomes(), ["complete"; 2]);
 }
 
+// Proves R197.
 #[tokio::test(start_paused = true)]
-async fn r197_what_the_server_refuses_is_refused_and_others_are_kept() {
+async fn what_the_server_refuses_is_refused_and_others_are_kept() {
     let (fake, desk) = desk().await;
     fake.lines.refuses.lock().unwrap().push("memo:no");
     let mut client = SubscribedClient::new(&desk, "one");
@@ -198,8 +202,9 @@ async fn r197_what_the_server_refuses_is_refused_and_others_are_kept() {
     assert_eq!(refused.kind(), &FailureKind::InvalidParams);
 }
 
+// Proves R204.
 #[tokio::test(start_paused = true)]
-async fn r204_lost_stream_is_reopened_and_all_resources_are_announced() {
+async fn lost_stream_is_reopened_and_all_resources_are_announced() {
     let (fake, desk) = desk().await;
     let mut client = SubscribedClient::new(&desk, "one");
     client.subscribe("up+memo:1").await.unwrap();

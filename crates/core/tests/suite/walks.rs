@@ -13,8 +13,9 @@ fn many(count: usize) -> Vec<String> {
     (0..count).map(|at| format!("t{at:04}")).collect()
 }
 
+// Proves R148.
 #[tokio::test(start_paused = true)]
-async fn r148_1100_tools_over_12_upstream_pages_are_all_listed_once() {
+async fn eleven_hundred_tools_over_12_upstream_pages_are_all_listed_once() {
     let fake = ScriptedUpstream::new("big", &[]);
     fake.set_tools(&many(1100));
     let world = CatalogWorld::of(&[&fake]);
@@ -27,8 +28,9 @@ async fn r148_1100_tools_over_12_upstream_pages_are_all_listed_once() {
     assert!(view.missing.is_empty());
 }
 
+// Proves B18.
 #[tokio::test(start_paused = true)]
-async fn b18_truncated_list_is_shown_and_reported_and_others_are_untouched() {
+async fn truncated_list_is_shown_and_reported_and_others_are_untouched() {
     let (big, good) = (
         ScriptedUpstream::new("big", &[]),
         ScriptedUpstream::new("good", &["a"]),
@@ -103,8 +105,9 @@ async fn an_unchanged_tool_keeps_its_object_over_walks() {
     assert!(Arc::ptr_eq(&before.items[0].tool, &after.items[0].tool));
 }
 
+// Proves B25.
 #[tokio::test(start_paused = true)]
-async fn b25_a_tool_that_is_silently_redefined_is_counted_and_told() {
+async fn a_tool_that_is_silently_redefined_is_counted_and_told() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
@@ -122,8 +125,9 @@ async fn b25_a_tool_that_is_silently_redefined_is_counted_and_told() {
     );
 }
 
+// Proves R114.
 #[tokio::test(start_paused = true)]
-async fn r114_a_list_is_the_same_whatever_else_is_asked() {
+async fn a_list_is_the_same_whatever_else_is_asked() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = CatalogWorld::of(&[&fake]);
     let first = world.settled().await.version;
@@ -139,8 +143,9 @@ async fn r114_a_list_is_the_same_whatever_else_is_asked() {
     );
 }
 
+// Proves R163.
 #[tokio::test(start_paused = true)]
-async fn r163_an_upstream_that_tells_nothing_is_polled_with_jitter() {
+async fn an_upstream_that_tells_nothing_is_polled_with_jitter() {
     let fake = ScriptedUpstream::new("mute", &["a"]);
     fake.set(|script| script.pushes = false);
     let world = CatalogWorld::of(&[&fake]);
@@ -176,8 +181,9 @@ async fn an_upstream_without_tools_contributes_nothing_and_is_not_missing() {
     );
 }
 
+// Proves R278.
 #[tokio::test(start_paused = true)]
-async fn r278_a_tool_that_comes_back_as_another_is_counted_and_told_to_clients() {
+async fn a_tool_that_comes_back_as_another_is_counted_and_told_to_clients() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = CatalogWorld::of(&[&fake]);
     let before = world.settled().await;

@@ -125,16 +125,18 @@ mod tests {
         assert!(sessions.find(&ids[1]).is_none());
     }
 
+    // Proves R081.
     #[test]
-    fn r081_a_session_id_is_visible_ascii_and_never_the_same() {
+    fn a_session_id_is_visible_ascii_and_never_the_same() {
         let mut sessions = NotesSessions::default();
         let first = sessions.open(Revision::V2025_06_18).unwrap();
         assert!(first.len() == 32 && first.bytes().all(|b| b.is_ascii_hexdigit()));
         assert_ne!(first, sessions.open(Revision::V2025_06_18).unwrap());
     }
 
+    // Proves R090.
     #[tokio::test]
-    async fn r090_a_newer_stream_or_a_closed_session_ends_the_older_stream() {
+    async fn a_newer_stream_or_a_closed_session_ends_the_older_stream() {
         let mut sessions = NotesSessions::default();
         let id = sessions.open(Revision::V2025_06_18).unwrap();
         let mut first = sessions.listen(&id).unwrap();

@@ -317,8 +317,9 @@ mod tests {
         format!(r#"{{"name":"t","inputSchema":{schema}}}"#).into_bytes()
     }
 
+    // Proves R018, R117.
     #[test]
-    fn r018_r117_arguments_are_mirrored_as_the_schema_asks() {
+    fn arguments_are_mirrored_as_the_schema_asks() {
         let schema = r#"{"properties":{
             "a":{"type":"string","x-mcp-header":"A"},"b":{"type":"integer","x-mcp-header":"B"},
             "c":{"properties":{"d":{"type":"boolean","x-mcp-header":"D"}}},"e":{"type":"string"},
@@ -331,8 +332,9 @@ mod tests {
         assert_eq!(header_values(&mirrors, None), []);
     }
 
+    // Proves B04.
     #[test]
-    fn b04_arguments_that_differ_from_mirrored_ones_in_case_alone_are_found() {
+    fn arguments_that_differ_from_mirrored_ones_in_case_alone_are_found() {
         let schema = r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"},"A1":{},"a1":{"type":"string","x-mcp-header":"B"},
             "task":{"properties":{"kind":{"type":"string","x-mcp-header":"K"},"KIND":{}}},"plain":{"type":"string"}}}"#;
         let tool = tool(schema);
@@ -357,8 +359,9 @@ mod tests {
         assert_eq!(case_variant(&tool, &mirrors, None), None);
     }
 
+    // Proves R116.
     #[test]
-    fn r116_annotations_go_and_everything_else_stays() {
+    fn annotations_go_and_everything_else_stays() {
         let given = r#"{"type":"object","x-mcp-header":"T","properties":{"x-mcp-header":{"type":"string","x-mcp-header":"A B"},
 "b":{"type":"array","items":{"type":"number","x-mcp-header":"N"},"default":[{"x-mcp-header":1}]}},"oneOf":[{"x-mcp-header":"X"},true,1.50]}"#;
         let expected = r#"{"type":"object","properties":{"x-mcp-header":{"type":"string"},"b":{"type":"array","items":{"type":"number"},"default":[{"x-mcp-header":1}]}},"oneOf":[{},true,1.50]}"#;
@@ -372,8 +375,9 @@ mod tests {
         assert_eq!(without_annotations(&odd), odd);
     }
 
+    // Proves R020, R021, R022, R023, R024.
     #[test]
-    fn r020_r021_r022_r023_r024_headers_are_held_against_arguments() {
+    fn headers_are_held_against_arguments() {
         let schema = r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"},"b":{"type":"integer","x-mcp-header":"B"},
             "c":{"type":"boolean","x-mcp-header":"C"}}}"#;
         let mirrors = annotated_headers(&tool(schema)).unwrap_or_default();
@@ -436,8 +440,9 @@ mod tests {
         );
     }
 
+    // Proves R019.
     #[test]
-    fn r019_bad_annotations_are_found() {
+    fn bad_annotations_are_found() {
         for schema in [
             r#"{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}"#,
             r#"{"properties":{"a":{"type":"string","x-mcp-header":""}}}"#,

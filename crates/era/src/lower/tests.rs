@@ -36,8 +36,9 @@ fn text(bytes: &Bytes) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
+// Proves R071, R072, R207.
 #[test]
-fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
+fn a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
     let mut call = call(FULL);
     call.wants_progress = true;
     call.log_level = Some(LogLevel::Info);
@@ -60,8 +61,9 @@ fn r071_r072_r207_a_modern_call_is_the_clients_bytes_with_weirs_own_meta() {
     );
 }
 
+// Proves R079.
 #[test]
-fn r079_a_legacy_call_has_nothing_of_later_revisions() {
+fn a_legacy_call_has_nothing_of_later_revisions() {
     let mut call = call(FULL);
     call.log_level = Some(LogLevel::Info);
     call.resume = Some(CallResumption::Upstream("x".into()));
@@ -74,8 +76,9 @@ fn r079_a_legacy_call_has_nothing_of_later_revisions() {
     );
 }
 
+// Proves R137.
 #[test]
-fn r137_completion_context_is_sent_since_2025_06_18() {
+fn completion_context_is_sent_since_2025_06_18() {
     let given = r#"{"ref":{"type":"ref/prompt","name":"u__p"},"argument":{"name":"a","value":"x"},"context":{"arguments":{"b":"y"}}}"#;
     let call = Call {
         method: Method::CompletionComplete,

@@ -106,8 +106,9 @@ fn read(work: impl FnOnce()) -> usize {
     digest::READ.get() - before
 }
 
+// Proves B19.
 #[test]
-fn b19_arguments_are_not_read_before_the_seal_is_opened() {
+fn arguments_are_not_read_before_the_seal_is_opened() {
     let desk = SealingFixture::new();
     let long = format!("{{\"a\":[{}1]}}", "{\"a\":1},".repeat(20_000));
     let state = desk.seal(Some(&long));
@@ -145,8 +146,9 @@ fn b19_arguments_are_not_read_before_the_seal_is_opened() {
     );
 }
 
+// Proves B19.
 #[test]
-fn b19_a_state_is_for_arguments_of_one_value_in_any_spelling() {
+fn a_state_is_for_arguments_of_one_value_in_any_spelling() {
     let desk = SealingFixture::new();
     let given = r#"{"b":[1,{"x":null,"y":"\u00e9"}],"a":1.5}"#;
     let state = desk.seal(Some(given));
@@ -198,8 +200,9 @@ fn value() -> impl Strategy<Value = serde_json::Value> {
 }
 
 proptest! {
+    // Proves B19.
     #[test]
-    fn b19_digests_are_equal_exactly_for_equal_values(one in value(), other in value()) {
+    fn digests_are_equal_exactly_for_equal_values(one in value(), other in value()) {
         let of = |text: String| digest::of(text.as_bytes());
         let (text, others) = (one.to_string(), other.to_string());
         prop_assert_eq!(of(text.clone()) == of(others.clone()), text == others);

@@ -35,8 +35,9 @@ fn request(text: &str) -> Request {
     }
 }
 
+// Proves R168.
 #[test]
-fn r168_client_is_asked_only_in_declared_modes() {
+fn client_is_asked_only_in_declared_modes() {
     let may = |class: C, method: Method, params: &str| may_ask(class, method, params.as_bytes());
     let (sampling, elicit, roots) = (
         Method::SamplingCreateMessage,
@@ -104,8 +105,9 @@ fn r168_client_is_asked_only_in_declared_modes() {
     }
 }
 
+// Proves R079.
 #[test]
-fn r079_capability_class_is_cut_to_the_revision() {
+fn capability_class_is_cut_to_the_revision() {
     let all = crate::capability_forwarding::TO_MODERN;
     assert_eq!(
         cut_to_revision(Revision::V2024_11_05, all),
@@ -118,8 +120,9 @@ fn r079_capability_class_is_cut_to_the_revision() {
     assert_eq!(cut_to_revision(Revision::V2025_11_25, all), all);
 }
 
+// Proves R182.
 #[test]
-fn r182_lifted_question_has_no_members_of_its_hop() {
+fn lifted_question_has_no_members_of_its_hop() {
     let text = r#"{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"mode":"url","url":"https://a.example/","message":"m","elicitationId":"own","task":{"ttl":1},"_meta":{"progressToken":"p","x":1}}}"#;
     let lifted = lift(&request(text)).unwrap();
     assert_eq!(
@@ -142,8 +145,9 @@ fn r182_lifted_question_has_no_members_of_its_hop() {
     assert!(lift(&request(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)).is_none());
 }
 
+// Proves R181, R186.
 #[test]
-fn r181_r186_a_question_is_lowered_with_ids_of_the_clients_hop() {
+fn a_question_is_lowered_with_ids_of_the_clients_hop() {
     let url = question(
         Method::ElicitationCreate,
         &json!({"mode": "url", "url": "https://a.example/", "message": "m"}),
@@ -156,8 +160,9 @@ fn r181_r186_a_question_is_lowered_with_ids_of_the_clients_hop() {
     assert_eq!(asked["params"]["_meta"]["progressToken"], "ask-1");
 }
 
+// Proves R189.
 #[test]
-fn r189_enums_that_2025_06_18_lacks_are_converted_or_not_asked() {
+fn enums_that_2025_06_18_lacks_are_converted_or_not_asked() {
     let schema = |field: Value| json!({"message": "m", "mode": "form", "requestedSchema": {"type": "object", "properties": {"f": field}}});
     let titled = schema(
         json!({"type": "string", "oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]}),

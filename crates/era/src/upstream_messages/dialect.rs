@@ -205,8 +205,9 @@ mod tests {
     const MODERN: RevisionDialect = RevisionDialect::new(Revision::MODERN);
     const LEGACY: RevisionDialect = RevisionDialect::new(Revision::NEWEST_LEGACY);
 
+    // Proves R145, R146.
     #[test]
-    fn r145_r146_cursors_pass_as_they_are_and_the_empty_one_is_a_cursor() {
+    fn cursors_pass_as_they_are_and_the_empty_one_is_a_cursor() {
         let page = |text: &'static str| {
             LEGACY
                 .page(&Bytes::from_static(text.as_bytes()), "tools")
@@ -246,8 +247,9 @@ mod tests {
         assert_eq!(MODERN.page(&negative, "tools").unwrap().ttl_ms, 0);
     }
 
+    // Proves R167.
     #[test]
-    fn r167_a_result_that_wants_input_says_which_or_how_the_call_goes_on() {
+    fn a_result_that_wants_input_says_which_or_how_the_call_goes_on() {
         for (text, expected) in [
             (r#"{"resultType":"input_required"}"#, false),
             (r#"{"inputRequests":null,"requestState":null}"#, false),
@@ -261,8 +263,9 @@ mod tests {
         }
     }
 
+    // Proves R079.
     #[test]
-    fn r079_a_server_may_ask_only_what_the_client_declared() {
+    fn a_server_may_ask_only_what_the_client_declared() {
         let ask = |method: &str| {
             format!(r#"{{"inputRequests":{{"a":{{"method":"{method}","params":{{}}}}}}}}"#)
         };

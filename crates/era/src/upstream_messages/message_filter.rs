@@ -338,8 +338,9 @@ mod tests {
         )
     }
 
+    // Proves E09, R207, R208.
     #[test]
-    fn e09_r207_r208_only_the_calls_own_messages_pass() {
+    fn only_the_calls_own_messages_pass() {
         let mut ear = MessageFilter::legacy(7, true, None);
         for (text, expected) in [
             (progress("7", "1"), "note Progress"),
@@ -404,8 +405,9 @@ mod tests {
         );
     }
 
+    // Proves R105, E21.
     #[test]
-    fn r105_e21_pings_are_answered_and_everything_else_is_declined() {
+    fn pings_are_answered_and_everything_else_is_declined() {
         let ask = |method: &str| {
             message(&format!(
                 r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#
@@ -437,8 +439,9 @@ mod tests {
         assert_eq!(word(&able.classify(message(cancel))), "withdrawn \"a\"");
     }
 
+    // Proves R166.
     #[test]
-    fn r166_question_in_a_call_without_questions_gets_invalid_params() {
+    fn question_in_a_call_without_questions_gets_invalid_params() {
         let ask = |method: &str| {
             message(&format!(
                 r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{}}}}"#
@@ -469,8 +472,9 @@ mod tests {
         assert!(!completing.may_have_questions());
     }
 
+    // Proves R185.
     #[test]
-    fn r185_question_outside_of_calls_is_refused() {
+    fn question_outside_of_calls_is_refused() {
         let ask = |method: &str| match message(&format!(
             r#"{{"jsonrpc":"2.0","id":"a","method":"{method}"}}"#
         )) {

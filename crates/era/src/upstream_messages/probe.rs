@@ -249,8 +249,9 @@ mod tests {
         }
     }
 
+    // Proves R068, E17.
     #[test]
-    fn r068_e17_probe_table() {
+    fn probe_table() {
         for (outcome, expected) in [
             (
                 result(r#"{"supportedVersions":["2026-07-28"],"capabilities":{}}"#),

@@ -100,7 +100,7 @@ impl ResultStream {
             if let Err(failure) = fed {
                 self.failed = true;
                 self.counted.set(RequestOutcome::Failed);
-                tracing::warn!(error = %failure, "a large result broke off in the middle");
+                tracing::warn!(error = %failure, "response body aborted: result stream failed");
                 return Poll::Ready(Some(Err(failure)));
             }
             self.ready

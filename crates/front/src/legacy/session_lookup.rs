@@ -64,7 +64,7 @@ pub(crate) async fn load_session(
         .load(known.principal(), headers, context.limits())
         .await;
     let loaded = loaded.map_err(|error| {
-        tracing::warn!(%error, "a session cannot be read: its client is asked to come again");
+        tracing::warn!(%error, "session load failed: client is asked to retry");
         NoSession::Unreadable
     })?;
     let opened = loaded.ok_or(NoSession::Unknown)?;

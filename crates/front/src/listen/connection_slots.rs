@@ -109,8 +109,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
+    // Proves A13.
     #[test]
-    fn a13_caps_hold_and_places_come_back() {
+    fn caps_hold_and_places_come_back() {
         let slots = Arc::new(ConnectionSlots::default());
         let (one, two): (IpAddr, IpAddr) =
             ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
@@ -125,8 +126,9 @@ mod tests {
         assert_eq!(slots.open(), (2, 2));
     }
 
+    // Proves A13.
     #[test]
-    fn a13_addresses_of_one_v6_network_share_their_places() {
+    fn addresses_of_one_v6_network_share_their_places() {
         let slots = Arc::new(ConnectionSlots::default());
         let take = |text: &str| slots.take(text.parse().unwrap(), 100, 2);
         let held = [
@@ -151,8 +153,9 @@ mod tests {
         assert_eq!(slots.open(), (0, 0));
     }
 
+    // Proves A13.
     #[test]
-    fn a13_loopback_is_bound_by_the_total_only() {
+    fn loopback_is_bound_by_the_total_only() {
         let slots = Arc::new(ConnectionSlots::default());
         let local: IpAddr = "127.0.0.1".parse().unwrap();
         let held: Vec<_> = (0..5).map(|_| slots.take(local, 5, 1).unwrap()).collect();

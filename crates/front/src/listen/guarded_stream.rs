@@ -362,16 +362,18 @@ mod tests {
         }
     }
 
+    // Proves A02.
     #[tokio::test(start_paused = true)]
-    async fn a02_a_silent_connection_is_closed_when_its_head_is_due() {
+    async fn a_silent_connection_is_closed_when_its_head_is_due() {
         let (_client, server) = duplex(64);
         let mut guarded = GuardedStream::new(server, Bytes::new(), Arc::default(), Some(times()));
         let (kind, after) = error_of(&mut guarded).await;
         assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 10));
     }
 
+    // Proves A01.
     #[tokio::test(start_paused = true)]
-    async fn a01_dripping_a_head_gives_no_more_time() {
+    async fn dripping_a_head_gives_no_more_time() {
         let (mut client, server) = duplex(64);
         let mut guarded = GuardedStream::new(server, Bytes::new(), Arc::default(), Some(times()));
         let drip = tokio::spawn(async move {
@@ -384,8 +386,9 @@ mod tests {
         drip.abort();
     }
 
+    // Proves A01.
     #[tokio::test(start_paused = true)]
-    async fn a01_prefix_of_the_first_head_gives_no_more_time() {
+    async fn prefix_of_the_first_head_gives_no_more_time() {
         let (_client, server) = duplex(64);
         let times = times();
         tokio::time::advance(Duration::from_secs(9)).await;
@@ -449,8 +452,9 @@ mod tests {
         assert_eq!((kind, after.as_secs()), (io::ErrorKind::TimedOut, 120));
     }
 
+    // Proves A01.
     #[tokio::test(start_paused = true)]
-    async fn a01_a_second_head_has_its_own_time_however_fast_the_first_answer_was() {
+    async fn a_second_head_has_its_own_time_however_fast_the_first_answer_was() {
         for busy_at_a_read in [false, true] {
             let (mut client, server) = duplex(64);
             let pulse = Arc::new(ConnectionActivity::default());
@@ -475,8 +479,9 @@ mod tests {
         }
     }
 
+    // Proves A09.
     #[tokio::test(start_paused = true)]
-    async fn a09_closing_connection_discards_late_bytes() {
+    async fn closing_connection_discards_late_bytes() {
         let (mut client, server) = duplex(16);
         let mut guarded = GuardedStream::new(
             server,
@@ -513,8 +518,9 @@ mod tests {
         writing.await.unwrap()
     }
 
+    // Proves A09.
     #[tokio::test(start_paused = true)]
-    async fn a09_acceptable_body_is_discarded_and_a_larger_one_is_not() {
+    async fn acceptable_body_is_discarded_and_a_larger_one_is_not() {
         let length = |bytes: usize| format!("POST / HTTP/1.1\r\ncontent-length: {bytes}\r\n\r\n");
         let chunked = format!(
             "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n{:x}\r\n",
@@ -531,8 +537,9 @@ mod tests {
         }
     }
 
+    // Proves A09.
     #[tokio::test(start_paused = true)]
-    async fn a09_absent_body_is_awaited_one_second_and_a_slow_one_five() {
+    async fn absent_body_is_awaited_one_second_and_a_slow_one_five() {
         for (pause, seconds) in [(3600, 1), (0, 5)] {
             let (mut client, server) = duplex(1 << 10);
             let mut guarded =

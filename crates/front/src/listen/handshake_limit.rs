@@ -104,8 +104,9 @@ mod tests {
 
     use super::*;
 
+    // Proves A16.
     #[tokio::test]
-    async fn a16_one_network_has_its_part_of_the_handshakes_and_waits_for_more() {
+    async fn one_network_has_its_part_of_the_handshakes_and_waits_for_more() {
         let handshakes = HandshakeLimit::new(16);
         let own: IpAddr = "2001:db8::1".parse().unwrap();
         let beside: IpAddr = "2001:db8::2".parse().unwrap();

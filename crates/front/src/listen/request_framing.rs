@@ -273,8 +273,9 @@ mod tests {
         [LENGTH, CHUNKS, GET, "\r\n", CHUNKS, LENGTH].concat()
     }
 
+    // Proves A07.
     #[test]
-    fn a07_good_requests_pass_however_they_are_cut() {
+    fn good_requests_pass_however_they_are_cut() {
         let good = pipelined();
         for first in 0..good.len() {
             let step = 1 + first % 7;
@@ -293,8 +294,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4000))]
 
         /// A line that comes in parts is never skipped whole.
+        // Proves A07.
         #[test]
-        fn a07_refusals_do_not_depend_on_read_boundaries(
+        fn refusals_do_not_depend_on_read_boundaries(
             parts in prop::collection::vec(prop::sample::select(PARTS.to_vec()), 0..40),
             cuts in prop::collection::vec(1..40_usize, 1..8),
         ) {
@@ -339,16 +341,18 @@ mod tests {
         "abc",
     ];
 
+    // Proves A07.
     #[test]
-    fn a07_skipped_line_ends_with_crlf_too() {
+    fn skipped_line_ends_with_crlf_too() {
         assert_eq!(
             passed_on(&["GET / HTTP/1.1\r\n", "\r", "X: a\r\n", "\n"]),
             "GET / HTTP/1.1\r\n\rX: a\r\n\0"
         );
     }
 
+    // Proves A07.
     #[test]
-    fn a07_a_bare_line_feed_in_any_head_becomes_nul() {
+    fn a_bare_line_feed_in_any_head_becomes_nul() {
         let good = pipelined();
         let mut heads = Vec::new();
         let mut from = 0;
@@ -368,8 +372,9 @@ mod tests {
         }
     }
 
+    // Proves A07.
     #[test]
-    fn a07_second_framing_header_is_refused() {
+    fn second_framing_header_is_refused() {
         let (length, chunked) = ("Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n");
         let padded = format!("Content-Length:{}5\r\n", " ".repeat(300));
         for lines in [

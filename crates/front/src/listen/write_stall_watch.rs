@@ -120,8 +120,9 @@ mod tests {
 
     const MOST: Duration = Duration::from_secs(30);
 
+    // Proves A12.
     #[tokio::test(start_paused = true)]
-    async fn a12_stalled_write_fails_and_a_slow_one_does_not() {
+    async fn stalled_write_fails_and_a_slow_one_does_not() {
         let (mut client, server) = duplex(16);
         let mut watched = WriteStallWatch::new(server, MOST, Arc::default());
         let slow = tokio::spawn(async move {
@@ -139,8 +140,9 @@ mod tests {
         drop(slow.await.unwrap());
     }
 
+    // Proves A12.
     #[tokio::test(start_paused = true)]
-    async fn a12_a_client_that_reads_slowly_has_no_longer_than_the_call() {
+    async fn a_client_that_reads_slowly_has_no_longer_than_the_call() {
         let (mut client, server) = duplex(16);
         let pulse = Arc::<ConnectionActivity>::default();
         let began = Instant::now();

@@ -114,8 +114,9 @@ fn failure_table_matches_the_reviewed_file() {
     );
 }
 
+// Proves R049, R050.
 #[test]
-fn r049_r050_no_undefined_code_reaches_a_modern_client() {
+fn no_undefined_code_reaches_a_modern_client() {
     for number in -32_800..=-31_900 {
         let error = UpstreamError {
             code: number,
@@ -138,8 +139,9 @@ fn r049_r050_no_undefined_code_reaches_a_modern_client() {
     }
 }
 
+// Proves E01, B14.
 #[test]
-fn e01_b14_only_weirs_own_state_is_a_5xx_and_404_is_modern() {
+fn only_weirs_own_state_is_a_5xx_and_404_is_modern() {
     for kind in kinds() {
         for revision in Revision::ALL {
             for tool_call in [true, false] {

@@ -96,13 +96,13 @@ pub(crate) async fn run_upkeep(shared: Arc<FrontState>) {
                         sessions.cancel_local(&SessionKey(*key), request);
                     }
                 }
-                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "cancels were lost: calls run to their deadline"),
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "cancellations lost: bus receiver lagged"),
                 Err(RecvError::Closed) => return,
             },
             told = ends.recv() => match told {
                 Ok(message) => end_all(&shared, &sessions.ended_elsewhere(&message.body)).await,
                 Err(RecvError::Lagged(missed)) => {
-                    tracing::warn!(missed, "ends of other replicas' sessions were lost: what hangs on them here stays longer");
+                    tracing::warn!(missed, "session ends of other replicas lost: bus receiver lagged");
                 }
                 Err(RecvError::Closed) => return,
             },
@@ -112,7 +112,7 @@ pub(crate) async fn run_upkeep(shared: Arc<FrontState>) {
             }
             told = answers.recv() => match told {
                 Ok(message) => sessions.answer_from_bus(&message.body),
-                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "answers of clients were lost"),
+                Err(RecvError::Lagged(missed)) => tracing::warn!(missed, "client answers lost: bus receiver lagged"),
                 Err(RecvError::Closed) => return,
             },
             _ = parked.tick() => shared.router.drop_expired_parked(),

@@ -11,8 +11,9 @@ use crate::test_front::{TestFront, settings};
 
 pub(crate) const LONG_DRAIN: Duration = Duration::from_secs(60);
 
+// Proves R110, R199.
 #[tokio::test]
-async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
+async fn a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
     let world = TestFront::anonymous(settings()).await;
     let client = world.client().modern();
     // The list is known, so that it does not change while the stream is open.
@@ -52,8 +53,9 @@ async fn r110_r199_a_drain_ends_streams_with_a_result_and_lets_calls_finish() {
     );
 }
 
+// Proves R095.
 #[tokio::test]
-async fn r095_ended_stream_sends_retry_to_revisions_that_have_it() {
+async fn ended_stream_sends_retry_to_revisions_that_have_it() {
     let world = TestFront::anonymous(settings()).await;
     // The list is known, so that it does not change while the streams are open.
     assert_eq!(world.client().modern().list_tools().await.unwrap().len(), 4);
@@ -85,8 +87,9 @@ async fn r095_ended_stream_sends_retry_to_revisions_that_have_it() {
     drained.await.unwrap();
 }
 
+// Proves R212.
 #[tokio::test]
-async fn r212_call_can_be_cancelled_during_a_drain() {
+async fn call_can_be_cancelled_during_a_drain() {
     let mut world = TestFront::anonymous(settings()).await;
     let alice = world.legacy("alice").await;
     let session = alice.session().unwrap().to_owned();

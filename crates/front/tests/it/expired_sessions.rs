@@ -8,8 +8,9 @@ use weir_core::port::{Evidence, RecordKey, RecordKind};
 use crate::test_front::{TestFront, settings};
 use crate::test_ports::NameVerifier;
 
+// Proves D08.
 #[tokio::test]
-async fn d08_upstreams_are_notified_of_every_expired_session_however_many_at_once() {
+async fn upstreams_are_notified_of_every_expired_session_however_many_at_once() {
     const SESSIONS: u32 = 5000;
     let endpoint = EndpointId::new("/mcp");
     let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);

@@ -39,8 +39,9 @@ async fn ask_with_both_ids(
     answers.try_into().unwrap()
 }
 
+// Proves B20, R276.
 #[tokio::test]
-async fn b20_r276_cursors_states_and_tasks_of_others_are_unknown() {
+async fn cursors_states_and_tasks_of_others_are_unknown() {
     let world = TestFront::with_page_size(settings(), 3).await;
     let (alice, mallory) = (world.modern("alice"), world.modern("mallory"));
     let first = alice.ask("tools/list", json!({})).await.unwrap();
@@ -72,8 +73,9 @@ async fn b20_r276_cursors_states_and_tasks_of_others_are_unknown() {
     assert_eq!(resumed.text(), "resumed the \"upstream's\" own");
 }
 
+// Proves B20, R276.
 #[tokio::test]
-async fn b20_r276_sessions_and_the_calls_in_them_are_unknown_to_others() {
+async fn sessions_and_the_calls_in_them_are_unknown_to_others() {
     let mut world = TestFront::with_page_size(settings(), 3).await;
     let alice = world.legacy("alice").await;
     let session = alice.session().unwrap().to_owned();

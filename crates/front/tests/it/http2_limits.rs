@@ -75,8 +75,9 @@ async fn assert_others_served(world: &TestFront) {
     assert_eq!(world.client().modern().list_tools().await.unwrap().len(), 4);
 }
 
+// Proves A12.
 #[tokio::test]
-async fn a12_a_stream_without_window_is_reset_and_its_connection_goes_on() {
+async fn a_stream_without_window_is_reset_and_its_connection_goes_on() {
     let world = TestFront::anonymous(short_stall_settings()).await;
     let mut client = connect(&world, 0).await;
     let listening = listen(&world, &mut client).await;
@@ -115,8 +116,9 @@ async fn a12_a_stream_without_window_is_reset_and_its_connection_goes_on() {
         .unwrap();
 }
 
+// Proves A12.
 #[tokio::test]
-async fn a12_slow_stream_with_growing_window_is_served_to_its_end() {
+async fn slow_stream_with_growing_window_is_served_to_its_end() {
     let world = TestFront::anonymous(short_stall_settings()).await;
     let mut client = connect(&world, 0).await;
     let slow = echo(&world, &mut client, 1000).await;
@@ -134,8 +136,9 @@ async fn a12_slow_stream_with_growing_window_is_served_to_its_end() {
     assert!(body > 1000, "{body}");
 }
 
+// Proves A12.
 #[tokio::test]
-async fn a12_connection_with_a_stalled_window_ends() {
+async fn connection_with_a_stalled_window_ends() {
     let world = TestFront::anonymous(short_stall_settings()).await;
     let mut client = connect(&world, 1 << 20).await;
     let large = echo(&world, &mut client, 100_000).await;
@@ -158,8 +161,9 @@ async fn a12_connection_with_a_stalled_window_ends() {
     assert_others_served(&world).await;
 }
 
+// Proves A12.
 #[tokio::test]
-async fn a12_waiting_bytes_of_a_connection_are_bounded() {
+async fn waiting_bytes_of_a_connection_are_bounded() {
     let mut settings = short_stall_settings();
     // No answer becomes a stream, because its head would be sent before any part of its result.
     settings.limits.stream_after = Duration::from_secs(3600);
@@ -255,8 +259,9 @@ async fn goaway_code_after_flood(
     code
 }
 
+// Proves A10.
 #[tokio::test]
-async fn a10_every_flood_of_frames_ends_its_connection_and_the_others_are_served() {
+async fn every_flood_of_frames_ends_its_connection_and_the_others_are_served() {
     let world = TestFront::anonymous(settings()).await;
     let many = |one: Vec<u8>| move |_: &mut H2Client| one.repeat(100);
     let request = |client: &mut H2Client, flags| {
@@ -330,8 +335,9 @@ async fn a10_every_flood_of_frames_ends_its_connection_and_the_others_are_served
     }
 }
 
+// Proves A11.
 #[tokio::test]
-async fn a11_too_many_headers_answer_431_and_the_connection_goes_on() {
+async fn too_many_headers_answer_431_and_the_connection_goes_on() {
     let world = TestFront::anonymous(settings()).await;
     let mut client = connect(&world, 1 << 16).await;
     let names: Vec<String> = (0..101).map(|number| format!("x-{number}")).collect();
@@ -362,8 +368,9 @@ async fn a11_too_many_headers_answer_431_and_the_connection_goes_on() {
     assert_eq!(client.response(good).await.unwrap().0, 200);
 }
 
+// Proves D09.
 #[tokio::test]
-async fn d09_listen_stream_without_a_reader_is_reset_and_others_go_on() {
+async fn listen_stream_without_a_reader_is_reset_and_others_go_on() {
     let world = TestFront::anonymous(short_stall_settings()).await;
     let (mut deaf, mut good) = (connect(&world, 0).await, connect(&world, 1 << 16).await);
     let unread = listen(&world, &mut deaf).await;

@@ -8,8 +8,9 @@ use weir_testkit::RawSocket;
 
 use crate::test_front::{TestFront, settings};
 
+// Proves F11.
 #[tokio::test]
-async fn f11_requests_are_in_flight_until_their_answer_begins() {
+async fn requests_are_in_flight_until_their_answer_begins() {
     let mut settings = settings();
     settings.limits.in_flight = 2;
     settings.limits.in_flight_wait = Duration::from_millis(20);
@@ -83,8 +84,9 @@ async fn f11_requests_are_in_flight_until_their_answer_begins() {
     drop(open);
 }
 
+// Proves F11.
 #[tokio::test]
-async fn f11_request_beyond_the_limit_waits_for_a_permit() {
+async fn request_beyond_the_limit_waits_for_a_permit() {
     let mut settings = settings();
     settings.limits.in_flight = 1;
     settings.limits.in_flight_wait = Duration::from_secs(3600);
@@ -125,8 +127,9 @@ async fn post(world: &TestFront, path: &str, message: &serde_json::Value) -> Str
     socket.read_until("\r\n\r\n").await.unwrap()
 }
 
+// Proves F11.
 #[tokio::test]
-async fn f11_posts_of_http_sse_are_in_flight_until_their_answer_begins_on_the_stream() {
+async fn posts_of_http_sse_are_in_flight_until_their_answer_begins_on_the_stream() {
     let mut settings = settings();
     settings.limits.in_flight = 3;
     settings.limits.in_flight_wait = Duration::from_millis(20);

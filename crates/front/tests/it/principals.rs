@@ -36,8 +36,9 @@ async fn send(
 
 const METHODS: [Method; 3] = [Method::POST, Method::GET, Method::DELETE];
 
+// Proves R086, D03.
 #[tokio::test]
-async fn r086_d03_a_session_is_no_authentication_and_outlives_its_refusal() {
+async fn a_session_is_no_authentication_and_outlives_its_refusal() {
     let world = TestFront::with_tokens(settings()).await;
     let alice = world.legacy("alice").await;
     for method in METHODS {
@@ -57,8 +58,9 @@ async fn r086_d03_a_session_is_no_authentication_and_outlives_its_refusal() {
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
 }
 
+// Proves R085, D02.
 #[tokio::test]
-async fn r085_d02_foreign_session_answers_like_an_unknown_one() {
+async fn foreign_session_answers_like_an_unknown_one() {
     let world = TestFront::with_tokens(settings()).await;
     let alice = world.legacy("alice").await;
     let mut stream = alice.get_stream().await.unwrap();
@@ -90,8 +92,9 @@ async fn r085_d02_foreign_session_answers_like_an_unknown_one() {
     while stream.next_event().await.unwrap().is_some() {}
 }
 
+// Proves D05.
 #[tokio::test]
-async fn d05_a_missing_session_is_never_guessed_though_only_one_is_alive() {
+async fn a_missing_session_is_never_guessed_though_only_one_is_alive() {
     let world = TestFront::with_tokens(settings()).await;
     let alice = world.legacy("alice").await;
     let answer = send(&world, &Method::POST, &[("authorization", "Bearer alice")]).await;
@@ -99,8 +102,9 @@ async fn d05_a_missing_session_is_never_guessed_though_only_one_is_alive() {
     assert_eq!(alice.list_tools().await.unwrap().len(), 4);
 }
 
+// Proves C01.
 #[tokio::test]
-async fn c01_two_tokens_are_a_bad_request() {
+async fn two_tokens_are_a_bad_request() {
     let world = TestFront::with_tokens(settings()).await;
     let tokens = [
         ("authorization", "Bearer alice"),
@@ -110,8 +114,9 @@ async fn c01_two_tokens_are_a_bad_request() {
     assert_eq!(answer.status, StatusCode::BAD_REQUEST);
 }
 
+// Proves D07.
 #[tokio::test]
-async fn d07_stream_limit_binds_one_principal_alone() {
+async fn stream_limit_binds_one_principal_alone() {
     let mut settings = settings();
     settings.limits.streams_per_principal = 2;
     let world = TestFront::with_tokens(settings).await;

@@ -33,8 +33,9 @@ async fn state(client: &RawClient) -> String {
     state
 }
 
+// Proves R170, R173.
 #[tokio::test]
-async fn r170_r173_a_state_comes_back_to_the_upstream_as_it_was() {
+async fn a_state_comes_back_to_the_upstream_as_it_was() {
     let world = TestFront::with_tokens(settings()).await;
     let alice = world.modern("alice");
     let state = state(&alice).await;
@@ -52,8 +53,9 @@ async fn r170_r173_a_state_comes_back_to_the_upstream_as_it_was() {
     );
 }
 
+// Proves R174, B19.
 #[tokio::test]
-async fn r174_b19_a_state_opens_for_its_own_call_only() {
+async fn a_state_opens_for_its_own_call_only() {
     let world = TestFront::with_tokens(settings()).await;
     let (alice, bob) = (world.modern("alice"), world.modern("bob"));
     let state = state(&alice).await;
@@ -88,8 +90,9 @@ async fn r174_b19_a_state_opens_for_its_own_call_only() {
     assert_eq!(late["error"]["code"], error_code::INVALID_PARAMS, "{late}");
 }
 
+// Proves R179.
 #[tokio::test]
-async fn r179_legacy_client_of_a_server_that_asks_for_a_repeat_sees_one_call() {
+async fn legacy_client_of_a_server_that_asks_for_a_repeat_sees_one_call() {
     let world = TestFront::with_tokens(settings()).await;
     let alice = world.legacy("alice").await;
     let answer = ask(&alice, "ask", json!({}), None).await;

@@ -8,8 +8,9 @@ use serde_json::json;
 use crate::test_front::{TestFront, settings};
 use crate::test_ports::AdmitsOnce;
 
+// Proves R039, R041, D22.
 #[tokio::test]
-async fn r039_r041_d22_idle_streams_send_comments_without_ids() {
+async fn idle_streams_send_comments_without_ids() {
     let mut settings = settings();
     settings.limits.keep_alive = Duration::from_millis(5);
     settings.limits.stream_after = Duration::from_millis(5);
@@ -44,8 +45,9 @@ async fn r039_r041_d22_idle_streams_send_comments_without_ids() {
     }
 }
 
+// Proves R286.
 #[tokio::test]
-async fn r286_a_stream_that_opens_while_its_principal_is_blocked_ends() {
+async fn a_stream_that_opens_while_its_principal_is_blocked_ends() {
     let world = TestFront::with_authorizer(settings(), Arc::new(AdmitsOnce::default())).await;
     let mut stream = world
         .modern("alice")

@@ -162,8 +162,9 @@ async fn reload_applies_new_certificates_and_ignores_broken_ones() {
     );
 }
 
+// Proves A15.
 #[tokio::test]
-async fn a15_garbage_and_stalled_handshakes_are_closed_and_others_served() {
+async fn garbage_and_stalled_handshakes_are_closed_and_others_served() {
     let files = CertificateFiles::new("garbage");
     let root = files.write();
     let mut settings = settings();
@@ -190,8 +191,9 @@ async fn a15_garbage_and_stalled_handshakes_are_closed_and_others_served() {
     list(&world, stream).await;
 }
 
+// Proves A15.
 #[tokio::test]
-async fn a15_stalled_handshakes_of_a_few_addresses_do_not_block_others() {
+async fn stalled_handshakes_of_a_few_addresses_do_not_block_others() {
     let files = CertificateFiles::new("silent");
     let root = files.write();
     let mut settings = settings();

@@ -26,8 +26,9 @@ async fn status(world: &TestFront, address: &str, lines: &[&str]) -> StatusCode 
         .status
 }
 
+// Proves A19.
 #[tokio::test]
-async fn a19_untrusted_peer_counts_under_its_own_address() {
+async fn untrusted_peer_counts_under_its_own_address() {
     let world = TestFront::with_tokens(settings()).await;
     for lines in [
         &[][..],
@@ -48,8 +49,9 @@ async fn a19_untrusted_peer_counts_under_its_own_address() {
     }
 }
 
+// Proves A19.
 #[tokio::test]
-async fn a19_nearest_untrusted_address_counts_behind_trusted_proxies() {
+async fn nearest_untrusted_address_counts_behind_trusted_proxies() {
     let mut settings = settings();
     settings.trusted_proxies = vec!["127.0.0.1".parse().unwrap(), "10.0.0.0/8".parse().unwrap()];
     let world = TestFront::with_tokens(settings).await;

@@ -6,8 +6,9 @@ use weir_front::MemoryPressure;
 
 use crate::test_front::{TestFront, settings};
 
+// Proves F10.
 #[tokio::test]
-async fn f10_memory_pressure_ends_connections_then_refuses_new_requests_and_keeps_open_ones() {
+async fn memory_pressure_ends_connections_then_refuses_new_requests_and_keeps_open_ones() {
     let world = TestFront::with_tokens(settings()).await;
     let (alice, session) = (world.modern("alice"), world.legacy("alice").await);
     let mut stream = alice

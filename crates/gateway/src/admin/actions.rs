@@ -266,7 +266,7 @@ impl AdminState {
             OverrideTarget::Log(_) => {
                 let reset = self.controls().map(|levers| levers.log.reset());
                 if let Some(Err(error)) = reset {
-                    tracing::error!(error, "the log level cannot be taken back");
+                    tracing::error!(error, "log level reset failed");
                 }
             }
         }

@@ -65,7 +65,7 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
     match serde_json::to_string(body) {
         Ok(text) => (status, [(header::CONTENT_TYPE, "application/json")], text).into_response(),
         Err(error) => {
-            tracing::error!(%error, "an answer to an operator cannot be written");
+            tracing::error!(%error, "internal error: admin response not serialized");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

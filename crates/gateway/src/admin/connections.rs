@@ -120,8 +120,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
+    // Proves A13.
     #[test]
-    fn a13_the_oldest_silent_connection_of_the_address_with_the_most_goes_for_a_new_one() {
+    fn the_oldest_silent_connection_of_the_address_with_the_most_goes_for_a_new_one() {
         let (probe, scanner): (IpAddr, IpAddr) =
             ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let connections = AdminConnections::new(4);

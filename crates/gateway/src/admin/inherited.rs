@@ -68,9 +68,7 @@ pub(crate) fn apply_inherited(
             .read(now)
             .filter(|(target, change)| apply_override(target, change, (catalog, blocked)));
         let Some((target, change)) = taken else {
-            tracing::warn!(
-                "a change of an operator that the process before left means nothing here"
-            );
+            tracing::warn!("inherited operator change not applied");
             continue;
         };
         let (kind, name) = target.kind_and_name();

@@ -399,8 +399,9 @@ fn credential_of(headers: &HeaderMap) -> OperatorCredential<'_> {
 mod tests {
     use super::*;
 
+    // Proves A17.
     #[test]
-    fn a17_foreign_hosts_and_origins_are_refused() {
+    fn foreign_hosts_and_origins_are_refused() {
         let hosts = ["ops.example.com".to_owned(), "weir:9000".to_owned()];
         for (host, origin, fits) in [
             (Some("127.0.0.1:8081"), None, true),
@@ -434,8 +435,9 @@ mod tests {
         assert!(!is_own(&Uri::from_static("/"), &twice, &hosts));
     }
 
+    // Proves G14.
     #[test]
-    fn g14_changes_need_a_json_content_type() {
+    fn changes_need_a_json_content_type() {
         let of = |value: &'static str| {
             HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(value))])
         };

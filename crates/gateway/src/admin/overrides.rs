@@ -262,8 +262,9 @@ mod tests {
         OverrideTarget::Upstream(UpstreamId::new(id).unwrap())
     }
 
+    // Proves R286.
     #[tokio::test(start_paused = true)]
-    async fn r286_overrides_are_made_and_undone_under_one_lock() {
+    async fn overrides_are_made_and_undone_under_one_lock() {
         let book = OperatorOverrides::default();
         let is_alone = || book.changes.try_lock().is_err();
         let second = Duration::from_secs(1);

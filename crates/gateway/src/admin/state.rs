@@ -84,10 +84,7 @@ impl AdminState {
     /// log level inherited from the previous process.
     pub(crate) fn set_controls(&self, levers: ControlHandles) {
         if let Some(Err(error)) = self.overrides.log().map(|level| levers.log.set(&level)) {
-            tracing::error!(
-                error,
-                "the log level that an operator set before cannot be taken up"
-            );
+            tracing::error!(error, "inherited log level not applied");
         }
         // One process sets them once, so a second call has no effect.
         let _second = self.levers.set(levers);
@@ -149,7 +146,7 @@ impl AdminState {
 
     /// Logs and audits an operator's action.
     pub(super) fn record_action(&self, who: &str, what: &str, detail: &str, done: bool) {
-        tracing::info!(who, what, detail, done, "an operator's change");
+        tracing::info!(who, what, detail, done, "operator action");
         self.audit.record_operator_action(&OperatorAction {
             actor: who,
             action: what,

@@ -192,7 +192,7 @@ impl AuditFile {
     /// Gives up the file and returns the unsynced bytes, cut off from the file if possible.
     pub(super) fn abandon(mut self) -> Vec<u8> {
         if self.regular && !self.open.is_empty() && self.file.set_len(self.synced).is_err() {
-            tracing::warn!(path = %self.path.display(), "records at the end of this file are in the next one too");
+            tracing::warn!(path = %self.path.display(), "audit records duplicated in the next file");
         }
         std::mem::take(&mut self.open)
     }

@@ -105,7 +105,7 @@ async fn send(
                 if refused > 0 {
                     tracing::warn!(
                         records = refused,
-                        "the collector did not take all audit records"
+                        "audit export partially rejected by the collector"
                     );
                     dropped("otlp", refused);
                 }
@@ -115,7 +115,7 @@ async fn send(
                 tracing::error!(
                     status = answer.status,
                     records = count,
-                    "the collector refuses audit records"
+                    "audit export rejected by the collector"
                 );
                 dropped("otlp", count);
                 return false;
@@ -124,7 +124,7 @@ async fn send(
             Err(failure) => failure.to_string(),
         };
         if !std::mem::replace(&mut said, true) {
-            tracing::warn!(why, "audit records cannot be sent to the collector now");
+            tracing::warn!(why, "audit export failed, retrying");
         }
         if stop.is_cancelled() {
             dropped("otlp", count);

@@ -61,7 +61,7 @@ fn pour(receiver: &Receiver<Arc<SealedRecord>>, mut out: AuditFile) {
             count += 1;
         }
         if let Err(error) = out.flush() {
-            tracing::error!(%error, "audit records cannot be written to standard output any more");
+            tracing::error!(%error, "audit copy to standard output failed, stopped");
             dropped("stdout", count);
             return;
         }

@@ -32,10 +32,10 @@ pub(super) fn remove_old(path: &Path, keep: usize, keep_for: Option<Duration>, n
         if n < surplus || is_old {
             match fs::remove_file(file) {
                 Ok(()) => {
-                    tracing::info!(file = %file.display(), "an old file of audit records is removed")
+                    tracing::info!(file = %file.display(), "rotated audit file removed")
                 }
                 Err(error) => {
-                    tracing::warn!(file = %file.display(), %error, "an old file of audit records stays")
+                    tracing::warn!(file = %file.display(), %error, "rotated audit file not removed")
                 }
             }
         }

@@ -192,8 +192,9 @@ fn allowed(auditing: &AuditService, principal: &Principal) -> Result<(), Failure
     Ok(())
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_the_chain_goes_on_over_orderly_restarts() {
+async fn the_chain_goes_on_over_orderly_restarts() {
     let folder = AuditTestFolder::new("restarts");
     let plan = folder.plan("audit.jsonl");
     for _ in 0..3 {
@@ -221,8 +222,9 @@ async fn f18_the_chain_goes_on_over_orderly_restarts() {
     assert_eq!(mode & 0o777, 0o600, "nobody else reads who called what");
 }
 
+// Proves F18, G10.
 #[tokio::test]
-async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_goes_on() {
+async fn wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_goes_on() {
     let folder = AuditTestFolder::new("torn");
     let plan = folder.plan("audit.jsonl");
     let auditing = start(&plan).await;
@@ -271,8 +273,9 @@ async fn f18_g10_wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_
     }
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
+async fn a_file_that_is_no_record_of_weirs_is_left_alone() {
     let folder = AuditTestFolder::new("foreign");
     let plan = folder.plan("audit.jsonl");
     for text in [
@@ -293,8 +296,9 @@ async fn f18_a_file_that_is_no_record_of_weirs_is_left_alone() {
     }
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_two_processes_never_write_one_chain() {
+async fn two_processes_never_write_one_chain() {
     let folder = AuditTestFolder::new("two");
     let plan = folder.plan("audit.jsonl");
     let auditing = start(&plan).await;
@@ -309,8 +313,9 @@ async fn f18_two_processes_never_write_one_chain() {
     auditing.shutdown().await;
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
+async fn full_files_are_put_aside_and_the_chain_goes_on_through_them() {
     let folder = AuditTestFolder::new("rotation");
     let mut plan = folder.plan("audit.jsonl");
     plan.file = Some(AuditFilePlan {
@@ -335,8 +340,9 @@ async fn f18_full_files_are_put_aside_and_the_chain_goes_on_through_them() {
     assert!(verified(&plan).first.unwrap() > 1, "the oldest are gone");
 }
 
+// Proves F18.
 #[test]
-fn f18_old_files_go_by_number_and_by_age() {
+fn old_files_go_by_number_and_by_age() {
     let folder = AuditTestFolder::new("shelf");
     let own = folder.0.join("audit.jsonl");
     let names = [
@@ -383,8 +389,9 @@ fn f18_old_files_go_by_number_and_by_age() {
     );
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
+async fn a_reload_moves_the_record_and_the_chain_goes_on() {
     let folder = AuditTestFolder::new("moves");
     let (first, second) = (folder.plan("first.jsonl"), folder.plan("second.jsonl"));
     // At the new path there is another chain already.
@@ -421,8 +428,9 @@ async fn f18_a_reload_moves_the_record_and_the_chain_goes_on() {
     assert!(!members_of(path(&second), "what").contains(&"unseen".to_owned()));
 }
 
+// Proves F13.
 #[tokio::test]
-async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_it_is_open() {
+async fn a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_it_is_open() {
     let anybody = anybody().await;
     let full = plan(Path::new("/dev/full"));
     let closed = AuditPlan {
@@ -477,8 +485,9 @@ async fn f13_a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_
     );
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
+async fn a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
     let folder = AuditTestFolder::new("closed");
     let plan = AuditPlan {
         closed: true,
@@ -503,8 +512,9 @@ async fn f18_a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
     assert_eq!(summary.gaps, []);
 }
 
+// Proves F18, G06.
 #[tokio::test]
-async fn f18_g06_the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_last_ones_branch() {
+async fn the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_last_ones_branch() {
     let folder = AuditTestFolder::new("handed-over");
     let plan = folder.plan("audit.jsonl");
     let old = start(&plan).await;
@@ -546,8 +556,9 @@ async fn f18_g06_the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_
     assert_eq!(verified(&plan).records, 11);
 }
 
+// Proves F18, G06.
 #[tokio::test]
-async fn f18_g06_failed_handover_leaves_the_chain_whole() {
+async fn failed_handover_leaves_the_chain_whole() {
     let folder = AuditTestFolder::new("handed-back");
     let plan = folder.plan("audit.jsonl");
     let old = start(&plan).await;
@@ -594,8 +605,9 @@ fn refusals(plan: &AuditPlan) -> PathBuf {
     path.into()
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
+async fn a_flood_of_refusals_displaces_no_record_of_a_call() {
     let folder = AuditTestFolder::new("flood");
     let mut plan = folder.plan("audit.jsonl");
     plan.file = Some(AuditFilePlan {
@@ -628,8 +640,9 @@ async fn f18_a_flood_of_refusals_displaces_no_record_of_a_call() {
     assert!((1026..4 * 1030).contains(&summary.head.unwrap().seq));
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the_same() {
+async fn denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the_same() {
     let folder = AuditTestFolder::new("denials");
     let mut plan = folder.plan("audit.jsonl");
     plan.file = Some(AuditFilePlan {
@@ -683,8 +696,9 @@ async fn f18_denials_of_principals_displace_no_record_of_a_call_and_are_kept_all
     );
 }
 
+// Proves F18, G06.
 #[tokio::test]
-async fn f18_g06_the_chain_of_refusals_goes_on_in_the_next_process() {
+async fn the_chain_of_refusals_goes_on_in_the_next_process() {
     let folder = AuditTestFolder::new("refusals-handed-over");
     let plan = folder.plan("audit.jsonl");
     let old = start(&plan).await;
@@ -716,8 +730,9 @@ async fn f18_g06_the_chain_of_refusals_goes_on_in_the_next_process() {
     assert_eq!((summary.records, summary.gaps.as_slice()), (9, &[][..]));
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_a_pipe_takes_both_chains_as_whole_lines() {
+async fn a_pipe_takes_both_chains_as_whole_lines() {
     let folder = AuditTestFolder::new("both");
     let pipe = folder.0.join("pipe");
     assert!(

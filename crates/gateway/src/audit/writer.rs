@@ -156,10 +156,7 @@ impl RecordWriter {
             denied: 0,
         };
         if let Some(torn) = tail.torn {
-            tracing::warn!(
-                ?torn,
-                "weir ended suddenly: the last audit records are not whole"
-            );
+            tracing::warn!(?torn, "audit file torn by a crash, recovered");
             writer.record_life(torn);
         }
         writer.record_life(AuditLifecycle::Started {
@@ -305,10 +302,7 @@ impl RecordWriter {
             let Err(error) = done else {
                 if let Some(since) = self.failing_since.take() {
                     self.logged_at = None;
-                    tracing::info!(
-                        seconds = since.elapsed().as_secs(),
-                        "audit records can be written again"
-                    );
+                    tracing::info!(seconds = since.elapsed().as_secs(), "audit write recovered");
                 }
                 return true;
             };
@@ -328,7 +322,7 @@ impl RecordWriter {
                 } else {
                     "served"
                 };
-                tracing::error!(path, %error, calls, "audit records cannot be written");
+                tracing::error!(path, %error, calls, "audit write failed");
             }
             self.measure();
             std::thread::park_timeout(RETRY_INTERVAL);
@@ -402,7 +396,7 @@ impl RecordWriter {
             // It must not be rotated again.
             Ok(()) => self.rotate_at = u64::MAX,
             Err(error) => {
-                tracing::error!(%error, "the audit file cannot be put aside for the next process")
+                tracing::error!(%error, "audit file rename failed during graceful restart")
             }
         }
         left
@@ -426,7 +420,7 @@ impl RecordWriter {
                 .map(AuditFile::abandon)
                 .unwrap_or_default();
             if let Err(error) = kept {
-                tracing::warn!(%error, bytes = rest.len(), "audit records move on from where they could not be written");
+                tracing::warn!(%error, bytes = rest.len(), "audit write failed, unwritten records moved to the new file");
             }
             self.denied = 0;
             self.settle(tail.unwrap_or_else(AuditFileTail::empty), &rest);
@@ -452,7 +446,7 @@ impl RecordWriter {
         match AuditFile::open(journal.path(), &keys) {
             Ok(place) => Some(Some(place)),
             Err(error) => {
-                tracing::error!(path = %journal.path().display(), %error, "the audit file was moved, and no new one can be begun");
+                tracing::error!(path = %journal.path().display(), %error, "audit file moved away, new file not opened");
                 None
             }
         }
@@ -469,7 +463,7 @@ impl RecordWriter {
         {
             let name = rotation::rotated_name(journal.path(), tail.head.seq);
             if let Err(error) = journal.rotate(&name) {
-                tracing::error!(%error, "the audit file holds another chain and cannot be put aside: two follow one another in it");
+                tracing::error!(%error, "audit file rotation failed: two chains in one file");
             }
         }
         journal.push(rest);
@@ -488,7 +482,7 @@ impl RecordWriter {
                 .queue
                 .run_timed(|| journal.sync().and_then(|()| journal.rotate(&name)));
             if let Err(error) = put {
-                tracing::error!(%error, "the audit file is full and cannot be put aside: it grows on");
+                tracing::error!(%error, "audit file rotation failed: file keeps growing");
                 self.rotate_at = journal.length() + file.size;
             } else {
                 (self.rotate_at, self.denied) = (file.size, 0);
@@ -515,7 +509,7 @@ impl RecordWriter {
         self.record_life(AuditLifecycle::Stopped);
         if let Err(error) = self.attempt(true) {
             let records = self.unsynced;
-            tracing::error!(%error, records, "the last audit records could not be written, and are lost");
+            tracing::error!(%error, records, "audit records lost at shutdown: write failed");
             return;
         }
         self.orders

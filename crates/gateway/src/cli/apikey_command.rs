@@ -46,8 +46,9 @@ mod tests {
     use super::*;
     use crate::config::{ConfigLoader, ConfigSource};
 
+    // Proves G05.
     #[test]
-    fn g05_a_generated_entry_is_accepted_and_is_of_its_key() {
+    fn a_generated_entry_is_accepted_and_is_of_its_key() {
         let printed = apikey("build: \"x\"", KeyOwner::Machine);
         let line = |start: &str| {
             printed
@@ -82,8 +83,9 @@ mod tests {
             apikey("x", KeyOwner::Machine)
         );
     }
+    // Proves G05.
     #[test]
-    fn g05_an_operators_entry_is_accepted_and_is_of_its_token() {
+    fn an_operators_entry_is_accepted_and_is_of_its_token() {
         let printed = apikey("ada", KeyOwner::Operator);
         let line = |start: &str| {
             printed

@@ -25,8 +25,9 @@ fn names(tools: &[Value]) -> Vec<&str> {
         .collect()
 }
 
+// Proves R068.
 #[tokio::test]
-async fn r068_a_modern_server_is_spoken_to_without_a_session() {
+async fn a_modern_server_is_spoken_to_without_a_session() {
     let desk = desk().await;
     let mut client = Client::connect(&desk.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::MODERN);
@@ -42,8 +43,9 @@ async fn r068_a_modern_server_is_spoken_to_without_a_session() {
     client.close().await;
 }
 
+// Proves R068.
 #[tokio::test]
-async fn r068_a_legacy_server_is_found_out_by_the_probe() {
+async fn a_legacy_server_is_found_out_by_the_probe() {
     let notes = notes().await;
     let mut client = Client::connect(&notes.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::NEWEST_LEGACY);
@@ -88,8 +90,9 @@ async fn progress_is_told_while_a_call_runs() {
     assert_eq!(seen.last().unwrap().1, Some(3.0));
 }
 
+// Proves R201.
 #[tokio::test]
-async fn r201_changes_are_heard_from_servers_of_both_eras() {
+async fn changes_are_heard_from_servers_of_both_eras() {
     for running in [desk().await, notes().await] {
         let mut client = Client::connect(&running.url(), None, None).await.unwrap();
         let before = client.list(ServerList::Tools).await.unwrap().items.len();

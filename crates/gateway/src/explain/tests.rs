@@ -190,8 +190,9 @@ async fn arguments_are_shown_to_the_rules_that_look_at_them() {
     assert!(text.contains("permitted by machines"), "{text}");
 }
 
+// Proves F14.
 #[tokio::test]
-async fn f14_what_is_asked_for_cannot_write_on_the_terminal() {
+async fn what_is_asked_for_cannot_write_on_the_terminal() {
     let told = ask(
         json!({ "sub": "a\u{1b}[2J", "groups": ["staff"] }),
         "/m\u{7}",

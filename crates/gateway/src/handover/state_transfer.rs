@@ -91,7 +91,10 @@ pub(super) async fn move_state(
     instruments()
         .sessions
         .add(-i64::try_from(sessions).unwrap_or(i64::MAX), &[]);
-    tracing::info!(sessions, "the sessions move to the new process");
+    tracing::info!(
+        sessions,
+        "graceful restart: moving sessions to the new process"
+    );
     Ok(LinkToSuccessor(link))
 }
 
@@ -186,12 +189,12 @@ impl StateReceiver {
                 Ok(Some(message)) => last = self.take(message).await.unwrap_or(last),
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "the link to the other process of a hand-over broke");
+                    tracing::warn!(%error, "graceful restart: link to the other process broke");
                     break;
                 }
             }
         }
-        tracing::debug!("the other process of a hand-over is gone");
+        tracing::debug!("graceful restart: link to the other process closed");
         self.link.fail_requests();
         self.state.bus.unlink(self.link.id);
         self.state.records.complete();
@@ -229,7 +232,7 @@ impl StateReceiver {
             }
             HandoverMessage::Complete => {
                 let sessions = state.records.own().count(RecordKind::Session);
-                tracing::info!(sessions, "the sessions of the process before are here");
+                tracing::info!(sessions, "graceful restart: sessions received");
                 state.records.complete();
             }
             HandoverMessage::Request { number, request } => {

@@ -32,8 +32,9 @@ async fn token(accounts: &LoginAccounts, server: &str) -> Option<String> {
     found.map(|account| account.access_token)
 }
 
+// Proves R267.
 #[tokio::test]
-async fn r267_logins_are_kept_for_their_owner_alone() {
+async fn logins_are_kept_for_their_owner_alone() {
     let folder = folder("mode");
     let accounts = LoginAccounts::in_folder(&folder);
     accounts
@@ -52,8 +53,9 @@ async fn r267_logins_are_kept_for_their_owner_alone() {
     fs::remove_dir_all(folder).unwrap();
 }
 
+// Proves R254.
 #[tokio::test]
-async fn r254_a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
+async fn a_token_goes_to_the_resource_it_is_for_and_the_closest_one_wins() {
     let folder = folder("closest");
     let accounts = LoginAccounts::in_folder(&folder);
     assert_eq!(

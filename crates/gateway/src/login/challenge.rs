@@ -61,8 +61,9 @@ fn parameter(text: &str) -> Option<(&str, String, &str)> {
 mod tests {
     use super::*;
 
+    // Proves R238.
     #[test]
-    fn r238_the_parts_of_a_challenge_are_found() {
+    fn the_parts_of_a_challenge_are_found() {
         let read = LoginChallenge::read([
             r#"Bearer realm="weir", error="insufficient_scope", scope="a b", resource_metadata="https://a.example/x""#,
         ]);
@@ -74,8 +75,9 @@ mod tests {
         assert_eq!(read.error.as_deref(), Some("insufficient_scope"));
     }
 
+    // Proves C19.
     #[test]
-    fn c19_odd_challenges_are_read_without_harm() {
+    fn odd_challenges_are_read_without_harm() {
         let read = |header| LoginChallenge::read([header]);
         assert_eq!(
             read("Basic realm=\"x\", scope=\"y\""),

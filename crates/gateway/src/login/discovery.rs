@@ -239,8 +239,9 @@ mod tests {
         }
     }
 
+    // Proves R260.
     #[test]
-    fn r260_the_issuer_of_an_answer_is_compared_letter_by_letter() {
+    fn the_issuer_of_an_answer_is_compared_letter_by_letter() {
         assert!(found(true).check_issuer(Some("https://id.example")).is_ok());
         assert!(found(false).check_issuer(None).is_ok());
         assert!(

@@ -226,8 +226,9 @@ mod tests {
 
     use super::*;
 
+    // Proves C19.
     #[test]
-    fn c19_a_refusal_cannot_steer_the_terminal() {
+    fn a_refusal_cannot_steer_the_terminal() {
         let body = json!({ "error": "invalid\u{1b}[2J_grant", "error_description": "x\u{7}".repeat(4000) });
         let said = refusal(&json_http::LoginJsonResponse {
             status: StatusCode::BAD_REQUEST,

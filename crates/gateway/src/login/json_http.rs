@@ -128,8 +128,9 @@ async fn send(
 mod tests {
     use super::*;
 
+    // Proves C18.
     #[test]
-    fn c18_addresses_that_servers_name_are_https_or_local_to_a_local_server() {
+    fn addresses_that_servers_name_are_https_or_local_to_a_local_server() {
         let url = |text| Url::parse(text).expect("a URL");
         let (local, far) = (
             url("http://127.0.0.1:8080/mcp"),

@@ -175,8 +175,9 @@ mod tests {
         (response.status(), landed)
     }
 
+    // Proves R268.
     #[test]
-    fn r268_only_the_visit_with_the_right_state_counts() {
+    fn only_the_visit_with_the_right_state_counts() {
         for other in [
             "/callback?code=a",
             "/callback?code=a&state=wrong",

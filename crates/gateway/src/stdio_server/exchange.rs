@@ -195,7 +195,7 @@ impl HostExchange {
             }
             Ok(_) => written.others = true,
             Err(error) => {
-                tracing::error!(%error, "internal error: a response has a message that is none");
+                tracing::error!(%error, "internal error: invalid message in a response");
                 return;
             }
         }

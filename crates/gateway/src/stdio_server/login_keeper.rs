@@ -90,7 +90,7 @@ impl UserLogin {
             .await
             .unwrap_or_else(|error| {
                 // The server may not want a token.
-                tracing::warn!(%error, "going on without the login");
+                tracing::warn!(%error, "stored login not usable, continuing without a token");
                 None
             });
         self.last().clone_from(&account);

@@ -300,8 +300,9 @@ mod tests {
         }
     }
 
+    // Proves F14.
     #[test]
-    fn f14_label_values_are_escaped() {
+    fn label_values_are_escaped() {
         let page = write(
             &[family(InstrumentKind::Gauge, "", MetricValue::Whole(3))],
             &[],

@@ -212,8 +212,9 @@ mod tests {
         }
     }
 
+    // Proves F13.
     #[test]
-    fn f13_a_queue_that_is_not_written_keeps_its_bound_and_counts_the_rest() {
+    fn a_queue_that_is_not_written_keeps_its_bound_and_counts_the_rest() {
         let queue = LogQueue::default();
         let line = [b'x'; 1024];
         for _ in 0..10_000 {
@@ -237,8 +238,9 @@ mod tests {
         assert_eq!(queue.take_dropped(), 20_000 - MOST_LINES as u64);
     }
 
+    // Proves F13.
     #[test]
-    fn f13_a_full_disk_costs_the_lines_that_it_does_not_take_and_tears_no_other() {
+    fn a_full_disk_costs_the_lines_that_it_does_not_take_and_tears_no_other() {
         let queue = Arc::new(LogQueue::default());
         let disk = Mutex::new(FakeDisk {
             room: 8,
@@ -257,8 +259,9 @@ mod tests {
         queue.drain(Duration::MAX);
     }
 
+    // Proves F13.
     #[test]
-    fn f13_a_drain_ends_with_the_last_line_or_with_its_time() {
+    fn a_drain_ends_with_the_last_line_or_with_its_time() {
         let queue = Arc::new(LogQueue::default());
         queue.push(b"one\n");
         queue.drain(Duration::from_millis(1));

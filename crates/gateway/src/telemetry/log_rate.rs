@@ -156,7 +156,7 @@ impl LogLineKind {
         );
         macro_rules! say {
             ($level:expr) => {
-                tracing::event!(target: COUNTS, $level, lines, source, line = message, upstream, "log lines left out: more than 100 a second of one kind")
+                tracing::event!(target: COUNTS, $level, lines, source, line = message, upstream, "log rate limited: more than 100 lines a second of one kind")
             };
         }
         match *self.metadata.level() {
@@ -230,8 +230,9 @@ mod tests {
             .collect()
     }
 
+    // Proves E22.
     #[test]
-    fn e22_one_kind_of_line_does_not_hide_another_and_its_count_is_one_line() {
+    fn one_kind_of_line_does_not_hide_another_and_its_count_is_one_line() {
         let lines = logged(|limit| {
             for n in 0..5000 {
                 tracing::warn!(n, upstream = "noisy", "it says something");
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(of("another kind"), 1);
         let counts = lines
             .iter()
-            .filter(|line| line.contains("log lines left out"));
+            .filter(|line| line.contains("log rate limited"));
         let counts: Vec<serde_json::Value> = counts
             .map(|line| serde_json::from_str(line).unwrap())
             .collect();
@@ -271,8 +272,9 @@ mod tests {
         assert_eq!(counts[0]["line"], "it says something");
     }
 
+    // Proves E22.
     #[test]
-    fn e22_upstreams_have_their_own_bounds_at_one_place_of_the_code() {
+    fn upstreams_have_their_own_bounds_at_one_place_of_the_code() {
         let lines = logged(|_| {
             for n in 0..300 {
                 let upstream = if n < 200 { "one" } else { "two" };

@@ -62,10 +62,7 @@ fn write_log(mut writer: LineWriter<File>, limit: &LogRateLimit) {
         if writer.write_next(again) {
             let lines = writer.take_dropped();
             if lines > 0 {
-                tracing::warn!(
-                    lines,
-                    "log lines were dropped: standard error did not take them"
-                );
+                tracing::warn!(lines, "log lines dropped: standard error blocked");
             }
         }
     }
@@ -267,7 +264,7 @@ pub fn install_panic_hook() {
             .copied()
             .or(payload.downcast_ref::<String>().map(String::as_str));
         let message = text.unwrap_or("a panic without a text");
-        tracing::error!(place, message, "panic: this is a bug of weir's");
+        tracing::error!(place, message, "internal error: panic");
     }));
 }
 

@@ -178,7 +178,7 @@ impl Metrics {
         if self.shared.measured
             && let Err(error) = self.shared.reader.collect(&mut collected)
         {
-            tracing::error!(%error, "metrics cannot be collected");
+            tracing::error!(%error, "metrics collection failed");
         }
         metric_families::families(&collected)
     }

@@ -248,11 +248,7 @@ impl SignalExporter {
             dropped(self.signal, "refused", count);
         }
         if sent != ExportOutcome::Accepted {
-            tracing::warn!(
-                signal = self.signal,
-                why,
-                "the collector did not take telemetry"
-            );
+            tracing::warn!(signal = self.signal, why, "telemetry export failed");
         }
         let labels = [
             KeyValue::new("signal", self.signal),

@@ -55,8 +55,9 @@ impl fmt::Debug for AuditKey {
 mod tests {
     use super::*;
 
+    // Proves F18.
     #[test]
-    fn f18_signatures_are_hmac_sha256() {
+    fn signatures_are_hmac_sha256() {
         // RFC 4231 has no key of 32 bytes; zeros after a shorter key do not change it. This is its
         // case 2, "Jefe".
         let mut secret = [0; 32];

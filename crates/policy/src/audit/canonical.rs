@@ -139,8 +139,9 @@ mod tests {
         canonical(text.as_bytes()).unwrap()
     }
 
+    // Proves F18.
     #[test]
-    fn f18_numbers_are_written_as_ecmascript_does() {
+    fn numbers_are_written_as_ecmascript_does() {
         // The table of RFC 8785, appendix B, and values next to its borders.
         for (written, expected) in [
             ("-0", "0"),
@@ -170,8 +171,9 @@ mod tests {
         }
     }
 
+    // Proves F18.
     #[test]
-    fn f18_one_value_has_one_digest_and_two_have_two() {
+    fn one_value_has_one_digest_and_two_have_two() {
         let spellings = [
             r#"{"b":[1,2.50,"\u00e9\n/"],"a":{"y":null,"x":true}}"#,
             "{ \"a\" : {\"x\":true, \"y\": null}, \"b\":[1.0, 25e-1,\"é\\u000a\\/\"] }",
@@ -206,8 +208,9 @@ mod tests {
         );
     }
 
+    // Proves F18.
     #[test]
-    fn f18_members_are_sorted_by_their_utf16_units() {
+    fn members_are_sorted_by_their_utf16_units() {
         // RFC 8785, 3.2.3: U+FB33 comes after a surrogate pair.
         assert_eq!(
             same("{\"\u{fb33}\":1,\"\u{1f600}\":2}"),

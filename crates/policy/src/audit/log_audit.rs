@@ -45,10 +45,10 @@ impl AuditLog for LogAudit {
         } = entrance;
         match outcome {
             Ok(principal) => {
-                tracing::debug!(target: "audit", %principal, %peer, %endpoint, request, "let in")
+                tracing::debug!(target: "audit", %principal, %peer, %endpoint, request, "request admitted")
             }
             Err(SenderRejection { reason, .. }) => {
-                tracing::info!(target: "audit", reason, %peer, %endpoint, request, "not let in")
+                tracing::info!(target: "audit", reason, %peer, %endpoint, request, "request rejected")
             }
         }
     }
@@ -65,11 +65,11 @@ impl AuditLog for LogAudit {
             (&call.endpoint, call.method_name(), call.request.as_str());
         match decision {
             GateDecision::Allowed(_) => {
-                tracing::debug!(target: "audit", %principal, %endpoint, method, request, "allowed")
+                tracing::debug!(target: "audit", %principal, %endpoint, method, request, "call allowed")
             }
             GateDecision::Refused(failure) => {
                 let reason = failure.reason();
-                tracing::info!(target: "audit", %principal, %endpoint, method, request, reason, "refused");
+                tracing::info!(target: "audit", %principal, %endpoint, method, request, reason, "call refused");
             }
         }
         Ok(())
@@ -83,9 +83,9 @@ impl AuditLog for LogAudit {
             (&call.endpoint, call.method_name(), call.request.as_str());
         let (outcome, took_ms) = (ended.outcome, ended.took.as_secs_f64() * 1e3);
         if outcome == "complete" {
-            tracing::debug!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "ended");
+            tracing::debug!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "call ended");
         } else {
-            tracing::info!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "ended");
+            tracing::info!(target: "audit", %principal, %endpoint, method, request, outcome, took_ms, "call ended");
         }
     }
 
@@ -96,6 +96,6 @@ impl AuditLog for LogAudit {
             detail,
             took_effect: done,
         } = action;
-        tracing::info!(target: "audit", who, what, detail, done, "operated");
+        tracing::info!(target: "audit", who, what, detail, done, "admin action");
     }
 }

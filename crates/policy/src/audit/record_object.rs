@@ -154,8 +154,9 @@ mod tests {
         out
     }
 
+    // Proves F14.
     #[test]
-    fn f14_texts_cannot_break_lines_or_terminals() {
+    fn texts_cannot_break_lines_or_terminals() {
         assert_eq!(text("a\r\nb"), r#""a\u000d\u000ab""#);
         assert_eq!(
             text("\u{1b}[2J\u{9b}31m\u{7f}"),
@@ -173,8 +174,9 @@ mod tests {
     }
 
     proptest! {
+        // Proves F14.
         #[test]
-        fn f14_any_text_is_one_line_and_reads_back(value in "\\PC{0,40}|[\\x00-\\x1f\u{7f}-\u{9f}\u{2028}\"\\\\a]{0,40}") {
+        fn any_text_is_one_line_and_reads_back(value in "\\PC{0,40}|[\\x00-\\x1f\u{7f}-\u{9f}\u{2028}\"\\\\a]{0,40}") {
             let written = text(&value);
             prop_assert!(!written.chars().any(char::is_control));
             prop_assert_eq!(serde_json::from_str::<String>(&written).unwrap(), value);

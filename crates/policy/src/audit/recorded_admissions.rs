@@ -41,8 +41,9 @@ impl RecordedAdmissions {
 mod tests {
     use super::*;
 
+    // Proves F18.
     #[test]
-    fn f18_repeated_admission_has_one_record_in_its_window() {
+    fn repeated_admission_has_one_record_in_its_window() {
         let seen = RecordedAdmissions::new();
         let who = |n| AdmissionKey([n; 16], Some("ide".into()));
         assert!(seen.is_first(who(1), Duration::ZERO));

@@ -211,8 +211,9 @@ mod tests {
         )
     }
 
+    // Proves R283.
     #[test]
-    fn r283_arguments_are_hidden_unless_they_are_listed() {
+    fn arguments_are_hidden_unless_they_are_listed() {
         let raw = r#"{"path":"/a","token":"CANARY","deep":{"n":1,"secret":"CANARY"},
             "list":[{"id":7,"s":"CANARY"},{"id":8}], "line":"a\nb"}"#;
         assert_eq!(
@@ -241,15 +242,17 @@ mod tests {
         );
     }
 
+    // Proves B04.
     #[test]
-    fn b04_case_variants_of_shown_arguments_are_shown() {
+    fn case_variants_of_shown_arguments_are_shown() {
         let raw = "{\"path\":\"/a\",\"Path\":\"/b\",\"\u{17f}ub\":{\"p\\u0041th\":1},\"other\":\"CANARY\"}";
         let expected = "{\"shown\":{\"path\":\"/a\",\"Path\":\"/b\",\"\u{17f}ub\":{\"pAth\":1},\"other\":\"***\"}}";
         assert_eq!(shown(raw, &["/path", "/sub/path"]), expected);
     }
 
+    // Proves F18.
     #[test]
-    fn f18_what_is_shown_is_bounded() {
+    fn what_is_shown_is_bounded() {
         let long = format!(
             r#"{{"a":"{}","b":[{}1]}}"#,
             "x".repeat(1 << 20),

@@ -9,8 +9,9 @@ use serde_json::json;
 use verifier_fixture::{ISSUER, URL, VerifierFixture};
 use weir_core::port::{BorrowedSecret, Evidence};
 
+// Proves R240.
 #[tokio::test(start_paused = true)]
-async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
+async fn a_good_token_names_its_subject_and_what_it_is_good_for() {
     let stand = VerifierFixture::new().await;
     let claims = stand.claims_with(json!({
         "scope": "write", "scp": ["read"], "groups": ["b", "a"], "client_id": "ide", "act": { "sub": "bot" },
@@ -47,8 +48,9 @@ async fn r240_a_good_token_names_its_subject_and_what_it_is_good_for() {
     );
 }
 
+// Proves R246.
 #[tokio::test(start_paused = true)]
-async fn r246_a_scope_brings_those_that_it_includes() {
+async fn a_scope_brings_those_that_it_includes() {
     let stand = VerifierFixture::new().await;
     let token = stand
         .signer
@@ -58,8 +60,9 @@ async fn r246_a_scope_brings_those_that_it_includes() {
     assert_eq!(scopes, ["admin", "read", "write"]);
 }
 
+// Proves C22.
 #[tokio::test(start_paused = true)]
-async fn c22_failed_credentials_are_not_tried_as_another_kind() {
+async fn failed_credentials_are_not_tried_as_another_kind() {
     let stand = VerifierFixture::new().await;
     let good = stand.good();
     let key = verifier_fixture::API_KEY;
@@ -83,8 +86,9 @@ async fn c22_failed_credentials_are_not_tried_as_another_kind() {
     assert_eq!(stand.reason_of(&token_as_key).await, "malformed");
 }
 
+// Proves C27.
 #[tokio::test(start_paused = true)]
-async fn c27_api_keys_are_known_by_their_digest_until_they_expire() {
+async fn api_keys_are_known_by_their_digest_until_they_expire() {
     let stand = VerifierFixture::new().await;
     for shown in [
         Evidence {
@@ -186,8 +190,9 @@ async fn other_settings_count_at_once_and_keep_the_keys() {
     ));
 }
 
+// Proves R249.
 #[test]
-fn r249_an_endpoint_is_named_by_its_url_alone() {
+fn an_endpoint_is_named_by_its_url_alone() {
     let settings = verifier_fixture::settings();
     let endpoint = |path: &str| weir_core::names::EndpointId::new(path);
     for good in [

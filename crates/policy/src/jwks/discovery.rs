@@ -114,8 +114,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
+    // Proves R257.
     #[test]
-    fn r257_every_place_of_metadata_is_tried_in_order() {
+    fn every_place_of_metadata_is_tried_in_order() {
         assert_eq!(
             metadata_urls("https://id.example.com"),
             [
@@ -133,8 +134,9 @@ mod tests {
         assert!(metadata_urls("nonsense").is_empty());
     }
 
+    // Proves R258.
     #[test]
-    fn r258_metadata_of_another_issuer_is_not_used() {
+    fn metadata_of_another_issuer_is_not_used() {
         let issuer = "https://id.example.com/t";
         let read = |text: &str| keys_of(text.as_bytes(), issuer);
         let good = read(

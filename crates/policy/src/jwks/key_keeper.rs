@@ -268,11 +268,7 @@ impl KeyKeeper {
         let changed = before.as_ref().is_none_or(|known| known.keys != keys);
         let generation = before.map_or(0, |known| known.generation) + u64::from(changed);
         if changed {
-            tracing::info!(
-                issuer = &*self.issuer,
-                keys = keys.len(),
-                "the keys of an issuer are there"
-            );
+            tracing::info!(issuer = &*self.issuer, keys = keys.len(), "jwks fetched");
         }
         self.known.store(Some(Arc::new(KnownKeys {
             keys,
@@ -301,18 +297,14 @@ impl KeyKeeper {
                 tracing::error!(
                     issuer,
                     why,
-                    "no fresh keys of this issuer for an hour: the old ones serve for a day"
+                    "jwks fetch failing for an hour, cached keys expire after a day"
                 );
             }
-            Some(_) => tracing::warn!(
-                issuer,
-                why,
-                "keys of an issuer cannot be fetched: the last ones serve on"
-            ),
+            Some(_) => tracing::warn!(issuer, why, "jwks fetch failed, using cached keys"),
             None => tracing::warn!(
                 issuer,
                 why,
-                "keys of an issuer cannot be fetched: its tokens are not taken yet"
+                "jwks fetch failed, no cached keys, rejecting tokens"
             ),
         }
         let wait = RETRY

@@ -61,7 +61,7 @@ impl DailyQuotas {
                 Ok(used) if used > most => return Err(refusal::quota(&name, most, rest)),
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(limit = &*name, %error, "a daily quota cannot be counted");
+                    tracing::warn!(limit = &*name, %error, "daily quota counter unavailable");
                     match uncounted {
                         UncountedQuota::Allowed => refusal::count(&name, "uncounted"),
                         UncountedQuota::Refused => {

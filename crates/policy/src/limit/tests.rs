@@ -151,8 +151,9 @@ fn tool(pattern: &str, limit: RateLimit, cost: u32) -> ToolLimit {
     }
 }
 
+// Proves F01.
 #[tokio::test]
-async fn f01_one_principals_flood_takes_nothing_from_another() {
+async fn one_principals_flood_takes_nothing_from_another() {
     let world = LimiterFixture::new(LimitSettings {
         principal: Some(limit("principal", 7)),
         ..LimitSettings::default()
@@ -370,8 +371,9 @@ async fn quotas_count_by_the_day_of_utc_and_outlive_a_reload() {
     assert_eq!(world.calls(&one, "a").await, 5);
 }
 
+// Proves F09.
 #[tokio::test]
-async fn f09_uncountable_quota_follows_the_setting() {
+async fn uncountable_quota_follows_the_setting() {
     for (uncounted, admitted) in [(UncountedQuota::Allowed, 100), (UncountedQuota::Refused, 0)] {
         let world = LimiterFixture::new(LimitSettings {
             principal: Some(daily("principal", 5)),
@@ -391,8 +393,9 @@ async fn f09_uncountable_quota_follows_the_setting() {
     }
 }
 
+// Proves F02.
 #[test]
-fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
+fn addresses_are_one_by_network_and_this_machine_is_free() {
     let world = LimiterFixture::new(LimitSettings {
         address: Some(limit("address", 2)),
         ..LimitSettings::default()
@@ -407,8 +410,9 @@ fn f02_addresses_are_one_by_network_and_this_machine_is_free() {
     }
 }
 
+// Proves F02.
 #[test]
-fn f02_a_million_addresses_fill_the_table_and_no_more() {
+fn a_million_addresses_fill_the_table_and_no_more() {
     let rates = LimitSettings {
         address: Some(limit("address", 1)),
         ..LimitSettings::default()
@@ -469,8 +473,9 @@ fn few(principal: usize, upstream: usize, queue: usize) -> LimiterFixture {
     })
 }
 
+// Proves R282.
 #[tokio::test(start_paused = true)]
-async fn r282_calls_of_a_principal_wait_for_each_other_and_not_for_long() {
+async fn calls_of_a_principal_wait_for_each_other_and_not_for_long() {
     let world = few(2, 100, 1);
     let (one, other) = (somebody("one").await, somebody("other").await);
     let held = [
@@ -496,8 +501,9 @@ async fn r282_calls_of_a_principal_wait_for_each_other_and_not_for_long() {
     later.unwrap();
 }
 
+// Proves F12.
 #[tokio::test(start_paused = true)]
-async fn f12_flooding_principal_does_not_delay_others() {
+async fn flooding_principal_does_not_delay_others() {
     let world = few(100, 1, 64);
     let (flood, other) = (somebody("flood").await, somebody("other").await);
     let held = world.call(&flood, "a").await.unwrap();

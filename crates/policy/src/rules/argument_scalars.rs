@@ -349,8 +349,9 @@ mod tests {
         }
     }
 
+    // Proves B04.
     #[test]
-    fn b04_properties_that_differ_from_wanted_ones_in_case_alone_are_refused() {
+    fn properties_that_differ_from_wanted_ones_in_case_alone_are_refused() {
         let wanted = ArgumentPointers::these(&["/path", "/task/kind", "/x~1y", "/list/0/deep"]);
         let by_schema = |pointer: &str| pointer == "/PATH";
         for (json, place) in [

@@ -478,8 +478,9 @@ mod tests {
         assert_eq!(all.unwrap_err().len(), 2, "all of it is said at once");
     }
 
+    // Proves C22.
     #[test]
-    fn c22_a_text_without_rules_is_refused_and_would_permit_nothing() {
+    fn a_text_without_rules_is_refused_and_would_permit_nothing() {
         use super::super::tests::{ToolFixture, call, person};
         use super::super::{EndpointPolicies, PolicyAuthorizer};
         for text in ["", "\n", "// Staff sees everything.", "/"] {
@@ -531,8 +532,9 @@ mod tests {
         assert_eq!(other.forbids_cut_off(&old), 0, "it is another file");
     }
 
+    // Proves B04.
     #[test]
-    fn b04_rules_that_compute_the_names_of_arguments_are_refused() {
+    fn rules_that_compute_the_names_of_arguments_are_refused() {
         for condition in [
             "context.arguments.hasTag(resource.name)",
             "principal.hasTag(\"t\") && context.arguments.hasTag(principal.getTag(\"t\"))",

@@ -239,8 +239,9 @@ fn shows_all_only_if_no_rule_could_refuse_a_part() {
     assert!(!tripped, "c22: a panic of the engine is a no");
 }
 
+// Proves C21, R115.
 #[test]
-fn c21_r115_roles_and_tools_lists_and_calls_agree() {
+fn roles_and_tools_lists_and_calls_agree() {
     let rules = rules(RULES);
     let people = [
         person("alice", &["admins"], &[]),
@@ -306,8 +307,9 @@ fn c21_r115_roles_and_tools_lists_and_calls_agree() {
     );
 }
 
+// Proves R279.
 #[test]
-fn r279_annotations_count_only_where_the_operator_believes_them() {
+fn annotations_count_only_where_the_operator_believes_them() {
     let rules = rules(
         "permit(principal, action, resource) when { resource has destructiveHint && !resource.destructiveHint };",
     );
@@ -341,8 +343,9 @@ fn no_rules_allow_everything_and_one_rule_denies_what_it_does_not_permit() {
     );
 }
 
+// Proves R115.
 #[test]
-fn r115_prompts_and_resources_are_decided_like_tools_and_apart_from_them() {
+fn prompts_and_resources_are_decided_like_tools_and_apart_from_them() {
     let rules = rules(
         r#"permit(principal, action, resource is Tool in Upstream::"files");
            permit(principal, action, resource is Resource) when { resource.native like "file:///srv/*" };
@@ -395,8 +398,9 @@ fn rules_of_an_endpoint_hold_there_alone_and_common_ones_everywhere() {
     );
 }
 
+// Proves C21.
 #[test]
-fn c21_scopes_hide_in_lists_and_step_up_on_calls() {
+fn scopes_hide_in_lists_and_step_up_on_calls() {
     let scope = |text: &str| Arc::<str>::from(text);
     let ruling = EndpointRules {
         endpoint: EndpointId::new("/mcp"),
@@ -487,8 +491,9 @@ fn arguments_decide_calls_and_what_cannot_be_read_is_refused() {
     assert!(none.is_err(), "a call without arguments has none to show");
 }
 
+// Proves C22.
 #[test]
-fn c22_an_evaluation_error_denies() {
+fn an_evaluation_error_denies() {
     // The sum is larger than a number can be: no check at load can find that.
     let broken = r#"permit(principal, action, resource);
         permit(principal, action, resource) when { 9223372036854775807 + 1 == 0 };"#;
@@ -516,8 +521,9 @@ fn rules_text_for_calls() -> PolicyAuthorizer {
     )
 }
 
+// Proves C22.
 #[test]
-fn c22_a_panic_of_the_engine_denies() {
+fn a_panic_of_the_engine_denies() {
     let rules = rules("permit(principal, action, resource);");
     let (who, thing) = (person("alice", &[], &[]), ToolFixture::new("files/read"));
     TRIPPED.set(true);
@@ -570,8 +576,9 @@ fn a_replaced_book_holds_at_once_and_equal_books_are_equal() {
     );
 }
 
+// Proves D14.
 #[test]
-fn d14_only_what_rules_look_at_tells_principals_apart() {
+fn only_what_rules_look_at_tells_principals_apart() {
     let endpoint = EndpointId::new("/mcp");
     let by_group = rules("permit(principal in Group::\"staff\", action, resource);");
     let of = |rules: &PolicyAuthorizer, who: &Principal| rules.audience(who, &endpoint).unwrap();

@@ -129,8 +129,9 @@ mod tests {
         BearerChallenge::read(&headers)
     }
 
+    // Proves R256, R266.
     #[test]
-    fn r256_r266_a_bearer_challenge_is_found_among_others() {
+    fn a_bearer_challenge_is_found_among_others() {
         let full = BearerChallenge {
             resource_metadata: Some("https://a/x".to_owned()),
             insufficient_scope: true,
@@ -158,8 +159,9 @@ mod tests {
         }
     }
 
+    // Proves C19.
     #[test]
-    fn c19_hostile_challenges_are_read_within_bounds() {
+    fn hostile_challenges_are_read_within_bounds() {
         let giant = format!("Bearer scope=\"{}\"", "a ".repeat(1 << 20));
         assert_eq!(read(&[&giant]), BearerChallenge::default());
         let many = format!("Bearer scope=\"{}\"", "a ".repeat(1000));
@@ -177,8 +179,9 @@ mod tests {
     }
 
     proptest! {
+        // Proves C19.
         #[test]
-        fn c19_arbitrary_challenges_do_not_panic(line in r#"(Bearer |Basic |[a-z]{1,4}|=|"|\\|,| |[^\x00-\x1f\x7f-\u{10ffff}]){0,40}"#) {
+        fn arbitrary_challenges_do_not_panic(line in r#"(Bearer |Basic |[a-z]{1,4}|=|"|\\|,| |[^\x00-\x1f\x7f-\u{10ffff}]){0,40}"#) {
             let _read = parse(&line);
         }
     }

@@ -178,7 +178,7 @@ impl TokenAccount {
                 state.denied_scopes.extend(added);
                 // The old token is as good as before.
                 state.pace.record_success();
-                tracing::warn!(upstream = %self.grant.site().id, %trouble, "scopes that the upstream asks for were not given");
+                tracing::warn!(upstream = %self.grant.site().id, %trouble, "token step-up failed: requested scopes not granted");
                 None
             }
         }
@@ -239,7 +239,7 @@ impl TokenAccount {
                 self.current.store(Some(bearer.clone()));
             }
             Err(trouble) => {
-                tracing::warn!(upstream = %site.id, %trouble, "no token for the upstream");
+                tracing::warn!(upstream = %site.id, %trouble, "token request failed");
                 state.pace.record_failure(site.now(), &*site.random);
                 state.last_error = Some(trouble.clone());
             }

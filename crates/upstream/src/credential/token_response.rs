@@ -227,8 +227,9 @@ mod tests {
         }
     }
 
+    // Proves C19, R251.
     #[test]
-    fn c19_r251_error_text_has_no_server_text() {
+    fn error_text_has_no_server_text() {
         for (status, error, part) in [
             (400, "invalid_client", "client credentials"),
             (401, "", "client credentials"),

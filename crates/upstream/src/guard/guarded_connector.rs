@@ -166,8 +166,9 @@ mod tests {
         Ok(connected.into_inner().peer_addr().unwrap())
     }
 
+    // Proves C18, R271.
     #[tokio::test]
-    async fn c18_r271_rebinding_name_is_looked_up_once_and_dialled_at_the_checked_address() {
+    async fn rebinding_name_is_looked_up_once_and_dialled_at_the_checked_address() {
         let canary = TcpListener::bind((INSIDE, 0)).await.unwrap();
         let port = canary.local_addr().unwrap().port();
         let outside = TcpListener::bind((OUTSIDE, port)).await.unwrap();

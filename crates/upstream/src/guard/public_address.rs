@@ -79,8 +79,9 @@ mod tests {
         2001:4860:4860::8888 2606:4700::1111 2a00::1 3fff:1000::1
     ";
 
+    // Proves C18, R271.
     #[test]
-    fn c18_r271_only_addresses_of_the_public_internet_are_public() {
+    fn only_addresses_of_the_public_internet_are_public() {
         for (list, public) in [(PRIVATE_ADDRESSES, false), (PUBLIC_ADDRESSES, true)] {
             for text in list.split_whitespace() {
                 assert_eq!(is_public(text.parse().unwrap()), public, "{text}");

@@ -154,8 +154,9 @@ mod tests {
         ("https://example.com/#fragment", Malformed),
     ];
 
+    // Proves C18, R271, R272, R273.
     #[test]
-    fn c18_r271_r272_r273_every_spelling_of_a_private_address_is_refused() {
+    fn every_spelling_of_a_private_address_is_refused() {
         for (text, expected) in SPELLINGS {
             assert_eq!(check_url(text), Err(expected), "{text}");
         }

@@ -271,7 +271,7 @@ impl ChildKeeper {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let process = command.spawn()?;
-        tracing::debug!(process = process.id(), "the keeper of child processes runs");
+        tracing::debug!(process = process.id(), "child process keeper started");
         let pipe = Arc::new(UnixStream::from_std(own)?);
         *running = Some(RunningKeeper {
             pipe: pipe.clone(),
@@ -290,7 +290,7 @@ impl ChildKeeper {
                 .and_then(|mut process| process.try_wait().ok().flatten());
             tracing::error!(
                 status = status.map(tracing::field::display),
-                "the keeper of child processes was lost: it and its children are started again"
+                "child process keeper lost: restarting it and its children"
             );
         }
     }

@@ -126,7 +126,7 @@ impl StdioUpstream {
     /// ends, since its descriptors are closed.
     pub(crate) async fn import_child(&self, exported: HandoverSession) {
         if self.adopt(exported).await.is_none() {
-            tracing::warn!(upstream = %self.site.id, "a child process could not be taken over: it is started anew");
+            tracing::warn!(upstream = %self.site.id, "child process takeover failed: starting a new process");
         }
     }
 

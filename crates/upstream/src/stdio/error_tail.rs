@@ -147,8 +147,9 @@ impl ErrorTail {
 mod tests {
     use super::*;
 
+    // Proves E22.
     #[test]
-    fn e22_log_takes_a_hundred_lines_a_second_and_counts_the_rest() {
+    fn log_takes_a_hundred_lines_a_second_and_counts_the_rest() {
         let began = Instant::now();
         let mut rate = ErrorLineRate::new(began);
         assert_eq!((0..250).filter(|_| rate.admit()).count(), 100);
@@ -168,8 +169,9 @@ mod tests {
         );
     }
 
+    // Proves E22.
     #[test]
-    fn e22_a_flood_is_kept_to_its_end_and_cut_into_lines() {
+    fn a_flood_is_kept_to_its_end_and_cut_into_lines() {
         let tail = ErrorTail::default();
         let mut lines = 0;
         for n in 0..50_000 {

@@ -25,7 +25,7 @@ impl NonMessageLines {
             if site.prints_other_lines.set(()).is_ok() {
                 tracing::warn!(
                     upstream = %site.id, line,
-                    "a child process prints lines that are no messages: they are left out, and belong on its error stream"
+                    "invalid message on child process stdout: log to stderr instead"
                 );
             }
             line

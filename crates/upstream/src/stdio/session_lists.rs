@@ -73,7 +73,7 @@ impl ListSession for RunningChild {
         let site = self.child.pipe.site.clone();
         site.clone().spawn(async move {
             if let Err(refusal) = self.request_about(Method::ResourcesUnsubscribe, &uri).await {
-                tracing::debug!(upstream = %site.id, error = %refusal.failure, "a subscription was not taken back");
+                tracing::debug!(upstream = %site.id, error = %refusal.failure, "resource unsubscribe failed");
             }
         });
     }

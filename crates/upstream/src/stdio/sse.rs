@@ -295,8 +295,9 @@ impl Drop for SseEndNotifier {
 mod tests {
     use super::*;
 
+    // Proves C18.
     #[test]
-    fn c18_messages_are_posted_to_the_servers_own_origin_alone() {
+    fn messages_are_posted_to_the_servers_own_origin_alone() {
         let own = Uri::from_static("http://127.0.0.1:9/a/sse");
         for (named, expected) in [
             ("/messages?id=1", Some("http://127.0.0.1:9/messages?id=1")),

@@ -448,7 +448,7 @@ async fn supervise(
         Ok(status) => format!("the process ended: {status}"),
         Err(error) => format!("the process was lost: {error}"),
     };
-    tracing::info!(upstream = %watched.site.id, why, "a child process ended");
+    tracing::info!(upstream = %watched.site.id, why, "child process exited");
     // This is the only place that sets it.
     let _ = watched.status.set(why.clone());
     watched.pipe.close(&why);
@@ -591,7 +591,7 @@ async fn log_error_stream(
 ) {
     let omitted = |lines: Option<u64>| {
         if let Some(lines) = lines {
-            tracing::warn!(upstream = %site.id, lines, "lines of a child process were left out of the log");
+            tracing::warn!(upstream = %site.id, lines, "child process log rate limited: stderr lines dropped");
         }
     };
     let mut rate = ErrorLineRate::new(Instant::now());
@@ -624,7 +624,7 @@ async fn log_error_stream(
         tail.take(&chunk[..length], |line| {
             omitted(rate.take_omitted(now));
             if rate.admit() {
-                tracing::info!(upstream = %site.id, stderr = line, "child process");
+                tracing::info!(upstream = %site.id, stderr = line, "child process stderr");
             }
         });
     }

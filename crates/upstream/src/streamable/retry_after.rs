@@ -113,8 +113,9 @@ mod tests {
         retry_after(&headers, now).map(|wait| wait.as_secs())
     }
 
+    // Proves E13.
     #[test]
-    fn e13_seconds_and_dates_of_every_form_are_read() {
+    fn seconds_and_dates_of_every_form_are_read() {
         for (text, expected) in [
             ("0", 0),
             (" 7 ", 7),
@@ -131,8 +132,9 @@ mod tests {
         }
     }
 
+    // Proves E13.
     #[test]
-    fn e13_date_is_compared_with_the_servers_own_date() {
+    fn date_is_compared_with_the_servers_own_date() {
         let date = Some("Tue, 29 Feb 2028 23:59:50 GMT");
         assert_eq!(wait("Wed, 01 Mar 2028 00:00:05 GMT", date), Some(15));
         assert_eq!(wait("Tue, 29 Feb 2028 23:59:50 GMT", date), Some(0));
@@ -143,8 +145,9 @@ mod tests {
         assert_eq!(wait("7", date), Some(7));
     }
 
+    // Proves E13.
     #[test]
-    fn e13_invalid_dates_give_no_wait() {
+    fn invalid_dates_give_no_wait() {
         for text in [
             "",
             "-7",

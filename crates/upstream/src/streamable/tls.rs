@@ -43,12 +43,12 @@ impl RootCertificates {
     pub(crate) fn native() -> Self {
         let found = rustls_native_certs::load_native_certs();
         for error in &found.errors {
-            tracing::warn!(%error, "a root certificate of this machine cannot be read");
+            tracing::warn!(%error, "root certificate cannot be read");
         }
         let mut roots = RootCertStore::empty();
         let (_good, bad) = roots.add_parsable_certificates(found.certs);
         if bad > 0 {
-            tracing::debug!(bad, "root certificates of this machine were skipped");
+            tracing::debug!(bad, "invalid root certificates skipped");
         }
         Self(roots)
     }

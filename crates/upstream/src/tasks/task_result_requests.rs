@@ -270,8 +270,9 @@ mod tests {
             .collect()
     }
 
+    // Proves R230.
     #[tokio::test]
-    async fn r230_answers_come_in_parts_and_no_key_comes_twice() {
+    async fn answers_come_in_parts_and_no_key_comes_twice() {
         let held = held();
         let (mut first, _second, third) = (ask(&held), ask(&held), ask(&held));
         assert_eq!(keys(&held), ["k-1", "k-2", "k-3"]);

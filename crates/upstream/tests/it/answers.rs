@@ -16,8 +16,9 @@ fn raw(text: &str) -> MockBehaviour {
     MockBehaviour::steps([AnswerStep::Raw(text.to_owned())]).as_json()
 }
 
+// Proves E08.
 #[tokio::test]
-async fn e08_bad_answers_are_named_and_never_an_empty_success() {
+async fn bad_answers_are_named_and_never_an_empty_success() {
     let cases = [
         ("truncated", raw(r#"{"jsonrpc":"2.0","id":"#), "bad_answer"),
         ("not json", raw("hello"), "bad_answer"),
@@ -83,8 +84,9 @@ async fn e08_bad_answers_are_named_and_never_an_empty_success() {
     }
 }
 
+// Proves E08.
 #[tokio::test]
-async fn e08_bad_answers_of_a_legacy_server_are_named_too() {
+async fn bad_answers_of_a_legacy_server_are_named_too() {
     let cases = [
         ("truncated", raw(r#"{"jsonrpc":"2.0","id":"#), "bad_answer"),
         (
@@ -117,8 +119,9 @@ async fn e08_bad_answers_of_a_legacy_server_are_named_too() {
     }
 }
 
+// Proves E12.
 #[tokio::test]
-async fn e12_refused_credentials_advise_the_operator() {
+async fn refused_credentials_advise_the_operator() {
     let mock = MockServer::modern()
         .tool("t", MockBehaviour::unauthorized())
         .start()
@@ -135,8 +138,9 @@ async fn e12_refused_credentials_advise_the_operator() {
     );
 }
 
+// Proves E13.
 #[tokio::test]
-async fn e13_retry_after_is_passed_on() {
+async fn retry_after_is_passed_on() {
     for (status, kind) in [(429, FailureKind::Limit), (503, FailureKind::Busy)] {
         let mock = MockServer::modern()
             .tool("t", MockBehaviour::retry_after(status, 7))
@@ -149,8 +153,9 @@ async fn e13_retry_after_is_passed_on() {
     }
 }
 
+// Proves E13.
 #[tokio::test]
-async fn e13_retry_after_date_uses_the_servers_clock() {
+async fn retry_after_date_uses_the_servers_clock() {
     let later = MockBehaviour::status(503, "text/plain", "later")
         .with_header("date", "Sun, 06 Nov 1994 08:49:37 GMT")
         .with_header("retry-after", "Sun, 06 Nov 1994 08:49:44 GMT");
@@ -162,8 +167,9 @@ async fn e13_retry_after_date_uses_the_servers_clock() {
     );
 }
 
+// Proves E07.
 #[tokio::test]
-async fn e07_giant_answers_are_cut_at_the_cap() {
+async fn giant_answers_are_cut_at_the_cap() {
     let log = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"XXXXXXXX"}}"#;
     let endless = (0..20_000).map(|_| AnswerStep::Send(log.replace("XXXXXXXX", &"x".repeat(200))));
     let mock = MockServer::modern()
@@ -189,8 +195,9 @@ async fn e07_giant_answers_are_cut_at_the_cap() {
     }
 }
 
+// Proves E09.
 #[tokio::test]
-async fn e09_first_valid_response_wins_and_foreign_messages_are_dropped() {
+async fn first_valid_response_wins_and_foreign_messages_are_dropped() {
     for (era, builder) in [
         ("modern", MockServer::modern()),
         ("legacy", MockServer::legacy(Revision::V2025_11_25)),
@@ -225,8 +232,9 @@ async fn e09_first_valid_response_wins_and_foreign_messages_are_dropped() {
     }
 }
 
+// Proves E09.
 #[tokio::test]
-async fn e09_progress_of_parallel_calls_is_never_crossed() {
+async fn progress_of_parallel_calls_is_never_crossed() {
     for (era, builder) in [
         ("modern", MockServer::modern()),
         ("legacy", MockServer::legacy(Revision::V2025_11_25)),
@@ -268,8 +276,9 @@ async fn e09_progress_of_parallel_calls_is_never_crossed() {
     }
 }
 
+// Proves R103.
 #[tokio::test]
-async fn r103_batches_are_split() {
+async fn batches_are_split() {
     let mock = MockServer::legacy(Revision::V2025_03_26)
         .tool("json", MockBehaviour::batch().as_json())
         .tool("sse", MockBehaviour::batch().as_events())
@@ -289,8 +298,9 @@ async fn r103_batches_are_split() {
     }
 }
 
+// Proves R105, E21.
 #[tokio::test]
-async fn r105_e21_a_legacy_server_that_asks_gets_its_answer_and_the_call_goes_on() {
+async fn a_legacy_server_that_asks_gets_its_answer_and_the_call_goes_on() {
     let mock = MockServer::legacy(Revision::V2025_11_25)
         .tool("ping", MockBehaviour::ask("ping", json!({})))
         .tool(

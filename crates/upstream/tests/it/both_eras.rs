@@ -134,8 +134,9 @@ async fn a_server_whose_other_era_has_no_sessions_is_spoken_to_in_its_modern_one
     );
 }
 
+// Proves E17.
 #[tokio::test]
-async fn e17_server_without_sessions_is_probed_once_and_a_lost_probe_is_repeated() {
+async fn server_without_sessions_is_probed_once_and_a_lost_probe_is_repeated() {
     let mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()

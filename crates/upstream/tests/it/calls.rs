@@ -64,8 +64,9 @@ async fn eras() -> Vec<(&'static str, MockServer)> {
     ]
 }
 
+// Proves R071, R073, R075.
 #[tokio::test]
-async fn r071_r073_r075_calls_succeed_in_every_era_and_framing() {
+async fn calls_succeed_in_every_era_and_framing() {
     for (era, mock) in eras().await {
         let upstream = upstream(&mock.url());
         for tool in ["echo", "echo-sse"] {
@@ -95,8 +96,9 @@ async fn r071_r073_r075_calls_succeed_in_every_era_and_framing() {
     }
 }
 
+// Proves R207.
 #[tokio::test]
-async fn r207_progress_and_logs_reach_their_call_at_the_level_asked_for() {
+async fn progress_and_logs_reach_their_call_at_the_level_asked_for() {
     for (era, mock) in eras().await {
         let upstream = upstream(&mock.url());
         let mut call = call("talk", json!({}));
@@ -153,8 +155,9 @@ async fn a_result_of_50_mib_streams_through_with_backpressure() {
     }
 }
 
+// Proves R071.
 #[tokio::test]
-async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
+async fn every_modern_request_carries_its_meta_and_matching_headers() {
     let mock = MockServer::modern()
         .tool("a b é", MockBehaviour::echo())
         .start()
@@ -211,8 +214,9 @@ async fn r071_every_modern_request_carries_its_meta_and_matching_headers() {
     );
 }
 
+// Proves A19.
 #[tokio::test]
-async fn a19_only_the_operators_headers_reach_a_server() {
+async fn only_the_operators_headers_reach_a_server() {
     let mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()

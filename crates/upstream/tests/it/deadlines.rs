@@ -24,8 +24,9 @@ async fn hurried(
     upstream.clone().call(outbound).await
 }
 
+// Proves E03, E04, E20.
 #[tokio::test]
-async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_told() {
+async fn silence_dripping_and_comments_time_out_and_the_server_is_told() {
     for (era, builder) in [
         ("modern", MockServer::modern()),
         ("legacy", MockServer::legacy(Revision::V2025_11_25)),
@@ -69,8 +70,9 @@ async fn e03_e04_e20_silence_dripping_and_comments_time_out_and_the_server_is_to
     }
 }
 
+// Proves R143.
 #[tokio::test]
-async fn r143_a_call_that_shows_life_for_ever_ends_at_the_hard_limit() {
+async fn a_call_that_shows_life_for_ever_ends_at_the_hard_limit() {
     let endless = MockBehaviour::endless_progress(Duration::from_millis(20));
     let mock = MockServer::modern().tool("endless", endless).start().await;
     let endless = outcome(hurried(&upstream(&mock.url()), "endless").await).await;
@@ -97,8 +99,9 @@ async fn reply_is_returned_without_an_event_after_a_second() {
     assert!(text(reply).await.contains('5'));
 }
 
+// Proves E02.
 #[tokio::test]
-async fn e02_a_connection_that_is_never_made_is_unavailable_at_its_limit() {
+async fn a_connection_that_is_never_made_is_unavailable_at_its_limit() {
     // A listener with a full queue that never accepts.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -124,8 +127,9 @@ async fn e02_a_connection_that_is_never_made_is_unavailable_at_its_limit() {
     assert_eq!(failure.reason(), "unavailable");
 }
 
+// Proves E03.
 #[tokio::test]
-async fn e03_breaker_opens_after_five_timeouts_and_stops_requests() {
+async fn breaker_opens_after_five_timeouts_and_stops_requests() {
     let mock = MockServer::modern()
         .tool("hang", MockBehaviour::hang())
         .tool("echo", MockBehaviour::echo())

@@ -60,8 +60,9 @@ async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed()
     assert_eq!(bad.reason(), "unavailable");
 }
 
+// Proves C18, C25, R271.
 #[tokio::test]
-async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
+async fn what_an_outsider_names_is_not_fetched_from_inside() {
     let canary = MockServer::modern().start().await;
     let port = canary.address().port();
     let factory = factory();
@@ -91,8 +92,9 @@ async fn c18_c25_r271_what_an_outsider_names_is_not_fetched_from_inside() {
     assert_eq!(canary.connections(), 0, "the canary was reached");
 }
 
+// Proves F13.
 #[tokio::test]
-async fn f13_a_document_is_posted_as_json_with_the_operators_headers() {
+async fn a_document_is_posted_as_json_with_the_operators_headers() {
     let mut mock = MockServer::modern().start().await;
     mock.add_rule(
         "POST",

@@ -162,8 +162,9 @@ async fn era_and_lost_sessions_are_read_from_400_and_404_that_name_no_request() 
     assert_eq!(mock.executions("echo"), 2, "{failure:?}");
 }
 
+// Proves E17.
 #[tokio::test]
-async fn e17_a_server_that_closes_after_each_answer_fails_no_call_and_keeps_its_era() {
+async fn a_server_that_closes_after_each_answer_fails_no_call_and_keeps_its_era() {
     let server = ScriptedServer::start(|request| {
         let mut acts = own(request);
         acts.push(ServerAct::Close);
@@ -190,8 +191,9 @@ async fn e17_a_server_that_closes_after_each_answer_fails_no_call_and_keeps_its_
     assert_eq!(server.requests_of("tools/call").len(), 100);
 }
 
+// Proves E17.
 #[tokio::test]
-async fn e17_a_lost_probe_is_made_again() {
+async fn a_lost_probe_is_made_again() {
     let server = ScriptedServer::start(|request| {
         if request.method() == "server/discover" && request.connection < 2 {
             vec![ServerAct::Close]

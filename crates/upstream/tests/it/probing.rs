@@ -9,8 +9,9 @@ use weir_wire::Revision;
 
 use crate::fixtures::*;
 
+// Proves R068, E17.
 #[tokio::test]
-async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize() {
+async fn anything_but_a_modern_answer_to_the_probe_leads_to_initialize() {
     let cases = [
         (
             "method not found",
@@ -59,8 +60,9 @@ async fn r068_e17_anything_but_a_modern_answer_to_the_probe_leads_to_initialize(
     }
 }
 
+// Proves E17.
 #[tokio::test]
-async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_beside_its_calls() {
+async fn lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_beside_its_calls() {
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -82,8 +84,9 @@ async fn e17_lost_probes_are_no_proof_of_a_legacy_server_which_is_asked_again_be
     }
 }
 
+// Proves E17.
 #[tokio::test]
-async fn e17_a_modern_server_stays_one_while_probes_of_it_are_lost() {
+async fn a_modern_server_stays_one_while_probes_of_it_are_lost() {
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -109,8 +112,9 @@ async fn e17_a_modern_server_stays_one_while_probes_of_it_are_lost() {
     assert_eq!(mock.requests_of("initialize").len(), 0);
 }
 
+// Proves E17.
 #[tokio::test]
-async fn e17_a_legacy_server_that_never_answers_the_probe_is_served_and_seldom_asked() {
+async fn a_legacy_server_that_never_answers_the_probe_is_served_and_seldom_asked() {
     let mock = MockServer::legacy(Revision::V2025_11_25)
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -131,8 +135,9 @@ async fn e17_a_legacy_server_that_never_answers_the_probe_is_served_and_seldom_a
     );
 }
 
+// Proves R068, E17.
 #[tokio::test]
-async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
+async fn the_modern_errors_are_proof_of_a_modern_server() {
     let supported = json!({"supported": ["2026-07-28"], "requested": "2026-07-28"});
     for (code, data) in [
         (-32020, json!({})),
@@ -162,8 +167,9 @@ async fn r068_e17_the_modern_errors_are_proof_of_a_modern_server() {
     }
 }
 
+// Proves E03, E14.
 #[tokio::test]
-async fn e03_e14_absent_server_stays_down() {
+async fn absent_server_stays_down() {
     for protocol in [
         UpstreamProtocol::Auto,
         UpstreamProtocol::Modern,
@@ -209,8 +215,9 @@ async fn e03_e14_absent_server_stays_down() {
     }
 }
 
+// Proves R070.
 #[tokio::test]
-async fn r070_a_server_of_other_versions_alone_is_not_initialized() {
+async fn a_server_of_other_versions_alone_is_not_initialized() {
     let mock = MockServer::legacy(Revision::V2025_11_25)
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -248,8 +255,9 @@ async fn errors_without_era_evidence_do_not_end_the_probe() {
 }
 
 /// Such a server has its endpoint behind the first event of a GET stream.
+// Proves R078.
 #[tokio::test]
-async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
+async fn after_400_404_and_405_alone_http_sse_is_looked_for() {
     for (status, looked_for) in [
         (400, true),
         (404, true),
@@ -303,8 +311,9 @@ async fn r078_after_400_404_and_405_alone_http_sse_is_looked_for() {
     assert!(!failure.message().contains("HTTP+SSE"), "{failure}");
 }
 
+// Proves R069.
 #[tokio::test]
-async fn r069_many_calls_share_one_probe() {
+async fn many_calls_share_one_probe() {
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -325,8 +334,9 @@ async fn r069_many_calls_share_one_probe() {
     );
 }
 
+// Proves R069.
 #[tokio::test]
-async fn r069_a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_again() {
+async fn a_server_that_was_replaced_by_one_of_the_other_era_is_found_out_again() {
     let modern = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -382,8 +392,9 @@ async fn a_pinned_protocol_is_not_probed() {
     assert_eq!(mock.requests_of("initialize").len(), 1);
 }
 
+// Proves R069.
 #[tokio::test]
-async fn r069_errors_of_the_other_era_raise_doubt() {
+async fn errors_of_the_other_era_raise_doubt() {
     // A legacy server takes the place of a modern one, on the same connections.
     let mock = MockServer::dual()
         .tool("echo", MockBehaviour::echo())

@@ -9,8 +9,9 @@ use weir_wire::Revision;
 
 use crate::fixtures::*;
 
+// Proves R018, R118.
 #[tokio::test]
-async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
+async fn header_mismatch_is_answered_by_the_newest_schema_once() {
     let definition = r#"{"name":"m","inputSchema":{"type":"object","properties":{
         "region":{"type":"string","x-mcp-header":"Region"},"n":{"type":"integer","x-mcp-header":"Count"}}}}"#;
     let mock = MockServer::modern()
@@ -49,8 +50,9 @@ async fn r018_r118_header_mismatch_is_answered_by_the_newest_schema_once() {
     assert_eq!(mock.executions("m"), 1);
 }
 
+// Proves R070.
 #[tokio::test]
-async fn r070_unsupported_version_is_renegotiated_without_initialize() {
+async fn unsupported_version_is_renegotiated_without_initialize() {
     let mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -68,8 +70,9 @@ async fn r070_unsupported_version_is_renegotiated_without_initialize() {
     assert_eq!(mock.executions("echo"), 1);
 }
 
+// Proves R142.
 #[tokio::test]
-async fn r142_an_error_of_another_code_or_status_is_not_sent_again() {
+async fn an_error_of_another_code_or_status_is_not_sent_again() {
     for (code, status) in [
         (-32020, 200),
         (-32022, 500),
@@ -93,8 +96,9 @@ async fn r142_an_error_of_another_code_or_status_is_not_sent_again() {
     }
 }
 
+// Proves E06.
 #[tokio::test]
-async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_empty() {
+async fn a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_empty() {
     for (era, mock) in [
         (
             "modern",
@@ -152,8 +156,9 @@ async fn e06_a_reset_at_any_byte_of_the_answer_executes_once_and_never_succeeds_
     }
 }
 
+// Proves E06.
 #[tokio::test]
-async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
+async fn a_reset_at_any_byte_of_the_request_executes_at_most_once() {
     let mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -178,8 +183,9 @@ async fn e06_a_reset_at_any_byte_of_the_request_executes_at_most_once() {
     assert!(length > 200, "{length}");
 }
 
+// Proves E05.
 #[tokio::test]
-async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
+async fn a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
     let mut mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -197,8 +203,9 @@ async fn e05_a_connection_that_died_while_unused_is_not_noticed_by_a_call() {
     assert_eq!(mock.executions("echo"), 5);
 }
 
+// Proves E01.
 #[tokio::test]
-async fn e01_a_refused_connection_is_unavailable_and_says_nothing_ran() {
+async fn a_refused_connection_is_unavailable_and_says_nothing_ran() {
     let mut mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()

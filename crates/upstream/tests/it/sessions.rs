@@ -32,8 +32,9 @@ async fn legacy() -> MockServer {
         .await
 }
 
+// Proves R075, R076.
 #[tokio::test]
-async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
+async fn a_session_opens_once_and_its_id_is_on_every_later_request() {
     for revision in Revision::LEGACY.into_iter().skip(1) {
         let mock = MockServer::legacy(revision)
             .tool("echo", MockBehaviour::echo())
@@ -84,8 +85,9 @@ async fn r075_r076_a_session_opens_once_and_its_id_is_on_every_later_request() {
     }
 }
 
+// Proves D16.
 #[tokio::test]
-async fn d16_principals_and_client_sessions_never_share_a_session_unless_the_operator_says_so() {
+async fn principals_and_client_sessions_never_share_a_session_unless_the_operator_says_so() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
     for (name, session) in [
@@ -119,8 +121,9 @@ async fn d16_principals_and_client_sessions_never_share_a_session_unless_the_ope
     assert_eq!(mock.requests_of("initialize").len(), 1);
 }
 
+// Proves E10, R077.
 #[tokio::test]
-async fn e10_r077_a_lost_session_is_opened_again_once_and_the_call_runs_once() {
+async fn a_lost_session_is_opened_again_once_and_the_call_runs_once() {
     for status in [404, 400] {
         let mock = MockServer::legacy(Revision::V2025_11_25)
             .lost_session_status(status)
@@ -165,8 +168,9 @@ async fn a_400_with_a_living_session_is_the_servers_answer() {
     assert_eq!(mock.executions("echo"), 0);
 }
 
+// Proves E10.
 #[tokio::test]
-async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
+async fn a_session_lost_twice_in_a_row_fails_the_call() {
     let mock = legacy().await;
     let upstream = pinned(&mock.url(), UpstreamProtocol::Legacy);
     mock.add_rule(
@@ -185,8 +189,9 @@ async fn e10_a_session_lost_twice_in_a_row_fails_the_call() {
     assert_eq!(mock.requests_of("tools/call").len(), 2);
 }
 
+// Proves E11.
 #[tokio::test]
-async fn e11_a_server_that_refuses_initialize_is_not_stormed() {
+async fn a_server_that_refuses_initialize_is_not_stormed() {
     let mock = legacy().await;
     mock.add_rule(
         "initialize",
@@ -215,8 +220,9 @@ async fn e11_a_server_that_refuses_initialize_is_not_stormed() {
     assert_eq!(mock.requests_of("tools/call").len(), 0);
 }
 
+// Proves R106.
 #[tokio::test]
-async fn r106_request_ids_are_unique_in_a_session() {
+async fn request_ids_are_unique_in_a_session() {
     let mock = legacy().await;
     let shared = UpstreamSettings {
         session: SessionSharing::Shared,
@@ -242,8 +248,9 @@ async fn r106_request_ids_are_unique_in_a_session() {
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len());
 }
 
+// Proves R210, R212.
 #[tokio::test]
-async fn r210_r212_a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() {
+async fn a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() {
     let gate = CallGate::new();
     let mock = MockServer::legacy(Revision::V2025_11_25)
         .tool("wait", MockBehaviour::gated(&gate))
@@ -289,8 +296,9 @@ async fn r210_r212_a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() 
     assert_eq!(cancels[0].session(), second.session());
 }
 
+// Proves R210, R211.
 #[tokio::test]
-async fn r210_r211_a_dropped_modern_call_closes_its_connection_and_sends_nothing() {
+async fn a_dropped_modern_call_closes_its_connection_and_sends_nothing() {
     for behaviour in [MockBehaviour::hang(), MockBehaviour::hang_after_progress()] {
         let mock = MockServer::modern().tool("wait", behaviour).start().await;
         let upstream = upstream(&mock.url());

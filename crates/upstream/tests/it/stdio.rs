@@ -42,8 +42,9 @@ async fn until_gone(pid: u32) {
     panic!("process {pid} lives on");
 }
 
+// Proves R068.
 #[tokio::test]
-async fn r068_children_of_both_eras_are_spoken_to() {
+async fn children_of_both_eras_are_spoken_to() {
     for (manner, revision) in [
         ("modern", "2026-07-28"),
         ("legacy", "2025-11-25"),
@@ -88,8 +89,9 @@ async fn r068_children_of_both_eras_are_spoken_to() {
     }
 }
 
+// Proves R068.
 #[tokio::test]
-async fn r068_child_that_ignores_the_probe_is_initialized() {
+async fn child_that_ignores_the_probe_is_initialized() {
     let upstream = build(settings("silent"));
     text(call_anonymously(&upstream, "echo", json!({})).await).await;
     assert_eq!(upstream.health().revision, Some("2025-11-25"));
@@ -387,8 +389,9 @@ async fn unused_children_of_principals_are_ended() {
     assert_ne!(pid(&upstream).await, first);
 }
 
+// Proves E22.
 #[tokio::test]
-async fn e22_a_child_that_dies_in_a_call_leaves_its_result_unknown_and_is_started_again() {
+async fn a_child_that_dies_in_a_call_leaves_its_result_unknown_and_is_started_again() {
     let upstream = build(settings("legacy"));
     let first = pid(&upstream).await;
     let failure = failure(call_anonymously(&upstream, "crash", json!({})).await).await;
@@ -409,8 +412,9 @@ async fn e22_a_child_that_dies_in_a_call_leaves_its_result_unknown_and_is_starte
     assert!(!lives(first));
 }
 
+// Proves E22.
 #[tokio::test]
-async fn e22_a_child_that_cannot_start_is_backed_off() {
+async fn a_child_that_cannot_start_is_backed_off() {
     let upstream = build(settings("crash-at-start"));
     let mut reasons = HashSet::new();
     let mut waits = 0;
@@ -432,8 +436,9 @@ async fn e22_a_child_that_cannot_start_is_backed_off() {
     );
 }
 
+// Proves E22.
 #[tokio::test]
-async fn e22_a_flood_on_the_error_stream_blocks_nothing() {
+async fn a_flood_on_the_error_stream_blocks_nothing() {
     let upstream = build(settings("legacy"));
     assert_eq!(
         text(call_anonymously(&upstream, "flood", json!({})).await).await,
@@ -441,8 +446,9 @@ async fn e22_a_flood_on_the_error_stream_blocks_nothing() {
     );
 }
 
+// Proves E22.
 #[tokio::test]
-async fn e22_the_whole_process_group_ends_also_where_sigterm_is_ignored() {
+async fn the_whole_process_group_ends_also_where_sigterm_is_ignored() {
     let upstream = build(settings("stubborn"));
     let leader = pid(&upstream).await;
     let grandchild: u32 = text(call_anonymously(&upstream, "grandchild", json!({})).await)
@@ -504,8 +510,9 @@ async fn a_watch_lists_and_hears_changes_over_the_shared_child() {
     }
 }
 
+// Proves E07.
 #[tokio::test]
-async fn e07_a_line_that_is_too_long_ends_the_child_and_not_weir() {
+async fn a_line_that_is_too_long_ends_the_child_and_not_weir() {
     let bounds = UpstreamBounds {
         max_reply: 1 << 20,
         ..UpstreamBounds::default()

@@ -122,8 +122,9 @@ async fn a_process_of_the_second_era_that_ended_is_started_again() {
     panic!("it is not started again");
 }
 
+// Proves E17.
 #[tokio::test]
-async fn e17_a_server_without_a_second_era_is_asked_once_where_it_refuses_and_three_times_where_it_is_silent()
+async fn a_server_without_a_second_era_is_asked_once_where_it_refuses_and_three_times_where_it_is_silent()
  {
     for (manner, asked) in [("modern", 1), ("modern-and-silent", 3)] {
         let starts = starts_file(manner);

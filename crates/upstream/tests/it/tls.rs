@@ -91,8 +91,9 @@ fn over_tls(url: &str, ca: Option<&str>, name: &str) -> Result<Arc<dyn Upstream>
     built
 }
 
+// Proves E18.
 #[tokio::test]
-async fn e18_a_certificate_is_trusted_only_where_the_operator_named_its_root_and_for_its_name() {
+async fn a_certificate_is_trusted_only_where_the_operator_named_its_root_and_for_its_name() {
     let mock = MockServer::modern()
         .tool("echo", MockBehaviour::echo())
         .start()

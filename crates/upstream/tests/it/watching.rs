@@ -37,8 +37,9 @@ async fn watch(mock: &MockServer) -> (Box<dyn ListWatch>, Arc<dyn Upstream>) {
     )
 }
 
+// Proves R145.
 #[tokio::test]
-async fn r145_every_page_is_walked_with_the_servers_own_cursors() {
+async fn every_page_is_walked_with_the_servers_own_cursors() {
     for builder in [
         MockServer::modern(),
         MockServer::legacy(Revision::V2025_11_25),
@@ -203,8 +204,9 @@ async fn server_without_tools_offers_no_tool_list() {
     );
 }
 
+// Proves R019.
 #[tokio::test]
-async fn r019_tools_with_bad_header_annotations_are_not_offered() {
+async fn tools_with_bad_header_annotations_are_not_offered() {
     let bad =
         r#"{"name":"bad","inputSchema":{"properties":{"a":{"type":"number","x-mcp-header":"A"}}}}"#;
     let mock = MockServer::modern()

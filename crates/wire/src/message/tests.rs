@@ -38,8 +38,9 @@ fn a_request_keeps_its_bytes() {
     assert_eq!(request.raw, text);
 }
 
+// Proves B01.
 #[test]
-fn b01_id_behind_a_failure_is_echoed_only_if_valid_json() {
+fn id_behind_a_failure_is_echoed_only_if_valid_json() {
     let deep = "[".repeat(200);
     let id = |id: &str| {
         refused(&format!(
@@ -125,8 +126,9 @@ fn an_error_without_a_readable_id_is_a_response_and_a_result_is_not() {
     assert!(response.error().unwrap().is_err());
 }
 
+// Proves R034.
 #[test]
-fn r034_a_refused_message_keeps_its_id() {
+fn a_refused_message_keeps_its_id() {
     for (id, shown) in [("7", "7"), (r#""x""#, r#""x""#)] {
         for rest in [
             r#""method":"a""#,
@@ -157,8 +159,9 @@ fn r034_a_refused_message_keeps_its_id() {
     }
 }
 
+// Proves R035, B07.
 #[test]
-fn r035_b07_a_bad_id_is_refused() {
+fn a_bad_id_is_refused() {
     let long = format!("\"{}\"", "x".repeat(255));
     for id in ["null", "1.5", "1e3", "true", "{}", "[]", long.as_str()] {
         assert_eq!(
@@ -169,8 +172,9 @@ fn r035_b07_a_bad_id_is_refused() {
     }
 }
 
+// Proves R036, B06.
 #[test]
-fn r036_b06_invalid_json_is_a_parse_error() {
+fn invalid_json_is_a_parse_error() {
     for text in [
         &b"\xff"[..],
         b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"\xc3(\"}",
@@ -191,8 +195,9 @@ fn r036_b06_invalid_json_is_a_parse_error() {
     }
 }
 
+// Proves B01, B02, B03.
 #[test]
-fn b01_b02_b03_json_beyond_the_limits_is_an_invalid_request() {
+fn json_beyond_the_limits_is_an_invalid_request() {
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":3,"method":"a","params":{{"x":{}{}}}}}"#,
         "[".repeat(63),
@@ -221,8 +226,9 @@ fn b01_b02_b03_json_beyond_the_limits_is_an_invalid_request() {
     );
 }
 
+// Proves B04.
 #[test]
-fn b04_lookalike_member_names_are_unknown() {
+fn lookalike_member_names_are_unknown() {
     let text = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params \":{\"name\":\"evil\"},\"p\u{430}rams\":{},\"\u{131}d\":2}";
     let Message::Request(request) = one(text) else {
         panic!("not a request")
@@ -233,8 +239,9 @@ fn b04_lookalike_member_names_are_unknown() {
     );
 }
 
+// Proves R032, B05.
 #[test]
-fn r032_b05_a_batch_is_one_to_fifty_items() {
+fn a_batch_is_one_to_fifty_items() {
     let batch = |count: usize| {
         format!(
             "[{}]",
@@ -260,8 +267,9 @@ fn r032_b05_a_batch_is_one_to_fifty_items() {
     );
 }
 
+// Proves B05.
 #[test]
-fn b05_a_bad_item_of_a_batch_spoils_only_itself() {
+fn a_bad_item_of_a_batch_spoils_only_itself() {
     let IncomingMessage::Batch(items) =
         parse(r#"[1,{"jsonrpc":"2.0","id":1,"method":"a"},{"a":1,"a":2}]"#).unwrap()
     else {
@@ -281,8 +289,9 @@ fn scalars_are_no_messages() {
     }
 }
 
+// Proves B04.
 #[test]
-fn b04_a_member_that_differs_from_a_known_one_in_case_alone_is_refused() {
+fn a_member_that_differs_from_a_known_one_in_case_alone_is_refused() {
     let good = r#"{"jsonrpc":"2.0","id":"i","method":"tools/call","params":{}}"#;
     for variant in [
         "Method",

@@ -80,8 +80,9 @@ fn a_wrong_type_is_named() {
     assert_eq!(errors[0].to_string(), "`name` must be a string");
 }
 
+// Proves R026, B13.
 #[test]
-fn r026_b13_required_meta_is_read_with_its_type() {
+fn required_meta_is_read_with_its_type() {
     let meta = Meta::parse(&Bytes::from_static(
         br#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"x":1}"#,
     ));
@@ -138,8 +139,9 @@ fn refused(method: &str, text: &str) -> Option<&'static str> {
     .map(|error| error.member)
 }
 
+// Proves B04.
 #[test]
-fn b04_names_that_differ_from_known_ones_in_case_alone_are_refused() {
+fn names_that_differ_from_known_ones_in_case_alone_are_refused() {
     for name in NAMES {
         let upper = format!("{{\"{}\":1}}", name.to_uppercase());
         let mut letters = name.chars();
@@ -190,8 +192,9 @@ fn b04_names_that_differ_from_known_ones_in_case_alone_are_refused() {
     }
 }
 
+// Proves B04.
 #[test]
-fn b04_meta_and_references_are_held_to_their_own_names() {
+fn meta_and_references_are_held_to_their_own_names() {
     let meta = |key: &str| format!(r#"{{"_meta":{{"{key}":1}}}}"#);
     for method in ["tools/call", "acme/anything", "notifications/progress"] {
         assert_eq!(

@@ -85,15 +85,17 @@ fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
+    // Proves B06.
     #[test]
-    fn b06_scan_accepts_json(text in testing::value()) {
+    fn scan_accepts_json(text in testing::value()) {
         prop_assert_eq!(check(text.as_bytes(), &WIDE), Ok(()));
         prop_assert_eq!(check_unique(text.as_bytes(), &WIDE), Ok(()));
         agrees(text.as_bytes())?;
     }
 
+    // Proves B06.
     #[test]
-    fn b06_scan_agrees_with_serde_json_on_mutated_json(
+    fn scan_agrees_with_serde_json_on_mutated_json(
         text in testing::value(),
         changes in vec((any::<prop::sample::Index>(), 0..3_u8, prop::sample::select(b"{}[]\",:\\u0e-+. \n\x01tfn1a\xff\xc3\xed".to_vec())), 1..4),
     ) {
@@ -110,13 +112,15 @@ proptest! {
         agrees(&bytes)?;
     }
 
+    // Proves B06.
     #[test]
-    fn b06_scan_agrees_with_serde_json_on_any_bytes(bytes in vec(any::<u8>(), 0..40)) {
+    fn scan_agrees_with_serde_json_on_any_bytes(bytes in vec(any::<u8>(), 0..40)) {
         agrees(&bytes)?;
     }
 
+    // Proves B03.
     #[test]
-    fn b03_every_reader_sees_the_same_members(text in testing::value()) {
+    fn every_reader_sees_the_same_members(text in testing::value()) {
         let tree: serde_json::Value = serde_json::from_str(&text).unwrap();
         let seen: serde_json::Map<_, _> = members(text.as_bytes())
             .map(|member| (member.key.decode().into_owned(), serde_json::from_str(&text[member.value]).unwrap()))
@@ -127,16 +131,18 @@ proptest! {
         prop_assert_eq!(string(text.as_bytes()).map(String::from), tree.as_str().map(String::from));
     }
 
+    // Proves B03.
     #[test]
-    fn b03_a_key_spelled_twice_is_refused(key in any::<String>(), escaped in any::<bool>(), depth in 1..=3_usize) {
+    fn a_key_spelled_twice_is_refused(key in any::<String>(), escaped in any::<bool>(), depth in 1..=3_usize) {
         let object = format!("{{{}:1,\"0\":[],{}:2}}", testing::spell(&key, escaped), testing::spell(&key, false));
         let text = "{\"a\":".repeat(depth - 1) + &object + &"}".repeat(depth - 1);
         prop_assert_eq!(kind(&text), Some(ScanErrorKind::DuplicateKey));
     }
 }
 
+// Proves B01.
 #[test]
-fn b01_depth_63_and_64_pass_and_65_is_refused() {
+fn depth_63_and_64_pass_and_65_is_refused() {
     for (depth, expected) in [
         (63, None),
         (64, None),
@@ -158,8 +164,9 @@ fn b01_depth_63_and_64_pass_and_65_is_refused() {
     }
 }
 
+// Proves B01.
 #[test]
-fn b01_depth_beyond_the_ceiling_is_refused_whatever_the_limit() {
+fn depth_beyond_the_ceiling_is_refused_whatever_the_limit() {
     let limits = JsonLimits {
         max_depth: u32::MAX,
         ..JsonLimits::default()
@@ -172,8 +179,9 @@ fn b01_depth_beyond_the_ceiling_is_refused_whatever_the_limit() {
     );
 }
 
+// Proves B02.
 #[test]
-fn b02_wide_bombs_meet_the_token_limit() {
+fn wide_bombs_meet_the_token_limit() {
     assert_eq!(kind(format!("[{}0]", "0,".repeat(99_998))), None);
     assert_eq!(
         kind(format!("[{}0]", "0,".repeat(99_999))),
@@ -185,8 +193,9 @@ fn b02_wide_bombs_meet_the_token_limit() {
     );
 }
 
+// Proves B03.
 #[test]
-fn b03_duplicate_keys_are_refused_in_envelope_params_and_meta() {
+fn duplicate_keys_are_refused_in_envelope_params_and_meta() {
     for text in [
         r#"{"method":"a","method":"b"}"#,
         r#"{"method":"a","\u006dethod":"b"}"#,
@@ -203,8 +212,9 @@ fn b03_duplicate_keys_are_refused_in_envelope_params_and_meta() {
     );
 }
 
+// Proves B03.
 #[test]
-fn b03_duplicates_below_level_three_are_for_check_unique() {
+fn duplicates_below_level_three_are_for_check_unique() {
     let text = br#"{"a":{"b":{"c":{"d":1,"d":2}}}}"#;
     assert_eq!(check(text, &JsonLimits::default()), Ok(()));
     assert_eq!(
@@ -223,8 +233,9 @@ fn b03_duplicates_below_level_three_are_for_check_unique() {
     );
 }
 
+// Proves B03.
 #[test]
-fn b03_many_keys_are_compared_too() {
+fn many_keys_are_compared_too() {
     let keys = |count: usize| {
         (0..count)
             .map(|index| format!("\"k{index}\":0,"))
@@ -241,8 +252,9 @@ fn b03_many_keys_are_compared_too() {
     );
 }
 
+// Proves B06.
 #[test]
-fn b06_invalid_json_is_refused_with_a_kind() {
+fn invalid_json_is_refused_with_a_kind() {
     use ScanErrorKind as K;
     let table: [(&[u8], K); 20] = [
         (b"", K::UnexpectedEnd),
@@ -275,8 +287,9 @@ fn b06_invalid_json_is_refused_with_a_kind() {
     }
 }
 
+// Proves B06.
 #[test]
-fn b06_numbers_are_kept_exact_up_to_64_bytes() {
+fn numbers_are_kept_exact_up_to_64_bytes() {
     for text in ["1e999", "-0", "9007199254740993", "1E+2", "0.10"] {
         assert_eq!(kind(text), None, "{text}");
     }
@@ -285,8 +298,9 @@ fn b06_numbers_are_kept_exact_up_to_64_bytes() {
     assert_eq!(kind("1".repeat(10_000)), Some(ScanErrorKind::NumberTooLong));
 }
 
+// Proves B06.
 #[test]
-fn b06_lone_surrogates_pass_unread_and_decode_to_nothing() {
+fn lone_surrogates_pass_unread_and_decode_to_nothing() {
     let text = br#"{"a":"\ud800","b":"\udc00x","c":"\ud83d\ude00","\ud800":1,"\ud801":2}"#;
     assert_eq!(
         check(text, &JsonLimits::default()),
@@ -310,8 +324,9 @@ fn b06_lone_surrogates_pass_unread_and_decode_to_nothing() {
     );
 }
 
+// Proves B04.
 #[test]
-fn b04_keys_match_by_exact_text_only() {
+fn keys_match_by_exact_text_only() {
     let text = "{\"Method\":1,\"param\u{17f}\":2,\"method \":3,\"\\u006dethod\":4}".as_bytes();
     assert_eq!(&text[find(text, "method").unwrap()], b"4");
     assert_eq!(find(text, "params"), None);

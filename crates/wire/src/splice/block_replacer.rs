@@ -311,8 +311,9 @@ mod tests {
         String::from_utf8(out.to_vec()).unwrap()
     }
 
+    // Proves R129.
     #[test]
-    fn r129_foreign_blocks_become_texts_and_all_else_stays_byte_for_byte() {
+    fn foreign_blocks_become_texts_and_all_else_stays_byte_for_byte() {
         for (from, to) in [
             (r#"{"content":[]}"#, r#"{"content":[]}"#),
             (

@@ -318,8 +318,9 @@ fn only_the_top_level_and_its_meta_are_touched() {
     );
 }
 
+// Proves B06.
 #[test]
-fn b06_numbers_and_unknown_members_pass_exactly() {
+fn numbers_and_unknown_members_pass_exactly() {
     let text = r#"{"n":[1e999,-0,9007199254740993,1.0E+2],"s":"\ud800\u0061","\u0078":{}}"#;
     assert_eq!(
         apply(ObjectEdits::new().remove("gone").ensure("n", "1"), text),
@@ -392,8 +393,9 @@ fn long_keys_pass_unread_and_long_gaps_are_cut() {
     }
 }
 
+// Proves B03.
 #[test]
-fn b03_a_named_member_that_comes_twice_is_refused() {
+fn a_named_member_that_comes_twice_is_refused() {
     let text = Bytes::from_static(br#"{"a":1,"\u0061":2,"_meta":{},"_meta":{}}"#);
     for edits in [
         ObjectEdits::new().remove("a"),
@@ -408,8 +410,9 @@ fn b03_a_named_member_that_comes_twice_is_refused() {
     }
 }
 
+// Proves B01.
 #[test]
-fn b01_limits_hold_while_streaming() {
+fn limits_hold_while_streaming() {
     let limits = JsonLimits {
         max_depth: 8,
         ..JsonLimits::default()
@@ -470,8 +473,9 @@ fn missing_members_are_added_to_checked_objects() {
     );
 }
 
+// Proves B06.
 #[test]
-fn b06_members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
+fn members_that_differ_from_edited_ones_in_case_alone_are_taken_out() {
     const HELD: &[&str] = &["resultType", "_meta"];
     let edits = || {
         ObjectEdits::new()

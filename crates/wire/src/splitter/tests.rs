@@ -319,8 +319,9 @@ fn the_rest_of_a_message_is_checked() {
     }
 }
 
+// Proves B01, B06.
 #[test]
-fn b01_b06_depth_and_utf8_hold_inside_a_result() {
+fn depth_and_utf8_hold_inside_a_result() {
     let text = |depth: usize| {
         let pad = "x".repeat(100);
         format!(

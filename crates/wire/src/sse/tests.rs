@@ -61,8 +61,9 @@ proptest! {
         prop_assert_eq!(&events(with("\r\n").as_bytes()), &plain);
     }
 
+    // Proves D20.
     #[test]
-    fn d20_one_event_in_is_one_event_out(data in prop_oneof![stream(), vec(any::<u8>(), 0..80)]) {
+    fn one_event_in_is_one_event_out(data in prop_oneof![stream(), vec(any::<u8>(), 0..80)]) {
         fuzzing::sse_reencode(&data);
     }
 }
@@ -200,8 +201,9 @@ fn caps_hold() {
     );
 }
 
+// Proves D20.
 #[test]
-fn d20_data_cannot_begin_a_field_or_end_an_event() {
+fn data_cannot_begin_a_field_or_end_an_event() {
     let mut out = BytesMut::new();
     write_event(
         &mut out,

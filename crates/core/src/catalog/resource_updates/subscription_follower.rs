@@ -160,7 +160,7 @@ impl SubscriptionFollower {
     }
 
     fn handle_loss(&self, failure: &Failure) {
-        tracing::debug!(upstream = %self.table.upstream, error = failure.cause(), "no line for updates of resources");
+        tracing::debug!(upstream = %self.table.upstream, error = failure.cause(), "resource subscription stream lost");
         self.table.record_loss(failure);
     }
 }

@@ -226,8 +226,9 @@ fn again(failure: &Failure) -> Failure {
 mod tests {
     use super::*;
 
+    // Proves R205.
     #[test]
-    fn r205_parts_are_of_the_whole_they_begin_with() {
+    fn parts_are_of_the_whole_they_begin_with() {
         let all = |uri| wholes(uri).collect::<Vec<_>>();
         assert_eq!(all("a:b"), ["a:b"]);
         assert_eq!(all("a:b/c"), ["a:b/c", "a:b", "a:b/"]);

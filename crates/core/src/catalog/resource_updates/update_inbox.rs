@@ -89,8 +89,9 @@ mod tests {
         std::iter::from_fn(next).collect()
     }
 
+    // Proves D11.
     #[test]
-    fn d11_a_resource_waits_once_and_a_flood_of_parts_is_told_as_the_whole() {
+    fn a_resource_waits_once_and_a_flood_of_parts_is_told_as_the_whole() {
         let (inbox, whole): (UpdateInbox, Arc<str>) = (UpdateInbox::default(), "w".into());
         for _ in 0..3 {
             inbox.put("b".into(), &whole);

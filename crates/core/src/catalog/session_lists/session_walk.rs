@@ -72,7 +72,7 @@ impl Catalog {
                 let retry =
                     now.saturating_add(u64::try_from(RETRY_PAUSE.as_millis()).unwrap_or(u64::MAX));
                 lists.not_before.store(retry, Ordering::Relaxed);
-                tracing::debug!(upstream = %lists.upstream, list = kind.word(), error = failure.cause(), "a client's own list was not read");
+                tracing::debug!(upstream = %lists.upstream, list = kind.word(), error = failure.cause(), "session list walk failed");
                 return count("failed");
             }
         };

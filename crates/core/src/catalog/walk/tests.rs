@@ -49,8 +49,9 @@ async fn run(
     (walked, watch.1)
 }
 
+// Proves R146, R145.
 #[tokio::test]
-async fn r146_the_empty_cursor_is_a_cursor_and_r145_cursors_go_back_unaltered() {
+async fn the_empty_cursor_is_a_cursor_and_cursors_go_back_unaltered() {
     let odd = "=?\u{0}\"ä\\ ";
     let (walked, asked) = run(
         |cursor| match cursor {
@@ -65,8 +66,9 @@ async fn r146_the_empty_cursor_is_a_cursor_and_r145_cursors_go_back_unaltered() 
     assert_eq!(asked, [None, Some(String::new()), Some(odd.to_owned())]);
 }
 
+// Proves B18, R150.
 #[tokio::test]
-async fn b18_r150_cursor_loops_and_endless_lists_are_cut() {
+async fn cursor_loops_and_endless_lists_are_cut() {
     let (walked, asked) = run(|_| page(2, Some("same")), WalkLimits::default()).await;
     let walked = walked.unwrap();
     assert_eq!(
@@ -96,8 +98,9 @@ async fn b18_r150_cursor_loops_and_endless_lists_are_cut() {
     );
 }
 
+// Proves B25.
 #[tokio::test]
-async fn b25_an_oversized_item_is_left_out_and_the_others_stay() {
+async fn an_oversized_item_is_left_out_and_the_others_stay() {
     let big = Bytes::from(vec![b' '; (256 << 10) + 1]);
     let (walked, _) = run(
         |_| {
@@ -130,8 +133,9 @@ async fn a_failing_page_fails_the_walk() {
     assert_eq!(walked.unwrap_err().kind(), &FailureKind::Unavailable);
 }
 
+// Proves R153, R157, R159.
 #[tokio::test]
-async fn r153_r157_r159_hints_of_a_walk_are_the_narrowest_of_its_pages() {
+async fn hints_of_a_walk_are_the_narrowest_of_its_pages() {
     let hints = |first: (u64, bool, bool), second: (u64, bool, bool)| async move {
         let (walked, _) = run(
             move |cursor| {
@@ -169,8 +173,9 @@ async fn r153_r157_r159_hints_of_a_walk_are_the_narrowest_of_its_pages() {
 }
 
 proptest! {
+    // Proves R148.
     #[test]
-    fn r148_every_page_size_gives_each_item_once(total in 0usize..300, size in 1usize..60) {
+    fn every_page_size_gives_each_item_once(total in 0usize..300, size in 1usize..60) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (walked, _) = runtime.block_on(run(|cursor| {
             let from: usize = cursor.map_or(0, |at| at.parse().unwrap());

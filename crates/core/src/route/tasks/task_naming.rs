@@ -90,7 +90,7 @@ impl TaskNaming {
             .enter((&self.principal, &self.endpoint), task, ttl)
         {
             // The call works without it: the task is only not listed.
-            tracing::debug!(error = %full, "a task is not remembered");
+            tracing::debug!(error = %full, "task not stored for tasks/list");
         }
         Ok(created)
     }

@@ -354,8 +354,9 @@ mod tests {
         })
     }
 
+    // Proves A10.
     #[tokio::test(start_paused = true)]
-    async fn a10_idle_frames_are_a_flood_and_those_of_a_busy_client_are_not() {
+    async fn idle_frames_are_a_flood_and_those_of_a_busy_client_are_not() {
         let flow = Http2Flow::new();
         for _ in 0..1000 {
             flow.received(head(6, 0, 8));
@@ -383,8 +384,9 @@ mod tests {
         assert!(flow.is_flooded());
     }
 
+    // Proves A12.
     #[tokio::test]
-    async fn a12_waiting_bytes_count_until_their_last_part_is_sent() {
+    async fn waiting_bytes_count_until_their_last_part_is_sent() {
         let flow = Http2Flow::new();
         let whole = flow.try_count(PAUSE_ABOVE_BYTES).unwrap();
         let part = CountedChunk::new(Bytes::from_static(b"part"), whole.clone());
@@ -419,8 +421,9 @@ mod tests {
         assert_eq!(flow.waiting(), 0);
     }
 
+    // Proves A12.
     #[tokio::test]
-    async fn a12_stream_window_counts_grants_before_its_answer() {
+    async fn stream_window_counts_grants_before_its_answer() {
         let flow = Http2Flow::new();
         flow.received(FramePiece::Setting(INITIAL_WINDOW_SIZE, 0));
         flow.received(FramePiece::Window(3, 5));

@@ -76,8 +76,9 @@ fn lines(got: &[Value]) -> Vec<String> {
         .collect()
 }
 
+// Proves F18.
 #[tokio::test(start_paused = true)]
-async fn f18_a_collector_gets_the_lines_of_the_chain_in_batches() {
+async fn a_collector_gets_the_lines_of_the_chain_in_batches() {
     let collector = collector(&[]);
     let (exporter, work) = AuditExporter::new(collector.clone(), CancellationToken::new());
     let records = records(1000);
@@ -105,8 +106,9 @@ async fn f18_a_collector_gets_the_lines_of_the_chain_in_batches() {
     assert!(record.get("traceId").is_none());
 }
 
+// Proves F13.
 #[tokio::test(start_paused = true)]
-async fn f13_a_batch_is_sent_again_until_the_collector_has_it_or_refuses_it() {
+async fn a_batch_is_sent_again_until_the_collector_has_it_or_refuses_it() {
     let collector = collector(&[
         Err(()),
         Ok((503, "")),
@@ -140,8 +142,9 @@ async fn f13_a_batch_is_sent_again_until_the_collector_has_it_or_refuses_it() {
     );
 }
 
+// Proves F13.
 #[tokio::test(start_paused = true)]
-async fn f13_a_collector_that_is_away_holds_up_nothing() {
+async fn a_collector_that_is_away_holds_up_nothing() {
     let away = collector(&[Err(()); 64]);
     let stop = CancellationToken::new();
     let (exporter, work) = AuditExporter::new(away.clone(), stop.clone());

@@ -7,8 +7,9 @@ use weir_policy::settings::{KeySource, SignatureAlgorithm, TokenValidation, Veri
 
 use super::*;
 
+// Proves R272.
 #[test]
-fn r272_every_auth_key_is_applied() {
+fn every_auth_key_is_applied() {
     let config = good(include_str!("full.yaml"));
     let auth = &config.auth;
     assert!(auth.required);
@@ -84,8 +85,9 @@ fn r272_every_auth_key_is_applied() {
     assert_eq!(oauth.servers.len(), 3);
 }
 
+// Proves R249.
 #[test]
-fn r249_token_audience_defaults_to_listen_address() {
+fn token_audience_defaults_to_listen_address() {
     let auth = "auth: { mode: oauth, issuers: [{ issuer: \"https://id.example.com\" }] }";
     let config = good(&format!("listen: 127.0.0.1:9000\n{auth}"));
     assert_eq!(config.auth.base, "http://127.0.0.1:9000");
@@ -94,8 +96,9 @@ fn r249_token_audience_defaults_to_listen_address() {
     assert_eq!(good("listen: 127.0.0.1:1").auth, VerifierSettings::open());
 }
 
+// Proves R249.
 #[test]
-fn r249_token_audience_has_the_chosen_port() {
+fn token_audience_has_the_chosen_port() {
     let auth = "auth: { mode: oauth, issuers: [{ issuer: \"https://id.example.com\" }] }";
     let bound = "127.0.0.1:40651".parse().unwrap();
     let served = Arc::new(good(&format!("listen: 127.0.0.1:0\n{auth}"))).served_at(bound);

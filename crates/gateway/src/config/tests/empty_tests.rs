@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use super::*;
 
+// Proves G01, G05.
 #[test]
-fn g01_g05_empty_file_is_an_error() {
+fn empty_file_is_an_error() {
     for text in [
         "",
         "\n\n",
@@ -73,8 +74,9 @@ fn keys(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
+// Proves G05.
 #[test]
-fn g05_null_is_an_error_for_every_key() {
+fn null_is_an_error_for_every_key() {
     let full: Value = serde_saphyr::from_str(include_str!("full.yaml")).unwrap();
     let mut all = Vec::new();
     keys(&full, "", &mut all);
@@ -92,8 +94,9 @@ fn g05_null_is_an_error_for_every_key() {
     }
 }
 
+// Proves C22.
 #[test]
-fn c22_empty_policy_file_is_an_error() {
+fn empty_policy_file_is_an_error() {
     let folder = ConfigTestFolder::new("empty-rules");
     let main = folder.write(
         "weir.yaml",

@@ -22,8 +22,9 @@ fn said(text: &str) -> String {
     load(text).report.to_string()
 }
 
+// Proves C01.
 #[test]
-fn c01_a_foreign_file_opens_nothing_but_loopback() {
+fn a_foreign_file_opens_nothing_but_loopback() {
     for container in ["mcpServers", "servers", "context_servers", "mcp_servers"] {
         let config = good(&format!(
             r#"{{ "{container}": {{ "a": {{ "command": "npx" }} }}, "theme": "dark" }}"#
@@ -44,8 +45,9 @@ fn c01_a_foreign_file_opens_nothing_but_loopback() {
     }
 }
 
+// Proves C01.
 #[test]
-fn c01_a_misspelt_key_of_weir_is_an_error_beside_the_servers_of_another_program() {
+fn a_misspelt_key_of_weir_is_an_error_beside_the_servers_of_another_program() {
     for key in [
         "auht",
         "Auth",
@@ -113,8 +115,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// In a file of weir's own, every unknown key is an error.
+    // Proves C01.
     #[test]
-    fn c01_an_unknown_key_in_a_file_of_weir_is_an_error(key in "[a-zA-Z_][a-zA-Z0-9_-]{0,14}", json in any::<bool>()) {
+    fn an_unknown_key_in_a_file_of_weir_is_an_error(key in "[a-zA-Z_][a-zA-Z0-9_-]{0,14}", json in any::<bool>()) {
         prop_assume!(!super::super::schema::keys().contains(&key));
         let servers = "\"mcpServers\": { \"a\": { \"command\": \"npx\" } }";
         let text = if json {
@@ -128,8 +131,9 @@ proptest! {
     }
 
     /// A key that is one edit away from a key of weir's never makes a file foreign.
+    // Proves C01.
     #[test]
-    fn c01_one_edit_of_a_key_of_weir_is_an_error(n in 0_usize..100, at in 0_usize..20, letter in "[a-z]", edit in 0_u8..4) {
+    fn one_edit_of_a_key_of_weir_is_an_error(n in 0_usize..100, at in 0_usize..20, letter in "[a-z]", edit in 0_u8..4) {
         let keys = super::super::schema::keys();
         let mut key: Vec<char> = keys[n % keys.len()].chars().collect();
         let at = at % key.len();

@@ -60,8 +60,9 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
     );
 }
 
+// Proves G01.
 #[test]
-fn g01_a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() {
+fn a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() {
     let folder = ConfigTestFolder::new("weaker-teams");
     let main = folder.write("weir.yaml", MAIN);
     let serving = |more: &str| {
@@ -281,8 +282,9 @@ fn a_team_cannot_take_anothers_id_or_path() {
     );
 }
 
+// Proves G01.
 #[test]
-fn g01_unreadable_file_is_an_error() {
+fn unreadable_file_is_an_error() {
     let folder = ConfigTestFolder::new("unreadable");
     let missing =
         ConfigLoader::new(ConfigSource::File(folder.0.join("none.yaml")), &environment).load();
@@ -316,8 +318,9 @@ proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
     /// A good file with any bytes changed gives a config or an error, never a panic, and errors of
     /// values have lines.
+    // Proves G01.
     #[test]
-    fn g01_mutated_files_never_panic(at in proptest::collection::vec((0..2000_usize, 0..128_u8), 1..6)) {
+    fn mutated_files_never_panic(at in proptest::collection::vec((0..2000_usize, 0..128_u8), 1..6)) {
         let mut bytes = include_bytes!("full.yaml").to_vec();
         for (place, byte) in at {
             let place = place % bytes.len();

@@ -6,8 +6,9 @@ use super::*;
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/config/tests/messages.txt");
 
 /// Run with `UPDATE=1` to rewrite the answers, then review the difference.
+// Proves G05.
 #[test]
-fn g05_every_mistake_is_named_with_line_path_and_hint() {
+fn every_mistake_is_named_with_line_path_and_hint() {
     let document = std::fs::read_to_string(FILE).unwrap();
     let mut anew = String::new();
     for case in document.split("<<<\n").skip(1) {
@@ -39,8 +40,9 @@ fn every_error_of_a_value_has_its_line() {
     }
 }
 
+// Proves G01.
 #[test]
-fn g01_giant_and_exploding_files_are_refused_at_once() {
+fn giant_and_exploding_files_are_refused_at_once() {
     let giant = format!("# {}", "x".repeat(5 << 20));
     assert!(load(&giant).report.to_string().contains("more than the"));
     let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");

@@ -15,8 +15,9 @@ fn auth(text: &str) -> UpstreamOAuth {
     *http.auth.clone().unwrap()
 }
 
+// Proves R255.
 #[test]
-fn r255_every_oauth_key_is_applied() {
+fn every_oauth_key_is_applied() {
     let auth = auth(
         r#"upstreams: { a: { url: "https://a.example/mcp", auth: { mode: token_exchange, issuer: "https://id.example.com/t",
             client_id: weir, client_secret: "${TOKEN}", client_auth: post, scopes: [a], step_up: [b], resource: "urn:a",
@@ -46,8 +47,9 @@ fn r255_every_oauth_key_is_applied() {
     assert!(!format!("{:?}", auth.client_secret).contains("canary"));
 }
 
+// Proves R272.
 #[test]
-fn r272_secrets_go_over_https_or_stay_on_this_machine() {
+fn secrets_go_over_https_or_stay_on_this_machine() {
     let text = |url: &str| {
         format!(
             "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: client_credentials, token_endpoint: \"{url}\", client_id: w, client_secret: kept-between-us }} }} }}"
@@ -83,8 +85,9 @@ fn r272_secrets_go_over_https_or_stay_on_this_machine() {
     }
 }
 
+// Proves R272.
 #[test]
-fn r272_remote_http_needs_allow_http() {
+fn remote_http_needs_allow_http() {
     let text = r#"upstreams: { a: { url: "https://a.example/", auth: { mode: client_credentials, issuer: "http://id:8080/realms/a",
         allow_http: true, client_id: w, client_secret: kept-between-us } } }"#;
     assert_eq!(
@@ -144,8 +147,9 @@ fn placeholder_secrets_are_rejected() {
     );
 }
 
+// Proves C20.
 #[test]
-fn c20_tokens_of_callers_are_kept_only_where_they_are_exchanged() {
+fn tokens_of_callers_are_kept_only_where_they_are_exchanged() {
     let text = |mode: &str| {
         format!(
             "upstreams: {{ a: {{ url: \"https://a.example/\", auth: {{ mode: {mode}, issuer: \"https://id.example.com\", client_id: w, client_secret: kept-between-us }} }} }}"
@@ -204,8 +208,9 @@ fn with_auth_each_principal_has_its_own_processes() {
     }
 }
 
+// Proves R191.
 #[test]
-fn r191_url_elicitation_needs_distinguishable_callers() {
+fn url_elicitation_needs_distinguishable_callers() {
     let of = |auth: &str, upstream: &str| {
         let outcome = load(&format!("{auth}\nupstreams: {{ a: {{ {upstream} }} }}"));
         assert!(!outcome.report.has_errors(), "{}", outcome.report);

@@ -19,8 +19,9 @@ const POLICY: &str = "policy: { inline: \"permit(principal, action, resource);\"
 const RATES: &str = "rates: { principal: { rate: 20/s } }\n";
 const AUDIT: &str = "audit: { stdout: true }\n";
 
+// Proves G01.
 #[test]
-fn g01_absent_is_never_off() {
+fn absent_is_never_off() {
     let endpoint = |more: &str| format!("endpoints: {{ /a: {{ upstream: a{more} }} }}\n");
     let own = ", policy: { inline: \"permit(principal, action, resource);\" }";
     let table = [
@@ -147,8 +148,9 @@ fn removed_endpoints_are_no_loss() {
     );
 }
 
+// Proves C22.
 #[test]
-fn c22_truncated_policy_file_is_weaker() {
+fn truncated_policy_file_is_weaker() {
     let folder = ConfigTestFolder::new("cut-rules");
     let main = folder.write(
         "weir.yaml",

@@ -382,8 +382,9 @@ fn with_one(full: &Value, place: &str) -> Value {
     })
 }
 
+// Proves G01.
 #[test]
-fn g01_every_lost_protection_is_reported() {
+fn every_lost_protection_is_reported() {
     let rules = std::env::temp_dir().join(format!("weir-protections-{}.cedar", std::process::id()));
     let text = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"f\" };";
     std::fs::write(&rules, text).unwrap();

@@ -187,8 +187,9 @@ fn denied() -> Failure {
     Failure::new(FailureKind::Denied, "A rule says no")
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_call_has_one_record_with_principal_and_outcome() {
+async fn call_has_one_record_with_principal_and_outcome() {
     let world = RecorderFixture::new(ArgumentRecording::default());
     let ada = ada().await;
     let raw = r#"{"name":"files__read","arguments":{"path":"/a"},
@@ -251,8 +252,9 @@ async fn f18_call_has_one_record_with_principal_and_outcome() {
     assert_eq!(record, expected);
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_refusal_has_one_record_and_unrecordable_call_is_refused() {
+async fn refusal_has_one_record_and_unrecordable_call_is_refused() {
     let world = RecorderFixture::new(ArgumentRecording::default());
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
     world
@@ -285,8 +287,9 @@ async fn f18_refusal_has_one_record_and_unrecordable_call_is_refused() {
     assert_eq!(world.lines().len(), 2);
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_first_admission_is_recorded_and_refusals_are_counted() {
+async fn first_admission_is_recorded_and_refusals_are_counted() {
     let world = RecorderFixture::new(ArgumentRecording::default());
     let ada = ada().await;
     for _ in 0..5 {
@@ -334,8 +337,9 @@ async fn f18_first_admission_is_recorded_and_refusals_are_counted() {
     assert_eq!(count, expected);
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
+async fn a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
     let world = RecorderFixture::new(ArgumentRecording::default());
     for n in 0..100_000_u32 {
         let peer: IpAddr = match n % 2 {
@@ -382,8 +386,9 @@ async fn f18_a_flood_without_an_identity_leaves_a_bounded_number_of_counts() {
     assert!(world.counts(true).is_empty());
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_untaken_counts_are_bounded() {
+async fn untaken_counts_are_bounded() {
     let world = RecorderFixture::new(ArgumentRecording::default());
     for _ in 0..20 {
         for n in 0..1024_u32 {
@@ -405,8 +410,9 @@ async fn f18_untaken_counts_are_bounded() {
     );
 }
 
+// Proves F18.
 #[tokio::test]
-async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
+async fn denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
     let world = RecorderFixture::new(ArgumentRecording::default());
     let (ada, call) = (ada().await, call(r#"{"name":"x"}"#));
     let bob = principal(Subject::new("https://id.example.com", "bob")).await;
@@ -485,8 +491,9 @@ async fn f18_denials_of_a_principal_have_a_record_each_up_to_600_a_minute() {
     );
 }
 
+// Proves F18.
 #[test]
-fn f18_logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted_then() {
+fn logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted_then() {
     let world = RecorderFixture::new(ArgumentRecording::default());
     let log_in = |done| {
         world.recorder.record_operator_action(&OperatorAction {
@@ -511,8 +518,9 @@ fn f18_logins_of_operators_that_fail_have_sixty_records_a_minute_and_are_counted
     );
 }
 
+// Proves R283, F15.
 #[tokio::test]
-async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
+async fn no_argument_stands_in_a_record_unless_it_is_listed() {
     let ada = ada().await;
     let long = "CANARY".repeat(1000);
     for padding in ["", &long] {
@@ -548,8 +556,9 @@ async fn r283_f15_no_argument_stands_in_a_record_unless_it_is_listed() {
     }
 }
 
+// Proves F14.
 #[tokio::test]
-async fn f14_hostile_text_stays_in_its_line() {
+async fn hostile_text_stays_in_its_line() {
     let world = RecorderFixture::new(ArgumentRecording {
         digest: true,
         show: vec![ArgumentPointer::parse("/a").unwrap()],

@@ -49,8 +49,9 @@ fn line_of(trouble: Result<ChainSummary, ChainFault>) -> u64 {
     trouble.unwrap_err().line
 }
 
+// Proves F18.
 #[test]
-fn f18_a_whole_chain_holds_and_says_where_it_ends() {
+fn a_whole_chain_holds_and_says_where_it_ends() {
     let mut chain = fresh(None);
     let lines = more(&mut chain, 100);
     let summary = check(&lines).unwrap();
@@ -64,8 +65,9 @@ fn f18_a_whole_chain_holds_and_says_where_it_ends() {
     assert_eq!(check(&[]).unwrap().head, None);
 }
 
+// Proves F18.
 #[test]
-fn f18_tampering_is_reported_with_its_line() {
+fn tampering_is_reported_with_its_line() {
     let lines = more(&mut fresh(None), 10);
     let with = |change: &dyn Fn(&mut Vec<String>)| {
         let mut lines = lines.clone();
@@ -99,9 +101,10 @@ fn f18_tampering_is_reported_with_its_line() {
 }
 
 proptest! {
+    // Proves F18.
     #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
-    fn f18_no_byte_can_be_flipped(at in 0..2000usize, bit in 0..8u8) {
+    fn no_byte_can_be_flipped(at in 0..2000usize, bit in 0..8u8) {
         let mut text = more(&mut fresh(None), 8).concat().into_bytes();
         let at = at % text.len();
         text[at] ^= 1 << bit;
@@ -109,8 +112,9 @@ proptest! {
     }
 }
 
+// Proves F18.
 #[test]
-fn f18_a_cut_end_shows_where_its_head_is_known() {
+fn a_cut_end_shows_where_its_head_is_known() {
     let mut chain = fresh(None);
     let lines = more(&mut chain, 10);
     let known = || ChainInspector::default().expect(chain.head().clone());
@@ -134,8 +138,9 @@ fn f18_a_cut_end_shows_where_its_head_is_known() {
     );
 }
 
+// Proves F18.
 #[test]
-fn f18_a_signed_chain_is_continued_by_the_keys_holder_alone() {
+fn a_signed_chain_is_continued_by_the_keys_holder_alone() {
     let lines = more(&mut fresh(Some(key(1))), 5).concat();
     let with = |keys: &[u8], text: &str| {
         walk(
@@ -191,8 +196,9 @@ fn recovered(torn: &str, said: u64, sha256: &str) -> Result<ChainSummary, ChainF
     walk(ChainInspector::default(), text.as_bytes())
 }
 
+// Proves F18, G10.
 #[test]
-fn f18_g10_torn_lines_are_valid_if_a_record_accounts_for_them() {
+fn torn_lines_are_valid_if_a_record_accounts_for_them() {
     let digest = |text: &str| HEXLOWER.encode(&Sha256::digest(text));
     for torn in [
         r#"{"seq":6,"ti"#,
@@ -228,8 +234,9 @@ fn f18_g10_torn_lines_are_valid_if_a_record_accounts_for_them() {
     }
 }
 
+// Proves F13.
 #[test]
-fn f13_lost_events_are_counted_and_the_chain_holds() {
+fn lost_events_are_counted_and_the_chain_holds() {
     let mut chain = fresh(None);
     let lines = [
         chain.seal(&event(AuditLifecycle::Changed)).line,
@@ -274,8 +281,9 @@ fn in_turn(mut inspector: ChainInspector, files: &[&[String]]) -> Result<ChainSu
     inspector.finish()
 }
 
+// Proves F18, G06.
 #[test]
-fn f18_g06_chain_continues_after_a_take_over_and_cut_ends_are_found() {
+fn chain_continues_after_a_take_over_and_cut_ends_are_found() {
     let (old, new, head) = taken_over(|head| Some(head.clone()));
     let check = |files: &[&[String]]| in_turn(ChainInspector::default(), files);
     let summary = check(&[&old, &new]).unwrap();
@@ -322,8 +330,9 @@ fn f18_g06_chain_continues_after_a_take_over_and_cut_ends_are_found() {
     }
 }
 
+// Proves F18.
 #[test]
-fn f18_unreported_end_of_a_predecessor_is_a_gap() {
+fn unreported_end_of_a_predecessor_is_a_gap() {
     let (old, new, _) = taken_over(|_| None);
     let summary = in_turn(ChainInspector::default(), &[&old, &new]).unwrap();
     assert_eq!(summary.gaps, [ChainGap::Open { seq: 5 }]);

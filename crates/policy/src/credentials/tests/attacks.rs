@@ -30,8 +30,9 @@ fn hmac(key: &[u8], message: &str) -> Vec<u8> {
         .to_vec()
 }
 
+// Proves C02.
 #[tokio::test(start_paused = true)]
-async fn c02_unsigned_tokens_are_refused_in_every_spelling() {
+async fn unsigned_tokens_are_refused_in_every_spelling() {
     let stand = VerifierFixture::new().await;
     for alg in [
         "none", "None", "NONE", "nOnE", "", " none", "ES256 ", "es256", "HS256", "HS384", "HS512",
@@ -70,8 +71,9 @@ async fn c02_unsigned_tokens_are_refused_in_every_spelling() {
     assert_eq!(stand.reason(signed).await, "malformed");
 }
 
+// Proves C03.
 #[tokio::test(start_paused = true)]
-async fn c03_public_key_is_not_accepted_as_hmac_secret() {
+async fn public_key_is_not_accepted_as_hmac_secret() {
     let signer = TokenSigner::rsa("RS256", "key-1");
     let stand = VerifierFixture::with(settings(), signer);
     stand.publish(&[stand.signer.jwk()]);
@@ -114,8 +116,9 @@ async fn c03_public_key_is_not_accepted_as_hmac_secret() {
     }
 }
 
+// Proves C02.
 #[tokio::test(start_paused = true)]
-async fn c02_an_algorithm_that_the_issuer_does_not_use_is_refused_whatever_its_keys_say() {
+async fn an_algorithm_that_the_issuer_does_not_use_is_refused_whatever_its_keys_say() {
     let mut settings = settings();
     let TokenValidation::Keys { algorithms, .. } = &mut settings.issuers[0].validation else {
         panic!()
@@ -146,8 +149,9 @@ async fn every_algorithm_of_the_default_list_works() {
     }
 }
 
+// Proves C04.
 #[tokio::test(start_paused = true)]
-async fn c04_a_token_that_brings_its_own_key_causes_no_fetch() {
+async fn a_token_that_brings_its_own_key_causes_no_fetch() {
     let stand = VerifierFixture::new().await;
     let before = stand.fetch.all().len();
     let own = TokenSigner::es256("key-1");
@@ -177,8 +181,9 @@ async fn c04_a_token_that_brings_its_own_key_causes_no_fetch() {
     assert_eq!(stand.fetch.all().len(), before);
 }
 
+// Proves C05.
 #[tokio::test(start_paused = true)]
-async fn c05_the_name_of_a_key_is_only_a_name() {
+async fn the_name_of_a_key_is_only_a_name() {
     let stand = VerifierFixture::new().await;
     for kid in [
         "../../etc/passwd",
@@ -226,8 +231,9 @@ async fn c05_the_name_of_a_key_is_only_a_name() {
     assert!(stand.subject(&nameless).await.is_ok());
 }
 
+// Proves C05.
 #[tokio::test(start_paused = true)]
-async fn c05_duplicate_key_id_is_refused_and_a_missing_one_needs_a_single_key() {
+async fn duplicate_key_id_is_refused_and_a_missing_one_needs_a_single_key() {
     let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
     stand.publish(&[
         stand.signer.jwk(),
@@ -242,8 +248,9 @@ async fn c05_duplicate_key_id_is_refused_and_a_missing_one_needs_a_single_key() 
     assert_eq!(stand.reason(&nameless).await, "key");
 }
 
+// Proves C06.
 #[tokio::test(start_paused = true)]
-async fn c06_header_parameters_that_change_the_meaning_are_refused() {
+async fn header_parameters_that_change_the_meaning_are_refused() {
     let stand = VerifierFixture::new().await;
     for (name, value) in [
         ("crit", json!(["exp"])),
@@ -293,8 +300,9 @@ async fn c06_header_parameters_that_change_the_meaning_are_refused() {
     );
 }
 
+// Proves C07.
 #[tokio::test(start_paused = true)]
-async fn c07_only_access_tokens_are_accepted() {
+async fn only_access_tokens_are_accepted() {
     let stand = VerifierFixture::new().await;
     for typ in [
         "at+jwt",
@@ -367,8 +375,9 @@ async fn c07_only_access_tokens_are_accepted() {
     }
 }
 
+// Proves C08, R241.
 #[tokio::test(start_paused = true)]
-async fn c08_r241_every_wrong_audience_is_refused() {
+async fn every_wrong_audience_is_refused() {
     let stand = VerifierFixture::new().await;
     for aud in [
         json!(null),
@@ -420,8 +429,9 @@ async fn c08_r241_every_wrong_audience_is_refused() {
     }
 }
 
+// Proves C09, R242.
 #[tokio::test(start_paused = true)]
-async fn c09_r242_every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too() {
+async fn every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too() {
     let mut both = settings();
     let mut other = both.issuers[0].clone();
     other.name = "https://other.example.com".into();
@@ -470,8 +480,9 @@ async fn c09_r242_every_wrong_issuer_is_refused_and_a_key_of_another_issuer_too(
     );
 }
 
+// Proves C10.
 #[tokio::test(start_paused = true)]
-async fn c10_times_are_whole_numbers_at_their_very_boundaries() {
+async fn times_are_whole_numbers_at_their_very_boundaries() {
     let stand = VerifierFixture::new().await;
     let now = stand.now();
     let day = 24 * 3600;
@@ -522,8 +533,9 @@ async fn c10_times_are_whole_numbers_at_their_very_boundaries() {
     }
 }
 
+// Proves C13.
 #[tokio::test(start_paused = true)]
-async fn c13_oversized_and_odd_texts_are_refused_unread() {
+async fn oversized_and_odd_texts_are_refused_unread() {
     let stand = VerifierFixture::new().await;
     let many_scopes: String = (0..1000).map(|n| format!("s{n} ")).collect();
     let many = stand
@@ -603,9 +615,10 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
+    // Proves C08.
     #![proptest_config(ProptestConfig::with_cases(2000))]
     #[test]
-    fn c08_an_audience_counts_if_it_is_ours_or_a_list_of_texts_with_ours(aud in any_json()) {
+    fn an_audience_counts_if_it_is_ours_or_a_list_of_texts_with_ours(aud in any_json()) {
         let counts = audiences(Some(&aud)).is_ok_and(|read| read.iter().any(|text| **text == *"api://weir"));
         prop_assert_eq!(counts, names(&aud, "api://weir"));
     }

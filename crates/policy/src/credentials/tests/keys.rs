@@ -12,8 +12,9 @@ fn keys_url() -> String {
     format!("{ISSUER}/keys")
 }
 
+// Proves R257.
 #[tokio::test(start_paused = true)]
-async fn r257_keys_are_found_by_metadata_or_by_their_url() {
+async fn keys_are_found_by_metadata_or_by_their_url() {
     let stand = VerifierFixture::new().await;
     assert!(stand.subject(&stand.good()).await.is_ok());
     assert_eq!(
@@ -38,8 +39,9 @@ async fn r257_keys_are_found_by_metadata_or_by_their_url() {
     assert_eq!(stand.fetch.all(), [keys_url()]);
 }
 
+// Proves C14.
 #[tokio::test(start_paused = true)]
-async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
+async fn a_new_key_is_fetched_once_and_its_first_token_is_good() {
     let stand = VerifierFixture::new().await;
     let old = stand.good();
     assert!(stand.subject(&old).await.is_ok());
@@ -78,8 +80,9 @@ async fn c14_a_new_key_is_fetched_once_and_its_first_token_is_good() {
     assert_eq!(stand.reason(&old).await, "key");
 }
 
+// Proves C15.
 #[tokio::test(start_paused = true)]
-async fn c15_a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
+async fn a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
     let stand = VerifierFixture::new().await;
     let signer = TokenSigner::es256("forged");
     let claims = json!({ "iss": ISSUER, "sub": "eve" });
@@ -103,8 +106,9 @@ async fn c15_a_storm_of_unknown_keys_causes_one_fetch_in_thirty_seconds() {
     assert_eq!(stand.fetch.asked(&keys_url()), 4);
 }
 
+// Proves C15.
 #[tokio::test(start_paused = true)]
-async fn c15_a_key_that_was_asked_for_before_it_was_published_is_found_thirty_seconds_later() {
+async fn a_key_that_was_asked_for_before_it_was_published_is_found_thirty_seconds_later() {
     let stand = VerifierFixture::new().await;
     let new = TokenSigner::es256("key-2");
     assert_eq!(stand.reason(&new.token(&stand.claims())).await, "key");
@@ -118,8 +122,9 @@ async fn c15_a_key_that_was_asked_for_before_it_was_published_is_found_thirty_se
     assert!(stand.subject(&new.token(&stand.claims())).await.is_ok());
 }
 
+// Proves C15.
 #[tokio::test(start_paused = true)]
-async fn c15_a_client_that_breaks_off_does_not_break_off_the_fetch() {
+async fn a_client_that_breaks_off_does_not_break_off_the_fetch() {
     let stand = VerifierFixture::new().await;
     let new = TokenSigner::es256("key-2");
     stand.publish(&[new.jwk()]);
@@ -132,8 +137,9 @@ async fn c15_a_client_that_breaks_off_does_not_break_off_the_fetch() {
     assert_eq!(stand.fetch.asked(&keys_url()), 2);
 }
 
+// Proves C17.
 #[tokio::test(start_paused = true)]
-async fn c17_weir_is_unready_until_the_first_keys() {
+async fn weir_is_unready_until_the_first_keys() {
     let stand = VerifierFixture::with(settings(), TokenSigner::es256("key-1"));
     stand.settle().await;
     assert!(!stand.credentials.is_ready());
@@ -150,8 +156,9 @@ async fn c17_weir_is_unready_until_the_first_keys() {
     assert!(stand.subject(&stand.good()).await.is_ok());
 }
 
+// Proves C16, C17.
 #[tokio::test(start_paused = true)]
-async fn c16_c17_the_last_good_keys_serve_for_a_day_and_not_longer() {
+async fn the_last_good_keys_serve_for_a_day_and_not_longer() {
     let stand = VerifierFixture::new().await;
     for broken in [
         (200, String::new()),
@@ -200,8 +207,9 @@ async fn keys_are_refreshed_ahead_of_their_age_within_bounds() {
     }
 }
 
+// Proves C16.
 #[tokio::test(start_paused = true)]
-async fn c16_bad_keys_are_left_out_of_a_set() {
+async fn bad_keys_are_left_out_of_a_set() {
     let good = TokenSigner::es256("key-1");
     let with = |name: &str, value: Value| {
         let mut key = good.jwk();
@@ -233,8 +241,9 @@ async fn c16_bad_keys_are_left_out_of_a_set() {
     }
 }
 
+// Proves C11.
 #[tokio::test(start_paused = true)]
-async fn c11_a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
+async fn a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
     let stand = VerifierFixture::new().await;
     let now = stand.now();
     // Tokens as seen by a clock that is ten minutes wrong, either way, and by one that is at zero.

@@ -41,8 +41,9 @@ fn rates() -> impl Strategy<Value = Rate> {
 proptest! {
     /// For all arrivals: the amount taken between any two moments is at most the burst plus the
     /// rate.
+    // Proves F01.
     #[test]
-    fn f01_no_window_has_more_than_its_burst_and_its_rate(
+    fn no_window_has_more_than_its_burst_and_its_rate(
         rate in rates(),
         arrivals in prop::collection::vec((0..3_000_000_000u64, 1..20u32), 1..120),
     ) {
@@ -68,8 +69,9 @@ proptest! {
 
     /// A caller that always asks gets exactly the burst plus the rate, and the returned wait is
     /// exact.
+    // Proves F01.
     #[test]
-    fn f01_who_always_asks_gets_exactly_the_rate(rate in rates(), turns in 1..300u32) {
+    fn who_always_asks_gets_exactly_the_rate(rate in rates(), turns in 1..300u32) {
         let (table, clock) = table(1);
         let one = NonZeroU32::MIN;
         for _ in 0..rate.burst.get() {
@@ -102,8 +104,9 @@ fn a_cost_above_the_burst_takes_a_full_bucket() {
 }
 
 /// F02: a caller under ever new keys fills the table, and then evicts its own buckets.
+// Proves F02.
 #[test]
-fn f02_sprayed_keys_fill_the_table_once_and_a_busy_bucket_stays() {
+fn sprayed_keys_fill_the_table_once_and_a_busy_bucket_stays() {
     let (table, _clock) = table(4096);
     let rate = rate(1, Duration::from_secs(3600), 1);
     let busy = key(u128::MAX);

@@ -34,8 +34,9 @@ fn look(waiting: &mut SlotWait<u8>) -> Poll<Option<QueueSlot<u8>>> {
     Pin::new(waiting).poll(&mut Context::from_waker(Waker::noop()))
 }
 
+// Proves F12.
 #[test]
-fn f12_slots_go_to_parties_in_turn() {
+fn slots_go_to_parties_in_turn() {
     let queues = FairQueues::new();
     let mut held = now(queues.enter(&0, party(1), CAPS));
     let mut lines: Vec<(u8, SlotWait<u8>)> = Vec::new();
@@ -66,8 +67,9 @@ fn f12_slots_go_to_parties_in_turn() {
     assert_eq!(queues.len(), 0, "nothing is left behind");
 }
 
+// Proves F12.
 #[test]
-fn f12_full_queue_evicts_from_the_longest_subqueue() {
+fn full_queue_evicts_from_the_longest_subqueue() {
     let queues = FairQueues::new();
     let held = now(queues.enter(&0, party(1), CAPS));
     let mut flood: Vec<_> = (0..8)

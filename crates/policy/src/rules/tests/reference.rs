@@ -139,8 +139,9 @@ proptest! {
     /// Indexed, shared and cached decisions equal those of the plain engine, in any order of
     /// requests. A tool is listed exactly if a call of it is not answered as one of an unknown
     /// tool.
+    // Proves D14.
     #[test]
-    fn d14_cached_decisions_equal_those_of_plain_cedar(
+    fn cached_decisions_equal_those_of_plain_cedar(
         texts in prop::collection::vec(any_rule(), 0..8),
         people in prop::collection::vec(any_person(), 1..6),
         things in prop::collection::vec(any_thing(), 1..6),

@@ -80,8 +80,9 @@ fn metadata(issuer: &str) -> Value {
     json!({ "issuer": issuer, "token_endpoint": format!("{issuer}/token") })
 }
 
+// Proves R256, R257.
 #[tokio::test]
-async fn r256_r257_metadata_is_fetched_in_the_order_of_the_specifications() {
+async fn metadata_is_fetched_in_the_order_of_the_specifications() {
     let hint = "https://mcp.example.com/elsewhere/prm.json";
     let web = MetadataServers::default();
     assert!(
@@ -135,8 +136,9 @@ fn web_urls(issuer: &str) -> Vec<String> {
     issuer_metadata_urls(&Url::parse(issuer).unwrap())
 }
 
+// Proves R258.
 #[tokio::test]
-async fn r258_metadata_of_another_issuer_is_not_used() {
+async fn metadata_of_another_issuer_is_not_used() {
     for named in [
         "https://evil.example.com",
         "https://id.example.com",
@@ -164,8 +166,9 @@ async fn r258_metadata_of_another_issuer_is_not_used() {
     );
 }
 
+// Proves R254, R262.
 #[tokio::test]
-async fn r254_r262_credentials_stay_with_their_issuer() {
+async fn credentials_stay_with_their_issuer() {
     let prm = |servers: Value, resource: &str| json!({ "resource": resource, "authorization_servers": servers });
     let under_path = "https://mcp.example.com/.well-known/oauth-protected-resource/team/mcp";
     for (servers, resource, expected) in [
@@ -230,8 +233,9 @@ async fn r254_r262_credentials_stay_with_their_issuer() {
     }
 }
 
+// Proves C18, C25.
 #[tokio::test]
-async fn c18_c25_urls_named_by_others_count_as_outsiders() {
+async fn urls_named_by_others_count_as_outsiders() {
     let hint = "https://169.254.169.254/prm";
     let mut document = metadata(ISSUER);
     document["token_endpoint"] = json!("https://tokens.example.com/token");

@@ -35,7 +35,7 @@ impl ListSession for UpstreamSession {
         self.site.spawn(async move {
             let asked = session.request(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))]).await;
             if let Err(refusal) = asked {
-                tracing::debug!(upstream = %session.site.id, error = %refusal.failure, "a subscription was not taken back");
+                tracing::debug!(upstream = %session.site.id, error = %refusal.failure, "resource unsubscribe failed");
             }
         });
     }

@@ -32,7 +32,7 @@ pub(super) async fn send_delete(
     };
     if let Ok(Err(error)) = tokio::time::timeout(DELETE_TIMEOUT, telling).await {
         let refusal = http_post::unsent_attempt(site, error);
-        tracing::debug!(upstream = %site.id, error = %refusal.failure, "a session was not ended");
+        tracing::debug!(upstream = %site.id, error = %refusal.failure, "session delete failed");
     }
 }
 
@@ -63,7 +63,7 @@ impl SideChannel for UpstreamSession {
                     let sent = own_requests::within_list_deadline(site, http_post::post_notification(site, &http, headers, message)).await;
                     drop(reservation);
                     if let Err(refusal) = sent {
-                        tracing::debug!(upstream = %site.id, error = %refusal.failure, "a message did not reach the upstream");
+                        tracing::debug!(upstream = %site.id, error = %refusal.failure, "message to upstream not delivered");
                     }
                 }
             };

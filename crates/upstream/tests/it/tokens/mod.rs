@@ -175,8 +175,9 @@ pub(crate) fn resource(mock: &MockServer, servers: &[&str]) -> Value {
     json!({ "resource": mock.url(), "authorization_servers": servers })
 }
 
+// Proves R254, R255.
 #[tokio::test]
-async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server() {
+async fn every_request_carries_a_token_that_was_asked_for_this_server() {
     let eras = [
         MockServer::modern(),
         MockServer::legacy(weir_wire::Revision::NEWEST_LEGACY),
@@ -248,8 +249,9 @@ async fn r254_r255_every_request_carries_a_token_that_was_asked_for_this_server(
     }
 }
 
+// Proves R256.
 #[tokio::test]
-async fn r256_the_servers_challenge_says_where_its_metadata_is() {
+async fn the_servers_challenge_says_where_its_metadata_is() {
     let mock = MockServer::modern()
         .tool("echo", weir_testkit::MockBehaviour::echo())
         .start()
@@ -349,8 +351,9 @@ async fn client_authenticates_by_the_method_of_the_metadata() {
     }
 }
 
+// Proves R258, C25.
 #[tokio::test]
-async fn r258_c25_metadata_of_another_issuer_gets_no_credentials() {
+async fn metadata_of_another_issuer_gets_no_credentials() {
     let scene = TokenScene::new(
         MockServer::modern().tool("echo", weir_testkit::MockBehaviour::echo()),
         client,

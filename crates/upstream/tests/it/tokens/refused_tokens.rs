@@ -10,8 +10,9 @@ fn echo() -> weir_testkit::mock_server::MockServerBuilder {
     MockServer::modern().tool("echo", MockBehaviour::echo())
 }
 
+// Proves R251.
 #[tokio::test]
-async fn r251_a_refused_token_is_replaced_once_and_the_call_sent_again() {
+async fn a_refused_token_is_replaced_once_and_the_call_sent_again() {
     let legacy =
         MockServer::legacy(weir_wire::Revision::NEWEST_LEGACY).tool("echo", MockBehaviour::echo());
     for builder in [echo(), legacy] {
@@ -48,8 +49,9 @@ async fn r251_a_refused_token_is_replaced_once_and_the_call_sent_again() {
     }
 }
 
+// Proves R251.
 #[tokio::test]
-async fn r251_many_refusals_at_once_are_one_request() {
+async fn many_refusals_at_once_are_one_request() {
     let scene = TokenScene::new(echo(), client).await;
     scene.call_successfully().await;
     scene.mock.accept_only(&["Bearer token-2"]);
@@ -58,8 +60,9 @@ async fn r251_many_refusals_at_once_are_one_request() {
     assert_eq!(scene.authority.requests().len(), 2);
 }
 
+// Proves C18, C19, C25.
 #[tokio::test]
-async fn c18_c19_c25_nothing_of_a_hostile_challenge_is_opened_or_shown() {
+async fn nothing_of_a_hostile_challenge_is_opened_or_shown() {
     let canary = MockServer::modern().start().await;
     let at = canary.address();
     let giant = format!("Bearer realm=\"CANARY{}\"", "x".repeat(1 << 20));
@@ -125,9 +128,10 @@ async fn hostile(upstream: &Arc<dyn Upstream>) {
     }
 }
 
+// Proves R254, R262.
 #[tokio::test]
-async fn r254_r262_a_server_that_moves_to_another_authority_gets_no_more_tokens_and_no_credentials_go_there()
- {
+async fn a_server_that_moves_to_another_authority_gets_no_more_tokens_and_no_credentials_go_there()
+{
     let scene = TokenScene::new(echo(), client).await;
     let thief = TokenServer::start().await;
     let well_known = "/.well-known/oauth-protected-resource/mcp";
@@ -160,9 +164,9 @@ async fn r254_r262_a_server_that_moves_to_another_authority_gets_no_more_tokens_
     assert_eq!(scene.mock.executions("echo"), 1);
 }
 
+// Proves R266.
 #[tokio::test]
-async fn r266_scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_and_each_is_tried_once()
- {
+async fn scopes_are_added_at_a_servers_wish_only_as_the_operator_permits_and_each_is_tried_once() {
     let wants = |scopes: &str| {
         let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"");
         MockBehaviour::status(403, "text/plain", "no").with_header("www-authenticate", &challenge)

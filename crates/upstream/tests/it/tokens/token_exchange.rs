@@ -9,8 +9,9 @@ use super::*;
 
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
+// Proves C20, R250, R254.
 #[tokio::test]
-async fn c20_r250_r254_each_caller_has_its_own_exchanged_token_and_its_first_one_is_not_sent() {
+async fn each_caller_has_its_own_exchanged_token_and_its_first_one_is_not_sent() {
     let legacy = MockServer::legacy(weir_wire::Revision::NEWEST_LEGACY);
     for builder in [MockServer::modern(), legacy] {
         let scene = TokenScene::new(builder.tool("echo", MockBehaviour::echo()), exchanging).await;
@@ -89,8 +90,9 @@ async fn c20_r250_r254_each_caller_has_its_own_exchanged_token_and_its_first_one
     }
 }
 
+// Proves R270.
 #[tokio::test]
-async fn r270_caller_without_token_does_not_get_weirs_own() {
+async fn caller_without_token_does_not_get_weirs_own() {
     let scene = TokenScene::new(
         MockServer::modern().tool("echo", MockBehaviour::echo()),
         exchanging,
@@ -103,8 +105,9 @@ async fn r270_caller_without_token_does_not_get_weirs_own() {
     assert_eq!(scene.authority.requests().len(), 0);
 }
 
+// Proves R251.
 #[tokio::test]
-async fn r251_failed_exchange_fails_only_its_caller() {
+async fn failed_exchange_fails_only_its_caller() {
     let scene = TokenScene::new(
         MockServer::modern().tool("echo", MockBehaviour::echo()),
         exchanging,
@@ -142,8 +145,9 @@ async fn r251_failed_exchange_fails_only_its_caller() {
     assert!(!scene.upstream.health().down, "the server is well");
 }
 
+// Proves R251.
 #[tokio::test]
-async fn r251_a_callers_refused_token_is_exchanged_anew_once() {
+async fn a_callers_refused_token_is_exchanged_anew_once() {
     let scene = TokenScene::new(
         MockServer::modern().tool("echo", MockBehaviour::echo()),
         exchanging,

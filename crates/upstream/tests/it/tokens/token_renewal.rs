@@ -9,8 +9,9 @@ fn echo() -> weir_testkit::mock_server::MockServerBuilder {
     MockServer::modern().tool("echo", MockBehaviour::echo())
 }
 
+// Proves R267.
 #[tokio::test]
-async fn r267_waiting_calls_share_one_token_request_that_outlives_the_first() {
+async fn waiting_calls_share_one_token_request_that_outlives_the_first() {
     let scene = TokenScene::new(echo(), client).await;
     scene.authority.set_holding(true);
     let first = tokio::spawn({

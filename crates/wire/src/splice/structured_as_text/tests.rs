@@ -50,8 +50,9 @@ fn becomes(carried: CarriedValues, from: &str, to: &str) {
     }
 }
 
+// Proves R129.
 #[test]
-fn r129_uncarried_values_become_text_in_either_order() {
+fn uncarried_values_become_text_in_either_order() {
     use CarriedValues::{Nothing, Objects};
     for carried in [Nothing, Objects] {
         becomes(
