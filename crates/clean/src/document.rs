@@ -227,9 +227,10 @@ impl DocumentNode {
 
     /// The node inside a bracket at this node: an array's elements have the node of the array.
     pub(crate) const fn container(self) -> Self {
-        match self {
-            Self::Text => Self::Untouched,
-            other => other,
+        if matches!(self, Self::Text) {
+            Self::Untouched
+        } else {
+            self
         }
     }
 
@@ -250,7 +251,24 @@ impl DocumentNode {
             Self::ErrorData => Self::ErrorData,
             Self::Schemas => Self::Schema,
             Self::Questions => Self::KeyedQuestion,
-            _ => Self::Untouched,
+            Self::Untouched
+            | Self::Text
+            | Self::ToolResult
+            | Self::Block
+            | Self::PromptResult
+            | Self::Message
+            | Self::Definitions
+            | Self::Definition
+            | Self::Annotations
+            | Self::Schema
+            | Self::Instructions
+            | Self::Implementation
+            | Self::Error
+            | Self::Question
+            | Self::KeyedQuestion
+            | Self::Notification
+            | Self::Task
+            | Self::TaskState => Self::Untouched,
         }
     }
 

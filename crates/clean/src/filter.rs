@@ -167,7 +167,14 @@ impl CharacterFilter {
             CharacterClass::Control => return self.counts.controls += 1,
             CharacterClass::Variation => return self.counts.variation += 1,
             CharacterClass::Tag => return self.tag(code, raw, port),
-            _ => self
+            CharacterClass::Plain
+            | CharacterClass::Flag
+            | CharacterClass::Embedding
+            | CharacterClass::Override
+            | CharacterClass::EndOfEmbedding
+            | CharacterClass::Isolate
+            | CharacterClass::EndOfIsolate
+            | CharacterClass::Private => self
                 .flag
                 .other(class == CharacterClass::Flag, &mut self.counts),
         }
@@ -181,7 +188,11 @@ impl CharacterFilter {
             CharacterClass::EndOfEmbedding => self.bidi.end_of_embedding(raw.bytes, outlet),
             CharacterClass::EndOfIsolate => self.bidi.end_of_isolate(raw.bytes, outlet),
             CharacterClass::Private => self.bidi.part(StringPart::Private, 1, raw, outlet),
-            _ => self.bidi.part(half(code), 1, raw, outlet),
+            CharacterClass::Plain
+            | CharacterClass::Control
+            | CharacterClass::Flag
+            | CharacterClass::Tag
+            | CharacterClass::Variation => self.bidi.part(half(code), 1, raw, outlet),
         }
     }
 

@@ -49,8 +49,11 @@ pub use closed_upstreams::{ClosedUpstream, ClosingMode};
 pub use filtered_views::ViewWatch;
 pub use list_changes::{ChangeReceiver, ListChange};
 pub use page::{CatalogPage, ListPageRequest};
+pub(crate) use resource_updates::ResourceSubscriber;
 pub use resource_updates::{ResourceSubscription, UpdateInbox};
-pub use session_lists::{ListSession, SessionListTable, SessionLists, SessionSubscription};
+pub use session_lists::{
+    ListSession, SessionClient, SessionListTable, SessionLists, SessionSubscription,
+};
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamReach, UpstreamStatus};
 pub use terms::CallTerms;

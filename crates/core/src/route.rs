@@ -29,7 +29,8 @@ use crate::admit::{Admitted, AdmittedParts, Authenticated, Gates, admit};
 use crate::call::{Call, CallResumption, InputMode, SessionKey, TaskMode};
 use crate::capability::CapabilityClass;
 use crate::catalog::{
-    Catalog, CatalogItem, ResourceSubscription, TaskSupport, Tool, UpdateInbox, View,
+    Catalog, CatalogItem, ResourceSubscriber, ResourceSubscription, SessionClient, TaskSupport,
+    Tool, UpdateInbox, View,
 };
 use crate::endpoint::EndpointMode;
 use crate::failure::{Failure, FailureKind};
@@ -46,6 +47,7 @@ use crate::upstream::{
 };
 use call_record::{CallRecord, RecordedCall};
 use reply_transform::ReplyTransform;
+use target::CallTarget;
 
 /// The router. One for all endpoints; its only state is the list of running calls.
 #[derive(Clone)]
@@ -176,10 +178,13 @@ impl Router {
         let subscribed = self
             .catalog
             .subscribe(
-                &principal,
-                &call.endpoint,
-                (item, call.session.as_ref()),
-                inbox,
+                ResourceSubscriber {
+                    principal,
+                    endpoint: call.endpoint.clone(),
+                    item,
+                    inbox: inbox.clone(),
+                },
+                call.session.as_ref(),
             )
             .await;
         record.end(
@@ -393,7 +398,8 @@ impl Router {
         if let Some(name) = &call.extension {
             return self.extension_item(principal, call, name);
         }
-        let (kind, name) = target::of(call)?;
+        let target = target::of(call)?;
+        let CallTarget { kind, ref name } = target;
         let gone = || {
             Failure::new(
                 FailureKind::Unavailable,
@@ -401,44 +407,49 @@ impl Router {
             )
         };
         let mut look = self.look(principal, call, kind).ok_or_else(gone)?;
-        if look.seen.find(&name).item().is_none() && !look.whole.settled {
+        if look.seen.find(name).item().is_none() && !look.whole.settled {
             // Right after a start the lists are not known yet: the item may be there in a moment.
             self.catalog
                 .settled_view(&call.endpoint, kind, call.capabilities.class)
                 .await;
             look = self.look(principal, call, kind).ok_or_else(gone)?;
         }
-        let shared = look.seen.find(&name).item().cloned();
+        let shared = look.seen.find(name).item().cloned();
         let may_differ = match &shared {
             Some(_) => self.catalog.has_differing_sessions(),
             // An item that is hidden from the sender is not unknown: no session is asked for it.
-            None => look.whole.find(&name).item().is_none(),
+            None => look.whole.find(name).item().is_none(),
         };
-        let found = match call.session.as_ref().filter(|_| may_differ) {
-            Some(client) => {
-                let (of, shown) = (
-                    (kind, call.capabilities.class),
-                    (&call.endpoint, &*look.whole),
-                );
-                Box::pin(self.catalog.item_of_session(
-                    shown,
-                    of,
-                    (principal, client),
-                    (&name, shared),
-                ))
-                .await
+        let client = call
+            .session
+            .filter(|_| may_differ)
+            .map(|session| SessionClient {
+                endpoint: &call.endpoint,
+                class: call.capabilities.class,
+                principal,
+                session,
+            });
+        let found = match (client, shared) {
+            (Some(client), Some(shared)) => {
+                self.catalog.shared_item_in_session(&client, kind, shared)
             }
-            None => shared,
+            (Some(client), None) => {
+                let searching = self
+                    .catalog
+                    .own_item_of_session(&client, &look.whole, kind, name);
+                Box::pin(searching).await
+            }
+            (None, shared) => shared,
         };
         if let Some(item) = found {
             return Ok(item);
         }
         let unlisted = if kind == ListKind::Resources {
-            self.unlisted(principal, call, &name)
+            self.unlisted(principal, call, name)
         } else {
             None
         };
-        unlisted.ok_or_else(|| self.hidden_item_failure(principal, call, &look, (kind, &name)))
+        unlisted.ok_or_else(|| self.hidden_item_failure(principal, call, &look, &target))
     }
 
     /// The item of a method that no revision knows: the one upstream of a transparent endpoint. The
@@ -514,9 +525,9 @@ impl Router {
         principal: &Principal,
         call: &Call,
         look: &ViewForPrincipal,
-        (kind, name): (ListKind, &str),
+        target: &CallTarget<'_>,
     ) -> Failure {
-        let hidden = look.whole.find(name).item();
+        let hidden = look.whole.find(&target.name).item();
         match hidden.map(|item| {
             self.gates
                 .authorizer
@@ -533,23 +544,19 @@ impl Router {
                 let rule = decided
                     .and_then(Result::err)
                     .and_then(|failure| failure.rule().cloned());
-                target::unknown(kind, name).forbidden_by(rule)
+                target::unknown(target).forbidden_by(rule)
             }
-            None => self.missing_item_failure(&look.seen, call, (kind, name)),
+            None => self.missing_item_failure(&look.seen, call, target),
         }
     }
 
     /// The failure for a name that no item has now. If it can only be of an upstream whose lists
     /// are not known, the failure is that one: at "unknown tool" a model would give it up for good.
-    fn missing_item_failure(
-        &self,
-        view: &View,
-        call: &Call,
-        (kind, name): (ListKind, &str),
-    ) -> Failure {
-        if let Some(refusal) = self
-            .catalog
-            .closed_failure_of_name(&call.endpoint, (kind, name))
+    fn missing_item_failure(&self, view: &View, call: &Call, target: &CallTarget<'_>) -> Failure {
+        let name = &*target.name;
+        if let Some(refusal) =
+            self.catalog
+                .closed_failure_of_name(&call.endpoint, target.kind, name)
         {
             return refusal;
         }
@@ -569,7 +576,7 @@ impl Router {
                 let text = "The server that has this cannot be reached now; try again later";
                 Failure::new(FailureKind::Unavailable, text).with_upstream(id)
             }),
-            None => target::unknown(kind, name),
+            None => target::unknown(target),
         }
     }
 }

@@ -54,7 +54,8 @@ impl TaskNames {
     #[must_use]
     pub fn new(
         sealer: Sealer,
-        (random, clock): (Arc<dyn Random>, Arc<dyn Clock>),
+        random: Arc<dyn Random>,
+        clock: Arc<dyn Clock>,
         book: Arc<dyn TaskBook>,
     ) -> Self {
         Self {
@@ -230,7 +231,8 @@ mod tests {
     fn a_name_opens_for_its_owner_on_its_endpoint_alone() {
         let desk = TaskNames::new(
             Sealer::ephemeral(&Sevens),
-            (Arc::new(Sevens), Arc::new(Sevens)),
+            Arc::new(Sevens),
+            Arc::new(Sevens),
             Arc::new(Sevens),
         );
         let [ann, bob] =

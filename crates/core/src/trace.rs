@@ -122,7 +122,8 @@ impl ServerSpan {
     /// `attributes` are made for a sampled one only.
     pub fn begin(
         trace: &TraceContext,
-        (method, name): (&'static str, &RequestName),
+        method: &'static str,
+        name: &RequestName,
         random: &dyn Random,
         attributes: impl FnOnce() -> Vec<(&'static str, AttributeValue)>,
     ) -> Option<Arc<Self>> {
@@ -231,6 +232,7 @@ impl ServerSpan {
 }
 
 /// A call to an upstream that is over.
+#[derive(Debug)]
 pub struct FinishedCall<'a> {
     /// The method of the call.
     pub method: &'a str,
@@ -363,7 +365,8 @@ mod tests {
     fn begin(trace: &TraceContext, bits: u64) -> Option<Arc<ServerSpan>> {
         ServerSpan::begin(
             trace,
-            ("tools/call", &RequestName::from_bits(bits)),
+            "tools/call",
+            &RequestName::from_bits(bits),
             &Sevens,
             Vec::new,
         )

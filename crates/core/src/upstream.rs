@@ -70,6 +70,10 @@ impl OutboundCall {
     /// only reads, or is of a tool that the operator declares safe to repeat. A call with an answer
     /// to a question, or one that resumes an ended call, is never sent twice.
     #[must_use]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "four of the 38 methods may be repeated"
+    )]
     pub fn may_repeat(&self) -> bool {
         let call = &self.call;
         let is_safe = match call.method {

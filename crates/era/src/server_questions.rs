@@ -129,6 +129,10 @@ pub fn cut_to_revision(revision: Revision, class: CapabilityClass) -> Capability
 ///
 /// # Errors
 /// [`QuestionRefusal`].
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "three of the 38 methods are questions"
+)]
 pub fn may_ask(
     class: CapabilityClass,
     method: Method,

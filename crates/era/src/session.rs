@@ -35,10 +35,10 @@ impl LegacySessionRecord {
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(LENGTH);
         out.put_u8(VERSION);
-        out.put_u8(index(&Revision::LEGACY, self.revision));
+        out.put_u8(index(&Revision::LEGACY, &self.revision));
         out.put_u8(
             self.level
-                .map_or(u8::MAX, |level| index(&LogLevel::ALL, level)),
+                .map_or(u8::MAX, |level| index(&LogLevel::ALL, &level)),
         );
         out.put_u8(u8::from(self.initialized));
         out.put_u16(self.class.bits());
@@ -84,10 +84,10 @@ pub fn negotiate(proposed: Option<&str>) -> Revision {
         .unwrap_or(Revision::NEWEST_LEGACY)
 }
 
-fn index<T: PartialEq>(all: &[T], one: T) -> u8 {
+fn index<T: PartialEq>(all: &[T], one: &T) -> u8 {
     // Both tables are shorter than 255; a value outside them reads back as absent.
     all.iter()
-        .position(|each| *each == one)
+        .position(|each| each == one)
         .and_then(|at| u8::try_from(at).ok())
         .unwrap_or(u8::MAX)
 }

@@ -12,7 +12,7 @@ use weir_core::failure::UpstreamError;
 use weir_core::{Failure, FailureKind};
 use weir_wire::{ErrorObject, error_code, scan};
 
-pub use dialect::RevisionDialect;
+pub use dialect::{ClientDeclaration, RevisionDialect};
 pub use message_filter::{
     MessageClass, MessageFilter, answer_outside_call, answer_request, cancelled_request,
     changed_lists, classify_request, request_of, updated_resource,

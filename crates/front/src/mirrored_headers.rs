@@ -39,11 +39,8 @@ pub(crate) async fn check_param_headers(
         .item()
         .filter(|item| item.tool.has_header_arguments)?;
     // A tool that the principal may not see counts as unknown.
-    let seen = catalog.visible_view(
-        &context.endpoint,
-        (ListKind::Tools, class),
-        known.principal(),
-    )?;
+    let seen =
+        catalog.visible_view(&context.endpoint, ListKind::Tools, class, known.principal())?;
     let tool = &seen.find(&name).item()?.tool;
     let asked = annotated_headers(&tool.raw).ok()?;
     let arguments = lifted.params.arguments().ok().flatten();

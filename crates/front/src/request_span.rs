@@ -39,7 +39,7 @@ impl RequestSpan {
         let method = request.method.known().map_or("other", Method::as_str);
         let random = &*context.shared.ports.random;
         let attributes = || attributes(context, request, modern);
-        let span = ServerSpan::begin(&trace, (method, &context.name), random, attributes)?;
+        let span = ServerSpan::begin(&trace, method, &context.name, random, attributes)?;
         let trace = TraceContext {
             span: Some(span.clone()),
             ..trace

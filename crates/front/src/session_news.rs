@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::task::{Context as Task, Poll};
 
 use tokio::time::Instant;
-use weir_core::catalog::Catalog;
+use weir_core::catalog::{Catalog, SessionClient};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds};
@@ -144,10 +144,15 @@ impl SessionListChanges {
         let at = just_told.map_or(soonest, |told| soonest.max(told + window));
         Box::pin(async move {
             tokio::time::sleep_until(at).await;
-            let of = (&client.endpoint, &upstream);
+            let of = SessionClient {
+                endpoint: &client.endpoint,
+                class: client.class,
+                principal: &client.principal,
+                session: client.session,
+            };
             client
                 .catalog
-                .changed_session_lists(of, client.class, (&client.principal, client.session), kinds)
+                .changed_session_lists(&of, &upstream, kinds)
                 .await
         })
     }

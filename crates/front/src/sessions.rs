@@ -504,7 +504,7 @@ impl LegacySessions {
     pub(crate) fn notify_updated(&self, key: &SessionKey, uri: String) {
         let inbox = self.shard(key).get(key).map(|live| live.inbox.clone());
         if let Some(inbox) = inbox {
-            inbox.push_update(uri.into());
+            inbox.push_update(&uri.into());
         }
     }
 

@@ -1,5 +1,5 @@
-//! The rules of the architecture: the allowed dependencies between crates, and the files that may
-//! spawn tasks. ARCHITECTURE.md has the reasons.
+//! The rules of the architecture: the allowed dependencies between crates, the files that may spawn
+//! tasks, and the uses of clocks, randomness and tokio. ARCHITECTURE.md has the reasons.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,16 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
     ),
     (
         "weir-clean",
-        &["tokio", "hyper", "axum", "http", "serde", "serde_json"],
+        &[
+            "tokio",
+            "hyper",
+            "axum",
+            "http",
+            "getrandom",
+            "rand",
+            "serde",
+            "serde_json",
+        ],
     ),
     (
         "weir-core",
@@ -61,6 +70,8 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
             "axum",
             "http",
             "tower",
+            "getrandom",
+            "rand",
             "serde-saphyr",
             "clap",
             "opentelemetry_sdk",
@@ -117,6 +128,34 @@ const SPAWNS: [(&str, &str); 10] = [
         "closes unused connections for some seconds, and ends when there are none or nobody has any",
     ),
 ];
+
+/// The files of `core` that read the clocks of `std::time`, and the reasons. All other files take
+/// the time from the port `Clock`, or from `tokio::time`, which tests can advance.
+const STD_CLOCKS: [(&str, &str); 5] = [
+    (
+        "core/src/schema/prove.rs",
+        "a measurement that is built for tests alone",
+    ),
+    (
+        "core/src/telemetry/duration_histogram.rs",
+        "metrics have the wall time of a series and of an exemplar",
+    ),
+    (
+        "core/src/telemetry/store_operation.rs",
+        "operations of a store are measured outside of a tokio runtime, too",
+    ),
+    (
+        "core/src/trace.rs",
+        "spans have wall times, and no decision depends on them",
+    ),
+    (
+        "core/src/trace/own_span.rs",
+        "spans have wall times, and no decision depends on them",
+    ),
+];
+
+/// The parts of tokio that `core` may use: those without input, output and runtime.
+const CORE_MAY_USE_OF_TOKIO: [&str; 5] = ["join!", "select!", "sync", "task", "time"];
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -270,7 +309,7 @@ fn policy_opens_no_socket_and_no_file() {
 }
 
 #[test]
-fn pure_crates_read_no_clock_and_no_randomness() {
+fn pure_crates_use_no_clock_no_randomness_and_no_tokio() {
     let forbidden = [
         "Instant::now",
         "SystemTime::now",
@@ -278,7 +317,12 @@ fn pure_crates_read_no_clock_and_no_randomness() {
         "std::fs",
         "std::thread",
         "std::process",
+        "UNIX_EPOCH.elapsed",
+        "RandomState",
         "getrandom",
+        "rand::",
+        "tokio::",
+        "tokio_util::",
     ];
     for name in ["wire", "clean", "era"] {
         let mut files = Vec::new();
@@ -291,6 +335,71 @@ fn pure_crates_read_no_clock_and_no_randomness() {
                 .filter(|word| text.contains(**word))
                 .collect();
             assert!(used.is_empty(), "{} uses {used:?}", file.display());
+        }
+    }
+}
+
+/// Returns the sources of `core`, by their paths below `crates/`.
+fn core_sources() -> Vec<(String, String)> {
+    let crates = crates();
+    let mut files = Vec::new();
+    sources(&crates.join("core").join("src"), &mut files);
+    assert!(!files.is_empty());
+    let of = |file: PathBuf| {
+        let path = file.strip_prefix(&crates).unwrap().display().to_string();
+        (path, code(&file))
+    };
+    files.into_iter().map(of).collect()
+}
+
+/// Returns the text up to the end of the statement that follows each `start`.
+fn statements<'a>(code: &'a str, start: &'a str) -> impl Iterator<Item = &'a str> {
+    let rests = code.split(start).skip(1);
+    rests.map(|rest| rest.split(';').next().unwrap_or_default())
+}
+
+#[test]
+fn core_reads_std_clocks_in_listed_files_only() {
+    let reading: BTreeSet<String> = core_sources()
+        .into_iter()
+        .filter(|(_, code)| {
+            let has_instant = statements(code, "use std::time::")
+                .any(|import| import.contains("Instant"))
+                || code.contains("std::time::Instant");
+            code.contains("SystemTime::now")
+                || code.contains("UNIX_EPOCH.elapsed")
+                || (has_instant && code.contains("Instant::now"))
+        })
+        .map(|(path, _)| path)
+        .collect();
+    let listed: BTreeSet<String> = STD_CLOCKS
+        .iter()
+        .map(|(file, _)| (*file).to_owned())
+        .collect();
+    assert_eq!(
+        reading, listed,
+        "take the time from the port `Clock` or from `tokio::time`, or list the file with its reason"
+    );
+}
+
+#[test]
+fn core_uses_tokio_without_io_and_runtime() {
+    for (path, code) in core_sources() {
+        assert!(
+            !code.contains("use tokio::{") && !code.contains("use tokio_util::{"),
+            "{path}: name one module of tokio in an import"
+        );
+        let used = code
+            .split("tokio::")
+            .skip(1)
+            .chain(code.split("tokio_util::").skip(1));
+        for rest in used {
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '!');
+            let part = &rest[..end.unwrap_or(rest.len())];
+            assert!(
+                CORE_MAY_USE_OF_TOKIO.contains(&part),
+                "{path} uses `tokio::{part}`"
+            );
         }
     }
 }

@@ -365,7 +365,7 @@ impl StringUnescaper {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use proptest::prelude::*;
-    use serde_json::{Map, Value};
+    use serde_json::Value;
 
     use super::*;
     use crate::{scan, testing};
@@ -469,16 +469,17 @@ mod tests {
                 }
                 out.push(']');
             }
-            other => out.push_str(&other.to_string()),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                out.push_str(&value.to_string());
+            }
         }
     }
 
     fn has_objects(value: &Value) -> bool {
         match value {
             Value::Array(items) => items.iter().any(has_objects),
-            other => other
-                .as_object()
-                .is_some_and(|members: &Map<_, _>| !members.is_empty()),
+            Value::Object(members) => !members.is_empty(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
         }
     }
 

@@ -190,7 +190,15 @@ impl JsonLexer {
             LexerState::Escape { key } => self.escape(bytes[*pos], pos, key),
             LexerState::Hex { key, left } => self.hex(bytes[*pos], pos, key, left),
             LexerState::Literal { word, at } => self.literal(bytes, pos, word, at),
-            _ => match bytes[*pos] {
+            LexerState::Value
+            | LexerState::ValueAnnounced
+            | LexerState::FirstElement
+            | LexerState::FirstKey
+            | LexerState::NextKey
+            | LexerState::Colon
+            | LexerState::CommaOrEnd
+            | LexerState::CloseAnnounced
+            | LexerState::Done => match bytes[*pos] {
                 b' ' | b'\n' | b'\r' | b'\t' => {
                     *pos += 1;
                     Ok(None)
@@ -241,7 +249,16 @@ impl JsonLexer {
                 self.close(byte, bytes, pos)
             }
             LexerState::Done => Err(ScanErrorKind::TrailingBytes),
-            _ => Err(ScanErrorKind::Unexpected),
+            LexerState::FirstKey
+            | LexerState::NextKey
+            | LexerState::Colon
+            | LexerState::CommaOrEnd
+            | LexerState::CloseAnnounced
+            | LexerState::Text { .. }
+            | LexerState::Escape { .. }
+            | LexerState::Hex { .. }
+            | LexerState::Number(_)
+            | LexerState::Literal { .. } => Err(ScanErrorKind::Unexpected),
         }
     }
 

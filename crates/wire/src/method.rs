@@ -155,6 +155,10 @@ impl Method {
 
     /// Returns the params member that `Mcp-Name` mirrors.
     #[must_use]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "few of the 38 methods have a name"
+    )]
     pub const fn name_header(self) -> NameSource {
         match self {
             Self::ToolsCall | Self::PromptsGet => NameSource::Name,

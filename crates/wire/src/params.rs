@@ -134,7 +134,7 @@ impl Params {
                 expected: "an object",
             });
         }
-        let (view, variant) = Self::view(raw, names);
+        let (view, variant) = Self::view(&raw, names);
         match variant.or_else(|| view.view.as_ref()?.variant()) {
             Some(name) => Err(ParamsError::case_variant(name)),
             None => Ok(view),
@@ -144,21 +144,21 @@ impl Params {
     /// The `params` of a request about a task: the task's name alone.
     #[must_use]
     pub fn of_task(name: &str) -> Self {
-        Self::view(write::task_params(name), &[]).0
+        Self::view(&write::task_params(name), &[]).0
     }
 
     /// Returns the view, and the first of `names` that a member's name differs from in case alone.
     /// Only members that are not in the table are compared without regard to case: an ordinary
     /// request has no such member.
-    fn view(raw: Bytes, names: &[&'static str]) -> (Self, Option<&'static str>) {
+    fn view(raw: &Bytes, names: &[&'static str]) -> (Self, Option<&'static str>) {
         let (mut view, mut variant) = (Self::empty(raw.clone()), None);
-        for member in scan::members(&raw) {
+        for member in scan::members(raw) {
             if !record_position(&member, &mut view.table()) {
                 variant = variant.or_else(|| member.key.case_variant_of(names));
             }
         }
-        let meta = read_object(&raw, view.meta, "_meta").ok().flatten();
-        view.view = meta.map(|meta| Box::new(Meta::parse(meta)));
+        let meta = read_object(raw, view.meta, "_meta").ok().flatten();
+        view.view = meta.map(|meta| Box::new(Meta::parse(&meta)));
         (view, variant)
     }
 

@@ -216,7 +216,9 @@ impl ReplySplitter {
                     rest: result.rest(),
                 })))
             }
-            _ => Err(SplitError::NotAResponse),
+            Message::Request(_) | Message::Notification(_) | Message::Response(_) => {
+                Err(SplitError::NotAResponse)
+            }
         }
     }
 

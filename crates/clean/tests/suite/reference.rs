@@ -27,7 +27,7 @@ fn values(value: &mut Value, counts: &mut RemovalCounts) {
         Value::Object(members) => members
             .values_mut()
             .for_each(|member| values(member, counts)),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

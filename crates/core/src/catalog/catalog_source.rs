@@ -175,10 +175,10 @@ fn feed(
 ) -> Arc<ListFeed> {
     let wait = works.settings.first_list_wait;
     Arc::new(ListFeed::new(
-        (id.clone(), class),
+        id.clone(),
+        class,
         wait,
-        works.wall(),
-        before,
+        UpstreamSnapshot::starting(works.wall(), before),
         works.rebuild.clone(),
     ))
 }

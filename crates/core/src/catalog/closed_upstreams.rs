@@ -112,7 +112,8 @@ impl Catalog {
     pub(crate) fn closed_failure_of_name(
         &self,
         endpoint: &EndpointId,
-        (kind, name): (ListKind, &str),
+        kind: ListKind,
+        name: &str,
     ) -> Option<Failure> {
         let layout = self.layout.load();
         let closed = |source: &&Arc<super::catalog_source::CatalogSource>| {

@@ -13,7 +13,7 @@ use super::context::CatalogContext;
 use super::list_changes::ChangeBroadcast;
 use super::superseded_views::SupersededViews;
 use super::view::{ChangeCount, ContentVersion, View};
-use super::view_builder::{EndpointSegments, build_view};
+use super::view_builder::{EndpointSegments, ViewBuilder};
 use crate::capability::CapabilityClass;
 use crate::endpoint::Endpoint;
 use crate::upstream::ListKind;
@@ -93,13 +93,8 @@ impl EndpointLists {
         if let Some(desk) = self.list_views.find(kind, class) {
             return desk;
         }
-        let view = build_view(
-            works,
-            (&self.endpoint, &self.sources),
-            (kind, class),
-            &mut segments,
-            None,
-        );
+        let builder = self.view_builder(works, kind, class);
+        let view = builder.build(&mut segments, None);
         log_collisions(&view, &View::empty());
         let desk = Arc::new(ListView {
             kind,
@@ -119,6 +114,21 @@ impl EndpointLists {
         desk
     }
 
+    fn view_builder<'a>(
+        &'a self,
+        works: &'a Arc<CatalogContext>,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> ViewBuilder<'a> {
+        ViewBuilder {
+            works,
+            endpoint: &self.endpoint,
+            sources: &self.sources,
+            kind,
+            class,
+        }
+    }
+
     /// Builds the views again and announces changes. Returns the due time of held-back
     /// announcements.
     pub(super) fn refresh_views(
@@ -134,14 +144,8 @@ impl EndpointLists {
         let desks = self.list_views.all();
         for desk in &desks {
             let before = desk.view();
-            let of = (desk.kind, desk.class);
-            let view = build_view(
-                works,
-                (&self.endpoint, &self.sources),
-                of,
-                &mut segments,
-                Some(&before),
-            );
+            let builder = self.view_builder(works, desk.kind, desk.class);
+            let view = builder.build(&mut segments, Some(&before));
             desk.show(view, &before, works, now);
         }
         drop(segments);
@@ -228,14 +232,15 @@ impl ListView {
         let moved = view.version != before.version;
         let is_news = moved || ChangeCount::is_news_after(view.change_count, before.change_count);
         if moved {
-            let bounds = (
-                works.settings.superseded_views,
-                works.settings.superseded_time,
-            );
             self.superseded
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .put(before.clone(), now, bounds);
+                .put(
+                    before.clone(),
+                    now,
+                    works.settings.superseded_views,
+                    works.settings.superseded_time,
+                );
             log_collisions(&view, before);
         }
         self.current.store(Arc::new(view));

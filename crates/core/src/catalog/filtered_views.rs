@@ -53,7 +53,8 @@ impl Catalog {
     pub fn visible_view(
         &self,
         endpoint: &EndpointId,
-        (kind, class): (ListKind, CapabilityClass),
+        kind: ListKind,
+        class: CapabilityClass,
         principal: &Principal,
     ) -> Option<Arc<View>> {
         self.view(endpoint, kind, class)
@@ -75,7 +76,8 @@ impl Catalog {
             changes,
             catalog: self.clone(),
             endpoint: endpoint.clone(),
-            of: (kind, class),
+            kind,
+            class,
             principal: principal.clone(),
             last: ContentVersion::default(),
             change_count: None,
@@ -121,11 +123,9 @@ impl Catalog {
             // Only the state changed: names and items are the same.
             Some(known) if Arc::ptr_eq(&known.whole.items, &whole.items) => Arc::new(restated(
                 &whole,
-                (
-                    known.seen.version,
-                    known.seen.items.clone(),
-                    known.seen.name_index.clone(),
-                ),
+                known.seen.version,
+                known.seen.items.clone(),
+                known.seen.name_index.clone(),
             )),
             _ => Arc::new(self.look(endpoint, &whole, principal)),
         };
@@ -151,14 +151,16 @@ impl Catalog {
             .map(|(at, item)| (item.exposed.clone(), at))
             .collect();
         let body = Arc::new(NameIndex::index(names, &items));
-        restated(whole, (version, items.into(), body))
+        restated(whole, version, items.into(), body)
     }
 }
 
 /// A part of `whole` as it stands now.
 fn restated(
     whole: &Arc<View>,
-    (version, items, body): (ContentVersion, Arc<[CatalogItem]>, Arc<NameIndex>),
+    version: ContentVersion,
+    items: Arc<[CatalogItem]>,
+    body: Arc<NameIndex>,
 ) -> View {
     // Upstreams without a visible item are not shown.
     let upstreams: HashSet<_> = items.iter().map(|item| &item.tool.upstream).collect();
@@ -196,7 +198,8 @@ pub struct ViewWatch {
     changes: ChangeReceiver,
     catalog: Arc<Catalog>,
     endpoint: EndpointId,
-    of: (ListKind, CapabilityClass),
+    kind: ListKind,
+    class: CapabilityClass,
     principal: Principal,
     /// The version that the client saw when it was last notified.
     last: ContentVersion,
@@ -225,7 +228,7 @@ impl ViewWatch {
                         return Poll::Ready(ListChange::Changed);
                     }
                 }
-                other => return other,
+                end @ (Poll::Ready(ListChange::EndpointGone) | Poll::Pending) => return end,
             }
         }
     }
@@ -243,9 +246,9 @@ impl ViewWatch {
     }
 
     fn now(&self) -> (ContentVersion, Option<ChangeCount>) {
-        let seen = self
-            .catalog
-            .visible_view(&self.endpoint, self.of, &self.principal);
+        let seen =
+            self.catalog
+                .visible_view(&self.endpoint, self.kind, self.class, &self.principal);
         let seen = seen.unwrap_or_else(|| EMPTY_VIEW.clone());
         (seen.content(), seen.change_count)
     }

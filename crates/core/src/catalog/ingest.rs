@@ -34,6 +34,17 @@ pub(super) enum DefinitionOwner {
     OfSession,
 }
 
+/// The origin of the items of a walk.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListOrigin<'a> {
+    /// The upstream that listed the items.
+    pub(super) upstream: &'a UpstreamId,
+    /// The kind of the list.
+    pub(super) kind: ListKind,
+    /// The owner of the definitions in the list.
+    pub(super) definitions: DefinitionOwner,
+}
+
 /// Makes tools of `items`, in order. An item that did not change keeps its `Arc`; if no item
 /// changed, the whole list does.
 ///
@@ -42,14 +53,20 @@ pub(super) enum DefinitionOwner {
 /// Only if this crate has a bug: an upstream's bytes cannot make it fail.
 pub(super) async fn ingest(
     works: &Arc<CatalogContext>,
-    (upstream, kind, definitions): (&UpstreamId, ListKind, DefinitionOwner),
+    origin: ListOrigin<'_>,
     items: Vec<Bytes>,
     before: Arc<[Arc<Tool>]>,
 ) -> Result<IngestedItems, Failure> {
-    let (works, upstream) = (works.clone(), upstream.clone());
+    let (works, upstream) = (works.clone(), origin.upstream.clone());
+    let (kind, definitions) = (origin.kind, origin.definitions);
     // Reading and compiling thousands of schemas takes milliseconds that no call should wait for.
     tokio::task::spawn_blocking(move || {
-        make(&works, (&upstream, kind, definitions), items, &before)
+        let origin = ListOrigin {
+            upstream: &upstream,
+            kind,
+            definitions,
+        };
+        make(&works, origin, items, &before)
     })
     .await
     .map_err(|error| Failure::internal("reading an upstream's tools failed").because(error))
@@ -57,10 +74,15 @@ pub(super) async fn ingest(
 
 fn make(
     works: &CatalogContext,
-    (upstream, kind, definitions): (&UpstreamId, ListKind, DefinitionOwner),
+    origin: ListOrigin<'_>,
     items: Vec<Bytes>,
     before: &Arc<[Arc<Tool>]>,
 ) -> IngestedItems {
+    let ListOrigin {
+        upstream,
+        kind,
+        definitions,
+    } = origin;
     let known: HashMap<&str, &Arc<Tool>> =
         before.iter().map(|tool| (&*tool.native, tool)).collect();
     let mut seen = HashSet::with_capacity(items.len());
@@ -71,14 +93,15 @@ fn make(
         let draft = match ToolDraft::read(kind, item) {
             Ok(draft) => draft,
             Err(error) => {
-                reject((upstream, kind), "bad_item", "", &error.to_string());
+                reject(upstream, kind, "bad_item", "", &error.to_string());
                 rejected += 1;
                 continue;
             }
         };
         if !seen.insert(draft.native.clone()) {
             reject(
-                (upstream, kind),
+                upstream,
+                kind,
                 "duplicate_item",
                 &draft.native,
                 "the list has this twice; the first one counts",
@@ -118,7 +141,7 @@ fn make(
     }
 }
 
-fn reject((upstream, kind): (&UpstreamId, ListKind), reason: &'static str, item: &str, why: &str) {
+fn reject(upstream: &UpstreamId, kind: ListKind, reason: &'static str, item: &str, why: &str) {
     instruments()
         .upstream_protocol_errors
         .add(1, &[label(upstream), KeyValue::new("reason", reason)]);

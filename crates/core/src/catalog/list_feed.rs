@@ -97,6 +97,24 @@ impl UpstreamSnapshot {
             .for_each(|list| list.freshness = Freshness::NONE);
     }
 
+    /// A snapshot without any list, or with the lists of a predecessor that had other settings.
+    pub(super) fn starting(since: SystemTime, before: Option<&Self>) -> Self {
+        let Some(before) = before.filter(|before| !before.is_empty()) else {
+            return Self::pending(since);
+        };
+        // A reload that changes a timeout must not make every client see the tools go and come
+        // back.
+        let mut snapshot = Self {
+            state: FeedState::Stale,
+            since,
+            walked: false,
+            walks: 0,
+            ..before.clone()
+        };
+        snapshot.clear_freshness();
+        snapshot
+    }
+
     fn pending(since: SystemTime) -> Self {
         Self {
             state: FeedState::Pending,
@@ -139,27 +157,14 @@ pub(super) struct ListFeed {
 }
 
 impl ListFeed {
-    /// A feed without any list, or with the list of a predecessor that had other settings.
+    /// A feed that begins with `snapshot`. Lists wait for the first walk for at most `wait`.
     pub(super) fn new(
-        (upstream, class): (UpstreamId, CapabilityClass),
+        upstream: UpstreamId,
+        class: CapabilityClass,
         wait: Duration,
-        since: SystemTime,
-        before: Option<&UpstreamSnapshot>,
+        snapshot: UpstreamSnapshot,
         bell: Arc<Notify>,
     ) -> Self {
-        let mut snapshot = UpstreamSnapshot::pending(since);
-        if let Some(before) = before.filter(|before| !before.is_empty()) {
-            // A reload that changes a timeout must not make every client see the tools go and come
-            // back.
-            snapshot = UpstreamSnapshot {
-                state: FeedState::Stale,
-                since,
-                walked: false,
-                walks: 0,
-                ..before.clone()
-            };
-            snapshot.clear_freshness();
-        }
         Self {
             upstream,
             class,

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::catalog_source::CatalogSource;
 use super::context::CatalogContext;
-use super::ingest::{DefinitionOwner, ingest};
+use super::ingest::{DefinitionOwner, ListOrigin, ingest};
 use super::list_feed::{FeedState, ListFeed, ListSnapshot};
 use super::pace::{Backoff, RefreshPacer, jittered};
 use super::view::Freshness;
@@ -52,7 +52,7 @@ impl ListWatcher {
         let backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
         let (expiry, said, absent) = (None, ListKinds::default(), Vec::new());
         let mut watcher = Self {
-            works: works.clone(),
+            works,
             source,
             feed,
             pace,
@@ -129,7 +129,7 @@ impl ListWatcher {
         let walked = self
             .walk(&mut walking.wrap_watch(&works, &feed.upstream, watch))
             .await;
-        walking.end((&feed.upstream, feed.class), &walked);
+        walking.end(&feed.upstream, feed.class, &walked);
         walked
     }
 
@@ -211,13 +211,12 @@ impl ListWatcher {
         let offers = declares || walked.is_known;
         let freshness = self.freshness(walked.ttl, !offers || about.notifies_of.has(kind));
         let before = self.feed.snapshot().list(kind).items.clone();
-        let ingested = ingest(
-            &self.works,
-            (&self.feed.upstream, kind, DefinitionOwner::Shared),
-            walked.items,
-            before,
-        )
-        .await?;
+        let origin = ListOrigin {
+            upstream: &self.feed.upstream,
+            kind,
+            definitions: DefinitionOwner::Shared,
+        };
+        let ingested = ingest(&self.works, origin, walked.items, before).await?;
         let (items, rejected) = (ingested.items, ingested.rejected);
         let listing = ListSnapshot {
             items,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Catalog;
+use super::session_lists::SessionClient;
 use super::view::View;
 use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
@@ -68,10 +69,19 @@ impl Catalog {
         };
         let Some(text) = ask.cursor else {
             let shared = self.settled_view(ask.endpoint, ask.kind, ask.class).await;
-            let view = self
-                .session_view((ask.endpoint, shared), (ask.kind, ask.class), ask.session)
-                .await;
-            return self.cut(&ask, &scope, view, PageStart::Beginning);
+            let view = match ask.session {
+                Some(session) => {
+                    let client = SessionClient {
+                        endpoint: ask.endpoint,
+                        class: ask.class,
+                        principal: ask.principal,
+                        session,
+                    };
+                    self.session_view(&client, shared, ask.kind).await
+                }
+                None => shared,
+            };
+            return self.cut(&ask, &scope, &view, &PageStart::Beginning);
         };
         let cursor = Cursor::open(&self.sealer, &scope, text)?;
         // A client of another class sees another list: a cursor into one has no meaning in the
@@ -91,7 +101,7 @@ impl Catalog {
                 .await
                 .ok_or_else(Failure::bad_cursor)?,
         };
-        self.cut(&ask, &scope, view, PageStart::At(cursor))
+        self.cut(&ask, &scope, &view, &PageStart::At(cursor))
     }
 
     /// The view a cursor points into. Another replica may have made it: this one may have to learn
@@ -115,8 +125,8 @@ impl Catalog {
         &self,
         ask: &ListPageRequest<'_>,
         scope: &CursorScope<'_>,
-        whole: Arc<View>,
-        start: PageStart,
+        whole: &Arc<View>,
+        start: &PageStart,
     ) -> Result<CatalogPage, Failure> {
         let size = self.endpoint(ask.endpoint).map(|endpoint| endpoint.page);
         let size = size.ok_or_else(|| {
@@ -125,7 +135,7 @@ impl Catalog {
                 "This endpoint is not served any more",
             )
         })?;
-        let (from, class) = match &start {
+        let (from, class) = match start {
             PageStart::Beginning => (0, ask.class),
             PageStart::At(cursor) => (cursor.position as usize, cursor.class),
         };
@@ -143,7 +153,7 @@ impl Catalog {
             let position = u32::try_from(range.end).unwrap_or(u32::MAX);
             whole.promise_cursor();
             if let Some(client) = ask.session.filter(|_| whole.is_of_session) {
-                self.session_views.keep(client, &whole);
+                self.session_views.keep(client, whole);
             }
             self.outstanding_cursors.gave(list, ask.endpoint);
             Cursor {

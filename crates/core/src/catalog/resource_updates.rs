@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-pub(super) use subscription_table::ResourceSubscriber;
+pub(crate) use subscription_table::ResourceSubscriber;
 use subscription_table::SubscriptionTable;
 pub use update_inbox::UpdateInbox;
 
@@ -27,9 +27,8 @@ use super::{Catalog, members};
 use crate::call::SessionKey;
 use crate::endpoint::EndpointMode;
 use crate::failure::{Failure, FailureKind};
-use crate::names::{EndpointId, UpstreamId, resource_uri};
+use crate::names::{UpstreamId, resource_uri};
 use crate::port::Visibility;
-use crate::principal::Principal;
 use crate::upstream::ListKind;
 
 /// The longest wait of a client for the server to take its subscription.
@@ -57,29 +56,21 @@ struct SubscriptionEntry {
 }
 
 impl Catalog {
-    /// Subscribes `inbox` to updates of a resource that the principal sees, from the server's
-    /// consent on. Cancel safe.
+    /// Subscribes to updates of a resource that the principal sees, from the server's consent on.
+    /// Cancel safe.
     ///
     /// # Errors
     ///
     /// The server cannot be reached, refuses, or has no subscriptions.
     pub(crate) async fn subscribe(
         self: &Arc<Self>,
-        principal: &Principal,
-        endpoint: &EndpointId,
-        (item, client): (CatalogItem, Option<&SessionKey>),
-        inbox: &UpdateInbox,
+        subscriber: ResourceSubscriber,
+        session: Option<&SessionKey>,
     ) -> Result<ResourceSubscription, Failure> {
-        let upstream = item.tool.upstream.clone();
+        let upstream = subscriber.item.tool.upstream.clone();
         self.may_subscribe(&upstream)?;
-        let subscriber = ResourceSubscriber {
-            principal: principal.clone(),
-            endpoint: endpoint.clone(),
-            item,
-            inbox: inbox.clone(),
-        };
-        if let Some(client) = client
-            && let Some(subscribed) = self.subscribe_in_session(client, subscriber.clone()).await
+        if let Some(session) = session
+            && let Some(subscribed) = self.subscribe_in_session(session, subscriber.clone()).await
         {
             return subscribed.map(|subscription| {
                 ResourceSubscription(SubscriptionHold::OfSession(subscription))
@@ -194,7 +185,7 @@ impl Catalog {
             EndpointMode::Aggregate { .. } if item.exposed != item.tool.native => {
                 resource_uri::expose(&item.tool.upstream, native)
             }
-            _ => native.to_string(),
+            EndpointMode::Aggregate { .. } | EndpointMode::Transparent(_) => native.to_string(),
         };
         let listed = self.view(endpoint, ListKind::Resources, crate::CapabilityClass::BASE);
         let listed = listed.and_then(|view| view.find(&exposed).item().cloned());

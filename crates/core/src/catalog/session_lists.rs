@@ -29,6 +29,7 @@ use difference::ListDifference;
 pub use session_list_table::SessionListTable;
 pub use session_subscriptions::SessionSubscription;
 use session_subscriptions::SessionSubscriptions;
+pub use session_views::SessionClient;
 pub(super) use session_views::SessionViews;
 use walk_pace::WalkPace;
 

@@ -15,7 +15,8 @@ use super::view::{ContentVersion, View};
 pub(super) struct SupersededViews(VecDeque<(Instant, Arc<View>)>);
 
 impl SupersededViews {
-    pub(super) fn put(&mut self, view: Arc<View>, now: Instant, (most, age): (usize, Duration)) {
+    /// Keeps a view that is superseded now, of at most `most` views up to `age` old.
+    pub(super) fn put(&mut self, view: Arc<View>, now: Instant, most: usize, age: Duration) {
         self.0.retain(|(since, kept)| {
             now.saturating_duration_since(*since) < age && kept.version != view.version
         });

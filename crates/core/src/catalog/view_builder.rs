@@ -66,12 +66,9 @@ struct UpstreamPart {
 }
 
 impl UpstreamPart {
-    fn of(
-        works: &Arc<CatalogContext>,
-        source: &Arc<CatalogSource>,
-        (kind, class): (ListKind, CapabilityClass),
-    ) -> Self {
-        let feed = source.feed(works, class);
+    fn of(builder: &ViewBuilder<'_>, source: &Arc<CatalogSource>) -> Self {
+        let kind = builder.kind;
+        let feed = source.feed(builder.works, builder.class);
         let own = feed.snapshot();
         let (walked, known) = (
             own.walked,
@@ -104,61 +101,79 @@ impl UpstreamPart {
     }
 }
 
-/// Builds the view. Parts of `before` that did not change are shared.
-pub(super) fn build_view(
-    works: &Arc<CatalogContext>,
-    (endpoint, sources): (&Endpoint, &[Arc<CatalogSource>]),
-    (kind, class): (ListKind, CapabilityClass),
-    segments: &mut EndpointSegments,
-    before: Option<&View>,
-) -> View {
-    segments.follow(endpoint);
-    let mut status = ViewStatus::new(!sources.is_empty());
-    let mut used = Vec::with_capacity(sources.len());
-    let mut said = None;
-    let is_as_it_is = endpoint.mode.is_transparent() && endpoint.tools.is_none();
-    for source in sources {
-        if let Some(closed) = works.closed_upstreams.find(source.id()) {
-            status.closed(source, closed);
-            continue;
+/// The inputs of one view besides the views before it.
+#[derive(Clone, Copy)]
+pub(super) struct ViewBuilder<'a> {
+    /// The shared parts of the catalog.
+    pub(super) works: &'a Arc<CatalogContext>,
+    /// The endpoint that shows the view.
+    pub(super) endpoint: &'a Endpoint,
+    /// The upstreams of the endpoint, in config order.
+    pub(super) sources: &'a [Arc<CatalogSource>],
+    /// The kind of the list.
+    pub(super) kind: ListKind,
+    /// The class of the clients that see the view.
+    pub(super) class: CapabilityClass,
+}
+
+impl ViewBuilder<'_> {
+    /// Builds the view. Parts of `before` that did not change are shared.
+    pub(super) fn build(&self, segments: &mut EndpointSegments, before: Option<&View>) -> View {
+        let Self {
+            works,
+            endpoint,
+            sources,
+            kind,
+            ..
+        } = *self;
+        segments.follow(endpoint);
+        let mut status = ViewStatus::new(!sources.is_empty());
+        let mut used = Vec::with_capacity(sources.len());
+        let mut said = None;
+        let is_as_it_is = endpoint.mode.is_transparent() && endpoint.tools.is_none();
+        for source in sources {
+            if let Some(closed) = works.closed_upstreams.find(source.id()) {
+                status.closed(source, closed);
+                continue;
+            }
+            let part = UpstreamPart::of(self, source);
+            status.add(self, source, &part);
+            if is_as_it_is {
+                said = Some(ChangeCount {
+                    class: part.feed.class,
+                    times: part.shown.change_counts[kind as usize],
+                });
+            }
+            used.push(segments.of(endpoint, source, kind, &part));
         }
-        let part = UpstreamPart::of(works, source, (kind, class));
-        status.add(source, &part, (kind, class), works);
-        if is_as_it_is {
-            said = Some(ChangeCount {
-                class: part.feed.class,
-                times: part.shown.change_counts[kind as usize],
-            });
+        let version = version(endpoint, kind, &used);
+        let list =
+            match before.filter(|before| before.version == version && same_terms(before, &used)) {
+                Some(same) => AssembledList {
+                    items: same.items.clone(),
+                    collisions: same.collisions.clone(),
+                    body: same.name_index.clone(),
+                },
+                None => assemble(&used),
+            };
+        View {
+            version,
+            items: list.items,
+            missing: status.missing,
+            collisions: list.collisions,
+            public: status.public,
+            settled: status.settled,
+            is_asked_for: status.is_asked_for,
+            is_of_session: false,
+            name_index: list.body,
+            freshness: status.freshness,
+            wait_until: status.wait_until,
+            has_cursors: AtomicBool::new(
+                before.is_some_and(|before| before.version == version && before.is_promised()),
+            ),
+            content: std::sync::OnceLock::new(),
+            change_count: said,
         }
-        used.push(segments.of(endpoint, source, kind, &part));
-    }
-    let version = version(endpoint, kind, &used);
-    let list = match before.filter(|before| before.version == version && same_terms(before, &used))
-    {
-        Some(same) => AssembledList {
-            items: same.items.clone(),
-            collisions: same.collisions.clone(),
-            body: same.name_index.clone(),
-        },
-        None => assemble(&used),
-    };
-    View {
-        version,
-        items: list.items,
-        missing: status.missing,
-        collisions: list.collisions,
-        public: status.public,
-        settled: status.settled,
-        is_asked_for: status.is_asked_for,
-        is_of_session: false,
-        name_index: list.body,
-        freshness: status.freshness,
-        wait_until: status.wait_until,
-        has_cursors: AtomicBool::new(
-            before.is_some_and(|before| before.version == version && before.is_promised()),
-        ),
-        content: std::sync::OnceLock::new(),
-        change_count: said,
     }
 }
 
@@ -188,13 +203,8 @@ impl ViewStatus {
         }
     }
 
-    fn add(
-        &mut self,
-        source: &Arc<CatalogSource>,
-        part: &UpstreamPart,
-        (kind, class): (ListKind, CapabilityClass),
-        works: &Arc<CatalogContext>,
-    ) {
+    fn add(&mut self, builder: &ViewBuilder<'_>, source: &Arc<CatalogSource>, part: &UpstreamPart) {
+        let kind = builder.kind;
         let (shown, list) = (&part.shown, part.shown.list(kind));
         if let Some(reason) = part.reason {
             self.missing.push(IncompleteUpstream {
@@ -219,7 +229,7 @@ impl ViewStatus {
             self.settled = false;
             self.wait_until = self
                 .wait_until
-                .max(Some(source.feed(works, class).wait_until));
+                .max(Some(source.feed(builder.works, builder.class).wait_until));
         }
     }
 

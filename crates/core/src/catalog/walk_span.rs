@@ -39,7 +39,8 @@ impl WalkSpan {
     /// Ends the span of the walk.
     pub(super) fn end(
         self,
-        (upstream, class): (&UpstreamId, CapabilityClass),
+        upstream: &UpstreamId,
+        class: CapabilityClass,
         result: &Result<(), Failure>,
     ) {
         let Some(span) = self.0 else { return };

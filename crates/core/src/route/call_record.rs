@@ -140,7 +140,18 @@ impl CallRecord {
             | FailureKind::Internal => {
                 tracing::warn!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call failed");
             }
-            _ => {
+            FailureKind::Limit
+            | FailureKind::Busy
+            | FailureKind::MethodNotFound
+            | FailureKind::InvalidParams
+            | FailureKind::UnknownResource(_)
+            | FailureKind::BadArguments
+            | FailureKind::MissingCapability(_)
+            | FailureKind::Upstream(_)
+            | FailureKind::Unauthenticated(_)
+            | FailureKind::InsufficientScope(_)
+            | FailureKind::Denied
+            | FailureKind::Overloaded => {
                 tracing::debug!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call refused")
             }
         }
@@ -171,7 +182,7 @@ impl CallRecord {
             item.tool.meter.count_revision(revision);
         }
         if let Some(span) = &call.trace.span {
-            record_span(span, call, item, (outcome, took));
+            record_span(span, call, item, outcome, took);
         }
         if let Some(timings) = &self.timings {
             timings.note(outcome, took);
@@ -209,7 +220,8 @@ fn record_span(
     span: &ServerSpan,
     call: &Call,
     item: &CatalogItem,
-    (outcome, took): (&'static str, Duration),
+    outcome: &'static str,
+    took: Duration,
 ) {
     let mut attributes = vec![
         (

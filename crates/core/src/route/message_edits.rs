@@ -109,17 +109,15 @@ fn note_deprecated(method: Method, params: &Bytes) {
             .deprecated
             .add(1, &[KeyValue::new("feature", feature)])
     };
-    match method {
-        Method::RootsList => count("roots"),
-        Method::SamplingCreateMessage => {
-            count("sampling");
-            let asked =
-                scan::find(params, "includeContext").and_then(|at| scan::string(&params[at]));
-            if asked.is_some_and(|context| context != "none") {
-                count("include_context");
-            }
+    if method == Method::RootsList {
+        count("roots");
+    }
+    if method == Method::SamplingCreateMessage {
+        count("sampling");
+        let asked = scan::find(params, "includeContext").and_then(|at| scan::string(&params[at]));
+        if asked.is_some_and(|context| context != "none") {
+            count("include_context");
         }
-        _ => {}
     }
 }
 

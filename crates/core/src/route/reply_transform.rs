@@ -323,7 +323,11 @@ mod tests {
         .apply(failed(code), 0)
         {
             ReplyEnd::Complete(Payload::Whole(result)) => Some(result),
-            _ => None,
+            ReplyEnd::Complete(_)
+            | ReplyEnd::InputRequired(_)
+            | ReplyEnd::Parked { .. }
+            | ReplyEnd::Task(_)
+            | ReplyEnd::Failed(_) => None,
         };
         assert_eq!(
             of(true, true, error_code::METHOD_NOT_FOUND).as_deref(),

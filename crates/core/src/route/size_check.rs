@@ -40,7 +40,11 @@ impl SizeCheck {
             ReplyEnd::Complete(Payload::Stream(_)) => {
                 return (self.refused("more bytes than can be held"), 0);
             }
-            end => return (end, 0),
+            end @ (ReplyEnd::Complete(_)
+            | ReplyEnd::InputRequired(_)
+            | ReplyEnd::Parked { .. }
+            | ReplyEnd::Task(_)
+            | ReplyEnd::Failed(_)) => return (end, 0),
         };
         if self.limit.action == OversizedAction::Cut {
             let most = self.limit.bytes;

@@ -9,13 +9,25 @@ use crate::call::Call;
 use crate::failure::{Failure, FailureKind};
 use crate::upstream::ListKind;
 
-/// The list that the target is in, and its name there.
+/// The target of a call.
+pub(super) struct CallTarget<'a> {
+    /// The kind of the list that has the target.
+    pub(super) kind: ListKind,
+    /// Its exposed name, or its URI.
+    pub(super) name: Cow<'a, str>,
+}
+
+/// Reads the target of a call.
 ///
 /// # Errors
 ///
 /// `MethodNotFound` for a method without a target in a list; `InvalidParams` if the name is
 /// missing.
-pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "six of the 38 methods have a target"
+)]
+pub(super) fn of(call: &Call) -> Result<CallTarget<'_>, Failure> {
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
     let (kind, name) = match call.method {
         Method::ToolsCall => (ListKind::Tools, call.params.name().map_err(wrong)?),
@@ -36,12 +48,13 @@ pub(super) fn of(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
         ListKind::Prompts => "`name` is missing: say which prompt to get",
         ListKind::Resources | ListKind::Templates => "`uri` is missing: say which resource",
     };
-    Ok((kind, name.ok_or_else(|| Failure::invalid_params(missing))?))
+    let name = name.ok_or_else(|| Failure::invalid_params(missing))?;
+    Ok(CallTarget { kind, name })
 }
 
 /// `ref` of a completion: a prompt by its name, or a template by its own text (specification,
 /// server/utilities/completion).
-fn completion_target(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
+fn completion_target(call: &Call) -> Result<CallTarget<'_>, Failure> {
     let bad = |text: &'static str| Failure::invalid_params(text);
     let raw = call.params.raw();
     let given = scan::find(raw, "ref")
@@ -53,12 +66,14 @@ fn completion_target(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
         Some("ref/prompt") => {
             let name =
                 text("name").ok_or_else(|| bad("`ref.name` is missing: say which prompt"))?;
-            Ok((ListKind::Prompts, name))
+            let kind = ListKind::Prompts;
+            Ok(CallTarget { kind, name })
         }
         Some("ref/resource") => {
-            let uri = text("uri")
+            let name = text("uri")
                 .ok_or_else(|| bad("`ref.uri` is missing: say which resource template"))?;
-            Ok((ListKind::Templates, uri))
+            let kind = ListKind::Templates;
+            Ok(CallTarget { kind, name })
         }
         _ => Err(bad("`ref.type` must be `ref/prompt` or `ref/resource`")),
     }
@@ -66,6 +81,6 @@ fn completion_target(call: &Call) -> Result<(ListKind, Cow<'_, str>), Failure> {
 
 /// The one answer to an unknown name, or to the name of an item that the sender may not see: a
 /// client cannot distinguish them.
-pub(super) fn unknown(kind: ListKind, name: &str) -> Failure {
-    Failure::unknown_item(kind, name)
+pub(super) fn unknown(target: &CallTarget<'_>) -> Failure {
+    Failure::unknown_item(target.kind, &target.name)
 }

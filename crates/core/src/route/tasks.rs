@@ -83,16 +83,18 @@ impl Router {
         } = self.task_route(&call, home).ok_or_else(unknown)?;
         let state = whole_result(upstream.call(outbound).await)
             .await
-            .map_err(|failure| match failure.kind() {
+            .map_err(|failure| {
                 // The upstream names it by its own id, and no client may see that.
-                FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS => {
-                    unknown()
-                }
-                _ => failure,
+                let is_unknown = matches!(
+                    failure.kind(),
+                    FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS
+                );
+                if is_unknown { unknown() } else { failure }
             })?;
-        match asked.method {
-            Method::TasksGet => state_for_client(&state, &name, &way),
-            _ => Ok(Bytes::from_static(b"{}")),
+        if asked.method == Method::TasksGet {
+            state_for_client(&state, &name, &way)
+        } else {
+            Ok(Bytes::from_static(b"{}"))
         }
     }
 
@@ -345,7 +347,10 @@ fn state_for_client(state: &Bytes, name: &str, way: &ReplyTransform) -> Result<B
                 .set("status", &b"\"failed\""[..])
                 .set("error", failed)
         }
-        _ => return Err(bad()),
+        ReplyEnd::Complete(_)
+        | ReplyEnd::InputRequired(_)
+        | ReplyEnd::Parked { .. }
+        | ReplyEnd::Task(_) => return Err(bad()),
     };
     edits
         .apply_checked(&state)

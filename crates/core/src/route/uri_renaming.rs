@@ -63,7 +63,11 @@ impl UriRenaming {
                     waiting,
                 })))
             }
-            other => other,
+            other @ (ReplyEnd::Complete(_)
+            | ReplyEnd::InputRequired(_)
+            | ReplyEnd::Parked { .. }
+            | ReplyEnd::Task(_)
+            | ReplyEnd::Failed(_)) => other,
         }
     }
 

@@ -124,7 +124,7 @@ fn bound(schema: &Value) -> Result<(), UnusableSchema> {
             Value::Object(members) => {
                 open.extend(members.values().map(|member| (member, level + 1)))
             }
-            _ => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
     Ok(())
@@ -141,7 +141,7 @@ fn values(value: &Value, most: u64) -> u64 {
         match value {
             Value::Array(items) => open.extend(items),
             Value::Object(members) => open.extend(members.values()),
-            _ => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
     count
@@ -227,7 +227,7 @@ impl StepCounter<'_> {
             Value::String(text) => text.len() / 64,
             Value::Array(items) => items.len(),
             Value::Object(members) => members.len(),
-            _ => 0,
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         };
         let cost = match (self.gathered, counts) {
             (true, true) => STEPS_PER_ERROR.saturating_add(values(value, self.left)),
@@ -274,7 +274,7 @@ impl StepCounter<'_> {
                         .chain(&node.members)
                         .all(|next| self.count_steps(*next, member, depth, counts))
             }),
-            _ => true,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
         }
     }
 }

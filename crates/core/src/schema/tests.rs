@@ -389,7 +389,11 @@ fn variant(schema: &Value, arguments: &Value) -> Option<String> {
         {
             Some(found[0].pointer.clone())
         }
-        other => panic!("{other:?}"),
+        other @ (SchemaVerdict::Fails(_)
+        | SchemaVerdict::Unreadable(_)
+        | SchemaVerdict::Unknown) => {
+            panic!("{other:?}")
+        }
     }
 }
 

@@ -77,12 +77,16 @@ struct MethodSeries {
 }
 
 /// Series by their labels besides the name.
-type SeriesByKey = Mutex<
-    Vec<(
-        (Option<&'static str>, Method, &'static str),
-        Arc<DurationSeries>,
-    )>,
->;
+type SeriesByKey = Mutex<Vec<(SeriesKey, Arc<DurationSeries>)>>;
+
+/// The labels of a series besides the name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SeriesKey {
+    /// The attribute of the name; absent for items without one.
+    attribute: Option<&'static str>,
+    method: Method,
+    outcome: &'static str,
+}
 
 impl UpstreamMeter {
     /// The meter of an upstream: the existing one, or a new one.
@@ -145,7 +149,12 @@ impl UpstreamMeter {
         outcome: &'static str,
     ) -> Arc<DurationSeries> {
         let name = attribute.map(|attribute| (attribute, Arc::from(OTHER_NAME)));
-        on_shelf(&self.unnamed, (attribute, method, outcome), || {
+        let key = SeriesKey {
+            attribute,
+            method,
+            outcome,
+        };
+        on_shelf(&self.unnamed, key, || {
             labels(&self.label, name, method, outcome)
         })
     }
@@ -190,7 +199,7 @@ impl UpstreamMeter {
 
 fn on_shelf(
     shelf: &SeriesByKey,
-    key: (Option<&'static str>, Method, &'static str),
+    key: SeriesKey,
     labels: impl FnOnce() -> Vec<MetricLabel>,
 ) -> Arc<DurationSeries> {
     let mut shelf = lock(shelf);
@@ -320,7 +329,12 @@ impl ItemMeter {
             return self.upstream.series(attribute, method, outcome);
         };
         let name = (attribute, self.name.clone());
-        on_shelf(&self.others, (Some(attribute), method, outcome), || {
+        let key = SeriesKey {
+            attribute: Some(attribute),
+            method,
+            outcome,
+        };
+        on_shelf(&self.others, key, || {
             labels(&self.upstream.label, Some(name), method, outcome)
         })
     }

@@ -12,19 +12,29 @@ use super::{Instruments, instruments};
 use crate::names::{EndpointId, UpstreamId};
 
 /// A counter, and the values of each of its labels.
-type ZeroedCounter = (
-    fn(&Instruments) -> &Counter<u64>,
-    &'static [(&'static str, &'static [&'static str])],
-);
+struct ZeroedCounter {
+    counter: fn(&Instruments) -> &Counter<u64>,
+    /// The values by label.
+    labels: &'static [(&'static str, &'static [&'static str])],
+}
+
+impl ZeroedCounter {
+    const fn new(
+        counter: fn(&Instruments) -> &Counter<u64>,
+        labels: &'static [(&'static str, &'static [&'static str])],
+    ) -> Self {
+        Self { counter, labels }
+    }
+}
 
 /// Counters of the process.
 const OF_PROCESS: &[ZeroedCounter] = &[
-    (|all| &all.panics, &[]),
-    (|all| &all.unexpected_responses, &[]),
-    (|all| &all.audit_refused, &[]),
-    (|all| &all.resumes, &[("result", &["replayed", "unknown"])]),
-    (|all| &all.updates_out, &[("era", &["modern", "legacy"])]),
-    (
+    ZeroedCounter::new(|all| &all.panics, &[]),
+    ZeroedCounter::new(|all| &all.unexpected_responses, &[]),
+    ZeroedCounter::new(|all| &all.audit_refused, &[]),
+    ZeroedCounter::new(|all| &all.resumes, &[("result", &["replayed", "unknown"])]),
+    ZeroedCounter::new(|all| &all.updates_out, &[("era", &["modern", "legacy"])]),
+    ZeroedCounter::new(
         |all| &all.list_changed_out,
         &[
             ("era", &["modern", "legacy"]),
@@ -34,7 +44,7 @@ const OF_PROCESS: &[ZeroedCounter] = &[
             ),
         ],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.deprecated,
         &[(
             "feature",
@@ -47,7 +57,7 @@ const OF_PROCESS: &[ZeroedCounter] = &[
             ],
         )],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.refusals,
         &[(
             "reason",
@@ -73,7 +83,7 @@ const OF_PROCESS: &[ZeroedCounter] = &[
             ],
         )],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.connections_closed,
         &[(
             "reason",
@@ -90,11 +100,11 @@ const OF_PROCESS: &[ZeroedCounter] = &[
             ],
         )],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.streams_reset,
         &[("reason", &["window", "deadline", "waiting"])],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.auth_rejections,
         &[(
             "reason",
@@ -114,15 +124,15 @@ const OF_PROCESS: &[ZeroedCounter] = &[
             ],
         )],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.config_reloads,
         &[("result", &["ok", "error", "weaker"])],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.log_dropped,
         &[("reason", &["rate", "queue", "failed"])],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.memory_refused,
         &[(
             "budget",
@@ -136,7 +146,7 @@ const OF_PROCESS: &[ZeroedCounter] = &[
             ],
         )],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.descriptors_refused,
         &[("side", &["front", "upstream"])],
     ),
@@ -144,11 +154,11 @@ const OF_PROCESS: &[ZeroedCounter] = &[
 
 /// Counters of each upstream, beside its name.
 const OF_UPSTREAM: &[ZeroedCounter] = &[
-    (
+    ZeroedCounter::new(
         |all| &all.upstream_io,
         &[("network.io.direction", &["transmit", "receive"])],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.upstream_retries,
         &[(
             "reason",
@@ -162,24 +172,24 @@ const OF_UPSTREAM: &[ZeroedCounter] = &[
             ],
         )],
     ),
-    (|all| &all.upstream_bridged, &[]),
-    (|all| &all.upstream_processes_refused, &[]),
-    (
+    ZeroedCounter::new(|all| &all.upstream_bridged, &[]),
+    ZeroedCounter::new(|all| &all.upstream_processes_refused, &[]),
+    ZeroedCounter::new(
         |all| &all.upstream_sessions_ended,
         &[("reason", &["posts_waiting"])],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.upstream_protocol_errors,
         &[("reason", &["not_a_message", "unknown_id"])],
     ),
-    (
+    ZeroedCounter::new(
         |all| &all.catalog_truncated,
         &[("guard", &["pages", "items", "bytes", "cursor_loop"])],
     ),
-    (|all| &all.tool_definition_changed, &[]),
-    (|all| &all.list_changed_in, &[]),
-    (|all| &all.updates_in, &[]),
-    (
+    ZeroedCounter::new(|all| &all.tool_definition_changed, &[]),
+    ZeroedCounter::new(|all| &all.list_changed_in, &[]),
+    ZeroedCounter::new(|all| &all.updates_in, &[]),
+    ZeroedCounter::new(
         |all| &all.validation_failures,
         &[
             ("side", &["input", "output"]),
@@ -210,9 +220,9 @@ pub(crate) fn start_endpoint_at_zero(id: &EndpointId) {
 }
 
 /// Adds 0 to the series of each combination of values.
-fn zero((counter, labels): &ZeroedCounter, own: Option<KeyValue>) {
+fn zero(row: &ZeroedCounter, own: Option<KeyValue>) {
     let mut series = vec![own.into_iter().collect::<Vec<_>>()];
-    for (label, values) in *labels {
+    for (label, values) in row.labels {
         let with = |one: &Vec<KeyValue>, value: &&'static str| {
             let mut one = one.clone();
             one.push(KeyValue::new(*label, *value));
@@ -224,6 +234,6 @@ fn zero((counter, labels): &ZeroedCounter, own: Option<KeyValue>) {
             .collect();
     }
     for labels in series {
-        counter(instruments()).add(0, &labels);
+        (row.counter)(instruments()).add(0, &labels);
     }
 }

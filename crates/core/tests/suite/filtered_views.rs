@@ -99,7 +99,8 @@ async fn equal_parts_are_one_version_and_hidden_upstreams_leave_no_trace() {
             .catalog
             .visible_view(
                 &endpoint(),
-                (ListKind::Tools, CapabilityClass::BASE),
+                ListKind::Tools,
+                CapabilityClass::BASE,
                 &principal(name).await,
             )
             .unwrap()

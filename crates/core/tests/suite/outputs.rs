@@ -38,16 +38,38 @@ fn answering(answer: impl Fn() -> ReplyEnd + Send + 'static) -> Arc<ScriptedUpst
     fake
 }
 
+/// The endpoints that clean texts.
+#[derive(Clone, Copy)]
+struct CleaningEndpoints {
+    aggregate: bool,
+    transparent: bool,
+}
+
+impl CleaningEndpoints {
+    const ALL: Self = Self {
+        aggregate: true,
+        transparent: true,
+    };
+    const NONE: Self = Self {
+        aggregate: false,
+        transparent: false,
+    };
+    const AGGREGATE: Self = Self {
+        aggregate: true,
+        transparent: false,
+    };
+}
+
 /// A router with an aggregating and a transparent endpoint over an upstream, and the operator's
 /// rules for its tool.
-fn desk(fake: &Arc<ScriptedUpstream>, rules: ToolRules, clean: (bool, bool)) -> RouterWorld {
+fn desk(fake: &Arc<ScriptedUpstream>, rules: ToolRules, cleans: CleaningEndpoints) -> RouterWorld {
     desk_with(
         fake,
         UpstreamRules {
             tools: vec![("a".to_owned(), rules)],
             ..UpstreamRules::default()
         },
-        clean,
+        cleans,
     )
 }
 
@@ -55,7 +77,7 @@ fn desk(fake: &Arc<ScriptedUpstream>, rules: ToolRules, clean: (bool, bool)) -> 
 fn desk_with(
     fake: &Arc<ScriptedUpstream>,
     rules: UpstreamRules,
-    clean: (bool, bool),
+    cleans: CleaningEndpoints,
 ) -> RouterWorld {
     let mut world = CatalogWorld::empty(CatalogSettings::default());
     world.rules = rules;
@@ -66,8 +88,8 @@ fn desk_with(
         })
     };
     let endpoints = vec![
-        of(aggregate(&["up"], NamePrefix::None, 100), clean.0),
-        of(transparent("up"), clean.1),
+        of(aggregate(&["up"], NamePrefix::None, 100), cleans.aggregate),
+        of(transparent("up"), cleans.transparent),
     ];
     world.apply(endpoints, &[fake]);
     RouterWorld::of(world)
@@ -106,7 +128,7 @@ async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
         "structuredContent": { "note": "fine", "\u{202e}key": 1 },
         "_meta": { "x/y": POISONED },
     });
-    let usual = desk(&fake, ToolRules::default(), (true, false));
+    let usual = desk(&fake, ToolRules::default(), CleaningEndpoints::AGGREGATE);
     let end = called(&usual, &aggregating).await;
     assert!(
         matches!(end, ReplyEnd::Complete(Payload::Cleaned { .. })),
@@ -124,7 +146,12 @@ async fn results_are_cleaned_where_the_endpoint_or_the_tool_says_so() {
             clean: Some(says),
             ..ToolRules::default()
         };
-        let other = desk(&fake, rules, (!says, !says));
+        let by_endpoint = if says {
+            CleaningEndpoints::NONE
+        } else {
+            CleaningEndpoints::ALL
+        };
+        let other = desk(&fake, rules, by_endpoint);
         assert_eq!(&whole(called(&other, &aggregating).await), expected);
         assert_eq!(&whole(called(&other, &own).await), expected);
     }
@@ -145,12 +172,12 @@ async fn a_result_is_held_against_its_schema_after_it_was_cleaned() {
         validation: Some(enforced),
         ..ToolRules::default()
     };
-    let cleaned = desk(&fake, of(true), (true, true));
+    let cleaned = desk(&fake, of(true), CleaningEndpoints::ALL);
     assert_eq!(
         whole(called(&cleaned, &endpoint()).await)["structuredContent"]["note"],
         "fine"
     );
-    let as_it_is = desk(&fake, of(false), (true, true));
+    let as_it_is = desk(&fake, of(false), CleaningEndpoints::ALL);
     assert!(matches!(
         called(&as_it_is, &endpoint()).await,
         ReplyEnd::Failed(_)
@@ -176,7 +203,7 @@ async fn errors_and_definitions_are_always_cleaned() {
             clean: Some(false),
             ..ToolRules::default()
         },
-        (false, false),
+        CleaningEndpoints::NONE,
     );
     let own = transparent("up").id.clone();
     let view = desk
@@ -214,7 +241,7 @@ impl PayloadSource for ChunkedResult {
 async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
     let text = result().to_string();
     let fake = answering(|| ReplyEnd::Complete(Payload::Whole(result().to_string().into())));
-    let desk_of_whole = desk(&fake, ToolRules::default(), (true, true));
+    let desk_of_whole = desk(&fake, ToolRules::default(), CleaningEndpoints::ALL);
     let expected = whole(called(&desk_of_whole, &endpoint()).await);
     for size in [1, 2, 3, 7, 64, 4096] {
         let chunks: VecDeque<Bytes> = text
@@ -225,7 +252,7 @@ async fn a_result_that_streams_is_cleaned_as_a_whole_one_wherever_it_is_cut() {
         let streaming = answering(move || {
             ReplyEnd::Complete(Payload::Stream(Box::new(ChunkedResult(chunks.clone()))))
         });
-        let desk = desk(&streaming, ToolRules::default(), (true, true));
+        let desk = desk(&streaming, ToolRules::default(), CleaningEndpoints::ALL);
         let ReplyEnd::Complete(Payload::Stream(mut source)) = called(&desk, &endpoint()).await
         else {
             panic!("a stream")
@@ -286,7 +313,7 @@ async fn secrets_are_masked_in_notifications_whatever_happens_to_results() {
     for action in [SecretAction::Mask, SecretAction::Refuse] {
         let fake = ScriptedUpstream::new("up", &["a"]);
         fake.set(|script| script.answer = Box::new(|_| Reply::live(SecretNoteReply(false))));
-        let desk = desk_with(&fake, secrets(action), (false, false));
+        let desk = desk_with(&fake, secrets(action), CleaningEndpoints::NONE);
         let params = raw(&json!({ "name": "a", "arguments": {} }));
         let mut reply = desk
             .router
@@ -322,7 +349,7 @@ async fn a_result_that_was_to_come_whole_and_streams_is_refused() {
         let fake = answering(move || {
             ReplyEnd::Complete(Payload::Stream(Box::new(ChunkedResult(chunks.clone()))))
         });
-        let desk = desk_with(&fake, rules, (true, true));
+        let desk = desk_with(&fake, rules, CleaningEndpoints::ALL);
         let ReplyEnd::Failed(failure) = called(&desk, &endpoint()).await else {
             panic!("nobody looked at it")
         };
@@ -333,7 +360,7 @@ async fn a_result_that_was_to_come_whole_and_streams_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn arguments_with_secrets_reach_no_upstream() {
     let fake = answering(|| panic!("it was asked"));
-    let desk = desk_with(&fake, secrets(SecretAction::Mask), (true, true));
+    let desk = desk_with(&fake, secrets(SecretAction::Mask), CleaningEndpoints::ALL);
     let params = raw(&json!({ "name": "a", "arguments": { "k": [SECRET] } }));
     let ReplyEnd::Failed(failure) = end(desk
         .router

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use weir_core::catalog::{CatalogPage, ListPageRequest, ListSession, SessionLists};
+use weir_core::catalog::{CatalogPage, ListPageRequest, ListSession, SessionClient, SessionLists};
 use weir_core::endpoint::NamePrefix;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
@@ -208,10 +208,15 @@ async fn on_an_aggregate_what_the_client_sees_decides_whether_it_is_news() {
     world.settled().await;
     let lists = open(&world, &session, ONE);
     let news = async || {
-        let of = (&endpoint(), &id("one"));
+        let client = SessionClient {
+            endpoint: &endpoint(),
+            class: CapabilityClass::BASE,
+            principal: &who,
+            session: ONE,
+        };
         world
             .catalog
-            .changed_session_lists(of, CapabilityClass::BASE, (&who, ONE), tools())
+            .changed_session_lists(&client, &id("one"), tools())
             .await
     };
     lists.handle_list_changed(tools());

@@ -18,12 +18,12 @@ pub(super) fn lower_params(
     question: &UpstreamQuestion,
 ) -> Result<Bytes, QuestionRefusal> {
     let params = &question.params;
-    match question.method {
-        Method::ElicitationCreate if !revision.has_elicitation_modes() => form(params),
-        Method::SamplingCreateMessage if !revision.has_sampling_tools() => {
-            messages(revision, params)
-        }
-        _ => Ok(params.clone()),
+    if question.method == Method::ElicitationCreate && !revision.has_elicitation_modes() {
+        form(params)
+    } else if question.method == Method::SamplingCreateMessage && !revision.has_sampling_tools() {
+        messages(revision, params)
+    } else {
+        Ok(params.clone())
     }
 }
 
@@ -127,7 +127,11 @@ fn messages(revision: Revision, params: &Bytes) -> Result<Bytes, QuestionRefusal
     for message in given {
         let blocks = match &message["content"] {
             Value::Array(blocks) => blocks.clone(),
-            one => vec![one.clone()],
+            one @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_)) => vec![one.clone()],
         };
         for block in blocks {
             let kind = block["type"].as_str().unwrap_or_default();

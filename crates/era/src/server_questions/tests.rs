@@ -31,7 +31,7 @@ fn request(text: &str) -> Request {
     .unwrap()
     {
         Message::Request(request) => request,
-        other => panic!("{other:?}"),
+        other @ (Message::Notification(_) | Message::Response(_)) => panic!("{other:?}"),
     }
 }
 

@@ -13,6 +13,17 @@ use crate::capability_forwarding;
 use crate::lower::{self, SenderMeta};
 use crate::server_questions;
 
+/// The declarations about the client in a request to a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientDeclaration<'a> {
+    /// The questions that the client may be asked.
+    pub class: CapabilityClass,
+    /// The `Implementation` object that names the client to the server.
+    pub client_info: &'a [u8],
+    /// The extensions of the server; the client's settings are forwarded for these alone.
+    pub extensions: &'a [DeclaredExtension],
+}
+
 /// A server's revision, with the message forms that belong to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RevisionDialect(Revision);
@@ -40,45 +51,36 @@ impl RevisionDialect {
         }
     }
 
-    /// A call in this server's form, of a client that may be asked the questions in `class`;
-    /// `extensions` are the server's.
+    /// A call in this server's form.
     #[must_use]
-    pub fn call(
-        self,
-        id: u64,
-        call: &Call,
-        native: &str,
-        (class, client_info, extensions): (CapabilityClass, &[u8], &[DeclaredExtension]),
-    ) -> Bytes {
+    pub fn call(self, id: u64, call: &Call, native: &str, client: ClientDeclaration<'_>) -> Bytes {
         if self.0.is_modern() {
             let (_, capabilities) = capability_forwarding::to_modern(
-                class,
+                client.class,
                 call.capabilities.raw.as_deref(),
-                extensions,
+                client.extensions,
             );
-            lower::modern_call(id, call, native, &self.sender(client_info, &capabilities))
+            let sender = self.sender(client.client_info, &capabilities);
+            lower::modern_call(id, call, native, &sender)
         } else {
             lower::legacy_call(id, call, native, self.0)
         }
     }
 
-    /// Any other request in this server's form, for clients of `class`.
+    /// Any other request in this server's form.
     #[must_use]
     pub fn request(
         self,
         id: u64,
         method: Method,
         members: &[(&str, &[u8])],
-        (class, client_info): (CapabilityClass, &[u8]),
+        client: ClientDeclaration<'_>,
     ) -> Bytes {
         if self.0.is_modern() {
-            let (_, capabilities) = capability_forwarding::to_modern(class, None, &[]);
-            lower::modern_request(
-                id,
-                method,
-                members,
-                &self.sender(client_info, &capabilities),
-            )
+            let (_, capabilities) =
+                capability_forwarding::to_modern(client.class, None, client.extensions);
+            let sender = self.sender(client.client_info, &capabilities);
+            lower::modern_request(id, method, members, &sender)
         } else {
             lower::legacy_request(id, method, members)
         }

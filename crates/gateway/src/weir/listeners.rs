@@ -77,7 +77,7 @@ async fn front(
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
-    let tasks = TaskNames::new(base.sealer.clone(), (random.clone(), clock.clone()), book);
+    let tasks = TaskNames::new(base.sealer.clone(), random.clone(), clock.clone(), book);
     let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
     let ports = weir_front::FrontPorts {
         verifier: deciders.clients.verifier(),

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_core::upstream::{ListKind, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
-use weir_era::upstream_messages::{self, ProbeOutcome, RevisionDialect, judge_probe};
+use weir_era::upstream_messages::{
+    self, ClientDeclaration, ProbeOutcome, RevisionDialect, judge_probe,
+};
 use weir_era::{capability_forwarding, lower};
 use weir_wire::Revision;
 use weir_wire::method::Method;
@@ -155,7 +157,11 @@ fn modern(revision: Revision, about: Option<ServerDescription>) -> HandshakeOutc
 
 async fn discover(pipe: &Arc<ChildChannel>) -> Result<ChildRequest, Failure> {
     let id = pipe.site.next_id();
-    let who = (CapabilityClass::BASE, &pipe.site.client_info[..]);
+    let who = ClientDeclaration {
+        class: CapabilityClass::BASE,
+        client_info: &pipe.site.client_info,
+        extensions: &[],
+    };
     pipe.request(
         id,
         RevisionDialect::new(Revision::MODERN).request(id, Method::Discover, &[], who),

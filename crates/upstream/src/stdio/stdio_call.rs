@@ -11,7 +11,7 @@ use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
 use weir_era::server_questions;
 use weir_era::tasks;
-use weir_era::upstream_messages::{self, MessageClass};
+use weir_era::upstream_messages::{self, ClientDeclaration, MessageClass};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Message, scan};
 
@@ -58,7 +58,11 @@ pub(crate) async fn call(
         id,
         call,
         &outbound.native,
-        (declared, &site.client_info, extensions),
+        ClientDeclaration {
+            class: declared,
+            client_info: &site.client_info,
+            extensions,
+        },
     );
     let class = if server_questions::may_have_questions(call.method) {
         declared
@@ -116,10 +120,16 @@ pub(crate) async fn request(
 ) -> Result<Bytes, FailedAttempt> {
     own_requests::within_list_deadline(site, async {
         let id = site.next_id();
-        let body = running
-            .greeted
-            .tongue
-            .request(id, method, members, (class, &site.client_info));
+        let body = running.greeted.tongue.request(
+            id,
+            method,
+            members,
+            ClientDeclaration {
+                class,
+                client_info: &site.client_info,
+                extensions: &[],
+            },
+        );
         let mut ticket = running
             .child
             .pipe

@@ -7,6 +7,7 @@ use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
 use weir_era::lower;
+use weir_era::upstream_messages::ClientDeclaration;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
@@ -99,7 +100,11 @@ pub(crate) async fn subscribe(
         id,
         Method::SubscriptionsListen,
         members,
-        (class, &site.client_info),
+        ClientDeclaration {
+            class,
+            client_info: &site.client_info,
+            extensions: &[],
+        },
     );
     own_requests::within_list_deadline(site, async {
         let mut ticket = running

@@ -11,7 +11,8 @@ use tokio::sync::watch;
 use weir_core::port::Fut;
 use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
 use weir_core::{CapabilityClass, Failure, FailureKind};
-use weir_era::{lower, upstream_messages};
+use weir_era::lower;
+use weir_era::upstream_messages::{self, ClientDeclaration};
 use weir_wire::Message;
 use weir_wire::method::Method;
 
@@ -195,7 +196,11 @@ pub(crate) async fn open_subscription(
         id,
         Method::SubscriptionsListen,
         members,
-        (class, &site.client_info),
+        ClientDeclaration {
+            class,
+            client_info: &site.client_info,
+            extensions: &[],
+        },
     );
     crate::own_requests::within_list_deadline(site, async {
         let headers = modern.headers(Method::SubscriptionsListen);

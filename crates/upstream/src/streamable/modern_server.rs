@@ -12,7 +12,7 @@ use weir_core::upstream::{DeclaredExtension, OutboundCall};
 use weir_core::{CapabilityClass, FailureKind};
 use weir_era::lower;
 use weir_era::server_questions;
-use weir_era::upstream_messages::RevisionDialect;
+use weir_era::upstream_messages::{ClientDeclaration, RevisionDialect};
 use weir_wire::method::{EXTENSION_METHOD, Method, NameSource};
 use weir_wire::{Revision, error_code};
 
@@ -79,7 +79,11 @@ impl ModernServer {
             id,
             call,
             &outbound.native,
-            (class, &self.site.client_info, &self.extensions),
+            ClientDeclaration {
+                class,
+                client_info: &self.site.client_info,
+                extensions: &self.extensions,
+            },
         );
         let mut headers = self.headers(call.method);
         if call.method == EXTENSION_METHOD {
@@ -144,9 +148,16 @@ impl ModernServer {
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, FailedAttempt> {
         let id = self.site.next_id();
-        let body = self
-            .tongue
-            .request(id, method, members, (class, &self.site.client_info));
+        let body = self.tongue.request(
+            id,
+            method,
+            members,
+            ClientDeclaration {
+                class,
+                client_info: &self.site.client_info,
+                extensions: &[],
+            },
+        );
         let ear = self.tongue.message_filter(id, false, None);
         let listener = ResultExpectation::for_own_request(self.tongue, ear, class);
         let reply = self.post(self.headers(method), body, listener, id).await?;

@@ -23,7 +23,9 @@ use weir_core::catalog::SessionLists;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
-use weir_era::upstream_messages::{self, MessageFilter, ResendProof, RevisionDialect};
+use weir_era::upstream_messages::{
+    self, ClientDeclaration, MessageFilter, ResendProof, RevisionDialect,
+};
 use weir_era::{capability_forwarding, lower, server_questions};
 use weir_wire::method::Method;
 use weir_wire::{LogLevel, Message, Revision, scan};
@@ -338,7 +340,11 @@ impl UpstreamSession {
             id,
             call,
             &outbound.native,
-            (self.class, &self.site.client_info, &[]),
+            ClientDeclaration {
+                class: self.class,
+                client_info: &self.site.client_info,
+                extensions: &[],
+            },
         );
         let ear = self
             .tongue

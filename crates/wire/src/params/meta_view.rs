@@ -35,7 +35,7 @@ pub struct Meta {
 impl Meta {
     /// Views a checked JSON object; any other value has no keys.
     #[must_use]
-    pub fn parse(raw: Bytes) -> Self {
+    pub fn parse(raw: &Bytes) -> Self {
         let mut view = Self {
             raw: raw.clone(),
             protocol_version: MemberSlot::default(),
@@ -52,7 +52,7 @@ impl Meta {
             others: false,
             variant: None,
         };
-        for member in scan::members(&raw) {
+        for member in scan::members(raw) {
             // The keys in the table are all weir's own.
             if !record_position(&member, &mut view.table()) {
                 let key = member.key.decode();

@@ -83,14 +83,14 @@ fn a_wrong_type_is_named() {
 // Proves R026, B13.
 #[test]
 fn required_meta_is_read_with_its_type() {
-    let meta = Meta::parse(Bytes::from_static(
+    let meta = Meta::parse(&Bytes::from_static(
         br#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"x":1}"#,
     ));
     assert_eq!(meta.revision(), Ok(Some(Revision::MODERN)));
     assert_eq!(meta.client_capabilities().unwrap().unwrap(), "{}");
     assert_eq!(meta.client_info(), Ok(None), "r027: it is optional");
 
-    let meta = Meta::parse(Bytes::from_static(
+    let meta = Meta::parse(&Bytes::from_static(
         br#"{"io.modelcontextprotocol/protocolVersion":7,"io.modelcontextprotocol/clientCapabilities":[]}"#,
     ));
     assert!(meta.has_protocol_version());
@@ -99,12 +99,12 @@ fn required_meta_is_read_with_its_type() {
         "`_meta.io.modelcontextprotocol/protocolVersion` must be a string"
     );
     assert!(meta.client_capabilities().is_err());
-    assert!(!Meta::parse(Bytes::from_static(b"{}")).has_protocol_version());
+    assert!(!Meta::parse(&Bytes::from_static(b"{}")).has_protocol_version());
 }
 
 #[test]
 fn peer_keys_are_separated_from_hop_keys() {
-    let meta = Meta::parse(Bytes::from_static(
+    let meta = Meta::parse(&Bytes::from_static(
         br#"{"a":1,"progressToken":"t","com.example/x":{},"traceparent":"00-x","dev.weir/error":1,"\u0070rogressTokens":2,"io.modelcontextprotocol/new":3}"#,
     ));
     let unknown: Vec<_> = meta
@@ -117,7 +117,7 @@ fn peer_keys_are_separated_from_hop_keys() {
 
 #[test]
 fn trace_keys_of_the_wrong_type_count_as_absent() {
-    let meta = Meta::parse(Bytes::from_static(
+    let meta = Meta::parse(&Bytes::from_static(
         br#"{"traceparent":1,"tracestate":{},"baggage":"a=b"}"#,
     ));
     assert_eq!(

@@ -19,12 +19,15 @@ use crate::upstream::RefusedSubscriptions;
 
 /// A client's subscription to one resource.
 #[derive(Clone)]
-pub(in crate::catalog) struct ResourceSubscriber {
-    pub(in crate::catalog) principal: Principal,
-    pub(in crate::catalog) endpoint: EndpointId,
+pub(crate) struct ResourceSubscriber {
+    /// The principal of the client.
+    pub(crate) principal: Principal,
+    /// The endpoint that the client uses.
+    pub(crate) endpoint: EndpointId,
     /// The resource, under the client's name for it.
-    pub(in crate::catalog) item: CatalogItem,
-    pub(in crate::catalog) inbox: UpdateInbox,
+    pub(crate) item: CatalogItem,
+    /// The updates that wait for the client.
+    pub(crate) inbox: UpdateInbox,
 }
 
 /// The table of one upstream.

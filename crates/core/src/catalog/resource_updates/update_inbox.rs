@@ -43,8 +43,8 @@ impl UpdateInbox {
     }
 
     /// Adds an updated resource, by the client's name for it.
-    pub fn push_update(&self, uri: Arc<str>) {
-        self.put(uri.clone(), &uri);
+    pub fn push_update(&self, uri: &Arc<str>) {
+        self.put(uri.clone(), uri);
     }
 
     /// Adds an update, or `whole` in its place if too much waits already.

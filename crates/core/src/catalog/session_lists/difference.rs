@@ -47,7 +47,8 @@ impl ListDifference {
     /// The exceeded bound: `items`, `bytes`, or `memory` for the bound of all sessions together.
     pub(super) fn between(
         shared: &[Arc<Tool>],
-        (own, is_cut): (&[Arc<Tool>], bool),
+        own: &[Arc<Tool>],
+        is_cut: bool,
         mark: WalkMark,
         memory: &ByteBudget,
     ) -> Result<Self, &'static str> {

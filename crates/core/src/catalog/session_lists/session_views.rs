@@ -52,10 +52,23 @@ impl SessionViews {
     }
 }
 
+/// A client of an endpoint, in its session.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionClient<'a> {
+    /// The endpoint.
+    pub endpoint: &'a EndpointId,
+    /// The requests that the client accepts.
+    pub class: CapabilityClass,
+    /// The principal of the client.
+    pub principal: &'a Principal,
+    /// The client's session.
+    pub session: SessionKey,
+}
+
 /// An upstream of an endpoint, and the lists of the session that serves a client there.
-struct ServedSession {
-    source: Arc<CatalogSource>,
-    lists: Arc<SessionLists>,
+pub(super) struct ServedSession {
+    pub(super) source: Arc<CatalogSource>,
+    pub(super) lists: Arc<SessionLists>,
 }
 
 /// An upstream's part of a view that has to be changed.
@@ -69,26 +82,26 @@ impl Catalog {
     /// each for at most [`super::super::CatalogSettings::first_list_wait`]. Cancel safe.
     pub(in crate::catalog) async fn session_view(
         &self,
-        (endpoint, whole): (&EndpointId, Arc<View>),
-        (kind, class): (ListKind, CapabilityClass),
-        client: Option<SessionKey>,
+        client: &SessionClient<'_>,
+        whole: Arc<View>,
+        kind: ListKind,
     ) -> Arc<View> {
-        let Some(client) = client else { return whole };
-        let served = self.served_sessions(endpoint, &client);
+        let served = self.served_sessions(client.endpoint, &client.session);
         if served.is_empty() {
             return whole;
         }
-        for ServedSession { source, lists } in &served {
-            self.refresh_session((source, lists), (kind, class), WalkCause::Changed)
+        for served in &served {
+            self.refresh_session(served, kind, client.class, WalkCause::Changed)
                 .await;
         }
-        self.known_of_session((endpoint, whole), kind, served)
+        self.known_of_session(client.endpoint, whole, kind, served)
     }
 
     /// `whole` with the known differences of these sessions.
     fn known_of_session(
         &self,
-        (endpoint, whole): (&EndpointId, Arc<View>),
+        endpoint: &EndpointId,
+        whole: Arc<View>,
         kind: ListKind,
         served: Vec<ServedSession>,
     ) -> Arc<View> {
@@ -109,33 +122,48 @@ impl Catalog {
         self.context.ports.session_lists.differing() > 0
     }
 
-    /// The item of a name for the client of a session; `shared` is the item of this name in the
-    /// shared list. Without one, lists that calls may have changed are walked before the name
-    /// counts as unknown, those of resources only after a notification. Cancel safe.
-    pub(crate) async fn item_of_session(
+    /// The client's item in place of an item of the shared list; absent if the client's session
+    /// lacks it.
+    pub(crate) fn shared_item_in_session(
         &self,
-        (endpoint, whole): (&EndpointId, &View),
-        (kind, class): (ListKind, CapabilityClass),
-        (principal, client): (&Principal, &SessionKey),
-        (name, shared): (&str, Option<CatalogItem>),
+        client: &SessionClient<'_>,
+        kind: ListKind,
+        shared: CatalogItem,
     ) -> Option<CatalogItem> {
-        let mut served = self.served_sessions(endpoint, client);
-        let Some(endpoint) = self.endpoint(endpoint).filter(|_| !served.is_empty()) else {
-            return shared;
+        let mut served = self.served_sessions(client.endpoint, &client.session);
+        let Some(endpoint) = self
+            .endpoint(client.endpoint)
+            .filter(|_| !served.is_empty())
+        else {
+            return Some(shared);
         };
-        if let Some(shared) = shared {
-            served.retain(|served| *served.source.id() == shared.tool.upstream);
-            return match served
-                .into_iter()
-                .next()
-                .and_then(|served| served.part(kind))
-            {
-                Some(part) => part
-                    .in_place_of(&endpoint, &shared)
-                    .filter(|item| self.is_seen(principal, &endpoint, item)),
-                None => Some(shared),
-            };
+        served.retain(|served| *served.source.id() == shared.tool.upstream);
+        match served
+            .into_iter()
+            .next()
+            .and_then(|served| served.part(kind))
+        {
+            Some(part) => part
+                .in_place_of(&endpoint, &shared)
+                .filter(|item| self.is_seen(client.principal, &endpoint, item)),
+            None => Some(shared),
         }
+    }
+
+    /// The item of a name that the shared list lacks, from the lists of the client's sessions.
+    /// Lists that calls may have changed are walked before the name counts as unknown, those of
+    /// resources only after a notification. Cancel safe.
+    pub(crate) async fn own_item_of_session(
+        &self,
+        client: &SessionClient<'_>,
+        whole: &View,
+        kind: ListKind,
+        name: &str,
+    ) -> Option<CatalogItem> {
+        let served = self.served_sessions(client.endpoint, &client.session);
+        let endpoint = self
+            .endpoint(client.endpoint)
+            .filter(|_| !served.is_empty())?;
         let find = |served: ServedSession| {
             let part = served.part(kind)?;
             part.added(&endpoint, whole)
@@ -156,7 +184,7 @@ impl Catalog {
             };
             found = find(served);
             if found.is_none() {
-                self.refresh_session((&again.source, &again.lists), (kind, class), cause)
+                self.refresh_session(&again, kind, client.class, cause)
                     .await;
                 found = find(again);
             }
@@ -164,20 +192,24 @@ impl Catalog {
                 break;
             }
         }
-        found.filter(|item| self.is_seen(principal, &endpoint, item))
+        found.filter(|item| self.is_seen(client.principal, &endpoint, item))
     }
 
-    /// The lists of which a client gets a notification after its server sent one about `kinds` in
+    /// The lists of which a client gets a notification after `upstream` sent one about `kinds` in
     /// the client's session. On a transparent endpoint that hides no item from the client: all of
     /// them. Otherwise the lists are walked, and those are left that changed for the client. Cancel
     /// safe.
     pub async fn changed_session_lists(
         &self,
-        (endpoint, upstream): (&EndpointId, &UpstreamId),
-        class: CapabilityClass,
-        (principal, client): (&Principal, SessionKey),
+        client: &SessionClient<'_>,
+        upstream: &UpstreamId,
         kinds: ListKinds,
     ) -> ListKinds {
+        let SessionClient {
+            endpoint,
+            principal,
+            ..
+        } = *client;
         let Some(stand) = self
             .endpoint(endpoint)
             .filter(|stand| members(stand).contains(upstream))
@@ -192,17 +224,16 @@ impl Catalog {
         }
         let mut news = ListKinds::default();
         for kind in ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)) {
-            let Some(whole) = self.view(endpoint, kind, class) else {
+            let Some(whole) = self.view(endpoint, kind, client.class) else {
                 continue;
             };
             let before = self.known_of_session(
-                (endpoint, whole.clone()),
+                endpoint,
+                whole.clone(),
                 kind,
-                self.served_sessions(endpoint, &client),
+                self.served_sessions(endpoint, &client.session),
             );
-            let after = self
-                .session_view((endpoint, whole), (kind, class), Some(client))
-                .await;
+            let after = self.session_view(client, whole, kind).await;
             let seen = |view: Arc<View>| self.visible_part(endpoint, view, principal).content();
             if seen(before) != seen(after) {
                 news = news.with(kind);

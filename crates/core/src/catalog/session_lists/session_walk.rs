@@ -7,12 +7,12 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use tokio::time::timeout;
 
+use super::WalkCause;
 use super::difference::ListDifference;
-use super::{SessionLists, WalkCause};
+use super::session_views::ServedSession;
 use crate::capability::CapabilityClass;
 use crate::catalog::Catalog;
-use crate::catalog::catalog_source::CatalogSource;
-use crate::catalog::ingest::{DefinitionOwner, ingest};
+use crate::catalog::ingest::{DefinitionOwner, ListOrigin, ingest};
 use crate::catalog::list_feed::FeedState;
 use crate::catalog::tool::Tool;
 use crate::catalog::walk::{or_not_offered, walk};
@@ -28,10 +28,12 @@ impl Catalog {
     /// incomplete list is better than a late one. Cancel safe.
     pub(super) async fn refresh_session(
         &self,
-        (source, lists): (&Arc<CatalogSource>, &Arc<SessionLists>),
-        (kind, class): (ListKind, CapabilityClass),
+        served: &ServedSession,
+        kind: ListKind,
+        class: CapabilityClass,
         cause: WalkCause,
     ) {
+        let lists = &served.lists;
         if !lists.is_due(kind, cause) {
             return;
         }
@@ -53,7 +55,7 @@ impl Catalog {
         let mark = lists.mark(kind);
         let walking = timeout(
             self.context.settings.first_list_wait,
-            self.walk_session(source, lists, (kind, class)),
+            self.walk_session(served, kind, class),
         );
         let late = || {
             Failure::new(
@@ -76,7 +78,8 @@ impl Catalog {
         };
         match ListDifference::between(
             &shared,
-            (&own, is_cut),
+            &own,
+            is_cut,
             mark,
             &self.context.ports.session_lists.memory,
         ) {
@@ -99,10 +102,11 @@ impl Catalog {
     /// without a session or a shared list.
     async fn walk_session(
         &self,
-        source: &Arc<CatalogSource>,
-        lists: &SessionLists,
-        (kind, class): (ListKind, CapabilityClass),
+        served: &ServedSession,
+        kind: ListKind,
+        class: CapabilityClass,
     ) -> Result<Option<(Arc<[Arc<Tool>]>, Arc<[Arc<Tool>]>, bool)>, Failure> {
+        let ServedSession { source, lists } = served;
         let Some(session) = lists.session.upgrade() else {
             return Ok(None);
         };
@@ -133,8 +137,14 @@ impl Catalog {
                 .cloned()
                 .collect(),
         };
-        let of = (source.id(), kind, DefinitionOwner::OfSession);
-        let own = ingest(&self.context, of, walked.items, known).await?.items;
+        let origin = ListOrigin {
+            upstream: source.id(),
+            kind,
+            definitions: DefinitionOwner::OfSession,
+        };
+        let own = ingest(&self.context, origin, walked.items, known)
+            .await?
+            .items;
         Ok(Some((shared, own, is_cut)))
     }
 }

@@ -61,7 +61,8 @@ fn difference(
 ) -> Result<ListDifference, &'static str> {
     ListDifference::between(
         &tools(shared),
-        (&tools(own), false),
+        &tools(own),
+        false,
         WalkMark::default(),
         &table.memory,
     )
@@ -78,7 +79,8 @@ fn difference_has_changed_and_removed_items() {
     let other = [tool(r#"{"name":"a","description":"other"}"#)];
     let redefined = ListDifference::between(
         &tools(&["a"]),
-        (&other, false),
+        &other,
+        false,
         WalkMark::default(),
         &table.memory,
     )
@@ -92,7 +94,8 @@ fn difference_has_changed_and_removed_items() {
     );
     let cut = ListDifference::between(
         &tools(&["a", "b"]),
-        (&tools(&["a"]), true),
+        &tools(&["a"]),
+        true,
         WalkMark::default(),
         &table.memory,
     )
@@ -157,7 +160,9 @@ async fn clients_of_a_session_are_notified_of_changes_and_of_its_end() {
     assert_eq!((table.of(&one).len(), table.of(&other).len()), (1, 0));
     let mut told = async || match poll_fn(|cx| line.poll_message(cx)).await {
         SessionMessage::ListsChanged(_, kinds) => kinds,
-        other => panic!("{other:?}"),
+        other @ (SessionMessage::Ask(_)
+        | SessionMessage::Notification(_)
+        | SessionMessage::ElicitationComplete(..)) => panic!("{other:?}"),
     };
     lists.handle_list_changed(all());
     assert_eq!(told().await, all());

@@ -283,7 +283,7 @@ fn size(value: &Value) -> u64 {
     match value {
         Value::Array(items) => 1 + items.iter().map(size).sum::<u64>(),
         Value::Object(members) => 1 + members.values().map(size).sum::<u64>(),
-        _ => 1,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
     }
 }
 

@@ -183,7 +183,7 @@ impl SchemaShape {
                         .collect();
                     self.variant_below(&place.to_string(), next, item, pointer)
                 }),
-            _ => None,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
         }
     }
 

@@ -142,7 +142,7 @@ impl Limiter for ScriptedGate {
             .into_iter()
             .find_map(|rule| match rule {
                 GateRule::Queue(queue) => Some(queue),
-                _ => None,
+                GateRule::Hidden | GateRule::Scope(_) | GateRule::Denied => None,
             });
         Ok(match queue {
             Some(queue) => PermitWait::Later(Box::pin(async {
