@@ -110,11 +110,13 @@ fn commands(command: &[&str], names: &mut BTreeSet<String>) {
             }
             _ => {}
         }
-        for mark in ["[env: ", "[default: ", "[possible values: "] {
-            if let Some((_, rest)) = line.split_once(mark) {
-                let inner = rest.split([']', '=']).next().unwrap_or_default();
-                names.insert(format!("weir {at} {mark}{inner}"));
-            }
+    }
+    // A mark may be broken over two lines, which depends on the text before it.
+    let joined = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for mark in ["[env: ", "[default: ", "[possible values: "] {
+        for rest in joined.split(mark).skip(1) {
+            let inner = rest.split([']', '=']).next().unwrap_or_default();
+            names.insert(format!("weir {at} {mark}{inner}"));
         }
     }
 }
