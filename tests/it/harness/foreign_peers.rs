@@ -130,8 +130,10 @@ impl ForeignServer {
     pub fn over_http(self) -> (TestProcess, String) {
         let words = match self {
             Self::Everything => return everything("streamableHttp", "mcp"),
-            Self::Example(_, variable) => return start_on_free_port(self.stdio(), variable, "mcp"),
-            Self::Fixed(_) => return start_on_free_port(self.stdio(), "PORT", "mcp"),
+            Self::Example(_, variable) => {
+                return start_on_free_port(&self.stdio(), variable, "mcp");
+            }
+            Self::Fixed(_) => return start_on_free_port(&self.stdio(), "PORT", "mcp"),
             Self::FastMcp
             | Self::LowLevel
             | Self::Asking
@@ -191,12 +193,12 @@ impl ForeignServer {
 fn everything(transport: &str, path: &str) -> (TestProcess, String) {
     let mut words = ForeignServer::Everything.stdio();
     words.push(transport.into());
-    start_on_free_port(words, "PORT", path)
+    start_on_free_port(&words, "PORT", path)
 }
 
 /// Starts a server that takes its port from a variable, and does not print the port that it got.
-fn start_on_free_port(words: Vec<String>, variable: &str, path: &str) -> (TestProcess, String) {
-    let mut command = command(&words);
+fn start_on_free_port(words: &[String], variable: &str, path: &str) -> (TestProcess, String) {
+    let mut command = command(words);
     command.env(variable, "0");
     let mut process = TestProcess::start(command);
     let port = process.listening_port();

@@ -17,8 +17,11 @@ fn base64(hex: &str) -> String {
 }
 
 fn weir_telling(upstream: &MockServer, telemetry: Value) -> Weir {
-    let config = json!({ "upstreams": { "one": { "url": upstream.url() } }, "telemetry": telemetry,
-        "log": { "format": "json" } });
+    let mut config = json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "log": { "format": "json" },
+    });
+    config["telemetry"] = telemetry;
     let weir = Weir::with_log_filter(config, "debug");
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);
     weir
