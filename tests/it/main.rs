@@ -8,10 +8,6 @@
     reason = "a test may panic, and has no readers of its docs"
 )]
 #![allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "a test panics on every other variant"
-)]
-#![allow(
     clippy::print_stdout,
     reason = "a test prints its figures, and the reason that it is skipped"
 )]

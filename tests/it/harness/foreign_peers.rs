@@ -113,7 +113,19 @@ impl ForeignServer {
             Self::SilentToolsets => words.push("--silent".into()),
             Self::RmcpModern => words.extend(["--era".into(), "modern".into(), "--stdio".into()]),
             Self::Fixture(era) => words.extend(["--era".into(), era.into(), "--stdio".into()]),
-            _ => {}
+            Self::Everything
+            | Self::Memory
+            | Self::Fetch
+            | Self::FastMcp
+            | Self::LowLevel
+            | Self::Example(..)
+            | Self::Fixed(_)
+            | Self::Asking
+            | Self::TypeScript1
+            | Self::Toolsets
+            | Self::DualTypeScript
+            | Self::DualRust
+            | Self::DualFastMcp => {}
         }
         words
     }
@@ -168,7 +180,7 @@ impl ForeignServer {
                 ".venv-fastmcp",
                 &[&script("fastmcp_dual.py"), "--transport", "http"],
             ),
-            other => panic!("{other:?} has no HTTP form"),
+            Self::Filesystem | Self::Memory | Self::Fetch => panic!("{self:?} has no HTTP form"),
         };
         let mut process = TestProcess::start(command(&words));
         let url = process.wait_for_line("listening ");

@@ -227,24 +227,8 @@ fn metrics(collector: &TypedCollector, protocol: &str) {
     assert_eq!(attribute(resource, "service.name").as_deref(), Some("weir"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves() {
-    if !peers_are_enabled() {
-        return;
-    }
-    let collector = TypedCollector::start(&[]);
-    let upstream = MockServer::modern()
-        .tools(1)
-        .tool("fails", MockBehaviour::error(4242, "sold out", json!({})))
-        .start()
-        .await;
-    let otlp =
-        json!({ "endpoint": collector.url("http"), "protocol": "http", "interval": "500ms" });
-    let weir = weir_telling(
-        &upstream,
-        json!({ "traces": { "sample": 1.0 }, "otlp": otlp }),
-    );
-
+/// Asserts that a walk is a span, with a span for each page below it.
+fn walk_has_spans_of_its_own(collector: &TypedCollector) {
     let walk = wait_until("the walk", || {
         let spans = collector.spans();
         let walk = of_kind(&spans, "SPAN_KIND_INTERNAL")
@@ -281,7 +265,27 @@ async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_thems
         ),
         (&json!("SPAN_KIND_CLIENT"), Some("one"))
     );
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r139_a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let collector = TypedCollector::start(&[]);
+    let upstream = MockServer::modern()
+        .tools(1)
+        .tool("fails", MockBehaviour::error(4242, "sold out", json!({})))
+        .start()
+        .await;
+    let otlp =
+        json!({ "endpoint": collector.url("http"), "protocol": "http", "interval": "500ms" });
+    let weir = weir_telling(
+        &upstream,
+        json!({ "traces": { "sample": 1.0 }, "otlp": otlp }),
+    );
+
+    walk_has_spans_of_its_own(&collector);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::V2025_03_26).await;
     let call = |id: u64, tool: &str| {
         let parent = format!("00-{TRACE}-{SPAN}-00");

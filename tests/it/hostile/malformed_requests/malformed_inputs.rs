@@ -404,7 +404,12 @@ fn member(dice: &mut SplitMixRandom, value: &mut Value, depth: usize) {
             let at = dice.below(items.len());
             member(dice, &mut items[at], depth + 1);
         }
-        other => *other = odd(dice),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => *value = odd(dice),
     }
 }
 
