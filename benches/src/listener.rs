@@ -229,7 +229,9 @@ impl ChunkedDecoder {
                         .map_err(|_| anyhow!("an event without end"))?;
                 }
                 ChunkedDecoderPhase::Ended => bail!("the stream ended"),
-                phase => {
+                phase @ (ChunkedDecoderPhase::Head(_)
+                | ChunkedDecoderPhase::Size(..)
+                | ChunkedDecoderPhase::LineEnd) => {
                     phase.step(first)?;
                     bytes = &bytes[1..];
                 }

@@ -4,6 +4,8 @@
 //! content of every answer, and writes a table and a JSON file. It shares no code with weir. It
 //! tests no behaviour, which is the work of the tests; it measures speed and memory.
 
+#![allow(clippy::print_stdout, reason = "a command that prints its results")]
+
 mod bare_client;
 mod client;
 mod cpu_pinning;

@@ -85,13 +85,11 @@ impl ReportTable {
     /// # Errors
     /// It is not an object.
     pub(crate) fn row(&mut self, row: &impl Serialize) -> Result<()> {
-        match serde_json::to_value(row)? {
-            Value::Object(row) => {
-                self.rows.push(row);
-                Ok(())
-            }
-            _ => anyhow::bail!("a row that is no object"),
-        }
+        let Value::Object(row) = serde_json::to_value(row)? else {
+            anyhow::bail!("a row that is no object");
+        };
+        self.rows.push(row);
+        Ok(())
     }
 
     /// Adds a line below the table.

@@ -5,7 +5,7 @@ use crate::protocol::Era;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A target of measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -199,6 +199,7 @@ impl RunSettings {
             out: flags.out.unwrap_or_else(default_out),
             weir_config_extra: flags
                 .weir_config_extra
+                .as_deref()
                 .map_or_else(|| Ok(String::new()), read)?,
             endpoint: flags.endpoint.unwrap_or(BenchEndpoint::Aggregate),
             commit: flags.commit,
@@ -303,8 +304,8 @@ fn default_out() -> PathBuf {
     ))
 }
 
-fn read(path: PathBuf) -> Result<String> {
-    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]

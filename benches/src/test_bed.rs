@@ -342,7 +342,9 @@ impl TestBed {
                     .as_deref()
                     .context("no weir of before is named")?,
             ),
-            _ => (&mut self.weir, settings.weir.as_path()),
+            TargetKind::Weir | TargetKind::Pipe | TargetKind::Direct => {
+                (&mut self.weir, settings.weir.as_path())
+            }
         };
         // A process inherits the processors of the thread that started it.
         let pinned = settings.weir_core.map(cpu_pinning::pin).transpose()?;

@@ -186,6 +186,98 @@ fn broken() -> Vec<BrokenUpstream> {
     ]
 }
 
+/// Asserts that the metrics, the status page, `weir admin` and `weir explain` show the cause.
+fn shown_to_operators(weir: &Weir, one: &BrokenUpstream, cause: &str) {
+    let metrics = weir.get_admin_page("/metrics");
+    let agrees = [
+        format!("weir_upstream_up{{upstream=\"{}\"}} 0", one.id),
+        format!("state=\"down\",upstream=\"{}\"}} 1", one.id),
+    ];
+    assert!(
+        agrees.iter().all(|line| metrics.contains(line)),
+        "{}: {metrics}",
+        one.id
+    );
+    let escaped = cause
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('\'', "&#39;");
+    let page = weir.get_admin_page(&format!("/upstreams/{}", one.id));
+    assert!(page.contains(&escaped), "{}: {cause}\n{page}", one.id);
+    let shown = Weir::run_cli(&["admin", "--admin", &weir.admin_url(), "upstreams", one.id]);
+    assert!(
+        String::from_utf8_lossy(&shown.stdout).contains(cause),
+        "{}: {shown:?}",
+        one.id
+    );
+    let tool = format!("{}__any", one.id);
+    let explained = Weir::run_cli(&[
+        "explain",
+        "--admin",
+        &weir.admin_url(),
+        "--tool",
+        &tool,
+        "--json",
+    ]);
+    let explained = String::from_utf8_lossy(&explained.stdout).replace("\\\"", "\"");
+    assert!(explained.contains(cause), "{}: {explained}", one.id);
+}
+
+/// Asserts that a client gets no detail of a cause.
+fn hidden_from_clients(weir: &Weir, one: &BrokenUpstream) {
+    let refused = Weir::run_cli(&["call", &weir.url(&format!("/mcp/{}", one.id)), "any", "{}"]);
+    let heard = String::from_utf8_lossy(&[refused.stdout, refused.stderr].concat()).into_owned();
+    for kept in [
+        "no-such",
+        "path-of-it",
+        "foo",
+        "hello",
+        "example.com",
+        "certificate",
+        SECRET,
+    ] {
+        assert!(
+            !heard.contains(kept),
+            "{}: a client hears {kept}: {heard}",
+            one.id
+        );
+    }
+}
+
+/// Asserts that `weir doctor` and `weir check` find the causes of the log.
+fn agrees_with_doctor_and_check(weir: &Weir, broken: &[BrokenUpstream], causes: &[String]) {
+    let file = weir.config_file();
+    let examined = Weir::run_cli(&["doctor", "--config", file.to_str().unwrap(), "--json"]);
+    assert_eq!(examined.status.code(), Some(1), "{examined:?}");
+    let findings: Value = serde_json::from_slice(&examined.stdout).unwrap();
+    for ((one, cause), finding) in broken
+        .iter()
+        .zip(causes)
+        .zip(findings["upstreams"].as_array().unwrap())
+    {
+        assert_eq!(
+            (&finding["id"], &finding["cause"]),
+            (&json!(one.id), &json!(cause)),
+            "the words of the log"
+        );
+    }
+    let dies = &findings["upstreams"][1];
+    assert_eq!(
+        dies["last_lines"],
+        json!(["cannot find module foo, token is ***"])
+    );
+    let shown = Weir::run_cli(&["check", file.to_str().unwrap(), "--connect"]);
+    let shown = (
+        shown.status.code(),
+        String::from_utf8(shown.stdout).unwrap(),
+    );
+    assert!(
+        shown.0 == Some(1) && causes.iter().all(|cause| shown.1.contains(cause)),
+        "{shown:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_cause_reaches_operators_everywhere_and_no_client() {
     let broken = broken();
@@ -220,88 +312,10 @@ async fn every_cause_reaches_operators_everywhere_and_no_client() {
                 .then_some(())
         });
         causes.push(cause.clone());
-        let metrics = weir.get_admin_page("/metrics");
-        let agrees = [
-            format!("weir_upstream_up{{upstream=\"{}\"}} 0", one.id),
-            format!("state=\"down\",upstream=\"{}\"}} 1", one.id),
-        ];
-        assert!(
-            agrees.iter().all(|line| metrics.contains(line)),
-            "{}: {metrics}",
-            one.id
-        );
-        let escaped = cause
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-            .replace('\'', "&#39;");
-        let page = weir.get_admin_page(&format!("/upstreams/{}", one.id));
-        assert!(page.contains(&escaped), "{}: {cause}\n{page}", one.id);
-        let shown = Weir::run_cli(&["admin", "--admin", &weir.admin_url(), "upstreams", one.id]);
-        assert!(
-            String::from_utf8_lossy(&shown.stdout).contains(&cause),
-            "{}: {shown:?}",
-            one.id
-        );
-        let tool = format!("{}__any", one.id);
-        let explained = Weir::run_cli(&[
-            "explain",
-            "--admin",
-            &weir.admin_url(),
-            "--tool",
-            &tool,
-            "--json",
-        ]);
-        let explained = String::from_utf8_lossy(&explained.stdout).replace("\\\"", "\"");
-        assert!(explained.contains(&cause), "{}: {explained}", one.id);
-        let refused = Weir::run_cli(&["call", &weir.url(&format!("/mcp/{}", one.id)), "any", "{}"]);
-        let heard =
-            String::from_utf8_lossy(&[refused.stdout, refused.stderr].concat()).into_owned();
-        for kept in [
-            "no-such",
-            "path-of-it",
-            "foo",
-            "hello",
-            "example.com",
-            "certificate",
-            SECRET,
-        ] {
-            assert!(
-                !heard.contains(kept),
-                "{}: a client hears {kept}: {heard}",
-                one.id
-            );
-        }
+        shown_to_operators(&weir, one, &cause);
+        hidden_from_clients(&weir, one);
     }
-    let file = weir.config_file();
-    let examined = Weir::run_cli(&["doctor", "--config", file.to_str().unwrap(), "--json"]);
-    assert_eq!(examined.status.code(), Some(1), "{examined:?}");
-    let findings: Value = serde_json::from_slice(&examined.stdout).unwrap();
-    for ((one, cause), finding) in broken
-        .iter()
-        .zip(&causes)
-        .zip(findings["upstreams"].as_array().unwrap())
-    {
-        assert_eq!(
-            (&finding["id"], &finding["cause"]),
-            (&json!(one.id), &json!(cause)),
-            "the words of the log"
-        );
-    }
-    let dies = &findings["upstreams"][1];
-    assert_eq!(
-        dies["last_lines"],
-        json!(["cannot find module foo, token is ***"])
-    );
-    let shown = Weir::run_cli(&["check", file.to_str().unwrap(), "--connect"]);
-    let shown = (
-        shown.status.code(),
-        String::from_utf8(shown.stdout).unwrap(),
-    );
-    assert!(
-        shown.0 == Some(1) && causes.iter().all(|cause| shown.1.contains(cause)),
-        "{shown:?}"
-    );
+    agrees_with_doctor_and_check(&weir, &broken, &causes);
     let log = weir.process.output();
     assert!(
         !log.contains(SECRET),

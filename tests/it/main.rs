@@ -8,6 +8,10 @@
     reason = "a test may panic, and has no readers of its docs"
 )]
 #![allow(
+    clippy::print_stdout,
+    reason = "a test prints its figures, and the reason that it is skipped"
+)]
+#![allow(
     clippy::disallowed_methods,
     reason = "processes are polled from tests that have a thread of their own"
 )]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     draw::{
         AxisScale, ChartLine, INK, LineChart, LineStyle, PALE, PictureArea, StatPanel, SvgPicture,
-        TablePanel, TextAnchor, ValueUnit,
+        TablePanel, TextAnchor, TextStyle, ValueUnit,
     },
     run::{root, target_dir},
     test,
@@ -88,16 +88,28 @@ impl<'a> DashboardScene<'a> {
         let width = COLUMN * 24.0 + 2.0 * GAP;
         let mut picture = SvgPicture::new(width, HEAD + bottom * ROW + GAP, title);
         picture.text(
-            (14.0, 27.0),
+            14.0,
+            27.0,
             title,
-            (20.0, INK, "700"),
-            (TextAnchor::Start, 800.0),
+            TextStyle {
+                size: 20.0,
+                colour: INK,
+                weight: "700",
+                anchor: TextAnchor::Start,
+                max_width: 800.0,
+            },
         );
         picture.text(
-            (14.0, 48.0),
+            14.0,
+            48.0,
             text(board, "description"),
-            (12.5, PALE, "400"),
-            (TextAnchor::Start, 1400.0),
+            TextStyle {
+                size: 12.5,
+                colour: PALE,
+                weight: "400",
+                anchor: TextAnchor::Start,
+                max_width: 1400.0,
+            },
         );
         for panel in panels {
             let area = PictureArea {
@@ -121,10 +133,16 @@ impl<'a> DashboardScene<'a> {
             "row" => {
                 let title = title.replace('$', "");
                 picture.text(
-                    (area.x + 4.0, area.bottom() - 8.0),
+                    area.x + 4.0,
+                    area.bottom() - 8.0,
                     &title,
-                    (14.0, INK, "600"),
-                    (TextAnchor::Start, area.width),
+                    TextStyle {
+                        size: 14.0,
+                        colour: INK,
+                        weight: "600",
+                        anchor: TextAnchor::Start,
+                        max_width: area.width,
+                    },
                 );
             }
             "stat" => self.figure(panel, targets).draw(picture, area),

@@ -10,7 +10,7 @@ pub(crate) mod unit;
 pub(crate) use axis::{AxisScale, ChartAxis};
 pub(crate) use chart::{ChartLine, LineChart, LineStyle};
 pub(crate) use stat_panel::{StatPanel, TablePanel};
-pub(crate) use svg::{PictureArea, SvgPicture, TextAnchor};
+pub(crate) use svg::{PictureArea, SvgPicture, TextAnchor, TextStyle};
 pub(crate) use unit::ValueUnit;
 
 /// Colours that are distinct on white, in the order of their use by lines.

@@ -3,6 +3,8 @@
 //! Each command is a file; `run` starts programs, `peers` installs foreign programs. Checks of
 //! weir's behaviour are tests and have no place here.
 
+#![allow(clippy::print_stdout, reason = "commands that print their results")]
+
 mod bench;
 mod compat;
 mod conformance;

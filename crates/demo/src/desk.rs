@@ -90,7 +90,7 @@ impl DeskServer {
             },
         };
         let message = match outcome {
-            Ok(result) => rpc::result(&request.id, complete(result)),
+            Ok(result) => rpc::result(&request.id, &complete(result)),
             Err(fault) => fault.message(Some(&request.id)),
         };
         web::json(StatusCode::OK, &message)
@@ -128,7 +128,7 @@ impl DeskServer {
         };
         // The permit lives in the stream, so any end of the stream frees it.
         let messages = countdown
-            .run(request.id.clone(), watching)
+            .run(&request.id, watching)
             .map(move |message| (&place, message).1);
         Ok(DeskCallOutcome::Later(web::events(messages)))
     }
@@ -143,7 +143,7 @@ impl DeskServer {
         };
         let mark = json!({meta::SUBSCRIPTION_ID: id});
         let params = json!({"notifications": granted, "_meta": mark});
-        let opening = rpc::notification("notifications/subscriptions/acknowledged", params);
+        let opening = rpc::notification("notifications/subscriptions/acknowledged", &params);
         let state = Some((self.signals.clone(), self.signals.borrow().revealed));
         let changes = stream::unfold(state, move |state| {
             let (id, mark) = (id.clone(), mark.clone());
@@ -156,11 +156,11 @@ impl DeskServer {
                     Ok(signal) if !signal.stopping => {
                         let changed = rpc::notification(
                             "notifications/tools/list_changed",
-                            json!({"_meta": mark}),
+                            &json!({"_meta": mark}),
                         );
                         Some((changed, Some((signals, signal.revealed))))
                     }
-                    _ => Some((rpc::result(&id, complete(json!({"_meta": mark}))), None)),
+                    _ => Some((rpc::result(&id, &complete(json!({"_meta": mark}))), None)),
                 }
             }
         });

@@ -166,7 +166,7 @@ impl NotesServer {
             "serverInfo": {"name": "notes", "version": env!("CARGO_PKG_VERSION")},
             "instructions": "Keeps short notes in memory until the server ends.",
         });
-        let mut response = web::json(StatusCode::OK, &rpc::result(&request.id, result));
+        let mut response = web::json(StatusCode::OK, &rpc::result(&request.id, &result));
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers_mut().insert(SESSION, id);
         }
@@ -192,7 +192,7 @@ impl NotesServer {
             )),
         };
         messages.push(match outcome {
-            Ok(result) => rpc::result(&request.id, result),
+            Ok(result) => rpc::result(&request.id, &result),
             Err(fault) => fault.message(Some(&request.id)),
         });
         messages

@@ -145,12 +145,12 @@ pub(crate) fn parse(message: Value) -> Result<DemoMessage, Box<MalformedMessage>
 }
 
 /// The answer to `id`.
-pub(crate) fn result(id: &Value, result: Value) -> Value {
+pub(crate) fn result(id: &Value, result: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "result": result})
 }
 
 /// A notification.
-pub(crate) fn notification(method: &str, params: Value) -> Value {
+pub(crate) fn notification(method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": params})
 }
 

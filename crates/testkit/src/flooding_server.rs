@@ -2,6 +2,7 @@
 //! input, and leaves calls and results half done. It speaks HTTP/1.1 by hand, so that it can stop
 //! at any byte, and counts its connections.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +32,16 @@ pub struct FloodPlan {
     pub hangs_on_messages: bool,
     /// The handling of calls.
     pub calls: FloodCallHandling,
+}
+
+impl fmt::Debug for FloodPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FloodPlan")
+            .field("after_call", &self.after_call)
+            .field("hangs_on_messages", &self.hangs_on_messages)
+            .field("calls", &self.calls)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The handling of a call.

@@ -3,6 +3,7 @@
 //! knowledge), or any transport that a test wraps its connections in.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -87,6 +88,14 @@ pub struct H2Plan {
     pub script: Box<H2Script>,
 }
 
+impl fmt::Debug for H2Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("H2Plan")
+            .field("greeting", &self.greeting)
+            .finish_non_exhaustive()
+    }
+}
+
 impl H2Plan {
     /// Does this on each call of a tool, and is a good server otherwise.
     pub fn on_calls(acts: impl Fn(&H2Request) -> Vec<H2Act> + Send + Sync + 'static) -> Self {
@@ -120,6 +129,14 @@ pub struct H2Server {
     address: SocketAddr,
     shared: Arc<H2ServerState>,
     _server: OwnedTask,
+}
+
+impl fmt::Debug for H2Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("H2Server")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 struct H2ServerState {

@@ -3,6 +3,7 @@
 
 mod large_answer;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -79,6 +80,14 @@ pub struct ScriptedServer {
     address: SocketAddr,
     shared: Arc<ScriptedState>,
     _server: OwnedTask,
+}
+
+impl fmt::Debug for ScriptedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptedServer")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 struct ScriptedState {

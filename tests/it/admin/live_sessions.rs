@@ -70,6 +70,23 @@ async fn a_session_is_seen_by_a_digest_and_ended_with_its_stream() {
     );
 }
 
+/// Asserts that a block needs the whole name of a principal.
+async fn incomplete_principals_are_refused(ops: &OperatorClient) {
+    for wrong in [
+        json!({}),
+        json!({ "issuer": "x" }),
+        json!({ "issuer": "", "subject": "x" }),
+    ] {
+        assert_eq!(
+            ops.try_change("/admin/principals/block", &wrong)
+                .await
+                .status,
+            400,
+            "{wrong}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_blocked_principal_gets_403_and_its_calls_and_streams_end() {
     let gate = CallGate::new();
@@ -164,19 +181,7 @@ async fn a_blocked_principal_gets_403_and_its_calls_and_streams_end() {
         .await;
         drop(others);
     }
-    for wrong in [
-        json!({}),
-        json!({ "issuer": "x" }),
-        json!({ "issuer": "", "subject": "x" }),
-    ] {
-        assert_eq!(
-            ops.try_change("/admin/principals/block", &wrong)
-                .await
-                .status,
-            400,
-            "{wrong}"
-        );
-    }
+    incomplete_principals_are_refused(&ops).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -37,7 +37,9 @@ impl Drop for AuditFolder {
 
 /// Returns a config with one upstream, `one`.
 pub fn config(upstream: &MockServer, audit: Value) -> Value {
-    json!({ "upstreams": { "one": { "url": upstream.url() } }, "audit": audit })
+    let mut config = json!({ "upstreams": { "one": { "url": upstream.url() } } });
+    config["audit"] = audit;
+    config
 }
 
 pub fn client(weir: &Weir) -> RawClient {

@@ -49,11 +49,11 @@ impl IssuingAuthority {
         let mut params = CertificateParams::default();
         params.subject_alt_names = vec![name];
         params.extended_key_usages = vec![usage];
-        self.sign(params)
+        self.sign(&params)
     }
 
     /// Signs any certificate.
-    pub fn sign(&self, params: CertificateParams) -> IssuedCertificate {
+    pub fn sign(&self, params: &CertificateParams) -> IssuedCertificate {
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         IssuedCertificate { certificate, key }

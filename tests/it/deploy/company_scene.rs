@@ -407,9 +407,10 @@ pub fn sick(upstream: &MockServer) -> Weir {
 
 /// Returns its config, with these limits.
 pub fn sick_config(upstream: &MockServer, limits: Value) -> Value {
-    json!({
+    let mut config = json!({
         "upstreams": { "beside": { "url": upstream.url() } },
         "audit": { "file": { "path": "/dev/full" }, "queue": 64 },
-        "limits": limits,
-    })
+    });
+    config["limits"] = limits;
+    config
 }

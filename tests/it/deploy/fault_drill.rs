@@ -27,7 +27,8 @@ impl FaultSigns {
     fn of(
         alert: &'static str,
         panel: &'static str,
-        (label, culprit): (&'static str, &str),
+        label: &'static str,
+        culprit: &str,
         page: &[&str],
     ) -> Self {
         let page = page.iter().map(|text| (*text).to_owned()).collect();
@@ -174,7 +175,8 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     let signs = FaultSigns::of(
         "WeirUpstreamSlow",
         "Time of calls, p90",
-        ("upstream", "search"),
+        "upstream",
+        "search",
         &["search", "is slow"],
     );
     signs.seen(&mut drill, &scene, scene.slow()).await;
@@ -183,7 +185,8 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     let signs = FaultSigns::of(
         "WeirUpstreamDown",
         "Down",
-        ("upstream", "wiki"),
+        "upstream",
+        "wiki",
         &["wiki", "went down"],
     );
     signs.seen(&mut drill, &scene, quiet()).await;
@@ -192,7 +195,8 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     let signs = FaultSigns::of(
         "WeirUpstreamErrors",
         "Failed calls",
-        ("upstream", "tickets"),
+        "upstream",
+        "tickets",
         &["tickets", "of its last"],
     );
     signs.seen(&mut drill, &scene, scene.errors()).await;
@@ -203,7 +207,8 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     let signs = FaultSigns::of(
         "WeirToolDefinitionsChanged",
         panel,
-        ("upstream", "deploys"),
+        "upstream",
+        "deploys",
         &page,
     );
     signs.seen(&mut drill, &scene, quiet()).await;
@@ -212,7 +217,8 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     let signs = FaultSigns::of(
         "WeirClientFlooding",
         "Refused by limits",
-        ("limit", &limit),
+        "limit",
+        &limit,
         &["reached, so that requests are refused", LIMITED],
     );
     signs.seen(&mut drill, &scene, scene.flood()).await;
@@ -223,18 +229,14 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     let signs = FaultSigns::of(
         "WeirIssuerKeysUnavailable",
         "Keys of issuers",
-        ("issuer", &issuer),
+        "issuer",
+        &issuer,
         &page,
     );
     signs.seen(&mut drill, &scene, scene.forgery()).await;
 
     scene.write_a_bad_config();
     let page = ["in the files now was refused", "upstreem"];
-    let signs = FaultSigns::of(
-        "WeirConfigReloadFailed",
-        "Config",
-        ("instance", &own),
-        &page,
-    );
+    let signs = FaultSigns::of("WeirConfigReloadFailed", "Config", "instance", &own, &page);
     signs.seen(&mut drill, &scene, quiet()).await;
 }

@@ -109,7 +109,8 @@ impl Bystander {
         );
         let first = process.written();
         let running = tokio::spawn(calling(
-            (client, tool),
+            client,
+            tool,
             process.clone(),
             stop.clone(),
             calls.clone(),
@@ -216,7 +217,8 @@ impl AttackCost {
 }
 
 async fn calling(
-    (client, tool): (RawClient, &str),
+    client: RawClient,
+    tool: &str,
     process: ObservedProcess,
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicUsize>,

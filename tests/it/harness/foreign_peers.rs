@@ -113,7 +113,19 @@ impl ForeignServer {
             Self::SilentToolsets => words.push("--silent".into()),
             Self::RmcpModern => words.extend(["--era".into(), "modern".into(), "--stdio".into()]),
             Self::Fixture(era) => words.extend(["--era".into(), era.into(), "--stdio".into()]),
-            _ => {}
+            Self::Everything
+            | Self::Memory
+            | Self::Fetch
+            | Self::FastMcp
+            | Self::LowLevel
+            | Self::Example(..)
+            | Self::Fixed(_)
+            | Self::Asking
+            | Self::TypeScript1
+            | Self::Toolsets
+            | Self::DualTypeScript
+            | Self::DualRust
+            | Self::DualFastMcp => {}
         }
         words
     }
@@ -130,8 +142,10 @@ impl ForeignServer {
     pub fn over_http(self) -> (TestProcess, String) {
         let words = match self {
             Self::Everything => return everything("streamableHttp", "mcp"),
-            Self::Example(_, variable) => return start_on_free_port(self.stdio(), variable, "mcp"),
-            Self::Fixed(_) => return start_on_free_port(self.stdio(), "PORT", "mcp"),
+            Self::Example(_, variable) => {
+                return start_on_free_port(&self.stdio(), variable, "mcp");
+            }
+            Self::Fixed(_) => return start_on_free_port(&self.stdio(), "PORT", "mcp"),
             Self::FastMcp
             | Self::LowLevel
             | Self::Asking
@@ -166,7 +180,7 @@ impl ForeignServer {
                 ".venv-fastmcp",
                 &[&script("fastmcp_dual.py"), "--transport", "http"],
             ),
-            other => panic!("{other:?} has no HTTP form"),
+            Self::Filesystem | Self::Memory | Self::Fetch => panic!("{self:?} has no HTTP form"),
         };
         let mut process = TestProcess::start(command(&words));
         let url = process.wait_for_line("listening ");
@@ -191,12 +205,12 @@ impl ForeignServer {
 fn everything(transport: &str, path: &str) -> (TestProcess, String) {
     let mut words = ForeignServer::Everything.stdio();
     words.push(transport.into());
-    start_on_free_port(words, "PORT", path)
+    start_on_free_port(&words, "PORT", path)
 }
 
 /// Starts a server that takes its port from a variable, and does not print the port that it got.
-fn start_on_free_port(words: Vec<String>, variable: &str, path: &str) -> (TestProcess, String) {
-    let mut command = command(&words);
+fn start_on_free_port(words: &[String], variable: &str, path: &str) -> (TestProcess, String) {
+    let mut command = command(words);
     command.env(variable, "0");
     let mut process = TestProcess::start(command);
     let port = process.listening_port();

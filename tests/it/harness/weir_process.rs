@@ -31,7 +31,9 @@ impl Weir {
     /// Starts weir in front of these upstreams (in the form of the config) and waits until it is
     /// ready.
     pub fn with_upstreams(upstreams: Value) -> Self {
-        Self::with_config(json!({ "upstreams": upstreams }))
+        let mut config = json!({});
+        config["upstreams"] = upstreams;
+        Self::with_config(config)
     }
 
     /// Starts weir with this config; `listen` and `admin.listen` are added.

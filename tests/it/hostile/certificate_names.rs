@@ -95,7 +95,7 @@ impl CertificateScene {
             upstream,
             weir,
         };
-        let known = scene.tunnel(scene.machines.sign(match part {
+        let known = scene.tunnel(scene.machines.sign(&match part {
             "cn" => named("known"),
             "dns" => dns(&["known"]),
             _ => uri("known"),
@@ -181,20 +181,12 @@ async fn call(client: &RawClient) -> Option<u16> {
     })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_one_readable_common_name_is_a_principal() {
-    let scene = CertificateScene::new("cn", json!({})).await;
-    let tunnel = scene.tunnel(scene.machines.sign(named("bystander"))).await;
-    let bystander = Bystander::calling(
-        &scene.weir,
-        tunnel.client().modern(),
-        "echo",
-        Some(&scene.folder.file()),
-    );
+/// Returns certificates whose name is missing, ambiguous or unreadable.
+fn ambiguous_names() -> Vec<(&'static str, CertificateParams)> {
     let utf8 = |text: &str| DnValue::Utf8String(text.to_owned());
     let long = "x".repeat(257);
     let huge = "x".repeat(60_000);
-    let nobody = [
+    vec![
         ("empty", common(vec![utf8("")])),
         ("none", bare()),
         ("two", common(vec![utf8("ada"), utf8("root")])),
@@ -235,9 +227,21 @@ async fn only_one_readable_common_name_is_a_principal() {
             )]),
         ),
         ("an alternative name alone", dns(&["ada"])),
-    ];
-    for (what, params) in nobody {
-        let status = scene.status(scene.machines.sign(params)).await;
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_one_readable_common_name_is_a_principal() {
+    let scene = CertificateScene::new("cn", json!({})).await;
+    let tunnel = scene.tunnel(scene.machines.sign(&named("bystander"))).await;
+    let bystander = Bystander::calling(
+        &scene.weir,
+        tunnel.client().modern(),
+        "echo",
+        Some(&scene.folder.file()),
+    );
+    for (what, params) in ambiguous_names() {
+        let status = scene.status(scene.machines.sign(&params)).await;
         // A certificate that the handshake refuses is no principal either.
         assert!([Some(401), None].contains(&status), "{what}: {status:?}");
     }
@@ -262,7 +266,7 @@ async fn only_one_readable_common_name_is_a_principal() {
     ];
     for (name, params) in somebody {
         assert_eq!(
-            scene.status(scene.machines.sign(params)).await,
+            scene.status(scene.machines.sign(&params)).await,
             Some(200),
             "{name:?}"
         );
@@ -331,7 +335,7 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
         ("code's", code),
     ] {
         assert_eq!(
-            scene.status(scene.machines.sign(params)).await,
+            scene.status(scene.machines.sign(&params)).await,
             None,
             "{what}"
         );
@@ -355,7 +359,7 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
         "the servers' authority's"
     );
     // One signed by a client, which is not an authority.
-    let client = scene.machines.sign(ada());
+    let client = scene.machines.sign(&ada());
     let issuer = rcgen::Issuer::new(ada(), client.key);
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = ada().signed_by(&key, &issuer).unwrap();
@@ -386,7 +390,7 @@ async fn a_certificate_that_is_no_clients_makes_no_connection() {
         ("a URI with a NUL", uri("spiffe://example.com/ada\0.evil")),
         ("a DNS name", dns(&["ada.example.com"])),
     ] {
-        let status = scene.status(scene.machines.sign(params)).await;
+        let status = scene.status(scene.machines.sign(&params)).await;
         assert!([Some(401), None].contains(&status), "{what}: {status:?}");
     }
     assert_eq!(
@@ -408,7 +412,7 @@ async fn certificate_name_is_literal_in_rules() {
     let before = scene.upstream.total_executions();
     for name in others {
         assert_eq!(
-            scene.status(scene.machines.sign(dns(&[name]))).await,
+            scene.status(scene.machines.sign(&dns(&[name]))).await,
             Some(DENIED),
             "{name}"
         );
@@ -416,7 +420,7 @@ async fn certificate_name_is_literal_in_rules() {
     assert_eq!(scene.upstream.total_executions(), before);
     assert_eq!(
         scene
-            .status(scene.machines.sign(dns(&["ada.example.com"])))
+            .status(scene.machines.sign(&dns(&["ada.example.com"])))
             .await,
         Some(200)
     );

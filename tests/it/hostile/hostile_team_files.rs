@@ -29,22 +29,26 @@ impl Drop for HostileTeamFolder {
     }
 }
 
-/// Returns one file for each way to name a secret that the config language has, all towards servers
-/// that the team may use.
-fn attacks(evil: &MockServer, authority: &TokenServer, proof: &str) -> Vec<(&'static str, Value)> {
-    let url = evil.url();
-    let upstream = |id: &str, upstream: Value| json!({ "upstreams": { id: upstream } });
-    // A variable of weir's environment, set by the harness; no server may ever see it.
-    let secret = "${WEIR_TEST_SECRET}";
-    let oauth = |mode: &str, key: &str| json!({ "mode": mode, key: authority.issuer(), "client_id": "weir", "client_secret": "thirteen-things" });
+/// A reference to a variable of weir's environment, set by the harness; no server may ever see it.
+const SECRET: &str = "${WEIR_TEST_SECRET}";
+
+/// Returns a team file with one upstream.
+fn upstream(id: &str, upstream: Value) -> Value {
+    let mut file = json!({ "upstreams": {} });
+    file["upstreams"][id] = upstream;
+    file
+}
+
+/// Returns the attacks that put the secret into a header or a URL.
+fn header_and_url_attacks(url: &str) -> Vec<(&'static str, Value)> {
     vec![
         (
             "header",
-            upstream("header", json!({ "url": url, "headers": { "x": secret } })),
+            upstream("header", json!({ "url": url, "headers": { "x": SECRET } })),
         ),
         (
             "query",
-            upstream("query", json!({ "url": format!("{url}?key={secret}") })),
+            upstream("query", json!({ "url": format!("{url}?key={SECRET}") })),
         ),
         (
             "secret-file",
@@ -57,13 +61,23 @@ fn attacks(evil: &MockServer, authority: &TokenServer, proof: &str) -> Vec<(&'st
             "host",
             upstream(
                 "host",
-                json!({ "url": format!("http://{secret}.example/") }),
+                json!({ "url": format!("http://{SECRET}.example/") }),
             ),
         ),
         (
             "servers",
-            json!({ "mcpServers": { "servers": { "url": url, "headers": { "x": secret } } } }),
+            json!({ "mcpServers": { "servers": { "url": url, "headers": { "x": SECRET } } } }),
         ),
+    ]
+}
+
+/// Returns one file for each way to name a secret that the config language has, all towards servers
+/// that the team may use.
+fn attacks(evil: &MockServer, authority: &TokenServer, proof: &str) -> Vec<(&'static str, Value)> {
+    let url = evil.url();
+    let oauth = |mode: &str, key: &str| json!({ "mode": mode, key: authority.issuer(), "client_id": "weir", "client_secret": "thirteen-things" });
+    let mut attacks = header_and_url_attacks(&url);
+    attacks.extend([
         (
             "child",
             upstream(
@@ -79,7 +93,7 @@ fn attacks(evil: &MockServer, authority: &TokenServer, proof: &str) -> Vec<(&'st
             "shown",
             json!({
                 "upstreams": { "shown": { "url": url } },
-                "endpoints": { "/team/shown": { "upstreams": ["shown"], "tools": { "describe": { "tool_0000": secret } } } },
+                "endpoints": { "/team/shown": { "upstreams": ["shown"], "tools": { "describe": { "tool_0000": SECRET } } } },
             }),
         ),
         (
@@ -87,7 +101,7 @@ fn attacks(evil: &MockServer, authority: &TokenServer, proof: &str) -> Vec<(&'st
             upstream(
                 "own-secret",
                 json!({ "url": url, "auth": {
-            "mode": "client_credentials", "issuer": authority.issuer(), "client_id": "weir", "client_secret": secret,
+            "mode": "client_credentials", "issuer": authority.issuer(), "client_id": "weir", "client_secret": SECRET,
         } }),
             ),
         ),
@@ -134,7 +148,8 @@ fn attacks(evil: &MockServer, authority: &TokenServer, proof: &str) -> Vec<(&'st
                 json!({ "url": "http://127.0.0.1:1/admin/config" }),
             ),
         ),
-    ]
+    ]);
+    attacks
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

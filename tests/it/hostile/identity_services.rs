@@ -53,9 +53,8 @@ fn redirect(status: &str, to: &str) -> Vec<ServerAct> {
     text(status, &format!("location: {to}\r\n"), "")
 }
 
-/// Returns misbehaviours that any of the services may show instead of an answer. weir must not
-/// follow a redirect to `decoy`.
-fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<ServerAct>)> {
+/// Returns answers that never end.
+fn endless_answers() -> Vec<(&'static str, Vec<ServerAct>)> {
     let many = |bytes: &[u8]| ServerAct::Endless(bytes.repeat((16 << 10) / bytes.len() + 1).into());
     let chunked =
         "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
@@ -94,6 +93,14 @@ fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<ServerAct>)> {
                 Duration::from_millis(20),
             )],
         ),
+    ]
+}
+
+/// Returns misbehaviours that any of the services may show instead of an answer. weir must not
+/// follow a redirect to `decoy`.
+fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<ServerAct>)> {
+    let mut misdeeds = endless_answers();
+    misdeeds.extend([
         (
             "huge",
             said(&format!(
@@ -132,29 +139,6 @@ fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<ServerAct>)> {
                 b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n\"\xff\xfe\"",
             )],
         ),
-        ("status-301", redirect("301 Moved", decoy)),
-        (
-            "status-302",
-            redirect("302 Found", "http://169.254.169.254/latest/meta-data/"),
-        ),
-        ("status-307", redirect("307 Again", decoy)),
-        ("status-308", redirect("308 There", decoy)),
-        ("status-500", text("500 No", "", "{\"active\":true}")),
-        (
-            "status-503",
-            text("503 No", "retry-after: 100000000\r\n", ""),
-        ),
-        (
-            "status-204",
-            vec![ServerAct::Write("HTTP/1.1 204 No Content\r\n\r\n".into())],
-        ),
-        (
-            "status-101",
-            vec![ServerAct::Write(
-                "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
-                    .into(),
-            )],
-        ),
         (
             "two-lengths",
             vec![ServerAct::Write(
@@ -179,6 +163,37 @@ fn misdeeds(decoy: &str) -> Vec<(&'static str, Vec<ServerAct>)> {
         ),
         ("close", vec![ServerAct::Close]),
         ("hang", vec![ServerAct::Hang]),
+    ]);
+    misdeeds.extend(bad_statuses(decoy));
+    misdeeds
+}
+
+/// Returns answers with a status that gives no result: redirects, failures and empty ones.
+fn bad_statuses(decoy: &str) -> Vec<(&'static str, Vec<ServerAct>)> {
+    vec![
+        ("status-301", redirect("301 Moved", decoy)),
+        (
+            "status-302",
+            redirect("302 Found", "http://169.254.169.254/latest/meta-data/"),
+        ),
+        ("status-307", redirect("307 Again", decoy)),
+        ("status-308", redirect("308 There", decoy)),
+        ("status-500", text("500 No", "", "{\"active\":true}")),
+        (
+            "status-503",
+            text("503 No", "retry-after: 100000000\r\n", ""),
+        ),
+        (
+            "status-204",
+            vec![ServerAct::Write("HTTP/1.1 204 No Content\r\n\r\n".into())],
+        ),
+        (
+            "status-101",
+            vec![ServerAct::Write(
+                "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
+                    .into(),
+            )],
+        ),
     ]
 }
 
@@ -224,20 +239,9 @@ async fn gets_in(client: &RawClient, tool: &str) {
     .await;
 }
 
-/// Returns answers about a token of `eve`, all of them invalid for an active token; and a good one
-/// about one of `ada`.
-fn introspections(decoy: &str) -> (Vec<(String, Vec<ServerAct>)>, String) {
-    let far = now() + 3600;
-    let claims = |name: &str, value: Value| {
-        let mut claims = json!({ "active": true, "sub": "eve", "aud": "weir", "exp": far });
-        claims[name] = value;
-        claims.to_string()
-    };
-    let mut cases: Vec<(String, Vec<ServerAct>)> = misdeeds(decoy)
-        .into_iter()
-        .map(|(name, acts)| (name.to_owned(), acts))
-        .collect();
-    let odd = [
+/// Returns values of claims that are invalid for an active token; `far` is a time to come.
+fn odd_claims(far: u64) -> Vec<(&'static str, Vec<Value>)> {
+    vec![
         (
             "active",
             vec![
@@ -300,8 +304,23 @@ fn introspections(decoy: &str) -> (Vec<(String, Vec<ServerAct>)>, String) {
             "groups",
             vec![json!(7), json!((0..300).collect::<Vec<_>>())],
         ),
-    ];
-    for (name, values) in odd {
+    ]
+}
+
+/// Returns answers about a token of `eve`, all of them invalid for an active token; and a good one
+/// about one of `ada`.
+fn introspections(decoy: &str) -> (Vec<(String, Vec<ServerAct>)>, String) {
+    let far = now() + 3600;
+    let claims = |name: &str, value: Value| {
+        let mut claims = json!({ "active": true, "sub": "eve", "aud": "weir", "exp": far });
+        claims[name] = value;
+        claims.to_string()
+    };
+    let mut cases: Vec<(String, Vec<ServerAct>)> = misdeeds(decoy)
+        .into_iter()
+        .map(|(name, acts)| (name.to_owned(), acts))
+        .collect();
+    for (name, values) in odd_claims(far) {
         for (number, value) in values.into_iter().enumerate() {
             // A list of words is also a list of strings, a valid form of scopes.
             if name == "scope" && number == 4 {
@@ -512,6 +531,39 @@ fn issuers(origin: &str, names: &[String], idp: &IdentityProvider) -> Vec<Value>
         .collect()
 }
 
+/// Starts a server of these key sets, and of metadata that points to the URLs of `elsewhere`.
+async fn key_server(
+    cases: HashMap<String, Vec<ServerAct>>,
+    elsewhere: [(&'static str, String); 4],
+    forger: Arc<TokenSigner>,
+) -> ScriptedServer {
+    let origin = Arc::new(std::sync::OnceLock::<String>::new());
+    let server = ScriptedServer::start({
+        let origin = origin.clone();
+        move |request| {
+            let origin = origin.get().cloned().unwrap_or_default();
+            let path = path(request);
+            let name = path.trim_start_matches("/.well-known/oauth-authorization-server/").trim_start_matches('/');
+            if let Some((_, at)) = elsewhere.iter().find(|(known, _)| *known == name) {
+                return said(&json!({ "issuer": format!("{origin}/{name}"), "jwks_uri": at }).to_string());
+            }
+            if name == "of-another" {
+                return said(
+                    &json!({ "issuer": format!("{origin}/x"), "jwks_uri": format!("{origin}/keys") }).to_string(),
+                );
+            }
+            if name == "keys" {
+                return said(&json!({ "keys": [forger.jwk()] }).to_string());
+            }
+            // The URL of keys, as the config has it, and every other URL of metadata.
+            cases.get(name).cloned().unwrap_or_else(|| text("404 None", "", ""))
+        }
+    })
+    .await;
+    origin.set(server.origin()).unwrap();
+    server
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_key_sets_admit_no_token_and_other_issuers_keep_working() {
     let decoy = decoy().await;
@@ -537,30 +589,7 @@ async fn bad_key_sets_admit_no_token_and_other_issuers_keep_working() {
         .iter()
         .filter(|name| name.starts_with("endless"))
         .count();
-    let origin = Arc::new(std::sync::OnceLock::<String>::new());
-    let server = ScriptedServer::start({
-        let (origin, forger) = (origin.clone(), forger.clone());
-        move |request| {
-            let origin = origin.get().cloned().unwrap_or_default();
-            let path = path(request);
-            let name = path.trim_start_matches("/.well-known/oauth-authorization-server/").trim_start_matches('/');
-            if let Some((_, at)) = elsewhere.iter().find(|(known, _)| *known == name) {
-                return said(&json!({ "issuer": format!("{origin}/{name}"), "jwks_uri": at }).to_string());
-            }
-            if name == "of-another" {
-                return said(
-                    &json!({ "issuer": format!("{origin}/x"), "jwks_uri": format!("{origin}/keys") }).to_string(),
-                );
-            }
-            if name == "keys" {
-                return said(&json!({ "keys": [forger.jwk()] }).to_string());
-            }
-            // The URL of keys, as the config has it, and every other URL of metadata.
-            cases.get(name).cloned().unwrap_or_else(|| text("404 None", "", ""))
-        }
-    })
-    .await;
-    origin.set(server.origin()).unwrap();
+    let server = key_server(cases, elsewhere, forger.clone()).await;
     let (good, victim) = (good().await, MockServer::modern().tools(1).start().await);
     let issuers = issuers(&server.origin(), &names, &idp);
     let (key, entry) = api_key("bystander");

@@ -52,12 +52,9 @@ fn request(weir: &Weir, path: &str, method: &str, params: Value) -> Vec<u8> {
 }
 
 fn call(weir: &Weir, path: &str, tool: &str, arguments: Value) -> Vec<u8> {
-    request(
-        weir,
-        path,
-        "tools/call",
-        json!({ "name": tool, "arguments": arguments }),
-    )
+    let mut params = json!({ "name": tool });
+    params["arguments"] = arguments;
+    request(weir, path, "tools/call", params)
 }
 
 /// Reads the head of an answer; the part of the body that comes with it is dropped.

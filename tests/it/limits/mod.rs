@@ -25,11 +25,12 @@ async fn weir_over(upstream: MockServerBuilder, rates: Value) -> (MockServer, We
 }
 
 fn config(upstream: &MockServer, rates: Value) -> Value {
-    json!({
+    let mut config = json!({
         "upstreams": { "one": { "url": upstream.url() } },
         "trusted_proxies": ["127.0.0.0/8"],
-        "rates": rates,
-    })
+    });
+    config["rates"] = rates;
+    config
 }
 
 /// Returns a modern client that comes from `address`, according to a proxy in front of weir.

@@ -210,6 +210,38 @@ fn series(page: &str, names: &mut BTreeSet<String>) {
     }
 }
 
+/// Returns requests to the admin API: a path, and the body of a change.
+fn admin_requests() -> Vec<(&'static str, Option<Value>)> {
+    vec![
+        ("/admin/upstreams", None),
+        ("/admin/upstreams/one", None),
+        ("/admin/catalog", None),
+        ("/admin/calls", None),
+        ("/admin/config", None),
+        ("/admin/sessions", None),
+        ("/admin/clients", None),
+        ("/admin/limits", None),
+        (
+            "/admin/explain?endpoint=/mcp&tool=one__tool_0000&anonymous=true",
+            None,
+        ),
+        (
+            "/admin/upstreams/two/disable",
+            Some(json!({ "why": "a test" })),
+        ),
+        ("/admin/upstreams/two/enable", Some(json!({}))),
+        ("/admin/upstreams/none/enable", Some(json!({}))),
+        ("/admin/calls/none/cancel", Some(json!({}))),
+        ("/admin/sessions/none/end", Some(json!({}))),
+        (
+            "/admin/principals/block",
+            Some(json!({ "issuer": "weir:api-key", "subject": "other", "for": "1m" })),
+        ),
+        ("/admin/log", Some(json!({ "filter": "info", "for": "1m" }))),
+        ("/admin/reload", Some(json!({}))),
+    ]
+}
+
 /// Answers, refusals, failures and changes by an operator leave the records, series and views that
 /// dashboards and scripts read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -260,34 +292,7 @@ async fn audit_records_series_and_admin_answers_have_the_members_of_the_record()
     let stranger = OperatorClient::of(&weir).with("authorization", "Bearer wrong");
     assert_eq!(stranger.get("/admin/config").await.status, 401);
     let mut paths = BTreeSet::new();
-    for (path, change) in [
-        ("/admin/upstreams", None),
-        ("/admin/upstreams/one", None),
-        ("/admin/catalog", None),
-        ("/admin/calls", None),
-        ("/admin/config", None),
-        ("/admin/sessions", None),
-        ("/admin/clients", None),
-        ("/admin/limits", None),
-        (
-            "/admin/explain?endpoint=/mcp&tool=one__tool_0000&anonymous=true",
-            None,
-        ),
-        (
-            "/admin/upstreams/two/disable",
-            Some(json!({ "why": "a test" })),
-        ),
-        ("/admin/upstreams/two/enable", Some(json!({}))),
-        ("/admin/upstreams/none/enable", Some(json!({}))),
-        ("/admin/calls/none/cancel", Some(json!({}))),
-        ("/admin/sessions/none/end", Some(json!({}))),
-        (
-            "/admin/principals/block",
-            Some(json!({ "issuer": "weir:api-key", "subject": "other", "for": "1m" })),
-        ),
-        ("/admin/log", Some(json!({ "filter": "info", "for": "1m" }))),
-        ("/admin/reload", Some(json!({}))),
-    ] {
+    for (path, change) in admin_requests() {
         let answer = match &change {
             None => operator.get(path).await,
             Some(wish) => operator.try_change(path, wish).await,

@@ -12,6 +12,18 @@ use crate::harness::{Weir, within_test_timeout};
 /// Headers whose values differ from run to run.
 const VARYING: [&str; 3] = ["date", "x-request-id", "mcp-session-id"];
 
+/// The names of the tools that are called; the last one is of no server.
+const TOOL_NAMES: [&str; 8] = [
+    "echo",
+    "fails",
+    "notes",
+    "bad_json",
+    "unauthorized",
+    "busy",
+    "structured",
+    "absent",
+];
+
 /// A response as text whose varying values are words in angle brackets.
 fn settled(response: &str, ports: &[(u16, &str)]) -> String {
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or((response, ""));
@@ -140,6 +152,139 @@ impl Transcript {
         let told = self.text.split_off(begun).replace(id, "<session>");
         self.text.push_str(&told);
     }
+
+    /// Records requests of 2026-07-28: each kind of list and item, and each tool.
+    async fn modern_requests(&mut self) {
+        for method in [
+            "server/discover",
+            "tools/list",
+            "prompts/list",
+            "resources/list",
+            "no/such",
+            "ping",
+        ] {
+            self.modern(method, json!({})).await;
+        }
+        for upstream in ["new", "old"] {
+            for tool in TOOL_NAMES {
+                let params =
+                    json!({ "name": format!("{upstream}__{tool}"), "arguments": { "n": 1 } });
+                self.modern("tools/call", params).await;
+            }
+        }
+        self.modern("tools/list", json!({ "cursor": "forged" }))
+            .await;
+        self.modern("resources/read", json!({ "uri": "file:///absent" }))
+            .await;
+        self.modern("prompts/get", json!({ "name": "absent" }))
+            .await;
+    }
+
+    /// Records requests of each legacy revision.
+    async fn legacy_requests(&mut self) {
+        for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
+            let session = self.initialize(revision).await;
+            for method in ["ping", "tools/list", "no/such"] {
+                self.legacy(revision, &session, method, json!({})).await;
+            }
+            for upstream in ["new", "old"] {
+                for tool in TOOL_NAMES {
+                    let params =
+                        json!({ "name": format!("{upstream}__{tool}"), "arguments": { "n": 1 } });
+                    self.legacy(revision, &session, "tools/call", params).await;
+                }
+            }
+        }
+    }
+
+    /// Records requests that are refused before they are a call.
+    async fn malformed_requests(&mut self) {
+        let json_head =
+            "Content-Type: application/json\r\nAccept: application/json, text/event-stream";
+        for (title, head, body) in [
+            ("an unknown path", "GET /absent HTTP/1.1".to_owned(), ""),
+            ("an unknown method", "PUT /mcp HTTP/1.1".to_owned(), ""),
+            ("GET without Accept", "GET /mcp HTTP/1.1".to_owned(), ""),
+            ("no JSON", format!("POST /mcp HTTP/1.1\r\n{json_head}"), "{"),
+            (
+                "no message",
+                format!("POST /mcp HTTP/1.1\r\n{json_head}"),
+                "[]",
+            ),
+            (
+                "no such session",
+                format!("POST /mcp HTTP/1.1\r\n{json_head}\r\nMcp-Session-Id: forged"),
+                r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+            ),
+            (
+                "an unknown revision",
+                format!("POST /mcp HTTP/1.1\r\n{json_head}\r\nMCP-Protocol-Version: 1999-01-01"),
+                r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+            ),
+            (
+                "another media type",
+                "POST /mcp HTTP/1.1\r\nContent-Type: text/plain".to_owned(),
+                "x",
+            ),
+            (
+                "another Accept",
+                "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\nAccept: text/html"
+                    .to_owned(),
+                "{}",
+            ),
+            (
+                "a foreign origin",
+                format!("POST /mcp HTTP/1.1\r\n{json_head}\r\nOrigin: http://evil.example"),
+                "{}",
+            ),
+            (
+                "metadata",
+                "GET /.well-known/oauth-protected-resource/mcp HTTP/1.1".to_owned(),
+                "",
+            ),
+        ] {
+            self.exchange(title, &head, body).await;
+        }
+        let large = "x".repeat(70 << 10);
+        let begun = self.text.len();
+        self.exchange(
+            "a body that is too large",
+            &format!("POST /mcp HTTP/1.1\r\n{json_head}"),
+            &large,
+        )
+        .await;
+        let settled = self.text.split_off(begun).replace(&large, "<70 KiB>");
+        self.text.push_str(&settled);
+    }
+
+    /// Records the requests that an upstream got, each once.
+    fn upstream_requests(&mut self, name: &str, upstream: &MockServer) {
+        let mut seen = std::collections::BTreeSet::new();
+        for request in upstream.requests() {
+            let mut headers: Vec<String> = request
+                .headers
+                .iter()
+                .filter(|(name, _)| {
+                    !["host", "content-length", "mcp-session-id", "traceparent"]
+                        .contains(&name.as_str())
+                })
+                .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap_or_default()))
+                .collect();
+            headers.sort();
+            let mut message = request.message.clone();
+            if let Some(object) = message.as_object_mut() {
+                object.remove("id");
+            }
+            seen.insert(format!(
+                "{} {}\n{}\n{message}\n\n",
+                request.verb,
+                request.path,
+                headers.join("\n")
+            ));
+        }
+        let _ = writeln!(self.text, "# What the upstream `{name}` is sent\n");
+        self.text.extend(seen);
+    }
 }
 
 /// One tool for each way in which a call ends.
@@ -197,139 +342,10 @@ async fn responses_and_upstream_requests_are_those_of_the_record() {
         ports,
         text: String::new(),
     };
-    let names = [
-        "echo",
-        "fails",
-        "notes",
-        "bad_json",
-        "unauthorized",
-        "busy",
-        "structured",
-        "absent",
-    ];
-
-    for method in [
-        "server/discover",
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "no/such",
-        "ping",
-    ] {
-        record.modern(method, json!({})).await;
-    }
-    for upstream in ["new", "old"] {
-        for tool in names {
-            let params = json!({ "name": format!("{upstream}__{tool}"), "arguments": { "n": 1 } });
-            record.modern("tools/call", params).await;
-        }
-    }
-    record
-        .modern("tools/list", json!({ "cursor": "forged" }))
-        .await;
-    record
-        .modern("resources/read", json!({ "uri": "file:///absent" }))
-        .await;
-    record
-        .modern("prompts/get", json!({ "name": "absent" }))
-        .await;
-    for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
-        let session = record.initialize(revision).await;
-        for method in ["ping", "tools/list", "no/such"] {
-            record.legacy(revision, &session, method, json!({})).await;
-        }
-        for upstream in ["new", "old"] {
-            for tool in names {
-                let params =
-                    json!({ "name": format!("{upstream}__{tool}"), "arguments": { "n": 1 } });
-                record
-                    .legacy(revision, &session, "tools/call", params)
-                    .await;
-            }
-        }
-    }
-    let json_head = "Content-Type: application/json\r\nAccept: application/json, text/event-stream";
-    for (title, head, body) in [
-        ("an unknown path", "GET /absent HTTP/1.1".to_owned(), ""),
-        ("an unknown method", "PUT /mcp HTTP/1.1".to_owned(), ""),
-        ("GET without Accept", "GET /mcp HTTP/1.1".to_owned(), ""),
-        ("no JSON", format!("POST /mcp HTTP/1.1\r\n{json_head}"), "{"),
-        (
-            "no message",
-            format!("POST /mcp HTTP/1.1\r\n{json_head}"),
-            "[]",
-        ),
-        (
-            "no such session",
-            format!("POST /mcp HTTP/1.1\r\n{json_head}\r\nMcp-Session-Id: forged"),
-            r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
-        ),
-        (
-            "an unknown revision",
-            format!("POST /mcp HTTP/1.1\r\n{json_head}\r\nMCP-Protocol-Version: 1999-01-01"),
-            r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
-        ),
-        (
-            "another media type",
-            "POST /mcp HTTP/1.1\r\nContent-Type: text/plain".to_owned(),
-            "x",
-        ),
-        (
-            "another Accept",
-            "POST /mcp HTTP/1.1\r\nContent-Type: application/json\r\nAccept: text/html".to_owned(),
-            "{}",
-        ),
-        (
-            "a foreign origin",
-            format!("POST /mcp HTTP/1.1\r\n{json_head}\r\nOrigin: http://evil.example"),
-            "{}",
-        ),
-        (
-            "metadata",
-            "GET /.well-known/oauth-protected-resource/mcp HTTP/1.1".to_owned(),
-            "",
-        ),
-    ] {
-        record.exchange(title, &head, body).await;
-    }
-    let large = "x".repeat(70 << 10);
-    let begun = record.text.len();
-    record
-        .exchange(
-            "a body that is too large",
-            &format!("POST /mcp HTTP/1.1\r\n{json_head}"),
-            &large,
-        )
-        .await;
-    let settled = record.text.split_off(begun).replace(&large, "<70 KiB>");
-    record.text.push_str(&settled);
-
-    for (name, upstream) in [("new", &modern), ("old", &legacy)] {
-        let mut seen = std::collections::BTreeSet::new();
-        for request in upstream.requests() {
-            let mut headers: Vec<String> = request
-                .headers
-                .iter()
-                .filter(|(name, _)| {
-                    !["host", "content-length", "mcp-session-id", "traceparent"]
-                        .contains(&name.as_str())
-                })
-                .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap_or_default()))
-                .collect();
-            headers.sort();
-            let mut message = request.message.clone();
-            if let Some(object) = message.as_object_mut() {
-                object.remove("id");
-            }
-            seen.insert(format!(
-                "{} {}\n{}\n{message}\n\n",
-                request.verb,
-                request.path,
-                headers.join("\n")
-            ));
-        }
-        let _ = writeln!(record.text, "# What the upstream `{name}` is sent\n");
-        record.text.extend(seen);
-    }
+    record.modern_requests().await;
+    record.legacy_requests().await;
+    record.malformed_requests().await;
+    record.upstream_requests("new", &modern);
+    record.upstream_requests("old", &legacy);
     compare("wire.txt", &record.text);
 }

@@ -17,8 +17,11 @@ fn base64(hex: &str) -> String {
 }
 
 fn weir_telling(upstream: &MockServer, telemetry: Value) -> Weir {
-    let config = json!({ "upstreams": { "one": { "url": upstream.url() } }, "telemetry": telemetry,
-        "log": { "format": "json" } });
+    let mut config = json!({
+        "upstreams": { "one": { "url": upstream.url() } },
+        "log": { "format": "json" },
+    });
+    config["telemetry"] = telemetry;
     let weir = Weir::with_log_filter(config, "debug");
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);
     weir
@@ -225,25 +228,8 @@ fn metrics(collector: &TypedCollector, protocol: &str) {
     assert_eq!(attribute(resource, "service.name").as_deref(), Some("weir"));
 }
 
-// Proves R139.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves() {
-    if !peers_are_enabled() {
-        return;
-    }
-    let collector = TypedCollector::start(&[]);
-    let upstream = MockServer::modern()
-        .tools(1)
-        .tool("fails", MockBehaviour::error(4242, "sold out", json!({})))
-        .start()
-        .await;
-    let otlp =
-        json!({ "endpoint": collector.url("http"), "protocol": "http", "interval": "500ms" });
-    let weir = weir_telling(
-        &upstream,
-        json!({ "traces": { "sample": 1.0 }, "otlp": otlp }),
-    );
-
+/// Asserts that a walk is a span, with a span for each page below it.
+fn walk_has_spans_of_its_own(collector: &TypedCollector) {
     let walk = wait_until("the walk", || {
         let spans = collector.spans();
         let walk = of_kind(&spans, "SPAN_KIND_INTERNAL")
@@ -280,7 +266,28 @@ async fn a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves
         ),
         (&json!("SPAN_KIND_CLIENT"), Some("one"))
     );
+}
 
+// Proves R139.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves() {
+    if !peers_are_enabled() {
+        return;
+    }
+    let collector = TypedCollector::start(&[]);
+    let upstream = MockServer::modern()
+        .tools(1)
+        .tool("fails", MockBehaviour::error(4242, "sold out", json!({})))
+        .start()
+        .await;
+    let otlp =
+        json!({ "endpoint": collector.url("http"), "protocol": "http", "interval": "500ms" });
+    let weir = weir_telling(
+        &upstream,
+        json!({ "traces": { "sample": 1.0 }, "otlp": otlp }),
+    );
+
+    walk_has_spans_of_its_own(&collector);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::V2025_03_26).await;
     let call = |id: u64, tool: &str| {
         let parent = format!("00-{TRACE}-{SPAN}-00");

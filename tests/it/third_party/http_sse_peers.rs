@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::harness::{ForeignClient, ForeignServer, TestProcess, Weir, peers_are_enabled};
+use crate::harness::{ForeignClient, ForeignServer, Weir, peers_are_enabled};
 
 /// Runs a client that speaks HTTP+SSE to weir, in front of servers of both eras.
 fn client(client: ForeignClient) {
@@ -58,7 +58,7 @@ fn the_python_client_of_http_sse() {
 }
 
 /// Runs a server of HTTP+SSE alone behind weir, found by the probe, for clients of each era.
-fn server((_running, url): (TestProcess, String), (tool, arguments, says): (&str, &str, &str)) {
+fn server(url: &str, tool: &str, arguments: &str, says: &str) {
     let weir = Weir::with_upstreams(json!({ "old": { "url": url } }));
     weir.wait_until_listed("/mcp/old", &[tool]);
     let url = weir.url("/mcp/old");
@@ -79,10 +79,8 @@ fn server((_running, url): (TestProcess, String), (tool, arguments, says): (&str
 #[test]
 fn server_everything_over_http_sse() {
     if peers_are_enabled() {
-        server(
-            ForeignServer::Everything.over_sse(),
-            ("get-sum", r#"{"a":2,"b":3}"#, "5"),
-        );
+        let (_running, url) = ForeignServer::Everything.over_sse();
+        server(&url, "get-sum", r#"{"a":2,"b":3}"#, "5");
     }
 }
 
@@ -90,10 +88,8 @@ fn server_everything_over_http_sse() {
 #[test]
 fn fastmcp_over_http_sse() {
     if peers_are_enabled() {
-        server(
-            ForeignServer::FastMcp.over_sse(),
-            ("add", r#"{"a":2,"b":3}"#, "5"),
-        );
+        let (_running, url) = ForeignServer::FastMcp.over_sse();
+        server(&url, "add", r#"{"a":2,"b":3}"#, "5");
     }
 }
 

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use crate::harness::{node_peer_command, peers_are_enabled, python_peer_command};
 
 fn said(sender: &str, revision: &str, answered: &str, message: Value) -> Value {
-    json!({"sender": sender, "revision": revision, "answered": answered, "message": message})
+    let mut line = json!({"sender": sender, "revision": revision, "answered": answered});
+    line["message"] = message;
+    line
 }
 
 /// Runs a program over these messages; returns if it succeeded, and its output.
@@ -30,7 +32,9 @@ fn judged_by(mut program: Command, lines: &[Value]) -> (bool, String) {
 }
 
 fn result(result: Value) -> Value {
-    json!({"jsonrpc": "2.0", "id": 1, "result": result})
+    let mut message = json!({"jsonrpc": "2.0", "id": 1});
+    message["result"] = result;
+    message
 }
 
 #[test]

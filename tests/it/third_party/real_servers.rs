@@ -19,7 +19,7 @@ struct ToolTry {
     says: &'static str,
 }
 
-fn listed_and_called(upstream: Value, tries: &[ToolTry]) {
+fn listed_and_called(upstream: &Value, tries: &[ToolTry]) {
     let weir = Weir::with_upstreams(json!({ "peer": upstream }));
     let wanted: Vec<&str> = tries.iter().map(|one| one.tool).collect();
     weir.wait_until_listed("/mcp/peer", &wanted);
@@ -55,10 +55,10 @@ macro_rules! servers {
             }
         }
     )*};
-    (@child $server:expr, $tries:expr) => { listed_and_called($server.as_child(), $tries) };
+    (@child $server:expr, $tries:expr) => { listed_and_called(&$server.as_child(), $tries) };
     (@http $server:expr, $tries:expr) => {
         let (_running, url) = $server.over_http();
-        listed_and_called(json!({ "url": url }), $tries);
+        listed_and_called(&json!({ "url": url }), $tries);
     };
 }
 

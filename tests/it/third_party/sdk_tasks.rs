@@ -179,17 +179,18 @@ fn by_sdks(server: ForeignServer, clients: &[ForeignClient]) {
     for client in clients {
         // `ext-tasks` reads the result of a task of 2025-11-25 only after its end, so that such a
         // task cannot ask it.
-        let (tool, arguments, says) = match client {
-            ForeignClient::TypeScript2("legacy") => (
+        let (tool, arguments, says) = if *client == ForeignClient::TypeScript2("legacy") {
+            (
                 "peer__slow_compute",
                 json!({ "seconds": 0.2, "label": "pi" }),
                 "pi",
-            ),
-            _ => (
+            )
+        } else {
+            (
                 "peer__confirm_delete",
                 json!({ "filename": "notes.txt" }),
                 "notes.txt",
-            ),
+            )
         };
         let seen = client.run(&url, &["task", tool, &arguments.to_string(), "--asks"]);
         assert!(!seen.lines_of("task").is_empty(), "{client:?}: {seen:?}");

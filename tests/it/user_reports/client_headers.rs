@@ -92,6 +92,62 @@ async fn strange_hosts_and_origins_are_refused_before_anything_happens() {
     );
 }
 
+/// A change of a good call: its headers, and its message.
+type SpoilMessage = Box<dyn Fn(&mut http::HeaderMap, &mut Value)>;
+
+fn set(name: &'static str, value: &'static str) -> SpoilMessage {
+    Box::new(move |headers, _| drop(headers.insert(name, value.parse().unwrap())))
+}
+
+fn unset(name: &'static str) -> SpoilMessage {
+    Box::new(move |headers, _| drop(headers.remove(name)))
+}
+
+fn meta(key: &'static str, value: Value) -> SpoilMessage {
+    Box::new(move |_, message| message["params"]["_meta"][key] = value.clone())
+}
+
+fn without(key: &'static str) -> SpoilMessage {
+    Box::new(move |_, message| {
+        drop(
+            message["params"]["_meta"]
+                .as_object_mut()
+                .unwrap()
+                .remove(key),
+        );
+    })
+}
+
+/// Returns changes that weir refuses: the requirement, the change, and the code of the error.
+fn refused_spoils() -> Vec<(&'static str, SpoilMessage, i64)> {
+    let version = weir_wire::meta::PROTOCOL_VERSION;
+    vec![
+        ("R009", unset("mcp-protocol-version"), -32020),
+        ("R010", meta(version, json!("v999")), -32020),
+        ("R011", unset("mcp-method"), -32020),
+        ("R012", set("mcp-method", "tools/list"), -32020),
+        ("R014", set("mcp-method", "TOOLS/CALL"), -32020),
+        ("R016", unset("mcp-name"), -32020),
+        ("R017", set("mcp-name", "one__tool_0001"), -32020),
+        ("R019", set("mcp-name", "=?base64?SGVsbG8?="), -32020),
+        ("R019", set("mcp-name", "=?base64?SGVs!!!?="), -32020),
+        ("R026", without(version), -32602),
+        (
+            "R026",
+            without(weir_wire::meta::CLIENT_CAPABILITIES),
+            -32602,
+        ),
+        (
+            "R054",
+            Box::new(move |headers, message| {
+                headers.insert("mcp-protocol-version", "v999".parse().unwrap());
+                message["params"]["_meta"][version] = json!("v999");
+            }),
+            -32022,
+        ),
+    ]
+}
+
 // Proves R009, R017, R054, R055, B09, B10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn headers_and_body_must_agree() {
@@ -110,65 +166,7 @@ async fn headers_and_body_must_agree() {
             .await
             .unwrap()
     };
-    let set = |name: &'static str, value: &'static str| {
-        move |headers: &mut http::HeaderMap, _: &mut Value| {
-            drop(headers.insert(name, value.parse().unwrap()))
-        }
-    };
-    let unset = |name: &'static str| {
-        move |headers: &mut http::HeaderMap, _: &mut Value| drop(headers.remove(name))
-    };
-    let meta = |key: &'static str, value: Value| {
-        move |_: &mut http::HeaderMap, message: &mut Value| {
-            message["params"]["_meta"][key] = value.clone()
-        }
-    };
-    let without = |key: &'static str| {
-        move |_: &mut http::HeaderMap, message: &mut Value| {
-            drop(
-                message["params"]["_meta"]
-                    .as_object_mut()
-                    .unwrap()
-                    .remove(key),
-            );
-        }
-    };
-    type SpoilMessage = Box<dyn Fn(&mut http::HeaderMap, &mut Value)>;
-    let version = weir_wire::meta::PROTOCOL_VERSION;
-    let rows: Vec<(&str, SpoilMessage, i64)> = vec![
-        ("R009", Box::new(unset("mcp-protocol-version")), -32020),
-        ("R010", Box::new(meta(version, json!("v999"))), -32020),
-        ("R011", Box::new(unset("mcp-method")), -32020),
-        ("R012", Box::new(set("mcp-method", "tools/list")), -32020),
-        ("R014", Box::new(set("mcp-method", "TOOLS/CALL")), -32020),
-        ("R016", Box::new(unset("mcp-name")), -32020),
-        ("R017", Box::new(set("mcp-name", "one__tool_0001")), -32020),
-        (
-            "R019",
-            Box::new(set("mcp-name", "=?base64?SGVsbG8?=")),
-            -32020,
-        ),
-        (
-            "R019",
-            Box::new(set("mcp-name", "=?base64?SGVs!!!?=")),
-            -32020,
-        ),
-        ("R026", Box::new(without(version)), -32602),
-        (
-            "R026",
-            Box::new(without(weir_wire::meta::CLIENT_CAPABILITIES)),
-            -32602,
-        ),
-        (
-            "R054",
-            Box::new(move |headers, message| {
-                headers.insert("mcp-protocol-version", "v999".parse().unwrap());
-                message["params"]["_meta"][version] = json!("v999");
-            }),
-            -32022,
-        ),
-    ];
-    for (name, spoil, code) in rows {
+    for (name, spoil, code) in refused_spoils() {
         let answer = send(&*spoil).await;
         assert_eq!(
             (answer.status.as_u16(), answer.code()),
@@ -194,13 +192,10 @@ async fn headers_and_body_must_agree() {
         "bad input touches no upstream"
     );
     let fine: Vec<(&str, SpoilMessage)> = vec![
-        ("R015", Box::new(set("mcp-name", "one__tool_0000  "))),
-        (
-            "R018",
-            Box::new(set("mcp-name", "=?base64?b25lX190b29sXzAwMDA=?=")),
-        ),
-        ("R025", Box::new(set("mcp-param-foo", "bar"))),
-        ("R027", Box::new(without(weir_wire::meta::CLIENT_INFO))),
+        ("R015", set("mcp-name", "one__tool_0000  ")),
+        ("R018", set("mcp-name", "=?base64?b25lX190b29sXzAwMDA=?=")),
+        ("R025", set("mcp-param-foo", "bar")),
+        ("R027", without(weir_wire::meta::CLIENT_INFO)),
     ];
     for (name, change) in fine {
         let answer = send(&*change).await;

@@ -7,7 +7,7 @@ use weir_testkit::{MockBehaviour, MockServer};
 use weir_wire::Revision;
 
 use super::{mockup, weir_over};
-use crate::harness::CheckedClient;
+use crate::harness::{CheckedClient, CheckedStream, Weir};
 
 /// Returns a request of the server's own as text; `id` is JSON.
 fn asks(id: &str, method: &str) -> AnswerStep {
@@ -40,6 +40,42 @@ fn answered_in(requests: &[RecordedRequest], session: Option<&str>) -> Vec<(Valu
         .collect()
 }
 
+/// A call of a client of its own, of which the server has asked its questions.
+struct ForgedCall {
+    name: &'static str,
+    client: CheckedClient,
+    running: CheckedStream,
+    /// The ids that weir gave to the questions.
+    question_ids: Vec<Value>,
+}
+
+impl ForgedCall {
+    async fn start(weir: &Weir, name: &'static str) -> Self {
+        let all = json!({ "sampling": {}, "elicitation": { "form": {} }, "roots": {} });
+        let client =
+            CheckedClient::with_capabilities(&weir.url("/mcp"), Revision::V2025_11_25, all).await;
+        let mut running = client
+            .start_call("one__forger", json!({ "of": name }), Some(&json!("same")))
+            .await;
+        let mut question_ids = Vec::new();
+        for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
+            let question = running.next().await.unwrap();
+            assert_eq!(question["method"], method);
+            assert!(
+                question["id"].as_str().unwrap().starts_with("weir-"),
+                "an id of weir's own: {question}"
+            );
+            question_ids.push(question["id"].clone());
+        }
+        Self {
+            name,
+            client,
+            running,
+            question_ids,
+        }
+    }
+}
+
 // Proves B22, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answered_by_nobody_else()
@@ -59,38 +95,21 @@ async fn a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answe
         .start()
         .await;
     let weir = weir_over(&[("one", &upstream)]);
-    let all = json!({ "sampling": {}, "elicitation": { "form": {} }, "roots": {} });
     let mut calls = Vec::new();
     for name in ["a", "b"] {
-        let client =
-            CheckedClient::with_capabilities(&weir.url("/mcp"), Revision::V2025_11_25, all.clone())
-                .await;
-        let mut call = client
-            .start_call("one__forger", json!({ "of": name }), Some(&json!("same")))
-            .await;
-        let mut asked = Vec::new();
-        for method in ["elicitation/create", "sampling/createMessage", "roots/list"] {
-            let question = call.next().await.unwrap();
-            assert_eq!(question["method"], method);
-            assert!(
-                question["id"].as_str().unwrap().starts_with("weir-"),
-                "an id of weir's own: {question}"
-            );
-            asked.push(question["id"].clone());
-        }
-        calls.push((name, client, call, asked));
+        calls.push(ForgedCall::start(&weir, name).await);
     }
     // One client answers for the other, and by the server's own ids: weir ignores all of these
     // answers.
     let others: Vec<_> = calls[0]
-        .3
+        .question_ids
         .iter()
         .cloned()
         .chain([json!(-7), json!("same")])
         .collect();
     for id in &others {
         let taken = calls[1]
-            .1
+            .client
             .raw()
             .respond(
                 id,
@@ -113,14 +132,15 @@ async fn a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answe
             "nobody answered yet"
         );
     }
-    for (_, client, _, asked) in &calls {
+    for call in &calls {
         let answers = [
             json!({ "action": "decline" }),
             json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": "t" } }),
             json!({ "roots": [] }),
         ];
-        for (id, answer) in asked.iter().zip(answers) {
-            assert_eq!(client.raw().respond(id, answer).await.unwrap().status, 202);
+        for (id, answer) in call.question_ids.iter().zip(answers) {
+            let taken = call.client.raw().respond(id, answer).await.unwrap();
+            assert_eq!(taken.status, 202);
         }
     }
     let in_session = |upstream: &MockServer, call: &RecordedRequest| {
@@ -141,8 +161,8 @@ async fn a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answe
         }
     }
     gate.admit(2);
-    for (name, _, call, _) in calls {
-        let rest = call.read_rest().await;
+    for ForgedCall { name, running, .. } in calls {
+        let rest = running.read_rest().await;
         let texts: Vec<_> = rest
             .iter()
             .map(|message| &message["result"]["content"][0]["text"])

@@ -55,7 +55,9 @@ fn telling(builder: MockServerBuilder) -> MockServerBuilder {
 }
 
 fn config(upstream: &MockServer, secrets: Value) -> Value {
-    json!({ "upstreams": { "one": { "url": upstream.url(), "secrets": secrets } } })
+    let mut config = json!({ "upstreams": { "one": { "url": upstream.url() } } });
+    config["upstreams"]["one"]["secrets"] = secrets;
+    config
 }
 
 /// Asserts that an answer is without the secret; returns it.

@@ -45,7 +45,7 @@ pub(crate) async fn run(words: &[String], flags: &PeerFlags) -> anyhow::Result<(
     match scenario.as_str() {
         "list" => list(&client).await?,
         "call" => print(
-            json!({ "event": "result", "result": call(&client, tool, &arguments, flags).await? }),
+            &json!({ "event": "result", "result": call(&client, tool, &arguments, flags).await? }),
         ),
         "call-progress" | "logs" => {
             let result = call(&client, tool, &arguments, flags).await?;
@@ -53,19 +53,19 @@ pub(crate) async fn run(words: &[String], flags: &PeerFlags) -> anyhow::Result<(
             // result.
             tokio::task::yield_now().await;
             while let Ok(seen) = heard.try_recv() {
-                print(seen);
+                print(&seen);
             }
-            print(json!({ "event": "result", "result": result }));
+            print(&json!({ "event": "result", "result": result }));
         }
         "library" => library_scenario::run(&client, tool, &arguments).await?,
         "task" => task_scenario::run(&client, tool, &arguments).await?,
         "watch" => watch(&client, &mut heard, flags).await?,
         "unknown-tool" => match call(&client, "no_such_tool", &arguments, flags).await {
             Err(error) => print(
-                json!({ "event": "refused", "isError": false, "message": format!("{error:#}") }),
+                &json!({ "event": "refused", "isError": false, "message": format!("{error:#}") }),
             ),
             Ok(result) if result["isError"] == true => {
-                print(json!({ "event": "refused", "isError": true }))
+                print(&json!({ "event": "refused", "isError": true }))
             }
             Ok(_) => bail!("the tool answered"),
         },
@@ -103,7 +103,7 @@ async fn connect(
         .await
         .context("connect")?;
     let about = client.peer_info();
-    print(json!({
+    print(&json!({
         "event": "connected",
         "protocolVersion": about.as_ref().map(|about| about.protocol_version.as_str()),
         "server": about.as_ref().and_then(|about| about.server_info.as_ref()).map(|info| json!({ "name": info.name })),
@@ -121,14 +121,14 @@ async fn list(client: &ConnectedClient) -> anyhow::Result<()> {
                 PaginatedRequestParams::default().with_cursor(cursor.take()),
             ))
             .await?;
-        print(json!({ "event": "page", "count": page.tools.len() }));
+        print(&json!({ "event": "page", "count": page.tools.len() }));
         names.extend(page.tools.into_iter().map(|tool| tool.name.into_owned()));
         cursor = page.next_cursor;
         if cursor.is_none() {
             break;
         }
     }
-    print(json!({ "event": "tools", "names": names }));
+    print(&json!({ "event": "tools", "names": names }));
     Ok(())
 }
 
@@ -169,7 +169,7 @@ async fn watch(
     let filter = SubscriptionFilter::builder().tools_list_changed().build();
     // A legacy server knows no `listen`: its notifications come to the handler.
     let mut subscription = client.listen(filter).await.ok();
-    print(json!({ "event": "watching" }));
+    print(&json!({ "event": "watching" }));
     if let Some(tool) = flags.maybe("trigger") {
         call(client, tool, &json!({}), flags).await?;
     }
@@ -187,7 +187,7 @@ async fn watch(
             }
         },
     }
-    print(json!({ "event": "list_changed", "kind": "tools" }));
+    print(&json!({ "event": "list_changed", "kind": "tools" }));
     list(client).await
 }
 
@@ -266,6 +266,6 @@ impl ClientHandler for PrintingHandler {
     }
 }
 
-fn print(seen: Value) {
+fn print(seen: &Value) {
     println!("{seen}");
 }

@@ -6,6 +6,10 @@
 //! [--bearer TOKEN] [--asks]` prints one JSON object a line for each event, like the drivers of the
 //! other SDKs.
 
+#![allow(
+    clippy::print_stdout,
+    reason = "a program that prints one line for each event"
+)]
 #![expect(
     deprecated,
     reason = "log messages are deprecated in the newest revision, and still part of it"

@@ -85,9 +85,10 @@ pub(crate) async fn over_http<H: ServerHandler>(
 }
 
 fn schema(value: Value) -> Arc<JsonObject> {
-    match value {
-        Value::Object(object) => Arc::new(object),
-        _ => Arc::default(),
+    if let Value::Object(object) = value {
+        Arc::new(object)
+    } else {
+        Arc::default()
     }
 }
 

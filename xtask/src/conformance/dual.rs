@@ -83,7 +83,7 @@ pub(super) fn judged(
     output: &Path,
 ) -> anyhow::Result<Vec<SetJudgement>> {
     let rust = build_with_tests("rmcp-peer")?;
-    let rig = DualRig {
+    let rig = &DualRig {
         weir,
         peers,
         rust,
@@ -91,7 +91,9 @@ pub(super) fn judged(
         output,
     };
     let found: anyhow::Result<Vec<_>> = thread::scope(|scope| {
-        let running = SERVERS.map(|server| scope.spawn(|| rig.server(server)));
+        let running = SERVERS
+            .each_ref()
+            .map(|server| scope.spawn(move || rig.server(server)));
         running
             .into_iter()
             .map(|server| {
@@ -120,20 +122,20 @@ struct DualRig<'a> {
 impl DualRig<'_> {
     /// Runs both sets against one server, then both through one weir in front of another process of
     /// it.
-    fn server(&self, server: DualServer) -> anyhow::Result<Vec<SetJudgement>> {
+    fn server(&self, server: &DualServer) -> anyhow::Result<Vec<SetJudgement>> {
         let name = server.name;
         let direct = {
-            let running = self.start(&server, "direct")?;
-            self.sets(&server, &running.url, "direct")?
+            let running = self.start(server, "direct")?;
+            self.sets(server, &running.url, "direct")?
         };
-        let running = self.start(&server, "weir")?;
+        let running = self.start(server, "weir")?;
         let weir = ServerProcess::weir(
             self.weir,
             &running.url,
             None,
             &self.output.join(format!("{name}-weir")),
         )?;
-        let through = self.sets(&server, &weir.url, "weir")?;
+        let through = self.sets(server, &weir.url, "weir")?;
         let pairs = server.legs.into_iter().zip(direct.iter().zip(&through));
         pairs
             .map(|(leg, (direct, through))| {

@@ -329,7 +329,7 @@ impl<'a> ConformanceRig<'a> {
             requirements,
             direct,
             through.map(SuiteRun::view),
-            self.expected.of(leg.name),
+            &self.expected.of(leg.name),
         );
         println!("{}", score_table::render(&judgement));
         Ok(judgement)

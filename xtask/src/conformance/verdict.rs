@@ -90,13 +90,13 @@ pub(super) fn judge(
     requirements: RequirementSet,
     direct: &SuiteRun,
     weir: Option<&ScenarioChecks>,
-    lines: ExpectedLines,
+    lines: &ExpectedLines,
 ) -> SetJudgement {
     judge_checks(
         requirements,
         Some(direct.view()),
         weir,
-        &lines,
+        lines,
         RunDemand::Scored,
     )
 }

@@ -2,7 +2,8 @@
 
 use super::svg::width;
 use super::{
-    AxisScale, ChartAxis, GRID, INK, PALE, PALETTE, PictureArea, SvgPicture, TextAnchor, ValueUnit,
+    AxisScale, ChartAxis, GRID, INK, PALE, PALETTE, PictureArea, SvgPicture, TextAnchor, TextStyle,
+    ValueUnit,
 };
 
 /// One line and its name.
@@ -52,10 +53,16 @@ impl LineChart<'_> {
         picture.rectangle(frame, "#ffffff", GRID);
         let width = frame.width - 20.0;
         picture.text(
-            (frame.x + 10.0, frame.y + 19.0),
+            frame.x + 10.0,
+            frame.y + 19.0,
             self.title,
-            (13.0, INK, "600"),
-            (TextAnchor::Start, width),
+            TextStyle {
+                size: 13.0,
+                colour: INK,
+                weight: "600",
+                anchor: TextAnchor::Start,
+                max_width: width,
+            },
         );
         let rows = self.lines.len().div_ceil(2).min(MAX_LEGEND_ROWS);
         #[expect(clippy::cast_precision_loss, reason = "a few rows")]
@@ -119,10 +126,16 @@ impl LineChart<'_> {
             let y = plot.bottom() - upward.place(tick) * plot.height;
             picture.path(&[(plot.x, y), (plot.right(), y)], GRID, 1.0, 0);
             picture.text(
-                (plot.x - 6.0, y + 4.0),
+                plot.x - 6.0,
+                y + 4.0,
                 &self.unit.render(tick),
-                (10.5, PALE, "400"),
-                (TextAnchor::End, 62.0),
+                TextStyle {
+                    size: 10.5,
+                    colour: PALE,
+                    weight: "400",
+                    anchor: TextAnchor::End,
+                    max_width: 62.0,
+                },
             );
         }
         for (at, word) in &self.below {
@@ -135,20 +148,32 @@ impl LineChart<'_> {
             };
             let x = plot.x + place * plot.width;
             picture.text(
-                (x, plot.bottom() + 14.0),
+                x,
+                plot.bottom() + 14.0,
                 word,
-                (10.5, PALE, "400"),
-                (anchor, 120.0),
+                TextStyle {
+                    size: 10.5,
+                    colour: PALE,
+                    weight: "400",
+                    anchor,
+                    max_width: 120.0,
+                },
             );
         }
         if let Some((at, word)) = self.mark {
             let x = plot.x + across.place(at) * plot.width;
             picture.path(&[(x, plot.y), (x, plot.bottom())], "#d44a3a", 1.0, 4);
             picture.text(
-                (x + 4.0, plot.y + 9.0),
+                x + 4.0,
+                plot.y + 9.0,
                 word,
-                (9.5, "#d44a3a", "400"),
-                (TextAnchor::Start, 120.0),
+                TextStyle {
+                    size: 9.5,
+                    colour: "#d44a3a",
+                    weight: "400",
+                    anchor: TextAnchor::Start,
+                    max_width: 120.0,
+                },
             );
         }
     }
@@ -174,7 +199,9 @@ impl LineChart<'_> {
                 picture.path(&drawn, colour, 1.8, 0);
                 // With so few points each was measured for itself.
                 if few {
-                    drawn.iter().for_each(|point| picture.dot(*point, colour));
+                    for (x, y) in drawn {
+                        picture.dot(x, y, colour);
+                    }
                 }
             }
         }
@@ -292,17 +319,29 @@ impl LineChart<'_> {
             )
             .replace(" req/s", "/s");
             picture.text(
-                (x + half - 8.0, y),
+                x + half - 8.0,
+                y,
                 &values,
-                (9.5, PALE, "400"),
-                (TextAnchor::End, 150.0),
+                TextStyle {
+                    size: 9.5,
+                    colour: PALE,
+                    weight: "400",
+                    anchor: TextAnchor::End,
+                    max_width: 150.0,
+                },
             );
             let left = half - 25.0 - width(&values, 9.5);
             picture.text(
-                (x + 13.0, y),
+                x + 13.0,
+                y,
                 &line.name,
-                (10.5, INK, "400"),
-                (TextAnchor::Start, left),
+                TextStyle {
+                    size: 10.5,
+                    colour: INK,
+                    weight: "400",
+                    anchor: TextAnchor::Start,
+                    max_width: left,
+                },
             );
         }
     }

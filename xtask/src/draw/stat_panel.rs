@@ -1,6 +1,6 @@
 //! Single large numbers, and tables.
 
-use super::{GRID, INK, PALE, PictureArea, SvgPicture, TextAnchor};
+use super::{GRID, INK, PALE, PictureArea, SvgPicture, TextAnchor, TextStyle};
 
 /// A number with its name, on a ground with the colour of its state.
 #[derive(Debug)]
@@ -25,16 +25,28 @@ impl StatPanel<'_> {
         picture.rectangle(frame, ground, ground);
         let middle = frame.x + frame.width / 2.0;
         picture.text(
-            (frame.x + 10.0, frame.y + 19.0),
+            frame.x + 10.0,
+            frame.y + 19.0,
             self.title,
-            (12.0, "#ffffff", "600"),
-            (TextAnchor::Start, frame.width - 20.0),
+            TextStyle {
+                size: 12.0,
+                colour: "#ffffff",
+                weight: "600",
+                anchor: TextAnchor::Start,
+                max_width: frame.width - 20.0,
+            },
         );
         picture.text(
-            (middle, frame.y + 66.0),
+            middle,
+            frame.y + 66.0,
             &self.shown_value,
-            (30.0, "#ffffff", "600"),
-            (TextAnchor::Middle, frame.width - 16.0),
+            TextStyle {
+                size: 30.0,
+                colour: "#ffffff",
+                weight: "600",
+                anchor: TextAnchor::Middle,
+                max_width: frame.width - 16.0,
+            },
         );
         let line = frame.inside([6.0, frame.height - 44.0, 6.0, 6.0]);
         let values: Vec<_> = self.before.iter().filter(|(_, y)| y.is_finite()).collect();
@@ -72,25 +84,41 @@ impl TablePanel<'_> {
     /// Draws it into a frame; rows beyond it are left out.
     pub(crate) fn draw(&self, picture: &mut SvgPicture, frame: PictureArea) {
         picture.rectangle(frame, "#ffffff", GRID);
-        let bold = (13.0, INK, "600");
         picture.text(
-            (frame.x + 10.0, frame.y + 19.0),
+            frame.x + 10.0,
+            frame.y + 19.0,
             self.title,
-            bold,
-            (TextAnchor::Start, frame.width - 20.0),
+            TextStyle {
+                size: 13.0,
+                colour: INK,
+                weight: "600",
+                anchor: TextAnchor::Start,
+                max_width: frame.width - 20.0,
+            },
         );
         #[expect(clippy::cast_precision_loss, reason = "a few columns")]
         let width = (frame.width - 20.0) / self.heads.len().max(1) as f64;
         let mut y = frame.y + 44.0;
-        let line =
-            |picture: &mut SvgPicture, words: &[String], y: f64, style: (f64, &str, &str)| {
-                let mut x = frame.x + 10.0;
-                for word in words {
-                    picture.text((x, y), word, style, (TextAnchor::Start, width - 8.0));
-                    x += width;
-                }
-            };
-        line(picture, &self.heads, y, (11.0, PALE, "600"));
+        let head_style = TextStyle {
+            size: 11.0,
+            colour: PALE,
+            weight: "600",
+            anchor: TextAnchor::Start,
+            max_width: width - 8.0,
+        };
+        let row_style = TextStyle {
+            colour: INK,
+            weight: "400",
+            ..head_style
+        };
+        let line = |picture: &mut SvgPicture, words: &[String], y: f64, style: TextStyle<'_>| {
+            let mut x = frame.x + 10.0;
+            for word in words {
+                picture.text(x, y, word, style);
+                x += width;
+            }
+        };
+        line(picture, &self.heads, y, head_style);
         for row in &self.rows {
             y += 22.0;
             if y > frame.bottom() - 6.0 {
@@ -102,7 +130,7 @@ impl TablePanel<'_> {
                 1.0,
                 0,
             );
-            line(picture, row, y, (11.0, INK, "400"));
+            line(picture, row, y, row_style);
         }
     }
 }

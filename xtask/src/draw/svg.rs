@@ -42,6 +42,19 @@ pub(crate) enum TextAnchor {
     End,
 }
 
+/// The appearance of a text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TextStyle<'a> {
+    /// The height of its letters, in pixels.
+    pub(crate) size: f64,
+    pub(crate) colour: &'a str,
+    /// The CSS weight of its font, such as `600`.
+    pub(crate) weight: &'a str,
+    pub(crate) anchor: TextAnchor,
+    /// The width that the text is cut to, in pixels.
+    pub(crate) max_width: f64,
+}
+
 /// A picture that is being drawn.
 #[derive(Debug)]
 pub(crate) struct SvgPicture {
@@ -104,7 +117,7 @@ impl SvgPicture {
     }
 
     /// Draws a point.
-    pub(crate) fn dot(&mut self, (x, y): (f64, f64), colour: &str) {
+    pub(crate) fn dot(&mut self, x: f64, y: f64, colour: &str) {
         self.line_of(&format!(
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"
         ));
@@ -131,22 +144,21 @@ impl SvgPicture {
         ));
     }
 
-    /// Draws a text at its base line, cut to `most` pixels.
-    pub(crate) fn text(
-        &mut self,
-        at: (f64, f64),
-        text: &str,
-        style: (f64, &str, &str),
-        (anchor, most): (TextAnchor, f64),
-    ) {
-        let (size, colour, weight) = style;
+    /// Draws a text at its base line, cut to the width of its style.
+    pub(crate) fn text(&mut self, x: f64, y: f64, text: &str, style: TextStyle<'_>) {
+        let TextStyle {
+            size,
+            colour,
+            weight,
+            anchor,
+            max_width,
+        } = style;
         let anchor = match anchor {
             TextAnchor::Start => "start",
             TextAnchor::Middle => "middle",
             TextAnchor::End => "end",
         };
-        let (x, y) = at;
-        let text = escaped(&cut(text, size, most));
+        let text = escaped(&cut(text, size, max_width));
         self.line_of(&format!(
             "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{colour}\" font-weight=\"{weight}\" text-anchor=\"{anchor}\">{text}</text>"
         ));
@@ -209,10 +221,16 @@ mod tests {
     fn text_is_escaped() {
         let mut picture = SvgPicture::new(10.0, 10.0, "a & b");
         picture.text(
-            (1.0, 2.0),
+            1.0,
+            2.0,
             "<script>\"",
-            (10.0, "#000000", "400"),
-            (TextAnchor::Start, 1000.0),
+            TextStyle {
+                size: 10.0,
+                colour: "#000000",
+                weight: "400",
+                anchor: TextAnchor::Start,
+                max_width: 1000.0,
+            },
         );
         let text = picture.finish();
         assert!(

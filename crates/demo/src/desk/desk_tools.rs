@@ -57,9 +57,9 @@ impl Countdown {
     /// countdown.
     pub(super) fn run(
         self,
-        id: Value,
+        id: &Value,
         watching: CountdownSubscriber,
-    ) -> impl Stream<Item = Value> + Send {
+    ) -> impl Stream<Item = Value> + Send + use<> {
         let log = watching
             .log_level
             .is_some_and(|level| level <= LogLevel::Info);
@@ -67,7 +67,7 @@ impl Countdown {
             let data = json!(format!("counting down from {}", self.from));
             rpc::notification(
                 "notifications/message",
-                json!({"level": "info", "logger": "countdown", "data": data}),
+                &json!({"level": "info", "logger": "countdown", "data": data}),
             )
         });
         let token = watching.progress_token;
@@ -83,8 +83,8 @@ impl Countdown {
             }
         });
         let last = rpc::result(
-            &id,
-            complete(rpc::tool_text(
+            id,
+            &complete(rpc::tool_text(
                 format!("Counted down from {}: lift-off!", self.from),
                 false,
             )),
@@ -99,7 +99,7 @@ fn tick(token: &Value, done: u64, total: u64) -> Value {
     let params = json!({
         "progressToken": token, "progress": done, "total": total, "message": format!("{} to go", total - done),
     });
-    rpc::notification("notifications/progress", params)
+    rpc::notification("notifications/progress", &params)
 }
 
 fn now(arguments: &Map<String, Value>) -> Result<Value, String> {

@@ -70,7 +70,7 @@ fn add(store: &mut NoteStore, arguments: &Map<String, Value>) -> Result<NoteTool
         Ok(note) => {
             let said = format!("Note {} added.", note.id);
             let log = json!({"level": "info", "logger": "notes", "data": said});
-            let log = rpc::notification("notifications/message", log);
+            let log = rpc::notification("notifications/message", &log);
             NoteToolOutcome::Done(
                 rpc::tool_structured(said, json!({"note": note.to_json()})),
                 vec![log],
@@ -122,7 +122,7 @@ fn search(store: &NoteStore, call: &NoteToolCall<'_>) -> Result<NoteToolOutcome,
             .filter(|_| done % PROGRESS_STEP == 0 || done == total)
         {
             let progress = json!({"progressToken": token, "progress": done, "total": total});
-            notes.push(rpc::notification("notifications/progress", progress));
+            notes.push(rpc::notification("notifications/progress", &progress));
         }
     }
     Ok(NoteToolOutcome::Done(

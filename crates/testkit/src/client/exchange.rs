@@ -189,7 +189,11 @@ impl HttpExchange {
     fn queue(&mut self, text: &str) -> io::Result<()> {
         let messages = match serde_json::from_str(text)? {
             Value::Array(items) => items,
-            message => vec![message],
+            message @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_)) => vec![message],
         };
         if let Some((recorder, revision, answered)) = &self.recorder {
             for message in &messages {

@@ -128,7 +128,14 @@ impl DirectionPump {
             Toxic::Bandwidth(rate) => {
                 usize::try_from((rate / 50).max(1)).unwrap_or(MAX_PIECE_BYTES)
             }
-            other => limit(other).map_or(MAX_PIECE_BYTES, |(bytes, _)| {
+            Toxic::Latency { .. }
+            | Toxic::StallAfter(_)
+            | Toxic::CloseAfter(_)
+            | Toxic::ResetAfter(_)
+            | Toxic::HalfCloseAfter(_)
+            | Toxic::BlackHole
+            | Toxic::Corrupt { .. }
+            | Toxic::Duplicate => limit(toxic).map_or(MAX_PIECE_BYTES, |(bytes, _)| {
                 usize::try_from(bytes.saturating_sub(self.passed)).unwrap_or(MAX_PIECE_BYTES)
             }),
         };
@@ -168,7 +175,11 @@ impl DirectionPump {
                     }
                 }
                 Toxic::Duplicate => times = 2,
-                _ => {}
+                Toxic::StallAfter(_)
+                | Toxic::CloseAfter(_)
+                | Toxic::ResetAfter(_)
+                | Toxic::HalfCloseAfter(_)
+                | Toxic::BlackHole => {}
             }
         }
         for _ in 0..times {
@@ -190,7 +201,12 @@ fn limit(toxic: &Toxic) -> Option<(u64, ByteLimit)> {
         Toxic::CloseAfter(bytes) => Some((bytes, ByteLimit::Close)),
         Toxic::ResetAfter(bytes) => Some((bytes, ByteLimit::Reset)),
         Toxic::HalfCloseAfter(bytes) => Some((bytes, ByteLimit::HalfClose)),
-        _ => None,
+        Toxic::Latency { .. }
+        | Toxic::Bandwidth(_)
+        | Toxic::Slice { .. }
+        | Toxic::BlackHole
+        | Toxic::Corrupt { .. }
+        | Toxic::Duplicate => None,
     }
 }
 

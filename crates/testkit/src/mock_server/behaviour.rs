@@ -224,7 +224,8 @@ impl MockBehaviour {
 
     /// Ends with `input_required`. Modern only.
     pub fn input_required(requests: Value, state: Option<&str>) -> Self {
-        let mut result = json!({"resultType": "input_required", "inputRequests": requests});
+        let mut result = json!({"resultType": "input_required"});
+        result["inputRequests"] = requests;
         if let Some(state) = state {
             result["requestState"] = json!(state);
         }

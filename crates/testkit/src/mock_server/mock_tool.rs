@@ -128,7 +128,9 @@ pub(super) fn render_page(
         CursorBehaviour::Same => Some("again".to_owned()),
         _ if end == tools.len() => None,
         CursorBehaviour::Empty if start == 0 => Some(String::new()),
-        _ => Some(format!("from:{end}")),
+        CursorBehaviour::Good | CursorBehaviour::Empty | CursorBehaviour::Endless => {
+            Some(format!("from:{end}"))
+        }
     };
     Some(members(shown, next.as_deref()))
 }

@@ -54,8 +54,8 @@ pub(super) async fn play(
     let events = behaviour.is_events();
     let kind = match behaviour.form {
         AnswerForm::Plain(kind) => kind,
-        _ if events => "text/event-stream",
-        _ => "application/json",
+        AnswerForm::Auto | AnswerForm::Json | AnswerForm::Events if events => "text/event-stream",
+        AnswerForm::Auto | AnswerForm::Json | AnswerForm::Events => "application/json",
     };
     let player = BehaviourPlayer {
         ending: CallEndGuard::new(Arc::clone(shared), call.tool.clone()),

@@ -1,5 +1,7 @@
 //! Servers that exchange tokens.
 
+use weir_testkit::ClientAnswer;
+
 use super::*;
 
 const SECRET: &str = "CANARY-of-the-oauth-client";
@@ -123,6 +125,65 @@ fn only_tokens_were_shown(upstream: &MockServer) {
     }
 }
 
+/// Starts a server that answers exchanges by these cases, and counts them in `exchanges`.
+async fn exchange_server(
+    cases: HashMap<String, Vec<ServerAct>>,
+    exchanges: Arc<AtomicUsize>,
+) -> ScriptedServer {
+    ScriptedServer::start(move |request| {
+        // Requests on weir's own account are answered well, so that the tools are known.
+        if field(&request.text, "grant_type") == "client_credentials" {
+            return said(&granted("weirs-own").to_string());
+        }
+        exchanges.fetch_add(1, Ordering::SeqCst);
+        match path(request).trim_start_matches('/') {
+            "echo-of-the-token" => {
+                said(&granted(field(&request.text, "subject_token")).to_string())
+            }
+            "echo-of-the-secret" => said(&granted(SECRET).to_string()),
+            name => cases.get(name).cloned().unwrap_or_default(),
+        }
+    })
+    .await
+}
+
+/// Returns `good` without credentials, and one upstream and endpoint for each name whose tokens the
+/// server at `origin` exchanges.
+fn exchanging_upstreams<'a>(
+    origin: &str,
+    good: &MockServer,
+    victim: &MockServer,
+    names: impl Iterator<Item = &'a String>,
+) -> (Value, Value) {
+    let mut upstreams = json!({ "good": { "url": good.url() } });
+    let mut endpoints = json!({ "/good": { "upstream": "good" } });
+    for name in names {
+        let endpoint = format!("{origin}/{name}");
+        let auth = json!({
+            "mode": "token_exchange", "token_endpoint": endpoint, "client_id": "weir", "client_secret": SECRET,
+        });
+        upstreams[name] = json!({ "url": victim.url(), "auth": auth });
+        endpoints[format!("/x/{name}")] = json!({ "upstream": name });
+    }
+    (upstreams, endpoints)
+}
+
+/// Asserts that a call failed because its upstream is unavailable, and shows no token.
+fn is_unavailable(name: &str, answer: &ClientAnswer, token: &str) {
+    assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
+    let body = String::from_utf8_lossy(&answer.body);
+    assert_eq!(answer.last()["result"]["isError"], true, "{name}: {body}");
+    assert_eq!(
+        answer.result()["_meta"]["dev.weir/error"]["reason"],
+        "unavailable",
+        "{name}: {body}"
+    );
+    assert!(
+        !body.contains("CANARY") && !body.contains(token),
+        "{name}: {body}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn upstreams_get_only_valid_exchanged_tokens() {
     let (decoy, idp) = (decoy().await, IdentityProvider::start().await);
@@ -140,24 +201,7 @@ async fn upstreams_get_only_valid_exchanged_tokens() {
         .count();
     let cases: HashMap<String, Vec<ServerAct>> = bad.into_iter().chain(lies).collect();
     let exchanges = Arc::new(AtomicUsize::new(0));
-    let server = ScriptedServer::start({
-        let exchanges = exchanges.clone();
-        move |request| {
-            // Requests on weir's own account are answered well, so that the tools are known.
-            if field(&request.text, "grant_type") == "client_credentials" {
-                return said(&granted("weirs-own").to_string());
-            }
-            exchanges.fetch_add(1, Ordering::SeqCst);
-            match path(request).trim_start_matches('/') {
-                "echo-of-the-token" => {
-                    said(&granted(field(&request.text, "subject_token")).to_string())
-                }
-                "echo-of-the-secret" => said(&granted(SECRET).to_string()),
-                name => cases.get(name).cloned().unwrap_or_default(),
-            }
-        }
-    })
-    .await;
+    let server = exchange_server(cases, exchanges.clone()).await;
     let (good, victim) = (
         good().await,
         MockServer::modern()
@@ -165,16 +209,12 @@ async fn upstreams_get_only_valid_exchanged_tokens() {
             .start()
             .await,
     );
-    let mut upstreams = json!({ "good": { "url": good.url() } });
-    let mut endpoints = json!({ "/good": { "upstream": "good" } });
-    for name in bad_names.iter().chain(&lie_names) {
-        let endpoint = format!("{}/{name}", server.origin());
-        let auth = json!({
-            "mode": "token_exchange", "token_endpoint": endpoint, "client_id": "weir", "client_secret": SECRET,
-        });
-        upstreams[name] = json!({ "url": victim.url(), "auth": auth });
-        endpoints[format!("/x/{name}")] = json!({ "upstream": name });
-    }
+    let (upstreams, endpoints) = exchanging_upstreams(
+        &server.origin(),
+        &good,
+        &victim,
+        bad_names.iter().chain(&lie_names),
+    );
     let issuer = json!({ "issuer": idp.issuer(), "audience": ["weir"] });
     let (key, entry) = api_key("bystander");
     let weir = tokio::task::block_in_place(|| {
@@ -209,18 +249,7 @@ async fn upstreams_get_only_valid_exchanged_tokens() {
     for (name, answers) in within_test_timeout("every answer", calls.join_all()).await {
         for answer in answers {
             let answer = answer.unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(answer.status, 200, "{name}: {:?}", answer.body);
-            let body = String::from_utf8_lossy(&answer.body);
-            assert_eq!(answer.last()["result"]["isError"], true, "{name}: {body}");
-            assert_eq!(
-                answer.result()["_meta"]["dev.weir/error"]["reason"],
-                "unavailable",
-                "{name}: {body}"
-            );
-            assert!(
-                !body.contains("CANARY") && !body.contains(&token),
-                "{name}: {body}"
-            );
+            is_unavailable(&name, &answer, &token);
         }
     }
     let figures = bystander

@@ -175,7 +175,7 @@ impl InputMaker {
         let is_framed = way >= 92;
         let is_alone = (84..92).contains(&way);
         let (mut headers, message) = self.message(&mut dice, number, is_alone);
-        let body = text(&mut dice, message);
+        let body = text(&mut dice, &message);
         for _ in 0..dice.below(3) {
             self.header(&mut dice, &mut headers);
         }
@@ -404,7 +404,12 @@ fn member(dice: &mut SplitMixRandom, value: &mut Value, depth: usize) {
             let at = dice.below(items.len());
             member(dice, &mut items[at], depth + 1);
         }
-        other => *other = odd(dice),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => *value = odd(dice),
     }
 }
 
@@ -440,7 +445,7 @@ fn odd(dice: &mut SplitMixRandom) -> Value {
 }
 
 /// Returns the text of a message, with spoilt bytes now and then.
-fn text(dice: &mut SplitMixRandom, message: Value) -> Vec<u8> {
+fn text(dice: &mut SplitMixRandom, message: &Value) -> Vec<u8> {
     let mut text = message.to_string().into_bytes();
     if !dice.once_in(3) {
         return text;

@@ -19,22 +19,22 @@ pub(super) async fn run(
         .into_iter()
         .map(|prompt| prompt.name)
         .collect();
-    print(json!({ "event": "prompts", "names": names }));
+    print(&json!({ "event": "prompts", "names": names }));
     let mut get = GetPromptRequestParams::new(prompt);
     get.arguments = arguments["arguments"].as_object().cloned();
-    print(json!({ "event": "prompt", "messages": client.get_prompt(get).await?.messages }));
+    print(&json!({ "event": "prompt", "messages": client.get_prompt(get).await?.messages }));
     let uris: Vec<_> = client
         .list_all_resources()
         .await?
         .into_iter()
         .map(|resource| json!(resource)["uri"].clone())
         .collect();
-    print(json!({ "event": "resources", "uris": uris }));
+    print(&json!({ "event": "resources", "uris": uris }));
     let templates = client.list_all_resource_templates().await?.into_iter();
     let uris: Vec<_> = templates
         .map(|template| json!(template)["uriTemplate"].clone())
         .collect();
-    print(json!({ "event": "templates", "uris": uris }));
+    print(&json!({ "event": "templates", "uris": uris }));
     for uri in arguments["read"]
         .as_array()
         .into_iter()
@@ -44,12 +44,12 @@ pub(super) async fn run(
         let read = client
             .read_resource(ReadResourceRequestParams::new(uri))
             .await?;
-        print(json!({ "event": "read", "contents": read.contents }));
+        print(&json!({ "event": "read", "contents": read.contents }));
     }
     let argument = |member: &str| arguments["argument"][member].as_str().unwrap_or_default();
     let values = client
         .complete_prompt_simple(prompt, argument("name"), argument("value"))
         .await?;
-    print(json!({ "event": "completed", "values": values }));
+    print(&json!({ "event": "completed", "values": values }));
     Ok(())
 }

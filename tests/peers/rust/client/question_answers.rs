@@ -32,7 +32,7 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
 }
 
 fn asked(method: &str, message: &Value) {
-    print(json!({ "event": "asked", "method": method, "message": message }));
+    print(&json!({ "event": "asked", "method": method, "message": message }));
 }
 
 pub(super) fn sample(
@@ -44,9 +44,9 @@ pub(super) fn sample(
         .into_iter()
         .flatten()
         .map(|message| &message["content"]);
-    let blocks = contents.flat_map(|content| match content {
-        Value::Array(blocks) => blocks.iter().collect(),
-        one => vec![one],
+    let blocks = contents.flat_map(|content| match content.as_array() {
+        Some(blocks) => blocks.iter().collect(),
+        None => vec![content],
     });
     let blocks: Vec<&Value> = blocks.collect();
     let tools: Vec<&Value> = params["tools"]
@@ -57,7 +57,7 @@ pub(super) fn sample(
         .collect();
     let message = blocks.first().map(|block| &block["text"]);
     print(
-        json!({ "event": "asked", "method": "sampling/createMessage", "message": message, "tools": tools }),
+        &json!({ "event": "asked", "method": "sampling/createMessage", "message": message, "tools": tools }),
     );
     let used = blocks.iter().find(|block| block["type"] == "tool_result");
     let (reason, content) = match (tools.first(), used) {

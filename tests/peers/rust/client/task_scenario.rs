@@ -34,12 +34,12 @@ pub(super) async fn run(
     loop {
         let state = json!(client.get_task(GetTaskParams::new(name.clone())).await?);
         if state["status"] != before {
-            print(json!({ "event": "task", "status": state["status"] }));
+            print(&json!({ "event": "task", "status": state["status"] }));
             before = state["status"].clone();
         }
         match state["status"].as_str() {
             Some("completed") => {
-                print(json!({ "event": "result", "result": state["result"] }));
+                print(&json!({ "event": "result", "result": state["result"] }));
                 return Ok(());
             }
             Some("working") => {}

@@ -75,9 +75,10 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
 
 /// Returns the value as an object; any other value becomes an empty one.
 fn object(value: Value) -> JsonObject {
-    match value {
-        Value::Object(object) => object,
-        _ => JsonObject::new(),
+    if let Value::Object(object) = value {
+        object
+    } else {
+        JsonObject::new()
     }
 }
 

@@ -60,13 +60,15 @@ pub(super) fn all() -> Vec<Tool> {
 
 /// Returns a tool with these properties, all required.
 pub(super) fn tool(name: &'static str, description: &'static str, properties: Value) -> Tool {
-    let required: Vec<&String> = properties
+    let required: Vec<String> = properties
         .as_object()
         .into_iter()
         .flatten()
-        .map(|(name, _)| name)
+        .map(|(name, _)| name.clone())
         .collect();
-    let schema = json!({ "type": "object", "properties": properties, "required": required });
+    let mut schema = json!({ "type": "object" });
+    schema["properties"] = properties;
+    schema["required"] = json!(required);
     Tool::new(name, description, object(schema))
 }
 

@@ -433,7 +433,9 @@ fn discover() -> Value {
 }
 
 fn structured(content: Value) -> Value {
-    json!({"content": [{"type": "text", "text": content.to_string()}], "structuredContent": content})
+    let mut result = json!({"content": [{"type": "text", "text": content.to_string()}]});
+    result["structuredContent"] = content;
+    result
 }
 
 fn notify(method: &str, params: &Value) {
