@@ -35,7 +35,7 @@ const BROWSER_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoginError {
     /// The URL is not http or https.
-    #[error("`{0}` is no http or https URL")]
+    #[error("`{0}` is not an http or https URL")]
     Url(String),
     /// An address that a server named is not safe to use.
     #[error("{what} is {url}, which is neither https nor on this machine")]

@@ -123,7 +123,7 @@ fn check_prints_everything_and_exits_with_2() {
     assert_eq!(output.status.code(), Some(2));
     let expected = format!(
         "{file}:1: error: lisen: unknown key (did you mean `listen`?)\n\
-         {file}:3: error: upstreams.a.url: is no http or https URL (write http://host:port/mcp)\n",
+         {file}:3: error: upstreams.a.url: is not an http or https URL (write http://host:port/mcp)\n",
         file = bad.path()
     );
     assert_eq!(out(&output), expected);
@@ -155,7 +155,7 @@ fn a_start_that_cannot_be_fails_with_a_clear_text() {
     let address = taken.local_addr().unwrap();
     let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }";
     let table = [
-        ("yaml", "listen: [1\n".to_owned(), 2, "no valid YAML"),
+        ("yaml", "listen: [1\n".to_owned(), 2, "not valid YAML"),
         (
             "unset",
             "upstreams: { a: { url: \"${WEIR_TEST_UNSET}\" } }\n".to_owned(),
@@ -166,7 +166,7 @@ fn a_start_that_cannot_be_fails_with_a_clear_text() {
             "open",
             format!("listen: 0.0.0.0:0\n{upstream}\n"),
             2,
-            "everybody who reaches 0.0.0.0:0",
+            "every client that reaches 0.0.0.0:0",
         ),
         ("empty", String::new(), 2, "the file is empty"),
         (
@@ -250,7 +250,7 @@ fn a_misspelt_log_level_is_an_error_wherever_it_is_given() {
         let said = out(&output) + &err(&output);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(
-            said.contains("`inof` is no log level, did you mean `info`?"),
+            said.contains("`inof` is not a log level, did you mean `info`?"),
             "{said}"
         );
         assert!(
@@ -266,7 +266,7 @@ fn a_misspelt_log_level_is_an_error_wherever_it_is_given() {
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        err(&output).contains("RUST_LOG: `inof` is no log level"),
+        err(&output).contains("RUST_LOG: `inof` is not a log level"),
         "{}",
         err(&output)
     );
@@ -403,7 +403,7 @@ fn client_commands_fail_with_a_clear_text() {
         ),
         (&["call", &nobody, "x", "{}"], 3, "cannot reach"),
         (&["call", &nobody, "x", "[1]"], 2, "arguments are an object"),
-        (&["tools", "nonsense"], 2, "is no http or https URL"),
+        (&["tools", "nonsense"], 2, "is not an http or https URL"),
     ];
     for (arguments, code, words) in table {
         let output = weir(arguments);

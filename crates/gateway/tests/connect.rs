@@ -450,7 +450,7 @@ fn uneditable_file_prints_the_entry() {
             "{ \"mcpServers\": [] }",
             "is written in a way that weir does not edit",
         ),
-        ("cursor", "{ \"mcpServers\": {", "mend it first"),
+        ("cursor", "{ \"mcpServers\": {", "fix it first"),
         (
             "codex",
             "mcp_servers = { other = { url = \"http://x/\" } }\n",
@@ -483,7 +483,10 @@ fn uneditable_file_prints_the_entry() {
             &["connect", URL],
             "name the client first, such as: weir connect cursor",
         ),
-        (&["connect", "cursor", "ftp://x/"], "no http or https URL"),
+        (
+            &["connect", "cursor", "ftp://x/"],
+            "not an http or https URL",
+        ),
         (
             &["connect", "cursor", "http://me:canary@x/mcp"],
             "the URL has a credential in it",

@@ -208,7 +208,8 @@ fn authorization(options: &StdioOptions) -> Result<Option<HeaderValue>, StdioSta
     let wrong = || {
         (
             EXIT_USAGE,
-            "the token has characters that no header can have: give it as it was issued".to_owned(),
+            "the token has characters that are not allowed in a header: give it as it was issued"
+                .to_owned(),
         )
     };
     options

@@ -14,10 +14,12 @@ const WORDS: usize = 300;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     /// The URL is none.
-    #[error("`{0}` is no http or https URL, such as http://127.0.0.1:8080/mcp")]
+    #[error("`{0}` is not an http or https URL, such as http://127.0.0.1:8080/mcp")]
     Url(String),
     /// The token is none.
-    #[error("the token has characters that no header can have: give it as the server issued it")]
+    #[error(
+        "the token has characters that are not allowed in a header: give it as the server issued it"
+    )]
     Token,
     /// No connection.
     #[error("cannot reach {url}: {why}")]

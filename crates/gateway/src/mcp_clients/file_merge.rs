@@ -20,7 +20,7 @@ pub(crate) enum MergedFile {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MergeError {
     /// The file cannot be parsed.
-    #[error("{0}; mend it first")]
+    #[error("{0}; fix it first")]
     Broken(String),
     /// The name is taken.
     #[error("has another server `{0}` already: choose another --name, or replace it with --force")]

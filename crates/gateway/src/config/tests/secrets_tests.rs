@@ -194,10 +194,10 @@ fn result_limit_must_fit_hold_limit() {
     });
     assert_eq!(good(", results: { max: 4MiB, over: cut }"), cut);
     for (says, expected) in [
-        ("{ over: cut }", "says no `max`"),
+        ("{ over: cut }", "has no `max`"),
         ("{ max: 1023B }", "at least 1KiB"),
         ("{ max: 5MiB }", "limits.hold_per_call"),
-        ("{ max: 1MiB, over: mask }", "`mask` is not known here"),
+        ("{ max: 1MiB, over: mask }", "`mask` is not a known value"),
     ] {
         let report = of(&format!(", results: {says}")).report.to_string();
         assert!(report.contains(expected), "{says}: {report}");
