@@ -60,12 +60,10 @@ pub(crate) enum LoginError {
     #[error("the authorization server refused: {0}")]
     Refused(String),
     /// The browser's answer is from another authorization server.
-    #[error(
-        "the answer came from another authorization server than the one that was asked: nothing of it was used"
-    )]
+    #[error("the response came from another authorization server, and was not used")]
     WrongIssuer,
     /// The browser did not return in time.
-    #[error("nobody came back from the browser in {} minutes", BROWSER_TIMEOUT.as_secs() / 60)]
+    #[error("the browser did not return within {} minutes", BROWSER_TIMEOUT.as_secs() / 60)]
     TooLate,
     /// A file or socket of this machine failed.
     #[error("{what}: {error}")]

@@ -37,7 +37,9 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
     }
     telemetry::install_panic_hook();
     if let Err(error) = catch_file_size_limit() {
-        telemetry::print_error(format_args!("weir: signals cannot be heard: {error}"));
+        telemetry::print_error(format_args!(
+            "weir: signal handlers cannot be installed: {error}"
+        ));
         return ExitCode::from(CANNOT_START);
     }
     // Boxed: the future of a whole gateway is large.

@@ -317,7 +317,7 @@ fn a_config_is_an_argument_an_option_or_a_variable() {
     assert_eq!(command.output().unwrap().status.code(), Some(3));
     let alone = weir(&["explain", "--config", good.path(), "--tool", "a__x"]);
     assert!(
-        out(&alone).contains("By the config alone"),
+        out(&alone).contains("From the config alone"),
         "{}",
         err(&alone)
     );
@@ -366,11 +366,7 @@ fn client_commands_fail_with_a_clear_text() {
     let nobody = format!("http://{}/mcp", closed.address());
     let operators = format!("http://{}", closed.address());
     let table: [(&[&str], i32, &str); 10] = [
-        (
-            &["tools", &nobody],
-            3,
-            "connection refused, since nothing listens at",
-        ),
+        (&["tools", &nobody], 3, "connection refused by"),
         (
             &["prompts", &nobody],
             3,
@@ -379,12 +375,12 @@ fn client_commands_fail_with_a_clear_text() {
         (
             &["call", &nobody, "x", "hello"],
             2,
-            "`hello` is no argument: write KEY=VALUE",
+            "`hello` is not an argument: write KEY=VALUE",
         ),
         (
             &["admin", "--admin", &operators, "upstreams"],
             3,
-            "no weir answers its operators",
+            "no admin listener of weir answers",
         ),
         (
             &["health", "--admin", &operators],
@@ -394,12 +390,12 @@ fn client_commands_fail_with_a_clear_text() {
         (
             &["explain", "--admin", &operators, "--tool", "x"],
             3,
-            "no weir answers its operators",
+            "no admin listener of weir answers",
         ),
         (
             &["tools", "http://no-such-host.invalid/mcp"],
             3,
-            "is not known here (DNS)",
+            "has no address (DNS)",
         ),
         (&["call", &nobody, "x", "{}"], 3, "cannot reach"),
         (&["call", &nobody, "x", "[1]"], 2, "arguments are an object"),

@@ -307,7 +307,7 @@ fn a_stored_credential_is_written_when_it_is_asked_for_and_never_shown() {
         (
             &["connect", "zed", URL, "--with-secret"],
             &[("WEIR_TOKEN", "a b")],
-            "characters that no token has",
+            "characters that are not allowed in a token",
         ),
     ] {
         let said = home.weir(arguments, variables);
@@ -497,7 +497,7 @@ fn uneditable_file_prints_the_entry() {
         ),
         (
             &["connect", "cursor", URL, "--key", "1 2"],
-            "no name of an environment variable",
+            "not the name of an environment variable",
         ),
     ] {
         let said = home.weir(arguments, &[]);

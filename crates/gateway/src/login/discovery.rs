@@ -65,7 +65,7 @@ impl LoginDiscovery {
         {
             let issuer = plain(issuer);
             return Err(LoginError::Unfit(format!(
-                "{issuer} does not say that it checks PKCE with S256"
+                "{issuer} does not advertise PKCE with S256"
             )));
         }
         let optional = |what, url: Option<String>| {
@@ -131,7 +131,7 @@ async fn resource(
         return Ok(read);
     }
     Err(LoginError::Unfit(format!(
-        "{server} does not say where to log in: no protected resource metadata; give a token with --token or WEIR_TOKEN"
+        "{server} names no authorization server, because it has no protected resource metadata; give a token with --token or WEIR_TOKEN"
     )))
 }
 

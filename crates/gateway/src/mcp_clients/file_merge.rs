@@ -23,7 +23,7 @@ pub(crate) enum MergeError {
     #[error("{0}; fix it first")]
     Broken(String),
     /// The name is taken.
-    #[error("has another server `{0}` already: choose another --name, or replace it with --force")]
+    #[error("already has another server `{0}`: choose another --name, or replace it with --force")]
     Taken(String),
     /// The file is valid, but in a form that an edit would not preserve.
     #[error("is written in a way that weir does not edit; add the entry by hand")]

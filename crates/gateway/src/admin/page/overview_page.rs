@@ -215,7 +215,7 @@ fn problems(
                 let why = upstream
                     .last_error
                     .as_deref()
-                    .unwrap_or("no reason is known");
+                    .unwrap_or("the cause is not known");
                 all.push(format!("{link} went down {since}: {}", text(why)));
             }
             "disabled" | "draining" | "drained" => {

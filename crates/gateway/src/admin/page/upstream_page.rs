@@ -56,7 +56,7 @@ pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> String {
         );
     }
     if let Some(starting) = &upstream.starting {
-        let says = starting.says.as_deref().unwrap_or("nothing yet");
+        let says = starting.says.as_deref().unwrap_or("none yet");
         let facts = facts(&[
             ("Seconds so far", starting.seconds.to_string()),
             ("Says", text(says)),
