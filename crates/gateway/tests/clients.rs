@@ -249,7 +249,7 @@ fn ignored_keys_are_reported_with_their_line() {
         (
             ".config/Code/User/mcp.json",
             14,
-            "servers.perplexity.dev: is not known here",
+            "servers.perplexity.dev: is not a known key",
         ),
         (
             ".config/Code/User/mcp.json",
@@ -274,7 +274,7 @@ fn ignored_keys_are_reported_with_their_line() {
         (
             ".config/zed/settings.json",
             17,
-            "context_servers.older.settings: is not known here",
+            "context_servers.older.settings: is not a known key",
         ),
         (
             ".config/zed/settings.json",
@@ -635,7 +635,7 @@ fn init_writes_a_config_that_add_fills() {
     );
     let (code, said) = run(&["init"]);
     assert_eq!(
-        (code, said.contains("weir.yaml is there already")),
+        (code, said.contains("weir.yaml exists already")),
         (2, true),
         "{said}"
     );

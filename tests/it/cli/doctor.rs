@@ -205,7 +205,7 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
     );
     let (_, found) = examined(&good, "no key");
     assert_eq!(
-        grade(&found, &["key.pem is no PEM file with a private key"]),
+        grade(&found, &["key.pem is not a PEM file with a private key"]),
         "error"
     );
     files.write("cert.pem", "no certificate");
@@ -213,7 +213,7 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
     assert_eq!(
         grade(
             &files.examined(config).1,
-            &["cert.pem is no PEM file with a certificate"]
+            &["cert.pem is not a PEM file with a certificate"]
         ),
         "error"
     );

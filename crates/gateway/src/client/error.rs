@@ -186,7 +186,7 @@ mod tests {
             ),
             (
                 refusal(403, Some("no\u{1b}[2J\nentry"), true),
-                "HTTP 403, saying \"no[2J entry\": ask who runs the server",
+                "HTTP 403, saying \"no[2J entry\": ask the server's operator",
             ),
             (
                 refusal(403, Some("this host is not served here"), false),

@@ -157,7 +157,7 @@ fn clocks(seen: &[ServerSeen]) -> Vec<MachineFinding> {
         }
         let text = format!(
             "the clock of this machine is {} s {direction} that of {origin}: the validity of tokens and certificates is checked with it; set it \
-             (`timedatectl` says whether it is synchronized), or tell the operator of that server",
+             (`timedatectl` shows whether it is synchronized), or tell the operator of that server",
             apart.as_secs()
         );
         found.push(finding(FindingGrade::Warning, text));

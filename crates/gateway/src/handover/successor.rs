@@ -244,5 +244,7 @@ impl SuccessorHandshake {
 }
 
 fn unexpected(said: &str, word: &str) -> io::Error {
-    io::Error::other(format!("it says `{said:.40}` and not `{word}`"))
+    io::Error::other(format!(
+        "unexpected message `{said:.40}`, expected `{word}`"
+    ))
 }

@@ -205,7 +205,7 @@ async fn metadata(issuer: &str, server: &Url) -> Result<LoginServerMetadata, Log
 fn read<T: for<'a> Deserialize<'a>>(place: &Url, body: Value) -> Result<T, LoginError> {
     serde_json::from_value(body).map_err(|error| LoginError::Web {
         url: place.to_string(),
-        why: format!("is no metadata: {error}"),
+        why: format!("is not valid metadata: {error}"),
     })
 }
 

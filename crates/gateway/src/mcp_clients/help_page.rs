@@ -104,7 +104,7 @@ pub(crate) fn client_sections(url: &str, credential: &EntryCredential) -> String
                 let name = client.name();
                 let _ = write!(
                     out,
-                    "<p>Its file takes no variable: <code>weir connect {name} {} --with-secret --write</code> puts the key in.</p>",
+                    "<p>Its file has no variables: <code>weir connect {name} {} --with-secret --write</code> writes the key into it.</p>",
                     escape(url)
                 );
             }

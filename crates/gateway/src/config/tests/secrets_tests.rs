@@ -60,7 +60,7 @@ fn pattern_errors_have_file_and_line() {
         (
             "a: [x]\n",
             ":1",
-            "must be a regular expression, and is a list",
+            "must be a regular expression, found a list",
         ),
         ("a b: x\n", ":1", "must have 1 to 64 letters"),
         ("a: x\nb: '\\w{1000}{1000}'\n", ":2", "exceeds size limit"),
