@@ -131,7 +131,7 @@ fn broken() -> Vec<BrokenUpstream> {
             &[
                 "exit status: 3",
                 "cannot find module foo, token is ***",
-                "no messages, the first: hello",
+                "not messages, the first: hello",
             ],
         ),
         of(
@@ -142,7 +142,7 @@ fn broken() -> Vec<BrokenUpstream> {
         of(
             "refused",
             url(closed, "http"),
-            &["Connection refused", "nothing listens at that address"],
+            &["Connection refused", "no server listens at that address"],
         ),
         of(
             "page",
@@ -164,7 +164,7 @@ fn broken() -> Vec<BrokenUpstream> {
         of(
             "elsewhere",
             http("HTTP/1.1 404 No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"),
-            &["HTTP 404", "mend the path of `url`"],
+            &["HTTP 404", "correct the path of `url`"],
         ),
         of(
             "redirects",
@@ -425,7 +425,7 @@ async fn a_server_that_takes_45_s_to_start_comes_up_and_shows_what_it_does_meanw
     let late = ops.get_json("/admin/upstreams/late").await;
     let cause = late["last_error"].as_str().unwrap();
     assert!(
-        cause.contains("within 3 s; its last words: fetching 52 packages"),
+        cause.contains("within 3 s; its last output: fetching 52 packages"),
         "{cause}"
     );
 }

@@ -479,7 +479,7 @@ async fn the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_c
     for (expected, files) in [(&forged, &both[..]), (&of_branch, &[&*own][..])] {
         let (code, said) = verify(&["--expect", expected], files);
         assert!(
-            code == 1 && said.contains("was expected"),
+            code == 1 && said.contains("expected record"),
             "{expected}: {code} {said}"
         );
     }

@@ -246,7 +246,7 @@ async fn a_refused_credential_keeps_its_challenge_and_is_not_shown() {
     assert!(!refused.body.contains("<html"), "{refused:?}");
     assert_page(&page, &weir.url("/mcp"));
     assert!(
-        page.body.contains("It wants an API key") && page.body.contains("${env:WEIR_TOKEN}"),
+        page.body.contains("An API key is required") && page.body.contains("${env:WEIR_TOKEN}"),
         "{page:?}"
     );
     assert!(

@@ -13,9 +13,9 @@ pub use tool_naming::{NameAlphabet, NamingError, ToolNaming};
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpstreamId(Arc<str>);
 
-/// A text that is no upstream id.
+/// A text that is not an upstream id.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("`{0}` is no upstream id: use 1 to 24 of a-z, 0-9 and -, starting with a letter")]
+#[error("`{0}` is not an upstream id: use 1 to 24 of a-z, 0-9 and -, starting with a letter")]
 pub struct BadUpstreamId(String);
 
 impl UpstreamId {

@@ -336,7 +336,7 @@ pub struct AddressRange {
 
 /// The error for a text that is no address range.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("`{0}` is no address or network: write 10.1.2.3 or 10.0.0.0/8")]
+#[error("`{0}` is not an address or network: write 10.1.2.3 or 10.0.0.0/8")]
 pub struct BadAddressRange(String);
 
 impl AddressRange {

@@ -47,8 +47,8 @@ use crate::{quickstart, serve, telemetry, terminal};
     version,
     max_term_width = 100,
     after_help = "Try it: weir quickstart\nWith a config of your own: weir serve --config weir.yaml\n\n\
-        Exit codes: 0 done; 1 the answer is no, or weir could not start; 2 a mistake on the command line or in the config; \
-        3 no server, or it refused; 4 a list is not whole; 5 the output could not be written; 130 interrupted"
+        Exit codes: 0 done; 1 the answer is no, or weir could not start; 2 an error on the command line or in the config; \
+        3 no server, or it refused; 4 a list is incomplete; 5 the output could not be written; 130 interrupted"
 )]
 struct Cli {
     #[command(subcommand)]

@@ -110,7 +110,7 @@ impl Client {
                 Err(_) => {
                     let seconds = (DISCOVER + INITIALIZE).as_secs();
                     let why = format!(
-                        "it says nothing in {seconds} s: is that the port of an MCP server, and does it hang?"
+                        "no answer within {seconds} s: check that this is the port of an MCP server, and that the server is not stuck"
                     );
                     return Err(client.not_mcp(why));
                 }
@@ -236,7 +236,7 @@ impl Client {
                     .send(HttpMethod::GET, self.legacy_headers(), Bytes::new())
                     .await?;
                 if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-                    return Err(self.not_mcp("it does not tell when its tools change"));
+                    return Err(self.not_mcp("it sends no notifications when its tools change"));
                 }
                 Ok(Answer::new(response, RequestId::from(0_u64)))
             }

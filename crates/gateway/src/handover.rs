@@ -121,7 +121,7 @@ impl InheritedSockets {
             let place = match names.next().unwrap_or_default() {
                 HANDOVER => {
                     own.line = given
-                        .take_custom(at, family, kind, "line to the process before")
+                        .take_custom(at, family, kind, "link to the previous process")
                         .map_err(wrong)?;
                     continue;
                 }
@@ -138,7 +138,7 @@ impl InheritedSockets {
             };
             if place.is_some() {
                 return Err(format!(
-                    "weir was started with {} sockets, and has no use for number {at}",
+                    "weir was started with {} sockets, and cannot use number {at}",
                     given.len()
                 ));
             }
@@ -163,7 +163,7 @@ impl InheritedSockets {
             None => (None, None),
             Some(line) => {
                 let (sealing, predecessor) = Predecessor::read_greeting(line).map_err(|error| {
-                    format!("the process before does not say what it leaves: {error}")
+                    format!("the previous process sent no valid greeting: {error}")
                 })?;
                 (Some(sealing), Some(predecessor))
             }

@@ -35,7 +35,7 @@ const BROWSER_TIMEOUT: Duration = Duration::from_secs(300);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoginError {
     /// The URL is not http or https.
-    #[error("`{0}` is no http or https URL")]
+    #[error("`{0}` is not an http or https URL")]
     Url(String),
     /// An address that a server named is not safe to use.
     #[error("{what} is {url}, which is neither https nor on this machine")]
@@ -60,12 +60,10 @@ pub(crate) enum LoginError {
     #[error("the authorization server refused: {0}")]
     Refused(String),
     /// The browser's answer is from another authorization server.
-    #[error(
-        "the answer came from another authorization server than the one that was asked: nothing of it was used"
-    )]
+    #[error("the response came from another authorization server, and was not used")]
     WrongIssuer,
     /// The browser did not return in time.
-    #[error("nobody came back from the browser in {} minutes", BROWSER_TIMEOUT.as_secs() / 60)]
+    #[error("the browser did not return within {} minutes", BROWSER_TIMEOUT.as_secs() / 60)]
     TooLate,
     /// A file or socket of this machine failed.
     #[error("{what}: {error}")]

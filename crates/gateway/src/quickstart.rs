@@ -37,7 +37,9 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
     }
     telemetry::install_panic_hook();
     if let Err(error) = catch_file_size_limit() {
-        telemetry::print_error(format_args!("weir: signals cannot be heard: {error}"));
+        telemetry::print_error(format_args!(
+            "weir: signal handlers cannot be installed: {error}"
+        ));
         return ExitCode::from(CANNOT_START);
     }
     // Boxed: the future of a whole gateway is large.
@@ -139,14 +141,14 @@ fn welcome(weir: &Weir, notes: &RunningServer, desk: &RunningServer) -> String {
         .map(|admin| format!("http://{admin}"))
         .unwrap_or_default();
     format!(
-        "weir {version} stands in front of two MCP servers:
+        "weir {version} is a gateway for two MCP servers:
   notes   speaks the older revisions, with sessions   {notes}
-  desk    speaks 2026-07-28, without                  {desk}
+  desk    speaks 2026-07-28, without sessions         {desk}
 
 Any MCP client, old or new, connects to both at once:
   {url}
 
-Connect a client; any other one, and what goes into its file: weir connect
+Connect a client (`weir connect` lists other clients and shows their files):
 {clients}
 
 In another terminal:

@@ -105,7 +105,7 @@ impl<'a> ConfigFollower<'a> {
             .iter()
             .filter(|file| file.version == TeamFileVersion::LastGood);
         let kept: Vec<&str> = kept.map(|file| file.name.as_str()).collect();
-        let why = "a new process would not have the last good version of these files of `include`, whose errors have to be mended first";
+        let why = "a new process would not have the last good version of these files of `include`, whose errors must be fixed first";
         (!kept.is_empty()).then(|| format!("{why}: {}", kept.join(", ")))
     }
 

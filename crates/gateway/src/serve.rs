@@ -57,7 +57,7 @@ pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
         inherited,
     } = start;
     if let Err(error) = catch_file_size_limit() {
-        return cannot_start(&format!("signals cannot be heard: {error}"));
+        return cannot_start(&format!("signal handlers cannot be installed: {error}"));
     }
     let environment = |name: &str| std::env::var(name).ok();
     let loader = ConfigLoader::new(source, &environment)
@@ -87,7 +87,7 @@ pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
         (Ok(program), Ok(inherited)) => (program, inherited),
         (Err(error), _) => {
             return cannot_start(&format!(
-                "the system does not say where this program is: {error}"
+                "the path of this program cannot be found: {error}"
             ));
         }
         (_, Err(why)) => return cannot_start(&why),
@@ -131,7 +131,7 @@ async fn run(
         Ok(will) => estate.state = will.unwrap_or_default(),
         Err(error) => {
             return cannot_start(&format!(
-                "the process before does not let this one take its place: {error}"
+                "the previous process refused the graceful restart: {error}"
             ));
         }
     }
@@ -146,7 +146,9 @@ async fn run(
         Weir::start_with(config.clone(), estate, keeper).await,
     ) {
         (Ok(signals), Ok(weir)) => (signals, weir),
-        (Err(error), _) => return cannot_start(&format!("signals cannot be heard: {error}")),
+        (Err(error), _) => {
+            return cannot_start(&format!("signal handlers cannot be installed: {error}"));
+        }
         (_, Err(error @ (StartError::Exposed(_) | StartError::TeamFiles(_)))) => {
             return refuse_start(BAD_CONFIG, &error.to_string());
         }

@@ -224,7 +224,7 @@ fn ignored_keys_are_reported_with_their_line() {
         (
             ".config/Claude/claude_desktop_config.json",
             2,
-            "2 keys mean nothing to weir and are ignored: `globalShortcut`",
+            "2 keys are not used by weir and are ignored: `globalShortcut`",
         ),
         (
             ".claude.json",
@@ -249,7 +249,7 @@ fn ignored_keys_are_reported_with_their_line() {
         (
             ".config/Code/User/mcp.json",
             14,
-            "servers.perplexity.dev: is not known here",
+            "servers.perplexity.dev: is not a known key",
         ),
         (
             ".config/Code/User/mcp.json",
@@ -274,7 +274,7 @@ fn ignored_keys_are_reported_with_their_line() {
         (
             ".config/zed/settings.json",
             17,
-            "context_servers.older.settings: is not known here",
+            "context_servers.older.settings: is not a known key",
         ),
         (
             ".config/zed/settings.json",
@@ -446,8 +446,8 @@ fn inputs_are_answered_by_variables_where_there_is_no_terminal() {
     );
     let said = said(&output);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    let wanted = ":13: error: servers.perplexity.env.PERPLEXITY_API_KEY: `${input:perplexity-key}` has no value: nobody \
-                  answered at a terminal (set the environment variable WEIR_INPUT_PERPLEXITY_KEY where weir starts)";
+    let wanted = ":13: error: servers.perplexity.env.PERPLEXITY_API_KEY: `${input:perplexity-key}` has no value: the prompt \
+                  at the terminal got no answer (set the environment variable WEIR_INPUT_PERPLEXITY_KEY where weir starts)";
     assert!(said.contains(wanted), "{said}");
     assert!(
         !said.contains("WEIR_INPUT_REGION where"),
@@ -485,7 +485,7 @@ fn import_overwrites_nothing_and_says_what_it_cannot_do() {
     assert_eq!(
         (
             code,
-            said.contains("broken.json:3: error: this is no valid JSON")
+            said.contains("broken.json:3: error: this is not valid JSON")
         ),
         (2, true),
         "{said}"
@@ -511,7 +511,7 @@ fn import_overwrites_nothing_and_says_what_it_cannot_do() {
     let (code, said) = run(&["import", "mcp.json", "--write", "weir.yaml", "--force"]);
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("left out: url is no http or https URL"),
+        said.contains("left out: url is not an http or https URL"),
         "{said}"
     );
     assert!(
@@ -528,12 +528,12 @@ fn a_key_that_weir_has_as_well_makes_check_point_at_import() {
         (
             ".gemini/settings.json",
             "\"general\"",
-            "note: mcpServers: stands beside `telemetry`",
+            "note: mcpServers: is used together with `telemetry`",
         ),
         (
             ".config/zed/settings.json",
             "\"theme\"",
-            "error: context_servers: stands beside `telemetry`",
+            "error: context_servers: is used together with `telemetry`",
         ),
     ] {
         let file = home.0.join(home.place(place));
@@ -629,13 +629,13 @@ fn init_writes_a_config_that_add_fills() {
     let first = read();
     let (code, said) = run(&["check", "weir.yaml"]);
     assert_eq!(
-        (code, said.contains("there are no upstreams")),
+        (code, said.contains("no upstreams are configured")),
         (0, true),
         "{said}"
     );
     let (code, said) = run(&["init"]);
     assert_eq!(
-        (code, said.contains("weir.yaml is there already")),
+        (code, said.contains("weir.yaml exists already")),
         (2, true),
         "{said}"
     );
@@ -681,7 +681,7 @@ fn init_writes_a_config_that_add_fills() {
         ),
         (
             &["add", "web", "ftp://x"],
-            "upstreams.web.url: is no http or https URL",
+            "upstreams.web.url: is not an http or https URL",
         ),
         (
             &[

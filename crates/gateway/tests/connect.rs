@@ -307,7 +307,7 @@ fn a_stored_credential_is_written_when_it_is_asked_for_and_never_shown() {
         (
             &["connect", "zed", URL, "--with-secret"],
             &[("WEIR_TOKEN", "a b")],
-            "characters that no token has",
+            "characters that are not allowed in a token",
         ),
     ] {
         let said = home.weir(arguments, variables);
@@ -450,7 +450,7 @@ fn uneditable_file_prints_the_entry() {
             "{ \"mcpServers\": [] }",
             "is written in a way that weir does not edit",
         ),
-        ("cursor", "{ \"mcpServers\": {", "mend it first"),
+        ("cursor", "{ \"mcpServers\": {", "fix it first"),
         (
             "codex",
             "mcp_servers = { other = { url = \"http://x/\" } }\n",
@@ -483,7 +483,10 @@ fn uneditable_file_prints_the_entry() {
             &["connect", URL],
             "name the client first, such as: weir connect cursor",
         ),
-        (&["connect", "cursor", "ftp://x/"], "no http or https URL"),
+        (
+            &["connect", "cursor", "ftp://x/"],
+            "not an http or https URL",
+        ),
         (
             &["connect", "cursor", "http://me:canary@x/mcp"],
             "the URL has a credential in it",
@@ -494,7 +497,7 @@ fn uneditable_file_prints_the_entry() {
         ),
         (
             &["connect", "cursor", URL, "--key", "1 2"],
-            "no name of an environment variable",
+            "not the name of an environment variable",
         ),
     ] {
         let said = home.weir(arguments, &[]);

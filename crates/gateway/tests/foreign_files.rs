@@ -134,7 +134,7 @@ fn another_programs_file_is_not_served_to_other_machines() {
     assert_eq!(weir.0.wait().unwrap().code(), Some(2), "{said}");
     assert!(
         said.contains(&format!(
-            "everybody who reaches {address} could call every tool"
+            "every client that reaches {address} could call every tool"
         )),
         "{said}"
     );

@@ -47,9 +47,8 @@ pub fn claimed_caller(
     now: SystemTime,
 ) -> Result<ClaimedCaller, String> {
     if !settings.required {
-        let note = (!claims.is_empty()).then(|| {
-            "nobody is asked for credentials here: the claims count for nothing".to_owned()
-        });
+        let note = (!claims.is_empty())
+            .then(|| "this endpoint requires no credentials: the claims have no effect".to_owned());
         return Ok(ClaimedCaller {
             identity: VerifiedIdentity::Anonymous,
             refused: None,
@@ -57,7 +56,7 @@ pub fn claimed_caller(
         });
     }
     if claims.is_empty() {
-        let refused = Some("this endpoint asks for credentials, and there are none".to_owned());
+        let refused = Some("this endpoint requires credentials, and none are given".to_owned());
         return Ok(ClaimedCaller {
             identity: VerifiedIdentity::Anonymous,
             refused,
@@ -75,10 +74,10 @@ fn by_certificate(settings: &VerifierSettings, name: &Value) -> Result<ClaimedCa
     let rule = settings
         .certificates
         .as_ref()
-        .ok_or("no client certificates are taken here")?;
+        .ok_or("client certificates are not accepted here")?;
     let name = name
         .as_str()
-        .ok_or("`certificate` is the name that a certificate gives, a text")?;
+        .ok_or("`certificate` must be the name in a certificate, a string")?;
     let subject = CertificateReader::new(rule, settings).named(name);
     Ok(ClaimedCaller {
         identity: VerifiedIdentity::Subject(Arc::new(subject)),
@@ -93,7 +92,9 @@ fn by_key(
     now: SystemTime,
 ) -> Result<ClaimedCaller, String> {
     let keys = ApiKeys::new(settings);
-    let id = id.as_str().ok_or("`api_key` is the id of a key, a text")?;
+    let id = id
+        .as_str()
+        .ok_or("`api_key` must be the id of a key, a string")?;
     let subject = keys
         .named(id)
         .ok_or_else(|| format!("there is no API key with the id `{id}`"))?;
@@ -145,7 +146,7 @@ fn by_token(
         });
     }
     let subject = subject(&claims, issuer, settings).map_err(wrong)?;
-    let note = (!given).then(|| "`aud` is taken for this endpoint's".to_owned());
+    let note = (!given).then(|| "`aud` is assumed to be this endpoint".to_owned());
     Ok(ClaimedCaller {
         identity: VerifiedIdentity::Subject(Arc::new(subject)),
         refused,
@@ -163,13 +164,13 @@ fn issuer<'a>(
     ) {
         (None, [one]) => Ok(one),
         (None, []) => {
-            Err("no tokens are taken here: name an API key, {\"api_key\": \"ID\"}".to_owned())
+            Err("tokens are not accepted here: name an API key, {\"api_key\": \"ID\"}".to_owned())
         }
-        (None, _) => Err("there are several issuers: say which, `iss`".to_owned()),
+        (None, _) => Err("there are several issuers: name one in `iss`".to_owned()),
         (Some(name), issuers) => issuers
             .iter()
             .find(|issuer| *issuer.name == *name)
-            .ok_or_else(|| format!("tokens of the issuer `{name}` are not taken here")),
+            .ok_or_else(|| format!("tokens of the issuer `{name}` are not accepted here")),
     }
 }
 
@@ -254,7 +255,7 @@ mod tests {
     #[test]
     fn refusal_of_the_real_check_is_reported() {
         let refused = |claims| ask(claims).unwrap().refused.unwrap_or_default();
-        assert!(refused(json!({})).contains("there are none"));
+        assert!(refused(json!({})).contains("none are given"));
         assert!(refused(json!({ "sub": "a", "exp": 900 })).contains("expired"));
         assert!(refused(json!({ "sub": "a", "nbf": 2000 })).contains("not valid yet"));
         assert!(
@@ -274,7 +275,7 @@ mod tests {
         assert!(
             ask(json!({ "iss": "https://evil", "sub": "a" }))
                 .unwrap_err()
-                .contains("not taken")
+                .contains("not accepted")
         );
         assert!(
             ask(json!({ "groups": ["staff"] }))
@@ -284,7 +285,7 @@ mod tests {
         assert!(
             ask(json!({ "certificate": "build" }))
                 .unwrap_err()
-                .contains("no client certificates")
+                .contains("client certificates are not accepted")
         );
     }
 

@@ -28,14 +28,14 @@ fn advice_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Some(
-            "nothing listens at that address: start the server, or mend the host and the port of `url`",
+            "no server listens at that address: start the server, or correct the host and the port of `url`",
         ),
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some(
-            "there is no route to that address: look at the network, or mend the host of `url`",
+            "there is no route to that address: check the network, or correct the host of `url`",
         ),
         // Errors of the system's resolver have no kind of their own.
         _ if error.to_string().contains("lookup address") => Some(
-            "the host of `url` has no address: mend its name, or look at the DNS of this machine",
+            "the host of `url` has no address: correct its name, or check the DNS of this machine",
         ),
         _ => None,
     }
@@ -45,23 +45,23 @@ fn advice_for_tls(error: &rustls::Error) -> Option<&'static str> {
     let rustls::Error::InvalidCertificate(error) = error else {
         return match error {
             rustls::Error::InvalidMessage(_) => {
-                Some("the port does not speak TLS: write `http://` in `url`, or the port that does")
+                Some("the port does not speak TLS: write `http://` in `url`, or a port that does")
             }
             _ => None,
         };
     };
     Some(match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "the server's certificate has expired: have it renewed there, and look at the clock of this machine"
+            "the server's certificate has expired: renew it at the server, and check the clock of this machine"
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "the server's certificate is not valid yet: look at the clocks of both machines"
+            "the server's certificate is not valid yet: check the clocks of both machines"
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "the server's certificate is for another name: write a name of the certificate into `url`"
+            "the server's certificate is for another name: use a name of the certificate in `url`"
         }
         _ => {
-            "no trusted authority stands for the server's certificate: name the file of that authority, or of a self-signed \
+            "the server's certificate is not from a trusted authority: name the file of that authority, or of a self-signed \
              certificate, as `ca_file`"
         }
     })
@@ -87,7 +87,7 @@ mod tests {
     fn innermost_known_error_gives_the_advice() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let text = with_advice(io::Error::other(refused)).to_string();
-        assert!(text.contains("nothing listens at that address"), "{text}");
+        assert!(text.contains("no server listens at that address"), "{text}");
         let issuer = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let text = with_advice(io::Error::other(io::Error::new(
             io::ErrorKind::InvalidData,

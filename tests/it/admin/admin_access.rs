@@ -56,7 +56,10 @@ fn beyond_loopback_it_does_not_start_without_operators() {
             json!({ "listen": "192.0.2.7:8081" }),
             "admin.auth: is missing",
         ),
-        (json!({ "listen": "0.0.0.0:0", "auth": {} }), "names nobody"),
+        (
+            json!({ "listen": "0.0.0.0:0", "auth": {} }),
+            "names no credentials",
+        ),
         (
             json!({ "listen": "0.0.0.0:0", "auth": { "token": "short" } }),
             "fewer than 16",
@@ -79,7 +82,7 @@ fn beyond_loopback_it_does_not_start_without_operators() {
         ),
         (
             json!({ "listen": "0.0.0.0:0", "auth": { "oauth": {} } }),
-            "needs somebody who issues tokens",
+            "needs an authorization server",
         ),
     ] {
         let (code, said) = served(&with(admin.clone()));

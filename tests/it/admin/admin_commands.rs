@@ -79,7 +79,7 @@ async fn a_reload_that_is_asked_for_says_how_it_went() {
     );
     let page = body(&ops.get("/").await);
     assert!(
-        page.contains("in the files now was refused") && page.contains("upstreems"),
+        page.contains("config files were refused") && page.contains("upstreems"),
         "{page}"
     );
     // The runbook's remedy: restore the old file. Then the failure clears by itself.
@@ -95,7 +95,7 @@ async fn a_reload_that_is_asked_for_says_how_it_went() {
     };
     wait_until("the file that is in force again to be noticed", newer);
     let page = body(&ops.get("/").await);
-    assert!(!page.contains("in the files now was refused"), "{page}");
+    assert!(!page.contains("config files were refused"), "{page}");
     weir.rewrite_config(config_over(&[("one", &one), ("two", &two)]));
     ops.change("/admin/reload", json!({})).await;
     let after = ops.get_json("/admin/config").await;

@@ -214,7 +214,7 @@ async fn refusing_limit_names_its_principals() {
     );
     let page = body(&ops.get("/").await);
     assert!(
-        page.contains("reached, so that requests are refused") && page.contains("principal ada"),
+        page.contains("reached, and requests are refused") && page.contains("principal ada"),
         "{page}"
     );
     let again = ops.get_json("/admin/limits").await;

@@ -72,8 +72,7 @@ async fn a_call_that_waits_for_its_client_is_shown_and_ended() {
     for path in ["/", "/upstreams/one"] {
         let page = body(&ops.get(path).await);
         assert!(
-            page.contains("Calls that wait for their clients: 1")
-                && page.contains("elicitation/create"),
+            page.contains("Parked calls: 1") && page.contains("elicitation/create"),
             "{page}"
         );
     }

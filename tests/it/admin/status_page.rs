@@ -67,7 +67,7 @@ async fn the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
         "gone",
         "went down",
         "hostile__hang",
-        "List of tools",
+        "Tool list",
         "modern",
         "&lt;script&gt;",
     ] {
@@ -147,7 +147,7 @@ async fn the_status_page_says_who_disabled_an_upstream_and_why() {
     let words = "was disabled <time";
     for part in [
         words,
-        "by somebody on this machine, and comes back",
+        "by a local operator, and is enabled again",
         "in 9 min",
         "moves &lt;b&gt;",
     ] {
@@ -166,7 +166,7 @@ async fn the_status_page_says_who_disabled_an_upstream_and_why() {
     }
     let page = body(&ops.get("/upstreams/one").await);
     assert!(
-        page.contains("somebody on this machine") && page.contains("moves &lt;b&gt;"),
+        page.contains("a local operator") && page.contains("moves &lt;b&gt;"),
         "{page}"
     );
 }
@@ -207,7 +207,7 @@ async fn the_status_page_counts_refused_credentials() {
     let front = body(&ops.get("/").await);
     assert!(
         front.contains("<b>2</b> credentials refused")
-            && front.contains("clients show who they are"),
+            && front.contains("credentials are required"),
         "{front}"
     );
 }
@@ -274,7 +274,7 @@ async fn unknown_page_links_back_to_the_status_page() {
         (program.status.as_u16(), body(&program)),
         (
             404,
-            "{\"error\":\"there is no such path; /openapi.yaml lists them\"}".to_owned()
+            "{\"error\":\"there is no such path; /openapi.yaml lists all paths\"}".to_owned()
         )
     );
 }

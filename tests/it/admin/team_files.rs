@@ -182,7 +182,7 @@ async fn a_broken_team_file_is_left_out_loudly_at_a_start_and_keeps_its_last_goo
     assert_eq!(team_file(&weir, "red.yaml").await["serves"], "last_good");
     assert!(
         weir.get_admin_page("/")
-            .contains("its last good version is served, which a restart would not have")
+            .contains("its last good version is served, and would be lost by a restart")
     );
     weir.process.signal("USR2");
     wait_until("the hand-over to be refused", || {

@@ -21,7 +21,7 @@ fn silent_port_is_reported_before_the_timeout() {
         format!("weir: {url} has not answered yet: waiting for up to 15 s")
     );
     assert!(
-        given_up.contains("it says nothing in 15 s: is that the port of an MCP server"),
+        given_up.contains("no answer within 15 s: check that this is the port of an MCP server"),
         "{said:?}"
     );
 }

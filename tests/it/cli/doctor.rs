@@ -153,7 +153,7 @@ fn a_certificate_of_an_upstream_that_ends_soon_is_named() {
         "long": { "url": url(ports[1]), "ca_file": ca("long.pem", &long) },
     }}));
     assert_eq!(
-        grade(&found, &[&url(ports[0]), "ends on", "renew it before"]),
+        grade(&found, &[&url(ports[0]), "expires on", "renew it before"]),
         "warning"
     );
     assert!(
@@ -178,13 +178,13 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
     let key = |made: &DatedCertificate| made.key.serialize_pem();
     let (said, found) = examined(&good, &key(&good));
     assert_eq!(
-        (said.code, grade(&found, &["cert.pem is good until"])),
+        (said.code, grade(&found, &["cert.pem is valid until"])),
         (Some(0), "good")
     );
     for (times, grade_wanted, words) in [
-        ([-10, -1], "error", ["cert.pem ended on", "renew it"]),
-        ([-10, 3], "warning", ["cert.pem ends on", "renew it"]),
-        ([2, 10], "error", ["cert.pem is good from", "clock"]),
+        ([-10, -1], "error", ["cert.pem expired on", "renew it"]),
+        ([-10, 3], "warning", ["cert.pem expires on", "renew it"]),
+        ([2, 10], "error", ["cert.pem is not valid before", "clock"]),
     ] {
         let made = made(times[0], times[1]);
         let (said, found) = examined(&made, &key(&made));
@@ -205,7 +205,7 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
     );
     let (_, found) = examined(&good, "no key");
     assert_eq!(
-        grade(&found, &["key.pem is no PEM file with a private key"]),
+        grade(&found, &["key.pem is not a PEM file with a private key"]),
         "error"
     );
     files.write("cert.pem", "no certificate");
@@ -213,7 +213,7 @@ fn weirs_own_certificate_is_held_against_the_clock_and_its_key() {
     assert_eq!(
         grade(
             &files.examined(config).1,
-            &["cert.pem is no PEM file with a certificate"]
+            &["cert.pem is not a PEM file with a certificate"]
         ),
         "error"
     );

@@ -67,7 +67,7 @@ fn answer_that_is_not_mcp_is_reported_with_a_next_step() {
         ),
         (
             page("500 Oops", "text/html", "<html>"),
-            "HTTP 500 (a web page): its own log says why",
+            "HTTP 500 (a web page): see the server's log",
         ),
         (
             page("200 OK", "text/html", "<html>hello"),
@@ -75,7 +75,7 @@ fn answer_that_is_not_mcp_is_reported_with_a_next_step() {
         ),
         (
             page("405 Method Not Allowed", "text/plain", ""),
-            "it takes no POST",
+            "it does not accept POST",
         ),
         (
             "HTTP/1.1 302 Found\r\nlocation: https://sso.example/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
@@ -102,7 +102,7 @@ fn answer_that_is_not_mcp_is_reported_with_a_next_step() {
     assert!(
         with_token
             .err
-            .contains("ask who runs the server for the rights"),
+            .contains("ask the server's operator for access"),
         "{with_token:?}"
     );
 }
@@ -125,15 +125,16 @@ async fn a_port_of_another_protocol_is_named_as_one() {
     );
     let said = weir(&["tools", &format!("https://{ssh}/mcp")]);
     assert!(
-        said.err
-            .contains(&format!("the port speaks no TLS: write http://{ssh}/mcp")),
+        said.err.contains(&format!(
+            "the port does not speak TLS: write http://{ssh}/mcp"
+        )),
         "{said:?}"
     );
     let server = MockServer::dual().tools(1).start().await;
     let said = weir(&["tools", &server.url().replace("http://", "https://")]);
     assert!(
         said.err
-            .contains("the port speaks no TLS: write http://127.0.0.1:"),
+            .contains("the port does not speak TLS: write http://127.0.0.1:"),
         "{said:?}"
     );
 }
@@ -225,13 +226,12 @@ async fn ports_and_paths_of_weir_that_are_mixed_up_are_told_apart() {
     assert!(said.err.contains(&format!("try {clients}/mcp")), "{said:?}");
     let said = weir(&["tools", &format!("{}/mcp", weir_.admin_url())]);
     assert!(
-        said.err
-            .contains("is that the port where weir's clients connect"),
+        said.err.contains("check that the server is weir"),
         "{said:?}"
     );
     let said = weir(&["admin", "--admin", &clients, "upstreams"]);
     assert!(
-        said.code == Some(3) && said.err.contains("is no listener for operators"),
+        said.code == Some(3) && said.err.contains("is not an admin listener of weir"),
         "{said:?}"
     );
     let said = weir(&["admin", "--admin", &weir_.admin_url(), "log", "inof"]);
@@ -249,7 +249,7 @@ async fn ports_and_paths_of_weir_that_are_mixed_up_are_told_apart() {
     ] {
         let said = weir(&[&words[..], &["--config", &config]].concat());
         assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
-        assert!(!said.out.contains("By the config alone"), "{said:?}");
+        assert!(!said.out.contains("From the config alone"), "{said:?}");
     }
 }
 

@@ -35,8 +35,9 @@ async fn a_list_names_the_upstreams_that_it_lacks_and_exits_with_4() {
         "{said:?}"
     );
     assert!(
-        said.err
-            .contains("`gone` is down, and its tools are missing: `weir admin upstreams` says why"),
+        said.err.contains(
+            "`gone` is down, and its tools are missing: `weir admin upstreams` shows why"
+        ),
         "{said:?}"
     );
     assert!(

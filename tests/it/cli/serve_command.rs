@@ -91,7 +91,7 @@ async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
         .unwrap();
     let said = String::from_utf8_lossy(&open.stderr).into_owned();
     assert!(
-        open.status.code() == Some(2) && said.contains("everybody who reaches 0.0.0.0:0"),
+        open.status.code() == Some(2) && said.contains("every client that reaches 0.0.0.0:0"),
         "{said}"
     );
 }

@@ -54,7 +54,7 @@ async fn arguments_are_typed_by_the_schema_and_come_from_files_and_pipes() {
     for (words, told) in [
         (
             &["count=many"][..],
-            "`count` takes an integer, and `many` is none",
+            "`count` must be an integer, not `many`",
         ),
         (
             &["txet=x"],
@@ -163,7 +163,7 @@ async fn images_audio_and_files_are_saved_where_out_says() {
     assert_eq!(std::fs::read(&file).unwrap().len(), 8);
     for (tool, out, told) in [
         ("many", file.as_str(), "name a folder"),
-        ("bad", into.as_str(), "no base64"),
+        ("bad", into.as_str(), "not base64"),
         (
             "one",
             "/nowhere/at/all.png",

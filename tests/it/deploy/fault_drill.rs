@@ -91,7 +91,7 @@ impl FaultSigns {
     /// Checks that the page's list of upstreams that need a look names it; returns the missing text
     /// if not.
     fn says(&self, page: &str) -> Result<(), &str> {
-        let head = "Needs a look";
+        let head = "Problems";
         let (_, trouble) = page.split_once(head).ok_or(head)?;
         self.page
             .iter()
@@ -167,7 +167,7 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
         () = poll_until("an ordinary day", Duration::from_secs(8), || Ok(())) => {}
     }
     assert!(
-        !render_page(&scene.weir.admin_url()).contains("Needs a look"),
+        !render_page(&scene.weir.admin_url()).contains("Problems"),
         "on an ordinary day"
     );
 
@@ -203,7 +203,7 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
 
     scene.change_a_tool();
     let panel = "Tool definitions changed";
-    let page = ["deploys", "changed what its tools say or take"];
+    let page = ["deploys", "changed definitions of its tools"];
     let signs = FaultSigns::of(
         "WeirToolDefinitionsChanged",
         panel,
@@ -219,13 +219,13 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
         "Refused by limits",
         "limit",
         &limit,
-        &["reached, so that requests are refused", LIMITED],
+        &["reached, and requests are refused", LIMITED],
     );
     signs.seen(&mut drill, &scene, scene.flood()).await;
 
     scene.stop_the_issuer();
     let issuer = scene.idp.issuer();
-    let page = [issuer.as_str(), "cannot be had"];
+    let page = [issuer.as_str(), "cannot be fetched"];
     let signs = FaultSigns::of(
         "WeirIssuerKeysUnavailable",
         "Keys of issuers",
@@ -236,7 +236,7 @@ async fn seven_faults_are_found_on_the_page_in_a_panel_and_by_an_alert() {
     signs.seen(&mut drill, &scene, scene.forgery()).await;
 
     scene.write_a_bad_config();
-    let page = ["in the files now was refused", "upstreem"];
+    let page = ["config files were refused", "upstreem"];
     let signs = FaultSigns::of("WeirConfigReloadFailed", "Config", "instance", &own, &page);
     signs.seen(&mut drill, &scene, quiet()).await;
 }

@@ -96,7 +96,7 @@ const MISTAKES: [CommandMistake; 8] = [
     CommandMistake {
         command: "weir admin --admin http://127.0.0.1:1 upstreams",
         code: 3,
-        says: &["no weir answers its operators", "--config FILE"],
+        says: &["no admin listener of weir answers", "--config FILE"],
     },
 ];
 

@@ -175,7 +175,7 @@ fn denied_consent_is_no_login() {
     let (code, said) = nobody.login(&[&town.url()]);
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("access_denied: the user said no"), "{said}");
-    assert!(said.contains("ask for other scopes with --scope"), "{said}");
+    assert!(said.contains("request other scopes with --scope"), "{said}");
     assert!(!nobody.state.join("weir/tokens.json").exists());
 }
 

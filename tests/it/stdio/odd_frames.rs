@@ -382,10 +382,10 @@ async fn a_mistake_ends_with_2_and_says_what_to_do() {
             &["http://127.0.0.1:1/mcp", "--endpoint", "/mcp"],
             "--endpoint is for a config file",
         ),
-        (&["http:///mcp"], "no http or https URL"),
+        (&["http:///mcp"], "not an http or https URL"),
         (&[], "FILE|URL"),
         (&[file.path(), "--log", "inof"], "inof"),
-        (&[file.path(), "--token", "a\nb"], "no header can have"),
+        (&[file.path(), "--token", "a\nb"], "not allowed in a header"),
     ] {
         let (code, log) = refused(arguments).await;
         assert_eq!(code, Some(2), "{arguments:?}: {log}");

@@ -121,10 +121,10 @@ impl OperatorAuth {
         }
         let text = match credential_of(&head.headers) {
             OperatorCredential::Missing => {
-                return Err(unknown("an operator's token is needed", changes));
+                return Err(unknown("an operator's token is required", changes));
             }
             OperatorCredential::Password(_) if changes => {
-                return Err(unknown("changes take the token as `Bearer`", changes));
+                return Err(unknown("changes need the token as `Bearer`", changes));
             }
             OperatorCredential::Bearer(text) => text.to_owned(),
             OperatorCredential::Password(text) => text,
@@ -249,7 +249,7 @@ pub(super) async fn check_host(
     if is_own(request.uri(), request.headers(), hosts) {
         return next.run(request).await;
     }
-    let text = "this is for operators, by address, `localhost` or one of `admin.allowed_hosts`, and not for pages of others";
+    let text = "wrong `Host` or `Origin`: connect by address, `localhost` or one of `admin.allowed_hosts`, and send no `Origin`";
     refuse(
         has_unread_body(&request),
         AdminError::new(StatusCode::FORBIDDEN, text),
@@ -267,7 +267,7 @@ pub(super) async fn authenticate(
     let changes = !matches!(head.method, Method::GET | Method::HEAD);
     match desk.operator_auth.admit(&head).await {
         Ok(_) if changes && desk.is_handing_over() => {
-            let text = "another process takes this one's place and would not know of it: try again in a moment";
+            let text = "a graceful restart is in progress, and the change would be lost: try again in a moment";
             refuse(
                 is_last,
                 AdminError::new(StatusCode::SERVICE_UNAVAILABLE, text),

@@ -66,7 +66,7 @@ impl OperatorOverride {
     fn words(&self) -> String {
         let until = self
             .expires
-            .map_or("an operator takes it back".to_owned(), |(ends, _)| {
+            .map_or("an operator reverts it".to_owned(), |(ends, _)| {
                 rfc3339(ends)
             });
         let reason = self.reason.iter().map(|reason| format!(": {reason}"));
@@ -101,7 +101,7 @@ impl OperatorOverrides {
     ) -> Result<T, AdminError> {
         let mut changes = self.lock();
         if changes.len() >= MOST && !changes.contains_key(&target) {
-            let text = "as many changes are in force as there may be: undo one first, or write it into the config";
+            let text = "the maximum number of changes is in force: revert one first, or write it into the config";
             return Err(AdminError::new(StatusCode::CONFLICT, text));
         }
         let made = make()?;

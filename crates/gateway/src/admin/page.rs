@@ -55,7 +55,7 @@ pub(super) async fn upstream(
             PageQuery::of(query.as_deref()).refresh,
             &upstream_page::body(&desk, &upstream),
         ),
-        None => not_found("No upstream has this name. It may have been taken out of the config."),
+        None => not_found("No upstream has this name. It may have been removed from the config."),
     }
 }
 
@@ -66,11 +66,11 @@ pub(super) async fn unknown_path(headers: HeaderMap) -> Response {
         .and_then(|accept| accept.to_str().ok())
         .unwrap_or_default();
     if accept.contains("text/html") {
-        return not_found("There is no such page here.");
+        return not_found("There is no such page.");
     }
     AdminError::new(
         StatusCode::NOT_FOUND,
-        "there is no such path; /openapi.yaml lists them",
+        "there is no such path; /openapi.yaml lists all paths",
     )
     .into_response()
 }

@@ -62,18 +62,13 @@ impl AdminQuery {
         for (key, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !known.contains(&&*key) {
                 let text = match known {
-                    [] => "nothing is asked by a query here".to_owned(),
-                    known => format!(
-                        "this is not known in a query here (known: {})",
-                        known.join(", ")
-                    ),
+                    [] => "this path has no query parameters".to_owned(),
+                    known => format!("unknown query parameter (known: {})", known.join(", ")),
                 };
                 return Err(AdminError::bad_request(text));
             }
             if all.insert(key.into_owned(), value.into_owned()).is_some() {
-                return Err(AdminError::bad_request(
-                    "something is there twice in the query",
-                ));
+                return Err(AdminError::bad_request("a query parameter is given twice"));
             }
         }
         Ok(Self(all))

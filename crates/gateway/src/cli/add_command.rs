@@ -51,7 +51,7 @@ pub(super) fn add(options: AddOptions) -> ExitCode {
         return exit_with_error(
             EXIT_USAGE,
             format_args!(
-                "`{name}` is no name of an upstream: {error}; such as `{}`",
+                "`{name}` is not the name of an upstream: {error}; such as `{}`",
                 upstream_slug(name)
             ),
         );
@@ -119,7 +119,7 @@ pub(super) fn add(options: AddOptions) -> ExitCode {
         );
     }
     terminal::line(format_args!(
-        "{}: `{name}` was added; a weir that runs with this file takes it by itself",
+        "{}: `{name}` was added; a weir that runs with this file applies it",
         file.display()
     ));
     ExitCode::SUCCESS

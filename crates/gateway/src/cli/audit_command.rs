@@ -104,7 +104,7 @@ impl VerifyOptions {
             let inspector = ChainInspector::new(keys.clone()).expect(head);
             if chains.insert(chain, inspector).is_some() {
                 return Err(VerifyError::Usage(
-                    "only one record of each chain can be expected",
+                    "give at most one expected record of each chain",
                 ));
             }
         }
@@ -243,12 +243,12 @@ fn format_summary(chain: &str, summary: &ChainSummary) -> String {
     for seam in seams {
         lines.push(match seam {
             ChainGap::Recovered { seq, bytes } => {
-                format!("before record {seq} weir ended suddenly, and {bytes} bytes of records were torn")
+                format!("before record {seq}, weir crashed, and {bytes} bytes of records were cut off")
             }
             ChainGap::Open { seq } => format!(
-                "after record {seq} another process went on, and the one before has not said how it ended: it may be draining yet"
+                "after record {seq}, another process continued, and the previous one has not recorded its end: it may still be draining"
             ),
-            ChainGap::Lost { seq, events } => format!("before record {seq}, {events} events were lost for lack of room"),
+            ChainGap::Lost { seq, events } => format!("before record {seq}, {events} events were lost, because there was no room for them"),
         });
     }
     if let Some(head) = head {

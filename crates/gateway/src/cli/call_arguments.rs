@@ -43,14 +43,14 @@ impl CallArguments {
             if let Some(text) = text {
                 wholes += 1;
                 let parsed = client::arguments(&text)
-                    .map_err(|why| format!("the arguments are no JSON object: {why}"))?;
+                    .map_err(|why| format!("the arguments are not a JSON object: {why}"))?;
                 if let Value::Object(members) = parsed {
                     arguments.whole = members;
                 }
             } else {
                 let (key, value) = word.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
                     format!(
-                        "`{}` is no argument: write KEY=VALUE, a JSON object, @FILE, or - for standard input",
+                        "`{}` is not an argument: write KEY=VALUE, a JSON object, @FILE, or - for standard input",
                         one_line(word)
                     )
                 })?;
@@ -59,8 +59,7 @@ impl CallArguments {
         }
         if wholes > 1 {
             return Err(
-                "give one JSON object, @FILE or - at most; KEY=VALUE beside it as often as wanted"
-                    .to_owned(),
+                "give at most one JSON object, @FILE or -; KEY=VALUE can be repeated".to_owned(),
             );
         }
         Ok(arguments)
@@ -200,7 +199,7 @@ fn value(key: &str, text: &str, schema: &Value, root: &Value) -> Result<Value, S
                 .collect::<Vec<_>>()
                 .join(" or ");
             Err(format!(
-                "`{}` takes {wanted}, and `{}` is none",
+                "`{}` must be {wanted}, not `{}`",
                 one_line(key),
                 one_line(text)
             ))
@@ -356,9 +355,9 @@ mod tests {
     #[test]
     fn mismatch_names_the_argument() {
         for (word, words) in [
-            ("count=many", "`count` takes an integer, and `many` is none"),
-            ("deep=yes", "`deep` takes true or false"),
-            ("where=here", "`where` takes a JSON object"),
+            ("count=many", "`count` must be an integer, not `many`"),
+            ("deep=yes", "`deep` must be true or false"),
+            ("where=here", "`where` must be a JSON object"),
             (
                 "txet=x",
                 "the tool has no argument `txet`: did you mean `text`?",
@@ -372,8 +371,8 @@ mod tests {
         }
         for (words, said) in [
             (&["text=a", "text=b"][..], "`text` is given twice"),
-            (&["hello"], "`hello` is no argument: write KEY=VALUE"),
-            (&["=x"], "is no argument"),
+            (&["hello"], "`hello` is not an argument: write KEY=VALUE"),
+            (&["=x"], "is not an argument"),
             (&["{}", "{}"], "give one JSON object"),
             (&["[1]"], "arguments are an object"),
             (&["@/nowhere/x.json"], "/nowhere/x.json cannot be read"),

@@ -186,7 +186,7 @@ impl OutputOptions {
                 if !self.json
                     && media().is_ok_and(|media| media.iter().any(MediaContent::is_binary))
                 {
-                    terminal::note("weir: --out PATH saves what is shown in brackets");
+                    terminal::note("weir: --out PATH saves the content in brackets");
                 }
                 ExitCode::SUCCESS
             }

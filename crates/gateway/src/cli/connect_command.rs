@@ -132,7 +132,7 @@ fn find_client(name: &str) -> Result<McpClient, String> {
             .map(|near| format!("did you mean {near}? "))
             .unwrap_or_default();
         format!(
-            "`{name}` is no client that weir knows; {near}clients are {}",
+            "`{name}` is not a known client; {near}clients are {}",
             names().collect::<Vec<_>>().join(", ")
         )
     })
@@ -158,7 +158,7 @@ fn endpoint(options: &ConnectOptions) -> Result<(String, Option<Config>), String
     let outcome = ConfigLoader::new(ConfigSource::File(file.clone()), &environment).load();
     let Some(config) = outcome.config else {
         return Err(format!(
-            "{}\nmend the config, or name the URL instead of it",
+            "{}\nfix the config, or name the URL instead of it",
             outcome.report
         ));
     };
@@ -279,7 +279,7 @@ fn variable_name(text: &str) -> Result<String, String> {
     if crate::config::is_variable(text) {
         Ok(text.to_owned())
     } else {
-        Err("that is no name of an environment variable, such as WEIR_TOKEN".to_owned())
+        Err("that is not the name of an environment variable, such as WEIR_TOKEN".to_owned())
     }
 }
 

@@ -66,7 +66,7 @@ fn medium(kind: &str, mime: &Value, data: &Value) -> String {
         .map_or(0, |data| data.trim_end_matches('=').len() * 3 / 4);
     format!(
         "[{kind} {}, {bytes} bytes]",
-        one_line(mime.as_str().unwrap_or("of no type"))
+        one_line(mime.as_str().unwrap_or("of unknown type"))
     )
 }
 
@@ -135,7 +135,7 @@ fn decoded(data: &Value, mime: &Value) -> Result<MediaContent, String> {
         .decode(text.as_bytes())
         .or_else(|_| BASE64_NOPAD.decode(text.as_bytes()));
     let bytes = bytes.map_err(|error| {
-        format!("the server sent data that is no base64 ({error}): nothing was saved")
+        format!("the server sent data that is not base64 ({error}): nothing was saved")
     })?;
     Ok(MediaContent {
         bytes,
@@ -257,7 +257,7 @@ mod tests {
             ),
             (
                 json!({"type": "resource", "resource": {"uri": "memo:1", "blob": "AAAA"}}),
-                "[blob of no type, 3 bytes]",
+                "[blob of unknown type, 3 bytes]",
             ),
         ] {
             assert_eq!(show(&block), shown);
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn invalid_base64_is_an_error() {
-        let said = media(&[json!({"type": "image", "data": "%%"})]).expect_err("no base64");
-        assert!(said.contains("no base64"), "{said}");
+        let said = media(&[json!({"type": "image", "data": "%%"})]).expect_err("not base64");
+        assert!(said.contains("not base64"), "{said}");
     }
 }

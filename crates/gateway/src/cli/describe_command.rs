@@ -83,7 +83,7 @@ fn show(tool: &Value, url: &str) -> String {
     let hints = hints(&tool["annotations"]);
     if !hints.is_empty() {
         out.push_str(&format!(
-            "\nIts server says that it {}.\n",
+            "\nIts server declares that it {}.\n",
             hints.join(", ")
         ));
     }
@@ -212,7 +212,7 @@ mod tests {
               limit  integer           default 10\n  \
               mode   string, required  one of fast, whole\n  \
               text   string, required  What to look for\n\n\
-            Its server says that it changes nothing, stays within its own system.\n\n\
+            Its server declares that it changes nothing, stays within its own system.\n\n\
             Call it:\n  weir call http://127.0.0.1:8080/mcp files__search mode=fast text=...\n";
         assert_eq!(shown, expected);
         assert!(show(&json!({"name": "now"}), "URL").contains("It takes no arguments."));

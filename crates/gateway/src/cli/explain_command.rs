@@ -127,7 +127,7 @@ async fn answer(
                 why,
             }) => {
                 terminal::note(format_args!(
-                    "weir: {why}; this is what the config alone says"
+                    "weir: {why}; this explanation is from the config alone"
                 ));
             }
             // That weir is running, so an explanation from the config alone would be incomplete.

@@ -47,7 +47,7 @@ pub(super) async fn health(options: &HealthOptions) -> ExitCode {
         Ok((status, text)) => exit_with_error(EXIT_NO, format!("{status}: {text}")),
         Err(why) => exit_with_error(
             EXIT_UNREACHABLE,
-            format!("no weir answers its operators at {admin}: {why}; {ADMIN_URL_HINT}"),
+            format!("no admin listener of weir answers at {admin}: {why}; {ADMIN_URL_HINT}"),
         ),
     }
 }
@@ -72,5 +72,5 @@ async fn read_page(url: &str) -> Result<(StatusCode, String), String> {
     };
     tokio::time::timeout(HEALTH_TIMEOUT, exchange)
         .await
-        .unwrap_or_else(|_| Err("it is silent".to_owned()))
+        .unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
 }

@@ -61,7 +61,7 @@ pub(super) fn import(options: &ImportOptions) -> ExitCode {
         return exit_with_error(
             EXIT_USAGE,
             format_args!(
-                "{} is there already: choose another name, or add --force",
+                "{} exists already: choose another name, or add --force",
                 file.display()
             ),
         );
@@ -277,9 +277,7 @@ fn config(converter: &ServerConverter) -> String {
         "# Written by `weir import`. docs/configuration.md explains every key; `weir check FILE` finds mistakes.\n",
     );
     if !converter.variables.is_empty() {
-        text.push_str(
-            "# ${NAME} is an environment variable; these are to be set where weir starts:\n",
-        );
+        text.push_str("# ${NAME} is an environment variable; set these where weir starts:\n");
         for variable in &converter.variables {
             let _ = writeln!(text, "#   {}: {}", variable.name, one_line(&variable.about));
         }

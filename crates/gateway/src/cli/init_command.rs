@@ -28,10 +28,10 @@ pub(crate) const FIRST_CONFIG: &str = "\
 # The config of weir. docs/configuration.md explains every key; `weir check FILE` finds mistakes, with their lines.
 
 # Clients connect here: http://127.0.0.1:8080/mcp has the tools of all servers, /mcp/NAME those of one.
-# Other machines reach weir only once `auth` says who may connect (docs/authentication.md).
+# To serve other machines, configure `auth` (docs/authentication.md).
 listen: 127.0.0.1:8080
 
-# Operators look here: a status page, /healthz, /readyz and /metrics.
+# The listener for operators: a status page, /healthz, /readyz and /metrics.
 admin:
   listen: 127.0.0.1:8081
 
@@ -43,24 +43,24 @@ upstreams: {}
 #    url: https://mcp.example.com/mcp
 #    headers:
 #      Authorization: \"Bearer ${TOKEN}\"
-#  # A program that weir starts. It sees PATH, HOME and what stands under `env`.
+#  # A program that weir starts. Its environment is PATH, HOME and `env`.
 #  files:
 #    command: npx
 #    args: [-y, \"@modelcontextprotocol/server-filesystem\", /srv/docs]
 #    env:
 #      LOG_LEVEL: info
 
-# Who may connect, with keys that `weir apikey NAME` makes:
+# Authentication, with keys from `weir apikey NAME`:
 # auth:
 #   mode: required
 #   api_keys: []
 
-# Who may see and call what (docs/policy.md):
+# Authorization of tools (docs/policy.md):
 # policy:
 #   inline: |
 #     permit(principal, action, resource);
 
-# How often (docs/limits.md):
+# Rate limits (docs/limits.md):
 # rates:
 #   principal: { rate: 20/s, burst: 100 }
 ";
@@ -85,7 +85,7 @@ pub(super) fn init(options: &InitOptions) -> ExitCode {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => exit_with_error(
             EXIT_USAGE,
             format_args!(
-                "{} is there already: choose another name, or add --force",
+                "{} exists already: choose another name, or add --force",
                 file.display()
             ),
         ),

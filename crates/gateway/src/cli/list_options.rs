@@ -155,10 +155,10 @@ fn missing_message(missing: &MissingUpstream, list: ServerList, waited: bool) ->
             "`{upstream}` is still starting, and its {items} are missing: --wait waits for them"
         ),
         "down" => format!(
-            "`{upstream}` is down, and its {items} are missing: `weir admin upstreams` says why"
+            "`{upstream}` is down, and its {items} are missing: `weir admin upstreams` shows why"
         ),
         "stale" => format!(
-            "`{upstream}` does not answer now, and its last {items} are listed: `weir admin upstreams` says why"
+            "`{upstream}` does not answer now, and its last {items} are listed: `weir admin upstreams` shows why"
         ),
         "truncated" => {
             format!(
@@ -166,10 +166,10 @@ fn missing_message(missing: &MissingUpstream, list: ServerList, waited: bool) ->
             )
         }
         "disabled" => format!(
-            "`{upstream}` is switched off by an operator, and its {items} are missing: `weir admin upstreams` says by whom"
+            "`{upstream}` is disabled by an operator, and its {items} are missing: `weir admin upstreams {upstream}` shows by whom"
         ),
         other => format!(
-            "the {items} of `{upstream}` are not whole ({})",
+            "the {items} of `{upstream}` are incomplete ({})",
             one_line(other)
         ),
     }

@@ -39,7 +39,7 @@ pub(super) async fn login(options: LoginOptions) -> ExitCode {
     let challenge = match Client::connect(&options.url, None, None).await {
         Ok(client) => {
             client.close().await;
-            terminal::line(format_args!("{server} asks for no login"));
+            terminal::line(format_args!("{server} requires no login"));
             return ExitCode::SUCCESS;
         }
         Err(ClientError::Unauthorized(refusal)) => refusal.challenge,
@@ -99,7 +99,7 @@ pub(super) async fn login(options: LoginOptions) -> ExitCode {
             let hint = match &error {
                 // The person refused, or the authorization server refuses the scopes or the person.
                 LoginError::Refused(why) if why.starts_with("access_denied") => {
-                    "; if you did not refuse it yourself, ask for other scopes with --scope, or log in as somebody who may use the server"
+                    "; if you did not refuse it yourself, request other scopes with --scope, or log in as a user with access to the server"
                 }
                 _ => "",
             };
@@ -116,14 +116,14 @@ pub(super) async fn logout(url: &str) -> ExitCode {
     };
     let forgotten = async { LoginAccounts::of_this_user()?.forget(&server).await };
     match forgotten.await {
-        Ok(None) => terminal::line(format_args!("nobody is logged in at {server}")),
+        Ok(None) => terminal::line(format_args!("not logged in at {server}")),
         Ok(Some((account, Ok(())))) => {
             terminal::line(format_args!("logged out of {}", account.resource()))
         }
         Ok(Some((account, Err(error)))) => {
             terminal::line(format_args!("logged out of {}", account.resource()));
             terminal::note(format_args!(
-                "weir: its tokens are good until they expire, for they could not be revoked: {error}"
+                "weir: its tokens could not be revoked, and are valid until they expire: {error}"
             ));
         }
         Err(error) => return exit_with_error(EXIT_UNREACHABLE, error),

@@ -46,7 +46,7 @@ impl OperatorsOptions {
         };
         let off = || {
             format!(
-                "{} says `admin: {{ listen: off }}`: that weir has no listener for operators",
+                "{} has `admin: {{ listen: off }}`: this weir has no listener for operators",
                 file.display()
             )
         };

@@ -88,7 +88,7 @@ impl ServerLogins {
         match self.accounts.token(&self.server, anew).await {
             Ok(account) => account,
             Err(error) => {
-                terminal::note(format_args!("weir: going on without the login: {error}"));
+                terminal::note(format_args!("weir: continuing without the login: {error}"));
                 None
             }
         }

@@ -85,8 +85,12 @@ pub(super) async fn stdio(options: StdioOptions, log: Option<&str>) -> ExitCode 
 }
 
 async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, StdioStartError> {
-    catch_file_size_limit()
-        .map_err(|error| (EXIT_NO, format!("signals cannot be heard: {error}")))?;
+    catch_file_size_limit().map_err(|error| {
+        (
+            EXIT_NO,
+            format!("signal handlers cannot be installed: {error}"),
+        )
+    })?;
     let environment = |name: &str| std::env::var(name).ok();
     let (served, loader) = match options.target() {
         StdioTarget::File(file) => {
@@ -106,12 +110,16 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, Stdio
     telemetry::start_log(&plan, log).map_err(|why| (EXIT_USAGE, why))?;
     telemetry::install_panic_hook();
     log_report(&served.report);
-    let mut signals = ProcessSignals::new()
-        .map_err(|error| (EXIT_NO, format!("signals cannot be heard: {error}")))?;
+    let mut signals = ProcessSignals::new().map_err(|error| {
+        (
+            EXIT_NO,
+            format!("signal handlers cannot be installed: {error}"),
+        )
+    })?;
     let program = OwnProgram::own().map_err(|error| {
         (
             EXIT_NO,
-            format!("the system does not say where this program is: {error}"),
+            format!("the path of this program cannot be found: {error}"),
         )
     })?;
     let keeper = ChildKeeper::new(program.keeper());
@@ -208,7 +216,8 @@ fn authorization(options: &StdioOptions) -> Result<Option<HeaderValue>, StdioSta
     let wrong = || {
         (
             EXIT_USAGE,
-            "the token has characters that no header can have: give it as it was issued".to_owned(),
+            "the token has characters that are not allowed in a header: give it as it was issued"
+                .to_owned(),
         )
     };
     options

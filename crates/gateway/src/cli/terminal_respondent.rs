@@ -98,7 +98,7 @@ async fn fill_form(keyboard: &mut KeyboardReader, params: &Value) -> Value {
 async fn confirm_url(keyboard: &mut KeyboardReader, params: &Value) -> Value {
     print_note(format_args!("\nThe server asks: {}", message(params)));
     print_note(format_args!(
-        "It wants you to open this page, which may ask for what only you should know. Look at its address first:"
+        "It asks you to open this page, which may ask for private data. Check its address first:"
     ));
     print_note(format_args!(
         "  {}",
@@ -118,7 +118,7 @@ async fn answer_sampling(
     keyboard: &mut KeyboardReader,
     params: &Value,
 ) -> Result<Value, DeclinedRequest> {
-    print_note("\nThe server asks a model for a text, and weir has none. What it wants to know:");
+    print_note("\nThe server requests an answer from a model, and weir has no model. The request:");
     if let Some(system) = params["systemPrompt"].as_str() {
         print_note(format_args!("  system: {}", shortened(system)));
     }
@@ -131,7 +131,7 @@ async fn answer_sampling(
             ));
         }
     }
-    print_note("Type an answer, which an empty line ends. An empty answer refuses.");
+    print_note("Type an answer, and end it with an empty line. An empty answer declines.");
     let mut lines = Vec::new();
     while let Some(line) = keyboard
         .line("> ")

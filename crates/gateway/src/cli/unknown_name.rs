@@ -123,7 +123,7 @@ impl UnknownName {
         } = self;
         let quoted: Vec<String> = similar.iter().map(|name| format!("`{name}`")).collect();
         let next = match quoted.is_empty() {
-            true => format!("`weir {}s {url}` lists what there is", list.item()),
+            true => format!("`weir {}s {url}` lists them", list.item()),
             false => format!("did you mean {}?", quoted.join(" or ")),
         };
         let away: Vec<String> = missing
@@ -134,7 +134,7 @@ impl UnknownName {
         let away = match away.is_empty() {
             true => String::new(),
             false => format!(
-                " Not in the list are those of {}, which cannot be reached now",
+                " The list is incomplete: {} cannot be reached now",
                 away.join(" and ")
             ),
         };

@@ -86,10 +86,8 @@ impl Answer {
         }
         match self.result.take() {
             Some(result) => result,
-            None if self.response.status().is_success() => {
-                Err(self
-                    .not_mcp("the answer ended before its result: the server, or something in between, broke it off"))
-            }
+            None if self.response.status().is_success() => Err(self
+                .not_mcp("the answer ended before its result: the server or a proxy cut it off")),
             None => Err(self.no_mcp(b"")),
         }
     }
@@ -136,7 +134,7 @@ impl Answer {
             Some(Ok(frame)) => frame.into_data().unwrap_or_default(),
             Some(Err(error)) => {
                 let why = format!(
-                    "the connection broke off in the answer: {}",
+                    "the connection was lost during the answer: {}",
                     weir_core::chain(&error)
                 );
                 return Err(self.not_mcp(why));

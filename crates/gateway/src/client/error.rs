@@ -14,10 +14,12 @@ const WORDS: usize = 300;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     /// The URL is none.
-    #[error("`{0}` is no http or https URL, such as http://127.0.0.1:8080/mcp")]
+    #[error("`{0}` is not an http or https URL, such as http://127.0.0.1:8080/mcp")]
     Url(String),
     /// The token is none.
-    #[error("the token has characters that no header can have: give it as the server issued it")]
+    #[error(
+        "the token has characters that are not allowed in a header: give it as the server issued it"
+    )]
     Token,
     /// No connection.
     #[error("cannot reach {url}: {why}")]
@@ -95,7 +97,7 @@ fn advice(refusal: &HttpRefusal) -> String {
             .chars()
             .filter(|c| c.is_ascii_graphic() || *c == ' ')
             .collect();
-        return format!("it takes the scopes `{scope}`: weir login {url} --scope \"{scope}\"");
+        return format!("it requires the scopes `{scope}`: weir login {url} --scope \"{scope}\"");
     }
     if said
         .as_ref()
@@ -108,10 +110,11 @@ fn advice(refusal: &HttpRefusal) -> String {
     }
     match (status, with_token) {
         (401, true) => format!(
-            "the token is not taken; log in anew with `weir login {url}`, or give another with --token or WEIR_TOKEN"
+            "the token is not accepted; log in again with `weir login {url}`, or give another with --token or WEIR_TOKEN"
         ),
         (403, true) => {
-            "ask who runs the server for the rights, or give another token with --token or WEIR_TOKEN".to_owned()
+            "ask the server's operator for access, or give another token with --token or WEIR_TOKEN"
+                .to_owned()
         }
         _ => format!("log in with `weir login {url}`, or give a token with --token or WEIR_TOKEN"),
     }
@@ -179,11 +182,11 @@ mod tests {
             ),
             (
                 refusal(401, None, true),
-                "the token is not taken; log in anew",
+                "the token is not accepted; log in again",
             ),
             (
                 refusal(403, Some("no\u{1b}[2J\nentry"), true),
-                "HTTP 403, saying \"no[2J entry\": ask who runs the server",
+                "HTTP 403, saying \"no[2J entry\": ask the server's operator",
             ),
             (
                 refusal(403, Some("this host is not served here"), false),
@@ -205,7 +208,7 @@ mod tests {
         let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
         assert!(
             said.ends_with(
-                "it takes the scopes `a b`: weir login http://weir.example/mcp --scope \"a b\""
+                "it requires the scopes `a b`: weir login http://weir.example/mcp --scope \"a b\""
             ),
             "{said}"
         );

@@ -23,7 +23,7 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
             format!("HTTP {code}{said}: {}", other_path(url))
         }
         StatusCode::METHOD_NOT_ALLOWED => format!(
-            "HTTP {code}{said}: it takes no POST, so it is no Streamable HTTP endpoint; a server of HTTP+SSE is reached through weir"
+            "HTTP {code}{said}: it does not accept POST, so it is not a Streamable HTTP endpoint; connect to a server of HTTP+SSE through weir"
         ),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             format!("HTTP {code}{said}: it cannot serve the request now; try again later")
@@ -40,9 +40,9 @@ pub(super) fn explain(url: &Uri, status: StatusCode, headers: &HeaderMap, body: 
                 "HTTP {code}, a redirect{location}, which is not followed: give the URL that it leads to"
             )
         }
-        _ if status.is_server_error() => format!("HTTP {code}{said}: its own log says why"),
+        _ if status.is_server_error() => format!("HTTP {code}{said}: see the server's log"),
         _ if status.is_client_error() => {
-            format!("HTTP {code}{said}: correct the URL, or ask who runs the server")
+            format!("HTTP {code}{said}: correct the URL, or ask the server's operator")
         }
         _ if is_html(kind, body) => {
             format!("HTTP {code} with a web page: give the URL of an MCP endpoint")
@@ -91,7 +91,7 @@ fn is_html(kind: &str, body: &[u8]) -> bool {
 fn other_path(url: &Uri) -> String {
     if url.port_u16() == Some(OPERATORS) {
         return format!(
-            "no MCP endpoint has this path, and {OPERATORS} is where weir's operators connect; clients connect to `listen` of its config, port 8080 by default"
+            "no MCP endpoint has this path, and {OPERATORS} is the port of weir's operators; clients connect to `listen` of its config, port 8080 by default"
         );
     }
     let root = format!(
@@ -101,7 +101,7 @@ fn other_path(url: &Uri) -> String {
     );
     match url.path() {
         "" | "/" => format!("no MCP endpoint has this path; try {root}/mcp"),
-        "/mcp" => "no MCP endpoint is there: is that the port where weir's clients connect (`listen` of its config), and is it weir?".to_owned(),
+        "/mcp" => "no MCP endpoint is there: check that the server is weir, and that the port is the one of `listen` in its config".to_owned(),
         _ => format!(
             "no MCP endpoint has this path; weir's are {root}/mcp and those that `endpoints` of its config names"
         ),
@@ -161,16 +161,16 @@ mod tests {
                 404,
                 &[],
                 "",
-                "is that the port where weir's clients connect",
+                "check that the server is weir",
             ),
             (
                 "http://h:8081/mcp",
                 404,
                 &[],
                 "",
-                "8081 is where weir's operators connect",
+                "8081 is the port of weir's operators",
             ),
-            (at, 405, &[], "", "it takes no POST"),
+            (at, 405, &[], "", "it does not accept POST"),
             (
                 at,
                 302,
@@ -184,7 +184,7 @@ mod tests {
                 500,
                 &[("content-type", "text/html")],
                 "<p>no",
-                "HTTP 500 (a web page): its own log says why",
+                "HTTP 500 (a web page): see the server's log",
             ),
             (
                 at,

@@ -62,7 +62,7 @@ impl Client {
             }
         }
         Err(ClientError::Unanswered(format!(
-            "the server asked {MOST_ROUNDS} times and gave no result: ask who runs it"
+            "the server asked {MOST_ROUNDS} times and gave no result: ask its operator"
         )))
     }
 

@@ -121,7 +121,7 @@ async fn nobody_there_and_nonsense_are_said_plainly() {
     assert!(
         refused
             .to_string()
-            .contains("connection refused, since nothing listens at 127.0.0.1:"),
+            .contains("connection refused by 127.0.0.1:"),
         "{refused}"
     );
     for bad in ["", "localhost", "ftp://x/", "http://"] {

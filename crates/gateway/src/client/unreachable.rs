@@ -27,26 +27,22 @@ pub(crate) fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
 fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<String> {
     if cause.to_string().contains("failed to lookup address") {
         return Some(format!(
-            "the name `{host}` is not known here (DNS): correct it, or use an address"
+            "the name `{host}` has no address (DNS): correct it, or use an address"
         ));
     }
     let kind = cause.downcast_ref::<io::Error>()?.kind();
     Some(match kind {
         ErrorKind::ConnectionRefused => {
-            format!(
-                "connection refused, since nothing listens at {place}: start the server there, or correct the URL"
-            )
+            format!("connection refused by {place}: start the server there, or correct the URL")
         }
         ErrorKind::TimedOut => {
-            format!("{place} does not answer: correct the URL, or look for a firewall in between")
+            format!("{place} does not answer: correct the URL, or check the firewalls")
         }
         ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-            format!(
-                "there is no way from this machine to {place}: look at its network, or correct the URL"
-            )
+            format!("no route to {place}: check the network of this machine, or correct the URL")
         }
         ErrorKind::ConnectionReset => {
-            format!("{place} broke off the connection: its own log may say why")
+            format!("{place} closed the connection: see the server's log")
         }
         _ => return None,
     })
@@ -56,18 +52,18 @@ fn tls(cause: &(dyn Error + 'static), url: &Uri) -> Option<String> {
     let error = cause.downcast_ref::<rustls::Error>();
     Some(match error? {
         rustls::Error::InvalidMessage(_) => {
-            format!("the port speaks no TLS: write {} if that is meant", with_scheme(url, "http"))
+            format!("the port does not speak TLS: write {} for plain HTTP", with_scheme(url, "http"))
         }
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
             "its certificate is of an issuer that this machine does not trust: add that CA to the system's, or name its file in SSL_CERT_FILE"
                 .to_owned()
         }
         rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "its certificate has expired: renew it, or mend this machine's clock".to_owned()
+            "its certificate has expired: renew it, or correct this machine's clock".to_owned()
         }
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        ) => "its certificate is for another name: use the name that it is for".to_owned(),
+        ) => "its certificate is for another name: use a name of the certificate".to_owned(),
         rustls::Error::InvalidCertificate(CertificateError::Other(other)) if is_of_a_ca(other) => {
             "its certificate is a CA's own, as `openssl req -x509` makes by default: make one with -addext basicConstraints=CA:FALSE, or one that a CA signs"
                 .to_owned()
@@ -94,8 +90,9 @@ fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String>
     if foreign {
         return Some("the port speaks another protocol than HTTP: correct the URL".to_owned());
     }
-    (error.is_incomplete_message() || error.is_closed())
-        .then(|| "it closed the connection without an answer: is that a port of HTTP?".to_owned())
+    (error.is_incomplete_message() || error.is_closed()).then(|| {
+        "it closed the connection without an answer: check that the port speaks HTTP".to_owned()
+    })
 }
 
 fn with_scheme(url: &Uri, scheme: &str) -> String {

@@ -38,7 +38,7 @@ pub(crate) fn find_admin_address(
         Some(text) => text
             .parse()
             .map(Some)
-            .map_err(|_| format!("admin.listen: `{text}` is no address and port")),
+            .map_err(|_| format!("admin.listen: `{text}` is not an address and port")),
     }
 }
 

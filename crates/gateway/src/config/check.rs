@@ -141,7 +141,7 @@ pub(crate) fn check_main_file(
     if raw.include.is_none() && raw.include_errors.is_some() {
         let problem = ConfigProblem::error(
             ConfigPath::at("include_errors"),
-            "means nothing without `include`",
+            "has no effect without `include`",
         );
         report.add(problem.hint("write include: teams, or remove the key"));
     }
@@ -291,7 +291,7 @@ pub(crate) fn check_whole(config: &Config, report: &mut ConfigReport) {
     {
         let problem = ConfigProblem::warning(
             ConfigPath::at("upstreams"),
-            "there are no upstreams: every list will be empty",
+            "no upstreams are configured: every list will be empty",
         );
         report.add(
             problem.hint("add a server: upstreams: { files: { url: http://127.0.0.1:3001/mcp } }"),

@@ -83,5 +83,5 @@ pub(super) fn read(file: &FilePath) -> Result<String, ConfigProblem> {
             "the file has more than the {MAX_BYTES} bytes a config may have"
         )));
     }
-    String::from_utf8(bytes).map_err(|_| problem("is no UTF-8 text".to_owned()))
+    String::from_utf8(bytes).map_err(|_| problem("is not UTF-8 text".to_owned()))
 }

@@ -456,7 +456,7 @@ impl<'a> ConfigLoader<'a> {
         };
         let mut state = TeamFile::new(file, serves, own);
         let note = match before {
-            Some(_) => "its last good version stays",
+            Some(_) => "its last good version stays in use",
             None => "it is left out, and its paths answer 503",
         };
         if before.is_none() {

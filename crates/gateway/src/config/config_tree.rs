@@ -166,7 +166,7 @@ impl ConfigNode {
             NodeValue::Null | NodeValue::Unset => "nothing",
             NodeValue::Bool(_) => "true or false",
             NodeValue::Integer(_) | NodeValue::Float(_) => "a number",
-            NodeValue::Text(_) => "a text",
+            NodeValue::Text(_) => "a string",
             NodeValue::List(_) => "a list",
             NodeValue::Map(_) => "a map",
         }
@@ -199,9 +199,9 @@ fn syntax(error: &serde_saphyr::Error) -> ConfigProblem {
     let message = if text.contains("Documents {") {
         "there is more than one YAML document in the file".to_owned()
     } else if let Some(budget) = text.strip_prefix("budget breached: ") {
-        format!("the file is beyond what a config may have: {budget}")
+        format!("the file exceeds the limits of a config: {budget}")
     } else {
-        format!("this is no valid YAML or JSON: {text}")
+        format!("this is not valid YAML or JSON: {text}")
     };
     let mut problem = ConfigProblem::error(ConfigPath::root(), message);
     problem.line = u32::try_from(line).ok().filter(|&line| line > 0);
@@ -275,7 +275,7 @@ impl<'de> Visitor<'de> for NodeValueVisitor {
             let key = key.value;
             if entries.iter().any(|(other, _)| *other == key) {
                 return Err(de::Error::custom(format_args!(
-                    "key `{key}` stands twice in one map"
+                    "key `{key}` appears twice in one map"
                 )));
             }
             let mut node = ConfigNode::from(map.next_value::<Spanned<NodeValue>>()?);

@@ -95,7 +95,7 @@ impl de::Error for DecodeError {
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
         if UNIMPLEMENTED_KEYS.contains(&field) {
-            let hint = Some("take it out: nothing would act on it".to_owned());
+            let hint = Some("remove it: it would have no effect".to_owned());
             return Self {
                 path: Vec::new(),
                 message: "is not implemented in this version".to_owned(),
@@ -120,7 +120,7 @@ impl de::Error for DecodeError {
         };
         Self {
             path: Vec::new(),
-            message: format!("`{variant}` is not known here"),
+            message: format!("`{variant}` is not a known value"),
             hint: Some(hint),
         }
     }
@@ -145,12 +145,7 @@ fn wrong_kind(node: &ConfigNode, wanted: &dyn de::Expected) -> DecodeError {
     );
     let hint =
         (quote && wanted.to_string().contains("string")).then(|| "put it in quotes".to_owned());
-    let message = mistake.message.replace("a string", "a text");
-    DecodeError {
-        message,
-        hint,
-        ..mistake
-    }
+    DecodeError { hint, ..mistake }
 }
 
 impl<'de> de::Deserializer<'de> for &ConfigNode {
@@ -254,7 +249,7 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
             // YAML reads a bare `off` or `no` as text, but `false` as a boolean. The message names
             // the expected kind.
             _ => Err(de::Error::custom(format_args!(
-                "expected a word, found {}",
+                "expected a string, found {}",
                 self.kind()
             ))),
         }
@@ -293,7 +288,7 @@ impl ConfigNode {
         if let NodeValue::Text(text) = &self.value
             && text.from_env
         {
-            mistake.message = "the value from the environment does not fit".to_owned();
+            mistake.message = "the value from the environment is not valid here".to_owned();
             mistake.hint = mistake.hint.filter(|hint| !hint.contains(&text.text));
         }
         for (serde, ours) in WORDS {

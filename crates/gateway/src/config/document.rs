@@ -36,7 +36,7 @@ pub(crate) fn parse_nonempty(
         let hint = "a config has at least `upstreams`; one without any is `upstreams: {}`";
         return Err(ConfigProblem::error(
             ConfigPath::root(),
-            "the file is empty: it may have lost what it said",
+            "the file is empty: its contents may be lost",
         )
         .hint(hint));
     }
@@ -154,10 +154,10 @@ mod tests {
                 "a.json",
                 "{\n  \"a\": 1\n  \"b\": 2\n}",
                 2,
-                "no valid JSON: Expected comma",
+                "not valid JSON: Expected comma",
             ),
             ("a.json", "{ \"a\": 1,\n\"a\": 2 }", 2, "stands twice"),
-            ("a.toml", "[a]\nb = \n", 2, "no valid TOML"),
+            ("a.toml", "[a]\nb = \n", 2, "not valid TOML"),
         ] {
             let problem = parse_nonempty(name, text).expect_err(text);
             assert_eq!(problem.line, Some(line), "{problem}");

@@ -30,7 +30,7 @@ pub(crate) fn with_upstream(
     new: &NewUpstream<'_>,
 ) -> Result<String, String> {
     let (tree, format) = parse_nonempty(name, text)
-        .map_err(|problem| format!("{}; mend it first", problem.message))?;
+        .map_err(|problem| format!("{}; fix it first", problem.message))?;
     if foreign::is_foreign_file(&tree, format) {
         return Err(
             "is a file of another program: `weir import FILE --write weir.yaml` converts it"
@@ -46,7 +46,7 @@ pub(crate) fn with_upstream(
         upstreams.and_then(|node| node.entries().iter().find(|(key, _)| key == new.id))
     {
         return Err(format!(
-            "has an upstream `{}` already, in line {}",
+            "already has an upstream `{}`, in line {}",
             new.id, old.line
         ));
     }
@@ -375,15 +375,15 @@ mod tests {
         for (text, words) in [
             (
                 "upstreams: { new: { url: x } }",
-                "has an upstream `new` already, in line 1",
+                "already has an upstream `new`, in line 1",
             ),
             (
                 "a: &x { b: {} }\nupstreams: *x\n",
                 "does not edit; put this under `upstreams`",
             ),
-            ("upstreams: [", "mend it first"),
+            ("upstreams: [", "fix it first"),
             ("{ \"mcpServers\": { \"a\": {} } }", "of another program"),
-            ("", "mend it first"),
+            ("", "fix it first"),
         ] {
             let said = add("a.yaml", text).expect_err(text);
             assert!(said.contains(words), "{text}: {said}");

@@ -161,11 +161,11 @@ pub(crate) fn fill_in_granted(
 fn secret_file(file: &str) -> Result<String, String> {
     let file = FilePath::new(file);
     if !file.is_absolute() {
-        return Err("is no absolute path".to_owned());
+        return Err("is not an absolute path".to_owned());
     }
     // A read from a pipe would block.
     if file.metadata().is_ok_and(|found| !found.is_file()) {
-        return Err("is no plain file".to_owned());
+        return Err("is not a regular file".to_owned());
     }
     let text = config_files::read(file).map_err(|problem| problem.message)?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())

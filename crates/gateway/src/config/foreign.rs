@@ -230,7 +230,7 @@ fn ignore_others(entries: &mut Vec<(String, ConfigNode)>, report: &mut ConfigRep
     let problem = if ignored.len() == 1 {
         ConfigProblem::warning(
             ConfigPath::root().key(first),
-            "means nothing to weir and is ignored",
+            "is not used by weir and is ignored",
         )
     } else {
         let named: Vec<String> = ignored
@@ -245,7 +245,7 @@ fn ignore_others(entries: &mut Vec<(String, ConfigNode)>, report: &mut ConfigRep
             String::new()
         };
         let message = format!(
-            "{} keys mean nothing to weir and are ignored: {}{more}",
+            "{} keys are not used by weir and are ignored: {}{more}",
             ignored.len(),
             named.join(", ")
         );
@@ -287,7 +287,8 @@ fn explain_mixture(
         .iter()
         .find(|(key, node)| key == CONTAINERS[0] && is_map(node));
     if let Some((_, node)) = servers.filter(|_| has_others) {
-        let message = format!("stands beside `{own}`, so the other keys must be weir's own, too");
+        let message =
+            format!("is used together with `{own}`, so the other keys must be weir's own, too");
         let problem = ConfigProblem::note(ConfigPath::at(CONTAINERS[0]), message).hint(hint);
         report.add(ConfigProblem {
             line: Some(node.line),
@@ -297,8 +298,9 @@ fn explain_mixture(
     entries.retain(|(key, node)| {
         let is_foreign = CONTAINERS[1..].contains(&key.as_str()) && is_map(node);
         if is_foreign {
-            let message =
-                format!("stands beside `{own}`, which is a key of weir's own or looks like one");
+            let message = format!(
+                "is used together with `{own}`, which is a key of weir's own or looks like one"
+            );
             let problem = ConfigProblem::error(ConfigPath::root().key(key), message);
             let problem = problem.hint(format!("write the servers under `upstreams`; {hint}"));
             report.add(ConfigProblem {

@@ -28,11 +28,11 @@ pub(super) fn parse(text: &str) -> Result<ConfigNode, ConfigProblem> {
     }
     let parsed = parse_to_ast(text, &CollectOptions::default(), &options()).map_err(|error| {
         let line = u32::try_from(error.line_display()).ok();
-        broken(line, &format!("this is no valid JSON: {}", error.kind()))
+        broken(line, &format!("this is not valid JSON: {}", error.kind()))
     })?;
     let root = parsed
         .value
-        .ok_or_else(|| broken(None, "this is no valid JSON: there is no value"))?;
+        .ok_or_else(|| broken(None, "this is not valid JSON: there is no value"))?;
     JsonReader {
         lines: LineIndex::of(text),
         nodes: 0,
@@ -75,7 +75,7 @@ impl JsonReader {
         if self.nodes > MAX_NODES || depth > MAX_DEPTH {
             return Err(broken(
                 Some(line),
-                "the file is beyond what a config may have: too many or too deep values",
+                "the file exceeds the limits of a config: too many or too deep values",
             ));
         }
         let value = match value {
@@ -101,7 +101,7 @@ impl JsonReader {
                     if !seen.insert(key.clone()) {
                         return Err(broken(
                             Some(line),
-                            &format!("key `{key}` stands twice in one map"),
+                            &format!("key `{key}` appears twice in one map"),
                         ));
                     }
                     // The line of a value is that of its key.

@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<ConfigNode, ConfigProblem> {
         line: error.span().map(|span| lines.line(span.start)),
         ..ConfigProblem::error(
             ConfigPath::root(),
-            format!("this is no valid TOML: {}", error.message()),
+            format!("this is not valid TOML: {}", error.message()),
         )
     })?;
     Ok(ConfigNode {

@@ -214,7 +214,7 @@ impl Waivers {
             if place.is_empty() || !is_own(place) {
                 let problem = ConfigProblem::error(
                     ConfigPath::at("allow_weaker").key(n),
-                    "names no place of this file",
+                    "is not a path of this file",
                 );
                 report.add(
                     problem.hint(

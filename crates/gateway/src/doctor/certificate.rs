@@ -22,7 +22,7 @@ pub(super) fn examine(files: &ListenerTlsFiles, now: SystemTime) -> Vec<MachineF
     );
     let Ok(chain) = certificates(path) else {
         let text = format!(
-            "{what} is no PEM file with a certificate: `tls.cert` wants the certificate, then those of its authorities"
+            "{what} is not a PEM file with a certificate: `tls.cert` needs the certificate, then those of its authorities"
         );
         return vec![finding(FindingGrade::Error, text)];
     };
@@ -48,7 +48,9 @@ fn key(files: &ListenerTlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<
     let Ok(key) = PrivateKeyDer::from_pem_file(&files.key) else {
         return Some(finding(
             FindingGrade::Error,
-            format!("{path} is no PEM file with a private key: `tls.key` wants it, unencrypted"),
+            format!(
+                "{path} is not a PEM file with a private key: `tls.key` needs an unencrypted key"
+            ),
         ));
     };
     let text = match CertifiedKey::from_der(
@@ -59,7 +61,7 @@ fn key(files: &ListenerTlsFiles, chain: Vec<CertificateDer<'static>>) -> Option<
         Ok(_) => return None,
         Err(rustls::Error::InconsistentKeys(_)) => {
             format!(
-                "the key {path} does not belong to the certificate {cert}: name the two files that were made together"
+                "the key {path} does not belong to the certificate {cert}: name two files that belong together"
             )
         }
         Err(error) => format!("the certificate {cert} and the key {path} cannot be used: {error}"),
@@ -76,26 +78,26 @@ pub(super) fn times(
     let Some(validity) = weir_policy::certificate_validity(certificate) else {
         return finding(
             FindingGrade::Warning,
-            format!("the times of {what} cannot be read"),
+            format!("the validity of {what} cannot be read"),
         );
     };
     let (begin, end) = (date(validity.begin), date(validity.end));
     if now < validity.begin {
         let text = format!(
-            "{what} is good from {begin} on, not yet: look at the clock of this machine, or use the one before"
+            "{what} is not valid before {begin}: check the clock of this machine, or use the previous certificate"
         );
         return finding(FindingGrade::Error, text);
     }
     match validity.end.duration_since(now) {
         Err(_) => finding(
             FindingGrade::Error,
-            format!("{what} ended on {end}: clients refuse it; renew it"),
+            format!("{what} expired on {end}: clients refuse it; renew it"),
         ),
         Ok(left) if left < SOON => finding(
             FindingGrade::Warning,
-            format!("{what} ends on {end}: renew it before"),
+            format!("{what} expires on {end}: renew it before"),
         ),
-        Ok(_) => finding(FindingGrade::Good, format!("{what} is good until {end}")),
+        Ok(_) => finding(FindingGrade::Good, format!("{what} is valid until {end}")),
     }
 }
 

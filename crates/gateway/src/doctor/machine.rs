@@ -84,7 +84,7 @@ fn port(whose: &str, address: SocketAddr) -> MachineFinding {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => finding(
             FindingGrade::Warning,
             format!(
-                "{address} for {whose} is in use: by a weir that runs already, or end the program that has it"
+                "{address} for {whose} is in use: weir runs already, or another program must be stopped"
             ),
         ),
         Err(error) => finding(
@@ -211,7 +211,7 @@ async fn version(runtime: &ServerRuntime) -> MachineFinding {
         Err(_) => {
             return finding(
                 FindingGrade::Warning,
-                format!("`{program} --version` does not end"),
+                format!("`{program} --version` did not finish"),
             );
         }
     };
@@ -221,7 +221,7 @@ async fn version(runtime: &ServerRuntime) -> MachineFinding {
         (Some((major, minor)), Some(own)) if own < (*major, *minor) => finding(
             FindingGrade::Warning,
             format!(
-                "{program} says {said}; current servers need {major}.{minor} or later: install a newer one"
+                "{program} reports {said}; current servers need {major}.{minor} or later: install a newer one"
             ),
         ),
         _ => finding(FindingGrade::Good, format!("{program}: {said}")),

@@ -156,8 +156,8 @@ fn clocks(seen: &[ServerSeen]) -> Vec<MachineFinding> {
             continue;
         }
         let text = format!(
-            "the clock of this machine is {} s {direction} that of {origin}: tokens and certificates are judged by it, and fail; set it \
-             (`timedatectl` says whether it is synchronized), or tell the operator of that server",
+            "the clock of this machine is {} s {direction} that of {origin}: the validity of tokens and certificates is checked with it; set it \
+             (`timedatectl` shows whether it is synchronized), or tell the operator of that server",
             apart.as_secs()
         );
         found.push(finding(FindingGrade::Warning, text));

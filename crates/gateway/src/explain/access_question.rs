@@ -55,12 +55,12 @@ impl AccessQuestion {
                 "arguments" => &mut arguments,
                 _ => {
                     return Err(format!(
-                        "`{key}` is not known here (known: as, endpoint, tool, arguments)"
+                        "`{key}` is not a known parameter (known: as, endpoint, tool, arguments)"
                     ));
                 }
             };
             if place.replace(value).is_some() {
-                return Err(format!("`{key}` is there twice"));
+                return Err(format!("`{key}` is given twice"));
             }
         }
         let tool = tool
@@ -91,8 +91,8 @@ impl AccessQuestion {
 fn object(what: &str, text: &str) -> Result<Map<String, Value>, String> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(format!("`{what}` is no JSON object")),
-        Err(error) => Err(format!("`{what}` is no JSON object: {error}")),
+        Ok(_) => Err(format!("`{what}` is not a JSON object")),
+        Err(error) => Err(format!("`{what}` is not a JSON object: {error}")),
     }
 }
 
@@ -124,11 +124,11 @@ mod tests {
     fn invalid_question_is_an_error() {
         for (query, why) in [
             ("", "`tool` is missing"),
-            ("tool=a&tool=b", "there twice"),
-            ("tool=a&to=b", "not known"),
-            ("tool=a&as=5", "no JSON object"),
-            ("tool=a&as=%7B", "no JSON object"),
-            ("tool=a&arguments=[]", "no JSON object"),
+            ("tool=a&tool=b", "given twice"),
+            ("tool=a&to=b", "not a known parameter"),
+            ("tool=a&as=5", "not a JSON object"),
+            ("tool=a&as=%7B", "not a JSON object"),
+            ("tool=a&arguments=[]", "not a JSON object"),
         ] {
             let error = AccessQuestion::read(query).unwrap_err();
             assert!(error.contains(why), "{query}: {error}");

@@ -78,7 +78,7 @@ impl<'a> CallWalk<'a> {
                 "endpoint",
                 StepEffect::Hides,
                 format!(
-                    "there is none of this path; there are {}",
+                    "no endpoint has this path; known endpoints: {}",
                     join_with_commas(there)
                 ),
             );
@@ -139,7 +139,7 @@ impl<'a> CallWalk<'a> {
         let description = describe(&principal);
         self.principal = Some(plain(&match principal.subject() {
             Some(subject) => format!("{} of {}", subject.subject(), subject.issuer()),
-            None => "nobody in particular".to_owned(),
+            None => "the anonymous principal".to_owned(),
         }));
         if let Some(note) = claimed.note {
             self.add_step("sender", StepEffect::Notes, note);
@@ -197,7 +197,7 @@ impl<'a> CallWalk<'a> {
                     .unwrap_or_default();
                 let lacking = scopes.iter().filter(|scope| !own.contains(scope));
                 format!(
-                    "answered with 403: this endpoint takes scopes that are lacking: {}",
+                    "answered with 403: scopes of this endpoint are missing: {}",
                     join_with_commas(lacking)
                 )
             }
@@ -218,7 +218,7 @@ impl<'a> CallWalk<'a> {
 
 fn describe(principal: &Principal) -> String {
     let Some(subject) = principal.subject() else {
-        return "nobody in particular: the anonymous principal".to_owned();
+        return "the anonymous principal".to_owned();
     };
     let mut text = format!("{} of {}", subject.subject(), subject.issuer());
     let mut add = |word: &str, values: &[Arc<str>]| {

@@ -36,7 +36,7 @@ impl CallWalk<'_> {
             None => self.add_step(
                 "policy",
                 StepEffect::Passes,
-                "there is none, so everything is allowed",
+                "no policy is configured, so everything is allowed",
             ),
         }
         if !opinion.lacks_for_tool.is_empty() {
@@ -45,7 +45,7 @@ impl CallWalk<'_> {
                 "scope",
                 StepEffect::Hides,
                 format!(
-                    "the tool takes scopes that are lacking: {lacking}; a call is answered with 403 and asks for them"
+                    "scopes of the tool are missing: {lacking}; a call is answered with 403, which names them"
                 ),
             );
         }
@@ -56,7 +56,7 @@ impl CallWalk<'_> {
                 self.add_step(
                     "policy",
                     StepEffect::Notes,
-                    "no arguments were given: `call` is decided as for none",
+                    "no arguments were given: `call` is evaluated without arguments",
                 );
             }
         }
@@ -140,7 +140,7 @@ impl CallWalk<'_> {
             self.add_step(
                 "arguments",
                 StepEffect::Refuses,
-                format!("they have {secret}, and the upstream's `secrets` refuse it"),
+                format!("they contain {secret}, and `secrets` of the upstream refuses it"),
             );
         }
     }
@@ -188,7 +188,7 @@ impl CallWalk<'_> {
                     (Some(_), false) => (
                         StepEffect::Refuses,
                         format!(
-                            "`{id}` is called in its callers' names only, by tokens exchanged at {at}, and this sender has no access token"
+                            "`{id}` needs the caller's token, exchanged at {at}, and this sender has no access token"
                         ),
                     ),
                 }

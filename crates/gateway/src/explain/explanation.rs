@@ -67,7 +67,7 @@ impl fmt::Display for Explanation {
         if !self.live {
             writeln!(
                 f,
-                "By the config alone: upstreams are taken to be up and to have the tool, limits to be unused."
+                "From the config alone: upstreams are assumed to be up and to have the tool, and limits to be unused."
             )?;
         }
         let part = |f: &mut fmt::Formatter<'_>, title: &str, fits: &dyn Fn(StepEffect) -> bool| {
@@ -81,10 +81,8 @@ impl fmt::Display for Explanation {
             }
             steps.try_for_each(|step| writeln!(f, "  {:<11} {}", step.stage, step.text))
         };
-        part(f, "Why, the first cause first:", &StepEffect::stops)?;
-        part(f, "To know:", &|effect| effect == StepEffect::Notes)?;
-        part(f, "As it should be:", &|effect| {
-            effect == StepEffect::Passes
-        })
+        part(f, "Causes, the first one first:", &StepEffect::stops)?;
+        part(f, "Notes:", &|effect| effect == StepEffect::Notes)?;
+        part(f, "Passed:", &|effect| effect == StepEffect::Passes)
     }
 }

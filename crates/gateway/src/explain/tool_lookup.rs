@@ -60,14 +60,14 @@ impl CallWalk<'_> {
                 self.add_step(
                     "upstream",
                     StepEffect::Hides,
-                    format!("what `{id}` has is not known ({}): {why}", list.state),
+                    format!("the tools of `{id}` are not known ({}): {why}", list.state),
                 );
             }
             if let Some(guard) = list.truncated {
                 self.add_step(
                     "page guard",
                     StepEffect::Hides,
-                    format!("the list of `{id}` was cut ({guard}): the tool may stand behind that"),
+                    format!("the list of `{id}` was truncated ({guard}): the tool may be in the missing part"),
                 );
             }
             if list.rejected > 0 {
@@ -76,17 +76,19 @@ impl CallWalk<'_> {
                 self.add_step(
                     "definition",
                     StepEffect::Hides,
-                    format!("{items} of `{id}` {were} left out: malformed, or with a name twice"),
+                    format!(
+                        "{items} of `{id}` {were} left out: malformed, or with a duplicate name"
+                    ),
                 );
             }
         }
         let similar = self.similar(endpoint);
         let mut why = format!(
-            "no server of {} is known to have a tool of this name",
+            "no upstream of {} has a known tool with this name",
             endpoint.id
         );
         if !similar.is_empty() {
-            let _ = write!(why, "; there is {}", join_with_commas(similar));
+            let _ = write!(why, "; similar names: {}", join_with_commas(similar));
         }
         self.add_step("name", StepEffect::Hides, why);
     }
@@ -129,7 +131,7 @@ impl CallWalk<'_> {
         let Some(list) = status.lists.first() else {
             return;
         };
-        let why = status.cause().unwrap_or("no reason is known");
+        let why = status.cause().unwrap_or("the cause is not known");
         if status.health.down || list.state == "down" {
             self.add_step(
                 "upstream",
@@ -158,7 +160,7 @@ impl CallWalk<'_> {
             self.add_step(
                 "page guard",
                 StepEffect::Notes,
-                format!("the list of `{id}` was cut ({guard}); this tool stands before that"),
+                format!("the list of `{id}` was truncated ({guard}) after this tool"),
             );
         }
     }
@@ -180,7 +182,7 @@ impl CallWalk<'_> {
         match tool.place {
             ToolPlacement::NotSelected => {
                 let why = format!(
-                    "`tools` of {} leaves {home} out (include, exclude)",
+                    "`tools` of {} excludes {home} (include, exclude)",
                     endpoint.id
                 );
                 return self.add_step("toolset", StepEffect::Hides, why);
@@ -207,7 +209,7 @@ impl CallWalk<'_> {
         match reaches {
             true => {
                 let why = format!(
-                    "{home} is shown as `{}`; a call by its own name is understood where one tool alone has it",
+                    "{home} is shown as `{}`; a call by its native name works if only one tool has that name",
                     tool.name
                 );
                 self.add_step("name", StepEffect::Notes, why);

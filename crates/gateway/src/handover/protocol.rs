@@ -132,7 +132,7 @@ impl Predecessor {
         let said = read_line(&mut self.0)?;
         match said.strip_prefix(GO).map(serde_json::from_str) {
             Some(Ok(will)) => Ok(will),
-            _ => Err(io::Error::other(format!("it says `{said:.40}`"))),
+            _ => Err(io::Error::other(format!("unexpected message `{said:.40}`"))),
         }
     }
 

@@ -85,7 +85,7 @@ impl OwnProgram {
             {
                 Ok(Ok(line)) => Ok(Successor { id, line }),
                 Ok(Err(error)) => Err(format!(
-                    "the new process did not start, its own messages say why ({error})"
+                    "the new process did not start: see its own messages ({error})"
                 )),
                 Err(_) => {
                     timed_out = true;
@@ -244,5 +244,7 @@ impl SuccessorHandshake {
 }
 
 fn unexpected(said: &str, word: &str) -> io::Error {
-    io::Error::other(format!("it says `{said:.40}` and not `{word}`"))
+    io::Error::other(format!(
+        "unexpected message `{said:.40}`, expected `{word}`"
+    ))
 }

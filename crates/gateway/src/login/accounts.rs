@@ -99,7 +99,7 @@ impl LoginAccounts {
             .or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
         let nowhere = || {
             LoginError::Unfit(
-                "neither XDG_STATE_HOME nor HOME says where to keep logins".to_owned(),
+                "neither XDG_STATE_HOME nor HOME is set, so logins cannot be stored".to_owned(),
             )
         };
         Ok(Self::in_folder(&state.ok_or_else(nowhere)?.join("weir")))
@@ -218,7 +218,7 @@ impl LoginAccounts {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|_| {
                 self.local(
                     "understand",
-                    io::Error::other("it is not as weir wrote it; remove it"),
+                    io::Error::other("it is not a valid file of logins; remove it"),
                 )
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),

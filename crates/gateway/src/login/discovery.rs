@@ -65,7 +65,7 @@ impl LoginDiscovery {
         {
             let issuer = plain(issuer);
             return Err(LoginError::Unfit(format!(
-                "{issuer} does not say that it checks PKCE with S256"
+                "{issuer} does not advertise PKCE with S256"
             )));
         }
         let optional = |what, url: Option<String>| {
@@ -131,7 +131,7 @@ async fn resource(
         return Ok(read);
     }
     Err(LoginError::Unfit(format!(
-        "{server} does not say where to log in: no protected resource metadata; give a token with --token or WEIR_TOKEN"
+        "{server} names no authorization server, because it has no protected resource metadata; give a token with --token or WEIR_TOKEN"
     )))
 }
 
@@ -205,7 +205,7 @@ async fn metadata(issuer: &str, server: &Url) -> Result<LoginServerMetadata, Log
 fn read<T: for<'a> Deserialize<'a>>(place: &Url, body: Value) -> Result<T, LoginError> {
     serde_json::from_value(body).map_err(|error| LoginError::Web {
         url: place.to_string(),
-        why: format!("is no metadata: {error}"),
+        why: format!("is not valid metadata: {error}"),
     })
 }
 

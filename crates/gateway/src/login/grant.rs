@@ -68,7 +68,7 @@ impl LoginClient {
         redirect_uri: &str,
     ) -> Result<Self, LoginError> {
         let Some(endpoint) = &found.registration else {
-            let why = "registers no clients by itself: have one registered, and give its id with --client-id";
+            let why = "has no dynamic client registration: register a client there, and give its id with --client-id";
             return Err(LoginError::Unfit(format!("{} {why}", plain(&found.issuer))));
         };
         let wanted = json!({
@@ -191,7 +191,7 @@ async fn granted(
     // The cause is not shown: it could quote the token.
     let odd = || LoginError::Web {
         url: endpoint.to_string(),
-        why: "its answer is no bearer token".to_owned(),
+        why: "its response has no bearer token".to_owned(),
     };
     let granted: LoginTokenResponse = serde_json::from_value(answer.body).map_err(|_| odd())?;
     if granted.token_type.eq_ignore_ascii_case("bearer") {

@@ -106,7 +106,7 @@ fn answer<B>(
     state: &str,
 ) -> (Response<Full<Bytes>>, Option<AuthorizationResponse>) {
     if request.method() != Method::GET || request.uri().path() != PATH {
-        return (page(StatusCode::NOT_FOUND, "Nothing is here."), None);
+        return (page(StatusCode::NOT_FOUND, "Not found."), None);
     }
     let pairs: Vec<_> =
         form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).collect();
@@ -120,7 +120,7 @@ fn answer<B>(
         return (
             page(
                 StatusCode::BAD_REQUEST,
-                "This does not belong to the login that weir waits for.",
+                "This response does not belong to the pending login.",
             ),
             None,
         );
@@ -130,8 +130,8 @@ fn answer<B>(
         first("error_description").map_or(error.clone(), |why| format!("{error}: {}", plain(&why)))
     });
     let text = match &code {
-        Ok(_) => "weir has what it needs. You can close this page.",
-        Err(_) => "You are not logged in. The terminal says why.",
+        Ok(_) => "weir received the login. You can close this page.",
+        Err(_) => "The login failed. The terminal shows the reason.",
     };
     (
         page(StatusCode::OK, text),

@@ -20,10 +20,10 @@ pub(crate) enum MergedFile {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum MergeError {
     /// The file cannot be parsed.
-    #[error("{0}; mend it first")]
+    #[error("{0}; fix it first")]
     Broken(String),
     /// The name is taken.
-    #[error("has another server `{0}` already: choose another --name, or replace it with --force")]
+    #[error("already has another server `{0}`: choose another --name, or replace it with --force")]
     Taken(String),
     /// The file is valid, but in a form that an edit would not preserve.
     #[error("is written in a way that weir does not edit; add the entry by hand")]

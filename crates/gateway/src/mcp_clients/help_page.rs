@@ -104,7 +104,7 @@ pub(crate) fn client_sections(url: &str, credential: &EntryCredential) -> String
                 let name = client.name();
                 let _ = write!(
                     out,
-                    "<p>Its file takes no variable: <code>weir connect {name} {} --with-secret --write</code> puts the key in.</p>",
+                    "<p>Its file has no variables: <code>weir connect {name} {} --with-secret --write</code> writes the key into it.</p>",
                     escape(url)
                 );
             }
@@ -178,30 +178,30 @@ fn body(config: &Config, url: &str, is_known: bool, credential: &EntryCredential
     let shown = escape(url);
     let mut out = format!(
         "<h1>An MCP endpoint</h1><p>This address is for programs that speak the Model Context Protocol, such as assistants and \
-         editors. A browser has nothing to see here; give the address to your client:</p><pre class=\"url\">{shown}</pre>"
+         editors. A browser cannot use it; give the address to your client:</p><pre class=\"url\">{shown}</pre>"
     );
     if !is_known {
-        out.push_str("<p><code>ADDRESS</code> stands for the name or the address by which you reach this machine.</p>");
+        out.push_str("<p><code>ADDRESS</code> is the name or the address of this machine.</p>");
     }
     out.push_str(match (config.auth.required, credential) {
         (false, _) => "<p>No login is needed.</p>",
         (true, EntryCredential::Variable(_)) => {
-            "<p>It wants an API key, which its operators give out.</p>"
+            "<p>An API key is required. Its operators issue keys.</p>"
         }
         (true, _) if !config.auth.issuers.is_empty() => {
-            "<p>It wants a login: a client opens a browser for that by itself when it connects.</p>"
+            "<p>A login is required: a client opens a browser for it when it connects.</p>"
         }
-        (true, _) => "<p>It wants a client certificate, which its operators give out.</p>",
+        (true, _) => "<p>A client certificate is required. Its operators issue certificates.</p>",
     });
     out.push_str("<h2>Connect a client</h2>");
     out.push_str(&client_sections(url, credential));
     let _ = write!(
         out,
-        "<h2>Other clients</h2><p>Every client of Streamable HTTP takes the address as it is.{} With weir on your own machine, \
+        "<h2>Other clients</h2><p>Every client with Streamable HTTP accepts the address as it is.{} With weir on your own machine, \
          <code>weir connect</code> writes the entries above, <code>weir stdio {shown}</code> is a bridge for clients that only start \
          programs, and <code>weir tools {shown}</code> lists the tools.</p>",
         if config.front.http_sse {
-            format!(" One of 2024-11-05 takes <code>{shown}/sse</code>.")
+            format!(" A client of revision 2024-11-05 uses <code>{shown}/sse</code>.")
         } else {
             String::new()
         },

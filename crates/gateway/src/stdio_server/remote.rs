@@ -34,7 +34,8 @@ pub(crate) fn remote_config(
     url: &str,
     authorization: Option<HeaderValue>,
 ) -> Result<Config, String> {
-    let wrong = || format!("`{url}` is no http or https URL, such as http://127.0.0.1:8080/mcp");
+    let wrong =
+        || format!("`{url}` is not an http or https URL, such as http://127.0.0.1:8080/mcp");
     let keeper = SharedTokenProvider(Arc::new(LoginKeeper::new(url, authorization)));
     let url: Uri = url.parse().map_err(|_| wrong())?;
     if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {

@@ -21,7 +21,7 @@ pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
     if !text.contains(['[', '{']) {
         text.split(',').try_for_each(check)?;
     }
-    EnvFilter::try_new(&text).map_err(|error| format!("`{text}` is no log filter: {error}"))
+    EnvFilter::try_new(&text).map_err(|error| format!("`{text}` is not a log filter: {error}"))
 }
 
 /// Checks one directive: `LEVEL` or `TARGET=LEVEL`.
@@ -43,7 +43,7 @@ fn check(directive: &str) -> Result<(), String> {
         String::new()
     };
     Err(format!(
-        "`{level}` is no log level{near} Levels are {}{part}",
+        "`{level}` is not a log level{near} Levels are {}{part}",
         LEVELS.join(", ")
     ))
 }
@@ -70,17 +70,17 @@ mod tests {
     #[test]
     fn a_misspelt_level_is_an_error_with_the_known_ones() {
         for (bad, words) in [
-            ("inof", "`inof` is no log level, did you mean `info`?"),
+            ("inof", "`inof` is not a log level, did you mean `info`?"),
             ("dbug", "did you mean `debug`?"),
             (
                 "info,weir_upstream=debgu",
-                "`debgu` is no log level, did you mean `debug`?",
+                "`debgu` is not a log level, did you mean `debug`?",
             ),
             ("loud", "Levels are trace, debug, info, warn, error, off"),
             ("weir_upstream", "for one part write weir_upstream=debug"),
-            ("weir=", "`` is no log level"),
-            ("", "`` is no log level"),
-            ("info,", "`` is no log level"),
+            ("weir=", "`` is not a log level"),
+            ("", "`` is not a log level"),
+            ("info,", "`` is not a log level"),
         ] {
             let said = parse(bad).expect_err(bad);
             assert!(said.contains(words), "{bad}: {said}");

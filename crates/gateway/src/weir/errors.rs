@@ -52,7 +52,7 @@ pub enum ReloadError {
     #[error(transparent)]
     Exposed(#[from] Exposure),
     /// The config lost protections, and does not give them up by name.
-    #[error("the config gives up protections without saying so:\n{}\na restart would take it; `weir admin reload --allow-weaker` takes it once", lines(.0))]
+    #[error("the config gives up protections without confirming it:\n{}\na restart would apply it; `weir admin reload --allow-weaker` applies it once", lines(.0))]
     Weaker(Vec<Weakening>),
     /// An upstream cannot be built from its settings.
     #[error(transparent)]

@@ -13,14 +13,14 @@ use crate::config::{AdminPlan, Config, ConfigPath, is_local};
 pub enum Exposure {
     /// The clients' listener.
     #[error(
-        "auth.mode: with `none`, everybody who reaches {0} could call every tool, and that is where the listener for clients is \
-         bound (write `auth` with credentials, or say that this is wanted: auth: {{ mode: none, allow_anyone: true }})"
+        "auth.mode: with `none`, every client that reaches {0} could call every tool, and the listener for clients is \
+         bound to that address (write `auth` with credentials, or write auth: {{ mode: none, allow_anyone: true }})"
     )]
     Clients(SocketAddr),
     /// The operators' listener.
     #[error(
-        "admin.auth: is missing: everybody who reaches {0}, where the listener for operators is bound, could look at everything \
-         and disable upstreams (write admin: {{ auth: {{ token: \"${{WEIR_ADMIN_TOKEN}}\" }} }})"
+        "admin.auth: is missing: every client that reaches {0} could read everything and disable upstreams, and the \
+         listener for operators is bound to that address (write admin: {{ auth: {{ token: \"${{WEIR_ADMIN_TOKEN}}\" }} }})"
     )]
     Operators(SocketAddr),
 }

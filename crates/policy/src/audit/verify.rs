@@ -232,9 +232,9 @@ impl ChainInspector {
             return torn.add(line);
         }
         let why = match &link {
-            None if whole => "this is no record".to_owned(),
+            None if whole => "this is not a record".to_owned(),
             None => {
-                "the last line is not whole: weir was ended here, or is writing just now".to_owned()
+                "the last line is incomplete: weir was killed here, or is writing it now".to_owned()
             }
             Some(link) => match self.check_next(link) {
                 Ok(()) => return self.accept(link),
@@ -274,11 +274,11 @@ impl ChainInspector {
     pub fn finish(self) -> Result<ChainSummary, ChainFault> {
         if let Some(ChainHead { seq, .. }) = self.expected.filter(|_| !self.met) {
             let why = match self.branches.is_empty() {
-                true => format!(
-                    "record {seq} was expected and is not there: the end was cut off, or the start"
-                ),
+                true => {
+                    format!("expected record {seq} is missing: the end was cut off, or the start")
+                }
                 false => {
-                    format!("record {seq} was expected and is not there, or it is another one")
+                    format!("expected record {seq} is missing, or was replaced")
                 }
             };
             return Err(ChainFault {
@@ -287,8 +287,9 @@ impl ChainInspector {
             });
         }
         if !self.keys.is_empty() && self.records > 0 && self.signed == 0 {
-            let why = "no record is signed, and a key was given: anybody could have written them"
-                .to_owned();
+            let why =
+                "no record is signed, although a key was given: the records are not authenticated"
+                    .to_owned();
             return Err(ChainFault {
                 line: self.line,
                 why,
@@ -343,7 +344,7 @@ impl ChainInspector {
         }
         let seq = branch.head.as_ref().map_or(0, |head| head.seq);
         Err(format!(
-            "it says that the process before ended with record {}, and that one's file ends with record {seq}: its end was cut off, or changed",
+            "the previous process ended with record {}, but its file ends with record {seq}: its end was cut off, or changed",
             last.seq
         ))
     }
@@ -360,7 +361,7 @@ impl ChainInspector {
     /// Checks that `link` is the next record.
     fn check_next(&self, link: &ChainLink) -> Result<(), String> {
         if link.key.is_none() && self.signed > 0 {
-            return Err("it is not signed, and those before it are".to_owned());
+            return Err("it is not signed, but the records before it are".to_owned());
         }
         match (link.has_valid_hash(&self.keys), link.key) {
             (Some(true), _) => {}
@@ -377,7 +378,7 @@ impl ChainInspector {
             return if first {
                 Ok(())
             } else {
-                Err("it is the first record and hangs on another".to_owned())
+                Err("it is the first record, but refers to a previous one".to_owned())
             };
         };
         let next = head.seq + 1;
@@ -387,13 +388,11 @@ impl ChainInspector {
                     "it is record {seq}: records {next} to {} are missing",
                     seq - 1
                 ),
-                false => format!("it is record {seq} where {next} belongs"),
+                false => format!("it is record {seq}, expected {next}"),
             });
         }
         if link.prev != head.hash {
-            return Err(
-                "it does not hang on the record before it: that one was exchanged".to_owned(),
-            );
+            return Err("it does not follow the record before it, which was replaced".to_owned());
         }
         Ok(())
     }
@@ -405,7 +404,9 @@ impl ChainInspector {
             let same = expected.hash == link.head.hash;
             // A branch has the same numbers as the records of the successor.
             if !same && self.lefts.is_empty() && self.branches.is_empty() {
-                let why = "it is not the record that was expected: all from some record on was written anew".to_owned();
+                let why =
+                    "it is not the expected record: all records from some point on were rewritten"
+                        .to_owned();
                 return Err(ChainFault {
                     line: self.line,
                     why,

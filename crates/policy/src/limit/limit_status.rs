@@ -96,12 +96,9 @@ impl PolicyLimiter {
         for (name, (held, waiting), caps) in
             self.places.loads(principal, upstream, &rates.concurrency)
         {
-            let allows = format!(
-                "{} calls at once, {} waiting for a place",
-                caps.places, caps.waiting
-            );
+            let allows = format!("{} calls at once, {} queued", caps.places, caps.waiting);
             let full = held >= caps.places && waiting >= caps.waiting;
-            let refuses = full.then(|| format!("{held} run and {waiting} wait"));
+            let refuses = full.then(|| format!("{held} running, {waiting} queued"));
             found.push(LimitStatus {
                 limit: name.into(),
                 allows,
@@ -132,7 +129,7 @@ pub(super) fn rate_text(what: RateUnit, rate: &Rate) -> String {
         RateUnit::Requests => "requests",
         RateUnit::Calls => "calls by their cost",
         RateUnit::Tool => "calls of such tools",
-        RateUnit::Upstream => "calls by their cost, of everybody",
+        RateUnit::Upstream => "calls by their cost, of all principals",
     };
     let per: Duration = rate.per;
     format!(

@@ -90,8 +90,7 @@ impl PolicyFile {
                 })?;
         // A text that lost its rules must not count as one without a policy.
         if policies.num_of_policies() == 0 && policies.num_of_templates() == 0 {
-            let hint =
-                "where nothing is to be allowed, write: forbid(principal, action, resource);";
+            let hint = "to allow nothing, write: forbid(principal, action, resource);";
             let whole = text.whole("has no rule, and without a rule nothing is allowed");
             return Err(vec![PolicyDiagnostic {
                 hint: Some(hint.to_owned()),

@@ -52,7 +52,7 @@ pub fn run() -> Result<(), String> {
         })?;
         run_keeper(pipe)
             .await
-            .map_err(|error| format!("signals cannot be heard: {error}"))
+            .map_err(|error| format!("signal handlers cannot be installed: {error}"))
     })
 }
 

@@ -225,7 +225,7 @@ impl ReplySource for StdioCallReply {
             let Some(message) = ready!(self.ticket.poll_message(cx)) else {
                 let failure = match self.running.child.errors.last_line() {
                     Some(line) => {
-                        process_lost(&self.site).because(format!("its last words: {line}"))
+                        process_lost(&self.site).because(format!("its last output: {line}"))
                     }
                     None => process_lost(&self.site),
                 };

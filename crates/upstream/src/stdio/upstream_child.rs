@@ -338,10 +338,10 @@ pub(super) fn explaining_lines(
 ) -> impl Iterator<Item = String> {
     let output = pipe.other_lines.first();
     let output =
-        output.map(|line| format!("its output has lines that are no messages, the first: {line}"));
+        output.map(|line| format!("its output has lines that are not messages, the first: {line}"));
     let last = errors
         .last_line()
-        .map(|line| format!("its last words: {line}"));
+        .map(|line| format!("its last output: {line}"));
     output.into_iter().chain(last)
 }
 
@@ -351,15 +351,15 @@ fn explain_start_error(settings: &StdioUpstreamSettings, error: &io::Error) -> S
     let missing_folder = settings.cwd.as_deref().filter(|folder| !folder.is_dir());
     let advice = match (error.kind(), missing_folder) {
         (_, Some(folder)) => format!(
-            "there is no folder `{}`: make it, or mend `cwd`",
+            "there is no folder `{}`: create it, or correct `cwd`",
             folder.display()
         ),
         (io::ErrorKind::NotFound, _) if command.contains('/') => {
-            format!("there is no program `{command}`: install it, or mend `command`")
+            format!("there is no program `{command}`: install it, or correct `command`")
         }
         (io::ErrorKind::NotFound, _) => {
             format!(
-                "no program `{command}` is on the PATH: install it, or write its whole path as `command`"
+                "no program `{command}` is on the PATH: install it, or write its full path as `command`"
             )
         }
         (io::ErrorKind::PermissionDenied, _) => {

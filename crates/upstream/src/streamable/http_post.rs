@@ -267,8 +267,10 @@ impl RefusedResponse {
             (300..=399, Some(location)) => failure.because(format!(
                 "to {location}; write the server's own address as `url`"
             )),
-            (404 | 405, _) => failure.because("mend the path of `url`, which often ends in /mcp"),
-            (500..=599, _) => failure.because("look at the log of the server itself"),
+            (404 | 405, _) => {
+                failure.because("correct the path of `url`, which often ends in /mcp")
+            }
+            (500..=599, _) => failure.because("see the log of the server itself"),
             _ => failure,
         };
         let refusal = FailedAttempt::new(failure).mark_era_in_doubt();

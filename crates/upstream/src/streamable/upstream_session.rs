@@ -578,7 +578,7 @@ fn no_endpoint_failure(site: &UpstreamContext, status: StatusCode) -> FailedAtte
         status.as_u16()
     );
     let failure = site.fail(FailureKind::Unavailable, text);
-    FailedAttempt::new(failure.because("mend the path of `url`, which often ends in /mcp"))
+    FailedAttempt::new(failure.because("correct the path of `url`, which often ends in /mcp"))
         .mark_era_in_doubt()
         .mark_no_endpoint()
 }

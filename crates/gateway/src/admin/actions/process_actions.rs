@@ -113,14 +113,14 @@ pub(in super::super) async fn reload(
     let may = !allow_weaker || operator.is_logged_in();
     desk.record_action(&operator.0, "reload", &wish.detail(asked, None), may);
     if !may {
-        let text = "only an operator with a token may allow a weaker config: this listener asks for none (`admin.auth`)";
+        let text = "only an operator with a token may allow a weaker config: this listener requires none (`admin.auth`)";
         return Err(AdminError::new(StatusCode::FORBIDDEN, text));
     }
     let (done, wait) = oneshot::channel();
     let busy = || {
         AdminError::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "weir is busy or stops: try again",
+            "weir is busy or stopping: try again",
         )
     };
     let strictness = if allow_weaker {
@@ -145,7 +145,7 @@ pub(in super::super) async fn reload(
         None => Ok(ActionResponse::answer("reload", true)),
         Some(why) => Err(AdminError::new(
             StatusCode::CONFLICT,
-            format!("the config was not taken, nothing changed: {why}"),
+            format!("the config was refused, nothing changed: {why}"),
         )),
     }
 }

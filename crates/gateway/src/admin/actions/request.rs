@@ -51,12 +51,12 @@ impl ActionRequest {
         let ttl = ttl.map(|Time(ttl)| ttl);
         if ttl.is_some() && !lasting {
             return Err(AdminError::bad_request(
-                "`ttl` means nothing for what is done at once",
+                "`ttl` has no effect on an action without duration",
             ));
         }
         if ttl.is_some_and(|ttl| ttl.is_zero() || ttl > LONGEST_TTL) {
             return Err(AdminError::bad_request(
-                "`ttl` must be more than nothing and at most 30d",
+                "`ttl` must be above zero and at most 30d",
             ));
         }
         let reason = reason
@@ -72,17 +72,22 @@ impl ActionRequest {
 ///
 /// The body is too long, or no such object.
 pub(super) async fn read<T: DeserializeOwned + Default>(body: Body) -> Result<T, AdminError> {
-    let too_long = || AdminError::new(StatusCode::PAYLOAD_TOO_LARGE, "a change has at most 16 KiB");
+    let too_long = || {
+        AdminError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is larger than 16 KiB",
+        )
+    };
     let bytes = to_bytes(body, LONGEST).await.map_err(|_| too_long())?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
     // An array would be read as an object without its names.
     if !bytes.trim_ascii_start().starts_with(b"{") {
-        return Err(AdminError::bad_request("the body is no JSON object"));
+        return Err(AdminError::bad_request("the body is not a JSON object"));
     }
     serde_json::from_slice(&bytes)
-        .map_err(|error| AdminError::bad_request(format!("the body is not understood: {error}")))
+        .map_err(|error| AdminError::bad_request(format!("the body is not valid: {error}")))
 }
 
 /// Returns a text for records and logs: cut, and on one line.

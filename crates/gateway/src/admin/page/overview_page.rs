@@ -76,43 +76,39 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> String {
             .collect();
         section(
             &mut out,
-            &format!("Running calls: {}, the oldest first", live.len()),
+            &format!("Running calls: {}, oldest first", live.len()),
             &calls_table(&calls, now),
         );
     }
     waiting_section(&mut out, desk, None, now);
     if !limits.refusing.is_empty() {
-        section(
-            &mut out,
-            "Limits that are reached now",
-            &limits_table(&limits),
-        );
+        section(&mut out, "Exhausted limits", &limits_table(&limits));
     }
     let clients = desk.clients(&streams);
     if !clients.is_empty() {
         section(
             &mut out,
-            "Clients, the one seen last first",
+            "Clients, last seen first",
             &clients_table(&clients, now),
         );
     }
     section(
         &mut out,
-        "Endpoints, where clients connect",
+        "Endpoints for clients",
         &endpoints_table(desk, &applied),
     );
     connect_section::section(&mut out, desk, view.endpoint.as_deref());
     if !applied.changes.is_empty() {
         section(
             &mut out,
-            "Changes by operators that are in force",
+            "Operators' changes in force",
             &changes_table(&applied, now),
         );
     }
     if !applied.issuers.is_empty() {
         section(
             &mut out,
-            "Authorization servers, whose tokens are good here",
+            "Authorization servers with accepted tokens",
             &issuers_table(&applied),
         );
     }
@@ -123,8 +119,8 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> String {
 
 fn head(out: &mut String, desk: &AdminState, refresh: Option<u32>) {
     let ready = match desk.ready.is_ready() {
-        true => "<b class=\"good\">takes clients</b>",
-        false => "<b class=\"bad\">takes no clients</b>",
+        true => "<b class=\"good\">ready</b>",
+        false => "<b class=\"bad\">not ready</b>",
     };
     let again = match refresh {
         Some(seconds) => format!("every {seconds} s (<a href=\"/\">stop</a>)"),
@@ -165,21 +161,21 @@ fn problems(
         .filter(|issuer| !issuer.ready || issuer.failures > 0)
     {
         let tokens = if issuer.ready {
-            "its last keys still serve"
+            "its last keys are still used"
         } else {
             "its tokens cannot be checked"
         };
         let name = text(&issuer.issuer);
         let attempts = count(issuer.failures, "attempt");
         all.push(format!(
-            "the keys of the authorization server {name} cannot be had ({attempts}): {tokens}"
+            "the keys of the authorization server {name} cannot be fetched ({attempts}): {tokens}"
         ));
     }
     if let Some(first) = limits.refusing.first() {
         let (of, limit) = (text(&first.of.words()), text(&first.limit));
         let reached = count(limits.total, "limit");
         all.push(format!(
-            "{reached} reached, so that requests are refused; the first: {limit} of {of}"
+            "{reached} reached, and requests are refused; the first: {limit} of {of}"
         ));
     }
     if let Some(reload) = applied
@@ -189,7 +185,7 @@ fn problems(
     {
         let why = lines(reload.error.as_deref().unwrap_or_default());
         all.push(format!(
-            "The config as it is in the files now was refused {}, and weir runs by the one before:<pre>{why}</pre>",
+            "The current config files were refused {}, and weir runs with the previous config:<pre>{why}</pre>",
             relative_time(reload.at, now)
         ));
     }
@@ -199,7 +195,7 @@ fn problems(
         .filter(|file| !file.errors.is_empty())
     {
         let serves = match file.serves {
-            "last_good" => "its last good version is served, which a restart would not have",
+            "last_good" => "its last good version is served, and would be lost by a restart",
             _ => "it is left out, and its paths answer 503",
         };
         let (name, errors) = (text(&file.name), lines(&file.errors.join("\n")));
@@ -215,7 +211,7 @@ fn problems(
                 let why = upstream
                     .last_error
                     .as_deref()
-                    .unwrap_or("no reason is known");
+                    .unwrap_or("the cause is not known");
                 all.push(format!("{link} went down {since}: {}", text(why)));
             }
             "disabled" | "draining" | "drained" => {
@@ -227,12 +223,12 @@ fn problems(
         if upstream.catalog.redefined > 0 {
             let times = count(upstream.catalog.redefined, "time");
             all.push(format!(
-                "{link} changed what its tools say or take {times}: look whether that was meant"
+                "{link} changed definitions of its tools {times}: check that the change is intended"
             ));
         }
         if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
             all.push(format!(
-                "{link} is slow: one of 100 calls takes {} or more",
+                "{link} is slow: the p99 of its calls is {}",
                 format_millis(calls.p99_ms)
             ));
         }
@@ -245,7 +241,7 @@ fn problems(
         }
         if calls.tool_errors * 2 > calls.recent {
             all.push(format!(
-                "{link} answered {} of its last {} with errors of its tools",
+                "{link} answered {} of its last {} with tool errors",
                 calls.tool_errors,
                 count(calls.recent, "call")
             ));
@@ -258,7 +254,7 @@ fn problems(
             .collect();
         let _ = write!(
             out,
-            "<section class=\"troubles\"><h2>Needs a look</h2><ul>{all}</ul></section>"
+            "<section class=\"troubles\"><h2>Problems</h2><ul>{all}</ul></section>"
         );
     }
 }
@@ -274,10 +270,10 @@ fn upstreams_table(upstreams: &[UpstreamView], now: SystemTime) -> String {
         "State",
         "Protocol",
         "Calls",
-        "Calls take",
+        "Duration",
         "Failed",
         "Tools",
-        "List of tools",
+        "Tool list",
         "Reason",
     ];
     let row = |upstream: &UpstreamView| {
@@ -331,13 +327,13 @@ fn reason(upstream: &UpstreamView, now: SystemTime) -> String {
             let says = starting
                 .says
                 .as_deref()
-                .map(|says| format!("; it says: {says}"))
+                .map(|says| format!("; last output: {says}"))
                 .unwrap_or_default();
-            text(&format!("starts for {} s now{says}", starting.seconds))
+            text(&format!("starting for {} s{says}", starting.seconds))
         }
         (None, None, None, Some(failure)) => {
             format!(
-                "works; last failure {}: {}",
+                "up; last failure {}: {}",
                 relative_time(failure.at, now),
                 text(&failure.cause)
             )
@@ -349,7 +345,7 @@ fn reason(upstream: &UpstreamView, now: SystemTime) -> String {
 /// Describes the operator's change: name, begin, end and reason.
 fn taken_out(upstream: &UpstreamView, now: SystemTime) -> String {
     let done = match upstream.state {
-        "draining" => "is being drained (running calls may end)",
+        "draining" => "is draining (running calls may finish)",
         "drained" => "was drained",
         _ => "was disabled",
     };
@@ -358,8 +354,8 @@ fn taken_out(upstream: &UpstreamView, now: SystemTime) -> String {
     };
     let ends = change
         .expires
-        .map_or("until somebody enables it".to_owned(), |expires| {
-            format!("and comes back {}", relative_time(expires, now))
+        .map_or("until an operator enables it".to_owned(), |expires| {
+            format!("and is enabled again {}", relative_time(expires, now))
         });
     let why = change
         .reason
@@ -375,7 +371,7 @@ fn taken_out(upstream: &UpstreamView, now: SystemTime) -> String {
 /// Returns an operator's name for readers who do not know the names of logins.
 pub(super) fn operator(by: &str) -> String {
     if by == LOCAL {
-        "somebody on this machine".to_owned()
+        "a local operator".to_owned()
     } else {
         text(by)
     }
@@ -400,7 +396,7 @@ pub(super) fn era(upstream: &UpstreamView) -> String {
         (Some(era), Some(protocol), None) => {
             format!("<span class=\"n\">{protocol}</span><br><small>{era}</small>")
         }
-        _ => "not known yet".to_owned(),
+        _ => "unknown".to_owned(),
     }
 }
 
@@ -420,7 +416,7 @@ fn times(p50: Option<f64>, p99: Option<f64>) -> String {
         return "–".to_owned();
     }
     let (median, most) = (format_millis(p50), format_millis(p99));
-    format!("<span class=\"n\">median {median}</span><br><small class=\"n\">99 % in {most}</small>")
+    format!("<span class=\"n\">median {median}</span><br><small class=\"n\">p99 {most}</small>")
 }
 
 fn failed(failed: u64, tool_errors: u64) -> String {
@@ -459,7 +455,7 @@ fn listed(upstream: &UpstreamView, now: SystemTime) -> String {
 pub(super) fn list_words(list: &UpstreamListsView) -> &'static str {
     match (list.complete, list.truncated, list.state) {
         (true, _, _) => "complete",
-        (false, Some(_), _) => "cut short",
+        (false, Some(_), _) => "truncated",
         (false, None, "pending") => "not read yet",
         (false, None, "down") => "not read",
         (false, None, _) => "out of date",
@@ -469,10 +465,10 @@ pub(super) fn list_words(list: &UpstreamListsView) -> &'static str {
 /// Returns the state of a running call, in words.
 fn phase_words(phase: &str) -> &str {
     match phase {
-        "queued" => "waits for its turn",
-        "sent" => "was sent, no answer yet",
-        "answering" => "is being answered",
-        "asking" => "asks its client something",
+        "queued" => "queued",
+        "sent" => "sent, no answer yet",
+        "answering" => "being answered",
+        "asking" => "waits for an answer of its client",
         other => other,
     }
 }
@@ -533,12 +529,9 @@ pub(super) fn waiting_section(
         "For",
         "Waits for",
         "Began",
-        "Given up",
+        "Expires",
     ];
-    let title = format!(
-        "Calls that wait for their clients: {}, the oldest first",
-        waiting.len()
-    );
+    let title = format!("Parked calls: {}, oldest first", waiting.len());
     section(out, &title, &table(&heads, &rows));
 }
 
@@ -564,12 +557,7 @@ fn endpoints_table(desk: &AdminState, applied: &AppliedConfigView) -> String {
         ]
     };
     table(
-        &[
-            "URL",
-            "Clients",
-            "Tools",
-            "Tokens a model reads for the list",
-        ],
+        &["URL", "Clients", "Tools", "Tokens of the list for a model"],
         &applied.endpoints.iter().map(row).collect::<Vec<_>>(),
     )
 }
@@ -584,7 +572,7 @@ fn limits_table(limits: &LimitsView) -> String {
         ]
     };
     table(
-        &["Limit", "Whose", "Allows", "Refuses for another"],
+        &["Limit", "Subject", "Allows", "Available again after"],
         &limits.refusing.iter().map(row).collect::<Vec<_>>(),
     )
 }
@@ -630,7 +618,7 @@ fn issuers_table(applied: &AppliedConfigView) -> String {
             (true, 0) => "<b class=\"good\">ready</b>".to_owned(),
             (true, failures) => {
                 format!(
-                    "<b class=\"odd\">last good ones</b> <small>{}</small>",
+                    "<b class=\"odd\">last good keys</b> <small>{}</small>",
                     count(failures, "failed attempt")
                 )
             }
@@ -659,7 +647,7 @@ fn changes_table(applied: &AppliedConfigView, now: SystemTime) -> String {
             relative_time(change.since, now),
             change
                 .expires
-                .map_or("until somebody ends it".to_owned(), |expires| {
+                .map_or("until an operator ends it".to_owned(), |expires| {
                     relative_time(expires, now)
                 }),
             text(change.reason.as_deref().unwrap_or_default()),
@@ -679,23 +667,23 @@ fn config_facts(applied: &AppliedConfigView, now: SystemTime) -> String {
     if let Some(reload) = &applied.last_reload {
         let result = match reload.error.is_some() {
             true => "<b class=\"bad\">refused</b>",
-            false => "<b class=\"good\">taken</b>",
+            false => "<b class=\"good\">applied</b>",
         };
         all.push((
-            "Config read again",
+            "Last reload",
             format!("{result} {}", relative_time(reload.at, now)),
         ));
     }
     if !applied.takes_restart.is_empty() {
         all.push((
-            "Changed, and taken at a restart only",
+            "Changes that need a restart",
             text(&applied.takes_restart.join(", ")),
         ));
     }
     let asked = if applied.auth.required {
-        "clients show who they are"
+        "credentials are required"
     } else {
-        "nobody is asked"
+        "credentials are not required"
     };
     all.push((
         "Login",

@@ -36,30 +36,26 @@ pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> String {
             ("calls in the last 2 min", calls.recent.to_string(), false),
             ("failed", calls.failed.to_string(), calls.failed > 0),
             (
-                "errors of tools",
+                "tool errors",
                 calls.tool_errors.to_string(),
                 calls.tool_errors > 0,
             ),
-            (
-                "half of the calls take at most",
-                format_millis(calls.p50_ms),
-                false,
-            ),
-            ("99 of 100 take at most", format_millis(calls.p99_ms), false),
+            ("median duration (p50)", format_millis(calls.p50_ms), false),
+            ("99th percentile (p99)", format_millis(calls.p99_ms), false),
         ],
     );
     if let Some(error) = &upstream.last_error {
         section(
             &mut out,
-            "Why it does not work",
+            "Cause of the failure",
             &format!("<pre>{}</pre>", lines(error)),
         );
     }
     if let Some(starting) = &upstream.starting {
-        let says = starting.says.as_deref().unwrap_or("nothing yet");
+        let says = starting.says.as_deref().unwrap_or("none yet");
         let facts = facts(&[
-            ("Seconds so far", starting.seconds.to_string()),
-            ("Says", text(says)),
+            ("Seconds since the start", starting.seconds.to_string()),
+            ("Last output", text(says)),
         ]);
         section(&mut out, "Start", &facts);
     }
@@ -72,12 +68,12 @@ pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> String {
             ("When", relative_time(failure.at, now)),
             ("Cause", text(&failure.cause)),
         ]);
-        section(&mut out, "Last failure; it works again", &facts);
+        section(&mut out, "Last failure, recovered", &facts);
     }
     if let Some(change) = &upstream.change {
         let ends = change
             .expires
-            .map_or("until somebody enables it".to_owned(), |expires| {
+            .map_or("until an operator enables it".to_owned(), |expires| {
                 relative_time(expires, now)
             });
         let change = facts(&[
@@ -99,12 +95,12 @@ pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> String {
     if !own.is_empty() {
         section(
             &mut out,
-            "Calls that run, the oldest first",
+            "Running calls, oldest first",
             &calls_table(&own, now),
         );
     }
     waiting_section(&mut out, desk, Some(&upstream.id), now);
-    section(&mut out, "What it lists", &catalog(upstream, now));
+    section(&mut out, "Lists", &catalog(upstream, now));
     for path in &upstream.endpoints {
         tools(&mut out, desk, upstream, path);
     }
@@ -119,15 +115,15 @@ fn server(upstream: &UpstreamView) -> String {
         .map(|server| format!("{} {}", text(&server.name), text(&server.version)));
     facts(&[
         (
-            "Reached by",
+            "Transport",
             format!("{} {}", upstream.transport, text(&upstream.target)),
         ),
         ("Protocol", era(upstream)),
+        ("Server", software.unwrap_or_else(|| "unknown".to_owned())),
         (
-            "Calls itself",
-            software.unwrap_or_else(|| "unknown".to_owned()),
+            "Circuit breaker",
+            breaker_words(upstream.breaker).to_owned(),
         ),
-        ("Calls", breaker_words(upstream.breaker).to_owned()),
         ("Sessions or processes", upstream.sessions.to_string()),
         ("Shown at", text(&upstream.endpoints.join(", "))),
     ])
@@ -136,8 +132,8 @@ fn server(upstream: &UpstreamView) -> String {
 /// Returns the breaker's state, in words.
 fn breaker_words(breaker: &str) -> &str {
     match breaker {
-        "closed" => "go through",
-        "open" => "fail at once, but for one a second that tries whether it is back",
+        "closed" => "closed: calls are sent",
+        "open" => "open: calls fail at once, except for one probe a second",
         other => other,
     }
 }
@@ -163,10 +159,10 @@ fn catalog(upstream: &UpstreamView, now: std::time::SystemTime) -> String {
         ("Resources", list.resources.to_string()),
         ("Changed definitions", list.redefined.to_string()),
         ("Left out", list.rejected.to_string()),
-        ("Schemas that cannot be used", list.unchecked.to_string()),
+        ("Unusable schemas", list.unchecked.to_string()),
     ];
     if let Some(guard) = list.truncated {
-        all.push(("Cut short by the limit", text(guard)));
+        all.push(("Truncated by the limit", text(guard)));
     }
     facts(&all)
 }
@@ -204,6 +200,6 @@ fn tools(out: &mut String, desk: &AdminState, upstream: &UpstreamView, path: &st
     section(
         out,
         &format!("Tools at {path}: {}", own.len()),
-        &table(&["As clients see it", "Its own name", "Description"], &rows),
+        &table(&["Exposed name", "Native name", "Description"], &rows),
     );
 }

@@ -135,7 +135,7 @@ pub(in super::super) async fn all(
         Some(after) => {
             let at = wanted.iter().position(|item| *item.exposed == *after);
             at.ok_or_else(|| {
-                AdminError::bad_request("`after` names nothing in this list: begin anew")
+                AdminError::bad_request("`after` is not in this list: start again without it")
             })? + 1
         }
     };

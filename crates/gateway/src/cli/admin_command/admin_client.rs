@@ -78,7 +78,7 @@ impl AdminClient {
             why: format!("{url}: {why}"),
         };
         let lost = |why: String| {
-            let why = format!("no weir answers its operators at {}: {why}", self.url);
+            let why = format!("no admin listener of weir answers at {}: {why}", self.url);
             AdminRequestError {
                 code: EXIT_UNREACHABLE,
                 why,
@@ -110,7 +110,7 @@ impl AdminClient {
         };
         let exchanged = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await;
         let (status, body) = exchanged
-            .unwrap_or_else(|_| Err("it is silent".to_owned()))
+            .unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
             .map_err(lost)?;
         let answer = serde_json::from_slice::<Value>(&body);
         match (status, answer) {
@@ -128,7 +128,7 @@ impl AdminClient {
                 })
             }
             (status, _) => Err(lost(format!(
-                "what is there says {status}, and is no listener for operators"
+                "the server there answered {status} and is not an admin listener of weir"
             ))),
         }
     }

@@ -39,7 +39,7 @@ const SESSIONS: &TableColumns = &[
     ("SINCE", "/since"),
     ("CALLS", "/calls"),
     ("STREAM", "/stream"),
-    ("TOLD OF", "/subscriptions"),
+    ("SUBSCRIBED TO", "/subscriptions"),
 ];
 
 const CLIENTS: &TableColumns = &[
@@ -57,7 +57,7 @@ const LIMITS: &TableColumns = &[
     ("LIMIT", "/limit"),
     ("OF", "/of/name"),
     ("ALLOWS", "/allows"),
-    ("REFUSES MS", "/wait_ms"),
+    ("WAIT MS", "/wait_ms"),
 ];
 
 const CALLS: &TableColumns = &[
@@ -90,11 +90,17 @@ pub(super) fn show(command: &AdminCommand, answer: &Value) -> String {
                 "{} in all, about {} tokens\n",
                 answer["total"], answer["tokens_estimated"]
             );
-            let own = answer["sessions"].as_array().into_iter().flatten().map(|own| {
-                let upstream = plain(own["upstream"].as_str().unwrap_or_default());
-                let sessions = count(own["differing"].as_u64().unwrap_or_default(), "session");
-                format!("{upstream} lists other items in {sessions}, whose clients alone see these\n")
-            });
+            let own = answer["sessions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|own| {
+                    let upstream = plain(own["upstream"].as_str().unwrap_or_default());
+                    let sessions = count(own["differing"].as_u64().unwrap_or_default(), "session");
+                    format!(
+                        "{upstream} has other items in {sessions}, visible in these sessions only\n"
+                    )
+                });
             table(&answer["items"], ITEMS) + &total + &own.collect::<String>()
         }
         AdminCommand::Sessions => table(&answer["sessions"], SESSIONS),
@@ -116,10 +122,9 @@ fn upstreams(all: &Value) -> Value {
         .filter(|upstream| upstream["last_error"].is_null())
     {
         if let Some(seconds) = upstream["starting"]["seconds"].as_u64() {
-            let says = upstream["starting"]["says"]
-                .as_str()
-                .unwrap_or("nothing yet");
-            upstream["last_error"] = format!("starting for {seconds} s, says: {says}").into();
+            let says = upstream["starting"]["says"].as_str().unwrap_or("none yet");
+            upstream["last_error"] =
+                format!("starting for {seconds} s, last output: {says}").into();
         }
     }
     all
@@ -138,7 +143,7 @@ fn calls(answer: &Value) -> String {
 fn format_change(answer: &Value) -> String {
     let mut out = plain(answer["done"].as_str().unwrap_or("done"));
     if answer["changed"] == Value::Bool(false) {
-        out.push_str(": it was so already");
+        out.push_str(": no change");
     }
     for (member, what) in [("ended_calls", "call"), ("ended_streams", "stream")] {
         if let Some(ended) = answer[member].as_u64() {
@@ -236,7 +241,7 @@ mod tests {
         let answer = json!({ "done": "disable", "changed": false, "expires": "2026-01-01T00:00:00Z", "ended_calls": 2 });
         assert_eq!(
             format_change(&answer),
-            "disable: it was so already, 2 calls ended, until 2026-01-01T00:00:00Z\n"
+            "disable: no change, 2 calls ended, until 2026-01-01T00:00:00Z\n"
         );
     }
 }

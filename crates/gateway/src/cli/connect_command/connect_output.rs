@@ -60,11 +60,11 @@ pub(super) fn print_next_step(client: McpClient, connection: &EndpointConnection
         }
         EntryCredential::None if client.supports_programs_only() => {
             terminal::note(format_args!(
-                "{title} starts weir as a bridge; where a login is wanted: weir login {url}"
+                "{title} starts weir as a bridge; if a login is required: weir login {url}"
             ));
         }
         EntryCredential::None => terminal::note(format_args!(
-            "where a login is wanted, {title} opens a browser for it"
+            "if a login is required, {title} opens a browser"
         )),
         EntryCredential::Secret(_) => {}
     }

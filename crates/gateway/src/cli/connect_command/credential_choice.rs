@@ -35,9 +35,9 @@ pub(super) async fn choose(
     let name = client.title();
     let instead = match client.supports_programs_only() {
         true => {
-            "--with-secret writes the key itself, and `weir login` gets a token where weir takes those"
+            "--with-secret writes the key into the file, or `weir login` gets a token if weir accepts tokens"
         }
-        false => "--with-secret writes the key itself",
+        false => "--with-secret writes the key into the file",
     };
     terminal::note(format_args!(
         "weir: files of {name} have no variables, so the key is left out: {instead}"
@@ -49,7 +49,7 @@ pub(super) async fn choose(
 async fn secret(url: &str) -> Result<String, String> {
     if !super::is_safe(url) {
         return Err(format!(
-            "{url} is neither https nor on this machine: a credential would be read on the way"
+            "{url} is neither https nor on this machine: a credential could be intercepted"
         ));
     }
     if let Some(given) = std::env::var(TOKEN_VARIABLE)
@@ -67,8 +67,8 @@ async fn secret(url: &str) -> Result<String, String> {
             .map_err(|error| error.to_string())?
     {
         terminal::note(
-            "weir: this token of `weir login` ends after a while, and the client cannot renew it; clients that log in by \
-             themselves, and `weir stdio URL`, can",
+            "weir: this token of `weir login` expires, and the client cannot renew it; clients with a \
+             login of their own, and `weir stdio URL`, can",
         );
         return usable(account.access_token());
     }
@@ -90,6 +90,6 @@ fn usable(text: &str) -> Result<String, String> {
     let text = text.trim();
     match Token::new(text) {
         Some(_) if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(text.to_owned()),
-        _ => Err("the credential has characters that no token has".to_owned()),
+        _ => Err("the credential has characters that are not allowed in a token".to_owned()),
     }
 }

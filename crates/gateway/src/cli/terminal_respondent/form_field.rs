@@ -141,7 +141,7 @@ impl FormField {
             return match (&self.default, self.required) {
                 (Some(default), _) => Ok(Some(default.clone())),
                 (None, false) => Ok(None),
-                (None, true) => Err("the server needs this one; Ctrl-D cancels".to_owned()),
+                (None, true) => Err("a value is required; Ctrl-D cancels".to_owned()),
             };
         }
         match &self.kind {

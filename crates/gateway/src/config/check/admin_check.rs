@@ -47,8 +47,11 @@ pub(super) fn check(
     };
     if address.port() != 0 && address.port() == clients.port() && same_host(address, clients) {
         report.add(
-            ConfigProblem::error(path, format!("{address} is where clients connect"))
-                .hint("give the operators' listener a port of its own, or write `off`"),
+            ConfigProblem::error(
+                path,
+                format!("{address} is the address of the listener for clients"),
+            )
+            .hint("give the operators' listener a port of its own, or write `off`"),
         );
     }
     let mut plan = AdminPlan::open(address);
@@ -77,7 +80,7 @@ fn check_guarded(plan: &AdminPlan, report: &mut ConfigReport) {
     }
     if !is_local(plan.listen) {
         let message = format!(
-            "is missing: everybody who reaches {} could look at everything, and disable upstreams",
+            "is missing: every client that reaches {} could read everything and disable upstreams",
             plan.listen
         );
         report.add(
@@ -87,7 +90,7 @@ fn check_guarded(plan: &AdminPlan, report: &mut ConfigReport) {
     } else if !plan.open_metrics {
         report.add(ConfigProblem::error(
             ConfigPath::at("admin.metrics"),
-            "means nothing without `auth`",
+            "has no effect without `auth`",
         ));
     }
 }
@@ -132,7 +135,7 @@ fn keys(raw: &RawAdmin, report: &mut ConfigReport) -> Vec<OperatorKey> {
     if nothing && !report.has_error_under(&ConfigPath::at("admin.auth")) {
         let problem = ConfigProblem::error(
             ConfigPath::at("admin.auth"),
-            "names nobody: nobody could be let in",
+            "names no credentials: no operator could connect",
         );
         report.add(problem.hint("add token, tokens or oauth"));
     }
@@ -145,7 +148,7 @@ fn shared_token(token: &ConfigSecret) -> Result<OperatorKey, &'static str> {
         return Err("has fewer than 16 characters");
     }
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("has characters that no header can have");
+        return Err("has characters that are not allowed in a header");
     }
     let lower = text.to_ascii_lowercase();
     let mut seen = text.as_bytes().to_vec();
@@ -174,15 +177,17 @@ fn operator_token(raw: &RawAdminToken) -> Result<OperatorKey, (&'static str, &'s
         ));
     }
     let digest = raw.sha256.as_deref().ok_or(("sha256", "is missing"))?;
-    let digest =
-        digest_of(digest).ok_or(("sha256", "is no SHA-256: 64 hex digits, or 44 of base64"))?;
+    let digest = digest_of(digest).ok_or((
+        "sha256",
+        "is not a SHA-256 digest: write 64 hex digits, or 44 characters of base64",
+    ))?;
     if is_patterned(digest) {
         return Err(("sha256", "is a placeholder, not the digest of a token"));
     }
     let expires = raw.expires.as_deref().map(|text| {
         parse_expiry(text).ok_or((
             "expires",
-            "is no date such as 2027-01-31 or 2027-01-31T12:00:00Z",
+            "is not a date such as 2027-01-31 or 2027-01-31T12:00:00Z",
         ))
     });
     Ok(OperatorKey {
@@ -196,7 +201,7 @@ fn scope(raw: &RawAdmin, issuers: bool, report: &mut ConfigReport) -> Option<std
     let oauth = OrOff::section(raw.auth.as_ref())?.oauth.as_ref()?;
     let path = ConfigPath::at("admin.auth.oauth");
     if !issuers && !report.has_error_under(&ConfigPath::at("auth")) {
-        let problem = ConfigProblem::error(path.clone(), "needs somebody who issues tokens");
+        let problem = ConfigProblem::error(path.clone(), "needs an authorization server");
         report
             .add(problem.hint(
                 "write auth: { mode: oauth, issuers: [{ issuer: https://id.example.com }] }",
@@ -204,7 +209,7 @@ fn scope(raw: &RawAdmin, issuers: bool, report: &mut ConfigReport) -> Option<std
     }
     let scope = oauth.scope.as_deref().unwrap_or(DEFAULT_SCOPE);
     if scope.is_empty() || scope.contains(char::is_whitespace) {
-        report.add(ConfigProblem::error(path.key("scope"), "is no scope"));
+        report.add(ConfigProblem::error(path.key("scope"), "is not a scope"));
     }
     Some(scope.into())
 }

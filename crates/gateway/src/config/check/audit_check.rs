@@ -37,14 +37,14 @@ pub(super) fn check(
     let closed = matches!(raw.on_failure, Some(RawOnFailure::Closed));
     if raw.file.is_none() && !stdout {
         if raw.otlp.is_none() && !report.has_error_under(&at) {
-            let problem = ConfigProblem::error(at.clone(), "says nowhere to keep records");
+            let problem = ConfigProblem::error(at.clone(), "names no destination for records");
             report.add(problem.hint("write audit: { file: { path: /var/log/weir/audit.jsonl } }"));
         } else if closed {
             let problem = ConfigProblem::error(
                 at.key("on_failure"),
-                "nobody knows whether a collector keeps a record",
+                "is `closed`, but a collector does not confirm that a record is kept",
             );
-            report.add(problem.hint("`closed` needs `file` or `stdout`"));
+            report.add(problem.hint("add `file` or `stdout`"));
         }
     }
     if raw
@@ -101,7 +101,7 @@ fn file(
     }
     if keep == Some(0) {
         let problem = ConfigProblem::error(rotate.key("keep"), "must be at least 1");
-        report.add(problem.hint("with 0, records would go as soon as a file is full"));
+        report.add(problem.hint("with 0, records would be deleted as soon as a file is full"));
     }
     if keep_for.is_some_and(|Time(time)| time.is_zero()) {
         report.add(ConfigProblem::error(
@@ -120,8 +120,8 @@ fn file(
         .parent()
         .is_some_and(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())
     {
-        let problem = ConfigProblem::error(at.key("path"), "is in a folder that is not there");
-        report.add(problem.hint("make it, and let nobody but weir write to it"));
+        let problem = ConfigProblem::error(at.key("path"), "is in a folder that does not exist");
+        report.add(problem.hint("create it, writable for weir's user only"));
     }
     Some(AuditFilePlan {
         path,
@@ -180,7 +180,7 @@ fn shape(
             None => {
                 let problem = ConfigProblem::error(
                     at.key("show").key(n),
-                    "is no JSON pointer to an argument",
+                    "is not a JSON pointer to an argument",
                 );
                 report.add(problem.hint("write /name, or /list/*/id"));
             }

@@ -39,7 +39,7 @@ pub(super) fn check(
             }
         }
         mode => {
-            let problem = ConfigProblem::error(path, format!("`{mode}` is no mode"));
+            let problem = ConfigProblem::error(path, format!("`{mode}` is not a mode"));
             report.add(problem.hint("one of: none, oauth, required"));
         }
     }
@@ -68,7 +68,7 @@ fn check_not_empty(section: Option<&RawAuth>, report: &mut ConfigReport) {
     if section.mode.is_none() && section.allow_anyone.is_none() && !names_credentials {
         let problem = ConfigProblem::error(
             ConfigPath::at("auth.mode"),
-            "is missing: `auth` does not say whether clients need credentials",
+            "is missing: it decides whether clients need credentials",
         );
         report.add(problem.hint("write mode: oauth, mode: required, or mode: none"));
     }
@@ -96,7 +96,7 @@ fn check_open_mode(
             if given {
                 let problem = ConfigProblem::error(
                     ConfigPath::at("auth").key(key),
-                    "means nothing while nobody is asked",
+                    "has no effect, because clients need no credentials",
                 );
                 report.add(problem.hint("write mode: oauth, or mode: required"));
             }
@@ -107,8 +107,11 @@ fn check_open_mode(
         && !report.has_error_under(&ConfigPath::at("auth"))
     {
         report.add(
-            ConfigProblem::error(path, format!("with `none`, everybody who reaches {listen} could call every tool"))
-                .hint("listen on 127.0.0.1, or say that this is wanted: auth: { mode: none, allow_anyone: true }"),
+            ConfigProblem::error(
+                path,
+                format!("with `none`, every client that reaches {listen} could call every tool"),
+            )
+            .hint("listen on 127.0.0.1, or write auth: { mode: none, allow_anyone: true }"),
         );
     }
 }
@@ -125,7 +128,7 @@ fn check_credentials(
     if leeway > MAX_LEEWAY {
         report.add(ConfigProblem::error(
             ConfigPath::at("auth.leeway"),
-            "is more than 5m, the most there can be",
+            "is more than the maximum of 5m",
         ));
     }
     let settings = VerifierSettings {
@@ -143,7 +146,7 @@ fn check_credentials(
     {
         let problem = ConfigProblem::error(
             ConfigPath::at("auth.issuers"),
-            "is missing: `oauth` needs somebody who issues tokens",
+            "is missing: `oauth` needs an authorization server",
         );
         report.add(problem.hint("write issuers: [{ issuer: https://id.example.com }]"));
     }
@@ -153,14 +156,14 @@ fn check_credentials(
     if mode == "required" && nothing && !report.has_error_under(&ConfigPath::at("auth")) {
         let problem = ConfigProblem::error(
             ConfigPath::at("auth.mode"),
-            "asks for credentials, and none are named: nobody could connect",
+            "requires credentials, but none are configured: no client could connect",
         );
         report.add(problem.hint("add issuers, api_keys or mtls"));
     }
     if section.allow_anyone.is_some() {
         report.add(ConfigProblem::error(
             ConfigPath::at("auth.allow_anyone"),
-            "goes with `mode: none` only",
+            "is allowed with `mode: none` only",
         ));
     }
     settings
@@ -177,7 +180,7 @@ fn certificates(
     {
         let problem = ConfigProblem::error(
             ConfigPath::at("auth.mtls"),
-            "needs to know whose certificates are taken",
+            "needs the certificate authorities of clients",
         );
         report.add(problem.hint("write tls: { cert: .., key: .., client_ca: clients.pem }"));
     }
@@ -202,7 +205,7 @@ fn base(front: &weir_front::FrontSettings, report: &mut ConfigReport) -> String 
     if listen.ip().is_unspecified() {
         let problem = ConfigProblem::error(
             ConfigPath::at("public_url"),
-            "is needed with `auth`: tokens are for the URL that clients use",
+            "is required with `auth`: tokens are issued for the URL that clients use",
         );
         report.add(problem.hint("write public_url: https://mcp.example.com"));
     }

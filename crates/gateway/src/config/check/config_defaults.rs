@@ -143,7 +143,7 @@ pub(super) fn own_deadlines(
             }
             Some(time) if time.0 > most => {
                 let text = format!(
-                    "must be at most {}s: what it is a part of ends then",
+                    "must be at most {}s, the limit of the operation that it is part of",
                     most.as_secs()
                 );
                 report.add(ConfigProblem::error(path.key(key), text));
@@ -184,7 +184,7 @@ pub(super) fn results(
     let Some(Size(bytes)) = raw.max else {
         if !report.has_error_under(path) {
             report.add(
-                ConfigProblem::error(path.clone(), "says no `max`")
+                ConfigProblem::error(path.clone(), "has no `max`")
                     .hint("write max: 1MiB, or remove the section"),
             );
         }
@@ -259,7 +259,7 @@ pub(super) fn page(
     if raw.items == Some(0) {
         report.add(ConfigProblem::error(
             path.key("items"),
-            "a page holds at least one item",
+            "must be at least 1",
         ));
     }
     if raw.bytes.is_some_and(|size| size.0 < 1024) {

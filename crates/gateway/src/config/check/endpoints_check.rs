@@ -36,7 +36,7 @@ pub(super) fn check(
         report.add(
             ConfigProblem::error(
                 ConfigPath::at("endpoints"),
-                "is empty: clients could reach nothing",
+                "is empty: clients could reach no upstream",
             )
             .hint("leave it out for /mcp with all upstreams"),
         );
@@ -115,7 +115,7 @@ fn mode(
             if raw.naming.is_some() {
                 let problem = ConfigProblem::error(
                     path.key("naming"),
-                    "means nothing here: nothing is renamed",
+                    "has no effect here: nothing is renamed",
                 );
                 report.add(problem.hint("`upstreams: [..]` gives names with a prefix"));
             }
@@ -153,7 +153,7 @@ fn mode(
         (Some(_), Some(_)) => {
             let problem = ConfigProblem::error(path.clone(), "has both `upstream` and `upstreams`");
             report.add(problem.hint(
-                "`upstream` shows that one unchanged, `upstreams` shows several in one list",
+                "`upstream` shows one upstream unchanged, `upstreams` shows several in one list",
             ));
             None
         }
@@ -198,9 +198,9 @@ fn find_upstream(
     if !report.has_error_under(&ConfigPath::at("upstreams").key(text)) {
         let names: Vec<&str> = ids.by_ref().map(UpstreamId::as_str).collect();
         let hint = if names.is_empty() {
-            "there is none".to_owned()
+            "no upstreams are configured".to_owned()
         } else {
-            format!("there are: {}", names.join(", "))
+            format!("known upstreams: {}", names.join(", "))
         };
         report.add(
             ConfigProblem::error(path.clone(), format!("there is no upstream `{text}`")).hint(hint),
@@ -216,7 +216,7 @@ fn check_path_syntax(path: &str) -> Result<(), &'static str> {
     } else if path.len() > MAX_PATH_BYTES {
         Err("is too long for a path")
     } else if path == "/.well-known" || path.starts_with("/.well-known/") {
-        Err("is kept for metadata")
+        Err("is reserved for metadata")
     } else if segments().any(|segment| segment.is_empty() || segment == "." || segment == "..")
         && path != "/"
     {

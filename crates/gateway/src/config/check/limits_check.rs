@@ -42,7 +42,7 @@ pub(super) fn check(raw: Option<&RawLimits>, report: &mut ConfigReport) -> Front
         };
     }
     if raw.body_bytes.is_some_and(|size| size.0 > MAX_BODY_BYTES) {
-        judge.add_error("body_bytes", "is more than 4MiB, the most there can be");
+        judge.add_error("body_bytes", "is more than the maximum of 4MiB");
     }
     if raw.head_bytes.is_some_and(|size| size.0 < 8 << 10) {
         judge.add_error(
@@ -103,7 +103,10 @@ fn h2(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> H2Limits {
     let mut window = |name, size: Option<super::super::raw::Size>, default: u32| {
         let Some(size) = size else { return default };
         if !H2_WINDOW.contains(&size.0) {
-            judge.add_error(name, "is no HTTP/2 window: from 1KiB to just under 2GiB");
+            judge.add_error(
+                name,
+                "is not an HTTP/2 window size: write 1KiB to just under 2GiB",
+            );
         }
         u32::try_from(size.0).unwrap_or(default)
     };
@@ -159,7 +162,7 @@ pub(super) fn memory(raw: Option<&RawLimits>, report: &mut ConfigReport) -> Opti
     let size = raw?.memory?.0;
     if size < MIN_PROCESS_BYTES {
         LimitsChecker { report }
-            .add_error("memory", "is less than 16MiB: weir itself would not fit");
+            .add_error("memory", "is less than 16MiB, the minimum for weir itself");
     }
     Some(size as u64)
 }

@@ -57,7 +57,8 @@ pub(super) fn address(text: &str, path: &ConfigPath, report: &mut ConfigReport) 
         _ => "write address:port, such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
     };
     report.add(
-        ConfigProblem::error(path.clone(), format!("`{text}` is no address and port")).hint(hint),
+        ConfigProblem::error(path.clone(), format!("`{text}` is not an address and port"))
+            .hint(hint),
     );
     DEFAULT_LISTEN
 }
@@ -117,7 +118,7 @@ fn client_certificates(
         if raw.client_auth.is_some() {
             let problem = ConfigProblem::error(
                 ConfigPath::at("tls.client_auth"),
-                "means nothing without `client_ca`",
+                "has no effect without `client_ca`",
             );
             report.add(
                 problem
@@ -168,11 +169,11 @@ fn origins(raw: &RawConfig, report: &mut ConfigReport) -> Vec<String> {
             Some(origin) => origins.push(origin.to_owned()),
             None => {
                 let hint = if text == "*" {
-                    "every page on the web could call every tool: list the origins that may"
+                    "every website could call every tool: list the allowed origins"
                 } else {
                     "write https://app.example.com"
                 };
-                let message = format!("`{text}` is no origin");
+                let message = format!("`{text}` is not an origin");
                 report.add(
                     ConfigProblem::error(ConfigPath::at("cors.origins").key(n), message).hint(hint),
                 );
@@ -194,8 +195,8 @@ pub(super) fn hosts(
         if authority.is_some_and(|authority| !authority.host().is_empty() && !host.contains('@')) {
             hosts.push(host.to_ascii_lowercase());
         } else {
-            let message = format!("`{host}` is no host");
-            let hint = "write mcp.example.com, or mcp.example.com:8443 for that port alone";
+            let message = format!("`{host}` is not a host");
+            let hint = "write mcp.example.com, or mcp.example.com:8443 for that port only";
             report.add(ConfigProblem::error(path.key(n), message).hint(hint));
         }
     }
@@ -215,7 +216,7 @@ fn proxies(raw: &RawConfig, report: &mut ConfigReport) -> Vec<AddressRange> {
         if text.ends_with("/0") {
             report.add(ConfigProblem::warning(
                 ConfigPath::at("trusted_proxies").key(n),
-                "everybody may say which address a request comes from",
+                "every client could forge the address that its requests come from",
             ));
         }
     }

@@ -31,7 +31,7 @@ pub(super) fn check(
             // the two.
             report.add(ConfigProblem::error(
                 path,
-                format!("`{slug}` is no upstream id"),
+                format!("`{slug}` is not an upstream id"),
             ));
             continue;
         };
@@ -86,7 +86,7 @@ fn check_type(raw: &RawMcpServer, path: &ConfigPath, report: &mut ConfigReport) 
             ));
         }
         Some(other) => report.add(
-            ConfigProblem::error(path, format!("`{other}` is not known here"))
+            ConfigProblem::error(path, format!("`{other}` is not a known value"))
                 .hint("one of: stdio, http, streamable-http, sse"),
         ),
     }

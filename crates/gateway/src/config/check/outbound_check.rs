@@ -39,7 +39,10 @@ pub(super) fn check(
     );
     report_misplaced(&raw, mode, path, report);
     if mode == RawOutboundMode::Headers && !beside.headers {
-        let problem = ConfigProblem::error(path.key("mode"), "is `headers`, and there are none");
+        let problem = ConfigProblem::error(
+            path.key("mode"),
+            "is `headers`, but no headers are configured",
+        );
         report.add(problem.hint("write headers: { Authorization: \"Bearer ${TOKEN}\" }"));
     }
     if !is_oauth {
@@ -121,7 +124,7 @@ fn report_misplaced(
         if *present {
             report.add(ConfigProblem::error(
                 path.key(key),
-                format!("means nothing with `mode: {word}`"),
+                format!("has no effect with `mode: {word}`"),
             ));
         }
     }
@@ -144,7 +147,7 @@ fn report_conflicts(
     if mode == RawOutboundMode::TokenExchange && beside.shared {
         let problem = ConfigProblem::error(
             path.key("mode"),
-            "is `token_exchange`, and `session: shared` would mix callers",
+            "is `token_exchange`, but `session: shared` would mix callers",
         );
         report.add(problem.hint("remove `session`"));
     }
@@ -178,7 +181,7 @@ fn authority(
             None
         }
         (None, None) => {
-            let problem = ConfigProblem::error(path.clone(), "does not say who gives tokens");
+            let problem = ConfigProblem::error(path.clone(), "names no authorization server");
             report.add(problem.hint("write issuer: https://id.example.com"));
             None
         }
@@ -199,8 +202,9 @@ fn is_valid_url(
         .filter(|url| url.host().is_some_and(|host| !host.is_empty()));
     let Some(url) = url.filter(|url| matches!(url.scheme_str(), Some("http" | "https"))) else {
         // The text may hold a secret from the environment, so it is not repeated.
-        report
-            .add(ConfigProblem::error(path.clone(), "is no https URL").hint("write https://host"));
+        report.add(
+            ConfigProblem::error(path.clone(), "is not an https URL").hint("write https://host"),
+        );
         return false;
     };
     if url
@@ -217,9 +221,9 @@ fn is_valid_url(
     if url.scheme_str() == Some("http") && !is_local_url(&url) && !allow_http {
         let problem = ConfigProblem::error(
             path.clone(),
-            "is http, and on another machine: secrets go there",
+            "is http on another machine: secrets would be sent unencrypted",
         );
-        report.add(problem.hint("use https, or say that this is wanted: allow_http: true"));
+        report.add(problem.hint("use https, or write allow_http: true"));
         return false;
     }
     true
@@ -253,8 +257,8 @@ fn scopes(raw: Option<Vec<String>>, path: &ConfigPath, report: &mut ConfigReport
     };
     if raw.len() > MAX_SCOPES || !raw.iter().all(is_scope) {
         report.add(
-            ConfigProblem::error(path.clone(), "has a text that is no scope")
-                .hint("write one scope an item"),
+            ConfigProblem::error(path.clone(), "has an item that is not a scope")
+                .hint("write one scope per item"),
         );
     }
     raw

@@ -93,7 +93,7 @@ pub(super) fn check_targets_exist(config: &Config, report: &mut ConfigReport) {
         {
             report.add(ConfigProblem::warning(
                 root.key("upstreams").key(id),
-                "limits nothing: there is no such upstream",
+                "has no effect: there is no such upstream",
             ));
         }
     }
@@ -101,7 +101,7 @@ pub(super) fn check_targets_exist(config: &Config, report: &mut ConfigReport) {
         if !config.endpoints.iter().any(|endpoint| endpoint.id == *id) {
             report.add(ConfigProblem::warning(
                 root.key("endpoints").key(id),
-                "limits nothing: there is no such endpoint",
+                "has no effect: there is no such endpoint",
             ));
         }
     }
@@ -116,20 +116,20 @@ fn limit(
 ) -> Option<RateLimit> {
     if own.rate.is_none() && own.daily.is_none() {
         if !report.has_error_under(path) {
-            report.add(ConfigProblem::error(path.clone(), "limits nothing").hint(LIMIT_HINT));
+            report.add(ConfigProblem::error(path.clone(), "has no limit").hint(LIMIT_HINT));
         }
         return None;
     }
     if own.burst.is_some() && own.rate.is_none() {
         report.add(
-            ConfigProblem::error(path.key("burst"), "means nothing without a rate")
+            ConfigProblem::error(path.key("burst"), "has no effect without a rate")
                 .hint(LIMIT_HINT),
         );
     }
     if own.daily == Some(0) {
         report.add(
             ConfigProblem::error(path.key("daily"), "must be at least 1")
-                .hint("a policy takes tools away altogether"),
+                .hint("to deny all calls, write a policy"),
         );
     }
     let base = base.unwrap_or_default();
@@ -152,18 +152,18 @@ fn rate(
     if u64::from(count) > MAX_PER_SECOND * per.as_secs() {
         report.add(ConfigProblem::error(
             path.key("rate"),
-            "is more than 1000000 in a second: that is no limit",
+            "is more than the maximum of 1000000 in a second",
         ));
     }
     let Some(count) = NonZeroU32::new(count) else {
         let problem = ConfigProblem::error(path.key("rate"), "must be at least 1");
-        report.add(problem.hint("a policy takes tools away altogether"));
+        report.add(problem.hint("to deny all calls, write a policy"));
         return None;
     };
     let Some(burst) = burst.map_or(Some(count), NonZeroU32::new) else {
         report.add(ConfigProblem::error(
             path.key("burst"),
-            "must be at least 1: nothing would ever get through",
+            "must be at least 1: no call could pass",
         ));
         return None;
     };
@@ -199,7 +199,7 @@ fn tool(
     let pattern = ToolPattern::new(text).map_err(|why| {
         let hint = "write <upstream>/<the tool's own name>, such as files/write_* or */delete_*";
         report.add(
-            ConfigProblem::error(path.clone(), format!("is no pattern of tools: {why}")).hint(hint),
+            ConfigProblem::error(path.clone(), format!("is not a tool pattern: {why}")).hint(hint),
         );
     });
     let cost = NonZeroU32::new(cost.unwrap_or(1));
@@ -259,7 +259,7 @@ fn concurrency(
     if raw.principal == Some(0) {
         report.add(ConfigProblem::error(
             path.key("principal"),
-            "must be at least 1: no call would ever get through",
+            "must be at least 1: no call could pass",
         ));
     }
     ConcurrencyLimits {

@@ -18,13 +18,10 @@ pub(super) fn check_store(raw: &RawConfig, report: &mut ConfigReport) {
         {
             report.add(
                 ConfigProblem::error(path, "a shared store is not implemented in this version")
-                    .hint("only `memory` is"),
+                    .hint("write `memory`"),
             );
         }
-        Some(_) => report.add(
-            ConfigProblem::error(path, "is no store")
-                .hint("only `memory` is there in this version"),
-        ),
+        Some(_) => report.add(ConfigProblem::error(path, "is not a store").hint("write `memory`")),
     }
 }
 

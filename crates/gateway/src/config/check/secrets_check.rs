@@ -35,9 +35,10 @@ pub(super) fn check(
     let Some(name) = &raw.patterns else {
         if !report.has_error_under(path) {
             let problem = ConfigProblem::error(path.clone(), "names no file with patterns");
-            report.add(problem.hint(
-                "write patterns: secrets.yaml; examples/secrets/tokens.yaml is one to begin with",
-            ));
+            report.add(
+                problem
+                    .hint("write patterns: secrets.yaml; start with examples/secrets/tokens.yaml"),
+            );
         }
         return None;
     };
@@ -124,7 +125,7 @@ fn patterns(
                 wrong(
                     Some(node.line),
                     format!(
-                        "`{name}` must be a regular expression, and is {}",
+                        "`{name}` must be a regular expression, found {}",
                         node.kind()
                     ),
                 );

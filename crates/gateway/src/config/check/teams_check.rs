@@ -50,7 +50,7 @@ pub(super) fn check(
     };
     if !include && !report.has_error_under(&ConfigPath::at("include")) {
         let problem =
-            ConfigProblem::error(ConfigPath::at("teams"), "means nothing without `include`");
+            ConfigProblem::error(ConfigPath::at("teams"), "has no effect without `include`");
         report.add(problem.hint("write include: teams, and put the teams' files into that folder"));
     }
     let grants = raw.0.into_iter().map(|(team, raw)| {
@@ -62,7 +62,7 @@ pub(super) fn check(
 
 fn grant(team: String, raw: &RawTeam, path: &ConfigPath, report: &mut ConfigReport) -> TeamGrant {
     if team.is_empty() || team.contains('/') {
-        let problem = ConfigProblem::error(path.clone(), "is no file name");
+        let problem = ConfigProblem::error(path.clone(), "is not a file name");
         report.add(
             problem.hint("write the file's name without its extension: `red` for teams/red.yaml"),
         );
@@ -115,12 +115,12 @@ const VARIABLE: PatternSyntax = PatternSyntax {
         text.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"_*?".contains(&byte))
     },
-    kind: "name of an environment variable",
-    hint: "write RED_TOKEN, or RED_* for all that begin so",
+    kind: "an environment variable name",
+    hint: "write RED_TOKEN, or RED_* for all names with that prefix",
 };
 const ENDPOINT: PatternSyntax = PatternSyntax {
     is_legal: |text| text.starts_with('/'),
-    kind: "path of an endpoint",
+    kind: "an endpoint path",
     hint: "write /mcp/red, or /mcp/red/* for all below it",
 };
 const UPSTREAM: PatternSyntax = PatternSyntax {
@@ -128,12 +128,12 @@ const UPSTREAM: PatternSyntax = PatternSyntax {
         text.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-*?".contains(&byte))
     },
-    kind: "id of an upstream",
-    hint: "write search, or shared-* for all that begin so",
+    kind: "an upstream id",
+    hint: "write search, or shared-* for all ids with that prefix",
 };
 const FILE: PatternSyntax = PatternSyntax {
     is_legal: |text| !has_parent(FilePath::new(text)),
-    kind: "path of a file",
+    kind: "a file path",
     hint: "write teams/red/* for the files of a folder beside the config",
 };
 
@@ -147,7 +147,7 @@ fn patterns(
     for (n, text) in raw.unwrap_or_default().iter().enumerate() {
         if text.is_empty() || !(syntax.is_legal)(text) {
             report.add(
-                ConfigProblem::error(path.key(n), format!("is no {}", syntax.kind))
+                ConfigProblem::error(path.key(n), format!("is not {}", syntax.kind))
                     .hint(syntax.hint),
             );
         } else {
@@ -163,7 +163,7 @@ fn hosts(raw: Option<&[String]>, path: &ConfigPath, report: &mut ConfigReport) -
         match HostPattern::parse(text) {
             Some(host) => hosts.push(host),
             None => report.add(
-                ConfigProblem::error(path.key(n), format!("`{text}` is no host"))
+                ConfigProblem::error(path.key(n), format!("`{text}` is not a host"))
                     .hint("write red.example.com, red.example.com:8443, or *.red.example.com"),
             ),
         }
@@ -238,7 +238,7 @@ impl TeamGrant {
     fn refused(&self, path: ConfigPath, problem: &str, right: &str) -> ConfigProblem {
         ConfigProblem::error(
             path,
-            format!("{problem}, which the main file does not grant to this one"),
+            format!("{problem}, which the main file does not grant to this file"),
         )
         .hint(format!("see {} in the main file", self.right_path(right)))
     }
@@ -278,7 +278,11 @@ pub(super) fn check_rights(
             );
         }
         if upstream.trust.is_some() && !grant.trust {
-            report.add(grant.refused(path.key("trust"), "is about what rules believe", "trust"));
+            report.add(grant.refused(
+                path.key("trust"),
+                "decides the trust in annotations",
+                "trust",
+            ));
         }
     }
     for (id, server) in raw.mcp_servers.iter().flat_map(|servers| &servers.0) {
@@ -328,11 +332,11 @@ fn check_id(grant: &TeamGrant, id: &str, path: &ConfigPath, report: &mut ConfigR
     if !matches_any(&grant.ids, id) {
         let names: Vec<&str> = grant.ids.iter().map(NamePattern::as_str).collect();
         let hint = format!(
-            "write an id that fits {}, or see {} in the main file",
+            "write an id that matches {}, or see {} in the main file",
             names.join(" or "),
             grant.right_path("ids")
         );
-        let problem = format!("has the id `{id}`, which the main file does not grant to this one");
+        let problem = format!("has the id `{id}`, which the main file does not grant to this file");
         report.add(ConfigProblem::error(path.clone(), problem).hint(hint));
     }
 }
@@ -419,7 +423,7 @@ fn check_endpoint_rights(
         .and_then(|tools| tools.annotations.as_ref());
     if annotations.is_some() && !grant.trust {
         let path = path.key("tools").key("annotations");
-        report.add(grant.refused(path, "is about what rules believe", "trust"));
+        report.add(grant.refused(path, "decides the trust in annotations", "trust"));
     }
     let files = OrOff::section(endpoint.policy.as_ref())
         .into_iter()
@@ -457,8 +461,8 @@ fn check_file(
     // A missing file is reported when it is read.
     if file.exists() && (within(&file) != Some(true) || !file.is_file()) {
         report.add(
-            ConfigProblem::error(path, "is no plain file in its folder")
-                .hint("put the file itself there"),
+            ConfigProblem::error(path, "is not a regular file in its folder")
+                .hint("put the file itself into that folder"),
         );
     }
 }

@@ -121,7 +121,7 @@ fn push(
     if !usable {
         let problem = ConfigProblem::error(
             at.key("endpoint"),
-            "is no http or https URL, or has a user or password in it",
+            "must be an http or https URL without user and password",
         );
         report.add(problem.hint("write http://127.0.0.1:4318, and credentials in `headers`"));
         return None;

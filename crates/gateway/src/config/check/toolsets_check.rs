@@ -49,14 +49,12 @@ pub(super) fn scopes(
                 .all(|b| matches!(b, 0x21 | 0x23..=0x5b | 0x5d..=0x7e));
         if !legal {
             report.add(
-                ConfigProblem::error(path.key(n), "is no scope")
+                ConfigProblem::error(path.key(n), "is not a scope")
                     .hint("visible ASCII without spaces, quotes and \\"),
             );
         } else if text.contains('*') {
-            let problem = ConfigProblem::error(
-                path.key(n),
-                "has a `*`, and scopes stand for themselves only",
-            );
+            let problem =
+                ConfigProblem::error(path.key(n), "has a `*`, but scopes have no wildcards");
             report.add(problem.hint("name each scope"));
         } else {
             scopes.push(text.as_str().into());
@@ -82,7 +80,7 @@ fn patterns(
 
 fn pattern(text: &str, path: &ConfigPath, report: &mut ConfigReport) -> Option<NamePattern> {
     if text.is_empty() {
-        report.add(ConfigProblem::error(path.clone(), "is no name"));
+        report.add(ConfigProblem::error(path.clone(), "must not be empty"));
         return None;
     }
     Some(NamePattern::new(text))
@@ -92,8 +90,8 @@ fn name(text: &str, path: &ConfigPath, report: &mut ConfigReport) -> Option<Name
     let pattern = pattern(text, path, report)?;
     if !pattern.is_plain() {
         report.add(
-            ConfigProblem::error(path.clone(), "has to be one name")
-                .hint("`*` and `?` are for several"),
+            ConfigProblem::error(path.clone(), "must be one name")
+                .hint("`*` and `?` are not allowed here"),
         );
         return None;
     }
@@ -112,12 +110,12 @@ fn aliases(
         if !naming.accepts_bare(&alias) {
             report.add(ConfigProblem::error(
                 path,
-                format!("`{alias}` is no name that `naming` allows"),
+                format!("`{alias}` is not a name that `naming` allows"),
             ));
         } else if let Some((other, _)) = aliases.iter().find(|(_, taken)| *taken == alias) {
             report.add(ConfigProblem::error(
                 path,
-                format!("`{alias}` is the alias of `{}` already", other.as_str()),
+                format!("`{alias}` is already the alias of `{}`", other.as_str()),
             ));
         } else {
             aliases.push((tool, alias));

@@ -110,13 +110,13 @@ pub(super) fn check_upstream(
         (Some(RawSession::Principal), _) | (None, _) => SessionSharing::Principal,
     };
     if raw.session.is_none() && raw.command.is_some() && defaults.auth {
-        let text = "each caller has processes of its own, by what it can be asked; before, all callers shared one";
+        let text = "each caller has its own processes, one per set of client capabilities";
         let most = raw
             .limits
             .and_then(|limits| limits.max_processes)
             .unwrap_or(UpstreamSettings::DEFAULT_MAX_PROCESSES);
         let hint = format!(
-            "at most {most} run at once (limits.max_processes); one for all, where no caller's data is in it: session: shared"
+            "at most {most} run at once (limits.max_processes); if it holds no caller's data, all callers can share one process: session: shared"
         );
         report.add(ConfigProblem::note(path.clone(), text).hint(hint));
     }
@@ -133,11 +133,10 @@ pub(super) fn check_upstream(
     let transport = transport(raw, &defaults.folder, path, report)?;
     let visits = named || !defaults.auth || tells_apart(sharing, &transport);
     if !visits && asks.has(CapabilityClass::ELICITATION_URL) {
-        let text = "sends nobody to a page: it cannot tell weir's callers apart, and one's visit would count for all";
+        let text = "URL elicitation is off: the server cannot tell weir's callers apart, so one caller's visit to a page would count for all";
         let problem = ConfigProblem::note(path.clone(), text);
         report.add(
-            problem
-                .hint("if it can, say so: asks: [sampling, elicitation, elicitation_url, roots]"),
+            problem.hint("if it can, write asks: [sampling, elicitation, elicitation_url, roots]"),
         );
     }
     let connect = rules.deadlines.connect;
@@ -253,7 +252,7 @@ fn upstream_rules(
     if walk.pages == 0 || walk.items == 0 || walk.item_bytes == 0 {
         report.add(ConfigProblem::error(
             path.key("walk"),
-            "a walk of zero finds no tool",
+            "must allow at least one page, one item and one byte",
         ));
     }
     UpstreamRules {
@@ -343,7 +342,7 @@ fn report_misplaced(
         if *present {
             report.add(ConfigProblem::error(
                 path.key(key),
-                format!("means nothing for {what}"),
+                format!("has no effect for {what}"),
             ));
         }
     }
@@ -382,7 +381,7 @@ pub(super) fn http(
     });
     let Some(url) = url else {
         // The text may hold a secret from the environment, so it is not repeated.
-        let problem = ConfigProblem::error(path.key("url"), "is no http or https URL");
+        let problem = ConfigProblem::error(path.key("url"), "is not an http or https URL");
         report.add(problem.hint("write http://host:port/mcp"));
         return None;
     };
@@ -414,7 +413,7 @@ pub(super) fn http(
     if h2c && url.scheme_str() == Some("https") {
         report.add(ConfigProblem::error(
             path.key("h2c"),
-            "is for http URLs; over TLS, HTTP/2 is agreed on by itself",
+            "is for http URLs only: over TLS, HTTP/2 is negotiated",
         ));
     }
     Some(HttpUpstreamSettings {
@@ -440,13 +439,13 @@ fn headers(
             HeaderValue::from_str(value.expose()),
         ) {
             (Ok(name), _) if OWN_HEADERS.contains(&name.as_str()) => {
-                report.add(ConfigProblem::error(path, "is written by weir itself"));
+                report.add(ConfigProblem::error(path, "is set by weir itself"));
             }
             (Ok(name), Ok(value)) => headers.push((name, SecretHeader::new(value))),
-            (Err(_), _) => report.add(ConfigProblem::error(path, "is no header name")),
+            (Err(_), _) => report.add(ConfigProblem::error(path, "is not a header name")),
             (_, Err(_)) => report.add(ConfigProblem::error(
                 path,
-                "has a value that no header can have",
+                "has a value that is not allowed in a header",
             )),
         }
     }
@@ -473,22 +472,20 @@ fn stdio(
         return None;
     }
     if command.contains(' ') && raw.args.is_none() && !std::path::Path::new(&command).exists() {
-        let problem = ConfigProblem::warning(
-            path.key("command"),
-            "has a space in it, and no shell will split it",
-        );
+        let problem =
+            ConfigProblem::warning(path.key("command"), "has a space, and no shell splits it");
         report.add(problem.hint("write { command: program, args: [..] }"));
     }
     let cwd = raw.cwd.map(|cwd| folder.join(cwd));
     if cwd.as_ref().is_some_and(|cwd| !cwd.is_dir()) {
-        report.add(ConfigProblem::error(path.key("cwd"), "is no folder"));
+        report.add(ConfigProblem::error(path.key("cwd"), "is not a folder"));
     }
     let mut env = Vec::new();
     for (name, value) in raw.env.unwrap_or_default().0 {
         if name.is_empty() || name.contains(['=', '\0']) || value.expose().contains('\0') {
             report.add(ConfigProblem::error(
                 path.key("env").key(&name),
-                "is no environment variable",
+                "is not the name of an environment variable",
             ));
         } else {
             placeholder::report_placeholder(

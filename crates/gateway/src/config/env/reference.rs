@@ -109,7 +109,7 @@ impl ReferenceError {
             }
             Self::NotGranted(name, place) => ConfigProblem::error(
                 path,
-                format!("{name} is a variable that the main file does not grant to this one"),
+                format!("{name} is a variable that the main file does not grant to this file"),
             )
             .hint(format!(
                 "see {place} in the main file, or write $${{ for a plain ${{"
@@ -144,10 +144,11 @@ impl ReferenceError {
                     format!("set the environment variable {variable} where weir starts"),
                 )
             }
-            Self::Name(name) => {
-                ConfigProblem::error(path, format!("`${{{name}}}` names no environment variable"))
-                    .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${")
-            }
+            Self::Name(name) => ConfigProblem::error(
+                path,
+                format!("`${{{name}}}` is not the name of an environment variable"),
+            )
+            .hint("write ${NAME} with letters, digits and _, or $${ for a plain ${"),
             Self::Open => ConfigProblem::error(path, "`${` without its `}`")
                 .hint("write ${NAME}, or $${ for a plain ${"),
         }

@@ -66,7 +66,7 @@ pub(crate) fn read_all(
             Err(problem) => {
                 let message = format!("{} {}", file.display(), problem.message);
                 let problem =
-                    ConfigProblem::error(path, message).hint("make the file, or take the key out");
+                    ConfigProblem::error(path, message).hint("create the file, or remove the key");
                 report.add(ConfigProblem {
                     line: Some(node.line),
                     ..problem
@@ -136,12 +136,12 @@ pub(crate) fn parse(text: &str) -> Result<Vec<(String, String)>, (u32, String)> 
             .split_once('=')
             .filter(|(name, _)| !name.contains('\n'))
         else {
-            return Err((line, "there is no name of a variable before `=`".to_owned()));
+            return Err((line, "a variable name is missing before `=`".to_owned()));
         };
         let name = name.trim();
         let name = name.strip_prefix("export ").unwrap_or(name).trim();
         if !is_variable(name) {
-            return Err((line, "there is no name of a variable before `=`".to_owned()));
+            return Err((line, "a variable name is missing before `=`".to_owned()));
         }
         let (value, after) = self::value(value)
             .ok_or_else(|| (line, format!("the quote of {name} is not closed")))?;

@@ -195,11 +195,11 @@ pub(crate) fn answers(
                     .unwrap_or_else(|| "input".to_owned()))
             }
             (None, InputSource::Prompt(ask)) => ask(input).map_or_else(
-                || default_answer(input, "nobody answered at a terminal", &mut say),
+                || default_answer(input, "the prompt at the terminal got no answer", &mut say),
                 Ok,
             ),
             (None, InputSource::Unavailable) => {
-                default_answer(input, "there is no terminal to ask at", &mut say)
+                default_answer(input, "there is no terminal for a prompt", &mut say)
             }
         };
         if let (Ok(text), InputSource::Prompt(_)) = (&answer, source) {
@@ -220,7 +220,7 @@ fn default_answer(
     let default = input.default.clone().filter(|_| !input.is_secret);
     if default.is_some() {
         say(format!(
-            "`{}` has its default, because {why}; the variable {} gives it another value",
+            "`{}` uses its default, because {why}; the variable {} gives it another value",
             input.id,
             input.variable()
         ));

@@ -41,7 +41,7 @@ const UNSUPPORTED_KEYS: [(&[&str], &str, &str); 4] = [
     (
         &["sandbox", "sandboxEnabled"],
         "is not kept: weir starts the server without a sandbox",
-        "start it in a container, or take the server out",
+        "start it in a container, or remove the server",
     ),
     (
         &[
@@ -61,7 +61,7 @@ const UNSUPPORTED_KEYS: [(&[&str], &str, &str); 4] = [
             "startup_timeout_sec",
             "startup_timeout_ms",
         ],
-        "is not known here and is ignored",
+        "is not a known key and is ignored",
         "write the server under `upstreams`, with `start` and `deadlines`",
     ),
 ];
@@ -99,7 +99,7 @@ impl ServerNormalizer<'_, '_> {
         let line = server.line;
         let NodeValue::Map(keys) = &mut server.value else {
             return self
-                .kept_if_own(&path, line, "is no server and is left out")
+                .kept_if_own(&path, line, "is not a server and is left out")
                 .then_some(server);
         };
         if self.is_off(keys, &path, line) {
@@ -333,7 +333,7 @@ impl ServerNormalizer<'_, '_> {
                 .find(|(lost, _, _)| lost.contains(&key.as_str()));
             let (message, hint) = match lost {
                 Some((_, message, hint)) => (*message, Some(*hint)),
-                None => ("is not known here and is ignored", None),
+                None => ("is not a known key and is ignored", None),
             };
             self.warn(&path.key(&key), node.line, message, hint);
         }
@@ -355,7 +355,7 @@ impl ServerNormalizer<'_, '_> {
             self.warn(
                 &path.key(&key),
                 node.line,
-                format!("means nothing for {what} and is ignored"),
+                format!("has no effect for {what} and is ignored"),
                 None,
             );
         }
@@ -401,7 +401,7 @@ fn unsupported_reason(keys: &[(String, ConfigNode)]) -> Option<String> {
         .and_then(|(_, node)| node.as_text());
     if let Some(kind) = kind.filter(|kind| !KINDS.contains(kind)) {
         return Some(format!(
-            "is left out, because weir speaks to no server of the type `{kind}`"
+            "is left out, because weir supports no servers of the type `{kind}`"
         ));
     }
     let is_reachable = keys.iter().any(|(key, _)| key == "url" || key == "command");

@@ -140,12 +140,12 @@ impl<'de> Deserialize<'de> for Frequency {
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Frequency, E> {
                 // The text after the newline becomes the hint.
-                let bad = || E::custom(format_args!("`{text}` is no rate\n{RATE_HINT}"));
+                let bad = || E::custom(format_args!("`{text}` is not a rate\n{RATE_HINT}"));
                 Frequency::parse(text.trim()).ok_or_else(bad)
             }
             fn visit_i64<E: de::Error>(self, number: i64) -> Result<Frequency, E> {
                 Err(Error::custom(format_args!(
-                    "`{number}` says not in how much time\n{RATE_HINT}"
+                    "`{number}` has no unit of time\n{RATE_HINT}"
                 )))
             }
         }

@@ -56,7 +56,7 @@ macro_rules! unit {
                     fn visit_str<E: Error>(self, text: &str) -> Result<$name, E> {
                         let make: fn(u64) -> $name = $make;
                         // The text after the newline becomes the hint.
-                        let bad = || E::custom(format_args!("`{text}` is no {}\n{}", $what, $hint));
+                        let bad = || E::custom(format_args!("`{text}` is not a {}\n{}", $what, $hint));
                         amount(text.trim(), &$units).map(make).ok_or_else(bad)
                     }
                     fn visit_i64<E: Error>(self, number: i64) -> Result<$name, E> {

@@ -86,7 +86,7 @@ fn a_misspelt_key_of_weir_is_an_error_beside_the_servers_of_another_program() {
 fn a_file_with_a_key_of_weir_is_its_own() {
     let both = r#"{ "context_servers": { "a": { "command": "npx" } }, "telemetry": {} }"#;
     assert!(
-        said(both).contains("stands beside `telemetry`"),
+        said(both).contains("is used together with `telemetry`"),
         "{}",
         said(both)
     );
@@ -298,7 +298,7 @@ fn a_file_of_variables_is_read_and_watched() {
     assert!(loader.is_stale());
     let said = loader.load().report.to_string();
     assert!(
-        said.contains("a.env:3: error: there is no name of a variable before `=`"),
+        said.contains("a.env:3: error: a variable name is missing before `=`"),
         "{said}"
     );
 }

@@ -42,10 +42,14 @@ fn a_bad_team_file_keeps_its_last_good_version_only() {
     assert_eq!(ids(&outcome), ["own", "a", "b2"]);
     let report = outcome.report.to_string();
     assert!(
-        report.contains("teams/a.yaml:2: error: upstreams.a2.url: expected a text, found a number"),
+        report
+            .contains("teams/a.yaml:2: error: upstreams.a2.url: expected a string, found a number"),
         "{report}"
     );
-    assert!(report.contains("its last good version stays"), "{report}");
+    assert!(
+        report.contains("its last good version stays in use"),
+        "{report}"
+    );
 
     // A file that is removed takes its upstreams along. A file that never was valid adds no
     // upstreams.
@@ -304,7 +308,7 @@ fn unreadable_file_is_an_error() {
             .load()
             .report
             .to_string()
-            .contains("is no UTF-8 text")
+            .contains("is not UTF-8 text")
     );
     assert!(
         ConfigLoader::new(ConfigSource::File(folder.0.clone()), &environment)

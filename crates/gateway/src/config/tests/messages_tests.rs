@@ -56,7 +56,7 @@ fn giant_and_exploding_files_are_refused_at_once() {
         outcome
             .report
             .to_string()
-            .contains("beyond what a config may have"),
+            .contains("exceeds the limits of a config"),
         "{}",
         outcome.report
     );

@@ -195,7 +195,7 @@ fn with_auth_each_principal_has_its_own_processes() {
         let outcome = load(&format!("{auth}\nupstreams: {{ a: {{ {upstream} }} }}"));
         let report = outcome.report.to_string();
         assert_eq!(
-            report.contains("each caller has processes of its own"),
+            report.contains("each caller has its own processes"),
             said,
             "{upstream}: {report}"
         );
@@ -217,7 +217,7 @@ fn url_elicitation_needs_distinguishable_callers() {
         let said = outcome
             .report
             .to_string()
-            .contains("sends nobody to a page");
+            .contains("URL elicitation is off");
         let settings = outcome.config.unwrap().upstreams.remove(0).settings;
         (
             settings.allows_url_elicitation,

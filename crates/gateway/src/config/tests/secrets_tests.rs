@@ -60,7 +60,7 @@ fn pattern_errors_have_file_and_line() {
         (
             "a: [x]\n",
             ":1",
-            "must be a regular expression, and is a list",
+            "must be a regular expression, found a list",
         ),
         ("a b: x\n", ":1", "must have 1 to 64 letters"),
         ("a: x\nb: '\\w{1000}{1000}'\n", ":2", "exceeds size limit"),
@@ -194,10 +194,10 @@ fn result_limit_must_fit_hold_limit() {
     });
     assert_eq!(good(", results: { max: 4MiB, over: cut }"), cut);
     for (says, expected) in [
-        ("{ over: cut }", "says no `max`"),
+        ("{ over: cut }", "has no `max`"),
         ("{ max: 1023B }", "at least 1KiB"),
         ("{ max: 5MiB }", "limits.hold_per_call"),
-        ("{ max: 1MiB, over: mask }", "`mask` is not known here"),
+        ("{ max: 1MiB, over: mask }", "`mask` is not a known value"),
     ] {
         let report = of(&format!(", results: {says}")).report.to_string();
         assert!(report.contains(expected), "{says}: {report}");

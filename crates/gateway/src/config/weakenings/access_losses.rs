@@ -9,7 +9,7 @@ use super::ProtectionLoss;
 pub(super) fn credentials(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let is_lost = old.auth.required && !new.auth.required;
     let loss = || {
-        let message = "clients would need no credentials any more";
+        let message = "clients would no longer need credentials";
         ProtectionLoss::new(
             ConfigPath::at("auth.mode"),
             message,
@@ -49,7 +49,7 @@ pub(super) fn token_types(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
             .key("strict_type");
         ProtectionLoss::new(
             path,
-            "tokens of other types would be taken",
+            "tokens of other types would be accepted",
             "write strict_type: false there",
         )
     };
@@ -68,13 +68,13 @@ pub(super) fn key_expiries(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
 }
 
 fn expiry_loss(path: ConfigPath) -> ProtectionLoss {
-    ProtectionLoss::without_own_key(path.key("expires"), "the key would never end")
+    ProtectionLoss::without_own_key(path.key("expires"), "the key would never expire")
 }
 
 pub(super) fn operators(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let is_lost = is_guarded(old) && new.admin.as_ref().is_some_and(|plan| !plan.is_guarded());
     let loss = || {
-        let message = "operators would need no credentials any more";
+        let message = "operators would no longer need credentials";
         ProtectionLoss::new(
             ConfigPath::at("admin.auth"),
             message,
@@ -94,7 +94,7 @@ pub(super) fn metrics(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let is_closed = |config: &Config| config.admin.as_ref().is_some_and(|plan| !plan.open_metrics);
     let is_lost = is_closed(old) && is_guarded(new) && !is_closed(new);
     let loss = || {
-        let message = "whoever reaches the listener could read the metrics";
+        let message = "every client that reaches the listener could read the metrics";
         ProtectionLoss::new(
             ConfigPath::at("admin.metrics"),
             message,
@@ -129,7 +129,7 @@ pub(super) fn tls(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
         return Vec::new();
     };
     let Some(now) = &new.front.tls else {
-        let message = "connections of clients would not be encrypted any more";
+        let message = "connections of clients would no longer be encrypted";
         return vec![ProtectionLoss::new(
             ConfigPath::at("tls"),
             message,
@@ -139,7 +139,7 @@ pub(super) fn tls(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     if !was.clients.as_ref().is_some_and(|clients| clients.required) {
         return Vec::new();
     }
-    let message = "clients would need no certificate any more";
+    let message = "clients would no longer need a certificate";
     match &now.clients {
         Some(clients) if clients.required => Vec::new(),
         Some(_) => vec![ProtectionLoss::new(

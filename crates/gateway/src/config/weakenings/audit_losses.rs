@@ -21,7 +21,7 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let Some(now) = &new.audit else {
         return vec![ProtectionLoss::new(
             at,
-            "no records would be kept any more",
+            "records would no longer be kept",
             "write audit: off",
         )];
     };
@@ -29,31 +29,31 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
         (
             "file",
             |plan| plan.file.is_some(),
-            "no file would have the records any more",
+            "records would no longer be written to a file",
             None,
         ),
         (
             "stdout",
             |plan| plan.stdout,
-            "standard output would have no records any more",
+            "records would no longer be written to standard output",
             Some("write stdout: false"),
         ),
         (
             "otlp",
             |plan| plan.otlp.is_some(),
-            "the collector would get no records any more",
+            "records would no longer be sent to the collector",
             None,
         ),
         (
             "on_failure",
             |plan| plan.closed,
-            "calls would go on while no records can be kept",
+            "calls would continue while records cannot be kept",
             Some("write on_failure: open"),
         ),
         (
             "key",
             |plan| plan.key.is_some(),
-            "the chain of records would not be signed any more",
+            "the chain of records would no longer be signed",
             None,
         ),
     ];

@@ -12,7 +12,7 @@ pub(super) fn all_limits(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let loss = || {
         ProtectionLoss::new(
             ConfigPath::at("rates"),
-            "no rate would be limited any more",
+            "rates would no longer be limited",
             "write rates: off",
         )
     };
@@ -82,7 +82,7 @@ pub(super) fn uncounted(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let refuses = |config: &Config| config.rates.uncounted == UncountedQuota::Refused;
     let is_lost = refuses(old) && !refuses(new) && new.rates.is_limited();
     let loss = || {
-        let message = "calls whose quota cannot be counted would go on";
+        let message = "calls would continue when their quota cannot be counted";
         ProtectionLoss::new(
             ConfigPath::at("rates.uncounted"),
             message,
@@ -102,7 +102,7 @@ fn losses(
         limit.unwrap_or_default()
     };
     let ((was_rate, was_daily), (rate, daily)) = (parts(was), parts(now));
-    let message = "this limit would be gone";
+    let message = "this limit would be removed";
     if (was_rate || was_daily) && !(rate || daily) {
         return vec![ProtectionLoss::without_own_key(path, message)];
     }
@@ -125,7 +125,7 @@ fn tools(was: &ToolLimit, now: &LimitSettings, root: &ConfigPath) -> Vec<Protect
     });
     let mut all = losses(path.clone(), Some(&was.limit), now.map(|tool| &tool.limit));
     if was.shared && now.is_some_and(|tool| !tool.shared) {
-        let message = "each principal would have the budget that all shared";
+        let message = "each principal would have a budget as large as the one that all shared";
         all.push(ProtectionLoss::without_own_key(path.key("shared"), message));
     }
     all

@@ -28,7 +28,7 @@ pub(super) fn endpoints(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let loss = |endpoint: &Endpoint| {
         let id = &endpoint.id;
         let message = format!(
-            "are gone: /mcp would show every upstream, without what {id} asks for or leaves out"
+            "are removed: /mcp would show every upstream, without the scopes and tool selection of {id}"
         );
         ProtectionLoss::new(ConfigPath::at("endpoints"), message, "name the endpoints")
     };
@@ -74,7 +74,7 @@ fn policy_file_losses(
     of: &str,
 ) -> Vec<ProtectionLoss> {
     if !old.is_empty() && new.is_empty() {
-        let message = format!("the rules of {of} would be gone");
+        let message = format!("the rules of {of} would be removed");
         return vec![ProtectionLoss::new(
             path.clone(),
             message,
@@ -97,8 +97,7 @@ fn policy_file_losses(
             Some(now) => Some(now.forbids_cut_off(sheet))
                 .filter(|lost| *lost > 0)
                 .map(|lost| {
-                    let message =
-                        format!("{name} lost its end, and {lost} of its rules that forbid with it");
+                    let message = format!("{name} lost its end, with {lost} of its forbid rules");
                     ProtectionLoss::new(
                         place(sheet),
                         message,
@@ -110,7 +109,7 @@ fn policy_file_losses(
                 .map(|lost| {
                     ProtectionLoss::without_own_key(
                         place(sheet),
-                        format!("{name} is gone, and {lost} of its rules that forbid with it"),
+                        format!("{name} is removed, with {lost} of its forbid rules"),
                     )
                 }),
         };
@@ -161,7 +160,7 @@ pub(super) fn annotations(old: &ServedParts<'_>, new: &ServedParts<'_>) -> Vec<P
                 .any(|(nth, warns)| *warns == Some(true) && !is_said(nth));
             if is_lost {
                 let message = format!(
-                    "rules would not know any more what {} does",
+                    "rules would no longer know the warning annotations of {}",
                     pattern.as_str()
                 );
                 all.push(ProtectionLoss::without_own_key(
@@ -198,7 +197,7 @@ pub(super) fn selection(old: &ServedParts<'_>, new: &ServedParts<'_>) -> Vec<Pro
         }
         let path = path.key("exclude");
         if !was.exclude.is_empty() && now.exclude.is_empty() {
-            let message = format!("{id} would show the tools that it leaves out");
+            let message = format!("{id} would show the tools that it excludes");
             all.push(ProtectionLoss::new(path, message, "write exclude: []"));
         } else if now
             .exclude
@@ -209,8 +208,9 @@ pub(super) fn selection(old: &ServedParts<'_>, new: &ServedParts<'_>) -> Vec<Pro
                 .exclude
                 .iter()
                 .filter(|pattern| !is_covered(pattern, now.exclude.iter()));
-            let message =
-                |pattern: &NamePattern| format!("{id} would show what is {}", pattern.as_str());
+            let message = |pattern: &NamePattern| {
+                format!("{id} would show tools that match {}", pattern.as_str())
+            };
             all.extend(gone.map(|pattern| {
                 ProtectionLoss::without_own_key(path.key(pattern.as_str()), message(pattern))
             }));
@@ -284,7 +284,7 @@ fn scope_losses(
     if !was.is_empty() && now.is_empty() {
         return vec![ProtectionLoss::new(
             path.clone(),
-            format!("the scopes of {of} would be gone"),
+            format!("the scopes of {of} would be removed"),
             "write scopes: []",
         )];
     }
@@ -295,7 +295,7 @@ fn scope_losses(
     gone.map(|scope| {
         ProtectionLoss::without_own_key(
             path.key(scope),
-            format!("the scope {scope} of {of} would be gone"),
+            format!("the scope {scope} of {of} would be removed"),
         )
     })
     .collect()
@@ -318,7 +318,7 @@ fn by_pattern(
     if asking(was) && !asking(now) {
         return vec![ProtectionLoss::new(
             path.clone(),
-            format!("the scopes of tools of {id} would be gone"),
+            format!("the scopes of tools of {id} would be removed"),
             "write scopes: {}",
         )];
     }
@@ -340,7 +340,7 @@ fn by_pattern(
                 now,
             )),
             None if !is_covered(pattern, asked) => {
-                let message = format!("the scopes of {text} on {id} would be gone");
+                let message = format!("the scopes of {text} on {id} would be removed");
                 all.push(ProtectionLoss::new(
                     path.key(text),
                     message,

@@ -112,7 +112,7 @@ pub(super) fn validation(old: &ServedParts<'_>, new: &ServedParts<'_>) -> Vec<Pr
                     continue;
                 };
                 if !places[..=at].iter().any(|place| new.waivers.has_key(place)) {
-                    let message = "what does not match its schema would pass";
+                    let message = "values that do not match their schema would pass";
                     all.push(ProtectionLoss::new(places[at].clone(), message, words));
                 }
             }
@@ -144,7 +144,8 @@ pub(super) fn asks(old: &ServedParts<'_>, new: &ServedParts<'_>) -> Vec<Protecti
     for id in old.upstreams.iter().map(|plan| &plan.settings.id) {
         let path = ConfigPath::at("upstreams").key(id).key("asks");
         if new.upstream(id).is_some() && old.waivers.has_key(&path) && !new.waivers.has_key(&path) {
-            let message = "it could ask of clients whatever they say they can be asked";
+            let message =
+                "the upstream could send clients every request that their capabilities allow";
             all.push(ProtectionLoss::new(
                 path,
                 message,
@@ -188,7 +189,7 @@ pub(super) fn secrets(old: &ServedParts<'_>, new: &ServedParts<'_>) -> Vec<Prote
         all.extend(gone.map(|name| {
             ProtectionLoss::without_own_key(
                 path.key(name),
-                format!("the pattern {name} of {id} would be gone"),
+                format!("the pattern {name} of {id} would be removed"),
             )
         }));
     }

@@ -46,15 +46,17 @@ fn api_key(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
         .filter(|subject| !subject.is_empty())
         .ok_or(("subject", "is missing"))?;
     let digest = raw.sha256.as_deref().ok_or(("sha256", "is missing"))?;
-    let digest =
-        digest_of(digest).ok_or(("sha256", "is no SHA-256: 64 hex digits, or 44 of base64"))?;
+    let digest = digest_of(digest).ok_or((
+        "sha256",
+        "is not a SHA-256 digest: write 64 hex digits, or 44 characters of base64",
+    ))?;
     if is_patterned(digest) {
         return Err(("sha256", "is a placeholder, not the digest of a key"));
     }
     let expires = raw.expires.as_deref().map(|text| {
         parse_expiry(text).ok_or((
             "expires",
-            "is no date such as 2027-01-31 or 2027-01-31T12:00:00Z",
+            "is not a date such as 2027-01-31 or 2027-01-31T12:00:00Z",
         ))
     });
     Ok(ApiKey {

@@ -36,7 +36,7 @@ pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<TokenIs
         if issuers.iter().any(|other| other.name == issuer.name) {
             report.add(ConfigProblem::error(
                 path.key("issuer"),
-                format!("`{}` is there twice", issuer.name),
+                format!("`{}` is listed twice", issuer.name),
             ));
         } else {
             issuers.push(issuer);
@@ -49,9 +49,9 @@ pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<TokenIs
     if asked > 1 {
         let problem = ConfigProblem::error(
             path,
-            "has two with `introspection`: a token would be sent to the wrong one",
+            "has two entries with `introspection`: a token could be sent to the wrong issuer",
         );
-        report.add(problem.hint("one issuer at most can be asked"));
+        report.add(problem.hint("use `introspection` for one issuer at most"));
     }
     issuers
 }
@@ -123,7 +123,7 @@ fn introspection_proof(
         if given {
             let problem = ConfigProblem::error(
                 path.key(key),
-                "means nothing with `introspection`: the issuer checks its tokens",
+                "has no effect with `introspection`: the issuer checks its tokens",
             );
             report.add(problem);
         }
@@ -156,7 +156,7 @@ fn introspection_proof(
         let problem =
             ConfigProblem::error(path.key("client_secret"), "is a placeholder, not a secret");
         report.add(
-            problem.hint("take the one that the issuer gave for this client, from the environment"),
+            problem.hint("use the secret that the issuer gave this client, from the environment"),
         );
     }
     TokenValidation::Introspection {
@@ -178,7 +178,7 @@ fn algorithms(
     if names.is_empty() {
         report.add(ConfigProblem::error(
             path.clone(),
-            "is empty: no token could be good",
+            "is empty: no token could be valid",
         ));
     }
     let mut algorithms = Vec::new();
@@ -188,12 +188,15 @@ fn algorithms(
             None => {
                 let hint = match name.starts_with("HS") {
                     true => {
-                        "whoever can check those can forge them: use keys that come in pairs, such as ES256"
+                        "the key that verifies such tokens can also sign them: use an asymmetric algorithm, such as ES256"
                     }
-                    false => "any of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA",
+                    false => {
+                        "one of: RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA"
+                    }
                 };
                 report.add(
-                    ConfigProblem::error(path.key(n), format!("`{name}` is not taken")).hint(hint),
+                    ConfigProblem::error(path.key(n), format!("`{name}` is not accepted"))
+                        .hint(hint),
                 );
             }
         }
@@ -220,15 +223,18 @@ pub(super) fn check_issuer_url(
     let scheme = uri.as_ref().and_then(Uri::scheme_str);
     let (Some(host), true, Some("http" | "https")) = (host, plain && !text.contains('#'), scheme)
     else {
-        let problem = ConfigProblem::error(path.clone(), format!("`{text}` is no http(s) URL"));
+        let problem = ConfigProblem::error(
+            path.clone(),
+            format!("`{text}` is not an http or https URL"),
+        );
         report.add(problem.hint("write https://id.example.com"));
         return;
     };
     if scheme == Some("http") && !is_local_host(host) && !allow_http {
         let problem = ConfigProblem::error(
             path.clone(),
-            "is http, and on another machine: whoever is between could be anybody",
+            "is http on another machine: the connection could be intercepted",
         );
-        report.add(problem.hint("use https, or say that this is wanted: allow_http: true"));
+        report.add(problem.hint("use https, or write allow_http: true"));
     }
 }
