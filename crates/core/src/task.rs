@@ -206,19 +206,21 @@ mod tests {
     impl TaskBook for Sevens {
         fn enter(
             &self,
-            _: (&Principal, &EndpointId),
+            _: &Principal,
+            _: &EndpointId,
             _: crate::port::KeptTask,
             _: Option<std::time::Duration>,
         ) -> Result<(), crate::Failure> {
             Ok(())
         }
-        fn find(&self, _: (&Principal, &EndpointId), _: &str) -> Option<crate::port::KeptTask> {
+        fn find(&self, _: &Principal, _: &EndpointId, _: &str) -> Option<crate::port::KeptTask> {
             None
         }
-        fn forget(&self, _: (&Principal, &EndpointId), _: &str) {}
+        fn forget(&self, _: &Principal, _: &EndpointId, _: &str) {}
         fn page(
             &self,
-            _: (&Principal, &EndpointId),
+            _: &Principal,
+            _: &EndpointId,
             _: u64,
             _: usize,
         ) -> Vec<(u64, crate::port::KeptTask)> {

@@ -262,51 +262,49 @@ fn single_header<'a>(
 }
 
 fn reason(failure: &Failure) -> &'static str {
-    match failure.kind() {
-        FailureKind::Unauthenticated(AuthenticationDenial::Missing) => "missing",
-        FailureKind::Unauthenticated(AuthenticationDenial::Invalid(reason)) => reason,
-        _ => "unavailable",
+    let FailureKind::Unauthenticated(denial) = failure.kind() else {
+        return "unavailable";
+    };
+    match denial {
+        AuthenticationDenial::Missing => "missing",
+        AuthenticationDenial::Invalid(reason) => reason,
     }
 }
 
 /// The refusal without a principal: 401 for the client's fault, 503 if the check could not be made.
 fn unauthenticated_refusal(context: &HttpRequestContext, failure: &Failure) -> RequestRefusal {
-    match failure.kind() {
-        FailureKind::Unauthenticated(denial) => {
-            let text = match denial {
-                AuthenticationDenial::Missing => {
-                    "credentials are needed: send `Authorization: Bearer` with a token for this endpoint"
-                }
-                AuthenticationDenial::Invalid(_) => {
-                    "these credentials are not valid here: get new ones"
-                }
-            };
-            RequestRefusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", text).with_value(
-                header::WWW_AUTHENTICATE,
-                challenge::unauthenticated(context, *denial),
-            )
+    let FailureKind::Unauthenticated(denial) = failure.kind() else {
+        let text = "credentials cannot be checked now: try again in a few seconds";
+        return RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "verifier", text)
+            .with(header::RETRY_AFTER, "5");
+    };
+    let text = match denial {
+        AuthenticationDenial::Missing => {
+            "credentials are needed: send `Authorization: Bearer` with a token for this endpoint"
         }
-        _ => {
-            let text = "credentials cannot be checked now: try again in a few seconds";
-            RequestRefusal::new(StatusCode::SERVICE_UNAVAILABLE, "verifier", text)
-                .with(header::RETRY_AFTER, "5")
-        }
-    }
+        AuthenticationDenial::Invalid(_) => "these credentials are not valid here: get new ones",
+    };
+    RequestRefusal::new(StatusCode::UNAUTHORIZED, "unauthenticated", text).with_value(
+        header::WWW_AUTHENTICATE,
+        challenge::unauthenticated(context, *denial),
+    )
 }
 
 fn forbidden_refusal(context: &HttpRequestContext, failure: &Failure) -> RequestRefusal {
-    let text = match failure.kind() {
+    let text = if matches!(failure.kind(), FailureKind::Denied) {
         // A denial at this point concerns the principal, independent of the request.
-        FailureKind::Denied => BLOCKED,
-        _ => "this endpoint is not for these credentials",
+        BLOCKED
+    } else {
+        "this endpoint is not for these credentials"
     };
     let refusal = RequestRefusal::new(StatusCode::FORBIDDEN, failure.reason(), text);
-    match failure.kind() {
-        FailureKind::InsufficientScope(scopes) => refusal.with_value(
+    if let FailureKind::InsufficientScope(scopes) = failure.kind() {
+        refusal.with_value(
             header::WWW_AUTHENTICATE,
             challenge::insufficient(context, scopes),
-        ),
-        _ => refusal,
+        )
+    } else {
+        refusal
     }
 }
 

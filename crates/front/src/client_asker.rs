@@ -53,7 +53,8 @@ impl ClientAsker {
     pub(crate) fn new(
         request: &Request,
         known: &Authenticated<()>,
-        (session, revision): (SessionKey, Revision),
+        session: SessionKey,
+        revision: Revision,
         call: Arc<Call>,
     ) -> Box<Self> {
         Box::new(Self {
@@ -122,7 +123,7 @@ impl ClientAsker {
                 done.for_each(|(_, ours)| self.questions.notify_elicitation_complete(&ours));
                 Some(ReplyEnd::Complete(payload))
             }
-            end => Some(end),
+            end @ (ReplyEnd::Parked { .. } | ReplyEnd::Task(_) | ReplyEnd::Failed(_)) => Some(end),
         }
     }
 

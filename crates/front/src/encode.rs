@@ -112,9 +112,10 @@ pub(crate) fn binding(
     params: &Params,
 ) -> Result<StateBinding, Failure> {
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
-    let name = match method {
-        Method::ResourcesRead => params.uri(),
-        _ => params.name(),
+    let name = if method == Method::ResourcesRead {
+        params.uri()
+    } else {
+        params.name()
     };
     Ok(StateBinding {
         method,
@@ -135,17 +136,18 @@ pub(crate) enum EncodedEnd {
 
 impl ResponseContext {
     pub(crate) fn new(
-        (context, known): (&HttpRequestContext, &Authenticated<()>),
+        context: &HttpRequestContext,
+        known: &Authenticated<()>,
         id: RequestId,
-        (revision, method): (Revision, Method),
-        token: Option<Bytes>,
+        revision: Revision,
+        method: Method,
     ) -> Self {
         Self {
             owner: context.owner(known),
             id,
             revision,
             method,
-            token,
+            token: None,
             about: context.about.clone(),
             name: context.name.clone(),
             endpoint: context.endpoint.clone(),
@@ -167,6 +169,11 @@ impl ResponseContext {
 
     pub(crate) fn limits(&self) -> &FrontLimits {
         &self.settings.limits
+    }
+
+    /// Sets the client's progress token.
+    pub(crate) fn with_progress_token(self, token: Option<Bytes>) -> Self {
+        Self { token, ..self }
     }
 
     pub(crate) fn with_binding(self, binding: StateBinding, class: CapabilityClass) -> Self {

@@ -62,10 +62,12 @@ pub(crate) async fn serve(
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
     let asked = ResponseContext::new(
-        (context, known),
+        context,
+        known,
         request.id.clone(),
-        (Revision::MODERN, EXTENSION_METHOD),
-        token,
-    );
+        Revision::MODERN,
+        EXTENSION_METHOD,
+    )
+    .with_progress_token(token);
     encode::encode_reply(asked, OwnedCall::by_connection(running)).await
 }

@@ -45,6 +45,24 @@ pub struct ClientSeen {
     pub last: SystemTime,
 }
 
+/// A request of a client, with the program that it claims.
+pub(crate) struct ClientRequest<'a> {
+    pub(crate) principal: &'a Principal,
+    pub(crate) endpoint: &'a EndpointId,
+    pub(crate) revision: Revision,
+    /// The client's `Implementation` object, if the request has one.
+    pub(crate) info: Option<&'a Bytes>,
+    /// The session that the request opened.
+    pub(crate) session: Option<SessionKey>,
+    pub(crate) time: SystemTime,
+}
+
+impl ClientRequest<'_> {
+    fn info_bytes(&self) -> &[u8] {
+        self.info.map(|info| &info[..]).unwrap_or_default()
+    }
+}
+
 /// All known programs, bounded by principal and name: the ones unseen for longest are evicted.
 #[derive(Default)]
 pub(crate) struct KnownClients {
@@ -65,11 +83,8 @@ struct KnownClient {
 }
 
 impl KnownClient {
-    fn new(
-        (principal, endpoint): (&Principal, &EndpointId),
-        (revision, info): (Revision, &[u8]),
-        now: SystemTime,
-    ) -> Self {
+    fn new(request: &ClientRequest<'_>) -> Self {
+        let info = request.info_bytes();
         let text = |member: &str| {
             let at = scan::is_object(info)
                 .then(|| scan::find(info, member))
@@ -80,12 +95,12 @@ impl KnownClient {
             text.chars().take(MAX_NAME_CHARS).collect::<String>()
         };
         Self {
-            principal: principal.clone(),
+            principal: request.principal.clone(),
             name: text("name"),
             version: text("version"),
-            revision,
-            endpoint: endpoint.clone(),
-            first: now,
+            revision: request.revision,
+            endpoint: request.endpoint.clone(),
+            first: request.time,
             last: AtomicU64::new(0),
         }
     }
@@ -122,17 +137,13 @@ impl KnownClients {
     }
 
     /// Records a request of a client.
-    pub(crate) fn record(
-        &self,
-        (principal, endpoint): (&Principal, &EndpointId),
-        (revision, info): (Revision, Option<&Bytes>),
-        session: Option<SessionKey>,
-        now: SystemTime,
-    ) {
-        let info = info.map(|info| &info[..]).unwrap_or_default();
-        let key = self
-            .hasher
-            .hash_one((principal.digest(), revision.as_str(), info));
+    pub(crate) fn record(&self, request: &ClientRequest<'_>) {
+        let endpoint = request.endpoint;
+        let key = self.hasher.hash_one((
+            request.principal.digest(),
+            request.revision.as_str(),
+            request.info_bytes(),
+        ));
         let mut part = lock(&self.parts[key as usize % CLIENT_PARTS]);
         let client = match part.get(&key).cloned() {
             Some(client) if client.endpoint == *endpoint => client,
@@ -141,7 +152,7 @@ impl KnownClients {
                     Some(before) => before.at_endpoint(endpoint),
                     None => {
                         make_room(&mut part);
-                        KnownClient::new((principal, endpoint), (revision, info), now)
+                        KnownClient::new(request)
                     }
                 });
                 part.insert(key, client.clone());
@@ -149,8 +160,10 @@ impl KnownClients {
             }
         };
         drop(part);
-        client.last.store(unix_millis(now), Ordering::Relaxed);
-        if let Some(session) = session {
+        client
+            .last
+            .store(unix_millis(request.time), Ordering::Relaxed);
+        if let Some(session) = request.session {
             let mut sessions = self.of(&session);
             if sessions.len() < SESSIONS_WITH_CLIENT_PER_PART || sessions.contains_key(&session) {
                 sessions.insert(session, client);
@@ -230,21 +243,23 @@ mod tests {
             .0
     }
 
-    fn see(clientele: &KnownClients, (who, path): (&Principal, &str), name: &str, second: u64) {
+    fn see(clientele: &KnownClients, principal: &Principal, path: &str, name: &str, second: u64) {
         let (endpoint, info) = (EndpointId::new(path), info(name));
-        clientele.record(
-            (who, &endpoint),
-            (Revision::MODERN, Some(&info)),
-            None,
-            at(second),
-        );
+        clientele.record(&ClientRequest {
+            principal,
+            endpoint: &endpoint,
+            revision: Revision::MODERN,
+            info: Some(&info),
+            session: None,
+            time: at(second),
+        });
     }
 
     #[tokio::test]
     async fn program_has_its_last_endpoint_and_first_and_last_times() {
         let (clientele, who) = (KnownClients::default(), somebody().await);
-        see(&clientele, (&who, "/mcp"), "one", 1);
-        see(&clientele, (&who, "/mcp/files"), "one", 2);
+        see(&clientele, &who, "/mcp", "one", 1);
+        see(&clientele, &who, "/mcp/files", "one", 2);
         let all = clientele.all();
         let [one] = all.as_slice() else {
             panic!("{all:?}")
@@ -263,11 +278,12 @@ mod tests {
         for second in 1..=20_000 {
             see(
                 &clientele,
-                (&who, "/mcp"),
+                &who,
+                "/mcp",
                 &format!("made-up-{second}"),
                 second,
             );
-            see(&clientele, (&who, "/mcp"), "here", second);
+            see(&clientele, &who, "/mcp", "here", second);
         }
         let all = clientele.all();
         assert!(

@@ -27,7 +27,8 @@ use crate::body::ResponseBody;
 use crate::client_asker::ClientAsker;
 use crate::encode::{self, BatchBudget, ResponseContext};
 use crate::extensions;
-use crate::lists::{self, ListResponse};
+use crate::known_clients::ClientRequest;
+use crate::lists::{self, ListRequest, ListResponse};
 use crate::modern::{canonical_call, check_offered_or_ask, is_call, list_of_method};
 use crate::observe::HttpAnswer;
 use crate::outcome::RequestOutcome;
@@ -54,24 +55,20 @@ pub(crate) async fn serve(
         Some(Method::Initialize) => {
             Box::pin(initialize(context, known, &request.id, &params)).await
         }
-        _ => match load_session(context, known, headers)
-            .await
-            .or_else(|none| match none {
-                NoSession::Missing if method != Some(Method::Ping) => {
-                    sessionless(context, known, headers)
-                }
-                none => Err(none),
-            }) {
+        _ => match load_session(context, known, headers).await.or_else(|none| {
+            if matches!(none, NoSession::Missing) && method != Some(Method::Ping) {
+                sessionless(context, known, headers)
+            } else {
+                Err(none)
+            }
+        }) {
             Ok(opened) => {
-                match serve_request(
+                let session = SessionRequestContext {
                     context,
                     known,
-                    (&opened, AnswerTarget::OwnResponse),
-                    request,
-                    params,
-                )
-                .await
-                {
+                    opened: &opened,
+                };
+                match serve_request(session, AnswerTarget::OwnResponse, request, params).await {
                     SessionOutcome::Message(said) => said.into_answer(),
                     SessionOutcome::List(response) => {
                         answer::json_body(StatusCode::OK, ResponseBody::new(response))
@@ -101,7 +98,8 @@ async fn initialize(
             context,
             StatusCode::OK,
             Some(id),
-            (error_code::INVALID_PARAMS, text),
+            error_code::INVALID_PARAMS,
+            text,
         )
     };
     let proposed = match params.protocol_version() {
@@ -135,11 +133,14 @@ async fn initialize(
         Ok(text) => {
             let info = params.client_info().ok().flatten();
             let key = LegacySessions::key_of(&text);
-            let who = (known.principal(), &context.endpoint);
-            context
-                .shared
-                .known_clients
-                .record(who, (revision, info.as_ref()), key, session.began);
+            context.shared.known_clients.record(&ClientRequest {
+                principal: known.principal(),
+                endpoint: &context.endpoint,
+                revision,
+                info: info.as_ref(),
+                session: key,
+                time: session.began,
+            });
             let result =
                 lists::initialize_result(context, revision, !known.principal().is_anonymous())
                     .await;
@@ -172,13 +173,25 @@ enum AnswerTarget {
     Batch,
 }
 
+/// The context of a request of a session.
+#[derive(Clone, Copy)]
+struct SessionRequestContext<'a> {
+    context: &'a HttpRequestContext,
+    known: &'a Authenticated<()>,
+    opened: &'a LoadedSession,
+}
+
 async fn serve_request(
-    context: &HttpRequestContext,
-    known: &Authenticated<()>,
-    (opened, stream): (&LoadedSession, AnswerTarget),
+    session: SessionRequestContext<'_>,
+    stream: AnswerTarget,
     request: Request,
     params: Params,
 ) -> SessionOutcome {
+    let SessionRequestContext {
+        context,
+        known,
+        opened,
+    } = session;
     let revision = opened.session.revision;
     let told = FailureContext {
         revision,
@@ -204,10 +217,7 @@ async fn serve_request(
         }
         Some(method @ (Method::ResourcesSubscribe | Method::ResourcesUnsubscribe)) => {
             match Box::pin(subscriptions::serve_session_request(
-                context,
-                known,
-                opened,
-                (method, params),
+                context, known, opened, method, params,
             ))
             .await
             {
@@ -218,40 +228,29 @@ async fn serve_request(
         Some(method @ (Method::TasksGet | Method::TasksCancel | Method::TasksList))
             if revision.has_task_param() =>
         {
-            match Box::pin(tasks::serve_legacy(
-                context,
-                known,
-                opened,
-                (method, params),
-            ))
-            .await
-            {
+            match Box::pin(tasks::serve_legacy(context, known, opened, method, params)).await {
                 Ok(result) => done(&result),
                 Err(failure) => fail(&failure),
             }
         }
         Some(method) if waits_for_upstream(revision, method) => {
             match check_offered_or_ask(context, method, opened.class()).await {
-                Ok(()) => call(
-                    context,
-                    known,
-                    opened,
-                    (&request.id, stream),
-                    (CallMethod::Known(method), params),
-                ),
+                Ok(()) => {
+                    let method = CallMethod::Known(method);
+                    call(session, &request.id, stream, method, params)
+                }
                 Err(failure) => fail(&failure),
             }
         }
         Some(method) if list_of_method(method).is_some() => {
-            let (class, session) = (opened.class(), opened.is_stored.then_some(opened.key));
-            let page = lists::list_page(
-                context,
-                known,
+            let asked = ListRequest {
                 revision,
-                (method, class),
-                (session, &params),
-            );
-            match Box::pin(page).await {
+                method,
+                class: opened.class(),
+                session: opened.is_stored.then_some(opened.key),
+                params: &params,
+            };
+            match Box::pin(lists::list_page(context, known, asked)).await {
                 Ok(result) => SessionOutcome::List(result.response(&request.id)),
                 Err(failure) => fail(&failure),
             }
@@ -259,13 +258,10 @@ async fn serve_request(
         method => match extensions::extension_method(context, &request.method)
             .filter(|_| method.is_none())
         {
-            Some(name) => call(
-                context,
-                known,
-                opened,
-                (&request.id, stream),
-                (CallMethod::Extension(name), params),
-            ),
+            Some(name) => {
+                let method = CallMethod::Extension(name);
+                call(session, &request.id, stream, method, params)
+            }
             None => fail(&Failure::new(
                 FailureKind::MethodNotFound,
                 "This method is not served",
@@ -319,11 +315,15 @@ async fn set_level(
 }
 
 fn call(
-    context: &HttpRequestContext,
-    known: &Authenticated<()>,
-    opened: &LoadedSession,
-    (id, stream): (&RequestId, AnswerTarget),
-    (method, params): (CallMethod, Params),
+    SessionRequestContext {
+        context,
+        known,
+        opened,
+    }: SessionRequestContext<'_>,
+    id: &RequestId,
+    stream: AnswerTarget,
+    method: CallMethod,
+    params: Params,
 ) -> SessionOutcome {
     let revision = opened.session.revision;
     let (method, extension) = match method {
@@ -351,7 +351,7 @@ fn call(
     let token = lifted.progress_token.clone();
     let (task, as_task) = (
         tasks::task_of_result_request(method, &lifted.params),
-        tasks::task_mode_of_legacy(context, revision, (method, &lifted)),
+        tasks::task_mode_of_legacy(context, revision, method, &lifted),
     );
     let session = opened.is_stored.then_some(opened.key);
     let call = Arc::new(tasks::with_task_mode(
@@ -363,13 +363,13 @@ fn call(
         },
     ));
     let asked = server_questions::may_ask_in(&call) && stream == AnswerTarget::OwnResponse;
-    let asker =
-        asked.then(|| ClientAsker::new(context, known, (opened.key, revision), call.clone()));
+    let asker = asked.then(|| ClientAsker::new(context, known, opened.key, revision, call.clone()));
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = RunningCall::new(Box::pin(async move {
-        match method {
-            Method::TasksResult => router.task_result(call).await,
-            _ => router.call(call).await,
+        if method == Method::TasksResult {
+            router.task_result(call).await
+        } else {
+            router.call(call).await
         }
     }));
     let visits = opened.is_stored && class.has(CapabilityClass::ELICITATION_URL);
@@ -381,7 +381,8 @@ fn call(
     let (cancelled, in_flight) =
         LegacySessions::register_call(&context.shared, opened.key, request, context.limits());
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
-    let asked = ResponseContext::new((context, known), id.clone(), (revision, method), token)
+    let asked = ResponseContext::new(context, known, id.clone(), revision, method)
+        .with_progress_token(token)
         .about_task(task, as_task);
     let asked = if opened.is_stored && !context.is_over_http_sse {
         asked.resumable(opened.key)
@@ -429,15 +430,21 @@ pub(crate) async fn batch(
             context,
             StatusCode::BAD_REQUEST,
             None,
-            (error_code::INVALID_REQUEST, text),
+            error_code::INVALID_REQUEST,
+            text,
         );
     }
     let budget = &context.shared.ports.budgets.messages;
     let owner = context.owner(known);
     let room = BatchBudget::new(context.limits().batch_bytes, budget, owner);
+    let session = SessionRequestContext {
+        context,
+        known,
+        opened: &opened,
+    };
     let answers = parsed
         .into_iter()
-        .map(|item| item_of_batch(context, known, &opened, item, &room));
+        .map(|item| item_of_batch(session, item, &room));
     let answers: Vec<RenderedMessage> = join_all(answers).await.into_iter().flatten().collect();
     let worst = answers
         .iter()
@@ -465,7 +472,8 @@ fn batch_not_allowed(context: &HttpRequestContext) -> HttpAnswer {
         context,
         StatusCode::BAD_REQUEST,
         None,
-        (error_code::INVALID_REQUEST, text),
+        error_code::INVALID_REQUEST,
+        text,
     )
 }
 
@@ -489,12 +497,15 @@ fn json_array(items: &[RenderedMessage]) -> Bytes {
 }
 
 async fn item_of_batch(
-    context: &HttpRequestContext,
-    known: &Authenticated<()>,
-    opened: &LoadedSession,
+    session: SessionRequestContext<'_>,
     item: Result<Message, weir_wire::message::MessageError>,
     room: &BatchBudget,
 ) -> Option<RenderedMessage> {
+    let SessionRequestContext {
+        context,
+        known,
+        opened,
+    } = session;
     let error = |id: Option<&RequestId>, number, text: String| {
         let message =
             weir_wire::write::error_response(id, true, &envelope_error(context, number, text));
@@ -511,18 +522,14 @@ async fn item_of_batch(
             match Params::of(&request.method, request.params.as_ref()) {
                 Err(bad) => error(Some(&id), error_code::INVALID_PARAMS, bad.to_string()),
                 Ok(params) => match Span::begin(context, &request, &params, false) {
-                    None => {
-                        answer_batch_item(context, known, opened, (request, params), room).await
-                    }
+                    None => answer_batch_item(session, request, params, room).await,
                     Some((context, span)) => {
-                        span.run_item(answer_batch_item(
-                            &context,
-                            known,
-                            opened,
-                            (request, params),
-                            room,
-                        ))
-                        .await
+                        let session = SessionRequestContext {
+                            context: &context,
+                            ..session
+                        };
+                        span.run_item(answer_batch_item(session, request, params, room))
+                            .await
                     }
                 },
             }
@@ -543,22 +550,14 @@ async fn item_of_batch(
 
 /// Answers one request of a batch. Returns `None` if its client cancelled it.
 async fn answer_batch_item(
-    context: &HttpRequestContext,
-    known: &Authenticated<()>,
-    opened: &LoadedSession,
-    (request, params): (Request, Params),
+    session: SessionRequestContext<'_>,
+    request: Request,
+    params: Params,
     room: &BatchBudget,
 ) -> Option<RenderedMessage> {
     let id = request.id.clone();
-    let said = match Box::pin(serve_request(
-        context,
-        known,
-        (opened, AnswerTarget::Batch),
-        request,
-        params,
-    ))
-    .await
-    {
+    let serving = serve_request(session, AnswerTarget::Batch, request, params);
+    let said = match Box::pin(serving).await {
         SessionOutcome::Message(said) => said,
         SessionOutcome::List(response) => RenderedMessage::ok(response.joined()),
         SessionOutcome::Call(asked, owned) => {
@@ -567,7 +566,7 @@ async fn answer_batch_item(
     };
     Some(room.hold(said).unwrap_or_else(|failure| {
         let error = envelope_error(
-            context,
+            session.context,
             error_code::INTERNAL_ERROR,
             failure.message().to_owned(),
         );
@@ -684,7 +683,8 @@ pub(crate) async fn response(
                 context,
                 StatusCode::BAD_REQUEST,
                 None,
-                (error_code::INVALID_REQUEST, text),
+                error_code::INVALID_REQUEST,
+                text,
             )
         }
         Err(none) => none.answer(context, None),

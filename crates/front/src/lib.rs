@@ -51,6 +51,7 @@ mod subscriptions;
 mod tasks;
 mod well_known_documents;
 
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -63,7 +64,7 @@ use weir_core::port::{
 };
 use weir_core::seal::Sealer;
 use weir_core::session_notifier::SessionNotifier;
-use weir_core::{Budgets, Catalog, Router};
+use weir_core::{Budgets, Router};
 
 pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
 pub use known_clients::ClientSeen;
@@ -109,6 +110,12 @@ pub struct FrontPorts {
     pub random: Arc<dyn Random>,
 }
 
+impl fmt::Debug for FrontPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrontPorts").finish_non_exhaustive()
+    }
+}
+
 /// The running client side.
 pub struct Front {
     listening: Arc<ListenerState>,
@@ -152,14 +159,14 @@ impl Front {
         settings: FrontSettings,
         inherited: Option<TcpListener>,
         ports: FrontPorts,
-        (router, catalog): (Arc<Router>, Arc<Catalog>),
+        router: Arc<Router>,
         sealer: Sealer,
     ) -> Result<Self, BindError> {
         let certificates = certificates(&settings)?;
         let listener = listen::bind(inherited, settings.listen, settings.limits.backlog)?;
         let address = listener.local_addr()?;
         let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
-        let shared = FrontState::new(ports, router, catalog, sealer);
+        let shared = FrontState::new(ports, router, sealer);
         let listening = ListenerState::new(
             FrontStack::new(settings, address, shared.clone()),
             certificates,
@@ -182,13 +189,13 @@ impl Front {
     pub fn in_memory(
         settings: FrontSettings,
         ports: FrontPorts,
-        (router, catalog): (Arc<Router>, Arc<Catalog>),
+        router: Arc<Router>,
         sealer: Sealer,
     ) -> Result<Self, BindError> {
         let certificates = certificates(&settings)?;
         // An address of this machine, so that its host is a known one.
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let shared = FrontState::new(ports, router, catalog, sealer);
+        let shared = FrontState::new(ports, router, sealer);
         let listening = ListenerState::new(
             FrontStack::new(settings, address, shared.clone()),
             certificates,
@@ -282,6 +289,14 @@ impl Front {
         self.listening.tasks.wait().await;
         self.shared.background_tasks.close();
         self.shared.background_tasks.wait().await;
+    }
+}
+
+impl fmt::Debug for Front {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Front")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 

@@ -139,7 +139,7 @@ impl ListenerState {
         let listening = self.clone();
         let force = self.force.clone();
         self.tasks.spawn(async move {
-            let _open = OpenConnection::begin(slot, (descriptor, memory));
+            let _open = OpenConnection::begin(slot, descriptor, memory);
             force
                 .run_until_cancelled(connection::serve(stream, address, listening))
                 .await;
@@ -150,18 +150,21 @@ impl ListenerState {
 /// An open connection: counted until it is dropped, also if its task ends by a panic.
 struct OpenConnection {
     _slot: connection_slots::ConnectionSlot,
-    _held: (DescriptorPermit, ByteReservation),
+    _descriptor: DescriptorPermit,
+    _memory: ByteReservation,
 }
 
 impl OpenConnection {
     fn begin(
         slot: connection_slots::ConnectionSlot,
-        held: (DescriptorPermit, ByteReservation),
+        descriptor: DescriptorPermit,
+        memory: ByteReservation,
     ) -> Self {
         instruments().connections.add(1, &[]);
         Self {
             _slot: slot,
-            _held: held,
+            _descriptor: descriptor,
+            _memory: memory,
         }
     }
 }

@@ -103,14 +103,13 @@ pub(crate) async fn open_get(
         out_of_call: beside,
         retry,
     };
-    let keep_alive = KeepAlive::new(context, known.principal(), "session");
-    let stream = ListeningStream::new(
-        context,
-        (place, keep_alive),
-        (changes, inbox),
-        kind,
-        &replaced,
-    );
+    let parts = ListeningParts {
+        changes,
+        inbox,
+        keep_alive: KeepAlive::new(context, known.principal(), "session"),
+        permit: place,
+    };
+    let stream = ListeningStream::new(context, parts, kind, &replaced);
     with_labels(stream_response(stream), "GET", "legacy")
 }
 
@@ -127,7 +126,8 @@ pub(crate) fn open_listen(
             context,
             StatusCode::OK,
             Some(id),
-            (error_code::INVALID_PARAMS, text),
+            error_code::INVALID_PARAMS,
+            text,
         )
     };
     let filter = match lifted.params.notifications() {
@@ -157,7 +157,7 @@ pub(crate) fn open_listen(
             tool_call: false,
             request: &context.name,
         };
-        return log_and_render(&failure, told).into_answer(id);
+        return log_and_render(&failure, told).answer(id);
     }
     let place = match stream_permit(context, known) {
         Ok(place) => place,
@@ -171,7 +171,8 @@ pub(crate) fn open_listen(
         false => Some(subscribe_to_filter(
             context,
             known,
-            (resources, inbox.clone(), tasks),
+            FilterNames { resources, tasks },
+            inbox.clone(),
             lifted,
         )),
     };
@@ -182,14 +183,13 @@ pub(crate) fn open_listen(
         subscribed,
         tasks,
     };
-    let keep_alive = KeepAlive::new(context, known.principal(), "listen");
-    let mut stream = ListeningStream::new(
-        context,
-        (place, keep_alive),
-        (changes, inbox),
-        kind,
-        &context.shared.force,
-    );
+    let parts = ListeningParts {
+        changes,
+        inbox,
+        keep_alive: KeepAlive::new(context, known.principal(), "listen"),
+        permit: place,
+    };
+    let mut stream = ListeningStream::new(context, parts, kind, &context.shared.force);
     match granting {
         None => stream.write_message(&render::acknowledged(id.as_json(), honoured, &[], &[])),
         Some(granting) => stream.opening = Some((honoured, granting)),
@@ -200,20 +200,28 @@ pub(crate) fn open_listen(
 /// The honoured part of a filter beside lists: resources, and tasks by their names.
 type ListenGrants = (Vec<GrantedResource>, Vec<Arc<str>>, FollowedTasks);
 
+/// The resources and tasks that a filter names.
+struct FilterNames {
+    resources: Vec<Arc<str>>,
+    tasks: Vec<Arc<str>>,
+}
+
 /// Subscribes to the resources and tasks that a filter names.
 fn subscribe_to_filter(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    (resources, inbox, tasks): (Vec<Arc<str>>, UpdateInbox, Vec<Arc<str>>),
+    named: FilterNames,
+    inbox: UpdateInbox,
     lifted: LiftedRequest,
 ) -> Fut<'static, ListenGrants> {
     let (own, known) = (context.clone(), known.for_item(()));
     Box::pin(async move {
-        let (names, followed) = followed_tasks::follow_tasks(&own, &known, tasks, &lifted).await;
-        let granted = match resources.is_empty() {
+        let (names, followed) =
+            followed_tasks::follow_tasks(&own, &known, named.tasks, &lifted).await;
+        let granted = match named.resources.is_empty() {
             true => Vec::new(),
             false => {
-                subscriptions::subscribe_stream(&own, &known, (resources, inbox), lifted).await
+                subscriptions::subscribe_stream(&own, &known, named.resources, inbox, lifted).await
             }
         };
         (granted, names, followed)
@@ -311,11 +319,14 @@ pub(crate) fn stream_permit(
     known: &Authenticated<()>,
 ) -> Result<StreamPermit, RequestRefusal> {
     let limits = context.limits();
-    let most = (limits.streams, limits.streams_per_principal);
     context
         .shared
         .stream_permits
-        .take(known.principal(), most)
+        .take(
+            known.principal(),
+            limits.streams,
+            limits.streams_per_principal,
+        )
         .map_err(|none| match none {
             NoStreamPermit::Total => answer::overload_refusal(),
             NoStreamPermit::Principal => {
@@ -402,11 +413,23 @@ struct ListeningStream {
     _place: StreamPermit,
 }
 
+/// The parts that both kinds of listening streams have.
+struct ListeningParts {
+    changes: Vec<WatchedList>,
+    inbox: UpdateInbox,
+    keep_alive: KeepAlive,
+    permit: StreamPermit,
+}
+
 impl ListeningStream {
     fn new(
         context: &HttpRequestContext,
-        (place, keep_alive): (StreamPermit, KeepAlive),
-        (changes, inbox): (Vec<WatchedList>, UpdateInbox),
+        ListeningParts {
+            changes,
+            inbox,
+            keep_alive,
+            permit,
+        }: ListeningParts,
         kind: ListeningKind,
         also: &CancellationToken,
     ) -> Self {
@@ -430,7 +453,7 @@ impl ListeningStream {
             keep_alive,
             ends,
             is_over: false,
-            _place: place,
+            _place: permit,
         }
     }
 

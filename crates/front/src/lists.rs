@@ -45,7 +45,8 @@ impl PageCache {
         &self,
         revision: Revision,
         page: &CatalogPage,
-        (most, budget): (usize, &ByteBudget),
+        most: usize,
+        budget: &ByteBudget,
     ) -> Option<Bytes> {
         let key = (page.view.version, page.range.clone(), revision);
         if let Some(kept) = self.lock().pages.get(&key) {
@@ -128,13 +129,28 @@ impl Body for ListResponse {
     }
 }
 
+/// A request for a page of a list.
+pub(crate) struct ListRequest<'a> {
+    pub(crate) revision: Revision,
+    /// The method, which names the list.
+    pub(crate) method: Method,
+    pub(crate) class: CapabilityClass,
+    /// The session with lists of its own.
+    pub(crate) session: Option<SessionKey>,
+    pub(crate) params: &'a Params,
+}
+
 /// The result of one of the lists.
 pub(crate) async fn list_page(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    revision: Revision,
-    (method, class): (Method, CapabilityClass),
-    (session, params): (Option<SessionKey>, &Params),
+    ListRequest {
+        revision,
+        method,
+        class,
+        session,
+        params,
+    }: ListRequest<'_>,
 ) -> Result<ListResult, Failure> {
     check_offered_or_ask(context, method, class).await?;
     let kind = list_of_method(method).ok_or_else(|| Failure::internal("a page of no list"))?;
@@ -152,11 +168,10 @@ pub(crate) async fn list_page(
         cursor,
     };
     let page = shared.catalog.page(ask).await?;
-    let room = (
-        context.limits().page_cache_bytes,
-        &shared.ports.budgets.results,
-    );
-    let items = shared.pages.items(revision, &page, room).ok_or_else(|| {
+    let most = context.limits().page_cache_bytes;
+    let budget = &shared.ports.budgets.results;
+    let items = shared.pages.items(revision, &page, most, budget);
+    let items = items.ok_or_else(|| {
         let text =
             "There is no memory for the list: other answers wait for clients that read slowly";
         Failure::new(FailureKind::Busy, text).retry_after(Duration::from_secs(1))

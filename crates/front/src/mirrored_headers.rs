@@ -17,7 +17,8 @@ pub(crate) async fn check_param_headers(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     headers: &HeaderMap,
-    (method, lifted): (Method, &LiftedRequest),
+    method: Method,
+    lifted: &LiftedRequest,
 ) -> Option<String> {
     if method != Method::ToolsCall || context.peer.in_memory {
         return None;

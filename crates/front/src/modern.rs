@@ -19,8 +19,8 @@ use crate::answer::{self, with_labels};
 use crate::body::ResponseBody;
 use crate::encode::{self, ResponseContext};
 use crate::header_names;
-use crate::known_clients::KnownClients;
-use crate::lists;
+use crate::known_clients::{ClientRequest, KnownClients};
+use crate::lists::{self, ListRequest};
 use crate::mirrored_headers;
 use crate::observe::HttpAnswer;
 use crate::request_checks::{envelope_refusal, unsupported_revision};
@@ -43,7 +43,7 @@ pub(crate) fn serve<'a>(
         Ok(lifted) => {
             record_client(context, known, &lifted);
             Box::pin(async move {
-                let answer = dispatch(context, (known, headers), &request, lifted).await;
+                let answer = dispatch(context, known, headers, &request, lifted).await;
                 with_labels(answer, label, "modern")
             })
         }
@@ -61,12 +61,14 @@ fn record_client(context: &HttpRequestContext, known: &Authenticated<()>, lifted
         .ok()
         .flatten()
         .and_then(|meta| meta.client_info().ok().flatten());
-    let now = context.shared.ports.clock.wall();
-    let who = (known.principal(), &context.endpoint);
-    context
-        .shared
-        .known_clients
-        .record(who, (Revision::MODERN, info.as_ref()), None, now);
+    context.shared.known_clients.record(&ClientRequest {
+        principal: known.principal(),
+        endpoint: &context.endpoint,
+        revision: Revision::MODERN,
+        info: info.as_ref(),
+        session: None,
+        time: context.shared.ports.clock.wall(),
+    });
 }
 
 /// Reads a request, onto the heap: a future that takes it by value would hold and copy it at every
@@ -83,7 +85,8 @@ fn read_request(
             context,
             StatusCode::OK,
             Some(&request.id),
-            (error_code::INVALID_PARAMS, &error.to_string()),
+            error_code::INVALID_PARAMS,
+            &error.to_string(),
         ))
     })?;
     Ok(Box::new(lifted))
@@ -98,7 +101,7 @@ fn check_envelope(
 ) -> Result<(), Box<HttpAnswer>> {
     let id = &request.id;
     let refused = |status, number, text: &str| {
-        Box::new(envelope_refusal(context, status, Some(id), (number, text)))
+        Box::new(envelope_refusal(context, status, Some(id), number, text))
     };
     let mismatch = |text: &str| refused(StatusCode::BAD_REQUEST, error_code::HEADER_MISMATCH, text);
     let bad = |text: &str| refused(StatusCode::BAD_REQUEST, error_code::INVALID_PARAMS, text);
@@ -176,6 +179,10 @@ pub(crate) fn is_call(method: Method) -> bool {
 }
 
 /// Checks that the endpoint supports a method, as far as its servers declare it.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the other methods are about lists alone, or about none"
+)]
 pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Result<(), Failure> {
     let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
     let has = match method {
@@ -233,6 +240,10 @@ async fn has_undeclared(
 }
 
 /// The lists that a method depends on.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the two dozen other methods depend on no list"
+)]
 const fn lists_of(method: Method) -> &'static [ListKind] {
     match method {
         Method::ToolsList | Method::ToolsCall => &[ListKind::Tools],
@@ -303,7 +314,8 @@ fn single_headers<'a, const N: usize>(
 
 async fn dispatch(
     context: &HttpRequestContext,
-    (known, headers): (&Authenticated<()>, &HeaderMap),
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
     request: &Request,
     lifted: Box<LiftedRequest>,
 ) -> HttpAnswer {
@@ -313,7 +325,7 @@ async fn dispatch(
         tool_call: false,
         request: &context.name,
     };
-    let fail = |failure: &Failure| log_and_render(failure, told).into_answer(&request.id);
+    let fail = |failure: &Failure| log_and_render(failure, told).answer(&request.id);
     match request.method.known() {
         Some(Method::Discover) => {
             let result = Box::pin(lists::discover_result(context, lifted.capabilities.class)).await;
@@ -328,19 +340,17 @@ async fn dispatch(
         Some(method) if is_call(method) => {
             match check_offered_or_ask(context, method, lifted.capabilities.class).await {
                 Ok(()) => match mirrored_headers::check_param_headers(
-                    context,
-                    known,
-                    headers,
-                    (method, &lifted),
+                    context, known, headers, method, &lifted,
                 )
                 .await
                 {
-                    None => make_call(context, known, &request.id, (method, *lifted)).await,
+                    None => make_call(context, known, &request.id, method, *lifted).await,
                     Some(text) => envelope_refusal(
                         context,
                         StatusCode::BAD_REQUEST,
                         Some(&request.id),
-                        (error_code::HEADER_MISMATCH, &text),
+                        error_code::HEADER_MISMATCH,
+                        &text,
                     ),
                 },
                 Err(failure) => fail(&failure),
@@ -352,19 +362,20 @@ async fn dispatch(
                 context,
                 known,
                 &request.id,
-                (method, *lifted),
+                method,
+                *lifted,
             ))
             .await
         }
         Some(method) if list_of_method(method).is_some() => {
-            let page = lists::list_page(
-                context,
-                known,
+            let asked = ListRequest {
                 revision,
-                (method, lifted.capabilities.class),
-                (None, &lifted.params),
-            );
-            match Box::pin(page).await {
+                method,
+                class: lifted.capabilities.class,
+                session: None,
+                params: &lifted.params,
+            };
+            match Box::pin(lists::list_page(context, known, asked)).await {
                 Ok(result) => answer::json_body(
                     StatusCode::OK,
                     ResponseBody::new(result.response(&request.id)),
@@ -385,7 +396,8 @@ fn make_call(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     id: &RequestId,
-    (method, lifted): (Method, LiftedRequest),
+    method: Method,
+    lifted: LiftedRequest,
 ) -> Fut<'static, HttpAnswer> {
     let tool_call = method == Method::ToolsCall;
     let told = FailureContext {
@@ -394,7 +406,7 @@ fn make_call(
         request: &context.name,
     };
     let fail = |failure: &Failure| -> Fut<'static, HttpAnswer> {
-        Box::pin(ready(log_and_render(failure, told).into_answer(id)))
+        Box::pin(ready(log_and_render(failure, told).answer(id)))
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
     let binding = match encode::binding(context, known, method, &lifted.params) {
@@ -417,13 +429,9 @@ fn make_call(
         known.for_item(Arc::new(call)),
     );
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
-    let asked = ResponseContext::new(
-        (context, known),
-        id.clone(),
-        (Revision::MODERN, method),
-        token,
-    )
-    .with_binding(binding, class);
+    let asked = ResponseContext::new(context, known, id.clone(), Revision::MODERN, method)
+        .with_progress_token(token)
+        .with_binding(binding, class);
     encode::encode_reply(asked, OwnedCall::by_connection(running))
 }
 

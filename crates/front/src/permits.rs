@@ -44,7 +44,8 @@ impl StreamPermits {
     pub(crate) fn take(
         self: &Arc<Self>,
         principal: &Principal,
-        (most, own_most): (usize, usize),
+        most: usize,
+        own_most: usize,
     ) -> Result<StreamPermit, NoStreamPermit> {
         let of = (!principal.is_anonymous()).then(|| *principal.digest());
         let mut books = self.books();

@@ -15,10 +15,10 @@ use http::HeaderMap;
 use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio::sync::watch;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::SessionKey;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::port::{Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
+use weir_core::{Principal, SessionKey};
 use weir_wire::sse;
 
 use crate::encode::ResponseContext;
@@ -267,7 +267,9 @@ pub(crate) async fn resume(
                 session: opened.key,
                 stream,
             };
-            replays.watch_events(key).map(|moves| (key, seq, moves))
+            replays
+                .watch_events(key)
+                .map(|moves| ResumePoint { key, seq, moves })
         }
         None => None,
     };
@@ -279,17 +281,11 @@ pub(crate) async fn resume(
     instruments()
         .resumes
         .add(1, &[KeyValue::new("result", result)]);
-    let Some((key, seq, moves)) = found else {
+    let Some(point) = found else {
         return Err(place);
     };
-    let (replaced, hold) = LegacySessions::register_reader(&context.shared, key);
-    let keep_alive = KeepAlive::new(context, &opened.record.principal, "resumed");
-    Ok(ResumedStream::new(
-        context,
-        (key, seq, moves),
-        (replaced, hold),
-        (place, keep_alive),
-    ))
+    let principal = &opened.record.principal;
+    Ok(ResumedStream::new(context, principal, point, place))
 }
 
 /// The stream and number of an event id.
@@ -302,6 +298,15 @@ fn parse_event_id(id: &str) -> Option<(u64, u64)> {
     let is_number = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
     (is_hex && is_number).then_some(())?;
     Some((u64::from_str_radix(stream, 16).ok()?, seq.parse().ok()?))
+}
+
+/// The event after which a stream is resumed.
+struct ResumePoint {
+    key: StreamKey,
+    /// The number of the event.
+    seq: u64,
+    /// Changes with each new event of the stream.
+    moves: watch::Receiver<u64>,
 }
 
 /// A resumed stream, read from the replay log.
@@ -322,10 +327,12 @@ pub(crate) struct ResumedStream {
 impl ResumedStream {
     fn new(
         context: &HttpRequestContext,
-        (key, seq, moves): (StreamKey, u64, watch::Receiver<u64>),
-        (replaced, hold): (CancellationToken, StreamReaderGuard),
-        (place, keep_alive): (StreamPermit, KeepAlive),
+        principal: &Principal,
+        ResumePoint { key, seq, moves }: ResumePoint,
+        place: StreamPermit,
     ) -> Self {
+        let (replaced, hold) = LegacySessions::register_reader(&context.shared, key);
+        let keep_alive = KeepAlive::new(context, principal, "resumed");
         // The drain waits for the call itself; then its record has an end.
         let ends = [&context.shared.force, &replaced]
             .map(|token| Box::pin(token.clone().cancelled_owned()));

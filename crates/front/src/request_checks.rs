@@ -78,12 +78,13 @@ pub(crate) fn handle_message<'a>(
     headers: &'a HeaderMap,
     incoming: Result<IncomingMessage, MessageError>,
 ) -> Fut<'a, HttpAnswer> {
-    let refused = |id: Option<&RequestId>, error: (i64, &str)| -> Fut<'a, HttpAnswer> {
+    let refused = |id: Option<&RequestId>, code: i64, text: &str| -> Fut<'a, HttpAnswer> {
         Box::pin(ready(envelope_refusal(
             context,
             StatusCode::BAD_REQUEST,
             id,
-            error,
+            code,
+            text,
         )))
     };
     let message = match incoming {
@@ -91,19 +92,20 @@ pub(crate) fn handle_message<'a>(
         Ok(IncomingMessage::Batch(items)) => {
             return Box::pin(legacy::batch(context, known, headers, items));
         }
-        Err(error) => return refused(error.id.as_ref(), (error.code, &error.text)),
+        Err(error) => return refused(error.id.as_ref(), error.code, &error.text),
     };
     match message {
         Message::Request(request) => match Params::of(&request.method, request.params.as_ref()) {
-            Ok(params) => self::handle_request(context, (known, headers), request, params),
+            Ok(params) => self::handle_request(context, known, headers, request, params),
             Err(error) => refused(
                 Some(&request.id),
-                (error_code::INVALID_PARAMS, &error.to_string()),
+                error_code::INVALID_PARAMS,
+                &error.to_string(),
             ),
         },
         Message::Notification(notification) => {
             if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
-                return refused(None, (error_code::INVALID_PARAMS, &error.to_string()));
+                return refused(None, error_code::INVALID_PARAMS, &error.to_string());
             }
             Box::pin(
                 async move { legacy::notification(context, known, headers, &notification).await },
@@ -118,7 +120,8 @@ pub(crate) fn handle_message<'a>(
 /// 9 door: in the era of the request.
 fn handle_request<'a>(
     context: &'a HttpRequestContext,
-    (known, headers): (&'a Authenticated<()>, &'a HeaderMap),
+    known: &'a Authenticated<()>,
+    headers: &'a HeaderMap,
     request: Request,
     params: Params,
 ) -> Fut<'a, HttpAnswer> {
@@ -135,21 +138,34 @@ fn handle_request<'a>(
         &params,
         matches!(era, EraDecision::Modern),
     ) {
-        None => serve_in_era(context, (known, headers), era, request, params),
+        None => serve_in_era(
+            context,
+            known,
+            headers,
+            era,
+            ParsedRequest { request, params },
+        ),
         // Log lines from here on name the trace.
         Some((context, told)) => Box::pin(async move {
-            told.run(async { serve_in_era(&context, (known, headers), era, request, params).await })
+            let parsed = ParsedRequest { request, params };
+            told.run(async { serve_in_era(&context, known, headers, era, parsed).await })
                 .await
         }),
     }
 }
 
-fn serve_in_era<'a>(
-    context: &'a HttpRequestContext,
-    (known, headers): (&'a Authenticated<()>, &'a HeaderMap),
-    era: EraDecision,
+/// A request and its parsed parameters.
+struct ParsedRequest {
     request: Request,
     params: Params,
+}
+
+fn serve_in_era<'a>(
+    context: &'a HttpRequestContext,
+    known: &'a Authenticated<()>,
+    headers: &'a HeaderMap,
+    era: EraDecision,
+    ParsedRequest { request, params }: ParsedRequest,
 ) -> Fut<'a, HttpAnswer> {
     match era {
         EraDecision::Modern => modern::serve(context, known, headers, request, params),
@@ -178,7 +194,8 @@ fn decide_era(
             context,
             StatusCode::BAD_REQUEST,
             Some(id),
-            (error_code::INVALID_PARAMS, text),
+            error_code::INVALID_PARAMS,
+            text,
         ))
     };
     let says_modern = match params.has_meta_protocol_version() {
@@ -233,9 +250,10 @@ pub(crate) fn envelope_refusal(
     context: &HttpRequestContext,
     status: StatusCode,
     id: Option<&RequestId>,
-    error: (i64, &str),
+    code: i64,
+    text: &str,
 ) -> HttpAnswer {
-    let error = envelope_error(context, error.0, error.1.to_owned());
+    let error = envelope_error(context, code, text.to_owned());
     answer::with_outcome(
         answer::json(status, weir_wire::write::error_response(id, false, &error)),
         RequestOutcome::ProtocolError,

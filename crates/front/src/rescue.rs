@@ -46,7 +46,7 @@ pub(crate) enum FailureBody {
 
 impl FailureResponse {
     /// The failure as a whole answer.
-    pub(crate) fn into_answer(&self, id: &RequestId) -> HttpAnswer {
+    pub(crate) fn answer(&self, id: &RequestId) -> HttpAnswer {
         self.rendered_message(id).into_answer()
     }
 
@@ -96,9 +96,10 @@ pub(crate) fn log_and_render(failure: &Failure, told: FailureContext<'_>) -> Fai
 pub(crate) fn render_failure(failure: &Failure, told: FailureContext<'_>) -> FailureResponse {
     let modern = told.revision.is_modern();
     if let Some(number) = own_code(failure.kind()) {
-        let status = match failure.kind() {
-            FailureKind::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::OK,
+        let status = if matches!(failure.kind(), FailureKind::Overloaded) {
+            StatusCode::SERVICE_UNAVAILABLE
+        } else {
+            StatusCode::OK
         };
         return render_own(failure, number, told, status);
     }

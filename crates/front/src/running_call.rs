@@ -80,13 +80,13 @@ impl RunningCall {
                     }
                 }
                 CallStage::AwaitingAnswers => return Poll::Pending,
-                CallStage::Ending(_) => match std::mem::replace(&mut self.stage, CallStage::Over) {
-                    CallStage::Ending(end) => {
-                        return Poll::Ready(Some(CallOutput::Event(ReplyEvent::End(end))));
-                    }
-                    _ => return Poll::Ready(None),
-                },
-                CallStage::Over => return Poll::Ready(None),
+                CallStage::Ending(_) | CallStage::Over => {
+                    let stage = std::mem::replace(&mut self.stage, CallStage::Over);
+                    let CallStage::Ending(end) = stage else {
+                        return Poll::Ready(None);
+                    };
+                    return Poll::Ready(Some(CallOutput::Event(ReplyEvent::End(end))));
+                }
             }
         }
     }

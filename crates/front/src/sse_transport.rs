@@ -181,10 +181,7 @@ fn open_connection(context: &HttpRequestContext, known: &Authenticated<()>) -> H
     };
     let keep_alive = KeepAlive::new(context, known.principal(), "line");
     answer::events(ResponseBody::new(SseBody::new(
-        first,
-        told,
-        (hold, place),
-        keep_alive,
+        first, told, hold, place, keep_alive,
     )))
 }
 
@@ -421,7 +418,8 @@ impl SseBody {
     fn new(
         first: String,
         told: mpsc::Receiver<Bytes>,
-        (hold, place): (SseConnectionGuard, StreamPermit),
+        hold: SseConnectionGuard,
+        place: StreamPermit,
         keep_alive: KeepAlive,
     ) -> Self {
         let (drain, places) = (hold.shared.drain.clone(), hold.line.message_permits.clone());

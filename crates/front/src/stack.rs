@@ -85,12 +85,7 @@ pub(crate) struct FrontState {
 }
 
 impl FrontState {
-    pub(crate) fn new(
-        ports: FrontPorts,
-        router: Arc<Router>,
-        catalog: Arc<Catalog>,
-        sealer: Sealer,
-    ) -> Arc<Self> {
+    pub(crate) fn new(ports: FrontPorts, router: Arc<Router>, sealer: Sealer) -> Arc<Self> {
         let mut first = [0; 8];
         ports.random.fill(&mut first);
         Arc::new(Self {
@@ -98,8 +93,8 @@ impl FrontState {
             hold_budget: HoldShare::new(ports.budgets.hold.clone()),
             next_request_name: AtomicU64::new(u64::from_ne_bytes(first)),
             ports,
+            catalog: router.catalog().clone(),
             router,
-            catalog,
             sealer,
             pages: PageCache::default(),
             in_flight: InFlightLimit::default(),

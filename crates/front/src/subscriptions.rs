@@ -42,7 +42,8 @@ pub(crate) async fn serve_session_request(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     opened: &LoadedSession,
-    (method, params): (Method, Params),
+    method: Method,
+    params: Params,
 ) -> Result<(), Failure> {
     check_offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
@@ -110,7 +111,8 @@ pub(crate) fn renew_inherited(
                         &context,
                         &known,
                         &opened,
-                        (Method::ResourcesSubscribe, params),
+                        Method::ResourcesSubscribe,
+                        params,
                     )
                     .await
                 }
@@ -178,7 +180,8 @@ pub(crate) fn strings_of_filter(
 pub(crate) fn subscribe_stream(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    (resources, inbox): (Vec<Arc<str>>, UpdateInbox),
+    resources: Vec<Arc<str>>,
+    inbox: UpdateInbox,
     lifted: LiftedRequest,
 ) -> Fut<'static, Vec<GrantedResource>> {
     let (context, known) = (context.clone(), known.for_item(()));
@@ -188,7 +191,7 @@ pub(crate) fn subscribe_stream(
     Box::pin(async move {
         let (context, known, inbox, lifted) = (&context, &known, &inbox, &lifted);
         let one = |uri: Arc<str>| async move {
-            let subscribing = subscribe_resource(context, known, (&uri, inbox), lifted);
+            let subscribing = subscribe_resource(context, known, &uri, inbox, lifted);
             match timeout(ACKNOWLEDGMENT_TIME, subscribing).await {
                 Ok(Ok(subscribed)) => Some((uri, subscribed)),
                 Ok(Err(failure)) => {
@@ -216,7 +219,8 @@ pub(crate) fn subscribe_stream(
 async fn subscribe_resource(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
-    (uri, inbox): (&str, &UpdateInbox),
+    uri: &str,
+    inbox: &UpdateInbox,
     lifted: &LiftedRequest,
 ) -> Result<SubscribedResource, Failure> {
     let place = subscription_permit(context, known, uri)?;
@@ -256,11 +260,14 @@ pub(crate) fn subscription_permit(
         )));
     }
     let limits = context.limits();
-    let most = (limits.subscriptions, limits.subscriptions_per_principal);
     let place = context
         .shared
         .subscription_permits
-        .take(known.principal(), most)
+        .take(
+            known.principal(),
+            limits.subscriptions,
+            limits.subscriptions_per_principal,
+        )
         .map_err(|_| too_many())?;
     let weight = context
         .shared

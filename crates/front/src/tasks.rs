@@ -56,7 +56,8 @@ pub(crate) fn require_tasks_extension(class: CapabilityClass) -> Result<(), Fail
 pub(crate) fn task_mode_of_legacy(
     context: &HttpRequestContext,
     revision: Revision,
-    (method, lifted): (Method, &LiftedRequest),
+    method: Method,
+    lifted: &LiftedRequest,
 ) -> TaskMode {
     if method != Method::ToolsCall {
         return TaskMode::Never;
@@ -101,7 +102,8 @@ pub(crate) async fn serve_legacy(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     opened: &LoadedSession,
-    (method, params): (Method, Params),
+    method: Method,
+    params: Params,
 ) -> Result<Bytes, Failure> {
     check_offered(context, method)?;
     let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
@@ -111,14 +113,16 @@ pub(crate) async fn serve_legacy(
         ..canonical_call(context, method, lifted)
     };
     let (router, call) = (&context.shared.router, known.for_item(Arc::new(call)));
-    match method {
-        Method::TasksList => {
-            let (states, next) = router.list_tasks(call).await?;
-            Ok(tasks::listed(&states, next.as_deref()))
-        }
-        Method::TasksCancel => Ok(tasks::lowered(&router.cancel_task(call).await?)),
-        _ => Ok(tasks::lowered(&router.request_task(call).await?)),
+    if method == Method::TasksList {
+        let (states, next) = router.list_tasks(call).await?;
+        return Ok(tasks::listed(&states, next.as_deref()));
     }
+    let state = if method == Method::TasksCancel {
+        router.cancel_task(call).await?
+    } else {
+        router.request_task(call).await?
+    };
+    Ok(tasks::lowered(&state))
 }
 
 /// Serves a method of the tasks extension.
@@ -126,7 +130,8 @@ pub(crate) async fn serve_modern(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     id: &RequestId,
-    (method, lifted): (Method, LiftedRequest),
+    method: Method,
+    lifted: LiftedRequest,
 ) -> HttpAnswer {
     let told = FailureContext {
         revision: Revision::MODERN,
@@ -135,7 +140,7 @@ pub(crate) async fn serve_modern(
     };
     match serve_task_method(context, known, method, lifted).await {
         Ok(message) => RenderedMessage::ok(weir_wire::write::response(id, &message)).into_answer(),
-        Err(failure) => log_and_render(&failure, told).into_answer(id),
+        Err(failure) => log_and_render(&failure, told).answer(id),
     }
 }
 
@@ -156,9 +161,10 @@ async fn serve_task_method(
         .router
         .request_task(known.for_item(Arc::new(call)))
         .await?;
-    let edits = match method {
-        Method::TasksGet => tasks::rendered(&context.about),
-        _ => tasks::acknowledged(&context.about),
+    let edits = if method == Method::TasksGet {
+        tasks::rendered(&context.about)
+    } else {
+        tasks::acknowledged(&context.about)
     };
     let malformed = |error| Failure::internal("a state of a task is malformed").because(error);
     edits

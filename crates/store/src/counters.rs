@@ -68,6 +68,12 @@ impl MemoryCounters {
     }
 }
 
+impl std::fmt::Debug for MemoryCounters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryCounters").finish_non_exhaustive()
+    }
+}
+
 impl SharedCounters for MemoryCounters {
     fn add<'a>(
         &'a self,

@@ -332,6 +332,14 @@ impl MemoryRecords {
     }
 }
 
+impl std::fmt::Debug for MemoryRecords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRecords")
+            .field("alive", &self.alive)
+            .finish_non_exhaustive()
+    }
+}
+
 impl RecordShard {
     fn put(&mut self, name: RecordName, principal: &Principal, value: &[u8], ends: u64) -> u64 {
         self.versions += 1;

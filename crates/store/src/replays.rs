@@ -239,6 +239,14 @@ impl MemoryReplays {
     }
 }
 
+impl std::fmt::Debug for MemoryReplays {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryReplays")
+            .field("total", &self.total)
+            .finish_non_exhaustive()
+    }
+}
+
 impl ReplayLogs {
     /// Removes the oldest event of a session.
     fn drop_oldest(&mut self, key: &SessionKey) {

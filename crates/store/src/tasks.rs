@@ -126,7 +126,8 @@ impl MemoryTasks {
 impl TaskTable {
     fn tasks_of(
         &self,
-        (principal, endpoint): (&Principal, &EndpointId),
+        principal: &Principal,
+        endpoint: &EndpointId,
     ) -> Option<&BTreeMap<u64, TaskEntry>> {
         self.owners.get(&(principal.clone(), endpoint.clone()))
     }
@@ -162,18 +163,19 @@ impl TaskTable {
 impl TaskBook for MemoryTasks {
     fn enter(
         &self,
-        (principal, endpoint): (&Principal, &EndpointId),
+        principal: &Principal,
+        endpoint: &EndpointId,
         task: KeptTask,
         ttl: Option<Duration>,
     ) -> Result<(), Failure> {
         ENTER.time(|| self.enter_now((principal.clone(), endpoint.clone()), task, ttl))
     }
 
-    fn find(&self, owner: (&Principal, &EndpointId), name: &str) -> Option<KeptTask> {
+    fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<KeptTask> {
         let now = self.clock.monotonic();
         let found = FIND.time(|| {
             let book = self.lock();
-            book.tasks_of(owner)?
+            book.tasks_of(principal, endpoint)?
                 .values()
                 .find(|entry| &*entry.task.name == name)
                 .map(|entry| (entry.until, entry.task.clone()))
@@ -183,7 +185,7 @@ impl TaskBook for MemoryTasks {
             .map(|(_, task)| task)
     }
 
-    fn forget(&self, (principal, endpoint): (&Principal, &EndpointId), name: &str) {
+    fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str) {
         self.lock()
             .remove(&(principal.clone(), endpoint.clone()), |_, entry| {
                 &*entry.task.name == name
@@ -192,13 +194,14 @@ impl TaskBook for MemoryTasks {
 
     fn page(
         &self,
-        owner: (&Principal, &EndpointId),
+        principal: &Principal,
+        endpoint: &EndpointId,
         after: u64,
         most: usize,
     ) -> Vec<(u64, KeptTask)> {
         let now = self.clock.monotonic();
         let book = self.lock();
-        let Some(own) = book.tasks_of(owner) else {
+        let Some(own) = book.tasks_of(principal, endpoint) else {
             return Vec::new();
         };
         let rest = own
@@ -232,8 +235,8 @@ mod tests {
         }
     }
 
-    fn names(book: &MemoryTasks, owner: (&Principal, &EndpointId)) -> Vec<String> {
-        book.page(owner, 0, 100)
+    fn names(book: &MemoryTasks, principal: &Principal, endpoint: &EndpointId) -> Vec<String> {
+        book.page(principal, endpoint, 0, 100)
             .iter()
             .map(|(_, task)| task.name.to_string())
             .collect()
@@ -253,33 +256,33 @@ mod tests {
         let (ann, bob) = (principal_named("ann").await, principal_named("bob").await);
         let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
         for name in ["1", "2", "3"] {
-            book.enter((&ann, &here), task(name, 10), None).unwrap();
+            book.enter(&ann, &here, task(name, 10), None).unwrap();
         }
-        assert_eq!(names(&book, (&ann, &here)), ["2", "3"], "the oldest went");
-        book.enter((&ann, &here), task("2", 20), None).unwrap();
+        assert_eq!(names(&book, &ann, &here), ["2", "3"], "the oldest went");
+        book.enter(&ann, &here, task("2", 20), None).unwrap();
         assert_eq!(
-            names(&book, (&ann, &here)),
+            names(&book, &ann, &here),
             ["2", "3"],
             "told of anew, in its place"
         );
-        assert_eq!(book.page((&ann, &here), 2, 1)[0].1.name, "3".into());
-        assert!(names(&book, (&bob, &here)).is_empty() && names(&book, (&ann, &there)).is_empty());
-        assert_eq!(book.find((&bob, &here), "2"), None);
-        assert_eq!(book.find((&ann, &here), "2").unwrap().state.len(), 20);
+        assert_eq!(book.page(&ann, &here, 2, 1)[0].1.name, "3".into());
+        assert!(names(&book, &bob, &here).is_empty() && names(&book, &ann, &there).is_empty());
+        assert_eq!(book.find(&bob, &here, "2"), None);
+        assert_eq!(book.find(&ann, &here, "2").unwrap().state.len(), 20);
         assert_eq!(
-            book.enter((&bob, &here), task("4", 90), None)
+            book.enter(&bob, &here, task("4", 90), None)
                 .unwrap_err()
                 .kind(),
             &FailureKind::Busy
         );
-        book.enter((&bob, &here), task("4", 10), Some(Duration::from_secs(5)))
+        book.enter(&bob, &here, task("4", 10), Some(Duration::from_secs(5)))
             .unwrap();
         clock.advance(Duration::from_secs(5));
-        assert_eq!(book.find((&bob, &here), "4"), None, "its time is over");
+        assert_eq!(book.find(&bob, &here, "4"), None, "its time is over");
         clock.advance(Duration::from_secs(60));
-        book.enter((&bob, &here), task("5", 90), None).unwrap();
-        assert!(names(&book, (&ann, &here)).is_empty());
-        book.forget((&bob, &here), "5");
+        book.enter(&bob, &here, task("5", 90), None).unwrap();
+        assert!(names(&book, &ann, &here).is_empty());
+        book.forget(&bob, &here, "5");
         assert_eq!(format!("{book:?}"), "MemoryTasks(0 tasks)");
     }
 }

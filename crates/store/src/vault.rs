@@ -86,6 +86,12 @@ impl MemoryVault {
     }
 }
 
+impl std::fmt::Debug for MemoryVault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryVault").finish_non_exhaustive()
+    }
+}
+
 impl CredentialVault for MemoryVault {
     fn open<'a>(
         &'a self,

@@ -21,6 +21,10 @@ pub(crate) fn with_advice(error: impl Into<Box<dyn Error + Send + Sync>>) -> Adv
     AdvisedError { error, advice }
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of the standard library are dozens, and more may come"
+)]
 fn advice_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref::<rustls::Error>() {
         return advice_for_tls(error);
@@ -41,14 +45,15 @@ fn advice_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls may add kinds of errors: the advice fits all without one of their own"
+)]
 fn advice_for_tls(error: &rustls::Error) -> Option<&'static str> {
     let rustls::Error::InvalidCertificate(error) = error else {
-        return match error {
-            rustls::Error::InvalidMessage(_) => {
-                Some("the port does not speak TLS: write `http://` in `url`, or a port that does")
-            }
-            _ => None,
-        };
+        return matches!(error, rustls::Error::InvalidMessage(_)).then_some(
+            "the port does not speak TLS: write `http://` in `url`, or a port that does",
+        );
     };
     Some(match error {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {

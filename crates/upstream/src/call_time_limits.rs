@@ -158,7 +158,7 @@ impl<S: TimeoutHandler + 'static> ReplySource for TimedReply<S> {
                     };
                     ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(Box::new(held))))
                 }
-                event => event,
+                event @ (ReplyEvent::Note(_) | ReplyEvent::End(_)) => event,
             });
         }
         let failure = std::task::ready!(timer.poll_expired(cx));

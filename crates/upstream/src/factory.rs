@@ -1,6 +1,7 @@
 //! Makes upstreams from settings. Holds the parts that all of them share: the ports, weir's own
 //! identity, the machine's root certificates.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,12 @@ pub struct UpstreamPorts {
     pub keeper: Arc<ChildKeeper>,
     /// The budgets of the whole process.
     pub budgets: Budgets,
+}
+
+impl fmt::Debug for UpstreamPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpstreamPorts").finish_non_exhaustive()
+    }
 }
 
 /// The name and version of weir that every server gets, never the client's own.
@@ -107,31 +114,25 @@ impl UpstreamFactory {
         &self,
         settings: UpstreamSettings,
     ) -> Result<Arc<dyn Upstream>, UpstreamBuildError> {
+        let client_info = self.identity.client_info.clone();
+        let site = UpstreamContext::new(&settings, &self.ports, client_info);
         let UpstreamSettings {
             id,
             transport,
             protocol,
             session,
-            client_capabilities: asks,
-            allows_url_elicitation: visits,
             baggage,
-            bounds,
             connect,
-            own_deadlines: own,
+            client_capabilities: _,
+            allows_url_elicitation: _,
+            bounds: _,
+            own_deadlines: _,
         } = settings;
-        let client_info = self.identity.client_info.clone();
         let mask = SecretMask::of(&transport);
         let advice = match &transport {
             TransportSettings::Http(http) => http.auth.as_ref().and_then(|auth| auth.advice()),
             TransportSettings::Stdio(_) => None,
         };
-        let site = UpstreamContext::new(
-            id.clone(),
-            (bounds, own),
-            (asks, visits),
-            &self.ports,
-            client_info,
-        );
         let site = Arc::new(site.masking(mask).advising(advice));
         let line = match transport {
             TransportSettings::Http(settings) => {

@@ -33,14 +33,14 @@ const OUTER_DEPTH: u32 = 3;
 /// fault.
 pub(crate) fn parse_without_bad_items(
     site: &UpstreamContext,
-    bytes: Bytes,
+    bytes: &Bytes,
     limits: &JsonLimits,
 ) -> Result<IncomingMessage, MessageError> {
     let error = match IncomingMessage::parse(bytes.clone(), limits) {
         Ok(incoming) => return Ok(incoming),
         Err(error) => error,
     };
-    let Some((rest, names)) = without_bad_items(&bytes, limits) else {
+    let Some((rest, names)) = without_bad_items(bytes, limits) else {
         return Err(error);
     };
     let incoming = IncomingMessage::parse(rest, limits).map_err(|_| error)?;

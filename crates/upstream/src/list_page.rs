@@ -15,6 +15,15 @@ use weir_wire::{scan, write};
 use crate::failed_attempt::FailedAttempt;
 use crate::upstream_context::UpstreamContext;
 
+/// The properties of a server that decide over its tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToolListRules {
+    /// True if a tool with bad `x-mcp-header` annotations is left out.
+    pub(crate) drop_bad_mirrors: bool,
+    /// True if the server has tasks.
+    pub(crate) has_tasks: bool,
+}
+
 /// Parses a page.
 ///
 /// # Errors
@@ -24,7 +33,7 @@ pub(crate) fn parse_page(
     tongue: RevisionDialect,
     kind: ListKind,
     outcome: Result<Bytes, FailedAttempt>,
-    (drop_bad_mirrors, has_tasks): (bool, bool),
+    rules: ToolListRules,
 ) -> Result<ListPage, Failure> {
     let result = match outcome {
         Ok(result) => result,
@@ -41,10 +50,10 @@ pub(crate) fn parse_page(
         .map_err(|failure| failure.with_upstream(&site.id))?;
     if kind == ListKind::Tools {
         page.items
-            .retain_mut(|item| check_header_annotations(site, drop_bad_mirrors, item));
+            .retain_mut(|item| check_header_annotations(site, rules.drop_bad_mirrors, item));
         page.items
             .iter_mut()
-            .for_each(|item| *item = mark_task_support(tongue, has_tasks, item));
+            .for_each(|item| *item = mark_task_support(tongue, rules.has_tasks, item));
     }
     Ok(page)
 }

@@ -133,7 +133,12 @@ impl OutOfCallRequests {
         let lifted = match upstream_messages::classify_request(self.client.class, request) {
             MessageClass::Ask(lifted) => lifted,
             MessageClass::Reply(answer) => return Some(answer),
-            _ => return None,
+            MessageClass::Note(_)
+            | MessageClass::Answer(_)
+            | MessageClass::Withdrawn(_)
+            | MessageClass::ListChanged(_)
+            | MessageClass::Ignored
+            | MessageClass::Dropped(_) => return None,
         };
         let ask = match self.asking.ask(&self.client.site, *lifted, None) {
             Ok(ReplyEvent::Ask(ask)) => ask,

@@ -222,9 +222,10 @@ impl<T> OutboxState<T> {
     }
 
     fn put(&mut self, kind: OutboxKind, message: Bytes, with: T) -> PushOutcome {
-        match kind {
-            OutboxKind::Request(_) => self.requests += 1,
-            _ => self.bytes += message.len(),
+        if matches!(kind, OutboxKind::Request(_)) {
+            self.requests += 1;
+        } else {
+            self.bytes += message.len();
         }
         self.waiting.push_back(OutboxEntry {
             kind,
@@ -241,9 +242,10 @@ impl<T> OutboxState<T> {
 
     fn remove(&mut self, at: usize) -> Option<OutboxEntry<T>> {
         let gone = self.waiting.remove(at)?;
-        match gone.kind {
-            OutboxKind::Request(_) => self.requests -= 1,
-            _ => self.bytes -= gone.message.len(),
+        if matches!(gone.kind, OutboxKind::Request(_)) {
+            self.requests -= 1;
+        } else {
+            self.bytes -= gone.message.len();
         }
         Some(gone)
     }

@@ -230,7 +230,7 @@ impl ReplySource for RepeatingReply {
                     self.stage =
                         RepeatStage::Calling(Box::pin(call.call_again(ReplyEnd::Failed(failure))));
                 }
-                event => {
+                event @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_) | ReplyEvent::End(_)) => {
                     self.call = None;
                     return Poll::Ready(event);
                 }

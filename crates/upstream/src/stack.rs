@@ -126,7 +126,9 @@ impl ReplySource for PermitReply {
                     Box::new(placed),
                 ))))
             }
-            event => Poll::Ready(event),
+            event @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_) | ReplyEvent::End(_)) => {
+                Poll::Ready(event)
+            }
         }
     }
 }

@@ -19,10 +19,12 @@ pub(crate) fn wait_for_first_event(
             ReplyEvent::End(end) if !matches!(end, ReplyEnd::Complete(Payload::Stream(_))) => {
                 Reply::ended(end)
             }
-            first => Reply::live(StartedReply {
-                first: Some(first),
-                source,
-            }),
+            first @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_) | ReplyEvent::End(_)) => {
+                Reply::live(StartedReply {
+                    first: Some(first),
+                    source,
+                })
+            }
         }
     }
 }

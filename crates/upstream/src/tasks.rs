@@ -35,10 +35,13 @@ pub(crate) const fn is_about_task(method: Method) -> bool {
 /// request, never the task.
 pub(crate) async fn call(server: Arc<UpstreamService>, outbound: OutboundCall) -> Reply {
     let looking = UpstreamTaskRequest { server, outbound };
-    let done = match looking.outbound.call.method {
-        Method::TasksUpdate => looking.answer().await,
-        Method::TasksCancel => looking.cancel().await,
-        _ => looking.state().await,
+    let method = looking.outbound.call.method;
+    let done = if method == Method::TasksUpdate {
+        looking.answer().await
+    } else if method == Method::TasksCancel {
+        looking.cancel().await
+    } else {
+        looking.state().await
     };
     match done {
         Ok(result) => Reply::ended(ReplyEnd::Complete(Payload::Whole(result))),
@@ -101,23 +104,19 @@ impl UpstreamTaskRequest {
 
     /// Returns the state of a task that is over, with its result.
     async fn outcome(&self, state: &Bytes) -> Result<Bytes, Failure> {
-        match self.request(Method::TasksResult).await {
-            Ok(result) => Ok(tasks::completed(state, &result)),
-            Err(failure) => match failure.kind() {
-                FailureKind::Upstream(error) => {
-                    let data = error.data.clone();
-                    Ok(tasks::failed(
-                        state,
-                        &ErrorObject {
-                            code: error.code,
-                            message: error.message.clone(),
-                            data,
-                        },
-                    ))
-                }
-                _ => Err(failure),
-            },
-        }
+        let failure = match self.request(Method::TasksResult).await {
+            Ok(result) => return Ok(tasks::completed(state, &result)),
+            Err(failure) => failure,
+        };
+        let FailureKind::Upstream(error) = failure.kind() else {
+            return Err(failure);
+        };
+        let error = ErrorObject {
+            code: error.code,
+            message: error.message.clone(),
+            data: error.data.clone(),
+        };
+        Ok(tasks::failed(state, &error))
     }
 
     /// Returns the state of a task that may wait for its client, with the questions that the server

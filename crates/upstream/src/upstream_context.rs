@@ -32,7 +32,7 @@ use crate::list_changes::{ListChangeCounts, ListChangeReader};
 use crate::repeat::RepeatBudget;
 use crate::retry_backoff::LastAttemptFailure;
 use crate::secret_mask::SecretMask;
-use crate::settings::{OwnDeadlines, UpstreamBounds};
+use crate::settings::{OwnDeadlines, UpstreamBounds, UpstreamSettings};
 use crate::task_progress::TaskProgress;
 
 /// The longest time for which a connection or child is held open for a task.
@@ -99,24 +99,22 @@ pub(crate) struct UpstreamContext {
 
 impl UpstreamContext {
     pub(crate) fn new(
-        id: UpstreamId,
-        (bounds, own): (UpstreamBounds, OwnDeadlines),
-        (asks, visits): (CapabilityClass, bool),
+        settings: &UpstreamSettings,
         ports: &UpstreamPorts,
         client_info: Bytes,
     ) -> Self {
-        let meter = UpstreamMeter::of(&id);
-        let no_visits = if visits {
+        let meter = UpstreamMeter::of(&settings.id);
+        let no_visits = if settings.allows_url_elicitation {
             CapabilityClass::BASE
         } else {
             CapabilityClass::ELICITATION_URL
         };
         Self {
-            id,
-            bounds,
-            own_deadlines: own,
-            asks: asks.without(no_visits),
-            allows_url_elicitation: visits,
+            id: settings.id.clone(),
+            bounds: settings.bounds,
+            own_deadlines: settings.own_deadlines,
+            asks: settings.client_capabilities.without(no_visits),
+            allows_url_elicitation: settings.allows_url_elicitation,
             mask: SecretMask::default(),
             credential_advice: None,
             prints_other_lines: OnceLock::new(),

@@ -32,21 +32,23 @@ pub trait TaskBook: Send + Sync {
     /// `Busy`: there is no room. No task changed.
     fn enter(
         &self,
-        owner: (&Principal, &EndpointId),
+        principal: &Principal,
+        endpoint: &EndpointId,
         task: KeptTask,
         ttl: Option<Duration>,
     ) -> Result<(), Failure>;
 
     /// A task by its name.
-    fn find(&self, owner: (&Principal, &EndpointId), name: &str) -> Option<KeptTask>;
+    fn find(&self, principal: &Principal, endpoint: &EndpointId, name: &str) -> Option<KeptTask>;
 
     /// Removes a task.
-    fn forget(&self, owner: (&Principal, &EndpointId), name: &str);
+    fn forget(&self, principal: &Principal, endpoint: &EndpointId, name: &str);
 
     /// The next tasks after a number, oldest first, at most `most`, each with its own number.
     fn page(
         &self,
-        owner: (&Principal, &EndpointId),
+        principal: &Principal,
+        endpoint: &EndpointId,
         after: u64,
         most: usize,
     ) -> Vec<(u64, KeptTask)>;

@@ -66,7 +66,7 @@ impl Router {
         let home = desk
             .locate(principal, &asked.endpoint, &name)
             .ok_or_else(unknown)?;
-        match desk.book.find((principal, &asked.endpoint), &name) {
+        match desk.book.find(principal, &asked.endpoint, &name) {
             // The task is over: an answer or a cancellation has no effect.
             Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
             Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),
@@ -110,7 +110,7 @@ impl Router {
             .filter(|home| !home.is_own && self.disabled_failure(home).is_none())?;
         if desk
             .book
-            .find((principal, &asked.endpoint), &name)
+            .find(principal, &asked.endpoint, &name)
             .is_some_and(|kept| kept.settled)
         {
             return None;
@@ -212,7 +212,7 @@ impl Router {
                 .and_then(|ttl| u64::try_from(ttl).ok())
                 .map(Duration::from_millis);
             desk.book
-                .enter((call.principal(), &call.inner().endpoint), task, ttl)?;
+                .enter(call.principal(), &call.inner().endpoint, task, ttl)?;
         }
         Ok(state)
     }
@@ -249,7 +249,7 @@ impl Router {
         };
         let mut kept = desk
             .book
-            .page((principal, endpoint), after, TASKS_PER_PAGE + 1);
+            .page(principal, endpoint, after, TASKS_PER_PAGE + 1);
         let has_more = kept.len() > TASKS_PER_PAGE;
         kept.truncate(TASKS_PER_PAGE);
         let next = kept
@@ -282,7 +282,7 @@ impl Router {
             Err(failure) if *failure.kind() == FailureKind::InvalidParams => {
                 if let Some(desk) = &self.tasks {
                     desk.book
-                        .forget((call.principal(), &call.inner().endpoint), &kept.name);
+                        .forget(call.principal(), &call.inner().endpoint, &kept.name);
                 }
                 None
             }

@@ -41,7 +41,7 @@ impl ResponseContext {
         }
         Some(match self.url_elicitation_session {
             _ if self.revision.is_modern() => self.elicit_by_round(&visits),
-            Some(session) => self.elicit_by_error((failure, error), session, &visits),
+            Some(session) => self.elicit_by_error(failure, error, session, &visits),
             None => self.elicit_by_text(&error.message, &visits),
         })
     }
@@ -62,7 +62,8 @@ impl ResponseContext {
     /// The client gets the completion notification under these names later.
     fn elicit_by_error(
         &self,
-        (failure, error): (&Failure, &UpstreamError),
+        failure: &Failure,
+        error: &UpstreamError,
         session: SessionKey,
         visits: &[server_questions::UrlElicitation],
     ) -> EncodedEnd {

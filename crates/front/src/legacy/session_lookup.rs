@@ -44,7 +44,7 @@ impl NoSession {
             ),
             Self::Unreadable => return answer::unreadable_session(),
         };
-        envelope_refusal(context, status, id, (error_code::INVALID_REQUEST, text))
+        envelope_refusal(context, status, id, error_code::INVALID_REQUEST, text)
     }
 }
 

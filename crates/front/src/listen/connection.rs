@@ -83,6 +83,15 @@ enum HttpVersion {
     Two,
 }
 
+/// The beginning of a connection's stream.
+struct ConnectionStart {
+    version: HttpVersion,
+    /// The bytes that were already read.
+    prefix: Bytes,
+    /// The time by which the first head must be complete.
+    due: Instant,
+}
+
 /// Serves one accepted connection to its end.
 pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<ListenerState>) {
     let limits = listening.stack.load().limits().clone();
@@ -115,8 +124,12 @@ impl ConnectionContext {
             return Ok(());
         };
         let (prefix, version) = first?;
-        self.serve_stream(stream, (prefix, due), version, peer)
-            .await
+        let start = ConnectionStart {
+            version,
+            prefix,
+            due,
+        };
+        self.serve_stream(stream, start, peer).await
     }
 
     /// Serves TLS: the version is the one that both sides agreed on by ALPN.
@@ -153,9 +166,12 @@ impl ConnectionContext {
             secure: true,
             ..peer
         };
-        let due = Instant::now() + self.limits.head_time;
-        self.serve_stream(stream, (Bytes::new(), due), version, peer)
-            .await
+        let start = ConnectionStart {
+            version,
+            prefix: Bytes::new(),
+            due: Instant::now() + self.limits.head_time,
+        };
+        self.serve_stream(stream, start, peer).await
     }
 
     /// Waits for a permit for a handshake, once the client has begun one.
@@ -169,13 +185,15 @@ impl ConnectionContext {
         self.listening.handshakes.acquire(address).await
     }
 
-    /// Serves a stream from which `prefix` was already read; its first head must be complete by
-    /// `due`.
+    /// Serves a stream.
     async fn serve_stream<S>(
         &self,
         stream: S,
-        (prefix, due): (Bytes, Instant),
-        version: HttpVersion,
+        ConnectionStart {
+            version,
+            prefix,
+            due,
+        }: ConnectionStart,
         peer: ClientPeer,
     ) -> ConnectionResult
     where

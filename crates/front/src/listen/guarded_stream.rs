@@ -234,8 +234,12 @@ impl<S> GuardedStream<S> {
         if self.is_past_deadline(cx) {
             let (reason, what) = match self.phase {
                 ReadPhase::Head(_) => ("head_timeout", "request head took too long"),
-                _ if served == 0 => ("head_timeout", "no request came"),
-                _ => ("idle", "idle for too long"),
+                ReadPhase::Waiting | ReadPhase::Busy | ReadPhase::Lingering if served == 0 => {
+                    ("head_timeout", "no request came")
+                }
+                ReadPhase::Waiting | ReadPhase::Busy | ReadPhase::Lingering => {
+                    ("idle", "idle for too long")
+                }
             };
             super::count_closed(reason);
             return Err(io::Error::new(io::ErrorKind::TimedOut, what));

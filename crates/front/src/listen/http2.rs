@@ -26,6 +26,7 @@ use weir_core::budget::{ByteBudget, ByteReservation};
 use flow_control::CountedChunk;
 pub(crate) use flow_control::Http2Flow;
 use frame_watch::FrameWatch;
+use request_stream::StreamPace;
 
 use super::connection::{ClientPeer, ConnectionResult};
 use super::connection_activity::ConnectionActivity;
@@ -80,7 +81,7 @@ where
         ..peer
     };
     let (pulse, drain) = (peer.pulse.clone(), listening.drain.clone());
-    let mut driver = Http2Driver::new(handshake?, (listening, peer), limits);
+    let mut driver = Http2Driver::new(handshake?, listening, peer, limits);
     let aged = tokio::select! {
         ended = &mut driver => return ended,
         () = drain.cancelled() => false,
@@ -167,7 +168,8 @@ where
 {
     fn new(
         mut connection: Connection<FrameWatch<S>, CountedChunk>,
-        (listening, peer): (Arc<ListenerState>, ClientPeer),
+        listening: Arc<ListenerState>,
+        peer: ClientPeer,
         limits: &FrontLimits,
     ) -> Self {
         let flow = peer
@@ -199,14 +201,13 @@ where
             // Unprocessed, so the client may send it again.
             return respond.send_reset(Reason::REFUSED_STREAM);
         };
-        let window = self.flow.open_window(respond.stream_id().as_u32());
+        let pace = StreamPace {
+            window: self.flow.open_window(respond.stream_id().as_u32()),
+            flow: self.flow.clone(),
+            stall_time: self.limits.stall_time,
+        };
         let arrival = IncomingRequest::new(request.map(RequestBody::http2), self.peer.clone());
-        let serving = request_stream::serve_stream(
-            arrival,
-            respond,
-            (stack, self.flow.clone(), window),
-            self.limits.stall_time,
-        );
+        let serving = request_stream::serve_stream(arrival, respond, stack, pace);
         // On the heap: each of the futures around it reserves room for it once more.
         let serving = Box::pin(serving);
         let serving = async move {

@@ -124,7 +124,7 @@ fn file_times(files: &ListenerTlsFiles) -> FileTimes {
     })
 }
 
-fn unreadable(path: &Path, cause: impl ToString) -> ListenerTlsError {
+fn unreadable(path: &Path, cause: &impl ToString) -> ListenerTlsError {
     ListenerTlsError::File {
         path: path.to_owned(),
         cause: cause.to_string(),
@@ -133,12 +133,12 @@ fn unreadable(path: &Path, cause: impl ToString) -> ListenerTlsError {
 
 /// The certificates of a PEM file, at least one.
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, ListenerTlsError> {
-    let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
+    let text = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
     let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<_, _>>()
-        .map_err(|error| unreadable(path, error))?;
+        .map_err(|error| unreadable(path, &error))?;
     if chain.is_empty() {
-        Err(unreadable(path, "it holds no certificate"))
+        Err(unreadable(path, &"it holds no certificate"))
     } else {
         Ok(chain)
     }
@@ -155,7 +155,7 @@ fn client_verifier(
     for certificate in read_chain(&clients.ca)? {
         roots
             .add(certificate)
-            .map_err(|error| unreadable(&clients.ca, error))?;
+            .map_err(|error| unreadable(&clients.ca, &error))?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let builder = if clients.required {
@@ -166,7 +166,7 @@ fn client_verifier(
     builder
         .build()
         .map(Some)
-        .map_err(|error| unreadable(&clients.ca, error))
+        .map_err(|error| unreadable(&clients.ca, &error))
 }
 
 fn certified_key(
@@ -174,9 +174,9 @@ fn certified_key(
     provider: &CryptoProvider,
 ) -> Result<CertifiedKey, ListenerTlsError> {
     let chain = read_chain(&files.cert)?;
-    let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, error))?;
+    let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, &error))?;
     let key =
-        PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, error))?;
+        PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, &error))?;
     Ok(CertifiedKey::from_der(chain, key, provider)?)
 }
 

@@ -57,14 +57,10 @@ fn rendered(revision: Revision, tool_call: bool, kind: &FailureKind) -> String {
         window,
         quota,
     };
-    match kind {
-        FailureKind::Limit => {
-            failure = failure.limited_by(limited("principal", Duration::from_secs(86_400), true))
-        }
-        FailureKind::Busy => {
-            failure = failure.limited_by(limited("concurrency:upstream", Duration::ZERO, false))
-        }
-        _ => {}
+    if matches!(kind, FailureKind::Limit) {
+        failure = failure.limited_by(limited("principal", Duration::from_secs(86_400), true));
+    } else if matches!(kind, FailureKind::Busy) {
+        failure = failure.limited_by(limited("concurrency:upstream", Duration::ZERO, false));
     }
     let rescued = log_and_render(
         &failure,

@@ -82,7 +82,8 @@ impl TestFront {
     ) -> Self {
         Self::with_ports(
             settings,
-            (true, PageSize::default()),
+            true,
+            PageSize::default(),
             Arc::new(AllowAllPolicy),
             TestRecords::with_expired(expired),
         )
@@ -97,7 +98,8 @@ impl TestFront {
     ) -> Self {
         Self::with_ports(
             settings,
-            (anonymous, page),
+            anonymous,
+            page,
             authorizer,
             TestRecords::default(),
         )
@@ -106,7 +108,8 @@ impl TestFront {
 
     async fn with_ports(
         settings: FrontSettings,
-        (anonymous, page): (bool, PageSize),
+        anonymous: bool,
+        page: PageSize,
         authorizer: Arc<dyn Authorizer>,
         records: TestRecords,
     ) -> Self {
@@ -150,7 +153,7 @@ impl TestFront {
             clock: Arc::new(clock.clone()),
             random,
         };
-        let front = Front::bind(settings, None, ports, (router, catalog), sealer)
+        let front = Front::bind(settings, None, ports, router, sealer)
             .await
             .unwrap();
         Self {

@@ -69,7 +69,6 @@ async fn front(
         base,
         policy: deciders,
         stores: kept,
-        catalog,
         ..
     }: &Components,
     router: Router,
@@ -94,7 +93,6 @@ async fn front(
         random: random.clone(),
     };
     let failed = |error| cannot_listen(config.front.listen, false, front_reason(&error));
-    let served = (router, catalog.clone());
     let bound = match &listener {
         Some(listener) => listener
             .local_addr()
@@ -106,10 +104,10 @@ async fn front(
         base.sealer.clone(),
     );
     match listener {
-        Some(listener) => Front::bind(settings, Some(listener), ports, served, sealer)
+        Some(listener) => Front::bind(settings, Some(listener), ports, router, sealer)
             .await
             .map_err(failed),
-        None => Front::in_memory(settings, ports, served, sealer).map_err(failed),
+        None => Front::in_memory(settings, ports, router, sealer).map_err(failed),
     }
 }
 

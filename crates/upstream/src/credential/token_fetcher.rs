@@ -289,7 +289,7 @@ impl TokenFetcher {
             ClientAuthMethod::Discovered => Err(TokenError::new(
                 "The authorization server takes no client secrets",
             )),
-            chosen => Ok(chosen),
+            chosen @ (ClientAuthMethod::Basic | ClientAuthMethod::Post) => Ok(chosen),
         }
     }
 }

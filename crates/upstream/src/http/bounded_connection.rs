@@ -224,7 +224,7 @@ mod tests {
                     FramePiece::Head(frame) => {
                         Some((frame.kind, frame.flags, frame.length - frame.padding))
                     }
-                    _ => None,
+                    FramePiece::Setting(..) | FramePiece::Window(..) => None,
                 })
                 .collect();
             assert_eq!(all, expected, "in parts of {size}");

@@ -54,7 +54,7 @@ impl ChunkDecoder {
                     }
                     return Ok(Some(unread.split_to(now).freeze()));
                 }
-                _ => {
+                Self::Size | Self::End | Self::Trailers(_) | Self::Over => {
                     if !self.step(unread)? {
                         return Ok(None);
                     }

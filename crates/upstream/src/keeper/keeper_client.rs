@@ -344,7 +344,7 @@ impl ChildControlSocket {
         self.open = None;
         match self.next_message().await {
             Some(KeeperMessage::Ending) => None,
-            word => Some(self.end(word)),
+            word => Some(self.end(word.as_ref())),
         }
     }
 
@@ -354,7 +354,7 @@ impl ChildControlSocket {
     /// The keeper was lost, so the exit status is unknown.
     pub(crate) async fn ended(&mut self) -> io::Result<ExitStatus> {
         let word = self.next_message().await;
-        self.end(word)
+        self.end(word.as_ref())
     }
 
     /// Ends a child and its descendants after the keeper was lost: its `input` is closed, and soon
@@ -381,9 +381,9 @@ impl ChildControlSocket {
             .and_then(KeeperMessage::parse)
     }
 
-    fn end(&self, word: Option<KeeperMessage>) -> io::Result<ExitStatus> {
+    fn end(&self, word: Option<&KeeperMessage>) -> io::Result<ExitStatus> {
         if let Some(KeeperMessage::Ended(raw)) = word {
-            return Ok(keeper_protocol::status(raw));
+            return Ok(keeper_protocol::status(*raw));
         }
         self.keeper.forget_lost(&self.pipe);
         Err(io::Error::other("the keeper of child processes ended"))

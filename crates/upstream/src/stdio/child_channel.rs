@@ -257,12 +257,12 @@ impl ChildChannel {
     }
 
     /// Takes one line of the child's output.
-    pub(crate) fn receive(&self, line: Bytes) {
+    pub(crate) fn receive(&self, line: &Bytes) {
         let limits = JsonLimits {
             max_batch: 1000,
             ..JsonLimits::upstream()
         };
-        let copy = self.other_lines.copy(&line);
+        let copy = self.other_lines.copy(line);
         let relayed = self
             .relay
             .get()
@@ -370,7 +370,8 @@ impl ChildChannel {
     /// call is also asked outside of its calls, if it has a session.
     pub(crate) fn enable_questions(
         self: &Arc<Self>,
-        (class, session): (CapabilityClass, Option<SessionKey>),
+        class: CapabilityClass,
+        session: Option<SessionKey>,
         revision: Revision,
     ) {
         self.asks.store(true, Ordering::Relaxed);
@@ -582,7 +583,9 @@ impl ChannelState {
                     let own = about.is_some() && task.as_deref() == about.as_deref();
                     Some(((own, *id), request))
                 }
-                _ => None,
+                RequestPurpose::Handshake
+                | RequestPurpose::OwnRequest
+                | RequestPurpose::Call { asks: false, .. } => None,
             });
         calls.max_by_key(|(order, _)| *order).map(|(_, call)| call)
     }

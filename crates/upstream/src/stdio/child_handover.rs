@@ -199,7 +199,7 @@ impl StdioUpstream {
             used: slot.use_clock(),
             level: tokio::sync::Mutex::new(child.level.and_then(|level| LogLevel::parse(&level))),
             declares_roots_changes: child.declares_roots_changes,
-            ..self.into_running(running, greeted, clients)
+            ..self.running_child(running, greeted, clients)
         };
         running.used.store(self.site.millis(), Ordering::Relaxed);
         let running = Arc::new(running);

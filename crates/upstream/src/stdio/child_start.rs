@@ -52,14 +52,15 @@ impl StdioUpstream {
     /// caller waits for the same one.
     pub(super) async fn start_detached(
         self: Arc<Self>,
-        (slot, key): (Arc<KeyedSlot<RunningChild>>, ChildKey),
+        slot: Arc<KeyedSlot<RunningChild>>,
+        key: ChildKey,
         clients: ChildClients,
         opening: OwnedMutexGuard<()>,
     ) -> Result<Arc<RunningChild>, FailedAttempt> {
         let site = self.site.clone();
         let (done, started) = oneshot::channel();
         site.background(async move {
-            let result = Box::pin(self.restart((&slot, &key), clients))
+            let result = Box::pin(self.restart(&slot, &key, clients))
                 .await
                 .map(|running| {
                     let running = Arc::new(running);
@@ -100,7 +101,8 @@ impl StdioUpstream {
 
     async fn restart(
         &self,
-        (slot, key): (&KeyedSlot<RunningChild>, &ChildKey),
+        slot: &KeyedSlot<RunningChild>,
+        key: &ChildKey,
         clients: ChildClients,
     ) -> Result<RunningChild, FailedAttempt> {
         if let Some(before) = slot.current.swap(None) {
@@ -182,7 +184,7 @@ impl StdioUpstream {
         match greeted {
             Ok(greeted) => {
                 self.record_dialect(key, greeted.tongue, begun);
-                Ok(self.into_running(child, greeted, clients))
+                Ok(self.running_child(child, greeted, clients))
             }
             Err(rude) => {
                 if key.is_legacy && matches!(rude, HandshakeError::Refused(_)) {
@@ -218,7 +220,8 @@ impl StdioUpstream {
         }
     }
 
-    pub(super) fn into_running(
+    /// Makes the record of a child after its handshake.
+    pub(super) fn running_child(
         &self,
         child: UpstreamChild,
         greeted: HandshakeOutcome,
@@ -229,7 +232,7 @@ impl StdioUpstream {
         } else if clients.class != CapabilityClass::BASE {
             child
                 .pipe
-                .enable_questions((clients.class, clients.session), greeted.tongue.revision());
+                .enable_questions(clients.class, clients.session, greeted.tongue.revision());
         }
         let (since, turn, class) = (Instant::now(), Arc::default(), clients.class);
         let (declares_roots_changes, used) = (clients.session.is_some(), Arc::default());

@@ -69,7 +69,9 @@ pub(crate) async fn run_handshake(
         UpstreamProtocol::Modern => match wait_for_answer(pipe, discover(pipe).await?).await? {
             Ok(result) => match judge_probe(Some(&Ok(result))) {
                 ProbeOutcome::Modern(found) => Ok(modern(found.revision, found.about)),
-                _ => Ok(modern(Revision::MODERN, None)),
+                ProbeOutcome::Legacy(_) | ProbeOutcome::NoCommonRevision(_) => {
+                    Ok(modern(Revision::MODERN, None))
+                }
             },
             Err(_) => Ok(modern(Revision::MODERN, None)),
         },
@@ -104,7 +106,9 @@ async fn probe_and_initialize(
             Some(outcome) => match judge_probe(Some(&outcome)) {
                 // The probe was refused, so `initialize` decides.
                 ProbeOutcome::Legacy(_) => Ok(initialized.await?),
-                found => finish_handshake(pipe, found, clients).await,
+                found @ (ProbeOutcome::Modern(_) | ProbeOutcome::NoCommonRevision(_)) => {
+                    finish_handshake(pipe, found, clients).await
+                }
             },
         },
         greeted = &mut initialized => match greeted {
@@ -114,7 +118,9 @@ async fn probe_and_initialize(
                 let outcome = wait_for_answer(pipe, asked).await?;
                 match judge_probe(Some(&outcome)) {
                     ProbeOutcome::Legacy(_) => Err(foreign_version_failure(pipe, "nothing that weir speaks").into()),
-                    found => finish_handshake(pipe, found, clients).await,
+                    found @ (ProbeOutcome::Modern(_) | ProbeOutcome::NoCommonRevision(_)) => {
+                        finish_handshake(pipe, found, clients).await
+                    }
                 }
             }
         },

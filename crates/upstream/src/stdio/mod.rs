@@ -183,11 +183,11 @@ impl StdioUpstream {
         self: &Arc<Self>,
         outbound: &OutboundCall,
     ) -> Result<Reply, FailedAttempt> {
-        let taken = match Box::pin(self.take_legacy(outbound)).await? {
+        let (running, turn) = match Box::pin(self.take_legacy(outbound)).await? {
             Some(taken) => taken,
             None => self.take(self.key(outbound, false), outbound).await?,
         };
-        stdio_call::call(&self.site, taken, outbound).await
+        stdio_call::call(&self.site, running, turn, outbound).await
     }
 
     /// Returns a child for a call, with the turn to be asked if it takes one.
@@ -449,7 +449,7 @@ impl StdioUpstream {
         // On the heap: few calls start a process.
         Box::pin(
             self.clone()
-                .start_detached((slot, key.clone()), clients, opening),
+                .start_detached(slot, key.clone(), clients, opening),
         )
         .await
     }

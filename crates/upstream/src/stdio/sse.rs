@@ -262,7 +262,7 @@ async fn read(
                 SseReceived::Message(event, data) => {
                     if event.as_deref().is_none_or(|event| event == "message") {
                         pipe.site.meter.received(data.len());
-                        pipe.receive(data);
+                        pipe.receive(&data);
                     }
                 }
                 SseReceived::Skipped(request) => pipe.fail_skipped(request),

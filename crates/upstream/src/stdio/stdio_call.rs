@@ -28,7 +28,8 @@ use crate::upstream_context::UpstreamContext;
 /// Makes a call.
 pub(crate) async fn call(
     site: &Arc<UpstreamContext>,
-    (running, turn): (Arc<RunningChild>, Option<AskingPermit>),
+    running: Arc<RunningChild>,
+    turn: Option<AskingPermit>,
     outbound: &OutboundCall,
 ) -> Result<Reply, FailedAttempt> {
     let call = &outbound.call;

@@ -15,7 +15,7 @@ use super::child_channel::{ChildRequest, RequestPurpose};
 use super::{RunningChild, not_sent, stdio_call};
 use crate::failed_attempt::FailedAttempt;
 use crate::list_changes::ListChangeReader;
-use crate::list_page;
+use crate::list_page::{self, ToolListRules, parse_page};
 use crate::own_requests;
 use crate::upstream_context::UpstreamContext;
 
@@ -156,12 +156,15 @@ impl ListWatch for StdioWatch {
                 &members,
             )
             .await;
-            list_page::parse_page(
+            parse_page(
                 &self.site,
                 self.running.greeted.tongue,
                 kind,
                 outcome,
-                (false, self.about.tasks),
+                ToolListRules {
+                    drop_bad_mirrors: false,
+                    has_tasks: self.about.tasks,
+                },
             )
         })
     }

@@ -145,7 +145,7 @@ impl UpstreamChild {
         ));
         site.spawn(run_holding(
             [of_output],
-            child.reading((output, unread), outputs),
+            child.reading(output, unread, outputs),
         ));
         site.spawn(run_holding(
             [of_errors],
@@ -158,7 +158,7 @@ impl UpstreamChild {
             ended,
             status,
         };
-        let supervising = supervise(line, (child.stop.clone(), closed), watched, lines);
+        let supervising = supervise(line, child.stop.clone(), closed, watched, lines);
         site.spawn(run_holding([of_line, of_process], supervising));
         child
     }
@@ -181,7 +181,8 @@ impl UpstreamChild {
     /// Reads the child's output, up to its end or until another task claims it.
     fn reading<R: AsyncRead + Unpin + Send + 'static>(
         &self,
-        (output, unread): (R, BytesMut),
+        output: R,
+        unread: BytesMut,
         claims: ValueClaims<(R, BytesMut)>,
     ) -> impl Future<Output = ()> + Send + 'static {
         let (pipe, is_read) = (self.pipe.clone(), self.is_read.clone());
@@ -223,7 +224,7 @@ impl UpstreamChild {
                 closed,
                 ValueClaims::unclaimed(),
             ));
-            site.spawn(self.reading((output, unread), ValueClaims::unclaimed()));
+            site.spawn(self.reading(output, unread, ValueClaims::unclaimed()));
             return None;
         };
         let Some((line, watched)) = parts.line.take(CLAIM_TIMEOUT).await else {
@@ -233,7 +234,7 @@ impl UpstreamChild {
                 closed,
                 ValueClaims::unclaimed(),
             ));
-            site.spawn(self.reading((output, unread), ValueClaims::unclaimed()));
+            site.spawn(self.reading(output, unread, ValueClaims::unclaimed()));
             site.spawn(log_error_stream(
                 errors,
                 site.clone(),
@@ -251,7 +252,8 @@ impl UpstreamChild {
             ValueClaims::unclaimed(),
         ));
         site.spawn(self.reading(
-            (from, BytesMut::with_capacity(READ_SIZE)),
+            from,
+            BytesMut::with_capacity(READ_SIZE),
             ValueClaims::unclaimed(),
         ));
         let stop = self.stop.clone();
@@ -426,7 +428,8 @@ impl Drop for ChildEndNotifier {
 /// SIGKILL in their times, and ends its descendants.
 async fn supervise(
     mut line: ChildControlSocket,
-    (stop, input): (CancellationToken, CancellationToken),
+    stop: CancellationToken,
+    input: CancellationToken,
     mut watched: ChildEndNotifier,
     mut claims: ValueClaims<(ChildControlSocket, ChildEndNotifier)>,
 ) {
@@ -532,7 +535,7 @@ async fn read_messages<R: AsyncRead + Unpin>(
                 pipe.fail_skipped(skipped.request());
             } else if !line.iter().all(u8::is_ascii_whitespace) {
                 let is_large = line.len() > READ_SIZE;
-                pipe.receive(memory.hold(line));
+                pipe.receive(&memory.hold(line));
                 if is_large {
                     // The next lines must not keep the memory of this one.
                     held = BytesMut::from(&held[..]);

@@ -192,9 +192,10 @@ impl HttpUpstream {
         let asked = self.discover().await;
         let no_endpoint = asked.as_ref().is_err_and(|refusal| refusal.no_endpoint);
         let Some(found) = judge_outcome(asked)? else {
-            return Ok(match self.protocol {
-                UpstreamProtocol::Modern => EraProbeResult::Era(modern_without_answer()),
-                _ => EraProbeResult::NoAnswer,
+            return Ok(if matches!(self.protocol, UpstreamProtocol::Modern) {
+                EraProbeResult::Era(modern_without_answer())
+            } else {
+                EraProbeResult::NoAnswer
             });
         };
         Ok(match (self.protocol, found) {
@@ -245,6 +246,10 @@ impl HttpUpstream {
 ///
 /// # Errors
 /// The request's own, if it is no sign of the server's era.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the dozen other failures are no sign of an era"
+)]
 fn judge_outcome(
     asked: Result<bytes::Bytes, FailedAttempt>,
 ) -> Result<Option<ProbeOutcome>, FailedAttempt> {

@@ -243,7 +243,7 @@ impl HttpCallReply {
     fn take(&mut self, part: Option<ResponsePart>) -> Option<ReplyEvent> {
         match part {
             Some(ResponsePart::Message(bytes)) => {
-                match list_items::parse_without_bad_items(&self.site, bytes, &message_limits()) {
+                match list_items::parse_without_bad_items(&self.site, &bytes, &message_limits()) {
                     Ok(IncomingMessage::One(message)) => {
                         self.thread.record_message();
                         self.handle_message(message, None)

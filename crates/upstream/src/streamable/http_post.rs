@@ -103,7 +103,8 @@ pub(crate) async fn post(
         return Ok(ClassifiedResponse::Refused(
             Box::pin(read_refusal(
                 site,
-                (head.status, &head.headers),
+                head.status,
+                &head.headers,
                 body,
                 Some(id),
             ))
@@ -158,7 +159,7 @@ pub(crate) async fn post_notification(
         .map_err(|error| unsent_attempt(site, error))?
         .into_parts();
     if !head.status.is_success() {
-        return Err(read_refusal(site, (head.status, &head.headers), body, None)
+        return Err(read_refusal(site, head.status, &head.headers, body, None)
             .await
             .into_refusal(site));
     }
@@ -367,7 +368,8 @@ pub(crate) fn unreadable_failure(site: &UpstreamContext, error: ResponseReadErro
 /// Reads a refusal of the request `id`.
 async fn read_refusal(
     site: &UpstreamContext,
-    (status, headers): (StatusCode, &HeaderMap),
+    status: StatusCode,
+    headers: &HeaderMap,
     mut body: HttpResponseBody,
     id: Option<u64>,
 ) -> RefusedResponse {
@@ -422,18 +424,17 @@ async fn error_object(body: &mut HttpResponseBody) -> Option<(Option<u64>, Bytes
         }
         held.extend_from_slice(&data);
     }
-    match Parsed::parse(held.freeze(), &message_limits()).ok()? {
-        Parsed::One(Message::Response(response)) => {
-            // An id of another form than weir's belongs to another client's request.
-            let about = response.id.as_ref().map(|id| {
-                id.as_integer()
-                    .and_then(|id| u64::try_from(id).ok())
-                    .unwrap_or(0)
-            });
-            Some((about, response.outcome.err()?))
-        }
-        _ => None,
-    }
+    let parsed = Parsed::parse(held.freeze(), &message_limits()).ok()?;
+    let Parsed::One(Message::Response(response)) = parsed else {
+        return None;
+    };
+    // An id of another form than weir's belongs to another client's request.
+    let about = response.id.as_ref().map(|id| {
+        id.as_integer()
+            .and_then(|id| u64::try_from(id).ok())
+            .unwrap_or(0)
+    });
+    Some((about, response.outcome.err()?))
 }
 
 /// Returns the media type in lower case, without parameters.

@@ -23,7 +23,7 @@ use super::stream_reader::{self, ReadingPublisher, ReadingState, ReadingTask};
 use super::upstream_session::{self, UpstreamSession};
 use crate::failed_attempt::FailedAttempt;
 use crate::list_changes::{ListChangeCounts, ListChangeReader};
-use crate::list_page;
+use crate::list_page::{self, ToolListRules, parse_page};
 use crate::upstream_context::UpstreamContext;
 
 /// A watch on a server over HTTP.
@@ -126,12 +126,15 @@ impl ListWatch for HttpWatch {
             let members: Vec<(&str, &[u8])> =
                 text.iter().map(|text| ("cursor", &text[..])).collect();
             let outcome = modern.request(class, kind.method(), &members).await;
-            list_page::parse_page(
+            parse_page(
                 &self.site,
                 modern.tongue,
                 kind,
                 outcome,
-                (true, self.about.tasks),
+                ToolListRules {
+                    drop_bad_mirrors: true,
+                    has_tasks: self.about.tasks,
+                },
             )
         })
     }

@@ -143,19 +143,19 @@ impl MessageCollector {
 
     pub(crate) fn feed(
         &mut self,
-        chunk: Bytes,
+        chunk: &Bytes,
         parts: &mut VecDeque<ResponsePart>,
     ) -> Result<(), ResponseReadError> {
         if self.large.is_none() {
             if self.first.len() + self.more.len() + chunk.len() <= self.most_whole() {
-                self.hold(&chunk);
+                self.hold(chunk);
                 return Ok(());
             }
             self.large = Some(Box::new(LargeMessage::new(self.bound)));
             let held = self.take();
             self.split(&held, parts)?;
         }
-        self.split(&chunk, parts)
+        self.split(chunk, parts)
     }
 
     /// Returns the largest size of a message that is kept whole.
@@ -179,7 +179,7 @@ impl MessageCollector {
         let fed = large
             .splitter
             .feed(chunk, &mut pieces)
-            .map_err(|error| split_error(error, self.bound));
+            .map_err(|error| split_error(&error, self.bound));
         match large.stage {
             LargeStage::Foreign => {}
             LargeStage::Held => {
@@ -219,7 +219,7 @@ impl MessageCollector {
             match (
                 splitter
                     .finish()
-                    .map_err(|error| split_error(error, self.bound))?,
+                    .map_err(|error| split_error(&error, self.bound))?,
                 stage,
             ) {
                 (SplitMessage::Whole(message), _) => ResponsePart::Message(message),
@@ -319,10 +319,12 @@ impl LargeMessage {
     }
 }
 
-fn split_error(error: SplitError, bound: MessageBound) -> ResponseReadError {
+fn split_error(error: &SplitError, bound: MessageBound) -> ResponseReadError {
     match error {
         SplitError::TooLong => ResponseReadError::TooLarge(bound.most),
-        other => ResponseReadError::Malformed(other.to_string()),
+        SplitError::Scan(_) | SplitError::Message(_) | SplitError::NotAResponse => {
+            ResponseReadError::Malformed(error.to_string())
+        }
     }
 }
 
@@ -365,7 +367,7 @@ mod tests {
             collector.release(release);
         }
         for piece in message.as_bytes().chunks(16 << 10) {
-            collector.feed(Bytes::copy_from_slice(piece), &mut parts)?;
+            collector.feed(&Bytes::copy_from_slice(piece), &mut parts)?;
         }
         collector.finish(&mut parts)?;
         let mut kinds: Vec<&str> = parts

@@ -229,12 +229,14 @@ impl ResponseReader {
         else {
             return self
                 .message
-                .feed(std::mem::take(&mut self.rest), &mut self.parts);
+                .feed(&std::mem::take(&mut self.rest), &mut self.parts);
         };
         while self.parts.is_empty() {
             let item = decoder.feed(&mut self.rest).map_err(|error| match error {
                 sse::SseError::EventTooLarge => ResponseReadError::TooLarge(self.max_bytes),
-                other => ResponseReadError::Malformed(other.to_string()),
+                sse::SseError::FieldTooLong | sse::SseError::NotUtf8 => {
+                    ResponseReadError::Malformed(error.to_string())
+                }
             })?;
             match item {
                 None => {
@@ -244,7 +246,7 @@ impl ResponseReader {
                 }
                 Some(SseItem::Data(chunk)) => {
                     idle.note_data();
-                    self.message.feed(chunk, &mut self.parts)?;
+                    self.message.feed(&chunk, &mut self.parts)?;
                 }
                 Some(SseItem::End { id, has_data, .. }) => {
                     // An event with empty data opens a stream that can be resumed, and is no

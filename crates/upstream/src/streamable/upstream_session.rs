@@ -96,6 +96,13 @@ pub(crate) struct SessionClient {
     pub(crate) client: Option<SessionKey>,
 }
 
+/// A request of a session, before it is posted.
+struct SessionPost {
+    id: u64,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+}
+
 impl UpstreamSession {
     /// Opens a session: `initialize` and `notifications/initialized`.
     ///
@@ -149,7 +156,7 @@ impl UpstreamSession {
             let result = own_requests::read_result(site, reply)
                 .await
                 .map_err(|failure| not_opened(site, failure.into()))?;
-            let session = Self::new(site, (http, behind), named, &result)?;
+            let session = Self::new(site, http, behind, named, &result)?;
             let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
             http_post::post_notification(site, http, session.headers(), told)
                 .await
@@ -161,7 +168,8 @@ impl UpstreamSession {
 
     fn new(
         site: &Arc<UpstreamContext>,
-        (http, behind): (&UpstreamHttpClient, SessionClient),
+        http: &UpstreamHttpClient,
+        behind: SessionClient,
         id: Option<HeaderValue>,
         result: &Bytes,
     ) -> Result<Self, FailedAttempt> {
@@ -370,7 +378,8 @@ impl UpstreamSession {
             needs_whole: whole,
             is_unsplit: false,
         };
-        self.post(&http, (headers, body), listener, id).await
+        let request = SessionPost { id, headers, body };
+        self.post(&http, request, listener).await
     }
 
     /// Makes a request of weir's own and returns its whole result.
@@ -393,9 +402,12 @@ impl UpstreamSession {
         let body = lower::legacy_request(id, method, members);
         let (tongue, ear) = (self.tongue, self.tongue.message_filter(id, false, None));
         let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
-        let reply = self
-            .post(&self.http(), (self.headers(), body), listener, id)
-            .await?;
+        let request = SessionPost {
+            id,
+            headers: self.headers(),
+            body,
+        };
+        let reply = self.post(&self.http(), request, listener).await?;
         Ok(own_requests::read_result(&self.site, reply).await?)
     }
 
@@ -428,9 +440,8 @@ impl UpstreamSession {
     async fn post(
         self: &Arc<Self>,
         http: &UpstreamHttpClient,
-        (headers, body): (Vec<(HeaderName, HeaderValue)>, Bytes),
+        SessionPost { id, headers, body }: SessionPost,
         listener: ResultExpectation,
-        id: u64,
     ) -> Result<Reply, FailedAttempt> {
         let entry = self
             .standing

@@ -81,6 +81,10 @@ fn keeper_main() {
 
 /// Runs the server if the environment asks for it; otherwise it is an empty test.
 #[test]
+#[expect(
+    clippy::print_stdout,
+    reason = "the server of this test speaks over its output"
+)]
 fn child_main() {
     let Ok(manner) = std::env::var(CHILD_BEHAVIOUR) else {
         return;
@@ -247,7 +251,7 @@ impl TestChildServer {
             "deaf" => {
                 for n in 0..5000 {
                     send(
-                        json!({"jsonrpc": "2.0", "id": format!("own-{n}"), "method": params["arguments"]["asks"]}),
+                        &json!({"jsonrpc": "2.0", "id": format!("own-{n}"), "method": params["arguments"]["asks"]}),
                     );
                 }
                 if params["arguments"]["for_ever"] == true {
@@ -287,20 +291,24 @@ fn crash_once(file: &Value) {
 }
 
 fn answer(id: &Value, result: Value) {
-    send(json!({"jsonrpc": "2.0", "id": id, "result": result}));
+    let mut message = json!({"jsonrpc": "2.0", "id": id});
+    message["result"] = result;
+    send(&message);
 }
 
 fn fail(id: &Value) {
     if !id.is_null() {
-        send(json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "unknown"}}));
+        send(&json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32601, "message": "unknown"}}));
     }
 }
 
 fn notify(method: &str, params: Value) {
-    send(json!({"jsonrpc": "2.0", "method": method, "params": params}));
+    let mut message = json!({"jsonrpc": "2.0", "method": method});
+    message["params"] = params;
+    send(&message);
 }
 
-fn send(message: Value) {
+fn send(message: &Value) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{message}").unwrap();
     out.flush().unwrap();

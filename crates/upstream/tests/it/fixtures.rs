@@ -88,7 +88,8 @@ pub(crate) async fn principal(name: Option<&str>) -> Principal {
 }
 
 pub(crate) fn call(tool: &str, arguments: Value) -> Call {
-    let params = json!({"name": format!("mock__{tool}"), "arguments": arguments});
+    let mut params = json!({"name": format!("mock__{tool}")});
+    params["arguments"] = arguments;
     let params = Params::parse(Some(&Bytes::from(params.to_string()))).unwrap();
     Call::new(
         EndpointId::new("/mcp"),

@@ -20,7 +20,8 @@ const FORM: CapabilityClass = CapabilityClass::ELICITATION_FORM;
 /// Makes a call of a client with a session that declared this class.
 async fn ask_in_session(
     upstream: &Arc<dyn Upstream>,
-    (name, tool): (&str, &str),
+    name: &str,
+    tool: &str,
     class: CapabilityClass,
 ) -> Reply {
     let mut call = call(tool, json!({}));
@@ -32,7 +33,7 @@ async fn ask_in_session(
 }
 
 async fn pid_in_session(upstream: &Arc<dyn Upstream>) -> String {
-    text(ask_in_session(upstream, ("ann", "pid"), CapabilityClass::BASE).await).await
+    text(ask_in_session(upstream, "ann", "pid", CapabilityClass::BASE).await).await
 }
 
 async fn pid(upstream: &Arc<dyn Upstream>) -> String {
@@ -105,10 +106,10 @@ async fn a_process_of_the_second_era_that_ended_is_started_again() {
     let modern = pid(&upstream).await;
     let first = pid_in_session(&upstream).await;
     let lost =
-        failure(ask_in_session(&upstream, ("ann", "crash"), CapabilityClass::BASE).await).await;
+        failure(ask_in_session(&upstream, "ann", "crash", CapabilityClass::BASE).await).await;
     assert_eq!(lost.reason(), "result_unknown");
     for _ in 0..200 {
-        let again = outcome(ask_in_session(&upstream, ("ann", "pid"), CapabilityClass::BASE).await)
+        let again = outcome(ask_in_session(&upstream, "ann", "pid", CapabilityClass::BASE).await)
             .await
             .end;
         if let Ok(again) = again {
@@ -176,11 +177,11 @@ async fn without_free_processes_only_callers_without_capabilities_use_the_bridge
     });
     for name in ["ann", "bob", "cay"] {
         // One process beyond the limit for principals is the watch's.
-        text(ask_in_session(&upstream, (name, "pid"), FORM).await).await;
+        text(ask_in_session(&upstream, name, "pid", FORM).await).await;
     }
-    let (dan, reached) = (("dan", "echo"), upstream.health().sessions);
+    let reached = upstream.health().sessions;
     assert_eq!(
-        failure(ask_in_session(&upstream, dan, FORM).await)
+        failure(ask_in_session(&upstream, "dan", "echo", FORM).await)
             .await
             .reason(),
         "busy"
@@ -197,7 +198,7 @@ async fn clients_that_can_be_asked_have_a_process_of_the_second_era_for_each_pri
     };
     let upstream = build(settings);
     let modern = pid(&upstream).await;
-    let one = async |name: &str| text(ask_in_session(&upstream, (name, "pid"), FORM).await).await;
+    let one = async |name: &str| text(ask_in_session(&upstream, name, "pid", FORM).await).await;
     let (ann, bob) = (one("ann").await, one("bob").await);
     assert!(ann != bob && ann != modern && bob != modern);
     assert_eq!((one("ann").await, one("bob").await), (ann, bob));

@@ -87,7 +87,7 @@ impl TaskNaming {
         if let Err(full) = self
             .desk
             .book
-            .enter((&self.principal, &self.endpoint), task, ttl)
+            .enter(&self.principal, &self.endpoint, task, ttl)
         {
             // The call works without it: the task is only not listed.
             tracing::debug!(error = %full, "task not stored for tasks/list");
@@ -124,7 +124,8 @@ impl TaskNaming {
             settled: true,
         };
         self.desk.book.enter(
-            (&self.principal, &self.endpoint),
+            &self.principal,
+            &self.endpoint,
             task,
             Some(Duration::from_millis(ttl)),
         )?;

@@ -32,12 +32,26 @@ enum SendFailure {
     Reset(Reason),
 }
 
+/// The limits on the speed at which a stream's answer is sent.
+pub(super) struct StreamPace {
+    /// The window of the stream.
+    pub(super) window: StreamWindow,
+    /// The flow control of its connection.
+    pub(super) flow: Arc<Http2Flow>,
+    /// The longest time without progress.
+    pub(super) stall_time: Duration,
+}
+
 /// Answers a request.
 pub(super) async fn serve_stream(
     arrival: Box<IncomingRequest>,
     mut respond: SendResponse<CountedChunk>,
-    (stack, flow, window): (Arc<FrontStack>, Arc<Http2Flow>, StreamWindow),
-    stall_time: Duration,
+    stack: Arc<FrontStack>,
+    StreamPace {
+        window,
+        flow,
+        stall_time,
+    }: StreamPace,
 ) {
     let (messages, owner) = (stack.messages().clone(), arrival.network_owner());
     let answering = async {
@@ -64,7 +78,7 @@ pub(super) async fn serve_stream(
                 until: body.until(),
             };
             match place
-                .wait_for_whole(bytes, (&messages, owner), |cx| {
+                .wait_for_whole(bytes, &messages, owner, |cx| {
                     respond.poll_reset(cx).map(drop)
                 })
                 .await
@@ -159,7 +173,8 @@ impl ByteCountRequest<'_> {
     async fn wait_for_whole(
         self,
         bytes: usize,
-        (memory, owner): (&ByteBudget, BudgetOwner),
+        memory: &ByteBudget,
+        owner: BudgetOwner,
         gone: impl FnMut(&mut Context<'_>) -> Poll<()>,
     ) -> Result<Arc<WaitingBytes>, SendFailure> {
         if let Some(share) = self.flow.try_count(bytes) {

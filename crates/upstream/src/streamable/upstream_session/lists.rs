@@ -11,7 +11,7 @@ use weir_era::lower;
 use weir_wire::method::Method;
 
 use super::UpstreamSession;
-use crate::list_page;
+use crate::list_page::{ToolListRules, parse_page};
 
 impl ListSession for UpstreamSession {
     fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
@@ -72,11 +72,14 @@ pub(crate) async fn list(
     let text = cursor.as_deref().map(lower::json);
     let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
     let outcome = session.request(kind.method(), &members).await;
-    list_page::parse_page(
+    parse_page(
         &session.site,
         session.tongue,
         kind,
         outcome,
-        (false, session.about.tasks),
+        ToolListRules {
+            drop_bad_mirrors: false,
+            has_tasks: session.about.tasks,
+        },
     )
 }

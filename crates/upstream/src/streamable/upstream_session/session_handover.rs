@@ -82,7 +82,7 @@ impl UpstreamSession {
     ) -> Option<Self> {
         let id = HeaderValue::from_str(&exported.id).ok()?;
         let mut session =
-            Self::new(site, (http, behind), Some(id), &exported.initialized.into()).ok()?;
+            Self::new(site, http, behind, Some(id), &exported.initialized.into()).ok()?;
         *session.level.get_mut() = exported.level.and_then(|level| LogLevel::parse(&level));
         session.was_read = exported.is_read;
         Some(session)

@@ -111,11 +111,11 @@ impl TokenScene {
     }
 
     /// Makes a call as a principal with a token.
-    pub(crate) async fn ask_as(&self, (principal, token): &(Principal, ClientToken)) -> Reply {
+    pub(crate) async fn ask_as(&self, caller: &TestCaller) -> Reply {
         let outbound = outbound("echo", call("echo", json!({}))).await;
         let outbound = OutboundCall {
-            principal: principal.clone(),
-            token: Some(token.clone()),
+            principal: caller.principal.clone(),
+            token: Some(caller.token.clone()),
             ..outbound
         };
         self.upstream.clone().call(outbound).await
@@ -149,8 +149,14 @@ impl TokenScene {
     }
 }
 
+/// A principal with an access token.
+pub(crate) struct TestCaller {
+    principal: Principal,
+    token: ClientToken,
+}
+
 /// Makes a principal with an access token.
-pub(crate) async fn caller(name: &str, token: &str) -> (Principal, ClientToken) {
+pub(crate) async fn caller(name: &str, token: &str) -> TestCaller {
     let mut subject = Subject::new("https://id.example.com", name);
     subject.is_by_token = true;
     let endpoint = weir_core::EndpointId::new("/mcp");
@@ -167,7 +173,10 @@ pub(crate) async fn caller(name: &str, token: &str) -> (Principal, ClientToken) 
     .await
     .unwrap();
     let known = known.with_verified_token(&evidence);
-    (known.principal().clone(), known.token().unwrap().clone())
+    TestCaller {
+        principal: known.principal().clone(),
+        token: known.token().unwrap().clone(),
+    }
 }
 
 /// Returns the server's own metadata.
