@@ -157,7 +157,7 @@ impl SeededDice {
 }
 
 /// Runs a target over its corpus, and so many mutations of each file.
-fn run(name: &str, (rounds, salt): (usize, &[&str]), target: fn(&[u8])) {
+fn run(name: &str, rounds: usize, salt: &[&str], target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
         .join(name);
@@ -181,40 +181,40 @@ fn run(name: &str, (rounds, salt): (usize, &[&str]), target: fn(&[u8])) {
 
 #[test]
 fn b01_b03_b06_envelope_corpus() {
-    run("envelope", (400, WIRE), wire::envelope);
+    run("envelope", 400, WIRE, wire::envelope);
 }
 
 #[test]
 fn b10_mcp_headers_corpus() {
-    run("mcp_headers", (400, WIRE), wire::mcp_headers);
+    run("mcp_headers", 400, WIRE, wire::mcp_headers);
 }
 
 #[test]
 fn sse_decode_corpus() {
-    run("sse_decode", (400, WIRE), wire::sse_decode);
+    run("sse_decode", 400, WIRE, wire::sse_decode);
 }
 
 #[test]
 fn d20_sse_reencode_corpus() {
-    run("sse_reencode", (400, WIRE), wire::sse_reencode);
+    run("sse_reencode", 400, WIRE, wire::sse_reencode);
 }
 
 #[test]
 fn clean_corpus() {
-    run("clean", (300, CLEAN), clean::clean_any);
+    run("clean", 300, CLEAN, clean::clean_any);
 }
 
 #[test]
 fn b16_cursor_open_corpus() {
-    run("cursor_open", (300, CORE), core::cursor_open);
+    run("cursor_open", 300, CORE, core::cursor_open);
 }
 
 #[test]
 fn b23_schema_cost_corpus() {
-    run("schema_cost", (300, CORE), core::schema_cost);
+    run("schema_cost", 300, CORE, core::schema_cost);
 }
 
 #[test]
 fn g01_config_corpus() {
-    run("config", (100, CONFIG), gateway::config);
+    run("config", 100, CONFIG, gateway::config);
 }

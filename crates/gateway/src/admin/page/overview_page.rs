@@ -66,7 +66,7 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> String {
             ),
         ],
     );
-    problems(&mut out, (&upstreams, &applied, &limits), now);
+    problems(&mut out, &upstreams, &applied, &limits, now);
     section(&mut out, "Upstreams", &upstreams_table(&upstreams, now));
     if !live.is_empty() {
         let calls: Vec<CallView> = live
@@ -155,7 +155,9 @@ pub(super) fn section(out: &mut String, title: &str, body: &str) {
 /// Writes the present problems, a sentence each, at the top.
 fn problems(
     out: &mut String,
-    (upstreams, applied, limits): (&[UpstreamView], &AppliedConfigView, &LimitsView),
+    upstreams: &[UpstreamView],
+    applied: &AppliedConfigView,
+    limits: &LimitsView,
     now: SystemTime,
 ) {
     let mut all: Vec<String> = Vec::new();
@@ -208,48 +210,7 @@ fn problems(
         ));
     }
     for upstream in upstreams {
-        let link = link(&upstream.id);
-        let since = relative_time(upstream.since, now);
-        match upstream.state {
-            "down" => {
-                let why = upstream
-                    .last_error
-                    .as_deref()
-                    .unwrap_or("no reason is known");
-                all.push(format!("{link} went down {since}: {}", text(why)));
-            }
-            "disabled" | "draining" | "drained" => {
-                all.push(format!("{link} {}", taken_out(upstream, now)));
-            }
-            _ => {}
-        }
-        let calls = &upstream.calls;
-        if upstream.catalog.redefined > 0 {
-            let times = count(upstream.catalog.redefined, "time");
-            all.push(format!(
-                "{link} changed what its tools say or take {times}: look whether that was meant"
-            ));
-        }
-        if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
-            all.push(format!(
-                "{link} is slow: one of 100 calls takes {} or more",
-                format_millis(calls.p99_ms)
-            ));
-        }
-        if calls.failed * 10 > calls.recent {
-            all.push(format!(
-                "{link} failed {} of its last {}",
-                calls.failed,
-                count(calls.recent, "call")
-            ));
-        }
-        if calls.tool_errors * 2 > calls.recent {
-            all.push(format!(
-                "{link} answered {} of its last {} with errors of its tools",
-                calls.tool_errors,
-                count(calls.recent, "call")
-            ));
-        }
+        add_upstream_problems(&mut all, upstream, now);
     }
     if !all.is_empty() {
         let all: String = all
@@ -260,6 +221,52 @@ fn problems(
             out,
             "<section class=\"troubles\"><h2>Needs a look</h2><ul>{all}</ul></section>"
         );
+    }
+}
+
+/// Adds the present problems of one upstream.
+fn add_upstream_problems(all: &mut Vec<String>, upstream: &UpstreamView, now: SystemTime) {
+    let link = link(&upstream.id);
+    let since = relative_time(upstream.since, now);
+    match upstream.state {
+        "down" => {
+            let why = upstream
+                .last_error
+                .as_deref()
+                .unwrap_or("no reason is known");
+            all.push(format!("{link} went down {since}: {}", text(why)));
+        }
+        "disabled" | "draining" | "drained" => {
+            all.push(format!("{link} {}", taken_out(upstream, now)));
+        }
+        _ => {}
+    }
+    let calls = &upstream.calls;
+    if upstream.catalog.redefined > 0 {
+        let times = count(upstream.catalog.redefined, "time");
+        all.push(format!(
+            "{link} changed what its tools say or take {times}: look whether that was meant"
+        ));
+    }
+    if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
+        all.push(format!(
+            "{link} is slow: one of 100 calls takes {} or more",
+            format_millis(calls.p99_ms)
+        ));
+    }
+    if calls.failed * 10 > calls.recent {
+        all.push(format!(
+            "{link} failed {} of its last {}",
+            calls.failed,
+            count(calls.recent, "call")
+        ));
+    }
+    if calls.tool_errors * 2 > calls.recent {
+        all.push(format!(
+            "{link} answered {} of its last {} with errors of its tools",
+            calls.tool_errors,
+            count(calls.recent, "call")
+        ));
     }
 }
 
