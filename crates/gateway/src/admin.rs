@@ -312,7 +312,8 @@ async fn accept(
                     stream,
                     OperatorAddress(peer.ip()),
                     connection,
-                    (router.clone(), stop.clone()),
+                    router.clone(),
+                    stop.clone(),
                 ));
             }
             Err(error) => {
@@ -327,7 +328,8 @@ async fn serve_connection(
     stream: TcpStream,
     peer: OperatorAddress,
     connection: AdminConnection,
-    (router, stop): (Router, CancellationToken),
+    router: Router,
+    stop: CancellationToken,
 ) {
     let (busy, end) = (connection.requests(), connection.end());
     let service = hyper::service::service_fn(move |request| {

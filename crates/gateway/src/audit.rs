@@ -43,7 +43,10 @@ use audit_thread::AuditThread;
 use event_queue::{AuditEventQueue, AuditWriterMessage};
 use otlp_export::AuditExporter;
 use outlets::AuditOutlets;
-use writer::{ChainRole, OpenedAuditFile, RecordWriter, WriterChange, WriterOrders};
+use writer::{
+    ChainOrigin, ChainRole, OpenedAuditFile, RecordWriter, WriterChange, WriterOrders,
+    WriterSettings,
+};
 
 /// The time that the start waits for its first record. After that calls are served, or refused,
 /// without.
@@ -356,28 +359,35 @@ impl RunningAudit {
             plan.shape.clone(),
             counter.clone(),
         ));
-        let start = ChainSettings {
+        let settings = WriterSettings {
             clock: clock.clone(),
             plan: refusals_plan(&plan),
             outlets: outlets.clone(),
         };
-        let place = (places.refusals, left.refusals);
-        let (refusals, _) = start.book(
-            "audit-refusals",
-            (refusals, refusals_end),
+        let (refusals, _) = ChainThread::start(
+            refusals,
+            refusals_end,
             ChainRole::Refusals { counter },
-            place,
+            settings,
+            ChainOrigin {
+                file: places.refusals,
+                last: left.refusals,
+            },
         )?;
-        let start = ChainSettings {
+        let settings = WriterSettings {
             clock,
             plan: plan.clone(),
             outlets,
         };
-        let (calls, begun) = start.book(
-            "audit",
-            (calls, calls_end),
+        let (calls, begun) = ChainThread::start(
+            calls,
+            calls_end,
             role,
-            (places.calls, left.calls),
+            settings,
+            ChainOrigin {
+                file: places.calls,
+                last: left.calls,
+            },
         )?;
         Ok(Self {
             plan,
@@ -456,33 +466,23 @@ impl RunningAudit {
     }
 }
 
-/// The common arguments of both chains' start.
-struct ChainSettings {
-    clock: Arc<dyn Clock>,
-    plan: AuditPlan,
-    outlets: AuditOutlets,
-}
-
-impl ChainSettings {
-    fn book(
-        self,
-        thread: &str,
-        (queue, receiver): (Arc<AuditEventQueue>, Receiver<AuditWriterMessage>),
+impl ChainThread {
+    /// Starts the thread of a chain that takes its events from `receiver`, the other end of
+    /// `queue`. The returned receiver resolves when the first record is kept.
+    fn start(
+        queue: Arc<AuditEventQueue>,
+        receiver: Receiver<AuditWriterMessage>,
         role: ChainRole,
-        place: (OpenedAuditFile, Option<ChainHead>),
-    ) -> io::Result<(ChainThread, oneshot::Receiver<()>)> {
+        settings: WriterSettings,
+        origin: ChainOrigin,
+    ) -> io::Result<(Self, oneshot::Receiver<()>)> {
         let orders = Arc::<Mutex<WriterOrders>>::default();
-        let writer = RecordWriter::new(
-            (queue.clone(), orders.clone(), role),
-            self.clock,
-            self.plan,
-            place,
-            self.outlets,
-        );
+        let thread = role.thread();
+        let writer = RecordWriter::new(queue.clone(), orders.clone(), role, settings, origin);
         let (begin, begun) = oneshot::channel();
         let worker = AuditThread::start(thread, move || writer.run(&receiver, begin))?;
         Ok((
-            ChainThread {
+            Self {
                 queue,
                 orders,
                 worker,
@@ -490,9 +490,7 @@ impl ChainSettings {
             begun,
         ))
     }
-}
 
-impl ChainThread {
     fn order(&self, say: impl FnOnce(&mut WriterOrders)) {
         say(&mut self.orders.lock().unwrap_or_else(PoisonError::into_inner));
         self.queue.wake();

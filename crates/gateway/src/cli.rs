@@ -263,7 +263,7 @@ async fn run_command(
         }
         CliCommand::Doctor(options) => Box::pin(doctor_command::doctor(options)).await,
         CliCommand::Init(options) => init_command::init(&options),
-        CliCommand::Add(options) => add_command::add(options),
+        CliCommand::Add(options) => add_command::add(&options),
         CliCommand::Import(options) => import_command::import(&options),
         CliCommand::Connect(options) => connect_command::connect(&options).await,
         CliCommand::Quickstart { listen } => quickstart::quickstart(listen, log).await,

@@ -275,7 +275,7 @@ impl Client {
         self.next_id += 1;
         let (headers, params) = match &self.era {
             Era::Modern => {
-                let (mut headers, params) = dress::modern(method, params, self.capabilities());
+                let (mut headers, params) = dress::modern(method, params, &self.capabilities());
                 if method == Method::ToolsCall {
                     headers.extend(self.repeated.clone());
                 }

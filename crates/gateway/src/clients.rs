@@ -21,12 +21,13 @@ impl Clients {
     pub(crate) fn start(
         settings: VerifierSettings,
         fetch: Arc<dyn DocumentFetcher>,
-        (clock, random): (&Arc<dyn Clock>, &Arc<dyn Random>),
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
     ) -> Self {
         let ports = VerifierPorts {
             fetch,
-            clock: clock.clone(),
-            random: random.clone(),
+            clock,
+            random,
         };
         let credentials = CredentialVerifier::new(settings, ports);
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());

@@ -38,21 +38,37 @@ pub(crate) struct Explainer {
     overrides: Arc<OperatorOverrides>,
 }
 
+/// The components of a running weir that its explainer queries.
+pub(crate) struct ExplainerSources {
+    /// The rules of the requests.
+    pub(crate) rules: Arc<PolicyAuthorizer>,
+    /// The limits of the requests.
+    pub(crate) limits: Arc<PolicyLimiter>,
+    /// The clock of the limits.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The upstreams' lists.
+    pub(crate) catalog: Arc<Catalog>,
+    /// The operators' overrides.
+    pub(crate) overrides: Arc<OperatorOverrides>,
+}
+
 impl Explainer {
     /// Creates the explainer of a running weir.
-    pub(crate) fn live(
-        config: Arc<Config>,
-        (rules, limits): (&Arc<PolicyAuthorizer>, &Arc<PolicyLimiter>),
-        (catalog, book): (&Arc<Catalog>, &Arc<OperatorOverrides>),
-        clock: &Arc<dyn Clock>,
-    ) -> Self {
+    pub(crate) fn live(config: Arc<Config>, sources: ExplainerSources) -> Self {
+        let ExplainerSources {
+            rules,
+            limits,
+            clock,
+            catalog,
+            overrides,
+        } = sources;
         Self {
             config: ArcSwap::new(config),
-            rules: rules.clone(),
-            limits: limits.clone(),
-            clock: clock.clone(),
-            catalog: Some(catalog.clone()),
-            overrides: book.clone(),
+            rules,
+            limits,
+            clock,
+            catalog: Some(catalog),
+            overrides,
         }
     }
 

@@ -159,7 +159,13 @@ impl McpClient {
     fn format(self) -> ClientFormat {
         match self {
             Self::Codex => ClientFormat::Toml,
-            _ => ClientFormat::Json,
+            Self::ClaudeDesktop
+            | Self::ClaudeCode
+            | Self::Cursor
+            | Self::VsCode
+            | Self::Gemini
+            | Self::Windsurf
+            | Self::Zed => ClientFormat::Json,
         }
     }
 

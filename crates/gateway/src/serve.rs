@@ -80,7 +80,7 @@ pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
     };
     telemetry::install_panic_hook();
     log_report(&outcome.report);
-    let (program, inherited) = match (
+    let (program, (estate, predecessor)) = match (
         OwnProgram::own(),
         inherited.and_then(InheritedSockets::open),
     ) {
@@ -100,7 +100,7 @@ pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
         address_file,
     };
     // Boxed: the future of a whole gateway is large.
-    Box::pin(run(begun, inherited, &program)).await
+    Box::pin(run(begun, estate, predecessor, &program)).await
 }
 
 /// A loaded config, with the state to reload it.
@@ -120,7 +120,8 @@ async fn run(
         log,
         address_file,
     }: LoadedConfig<'_>,
-    (mut estate, mut predecessor): (HandoverResources, Option<Predecessor>),
+    mut estate: HandoverResources,
+    mut predecessor: Option<Predecessor>,
     program: &OwnProgram,
 ) -> ExitCode {
     match predecessor

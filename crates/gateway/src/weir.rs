@@ -151,7 +151,7 @@ impl Weir {
         )?;
         let upstreams = build(&config, &[], &base.factory)?;
         let deciders = PolicyStack::start(&config, &base, will.chain_heads()).await?;
-        let inside = Components::new(&config, base, deciders, (&upstreams, will));
+        let inside = Components::new(&config, base, deciders, &upstreams, will);
         let open = match OpenListeners::new(&config, &inside, listeners).await {
             Ok(open) => open,
             Err(error) => {

@@ -616,13 +616,16 @@ fn two_servers_of_one_name_get_two_ids_and_the_same_one_is_taken_once() {
     assert!(!said(&output).contains("git-2:"), "{printed}");
 }
 
+/// Runs a command with a credential in `TOKEN`; returns the exit code and the output.
+fn run_with_token(home: &ClientFilesHome, arguments: &[&str]) -> (i32, String) {
+    let output = home.weir(arguments, &[("TOKEN", "k-0001")]);
+    (output.status.code().unwrap(), said(&output))
+}
+
 #[test]
 fn init_writes_a_config_that_add_fills() {
     let home = ClientFilesHome::new("add");
-    let run = |arguments: &[&str]| {
-        let output = home.weir(arguments, &[("TOKEN", "k-0001")]);
-        (output.status.code().unwrap(), said(&output))
-    };
+    let run = |arguments: &[&str]| run_with_token(&home, arguments);
     let file = home.0.join("work/weir.yaml");
     let read = || fs::read_to_string(&file).unwrap();
     assert_eq!(run(&["init"]).0, 0);
@@ -673,6 +676,17 @@ fn init_writes_a_config_that_add_fills() {
         now.contains("    args: [-y, \"@x/server\", \"/srv/a b\"]\n"),
         "{now}"
     );
+}
+
+#[test]
+fn add_refuses_faulty_upstreams_and_keeps_the_mode_of_the_file() {
+    let home = ClientFilesHome::new("add-refused");
+    let run = |arguments: &[&str]| run_with_token(&home, arguments);
+    let file = home.0.join("work/weir.yaml");
+    let read = || fs::read_to_string(&file).unwrap();
+    assert_eq!(run(&["init"]).0, 0);
+    assert_eq!(run(&["add", "docs", "http://x/mcp"]).0, 0);
+    let now = read();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
     for (arguments, words) in [
         (
@@ -723,6 +737,12 @@ fn init_writes_a_config_that_add_fills() {
         fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o640
     );
+}
+
+#[test]
+fn add_creates_a_config_and_leaves_files_of_other_programs() {
+    let home = ClientFilesHome::new("add-created");
+    let run = |arguments: &[&str]| run_with_token(&home, arguments);
     let (code, _) = run(&["add", "one", "--config", "new.yaml", "--", "npx", "server"]);
     assert_eq!(code, 0);
     assert_eq!(run(&["check", "new.yaml"]).0, 0);

@@ -157,7 +157,7 @@ impl SeededDice {
 }
 
 /// Runs a target over its corpus, and so many mutations of each file.
-fn run(name: &str, (rounds, salt): (usize, &[&str]), target: fn(&[u8])) {
+fn run(name: &str, rounds: usize, salt: &[&str], target: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
         .join(name);
@@ -182,45 +182,45 @@ fn run(name: &str, (rounds, salt): (usize, &[&str]), target: fn(&[u8])) {
 // Proves B01, B03, B06.
 #[test]
 fn envelope_corpus() {
-    run("envelope", (400, WIRE), wire::envelope);
+    run("envelope", 400, WIRE, wire::envelope);
 }
 
 // Proves B10.
 #[test]
 fn mcp_headers_corpus() {
-    run("mcp_headers", (400, WIRE), wire::mcp_headers);
+    run("mcp_headers", 400, WIRE, wire::mcp_headers);
 }
 
 #[test]
 fn sse_decode_corpus() {
-    run("sse_decode", (400, WIRE), wire::sse_decode);
+    run("sse_decode", 400, WIRE, wire::sse_decode);
 }
 
 // Proves D20.
 #[test]
 fn sse_reencode_corpus() {
-    run("sse_reencode", (400, WIRE), wire::sse_reencode);
+    run("sse_reencode", 400, WIRE, wire::sse_reencode);
 }
 
 #[test]
 fn clean_corpus() {
-    run("clean", (300, CLEAN), clean::clean_any);
+    run("clean", 300, CLEAN, clean::clean_any);
 }
 
 // Proves B16.
 #[test]
 fn cursor_open_corpus() {
-    run("cursor_open", (300, CORE), core::cursor_open);
+    run("cursor_open", 300, CORE, core::cursor_open);
 }
 
 // Proves B23.
 #[test]
 fn schema_cost_corpus() {
-    run("schema_cost", (300, CORE), core::schema_cost);
+    run("schema_cost", 300, CORE, core::schema_cost);
 }
 
 // Proves G01.
 #[test]
 fn config_corpus() {
-    run("config", (100, CONFIG), gateway::config);
+    run("config", 100, CONFIG, gateway::config);
 }

@@ -140,9 +140,10 @@ fn by_token(
             settings.base
         ));
     } else if let Err(reason) = claims.times().check(now, settings.leeway) {
-        refused = Some(match reason {
-            TokenRefusal::Expired => "the token has expired".to_owned(),
-            _ => "the token is not valid yet".to_owned(),
+        refused = Some(if reason == TokenRefusal::Expired {
+            "the token has expired".to_owned()
+        } else {
+            "the token is not valid yet".to_owned()
         });
     }
     let subject = subject(&claims, issuer, settings).map_err(wrong)?;

@@ -44,6 +44,12 @@ pub struct VerifierPorts {
     pub random: Arc<dyn Random>,
 }
 
+impl std::fmt::Debug for VerifierPorts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("VerifierPorts").finish_non_exhaustive()
+    }
+}
+
 /// The verifier. It stays the same object when its settings change.
 pub struct CredentialVerifier {
     world: KeyKeeperPorts,
@@ -193,6 +199,7 @@ struct VerifiedToken {
 }
 
 /// The reason for an authentication failure.
+#[derive(Clone, Copy)]
 pub(crate) enum AuthFailure {
     Missing,
     Invalid(TokenRefusal),

@@ -69,12 +69,14 @@ impl PolicyLimiter {
         clock: Arc<dyn Clock>,
         counters: Arc<dyn SharedCounters>,
     ) -> Self {
-        Self::sized(rates, (ADDRESSES, BUCKETS), clock, counters)
+        Self::with_capacities(rates, ADDRESSES, BUCKETS, clock, counters)
     }
 
-    fn sized(
+    /// Returns a limiter with tables of so many addresses and buckets.
+    fn with_capacities(
         rates: LimitSettings,
-        (addresses, buckets): (usize, usize),
+        addresses: usize,
+        buckets: usize,
         clock: Arc<dyn Clock>,
         counters: Arc<dyn SharedCounters>,
     ) -> Self {
@@ -113,7 +115,7 @@ impl PolicyLimiter {
             cost,
         } in LimitCharge::of(rates, errand)
         {
-            charge_rate(&self.buckets, limit, (what, of), cost).map_err(|failure| match what {
+            charge_rate(&self.buckets, limit, what, of, cost).map_err(|failure| match what {
                 RateUnit::Upstream => failure.with_upstream(errand.upstream),
                 RateUnit::Requests | RateUnit::Calls | RateUnit::Tool => failure,
             })?;
@@ -217,11 +219,12 @@ impl<'a> LimitCharge<'a> {
     }
 }
 
-/// Takes `cost` from a limit's rate, if it has one.
+/// Takes `cost` from the bucket of `owner` under a limit's rate, if the limit has one.
 fn charge_rate(
     table: &BucketTable,
     limit: &RateLimit,
-    (what, of): (RateUnit, [u8; 16]),
+    what: RateUnit,
+    owner: [u8; 16],
     cost: NonZeroU32,
 ) -> Result<(), Failure> {
     let Some(rate) = &limit.rate else {
@@ -230,7 +233,7 @@ fn charge_rate(
     let key = BucketKey {
         limit: limit.digest,
         what,
-        of,
+        of: owner,
     };
     table
         .take(key, rate, cost)
@@ -253,7 +256,8 @@ impl Limiter for PolicyLimiter {
         charge_rate(
             &self.addresses,
             limit,
-            (RateUnit::Requests, address_network(peer)),
+            RateUnit::Requests,
+            address_network(peer),
             ONE,
         )
     }
@@ -266,7 +270,8 @@ impl Limiter for PolicyLimiter {
         charge_rate(
             &self.buckets,
             limit,
-            (RateUnit::Requests, *principal.digest()),
+            RateUnit::Requests,
+            *principal.digest(),
             ONE,
         )
     }

@@ -12,10 +12,10 @@ pub(crate) fn parse_object(text: &[u8]) -> Option<Map<String, Value>> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let value = StrictJson.deserialize(&mut reader).ok()?;
     reader.end().ok()?;
-    match value {
-        Value::Object(members) => Some(members),
-        _ => None,
-    }
+    let Value::Object(members) = value else {
+        return None;
+    };
+    Some(members)
 }
 
 #[derive(Clone, Copy)]

@@ -59,14 +59,16 @@ pub(super) fn moved_overrides(book: &OperatorOverrides) -> Vec<MovedOverride> {
 /// is skipped with a log line.
 pub(crate) fn apply_inherited(
     noted: Vec<MovedOverride>,
-    (catalog, blocked): (&Catalog, &BlocklistAuthorizer),
-    (audit, now): (&dyn AuditLog, SystemTime),
+    catalog: &Catalog,
+    blocked: &BlocklistAuthorizer,
+    audit: &dyn AuditLog,
+    now: SystemTime,
 ) -> Arc<OperatorOverrides> {
     let book = Arc::<OperatorOverrides>::default();
     for one in noted {
         let taken = one
             .read(now)
-            .filter(|(target, change)| apply_override(target, change, (catalog, blocked)));
+            .filter(|(target, change)| apply_override(target, change, catalog, blocked));
         let Some((target, change)) = taken else {
             tracing::warn!("inherited operator change not applied");
             continue;
@@ -94,7 +96,8 @@ pub(crate) fn apply_inherited(
 fn apply_override(
     target: &OverrideTarget,
     change: &OperatorOverride,
-    (catalog, blocked): (&Catalog, &BlocklistAuthorizer),
+    catalog: &Catalog,
+    blocked: &BlocklistAuthorizer,
 ) -> bool {
     match target {
         OverrideTarget::Upstream(id) => catalog.close(

@@ -91,13 +91,14 @@ impl OperatorAuth {
     pub(crate) fn new(
         plan: Option<AdminPlan>,
         credentials: Arc<CredentialVerifier>,
-        (clock, audit): (&Arc<dyn Clock>, &Arc<dyn AuditLog>),
+        clock: Arc<dyn Clock>,
+        audit: Arc<dyn AuditLog>,
     ) -> Self {
         Self {
             plan: ArcSwap::new(Arc::new(plan)),
             credentials,
-            clock: clock.clone(),
-            audit: audit.clone(),
+            clock,
+            audit,
         }
     }
 

@@ -137,7 +137,7 @@ impl OperatorOverrides {
     pub(super) fn log(&self) -> Option<String> {
         self.lock().keys().find_map(|target| match target {
             OverrideTarget::Log(level) => Some(level.clone()),
-            _ => None,
+            OverrideTarget::Upstream(_) | OverrideTarget::Principal { .. } => None,
         })
     }
 
@@ -155,7 +155,7 @@ impl OperatorOverrides {
             OverrideTarget::Principal { issuer, subject } => {
                 Some((issuer.clone(), subject.clone()))
             }
-            _ => None,
+            OverrideTarget::Upstream(_) | OverrideTarget::Log(_) => None,
         });
         those.collect()
     }

@@ -92,10 +92,32 @@ impl ChainRole {
             Self::Refusals { .. } => Some(REFUSALS),
         }
     }
+
+    /// Returns the name of the writer's thread.
+    pub(super) fn thread(&self) -> &'static str {
+        match self {
+            Self::Calls { .. } => "audit",
+            Self::Refusals { .. } => "audit-refusals",
+        }
+    }
 }
 
 /// The file of records with its end; `None` if records go to the outlets alone.
 pub(super) type OpenedAuditFile = Option<(AuditFile, AuditFileTail)>;
+
+/// The settings of a writer at its start.
+pub(super) struct WriterSettings {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) plan: AuditPlan,
+    pub(super) outlets: AuditOutlets,
+}
+
+/// The end of a chain that a writer continues.
+pub(super) struct ChainOrigin {
+    pub(super) file: OpenedAuditFile,
+    /// The last record of the previous process. It counts if the file is empty.
+    pub(super) last: Option<ChainHead>,
+}
 
 /// The state of the thread.
 pub(super) struct RecordWriter {
@@ -121,20 +143,24 @@ pub(super) struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Returns a writer that continues at the end of `place`; in an empty one after `left`, the
+    /// Returns a writer that continues at the end of the origin's file; in an empty one after the
     /// last record of the previous process.
     pub(super) fn new(
-        (queue, orders, role): (Arc<AuditEventQueue>, Arc<Mutex<WriterOrders>>, ChainRole),
-        clock: Arc<dyn Clock>,
-        plan: AuditPlan,
-        place: (OpenedAuditFile, Option<ChainHead>),
-        outlets: AuditOutlets,
+        queue: Arc<AuditEventQueue>,
+        orders: Arc<Mutex<WriterOrders>>,
+        role: ChainRole,
+        settings: WriterSettings,
+        origin: ChainOrigin,
     ) -> Self {
-        let (place, left) = place;
-        let (journal, tail) = place.unzip();
+        let WriterSettings {
+            clock,
+            plan,
+            outlets,
+        } = settings;
+        let (journal, tail) = origin.file.unzip();
         let mut tail = tail.unwrap_or_else(AuditFileTail::empty);
         if tail == AuditFileTail::empty() {
-            tail.head = left.unwrap_or(tail.head);
+            tail.head = origin.last.unwrap_or(tail.head);
         }
         let chain = AuditChain::after(tail.head.clone(), plan.key.clone()).named(role.chain());
         let rotate_at = plan.file.as_ref().map_or(u64::MAX, |file| file.size);
@@ -248,7 +274,7 @@ impl RecordWriter {
                     // If the other queue is full, it counts the loss.
                     let _ = overflow.keep(event);
                 }
-                _ => self.record(&event),
+                ChainRole::Calls { .. } | ChainRole::Refusals { .. } => self.record(&event),
             }
         }
     }
@@ -423,7 +449,7 @@ impl RecordWriter {
                 tracing::warn!(%error, bytes = rest.len(), "audit write failed, unwritten records moved to the new file");
             }
             self.denied = 0;
-            self.settle(tail.unwrap_or_else(AuditFileTail::empty), &rest);
+            self.settle(&tail.unwrap_or_else(AuditFileTail::empty), &rest);
         }
         if plan.key != self.plan.key {
             self.chain = AuditChain::after(self.chain.head().clone(), plan.key.clone())
@@ -453,7 +479,7 @@ impl RecordWriter {
     }
 
     /// Continues in a file that may hold another chain: that file is rotated first.
-    fn settle(&mut self, tail: AuditFileTail, rest: &[u8]) {
+    fn settle(&mut self, tail: &AuditFileTail, rest: &[u8]) {
         let Some(journal) = &mut self.journal else {
             return;
         };

@@ -43,10 +43,10 @@ pub(super) struct AddOptions {
 }
 
 /// Adds the upstream to the file, unless that causes new errors.
-pub(super) fn add(options: AddOptions) -> ExitCode {
+pub(super) fn add(options: &AddOptions) -> ExitCode {
     let AddOptions {
         name, config: file, ..
-    } = &options;
+    } = options;
     if let Err(error) = UpstreamId::new(name) {
         return exit_with_error(
             EXIT_USAGE,
@@ -56,7 +56,7 @@ pub(super) fn add(options: AddOptions) -> ExitCode {
             ),
         );
     }
-    let entry = match entry(&options) {
+    let entry = match entry(options) {
         Ok(entry) => entry,
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };

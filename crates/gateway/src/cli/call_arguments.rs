@@ -225,7 +225,7 @@ pub(super) fn kinds<'a>(schema: &'a Value, root: &'a Value, depth: usize) -> Vec
     let found: Vec<&str> = match &schema["type"] {
         Value::String(kind) => vec![kind],
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
-        _ => {
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
             let values = schema["enum"]
                 .as_array()
                 .into_iter()

@@ -186,10 +186,10 @@ pub(super) fn summary(list: ServerList, shown: usize, all: usize, client: &Clien
 }
 
 fn server(client: &Client) -> String {
-    let info = match &client.about()["serverInfo"] {
-        Value::Null => &client.about()["_meta"][weir_wire::meta::SERVER_INFO],
-        info => info,
-    };
+    let mut info = &client.about()["serverInfo"];
+    if info.is_null() {
+        info = &client.about()["_meta"][weir_wire::meta::SERVER_INFO];
+    }
     let name = one_line(info["name"].as_str().unwrap_or("a server"));
     let version = one_line(info["version"].as_str().unwrap_or_default());
     format!("{name} {version}, protocol {}", client.revision().as_str())

@@ -96,12 +96,13 @@ pub(super) async fn login(options: LoginOptions) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            let hint = match &error {
-                // The person refused, or the authorization server refuses the scopes or the person.
-                LoginError::Refused(why) if why.starts_with("access_denied") => {
-                    "; if you did not refuse it yourself, request other scopes with --scope, or log in as a user with access to the server"
-                }
-                _ => "",
+            // The person refused, or the authorization server refuses the scopes or the person.
+            let is_denied =
+                matches!(&error, LoginError::Refused(why) if why.starts_with("access_denied"));
+            let hint = if is_denied {
+                "; if you did not refuse it yourself, request other scopes with --scope, or log in as a user with access to the server"
+            } else {
+                ""
             };
             exit_with_error(EXIT_UNREACHABLE, format_args!("{error}{hint}"))
         }

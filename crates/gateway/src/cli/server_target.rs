@@ -64,7 +64,11 @@ fn is_unauthenticated(connected: &Result<Client, ClientError>) -> bool {
 pub(super) fn print_client_error(error: &ClientError) -> ExitCode {
     let code = match error {
         ClientError::Url(_) | ClientError::Token => EXIT_USAGE,
-        _ => EXIT_UNREACHABLE,
+        ClientError::Unreachable { .. }
+        | ClientError::Unauthorized(_)
+        | ClientError::NotMcp { .. }
+        | ClientError::Refused { .. }
+        | ClientError::Unanswered(_) => EXIT_UNREACHABLE,
     };
     exit_with_error(code, error)
 }

@@ -156,9 +156,9 @@ async fn answer_sampling(
 }
 
 fn blocks(content: &Value) -> &[Value] {
-    match content {
-        Value::Array(blocks) => blocks,
-        block => std::slice::from_ref(block),
+    match content.as_array() {
+        Some(blocks) => blocks,
+        None => std::slice::from_ref(content),
     }
 }
 

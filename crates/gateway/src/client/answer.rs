@@ -160,7 +160,7 @@ impl Answer {
                     }
                 }
                 for data in events {
-                    self.take(data)?;
+                    self.take(&data)?;
                 }
             }
             Reader::Over => {}
@@ -172,13 +172,13 @@ impl Answer {
         if let Reader::Json(body) = std::mem::replace(&mut self.reader, Reader::Over) {
             let body = Bytes::from(body);
             if !body.trim_ascii().is_empty() {
-                return self.take(body);
+                return self.take(&body);
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, raw: Bytes) -> Result<(), ClientError> {
+    fn take(&mut self, raw: &Bytes) -> Result<(), ClientError> {
         if raw.is_empty() {
             // An event without data opens a stream that can be resumed; it is ignored.
             return Ok(());
@@ -197,7 +197,7 @@ impl Answer {
                 self.waiting.extend(messages);
                 Ok(())
             }
-            Err(_) => Err(self.no_mcp(&raw)),
+            Err(_) => Err(self.no_mcp(raw)),
         }
     }
 
@@ -257,9 +257,9 @@ fn note(told: &Notification) -> Note {
         },
         Some(Method::LogMessage) => Note::Log {
             level: params["level"].as_str().unwrap_or("info").to_owned(),
-            text: match &params["data"] {
-                Value::String(text) => text.clone(),
-                data => data.to_string(),
+            text: match params["data"].as_str() {
+                Some(text) => text.to_owned(),
+                None => params["data"].to_string(),
             },
         },
         Some(Method::ToolsListChanged) => Note::Changed,

@@ -8,7 +8,7 @@ use weir_wire::{Method, Revision, header, meta};
 /// How the commands call themselves.
 pub(super) const NAME: &str = "weir-cli";
 
-pub(super) fn modern(method: Method, params: Value, capabilities: Value) -> (HeaderMap, Value) {
+pub(super) fn modern(method: Method, params: Value, capabilities: &Value) -> (HeaderMap, Value) {
     let mut params = if params.is_object() {
         params
     } else {

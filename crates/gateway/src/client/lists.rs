@@ -115,10 +115,10 @@ impl Client {
                     listed.missing.push(missing);
                 }
             }
-            match page["nextCursor"].take() {
-                Value::String(cursor) => params = json!({ "cursor": cursor }),
-                _ => return Ok(listed),
-            }
+            let Value::String(cursor) = page["nextCursor"].take() else {
+                return Ok(listed);
+            };
+            params = json!({ "cursor": cursor });
         }
         Err(self.not_mcp(format!("its list of {}s does not end", list.item())))
     }

@@ -24,6 +24,10 @@ pub(crate) fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
         .unwrap_or_else(|| chain(error))
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "`io::ErrorKind` is non-exhaustive, with dozens of variants"
+)]
 fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<String> {
     if cause.to_string().contains("failed to lookup address") {
         return Some(format!(
@@ -48,6 +52,10 @@ fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<Stri
     })
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "`rustls::Error` is non-exhaustive, with dozens of variants"
+)]
 fn tls(cause: &(dyn Error + 'static), url: &Uri) -> Option<String> {
     let error = cause.downcast_ref::<rustls::Error>();
     Some(match error? {

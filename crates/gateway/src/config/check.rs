@@ -132,29 +132,14 @@ pub(crate) fn check_main_file(
     let rates = rates_check::check(OrOff::into_section(raw.rates), report);
     let audit = audit_check::check(OrOff::into_section(raw.audit), folder, report);
     let telemetry = telemetry_check::check(raw.telemetry, folder, environment, report);
-    if raw.include.as_deref() == Some("") {
-        report.add(
-            ConfigProblem::error(ConfigPath::at("include"), "is empty")
-                .hint("name a folder, or remove the key"),
-        );
-    }
-    if raw.include.is_none() && raw.include_errors.is_some() {
-        let problem = ConfigProblem::error(
-            ConfigPath::at("include_errors"),
-            "has no effect without `include`",
-        );
-        report.add(problem.hint("write include: teams, or remove the key"));
-    }
-    let include_errors = match raw.include_errors {
-        None | Some(RawIncludeErrors::LeaveOut) => IncludeErrors::LeaveOut,
-        Some(RawIncludeErrors::RefuseStart) => IncludeErrors::RefuseStart,
-    };
+    let include_errors = include_errors(raw.include.as_deref(), raw.include_errors, report);
     let own_endpoints = raw.endpoints.is_some();
     let teams = teams_check::check(raw.teams, raw.include.is_some(), report);
     let mut part = ConfigPart::default();
     let common = policy_check::read_policy_files(
         raw.policy.as_ref(),
-        (folder, &mut part.files),
+        folder,
+        &mut part.files,
         &ConfigPath::at("policy"),
         report,
     );
@@ -206,6 +191,31 @@ pub(crate) fn check_main_file(
         files,
         own_endpoints,
         has_default_endpoint: false,
+    }
+}
+
+/// Checks `include` and `include_errors`.
+fn include_errors(
+    include: Option<&str>,
+    raw: Option<RawIncludeErrors>,
+    report: &mut ConfigReport,
+) -> IncludeErrors {
+    if include == Some("") {
+        report.add(
+            ConfigProblem::error(ConfigPath::at("include"), "is empty")
+                .hint("name a folder, or remove the key"),
+        );
+    }
+    if include.is_none() && raw.is_some() {
+        let problem = ConfigProblem::error(
+            ConfigPath::at("include_errors"),
+            "has no effect without `include`",
+        );
+        report.add(problem.hint("write include: teams, or remove the key"));
+    }
+    match raw {
+        None | Some(RawIncludeErrors::LeaveOut) => IncludeErrors::LeaveOut,
+        Some(RawIncludeErrors::RefuseStart) => IncludeErrors::RefuseStart,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Loads the config: reads its files and combines the main file with the teams' files.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -75,6 +76,16 @@ pub struct ConfigLoader<'a> {
     listen: Option<SocketAddr>,
     /// True if weir serves one MCP client only, as its child process.
     one_host: bool,
+}
+
+impl fmt::Debug for ConfigLoader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The texts of files may hold secrets.
+        f.debug_struct("ConfigLoader")
+            .field("include", &self.include)
+            .field("listen", &self.listen)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> ConfigLoader<'a> {
@@ -235,7 +246,7 @@ impl<'a> ConfigLoader<'a> {
             };
         };
         let mut adoption = ConfigReport::default();
-        let (aliases, env_files) = self.adopt(&mut tree, format, (&mut adoption, &mut report));
+        let (aliases, env_files) = self.adopt(&mut tree, format, &mut adoption, &mut report);
         let mut raw: raw::RawConfig = decode(tree.clone(), &mut report);
         raw.listen = self.listen.map(|listen| listen.to_string()).or(raw.listen);
         let mut main =
@@ -280,7 +291,7 @@ impl<'a> ConfigLoader<'a> {
             std::mem::take(&mut main.common),
             std::mem::take(&mut main.rulings),
         );
-        main.config.rules = check::policy_set(&main.config, common, rulings);
+        main.config.rules = check::policy_set(&main.config, common, &rulings);
         if let Some(oauth) = &mut main.config.front.oauth {
             let scopes = |endpoint: &weir_core::Endpoint| {
                 (
@@ -307,14 +318,14 @@ impl<'a> ConfigLoader<'a> {
     }
 
     /// Converts the servers of other programs' configs to weir's form, and fills in all references.
-    /// The first report gets messages with places in the file, the second those with places in the
-    /// tree. Returns the aliases between the two, and the variable files (`envFile`) that were
-    /// read.
+    /// `adoption` gets messages with places in the file, `report` those with places in the tree.
+    /// Returns the aliases between the two, and the variable files (`envFile`) that were read.
     fn adopt(
         &mut self,
         tree: &mut ConfigNode,
         format: FileFormat,
-        (adoption, report): (&mut ConfigReport, &mut ConfigReport),
+        adoption: &mut ConfigReport,
+        report: &mut ConfigReport,
     ) -> (Vec<(ConfigPath, ConfigPath)>, ReadFiles) {
         let home = (self.environment)("HOME").map(PathBuf::from);
         let place = match &self.source {
@@ -368,7 +379,7 @@ impl<'a> ConfigLoader<'a> {
             said.add_file(&file, &text);
             let read = match &text {
                 Ok(text) => self.check_team(
-                    TeamText {
+                    &TeamText {
                         file: &file,
                         text,
                         grant: &grant,
@@ -398,7 +409,7 @@ impl<'a> ConfigLoader<'a> {
                     text,
                     grant: &grant,
                 };
-                self.check_team(last, main, &standing, &mut ConfigReport::default())
+                self.check_team(&last, main, &standing, &mut ConfigReport::default())
                     .ok()
             });
             let part = part.filter(|part| !self.hold_back_weaker(before.as_ref(), part, &mut own));
@@ -504,7 +515,7 @@ impl<'a> ConfigLoader<'a> {
     /// The file has errors. The error holds the policy files that it names.
     fn check_team(
         &self,
-        file: TeamText<'_>,
+        file: &TeamText<'_>,
         main: &MainConfig,
         standing: &ConfigPart,
         report: &mut ConfigReport,

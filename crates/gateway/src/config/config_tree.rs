@@ -62,17 +62,19 @@ impl ConfigNode {
 
     /// Returns the text of this value, if it is one.
     pub(crate) fn as_text(&self) -> Option<&str> {
-        match &self.value {
-            NodeValue::Text(text) => Some(&text.text),
-            _ => None,
+        if let NodeValue::Text(text) = &self.value {
+            Some(&text.text)
+        } else {
+            None
         }
     }
 
     /// Returns the entries of this value, or an empty slice if it is not a map.
     pub(crate) fn entries(&self) -> &[(String, Self)] {
-        match &self.value {
-            NodeValue::Map(entries) => entries,
-            _ => &[],
+        if let NodeValue::Map(entries) = &self.value {
+            entries
+        } else {
+            &[]
         }
     }
 
@@ -126,7 +128,12 @@ impl ConfigNode {
                     .parse::<usize>()
                     .ok()
                     .and_then(|index| items.get(index)),
-                _ => None,
+                NodeValue::Null
+                | NodeValue::Unset
+                | NodeValue::Bool(_)
+                | NodeValue::Integer(_)
+                | NodeValue::Float(_)
+                | NodeValue::Text(_) => None,
             })
     }
 

@@ -171,7 +171,12 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
         match self.value {
             NodeValue::Null => Err(no_value()),
             NodeValue::Unset => visitor.visit_none(),
-            _ => visitor.visit_some(self),
+            NodeValue::Bool(_)
+            | NodeValue::Integer(_)
+            | NodeValue::Float(_)
+            | NodeValue::Text(_)
+            | NodeValue::List(_)
+            | NodeValue::Map(_) => visitor.visit_some(self),
         }
     }
 
@@ -189,7 +194,12 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
                 .visit_str(&text.text)
                 .map_err(|mistake| self.reword(mistake)),
             NodeValue::Null => Err(no_value()),
-            _ => Err(wrong_kind(self, &visitor)),
+            NodeValue::Unset
+            | NodeValue::Bool(_)
+            | NodeValue::Integer(_)
+            | NodeValue::Float(_)
+            | NodeValue::List(_)
+            | NodeValue::Map(_) => Err(wrong_kind(self, &visitor)),
         }
     }
 
@@ -205,7 +215,11 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
                 entries: &[],
                 next: 0,
             }),
-            _ => Err(de::Error::custom(format_args!(
+            NodeValue::Bool(_)
+            | NodeValue::Integer(_)
+            | NodeValue::Float(_)
+            | NodeValue::Text(_)
+            | NodeValue::List(_) => Err(de::Error::custom(format_args!(
                 "expected a map, found {}",
                 self.kind()
             ))),
@@ -224,7 +238,12 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, DecodeError> {
         match &self.value {
             NodeValue::List(_) | NodeValue::Null => self.deserialize_any(visitor),
-            _ => Err(DecodeError {
+            NodeValue::Unset
+            | NodeValue::Bool(_)
+            | NodeValue::Integer(_)
+            | NodeValue::Float(_)
+            | NodeValue::Text(_)
+            | NodeValue::Map(_) => Err(DecodeError {
                 hint: Some("write [a, b]".to_owned()),
                 ..de::Error::custom(format_args!("expected a list, found {}", self.kind()))
             }),
@@ -248,7 +267,12 @@ impl<'de> de::Deserializer<'de> for &ConfigNode {
             NodeValue::Null => Err(no_value()),
             // YAML reads a bare `off` or `no` as text, but `false` as a boolean. The message names
             // the expected kind.
-            _ => Err(de::Error::custom(format_args!(
+            NodeValue::Unset
+            | NodeValue::Bool(_)
+            | NodeValue::Integer(_)
+            | NodeValue::Float(_)
+            | NodeValue::List(_)
+            | NodeValue::Map(_) => Err(de::Error::custom(format_args!(
                 "expected a string, found {}",
                 self.kind()
             ))),

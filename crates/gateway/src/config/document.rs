@@ -30,7 +30,13 @@ pub(crate) fn parse_nonempty(
     let (tree, format) = parse(name, text)?;
     let is_empty = match &tree.value {
         NodeValue::Map(entries) => entries.is_empty(),
-        value => matches!(value, NodeValue::Null),
+        NodeValue::Null => true,
+        NodeValue::Unset
+        | NodeValue::Bool(_)
+        | NodeValue::Integer(_)
+        | NodeValue::Float(_)
+        | NodeValue::Text(_)
+        | NodeValue::List(_) => false,
     };
     if is_empty {
         let hint = "a config has at least `upstreams`; one without any is `upstreams: {}`";

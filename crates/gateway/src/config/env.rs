@@ -239,7 +239,12 @@ fn fill(
                 fill(entry, &path.key(key), dialect, lookup, failed);
             }
         }
-        _ => {}
+        NodeValue::Null
+        | NodeValue::Unset
+        | NodeValue::Bool(_)
+        | NodeValue::Integer(_)
+        | NodeValue::Float(_)
+        | NodeValue::Text(_) => {}
     }
 }
 

@@ -60,7 +60,7 @@ fn forbid_null(schema: &mut Value) {
     match schema {
         Value::Object(members) => members.values_mut().for_each(forbid_null),
         Value::Array(items) => items.iter_mut().for_each(forbid_null),
-        _ => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -107,12 +107,12 @@ impl<'s> ConfigurationReference<'s> {
                 .collect::<Vec<_>>()
                 .join(" or ");
         }
-        let kind = match &schema["type"] {
-            Value::Array(kinds) => kinds
+        let kind = match schema["type"].as_array() {
+            Some(kinds) => kinds
                 .iter()
                 .find(|kind| *kind != "null")
                 .and_then(Value::as_str),
-            kind => kind.as_str(),
+            None => schema["type"].as_str(),
         };
         match (kind, schema["pattern"].as_str()) {
             (Some("array"), _) => format!(

@@ -189,19 +189,18 @@ impl<'a> CallWalk<'a> {
         let Err(failure) = self.explainer.rules.may_enter(principal, &endpoint.id) else {
             return;
         };
-        let why = match failure.kind() {
-            FailureKind::InsufficientScope(scopes) => {
-                let own = principal
-                    .subject()
-                    .map(|subject| &*subject.scopes)
-                    .unwrap_or_default();
-                let lacking = scopes.iter().filter(|scope| !own.contains(scope));
-                format!(
-                    "answered with 403: scopes of this endpoint are missing: {}",
-                    join_with_commas(lacking)
-                )
-            }
-            _ => format!("answered with 403: {}", failure.message()),
+        let why = if let FailureKind::InsufficientScope(scopes) = failure.kind() {
+            let own = principal
+                .subject()
+                .map(|subject| &*subject.scopes)
+                .unwrap_or_default();
+            let lacking = scopes.iter().filter(|scope| !own.contains(scope));
+            format!(
+                "answered with 403: scopes of this endpoint are missing: {}",
+                join_with_commas(lacking)
+            )
+        } else {
+            format!("answered with 403: {}", failure.message())
         };
         self.add_step("scope", StepEffect::Hides, why);
     }

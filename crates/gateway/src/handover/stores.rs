@@ -118,7 +118,12 @@ impl RecordStore for MovableRecords {
                     version,
                 } => Ok(Some(StoredRecord { value, version })),
                 RecordReply::Absent => Ok(None),
-                other => Err(unexpected(&other)),
+                other @ (RecordReply::Stored(_)
+                | RecordReply::Conflict
+                | RecordReply::OwnerFull
+                | RecordReply::Full
+                | RecordReply::Removed(_)
+                | RecordReply::Failed(_)) => Err(unexpected(&other)),
             }
         })
     }
@@ -152,7 +157,10 @@ impl RecordStore for MovableRecords {
                 RecordReply::Conflict => Ok(WriteOutcome::Conflict),
                 RecordReply::OwnerFull => Ok(WriteOutcome::OwnerFull),
                 RecordReply::Full => Ok(WriteOutcome::Full),
-                other => Err(unexpected(&other)),
+                other @ (RecordReply::Loaded { .. }
+                | RecordReply::Absent
+                | RecordReply::Removed(_)
+                | RecordReply::Failed(_)) => Err(unexpected(&other)),
             }
         })
     }
@@ -175,7 +183,13 @@ impl RecordStore for MovableRecords {
                 .await?
             {
                 RecordReply::Removed(was_there) => Ok(was_there),
-                other => Err(unexpected(&other)),
+                other @ (RecordReply::Loaded { .. }
+                | RecordReply::Absent
+                | RecordReply::Stored(_)
+                | RecordReply::Conflict
+                | RecordReply::OwnerFull
+                | RecordReply::Full
+                | RecordReply::Failed(_)) => Err(unexpected(&other)),
             }
         })
     }

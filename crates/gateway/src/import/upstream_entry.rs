@@ -92,7 +92,7 @@ fn spaced(value: &Value) -> String {
             "[{}]",
             items.iter().map(spaced).collect::<Vec<_>>().join(", ")
         ),
-        other => other.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
     }
 }
 

@@ -238,7 +238,7 @@ impl EntryValue {
                 });
                 format!("{{{}}}", keys.collect::<Vec<_>>().join(","))
             }
-            other => other.to_json().to_string(),
+            Self::Flag(_) | Self::Text(_) | Self::List(_) => self.to_json().to_string(),
         }
     }
 }

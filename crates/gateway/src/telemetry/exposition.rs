@@ -137,10 +137,8 @@ impl ExpositionPage {
 
     fn point(&mut self, name: &str, point: &MetricPoint) {
         match &point.figure {
-            MetricValue::Whole(number) => self.sample((name, ""), point, None, number),
-            MetricValue::Real(number) => {
-                self.sample((name, ""), point, None, &ExpositionNumber(*number))
-            }
+            MetricValue::Whole(number) => self.sample(name, "", point, number),
+            MetricValue::Real(number) => self.sample(name, "", point, &ExpositionNumber(*number)),
             MetricValue::Histogram(histogram) => self.histogram(name, point, histogram),
         }
     }
@@ -151,7 +149,7 @@ impl ExpositionPage {
         for ((bound, bucket), exemplar) in bounds.zip(&histogram.buckets).zip(&histogram.exemplars)
         {
             count += bucket;
-            self.begin((name, "_bucket"), point, Some(bound));
+            self.begin(name, "_bucket", point, Some(bound));
             self.put(format_args!(" {count}"));
             if let Some(exemplar) = exemplar
                 .as_ref()
@@ -161,13 +159,8 @@ impl ExpositionPage {
             }
             self.out.push('\n');
         }
-        self.sample(
-            (name, "_sum"),
-            point,
-            None,
-            &ExpositionNumber(histogram.sum),
-        );
-        self.sample((name, "_count"), point, None, &count);
+        self.sample(name, "_sum", point, &ExpositionNumber(histogram.sum));
+        self.sample(name, "_count", point, &count);
     }
 
     fn exemplar(&mut self, Exemplar { span, seconds, at }: &Exemplar) {
@@ -178,18 +171,14 @@ impl ExpositionPage {
         ));
     }
 
-    fn sample(
-        &mut self,
-        name: (&str, &str),
-        point: &MetricPoint,
-        bound: Option<f64>,
-        value: &dyn Display,
-    ) {
-        self.begin(name, point, bound);
+    /// Writes a line of a sample without a bound.
+    fn sample(&mut self, name: &str, suffix: &str, point: &MetricPoint, value: &dyn Display) {
+        self.begin(name, suffix, point, None);
         self.put(format_args!(" {value}\n"));
     }
 
-    fn begin(&mut self, (name, suffix): (&str, &str), point: &MetricPoint, bound: Option<f64>) {
+    /// Writes a line's name and labels. A bucket has a bound.
+    fn begin(&mut self, name: &str, suffix: &str, point: &MetricPoint, bound: Option<f64>) {
         self.put(format_args!("{name}{suffix}"));
         let own = point.labels.iter().map(|(name, text)| {
             let text = match text {

@@ -182,9 +182,12 @@ fn of_data<T: Copy>(
 fn labels<'a>(
     attributes: impl Iterator<Item = &'a KeyValue>,
 ) -> Vec<(Cow<'static, str>, LabelValue)> {
-    let text = |value: &Value| match value {
-        Value::I64(number) => LabelValue::Number(*number),
-        other => LabelValue::Word(other.to_string()),
+    let text = |value: &Value| {
+        if let Value::I64(number) = value {
+            LabelValue::Number(*number)
+        } else {
+            LabelValue::Word(value.to_string())
+        }
     };
     let mut all: Vec<_> = attributes
         .map(|pair| (Cow::Owned(pair.key.to_string()), text(&pair.value)))

@@ -237,22 +237,21 @@ impl MetricReader for SharedMetricReader {
 }
 
 fn view(instrument: &Instrument) -> Option<Stream> {
-    let stream = match instrument.kind() {
-        InstrumentKind::Histogram => {
-            let boundaries = if instrument.unit() == "By" {
-                BYTES.to_vec()
-            } else {
-                SECONDS.to_vec()
-            };
-            let buckets = Aggregation::ExplicitBucketHistogram {
-                boundaries,
-                record_min_max: false,
-            };
-            Stream::builder()
-                .with_cardinality_limit(MAX_HISTOGRAM_SERIES)
-                .with_aggregation(buckets)
-        }
-        _ => Stream::builder().with_cardinality_limit(MAX_SERIES),
+    let stream = if instrument.kind() == InstrumentKind::Histogram {
+        let boundaries = if instrument.unit() == "By" {
+            BYTES.to_vec()
+        } else {
+            SECONDS.to_vec()
+        };
+        let buckets = Aggregation::ExplicitBucketHistogram {
+            boundaries,
+            record_min_max: false,
+        };
+        Stream::builder()
+            .with_cardinality_limit(MAX_HISTOGRAM_SERIES)
+            .with_aggregation(buckets)
+    } else {
+        Stream::builder().with_cardinality_limit(MAX_SERIES)
     };
     stream.build().ok()
 }

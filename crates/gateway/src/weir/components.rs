@@ -21,7 +21,7 @@ use crate::admin::{self, OperatorOverrides, Readiness};
 use crate::audit::{AuditService, ChainHeads};
 use crate::clients::Clients;
 use crate::config::Config;
-use crate::explain::Explainer;
+use crate::explain::{Explainer, ExplainerSources};
 use crate::handover::{GeneratedSealKey, HandoverState, MovableRecords, MovableReplays};
 use crate::system::{SystemClock, SystemRandom};
 use crate::telemetry::Metrics;
@@ -131,7 +131,12 @@ impl PolicyStack {
             factory,
             ..
         } = base;
-        let clients = Clients::start(config.auth.clone(), factory.clone(), (clock, random));
+        let clients = Clients::start(
+            config.auth.clone(),
+            factory.clone(),
+            clock.clone(),
+            random.clone(),
+        );
         let counters = Arc::new(MemoryCounters::new(clock.clone()));
         let limits = Arc::new(PolicyLimiter::new(
             crate::limits::rates(config),
@@ -223,25 +228,32 @@ impl Components {
         config: &Arc<Config>,
         base: ComponentBase,
         deciders: PolicyStack,
-        (upstreams, will): (&[BuiltUpstream], HandoverState),
+        upstreams: &[BuiltUpstream],
+        will: HandoverState,
     ) -> Self {
         let catalog = catalog(config, &base, &deciders.gates);
         catalog.apply(topology(config, upstreams));
-        let told = (&*deciders.gates.audit, base.clock.wall());
         // Before the first request is served.
-        let book = admin::apply_inherited(will.changes, (&catalog, &deciders.blocked), told);
+        let book = admin::apply_inherited(
+            will.changes,
+            &catalog,
+            &deciders.blocked,
+            &*deciders.gates.audit,
+            base.clock.wall(),
+        );
         base.metrics.observe_catalog(&catalog);
         let kept = Stores::new(config, &base);
         let ready = Readiness::new(deciders.clients.verifier());
         let asked = ready.clone();
         base.metrics.set_ready_check(move || asked.is_ready());
-        let limited = (&deciders.rules, &deciders.limits);
-        let explainer = Arc::new(Explainer::live(
-            config.clone(),
-            limited,
-            (&catalog, &book),
-            &base.clock,
-        ));
+        let sources = ExplainerSources {
+            rules: deciders.rules.clone(),
+            limits: deciders.limits.clone(),
+            clock: base.clock.clone(),
+            catalog: catalog.clone(),
+            overrides: book.clone(),
+        };
+        let explainer = Arc::new(Explainer::live(config.clone(), sources));
         Self {
             base,
             policy: deciders,

@@ -135,6 +135,10 @@ pub(super) fn reason(error: &(dyn Error + 'static)) -> String {
     text
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "`io::ErrorKind` is non-exhaustive, with dozens of variants"
+)]
 fn hint(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::AddrInUse => " (another program has this port; is weir running already?)",

@@ -177,7 +177,12 @@ fn desk(
         blocked: deciders.blocked.clone(),
         credentials: clients.verifier(),
         config_history: ConfigHistory::new(config.clone(), clock.wall()),
-        operator_auth: OperatorAuth::new(config.admin.clone(), clients.verifier(), (clock, audit)),
+        operator_auth: OperatorAuth::new(
+            config.admin.clone(),
+            clients.verifier(),
+            clock.clone(),
+            audit.clone(),
+        ),
         audit: audit.clone(),
         clock: clock.clone(),
         clients: front.local_addr(),

@@ -212,7 +212,10 @@ impl AuditEvent {
         match &self.content {
             // `00-<trace>-<parent>-<flags>`, checked on arrival.
             EventContent::Call(call) => call.trace.as_deref().and_then(|parent| parent.get(3..35)),
-            _ => None,
+            EventContent::Entry(_)
+            | EventContent::Refusals(_)
+            | EventContent::Admin { .. }
+            | EventContent::Life(_) => None,
         }
     }
 

@@ -91,8 +91,13 @@ impl PolicyLimiter {
                 RateUnit::Upstream => upstream(key.limit).map_or(LimitOwner::Everybody, |id| {
                     LimitOwner::Upstream(id.to_string())
                 }),
-                _ if key.of == SHARED_OWNER => LimitOwner::Everybody,
-                _ => LimitOwner::Principal(key.of),
+                RateUnit::Requests | RateUnit::Calls | RateUnit::Tool => {
+                    if key.of == SHARED_OWNER {
+                        LimitOwner::Everybody
+                    } else {
+                        LimitOwner::Principal(key.of)
+                    }
+                }
             };
             Some(ExhaustedBudget {
                 limit: limit.name.clone(),

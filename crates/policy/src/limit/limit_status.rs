@@ -9,7 +9,7 @@ use weir_core::principal::Principal;
 
 use super::bucket_table::BucketKey;
 use super::refusal::{RateUnit, span};
-use super::settings::{Rate, RateLimit, UncountedQuota};
+use super::settings::{Rate, UncountedQuota};
 use super::{LimitCharge, LimitedCall, ONE, PolicyLimiter};
 
 /// The state of one limit of a call.
@@ -75,19 +75,15 @@ impl PolicyLimiter {
                 });
             }
         }
-        for LimitCharge {
-            limit,
-            what,
-            owner: of,
-            cost,
-        } in &tolls
-        {
-            if let Some(most) = limit.daily.filter(|_| *what != RateUnit::Requests) {
-                let refuses = self
-                    .used_up(limit, (of, cost.get().into()), (most, rates.uncounted))
-                    .await;
+        for charge in &tolls {
+            if let Some(most) = charge
+                .limit
+                .daily
+                .filter(|_| charge.what != RateUnit::Requests)
+            {
+                let refuses = self.quota_refusal(charge, most, rates.uncounted).await;
                 found.push(LimitStatus {
-                    limit: limit.name.clone(),
+                    limit: charge.limit.name.clone(),
                     allows: format!("{most} a day"),
                     refuses,
                 });
@@ -108,16 +104,17 @@ impl PolicyLimiter {
         found
     }
 
-    async fn used_up(
+    /// Returns the reason why a daily quota of `most` would refuse the charge; `None` if it passes.
+    async fn quota_refusal(
         &self,
-        limit: &RateLimit,
-        (of, cost): (&[u8; 16], u64),
-        (most, uncounted): (u64, UncountedQuota),
+        charge: &LimitCharge<'_>,
+        most: u64,
+        uncounted: UncountedQuota,
     ) -> Option<String> {
-        match (self.quotas.used(&limit.name, of).await, uncounted) {
-            (Some(used), _) => {
-                (used + cost > most).then(|| format!("{used} are used since 0:00 UTC"))
-            }
+        let used = self.quotas.used(&charge.limit.name, &charge.owner).await;
+        match (used, uncounted) {
+            (Some(used), _) => (used + u64::from(charge.cost.get()) > most)
+                .then(|| format!("{used} are used since 0:00 UTC")),
             (None, UncountedQuota::Refused) => Some("it cannot be counted now".to_owned()),
             (None, UncountedQuota::Allowed) => None,
         }

@@ -418,9 +418,10 @@ fn a_million_addresses_fill_the_table_and_no_more() {
         ..LimitSettings::default()
     };
     let clock = FakeClock::new();
-    let limits = PolicyLimiter::sized(
+    let limits = PolicyLimiter::with_capacities(
         rates,
-        (1000, 1000),
+        1000,
+        1000,
         Arc::new(clock),
         Arc::<FailingCounters>::default(),
     );

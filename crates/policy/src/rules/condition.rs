@@ -105,7 +105,7 @@ fn rewritten(node: &Value) -> Value {
             };
             Value::Object(members.iter().map(member).collect())
         }
-        other => other.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => node.clone(),
     }
 }
 

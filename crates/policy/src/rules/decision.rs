@@ -119,12 +119,12 @@ impl AccessDecision {
         principals.push(who_id.clone());
         let resources = entities::tool_ids(target);
         let concerned = |deed| index.concerned(deed, &principals, &resources);
-        let request = request(PolicyAction::See, (&who_id, &tool_id), Context::empty())?;
+        let request = request(PolicyAction::See, &who_id, &tool_id, Context::empty())?;
         let see = concerned(PolicyAction::See)
             .into_iter()
             .map(|rule| (rule, evaluate(&index.rule(rule).set, &request, &known)));
         let see = outcome(index, see);
-        let request = self::request(PolicyAction::Call, (&who_id, &tool_id), with_arguments()?)?;
+        let request = self::request(PolicyAction::Call, &who_id, &tool_id, with_arguments()?)?;
         let mut pointers = ArgumentPointers::default();
         let asked = concerned(PolicyAction::Call).into_iter().map(|at| {
             let rule = index.rule(at);
@@ -203,7 +203,8 @@ impl PendingDecision {
         };
         let bare = request(
             PolicyAction::Call,
-            (&self.who, &self.tool),
+            &self.who,
+            &self.tool,
             condition::context(scalars)?,
         )?;
         let said = self.rules.iter().map(|asked| {
@@ -239,11 +240,7 @@ impl PendingDecision {
             .add_entities([entity], None)
             .map_err(|error| error.to_string())?;
         Ok((
-            request(
-                PolicyAction::Call,
-                (&self.who, &self.tool),
-                with_arguments()?,
-            )?,
+            request(PolicyAction::Call, &self.who, &self.tool, with_arguments()?)?,
             known,
         ))
     }
@@ -272,7 +269,7 @@ pub(super) fn shows_all(
             PolicyAction::See => Context::empty(),
             PolicyAction::Call => with_arguments()?,
         };
-        let request = request(deed, (&who_id, &thing_id), context)?;
+        let request = request(deed, &who_id, &thing_id, context)?;
         let mut is_permitted = false;
         for rule in index.of_principals(deed, &principals) {
             let is_of_all = rule
@@ -307,14 +304,15 @@ fn with_arguments() -> Result<Context, String> {
 
 fn request(
     deed: PolicyAction,
-    (who, tool): (&EntityUid, &EntityUid),
+    principal: &EntityUid,
+    tool: &EntityUid,
     context: Context,
 ) -> Result<Request, String> {
     let action = SchemaEntity::Action.id(match deed {
         PolicyAction::See => "see",
         PolicyAction::Call => "call",
     });
-    Request::new(who.clone(), action, tool.clone(), context, None)
+    Request::new(principal.clone(), action, tool.clone(), context, None)
         .map_err(|error| error.to_string())
 }
 

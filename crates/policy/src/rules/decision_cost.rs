@@ -1,5 +1,6 @@
 //! The cost of a decision with a thousand rules.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, reason = "a measurement prints its figures")]
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -53,32 +54,45 @@ fn thousand() -> PolicyAuthorizer {
     rules(&text)
 }
 
-fn timed(
-    what: &str,
-    rules: &PolicyAuthorizer,
-    (people, things): (&[Principal], &[ToolFixture]),
-    arguments: &str,
+/// The calls of one measurement: of each tool by each principal, so many rounds.
+#[derive(Clone, Copy)]
+struct MeasuredCalls<'a> {
+    principals: &'a [Principal],
+    tools: &'a [ToolFixture],
+    arguments: &'a str,
     rounds: usize,
-) -> Duration {
-    let mut times = Vec::with_capacity(people.len() * things.len() * rounds);
-    let mut made = 0;
-    for who in (0..rounds).flat_map(|_| people) {
-        for thing in things {
-            let begun = Instant::now();
-            made += usize::from(black_box(call(rules, who, thing, black_box(arguments))).is_ok());
-            times.push(begun.elapsed());
+}
+
+impl MeasuredCalls<'_> {
+    /// Decides the calls, prints the times under a title, and returns the median.
+    fn measure(self, title: &str, rules: &PolicyAuthorizer) -> Duration {
+        let Self {
+            principals,
+            tools,
+            arguments,
+            rounds,
+        } = self;
+        let mut times = Vec::with_capacity(principals.len() * tools.len() * rounds);
+        let mut made = 0;
+        for who in (0..rounds).flat_map(|_| principals) {
+            for tool in tools {
+                let begun = Instant::now();
+                made +=
+                    usize::from(black_box(call(rules, who, tool, black_box(arguments))).is_ok());
+                times.push(begun.elapsed());
+            }
         }
+        times.sort_unstable();
+        let mean = times.iter().sum::<Duration>() / u32::try_from(times.len()).unwrap();
+        let at = |percent: usize| times[(times.len() - 1) * percent / 100];
+        println!(
+            "{title}: mean {mean:?}, p50 {:?}, p99 {:?}, {made} of {} permitted",
+            at(50),
+            at(99),
+            times.len()
+        );
+        at(50)
     }
-    times.sort_unstable();
-    let mean = times.iter().sum::<Duration>() / u32::try_from(times.len()).unwrap();
-    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
-    println!(
-        "{what}: mean {mean:?}, p50 {:?}, p99 {:?}, {made} of {} permitted",
-        at(50),
-        at(99),
-        times.len()
-    );
-    at(50)
 }
 
 #[test]
@@ -97,14 +111,15 @@ fn t14_a_decision_with_a_thousand_rules_takes_less_than_20_microseconds() {
         .map(|number| ToolFixture::new(&format!("up/t{number}")))
         .collect();
     let arguments = r#"{"path":"/srv/a","lines":[1,2,3],"options":{"follow":true,"depth":4}}"#;
-    timed(
-        "the first time for each person and tool",
-        &rules,
-        (&people, &things),
+    let calls = MeasuredCalls {
+        principals: &people,
+        tools: &things,
         arguments,
-        1,
-    );
-    let usual = timed("from then on", &rules, (&people, &things), arguments, 5);
+        rounds: 1,
+    };
+    calls.measure("the first time for each person and tool", &rules);
+    let calls = MeasuredCalls { rounds: 5, ..calls };
+    let usual = calls.measure("from then on", &rules);
     assert!(usual < MOST * SLACK, "{usual:?}");
     // The principals with rules that read the arguments (five of them, here): decided anew each
     // time.
@@ -114,20 +129,22 @@ fn t14_a_decision_with_a_thousand_rules_takes_less_than_20_microseconds() {
     let things: Vec<ToolFixture> = [7, 17, 27, 37]
         .map(|tool| ToolFixture::new(&format!("up/t{tool}")))
         .into();
-    timed(
-        "where rules look at arguments, the first time",
-        &rules,
-        (&looked_at, &things),
+    let calls = MeasuredCalls {
+        principals: &looked_at,
+        tools: &things,
         arguments,
-        1,
-    );
-    timed(
-        "from then on, refused",
-        &rules,
-        (&looked_at, &things),
-        r#"{"path":"/etc/passwd"}"#,
-        50,
-    );
-    let usual = timed("from then on", &rules, (&looked_at, &things), arguments, 50);
+        rounds: 1,
+    };
+    calls.measure("where rules look at arguments, the first time", &rules);
+    let calls = MeasuredCalls {
+        rounds: 50,
+        ..calls
+    };
+    let refused = MeasuredCalls {
+        arguments: r#"{"path":"/etc/passwd"}"#,
+        ..calls
+    };
+    refused.measure("from then on, refused", &rules);
+    let usual = calls.measure("from then on", &rules);
     assert!(usual < MOST * SLACK, "{usual:?}");
 }

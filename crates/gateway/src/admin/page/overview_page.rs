@@ -66,7 +66,7 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> String {
             ),
         ],
     );
-    problems(&mut out, (&upstreams, &applied, &limits), now);
+    problems(&mut out, &upstreams, &applied, &limits, now);
     section(&mut out, "Upstreams", &upstreams_table(&upstreams, now));
     if !live.is_empty() {
         let calls: Vec<CallView> = live
@@ -151,7 +151,9 @@ pub(super) fn section(out: &mut String, title: &str, body: &str) {
 /// Writes the present problems, a sentence each, at the top.
 fn problems(
     out: &mut String,
-    (upstreams, applied, limits): (&[UpstreamView], &AppliedConfigView, &LimitsView),
+    upstreams: &[UpstreamView],
+    applied: &AppliedConfigView,
+    limits: &LimitsView,
     now: SystemTime,
 ) {
     let mut all: Vec<String> = Vec::new();
@@ -204,48 +206,7 @@ fn problems(
         ));
     }
     for upstream in upstreams {
-        let link = link(&upstream.id);
-        let since = relative_time(upstream.since, now);
-        match upstream.state {
-            "down" => {
-                let why = upstream
-                    .last_error
-                    .as_deref()
-                    .unwrap_or("the cause is not known");
-                all.push(format!("{link} went down {since}: {}", text(why)));
-            }
-            "disabled" | "draining" | "drained" => {
-                all.push(format!("{link} {}", taken_out(upstream, now)));
-            }
-            _ => {}
-        }
-        let calls = &upstream.calls;
-        if upstream.catalog.redefined > 0 {
-            let times = count(upstream.catalog.redefined, "time");
-            all.push(format!(
-                "{link} changed definitions of its tools {times}: check that the change is intended"
-            ));
-        }
-        if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
-            all.push(format!(
-                "{link} is slow: the p99 of its calls is {}",
-                format_millis(calls.p99_ms)
-            ));
-        }
-        if calls.failed * 10 > calls.recent {
-            all.push(format!(
-                "{link} failed {} of its last {}",
-                calls.failed,
-                count(calls.recent, "call")
-            ));
-        }
-        if calls.tool_errors * 2 > calls.recent {
-            all.push(format!(
-                "{link} answered {} of its last {} with tool errors",
-                calls.tool_errors,
-                count(calls.recent, "call")
-            ));
-        }
+        add_upstream_problems(&mut all, upstream, now);
     }
     if !all.is_empty() {
         let all: String = all
@@ -256,6 +217,52 @@ fn problems(
             out,
             "<section class=\"troubles\"><h2>Problems</h2><ul>{all}</ul></section>"
         );
+    }
+}
+
+/// Adds the present problems of one upstream.
+fn add_upstream_problems(all: &mut Vec<String>, upstream: &UpstreamView, now: SystemTime) {
+    let link = link(&upstream.id);
+    let since = relative_time(upstream.since, now);
+    match upstream.state {
+        "down" => {
+            let why = upstream
+                .last_error
+                .as_deref()
+                .unwrap_or("the cause is not known");
+            all.push(format!("{link} went down {since}: {}", text(why)));
+        }
+        "disabled" | "draining" | "drained" => {
+            all.push(format!("{link} {}", taken_out(upstream, now)));
+        }
+        _ => {}
+    }
+    let calls = &upstream.calls;
+    if upstream.catalog.redefined > 0 {
+        let times = count(upstream.catalog.redefined, "time");
+        all.push(format!(
+            "{link} changed definitions of its tools {times}: check that the change is intended"
+        ));
+    }
+    if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
+        all.push(format!(
+            "{link} is slow: the p99 of its calls is {}",
+            format_millis(calls.p99_ms)
+        ));
+    }
+    if calls.failed * 10 > calls.recent {
+        all.push(format!(
+            "{link} failed {} of its last {}",
+            calls.failed,
+            count(calls.recent, "call")
+        ));
+    }
+    if calls.tool_errors * 2 > calls.recent {
+        all.push(format!(
+            "{link} answered {} of its last {} with tool errors",
+            calls.tool_errors,
+            count(calls.recent, "call")
+        ));
     }
 }
 

@@ -90,7 +90,7 @@ pub(in super::super) struct IssuerView {
 }
 
 impl IssuerView {
-    fn of(status: IssuerStatus) -> Self {
+    fn of(status: &IssuerStatus) -> Self {
         Self {
             issuer: status.issuer.to_string(),
             ready: status.ready,
@@ -173,7 +173,7 @@ impl AdminState {
         let issuers = self
             .credentials
             .issuers()
-            .into_iter()
+            .iter()
             .map(IssuerView::of)
             .collect();
         let refused = self.credentials.refused();

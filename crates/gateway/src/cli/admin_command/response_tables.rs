@@ -108,7 +108,16 @@ pub(super) fn show(command: &AdminCommand, answer: &Value) -> String {
         AdminCommand::Limits => table(&answer["refusing"], LIMITS),
         AdminCommand::Calls { .. } => calls(answer),
         AdminCommand::Upstreams { .. } | AdminCommand::Config => format_members(answer, ""),
-        _ => format_change(answer),
+        AdminCommand::Disable { .. }
+        | AdminCommand::Enable { .. }
+        | AdminCommand::Drain { .. }
+        | AdminCommand::Refresh { .. }
+        | AdminCommand::Cancel { .. }
+        | AdminCommand::End { .. }
+        | AdminCommand::Block { .. }
+        | AdminCommand::Unblock { .. }
+        | AdminCommand::Log { .. }
+        | AdminCommand::Reload { .. } => format_change(answer),
     }
 }
 
@@ -177,7 +186,9 @@ fn format_members(value: &Value, name: &str) -> String {
             .map(|(n, item)| format_members(item, &under(&n.to_string())))
             .collect(),
         Value::Null => String::new(),
-        other => format!("{:<28} {}\n", plain(name), cell(other)),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            format!("{:<28} {}\n", plain(name), cell(value))
+        }
     }
 }
 
@@ -201,7 +212,7 @@ fn cell(value: &Value) -> String {
         Value::Array(items) if items.iter().all(Value::is_string) => {
             items.iter().map(cell).collect::<Vec<_>>().join(", ")
         }
-        other => other.to_string(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
     }
 }
 

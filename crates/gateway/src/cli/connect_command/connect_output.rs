@@ -118,7 +118,7 @@ pub(super) fn diff(
 fn mask_line(line: &str, connection: &EndpointConnection<'_>) -> String {
     let line = match &connection.credential {
         EntryCredential::Secret(secret) => line.replace(secret.as_str(), MASK),
-        _ => line.to_owned(),
+        EntryCredential::None | EntryCredential::Variable(_) => line.to_owned(),
     };
     // The texts between quotes are a key and the values after it.
     let mut key = String::new();

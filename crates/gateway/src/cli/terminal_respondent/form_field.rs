@@ -188,7 +188,9 @@ fn shown(default: &Value) -> String {
     match default {
         Value::String(text) => one_line(text),
         Value::Array(items) => items.iter().map(shown).collect::<Vec<_>>().join(", "),
-        other => terminal::json(other),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            terminal::json(default)
+        }
     }
 }
 

@@ -63,21 +63,34 @@ pub(super) fn check(
             ));
             continue;
         }
-        if let Some(endpoint) = check_endpoint(&text, &raw, defaults, (standing, part), report) {
-            let files = (defaults.folder.as_path(), &mut part.files);
+        let upstreams = KnownUpstreams { standing, part };
+        if let Some(endpoint) = check_endpoint(&text, &raw, defaults, upstreams, report) {
             part.rulings.push(policy_check::endpoint_policy(
-                &raw, &endpoint, files, report,
+                &raw,
+                &endpoint,
+                &defaults.folder,
+                &mut part.files,
+                report,
             ));
             part.endpoints.push(endpoint);
         }
     }
 }
 
+/// The upstreams that an endpoint of a file may show.
+#[derive(Clone, Copy)]
+struct KnownUpstreams<'a> {
+    /// The parts of the files read before.
+    standing: &'a ConfigPart,
+    /// The part of the endpoint's own file.
+    part: &'a ConfigPart,
+}
+
 fn check_endpoint(
     text: &str,
     raw: &RawEndpoint,
     defaults: &ConfigDefaults,
-    files: (&ConfigPart, &ConfigPart),
+    known: KnownUpstreams<'_>,
     report: &mut ConfigReport,
 ) -> Option<Endpoint> {
     let path = ConfigPath::at("endpoints").key(text);
@@ -85,7 +98,7 @@ fn check_endpoint(
     let deadlines = raw.deadlines.as_ref().map(|own| {
         config_defaults::deadlines(Some(own), UNBOUNDED, &path.key("deadlines"), report)
     });
-    let mode = mode(raw, defaults, files, &path, report);
+    let mode = mode(raw, defaults, known, &path, report);
     let naming = match &mode {
         Some(EndpointMode::Aggregate { naming, .. }) => naming,
         _ => &defaults.naming,
@@ -106,7 +119,7 @@ fn check_endpoint(
 fn mode(
     raw: &RawEndpoint,
     defaults: &ConfigDefaults,
-    files: (&ConfigPart, &ConfigPart),
+    known: KnownUpstreams<'_>,
     path: &ConfigPath,
     report: &mut ConfigReport,
 ) -> Option<EndpointMode> {
@@ -119,13 +132,13 @@ fn mode(
                 );
                 report.add(problem.hint("`upstreams: [..]` gives names with a prefix"));
             }
-            find_upstream(one, files, &path.key("upstream"), report).map(EndpointMode::Transparent)
+            let id = known.find(one, &path.key("upstream"), report);
+            id.map(EndpointMode::Transparent)
         }
         (None, Some(listed)) => {
             let mut upstreams: Vec<UpstreamId> = Vec::new();
             for (n, text) in listed.iter().enumerate() {
-                let Some(id) = find_upstream(text, files, &path.key("upstreams").key(n), report)
-                else {
+                let Some(id) = known.find(text, &path.key("upstreams").key(n), report) else {
                     continue;
                 };
                 if upstreams.contains(&id) {
@@ -180,33 +193,31 @@ fn merge(
         .unwrap_or((defaults.naming.clone(), defaults.prefix))
 }
 
-fn find_upstream(
-    text: &str,
-    (standing, part): (&ConfigPart, &ConfigPart),
-    path: &ConfigPath,
-    report: &mut ConfigReport,
-) -> Option<UpstreamId> {
-    let mut ids = standing
-        .upstreams
-        .iter()
-        .chain(&part.upstreams)
-        .map(|plan| &plan.settings.id);
-    if let Some(id) = ids.clone().find(|id| id.as_str() == text) {
-        return Some(id.clone());
+impl KnownUpstreams<'_> {
+    /// Returns the id of an upstream. A missing one is reported.
+    fn find(self, text: &str, path: &ConfigPath, report: &mut ConfigReport) -> Option<UpstreamId> {
+        let mut ids = self
+            .standing
+            .upstreams
+            .iter()
+            .chain(&self.part.upstreams)
+            .map(|plan| &plan.settings.id);
+        if let Some(id) = ids.clone().find(|id| id.as_str() == text) {
+            return Some(id.clone());
+        }
+        // An upstream with an error is already reported.
+        if !report.has_error_under(&ConfigPath::at("upstreams").key(text)) {
+            let names: Vec<&str> = ids.by_ref().map(UpstreamId::as_str).collect();
+            let hint = if names.is_empty() {
+                "no upstreams are configured".to_owned()
+            } else {
+                format!("known upstreams: {}", names.join(", "))
+            };
+            let message = format!("there is no upstream `{text}`");
+            report.add(ConfigProblem::error(path.clone(), message).hint(hint));
+        }
+        None
     }
-    // An upstream with an error is already reported.
-    if !report.has_error_under(&ConfigPath::at("upstreams").key(text)) {
-        let names: Vec<&str> = ids.by_ref().map(UpstreamId::as_str).collect();
-        let hint = if names.is_empty() {
-            "no upstreams are configured".to_owned()
-        } else {
-            format!("known upstreams: {}", names.join(", "))
-        };
-        report.add(
-            ConfigProblem::error(path.clone(), format!("there is no upstream `{text}`")).hint(hint),
-        );
-    }
-    None
 }
 
 fn check_path_syntax(path: &str) -> Result<(), &'static str> {

@@ -50,7 +50,7 @@ pub(super) fn check(
     }
     report_conflicts(mode, beside, path, report);
     let allow_http = raw.allow_http.unwrap_or(false);
-    let authority = authority((raw.issuer, raw.token_endpoint), allow_http, path, report);
+    let authority = authority(raw.issuer, raw.token_endpoint, allow_http, path, report);
     let client_id = required(
         raw.client_id.filter(|id| !id.is_empty()),
         "client_id",
@@ -161,7 +161,8 @@ fn report_conflicts(
 }
 
 fn authority(
-    (issuer, endpoint): (Option<String>, Option<String>),
+    issuer: Option<String>,
+    endpoint: Option<String>,
     allow_http: bool,
     path: &ConfigPath,
     report: &mut ConfigReport,

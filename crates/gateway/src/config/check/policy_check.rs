@@ -37,7 +37,8 @@ pub(super) fn read_once<'a>(
 /// Returns the rules of one `policy:`. Its files start at the folder and are read into the texts.
 pub(super) fn read_policy_files(
     raw: Option<&OrOff<RawPolicy>>,
-    (folder, texts): (&FilePath, &mut ReadFiles),
+    folder: &FilePath,
+    texts: &mut ReadFiles,
     path: &ConfigPath,
     report: &mut ConfigReport,
 ) -> Vec<PolicyFile> {
@@ -87,7 +88,8 @@ pub(super) fn read_policy_files(
 pub(super) fn endpoint_policy(
     raw: &RawEndpoint,
     endpoint: &Endpoint,
-    files: (&FilePath, &mut ReadFiles),
+    folder: &FilePath,
+    texts: &mut ReadFiles,
     report: &mut ConfigReport,
 ) -> EndpointRules {
     let path = ConfigPath::at("endpoints").key(&endpoint.id);
@@ -96,7 +98,8 @@ pub(super) fn endpoint_policy(
         &path.key("scopes"),
         report,
     );
-    let sheets = read_policy_files(raw.policy.as_ref(), files, &path.key("policy"), report);
+    let policy = raw.policy.as_ref();
+    let sheets = read_policy_files(policy, folder, texts, &path.key("policy"), report);
     EndpointRules {
         endpoint: endpoint.id.clone(),
         scopes,
@@ -110,7 +113,7 @@ pub(super) fn endpoint_policy(
 pub(crate) fn policy_set(
     config: &Config,
     common: Vec<PolicyFile>,
-    rulings: Vec<EndpointRules>,
+    rulings: &[EndpointRules],
 ) -> Arc<EndpointPolicies> {
     let all = config.endpoints.iter().filter_map(|endpoint| {
         let given = rulings

@@ -113,24 +113,21 @@ fn patterns(
     }
     let (mut all, mut lines, mut is_good) = (Vec::new(), BTreeMap::new(), true);
     for (name, node) in entries {
-        match &node.value {
-            NodeValue::Text(regex) => {
-                lines.insert(name.clone(), node.line);
-                all.push(SecretPattern {
-                    name: name.clone(),
-                    regex: regex.text.clone(),
-                });
-            }
-            _ => {
-                wrong(
-                    Some(node.line),
-                    format!(
-                        "`{name}` must be a regular expression, found {}",
-                        node.kind()
-                    ),
-                );
-                is_good = false;
-            }
+        if let NodeValue::Text(regex) = &node.value {
+            lines.insert(name.clone(), node.line);
+            all.push(SecretPattern {
+                name: name.clone(),
+                regex: regex.text.clone(),
+            });
+        } else {
+            wrong(
+                Some(node.line),
+                format!(
+                    "`{name}` must be a regular expression, found {}",
+                    node.kind()
+                ),
+            );
+            is_good = false;
         }
     }
     loop {

@@ -255,17 +255,13 @@ pub(super) fn check_rights(
     for (id, upstream) in raw.upstreams.iter().flat_map(|upstreams| &upstreams.0) {
         let path = ConfigPath::at("upstreams").key(id);
         check_id(grant, id, &path, report);
-        check_destination(
-            grant,
-            (upstream.command.as_ref(), upstream.url.as_ref()),
-            &path,
-            report,
-        );
+        let (command, url) = (upstream.command.as_ref(), upstream.url.as_ref());
+        check_destination(grant, command, url, &path, report);
         if let Some(auth) = &upstream.auth {
             check_authorization_servers(grant, auth, &path.key("auth"), report);
         }
         if let Some(file) = &upstream.ca_file {
-            check_file(grant, file, (&defaults.folder, path.key("ca_file")), report);
+            check_file(grant, file, &defaults.folder, path.key("ca_file"), report);
         }
         if let Some(file) =
             OrOff::section(upstream.secrets.as_ref()).and_then(|secrets| secrets.patterns.as_ref())
@@ -273,7 +269,8 @@ pub(super) fn check_rights(
             check_file(
                 grant,
                 file,
-                (&defaults.folder, path.key("secrets").key("patterns")),
+                &defaults.folder,
+                path.key("secrets").key("patterns"),
                 report,
             );
         }
@@ -288,12 +285,8 @@ pub(super) fn check_rights(
     for (id, server) in raw.mcp_servers.iter().flat_map(|servers| &servers.0) {
         let path = ConfigPath::at("mcpServers").key(id);
         check_id(grant, &upstream_slug(id), &path, report);
-        check_destination(
-            grant,
-            (server.command.as_ref(), server.url.as_ref()),
-            &path,
-            report,
-        );
+        let (command, url) = (server.command.as_ref(), server.url.as_ref());
+        check_destination(grant, command, url, &path, report);
     }
     let own = own_ids(raw);
     for (text, endpoint) in raw.endpoints.iter().flat_map(|endpoints| &endpoints.0) {
@@ -308,7 +301,8 @@ pub(super) fn check_rights(
                     .iter()
                     .any(|plan| plan.settings.id.as_str() == id)
         };
-        check_endpoint_rights(grant, endpoint, foreign, (&defaults.folder, &path), report);
+        check_endpoint_rights(grant, endpoint, foreign, &path, report);
+        check_policy_files(grant, endpoint, &defaults.folder, &path, report);
     }
 }
 
@@ -344,7 +338,8 @@ fn check_id(grant: &TeamGrant, id: &str, path: &ConfigPath, report: &mut ConfigR
 /// Checks the program or host of an upstream.
 fn check_destination(
     grant: &TeamGrant,
-    (command, url): (Option<&String>, Option<&String>),
+    command: Option<&String>,
+    url: Option<&String>,
     path: &ConfigPath,
     report: &mut ConfigReport,
 ) {
@@ -352,12 +347,11 @@ fn check_destination(
         report.add(grant.refused(path.key("command"), "starts a program", "commands"));
     }
     if let Some(url) = url {
-        check_host(
-            grant,
-            (&grant.hosts, "hosts"),
-            url,
-            (path.key("url"), report),
-        );
+        let right = HostRight {
+            hosts: &grant.hosts,
+            name: "hosts",
+        };
+        check_host(grant, right, url, path.key("url"), report);
     }
 }
 
@@ -374,37 +368,45 @@ fn check_authorization_servers(
         ("token_endpoint", &auth.token_endpoint),
     ] {
         if let Some(url) = url {
-            let right = (
-                grant.authorization_servers.as_slice(),
-                "authorization_servers",
-            );
-            check_host(grant, right, url, (path.key(key), report));
+            let right = HostRight {
+                hosts: &grant.authorization_servers,
+                name: "authorization_servers",
+            };
+            check_host(grant, right, url, path.key(key), report);
         }
     }
+}
+
+/// The hosts that a team may use for one purpose, with the name of the right in `teams`.
+#[derive(Clone, Copy)]
+struct HostRight<'a> {
+    hosts: &'a [HostPattern],
+    name: &'static str,
 }
 
 /// Checks a URL's host against the granted ones. A text that is no URL is refused by the check of
 /// its key.
 fn check_host(
     grant: &TeamGrant,
-    right: (&[HostPattern], &str),
+    right: HostRight<'_>,
     url: &str,
-    (path, report): (ConfigPath, &mut ConfigReport),
+    path: ConfigPath,
+    report: &mut ConfigReport,
 ) {
     let Ok(url) = url.parse::<http::Uri>() else {
         return;
     };
-    if url.host().is_some() && !right.0.iter().any(|host| host.fits(&url)) {
-        report.add(grant.refused(path, "leads to a host", right.1));
+    if url.host().is_some() && !right.hosts.iter().any(|host| host.fits(&url)) {
+        report.add(grant.refused(path, "leads to a host", right.name));
     }
 }
 
-/// Checks the upstreams that an endpoint shows, and its annotations and policy files.
+/// Checks the upstreams that an endpoint shows, and its annotations.
 fn check_endpoint_rights(
     grant: &TeamGrant,
     endpoint: &RawEndpoint,
     foreign: impl Fn(&str) -> bool,
-    (folder, path): (&FilePath, &ConfigPath),
+    path: &ConfigPath,
     report: &mut ConfigReport,
 ) {
     let one = endpoint
@@ -425,6 +427,16 @@ fn check_endpoint_rights(
         let path = path.key("tools").key("annotations");
         report.add(grant.refused(path, "decides the trust in annotations", "trust"));
     }
+}
+
+/// Checks the policy files of an endpoint.
+fn check_policy_files(
+    grant: &TeamGrant,
+    endpoint: &RawEndpoint,
+    folder: &FilePath,
+    path: &ConfigPath,
+    report: &mut ConfigReport,
+) {
     let files = OrOff::section(endpoint.policy.as_ref())
         .into_iter()
         .flat_map(|policy| policy.files.iter().flatten());
@@ -432,7 +444,8 @@ fn check_endpoint_rights(
         check_file(
             grant,
             file,
-            (folder, path.key("policy").key("files").key(n)),
+            folder,
+            path.key("policy").key("files").key(n),
             report,
         );
     }
@@ -443,7 +456,8 @@ fn check_endpoint_rights(
 fn check_file(
     grant: &TeamGrant,
     name: &str,
-    (folder, path): (&FilePath, ConfigPath),
+    folder: &FilePath,
+    path: ConfigPath,
     report: &mut ConfigReport,
 ) {
     if has_parent(FilePath::new(name)) || !matches_any(&grant.files, name) {

@@ -224,7 +224,10 @@ mod tests {
                 .map(str::to_owned)
                 .ok_or_else(|| ReferenceError::Unset(name.to_owned())),
             EnvReference::File(file) => Ok(format!("in {file}")),
-            other => Ok(format!("<{other:?}>")),
+            EnvReference::Input(_)
+            | EnvReference::Workspace
+            | EnvReference::WorkspaceName
+            | EnvReference::Separator => Ok(format!("<{reference:?}>")),
         }
     }
 

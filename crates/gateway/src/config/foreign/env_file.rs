@@ -23,9 +23,12 @@ pub(crate) fn read_all(
         return texts;
     };
     let servers = sections.iter_mut().filter(|(key, _)| key == CONTAINERS[0]);
-    for (name, server) in servers.flat_map(|(_, servers)| match &mut servers.value {
-        NodeValue::Map(servers) => servers.as_mut_slice(),
-        _ => &mut [],
+    for (name, server) in servers.flat_map(|(_, servers)| {
+        if let NodeValue::Map(servers) = &mut servers.value {
+            servers.as_mut_slice()
+        } else {
+            &mut []
+        }
     }) {
         let NodeValue::Map(keys) = &mut server.value else {
             continue;

@@ -242,6 +242,10 @@ pub(super) fn references(node: &ConfigNode, found: &mut Vec<String>) {
         NodeValue::Map(entries) => entries
             .iter()
             .for_each(|(_, entry)| references(entry, found)),
-        _ => {}
+        NodeValue::Null
+        | NodeValue::Unset
+        | NodeValue::Bool(_)
+        | NodeValue::Integer(_)
+        | NodeValue::Float(_) => {}
     }
 }

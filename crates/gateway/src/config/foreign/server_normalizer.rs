@@ -276,7 +276,7 @@ impl ServerNormalizer<'_, '_> {
                 keys,
                 "headers",
                 "Authorization",
-                ConfigNode::text(node.line, format!("Bearer ${{{variable}}}")),
+                &ConfigNode::text(node.line, format!("Bearer ${{{variable}}}")),
             );
         }
         for (header, node) in headers.iter().flat_map(ConfigNode::entries) {
@@ -285,7 +285,7 @@ impl ServerNormalizer<'_, '_> {
                     keys,
                     "headers",
                     header,
-                    ConfigNode::text(node.line, format!("${{{variable}}}")),
+                    &ConfigNode::text(node.line, format!("${{{variable}}}")),
                 );
             }
         }
@@ -308,7 +308,7 @@ impl ServerNormalizer<'_, '_> {
                     keys,
                     "env",
                     variable,
-                    ConfigNode::text(node.line, format!("${{{variable}}}")),
+                    &ConfigNode::text(node.line, format!("${{{variable}}}")),
                 );
             } else {
                 let message =
@@ -410,7 +410,7 @@ fn unsupported_reason(keys: &[(String, ConfigNode)]) -> Option<String> {
 }
 
 /// Adds an entry to a map of the server, unless the map has it.
-fn insert_if_absent(keys: &mut Vec<(String, ConfigNode)>, map: &str, key: &str, node: ConfigNode) {
+fn insert_if_absent(keys: &mut Vec<(String, ConfigNode)>, map: &str, key: &str, node: &ConfigNode) {
     if !keys.iter().any(|(other, _)| other == map) {
         keys.push((
             map.to_owned(),

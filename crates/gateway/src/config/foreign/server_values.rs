@@ -37,7 +37,12 @@ pub(super) fn texts(keys: &mut [(String, ConfigNode)]) {
         match &mut node.value {
             NodeValue::List(items) => items.iter_mut().for_each(text),
             NodeValue::Map(entries) => entries.iter_mut().for_each(|(_, entry)| text(entry)),
-            _ => {}
+            NodeValue::Null
+            | NodeValue::Unset
+            | NodeValue::Bool(_)
+            | NodeValue::Integer(_)
+            | NodeValue::Float(_)
+            | NodeValue::Text(_) => {}
         }
     }
 }
@@ -47,7 +52,11 @@ fn text(node: &mut ConfigNode) {
         NodeValue::Bool(value) => value.to_string(),
         NodeValue::Integer(value) => value.to_string(),
         NodeValue::Float(value) => value.to_string(),
-        _ => return,
+        NodeValue::Null
+        | NodeValue::Unset
+        | NodeValue::Text(_)
+        | NodeValue::List(_)
+        | NodeValue::Map(_) => return,
     };
     *node = ConfigNode::text(node.line, text);
 }
@@ -60,7 +69,11 @@ pub(super) fn brace_variables(node: &mut ConfigNode) {
         NodeValue::Map(entries) => entries
             .iter_mut()
             .for_each(|(_, entry)| brace_variables(entry)),
-        _ => {}
+        NodeValue::Null
+        | NodeValue::Unset
+        | NodeValue::Bool(_)
+        | NodeValue::Integer(_)
+        | NodeValue::Float(_) => {}
     }
 }
 

@@ -65,7 +65,7 @@ fn keys(value: &Value, at: &str, found: &mut Vec<String>) {
             .enumerate()
             .map(|(at, value)| (at.to_string(), value))
             .collect(),
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     };
     for (key, value) in entries {
         let path = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));

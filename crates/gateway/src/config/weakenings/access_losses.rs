@@ -63,11 +63,11 @@ pub(super) fn key_expiries(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
         let now = new.auth.api_keys.iter().find(|now| now.id == key.id);
         now.is_some_and(|now| now.expires.is_none())
     });
-    lost.map(|key| expiry_loss(ConfigPath::at("auth.api_keys").key(&key.id)))
+    lost.map(|key| expiry_loss(&ConfigPath::at("auth.api_keys").key(&key.id)))
         .collect()
 }
 
-fn expiry_loss(path: ConfigPath) -> ProtectionLoss {
+fn expiry_loss(path: &ConfigPath) -> ProtectionLoss {
     ProtectionLoss::without_own_key(path.key("expires"), "the key would never expire")
 }
 
@@ -120,7 +120,7 @@ pub(super) fn operator_expiries(old: &Config, new: &Config) -> Vec<ProtectionLos
             .any(|now| now.name == key.name && now.expires.is_none());
         key.expires.is_some() && is_endless
     });
-    lost.map(|key| expiry_loss(ConfigPath::at("admin.auth.tokens").key(&key.name)))
+    lost.map(|key| expiry_loss(&ConfigPath::at("admin.auth.tokens").key(&key.name)))
         .collect()
 }
 

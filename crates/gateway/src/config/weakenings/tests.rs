@@ -338,7 +338,7 @@ fn without(config: &Value, place: &str) -> Vec<(String, Value)> {
             .filter(|key| head == "*" || *key == head)
             .cloned()
             .collect(),
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
     };
     let mut all = Vec::new();
     for key in keys {
@@ -348,7 +348,7 @@ fn without(config: &Value, place: &str) -> Vec<(String, Value)> {
             match &mut left {
                 Value::Array(items) => drop(items.remove(key.parse().unwrap())),
                 Value::Object(members) => drop(members.remove(&key)),
-                _ => {}
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
             }
             all.push((key, left));
             continue;

@@ -80,12 +80,12 @@ impl ProtoMessage {
 pub(super) fn rejected(answer: &[u8]) -> u64 {
     let partial = fields(answer).find_map(|(field, value)| match value {
         ProtoValue::Bytes(bytes) if field == 1 => Some(bytes),
-        _ => None,
+        ProtoValue::Bytes(_) | ProtoValue::Number(_) => None,
     });
     let number = partial.and_then(|partial| {
         fields(partial).find_map(|(field, value)| match value {
             ProtoValue::Number(number) if field == 1 => Some(number),
-            _ => None,
+            ProtoValue::Number(_) | ProtoValue::Bytes(_) => None,
         })
     });
     number.unwrap_or(0)

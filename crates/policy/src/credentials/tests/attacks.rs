@@ -591,7 +591,7 @@ fn names(aud: &Value, own: &str) -> bool {
         Value::Array(list) => {
             list.iter().all(Value::is_string) && list.iter().any(|item| item == own)
         }
-        _ => false,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
     }
 }
 
