@@ -2,8 +2,8 @@
 
 use crate::run::{cargo, checked, has_cargo_command};
 
-/// Checks format, clippy with warnings as errors, the language of names and comments, and the
-/// dependency policy.
+/// Checks format, the language of names and comments, clippy with warnings as errors, links of the
+/// documentation, and the dependency policy.
 pub(crate) fn run() -> anyhow::Result<()> {
     checked(cargo()?.args(["fmt", "--all", "--check"]))?;
     crate::words::check()?;
@@ -16,6 +16,21 @@ pub(crate) fn run() -> anyhow::Result<()> {
         "-D",
         "warnings",
     ]))?;
+    // A rename leaves its old name in links of comments, which no other check reads.
+    checked(
+        cargo()?
+            .args([
+                "doc",
+                "--workspace",
+                "--locked",
+                "--no-deps",
+                "--document-private-items",
+            ])
+            .env(
+                "RUSTDOCFLAGS",
+                "-D rustdoc::broken_intra_doc_links -A rustdoc::private_intra_doc_links",
+            ),
+    )?;
     if has_cargo_command("deny")? {
         checked(cargo()?.args(["deny", "--offline", "check", "bans", "licenses", "sources"]))?;
     } else {

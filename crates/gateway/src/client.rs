@@ -37,7 +37,7 @@ use crate::terminal::note;
 const DISCOVER: Duration = Duration::from_secs(6);
 /// The longest wait for an answer to `initialize`, after that.
 const INITIALIZE: Duration = Duration::from_secs(9);
-/// A person who waits for so long is told what for.
+/// The wait after which a command prints what it waits for.
 const NOTED: Duration = Duration::from_secs(3);
 
 /// The era that a server speaks.

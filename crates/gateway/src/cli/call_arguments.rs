@@ -373,7 +373,7 @@ mod tests {
             (&["text=a", "text=b"][..], "`text` is given twice"),
             (&["hello"], "`hello` is not an argument: write KEY=VALUE"),
             (&["=x"], "is not an argument"),
-            (&["{}", "{}"], "give one JSON object"),
+            (&["{}", "{}"], "give at most one JSON object"),
             (&["[1]"], "arguments are an object"),
             (&["@/nowhere/x.json"], "/nowhere/x.json cannot be read"),
         ] {

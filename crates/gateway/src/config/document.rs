@@ -162,7 +162,7 @@ mod tests {
                 2,
                 "not valid JSON: Expected comma",
             ),
-            ("a.json", "{ \"a\": 1,\n\"a\": 2 }", 2, "stands twice"),
+            ("a.json", "{ \"a\": 1,\n\"a\": 2 }", 2, "appears twice"),
             ("a.toml", "[a]\nb = \n", 2, "not valid TOML"),
         ] {
             let problem = parse_nonempty(name, text).expect_err(text);

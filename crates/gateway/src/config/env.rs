@@ -260,8 +260,8 @@ mod tests {
         std::fs::remove_file(&file).expect("it is there");
         assert_eq!(found, Ok("a b".to_owned()));
         for (file, why) in [
-            ("secret", "no absolute path"),
-            ("/dev/zero", "no plain file"),
+            ("secret", "is not an absolute path"),
+            ("/dev/zero", "is not a regular file"),
             ("/nowhere/at/all", "cannot be read"),
         ] {
             assert!(

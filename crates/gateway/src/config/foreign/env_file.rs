@@ -225,10 +225,10 @@ mod tests {
     #[test]
     fn bad_line_is_reported_with_number() {
         for (text, line, words) in [
-            ("A=1\nnothing\nB=2", 2, "no name"),
-            ("A=\"x\ny\"\n=1", 3, "no name"),
+            ("A=1\nnothing\nB=2", 2, "a variable name is missing"),
+            ("A=\"x\ny\"\n=1", 3, "a variable name is missing"),
             ("A=1\n\n B='x", 3, "quote of B"),
-            ("1A=2", 1, "no name"),
+            ("1A=2", 1, "a variable name is missing"),
         ] {
             let (found, message) = parse(text).expect_err(text);
             assert_eq!(found, line, "{text:?}");
