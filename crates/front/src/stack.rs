@@ -399,7 +399,8 @@ impl FrontStack {
         crate::answer::plain(StatusCode::NOT_FOUND, "no such endpoint")
     }
 
-    /// 5 guard, 6 authn, 7 admit, 8 decode, 9 door: in the order of `doorway`.
+    /// Serves a request at the endpoint of its path: head checks, rates and credentials, then the
+    /// body and its era, in the order of `request_checks`.
     async fn serve_at_path(&self, arrival: &mut IncomingRequest, name: RequestName) -> HttpAnswer {
         let path = arrival.head.uri.path();
         let at = |path: &str| self.paths.get(path);

@@ -1,5 +1,6 @@
 //! The rules of the architecture: the allowed dependencies between crates, the files that may spawn
-//! tasks, and the uses of clocks, randomness and tokio. ARCHITECTURE.md has the reasons.
+//! tasks, and the uses of clocks, randomness and tokio. ARCHITECTURE.md has the table of crates,
+//! docs/decisions the reasons.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,11 +90,15 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
 ];
 
 /// The files that may start a task, and the way each task ends.
-const SPAWNS: [(&str, &str); 10] = [
-    ("demo/src/host.rs", "`Running` aborts it when it is dropped"),
+const SPAWNS: [(&str, &str); 11] = [
+    ("demo/src/host.rs", "`RunningServer` aborts it when it is dropped"),
+    (
+        "front/src/in_flight.rs",
+        "gives permits in rounds, and ends with the queue of waiting requests",
+    ),
     (
         "gateway/src/audit/audit_thread.rs",
-        "`Auditing` tells it to stop and waits; one that hangs in the system goes with the process",
+        "`AuditService` tells it to stop and waits; one that hangs in the system goes with the process",
     ),
     (
         "gateway/src/cli/terminal_respondent/keyboard.rs",
@@ -101,7 +106,7 @@ const SPAWNS: [(&str, &str); 10] = [
     ),
     (
         "gateway/src/handover/protocol.rs",
-        "`Parting` waits for it; it ends with the predecessor",
+        "`DrainingPredecessor` waits for it; it ends with the predecessor",
     ),
     (
         "gateway/src/handover/link.rs",
@@ -125,7 +130,7 @@ const SPAWNS: [(&str, &str); 10] = [
     ),
     (
         "upstream/src/http/mod.rs",
-        "closes unused connections for some seconds, and ends when there are none or nobody has any",
+        "closes unused connections for some seconds, and ends when the pool has none",
     ),
 ];
 
@@ -269,6 +274,7 @@ fn tasks_are_spawned_in_listed_files_only() {
             let bare = [
                 "tokio::spawn(",
                 "task::spawn(",
+                "runtime.spawn(",
                 "thread::spawn(",
                 "thread::Builder",
             ];
@@ -280,7 +286,7 @@ fn tasks_are_spawned_in_listed_files_only() {
     let listed: BTreeSet<String> = SPAWNS.iter().map(|(file, _)| (*file).to_owned()).collect();
     assert_eq!(
         spawning, listed,
-        "spawn on a TaskTracker or JoinSet that somebody awaits, or list the file with its reason"
+        "spawn on a TaskTracker or JoinSet with an owner, or list the file with its reason"
     );
 }
 
@@ -413,6 +419,45 @@ fn named_in(page: &str) -> BTreeSet<(&str, Option<&str>)> {
             .map_or((name, None), |(file, function)| (file, Some(function)))
     })
     .collect()
+}
+
+/// The pages whose references to files and tests must be right.
+fn pages_with_references() -> Vec<PathBuf> {
+    let root = crates().parent().unwrap().to_owned();
+    let mut pages: Vec<PathBuf> = ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/glossary.md"]
+        .iter()
+        .map(|page| root.join(page))
+        .collect();
+    for entry in std::fs::read_dir(root.join("docs/decisions")).unwrap() {
+        pages.push(entry.unwrap().path());
+    }
+    pages
+}
+
+#[test]
+fn pages_name_files_and_functions_that_exist() {
+    let root = crates().parent().unwrap().to_owned();
+    let mut count = 0;
+    for page in pages_with_references() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for (file, function) in named_in(&text) {
+            // `crates/NAME` and `crates/.../<name>` stand for any.
+            if file.contains(['<', '*', ' ']) || file.contains("NAME") {
+                continue;
+            }
+            count += 1;
+            let path = root.join(file);
+            assert!(path.exists(), "{} names {file}", page.display());
+            let Some(function) = function else { continue };
+            let code = std::fs::read_to_string(&path).unwrap();
+            assert!(
+                code.contains(&format!("fn {function}")),
+                "{} names {function} in {file}",
+                page.display()
+            );
+        }
+    }
+    assert!(count > 200, "{count}");
 }
 
 #[test]

@@ -691,7 +691,7 @@ fn add_refuses_faulty_upstreams_and_keeps_the_mode_of_the_file() {
     for (arguments, words) in [
         (
             &["add", "docs", "http://x/mcp"][..],
-            "has an upstream `docs` already",
+            "already has an upstream `docs`",
         ),
         (
             &["add", "web", "ftp://x"],

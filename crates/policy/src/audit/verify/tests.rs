@@ -96,7 +96,7 @@ fn tampering_is_reported_with_its_line() {
         more(&mut chain, 4);
         lines[4] = chain.seal(&event(AuditLifecycle::Stopped)).line;
     });
-    assert!(exchanged.as_ref().unwrap_err().why.contains("exchanged"));
+    assert!(exchanged.as_ref().unwrap_err().why.contains("replaced"));
     assert_eq!(line_of(exchanged), 6);
 }
 
@@ -134,7 +134,7 @@ fn a_cut_end_shows_where_its_head_is_known() {
         walk(known(), anew.concat().as_bytes())
             .unwrap_err()
             .why
-            .contains("anew")
+            .contains("replaced")
     );
 }
 
