@@ -190,7 +190,7 @@ async fn a_new_process_that_cannot_start_changes_nothing() {
     wait_until("the refusal", || {
         weir.process
             .output()
-            .contains("this process goes on")
+            .contains("graceful restart failed")
             .then_some(())
     });
     assert_eq!(
@@ -243,7 +243,7 @@ async fn stops(stops: usize, cut: bool) {
     wait_until("the hand-over", || {
         weir.process
             .output()
-            .contains("is to take this one's place")
+            .contains("SIGUSR2 received")
             .then_some(())
     });
     if stops == 0 {
@@ -251,7 +251,7 @@ async fn stops(stops: usize, cut: bool) {
     }
     let id = wait_until("the next process", || successors(&weir).first().copied());
     wait_until("the end to begin", || {
-        weir.process.output().contains("weir stops: ").then_some(())
+        weir.process.output().contains("shutdown: draining").then_some(())
     });
     if stops > 0 {
         weir.process.signal("TERM");
@@ -259,7 +259,7 @@ async fn stops(stops: usize, cut: bool) {
     wait_until("the stop to be heard", || {
         weir.process
             .output()
-            .contains("weir stops already")
+            .contains("shutdown already in progress")
             .then_some(())
     });
     if stops > 1 {

@@ -81,7 +81,7 @@ async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
         serving.output().contains("config applied").then_some(())
     });
     assert!(
-        !serving.output().contains("changes at the next start only"),
+        !serving.output().contains("config setting needs a restart"),
         "{}",
         serving.output()
     );

@@ -228,7 +228,7 @@ async fn a_flood_of_refusals_writes_a_hundred_lines_a_second_and_their_count() {
             .count();
         let counts = said
             .lines()
-            .filter(|line| line.contains("log lines left out"));
+            .filter(|line| line.contains("log rate limited"));
         let counts = counts.filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let left_out: u64 = counts
             .filter(|count| count["source"] == "audit")

@@ -105,7 +105,7 @@ impl BoundWeir {
 
     /// Rewrites any of its files, and waits until weir refuses it.
     fn refuses(&self, name: &str, text: &str) {
-        let refusals = || self.process.output().matches("nothing was changed").count();
+        let refusals = || self.process.output().matches("config reload failed").count();
         let before = refusals();
         self.folder.write(name, text);
         wait_until("the refusal", || (refusals() > before).then_some(()));
@@ -240,7 +240,7 @@ async fn a_process_that_takes_over_judges_the_sockets_it_is_given() {
     wait_until("the refusal", || {
         weir.process
             .output()
-            .contains("this process goes on")
+            .contains("graceful restart failed")
             .then_some(())
     });
     // The new process reports it when it ends, after it has closed its channel to the old one.

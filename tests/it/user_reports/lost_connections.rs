@@ -352,7 +352,7 @@ async fn idempotent_requests_are_retried_transparently() {
         assert_eq!(repeated, 8.0, "{era:?}");
         let said = weir.process.output();
         assert!(
-            said.contains("names tools that the upstream does not list") && said.contains("gone"),
+            said.contains("configured tools not listed by upstream") && said.contains("gone"),
             "{said}"
         );
     }
