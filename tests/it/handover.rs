@@ -251,7 +251,10 @@ async fn stops(stops: usize, cut: bool) {
     }
     let id = wait_until("the next process", || successors(&weir).first().copied());
     wait_until("the end to begin", || {
-        weir.process.output().contains("shutdown: draining").then_some(())
+        weir.process
+            .output()
+            .contains("shutdown: draining")
+            .then_some(())
     });
     if stops > 0 {
         weir.process.signal("TERM");

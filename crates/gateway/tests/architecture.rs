@@ -91,7 +91,10 @@ const MUST_NOT_USE: [(&str, &[&str]); 9] = [
 
 /// The files that may start a task, and the way each task ends.
 const SPAWNS: [(&str, &str); 11] = [
-    ("demo/src/host.rs", "`RunningServer` aborts it when it is dropped"),
+    (
+        "demo/src/host.rs",
+        "`RunningServer` aborts it when it is dropped",
+    ),
     (
         "front/src/in_flight.rs",
         "gives permits in rounds, and ends with the queue of waiting requests",

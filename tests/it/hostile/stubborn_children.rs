@@ -396,7 +396,8 @@ async fn a_flood_of_a_child_is_a_hundred_lines_a_second_in_the_log() {
     let logged = || {
         let (mut logged, mut omitted) = (0, 0);
         for line in weir.process.output().lines() {
-            logged += usize::from(line.contains("\"child process stderr\"") && line.contains("eeeeeeee"));
+            logged +=
+                usize::from(line.contains("\"child process stderr\"") && line.contains("eeeeeeee"));
             let count = line
                 .contains("child process log rate limited")
                 .then(|| line.split_once("\"lines\":"))

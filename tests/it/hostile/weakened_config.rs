@@ -105,7 +105,12 @@ impl BoundWeir {
 
     /// Rewrites any of its files, and waits until weir refuses it.
     fn refuses(&self, name: &str, text: &str) {
-        let refusals = || self.process.output().matches("config reload failed").count();
+        let refusals = || {
+            self.process
+                .output()
+                .matches("config reload failed")
+                .count()
+        };
         let before = refusals();
         self.folder.write(name, text);
         wait_until("the refusal", || (refusals() > before).then_some(()));
