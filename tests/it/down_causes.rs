@@ -332,7 +332,7 @@ async fn every_cause_reaches_operators_everywhere_and_no_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_takes_45_s_to_start_comes_up_and_shows_what_it_does_meanwhile() {
+async fn server_with_45_s_start_comes_up_and_shows_its_output_meanwhile() {
     if !peers_are_enabled() {
         return;
     }

@@ -215,7 +215,7 @@ async fn a_new_process_that_cannot_start_changes_nothing() {
 
 // Proves G05, G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_during_or_after_a_hand_over_cuts_no_call_off_and_the_second_does() {
+async fn first_stop_during_graceful_restart_cuts_no_call_and_a_second_one_does() {
     for (more, cut) in [(0, false), (1, false), (2, true)] {
         stops(more, cut).await;
     }
@@ -290,7 +290,7 @@ async fn stops(stops: usize, cut: bool) {
 
 // Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() {
+async fn graceful_restart_keeps_operator_overrides_and_the_audit_chain() {
     let (one, two) = (
         MockServer::modern().tools(1).start().await,
         MockServer::modern().tools(1).start().await,
@@ -392,7 +392,7 @@ async fn what_operators_changed_goes_along_and_so_does_the_chain_of_the_audit() 
 
 // Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_refusals_of_a_process_that_handed_over_are_a_branch_whose_records_can_be_expected() {
+async fn graceful_restart_leaves_refusals_of_the_old_process_as_an_audit_branch() {
     let gate = CallGate::new();
     let held = MockTool::new("held").does(MockBehaviour::gated(&gate));
     let upstream = MockServer::modern().with(held).start().await;

@@ -370,7 +370,7 @@ const PERMITS: usize = 16;
 // Proves F11.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures time"]
-async fn overload_is_shed_early_and_goes_by() {
+async fn overload_is_refused_before_the_upstream_and_throughput_recovers() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = Weir::with_config(json!({
         "upstreams": { "one": { "url": upstream.url() } },

@@ -516,7 +516,7 @@ compat pings NotInRevision
     }
 
     #[test]
-    fn the_table_stands_between_its_marks() {
+    fn compat_table_is_spliced_between_its_markers() {
         let readme = format!("a\n{BEGIN}old\n{END}b\n");
         assert_eq!(
             spliced(&readme, "new\n").unwrap(),

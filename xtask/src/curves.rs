@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_become_lines_and_missing_parts_no_picture() {
+    fn benchmark_rows_become_curves_and_missing_parts_no_picture() {
         let row = |target: &str, concurrency: u32, rate: f64| json!({ "target": target, "client": "modern", "upstream": "modern", "concurrency": concurrency, "per_second": rate });
         let mut other = row("weir", 1, 1.0);
         other["client"] = json!("legacy");

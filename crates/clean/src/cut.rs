@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_room_becomes_the_note() {
+    fn block_too_large_for_the_limit_is_replaced_by_the_note() {
         let annotations = "y".repeat(200);
         let result = format!(
             r#"{{"content":[{{"type":"text","text":"aaaa"}},{{"type":"text","text":"bbbb","_meta":{{"y":"{annotations}"}}}}]}}"#
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_stands_twice_counts_twice() {
+    fn duplicate_text_members_count_separately() {
         let (long, filler) = ("b".repeat(100), "f".repeat(200));
         let twice =
             format!(r#"{{"content":[{{"text":"{long}","text":"{long}"}}],"f":"{filler}"}}"#);

@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_key_is_the_longest() {
+    fn longest_key_constant_matches_the_tables() {
         let tables = [
             TOOL_RESULT,
             BLOCK,

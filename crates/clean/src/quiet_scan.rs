@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn common_texts_are_quiet() {
+    fn common_texts_need_no_cleaning() {
         for text in [
             r#"{"a":"C:\\users\\bob \"quoted\"\n\tDas ist „schön“ – nicht? It’s €5"}"#,
             "\u{feff}中文，標點。Кириллица العربية עברית 👍🏽👨‍👩‍👧 \u{200e}\u{200f}\u{061c}\u{200c}",

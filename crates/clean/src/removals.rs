@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_is_that_of_the_kinds() {
+    fn removal_total_is_the_sum_of_its_kinds() {
         let mut counts = RemovalCounts {
             escapes: 1,
             controls: 2,

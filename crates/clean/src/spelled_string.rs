@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_breaks_off_has_no_last_string() {
+    fn unterminated_json_string_is_not_yielded() {
         for json in [
             r#"{"content":[{"text":"a"#,
             r#"{"content":[{"text":"a\"#,

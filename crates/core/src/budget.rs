@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn each_owner_leaves_bytes_for_the_next() {
+    fn no_owner_can_exhaust_the_byte_budget() {
         let budget = ByteBudget::new("bodies");
         budget.set_limit(1000);
         let all_of = |owner| {
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_what_is_free_get_smaller_and_never_use_it_up() {
+    fn budget_shares_shrink_and_never_exhaust_the_budget() {
         let budget = ByteBudget::new("windows");
         budget.set_limit(8000);
         let parts: Vec<_> = (0..20).map(|_| budget.reserve_share(1000)).collect();

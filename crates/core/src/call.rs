@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_named_by_all_its_bits() {
+    fn request_name_is_the_hexadecimal_of_all_its_bits() {
         for (bits, text) in [
             (0, "0000000000000000"),
             (0x0123_4567_89ab_cdef, "0123456789abcdef"),

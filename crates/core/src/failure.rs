@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_was_not_made_keeps_the_cause_of_the_one_before() {
+    fn failure_cause_is_kept_apart_from_the_callers_message() {
         let failure = Failure::new(FailureKind::Unavailable, "Try again shortly")
             .with_cause("exit status: 3");
         assert_eq!(

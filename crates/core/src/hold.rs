@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_without_waiting_counts_like_the_rest() {
+    fn immediate_reservations_count_against_call_and_total_limits() {
         let room = HoldBudget::new(HoldLimits {
             per_call: MIB,
             total: 2 * MIB,

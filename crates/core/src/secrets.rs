@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_named_by_its_pointer() {
+    fn byte_offset_maps_to_its_json_pointer() {
         let json = r#" {"a":1,"b/c":{"~":[ "x" ,{"d":"HERE"}]},"e":"x"}"#;
         let at = json.find("HERE").unwrap_or_default();
         assert_eq!(pointer(json.as_bytes(), at), "/b~1c/~0/1/d");

@@ -230,7 +230,7 @@ mod tests {
 
     // Proves R225, R231, R276, B20.
     #[test]
-    fn a_name_opens_for_its_owner_on_its_endpoint_alone() {
+    fn sealed_task_id_opens_only_for_its_owner_and_endpoint() {
         let desk = TaskNames::new(
             Sealer::ephemeral(&Sevens),
             Arc::new(Sevens),

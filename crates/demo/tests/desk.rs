@@ -337,7 +337,7 @@ async fn a_countdown_reports_progress_and_logs_then_ends() {
 }
 
 #[tokio::test]
-async fn closing_the_stream_cancels_a_countdown_and_frees_its_place() {
+async fn closing_the_stream_cancels_a_countdown_and_frees_its_slot() {
     let (_server, client) = start().await;
     let arguments = json!({"from": 600, "interval_ms": 60_000});
     let mut running = Vec::new();

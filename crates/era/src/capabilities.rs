@@ -218,7 +218,7 @@ mod tests {
 
     // Proves R056.
     #[test]
-    fn only_what_is_offered_is_written() {
+    fn only_offered_capabilities_are_written() {
         let written = |offer: OfferedCapabilities| {
             let mut out = BytesMut::new();
             offer.write(Revision::MODERN, &mut out);

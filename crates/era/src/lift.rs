@@ -156,7 +156,7 @@ mod tests {
 
     // Proves R057.
     #[test]
-    fn a_modern_call_has_what_its_own_meta_says() {
+    fn modern_call_takes_capabilities_log_level_and_trace_from_its_meta() {
         let params = params(
             r#"{"name":"t","_meta":{"io.modelcontextprotocol/clientCapabilities":{"sampling":{}},"progressToken":7,
                 "io.modelcontextprotocol/logLevel":"warning","traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_reads_back_whole() {
+    fn session_record_round_trips_and_rejects_truncation() {
         for revision in Revision::LEGACY {
             for level in LogLevel::ALL.into_iter().map(Some).chain([None]) {
                 let began = UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
@@ -124,7 +124,7 @@ mod tests {
         // Proves D19.
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn any_bytes_are_a_session_or_none(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
+        fn arbitrary_bytes_decode_to_a_round_tripping_session_or_none(bytes in prop::collection::vec(any::<u8>(), 0..20)) {
             if let Some(session) = LegacySessionRecord::decode(&bytes) {
                 prop_assert_eq!(LegacySessionRecord::decode(&session.encode()), Some(session));
             }

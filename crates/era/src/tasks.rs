@@ -391,7 +391,7 @@ mod tests {
 
     // Proves R232.
     #[test]
-    fn a_created_task_has_the_words_of_each_form() {
+    fn created_task_is_translated_between_both_forms() {
         let immediate = json!({ "io.modelcontextprotocol/model-immediate-response": "soon" });
         let given = json!({ "task": legacy("working"), "_meta": immediate.clone() });
         let flat = created(&bytes(&given)).unwrap();

@@ -136,7 +136,7 @@ mod tests {
 
     // Proves A19.
     #[test]
-    fn a_hop_that_is_no_address_hides_what_stands_before_it() {
+    fn invalid_forwarded_hop_hides_all_earlier_hops() {
         for hop in [
             "unknown",
             "_hidden",

@@ -438,7 +438,7 @@ mod tests {
 
     // Proves D06.
     #[test]
-    fn only_what_weir_wrote_is_an_id() {
+    fn only_canonical_event_ids_are_parsed() {
         assert_eq!(parse_event_id("00000000000000ff-12"), Some((255, 12)));
         for bad in [
             "",

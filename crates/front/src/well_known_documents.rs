@@ -210,7 +210,7 @@ mod tests {
 
     // Proves R237.
     #[test]
-    fn the_root_form_is_about_the_only_endpoint_or_the_root() {
+    fn root_metadata_describes_the_only_or_the_root_endpoint() {
         let root = "/.well-known/oauth-protected-resource";
         let one = well_known(&["/mcp"], &["https://id.example.com"]);
         assert_eq!(read(&one, root)["resource"], "https://mcp.example.com/mcp");

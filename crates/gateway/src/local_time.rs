@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_off_is_no_zone_and_no_panic() {
+    fn truncated_time_zone_file_is_rejected_without_panic() {
         let whole = file("CET-1");
         for end in 0..whole.len() - 7 {
             assert_eq!(TimeZone::parse(&whole[..end]), None, "{end}");

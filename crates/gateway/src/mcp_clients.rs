@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_differ_by_system_and_each_has_one_client() {
+    fn client_config_paths_depend_on_the_system_and_name_one_client() {
         let mut folders = ClientFolders::at("/home/a".into(), "/src/x".into());
         folders.is_macos = false;
         let claude = |folders: &ClientFolders| {

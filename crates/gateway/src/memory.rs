@@ -253,7 +253,7 @@ mod tests {
 
     // Proves F10.
     #[test]
-    fn stages_begin_and_end_apart() {
+    fn memory_pressure_stages_have_hysteresis() {
         let walk = [
             (50, MemoryPressure::None),
             (91, MemoryPressure::None),

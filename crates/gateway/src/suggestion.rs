@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_word_is_found_and_another_is_not() {
+    fn suggestion_is_made_only_for_a_near_misspelling() {
         let levels = ["trace", "debug", "info"];
         for (word, near) in [
             ("inof", Some("info")),

@@ -47,7 +47,7 @@ impl Drop for TestConfigFile {
 }
 
 #[test]
-fn help_says_what_each_command_is_for() {
+fn help_lists_every_user_command() {
     let help = out(&weir(&["--help"]));
     for command in [
         "serve",
@@ -325,7 +325,7 @@ fn a_config_is_an_argument_an_option_or_a_variable() {
 
 /// A reader that closes the pipe causes neither a panic nor an error; a full disk is an error.
 #[test]
-fn a_closed_pipe_ends_a_command_quietly_and_a_full_disk_is_told() {
+fn closed_stdout_pipe_ends_a_command_quietly_and_a_full_disk_is_an_error() {
     for command in ["schema", "completions bash", "--help", "docs metrics"] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_weir"));
         let mut child = child

@@ -456,7 +456,7 @@ fn inputs_are_answered_by_variables_where_there_is_no_terminal() {
 }
 
 #[test]
-fn import_overwrites_nothing_and_says_what_it_cannot_do() {
+fn import_overwrites_only_with_force_and_reports_skipped_servers() {
     let home = ClientFilesHome::new("refuse");
     let run = |arguments: &[&str]| {
         let output = home.weir(arguments, &[]);

@@ -110,7 +110,7 @@ fn fixture(name: &str) -> String {
 }
 
 #[test]
-fn every_client_reads_back_what_was_written_and_keeps_the_rest() {
+fn connect_writes_an_importable_entry_and_keeps_the_rest_of_the_file() {
     let home = ConnectHome::new("round");
     for (client, file, place) in CLIENTS {
         let before = fixture(file);
@@ -176,7 +176,7 @@ fn every_client_reads_back_what_was_written_and_keeps_the_rest() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_made_for_its_owner_alone_and_is_what_is_printed() {
+fn connect_creates_a_missing_file_with_mode_0600_and_the_printed_text() {
     let home = ConnectHome::new("fresh");
     for (client, _, place) in CLIENTS {
         let printed = home.weir(&["connect", client, URL], &[]);

@@ -73,7 +73,7 @@ fn instruments_are_scraped_and_removed_upstreams_are_not() {
 
 // Proves F16.
 #[test]
-fn an_instrument_has_so_many_series_and_no_more() {
+fn instrument_series_are_capped_and_the_rest_overflow() {
     let (metrics, _turn) = metrics();
     for number in 0..100_000 {
         instruments()

@@ -103,7 +103,7 @@ fn with_tests(page: &str, proofs: &BTreeMap<String, BTreeSet<String>>) -> String
 
 /// Run with `UPDATE=1` to write the page anew.
 #[test]
-fn every_id_has_a_sentence_and_every_sentence_its_tests() {
+fn every_requirement_id_has_a_sentence_and_tests() {
     let proofs = all_proofs();
     let page = read(PAGE);
     let known: BTreeSet<&str> = page

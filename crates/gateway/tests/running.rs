@@ -133,7 +133,7 @@ async fn a_reload_is_judged_by_the_addresses_that_the_listeners_are_bound_to() {
 
 // Proves G01.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_whose_settings_did_not_change_is_left_alone() {
+async fn reload_does_not_touch_upstreams_with_unchanged_settings() {
     let (one, two) = (
         MockServer::modern().tools(3).start().await,
         MockServer::modern().tools(1).start().await,

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_mailbox_reaches_itself_alone_and_has_one_receiver() {
+    async fn memory_mailbox_delivers_only_to_itself_and_has_one_receiver() {
         let mailbox = MemoryMailbox::new(&StoreFakeRandom::default());
         let mut receiver = mailbox.receive().unwrap();
         assert!(mailbox.receive().is_none());

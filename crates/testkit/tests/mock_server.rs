@@ -102,7 +102,7 @@ async fn definitions_keep_their_bytes_and_may_need_a_capability() {
 }
 
 #[tokio::test]
-async fn progress_and_logs_reach_those_who_asked() {
+async fn mock_server_sends_progress_and_logs_only_on_request() {
     let steps = [
         AnswerStep::Progress(1, 2),
         AnswerStep::Log {
@@ -149,7 +149,7 @@ async fn progress_and_logs_reach_those_who_asked() {
 }
 
 #[tokio::test]
-async fn broken_answers_are_broken_as_named() {
+async fn mock_server_broken_answers_have_the_named_fault() {
     for (_mockup, client) in both_eras(&MockBehaviour::bad_json()).await {
         assert!(called(&client).await.is_err());
     }
@@ -235,7 +235,7 @@ async fn a_reset_comes_after_exactly_so_many_bytes() {
 }
 
 #[tokio::test]
-async fn huge_answers_stream_and_drips_drip() {
+async fn mock_server_streams_huge_answers_and_drips_slow_ones() {
     for behaviour in [
         MockBehaviour::huge(3_000_000),
         MockBehaviour::huge(3_000_000).as_events(),
@@ -405,7 +405,7 @@ async fn changes_reach_listeners_and_sessions_can_be_lost() {
 
 // Proves R068.
 #[tokio::test]
-async fn a_probe_can_be_answered_in_every_way() {
+async fn mock_server_can_answer_the_probe_with_every_behaviour() {
     for (behaviour, status) in [
         (
             MockBehaviour::error(-32601, "no such method", Value::Null),
@@ -528,7 +528,7 @@ async fn a_modern_server_is_strict_and_a_version_can_be_refused() {
 }
 
 #[tokio::test]
-async fn cursors_can_be_wrong() {
+async fn mock_server_can_send_faulty_cursors() {
     let mockup = MockServer::modern()
         .cursors(CursorBehaviour::Endless)
         .page_size(2)

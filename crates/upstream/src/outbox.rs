@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_more_than_may_wait_ends_the_session() {
+    async fn outbox_overflow_ends_the_session() {
         let outbox = Outbox::default();
         for id in 0..MAX_WAITING {
             assert_ne!(outbox.push(answer(id), ()), PushOutcome::Overflow);

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quiet_server_has_a_few_and_a_busy_one_a_tenth() {
+    fn repeat_budget_is_ten_plus_a_tenth_of_the_calls() {
         let budget = RepeatBudget::default();
         let take = |now: u64| (0..10_000).take_while(|_| budget.take(now)).count();
         assert_eq!(take(0), 10, "a few at first");

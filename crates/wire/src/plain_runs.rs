@@ -74,7 +74,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(5000))]
 
         #[test]
-        fn a_run_ends_at_the_first_special_byte(bytes in prop::collection::vec(any::<u8>(), 0..200), plain_until in 0..200_usize) {
+        fn plain_run_ends_at_the_first_special_byte(bytes in prop::collection::vec(any::<u8>(), 0..200), plain_until in 0..200_usize) {
             let mut bytes = bytes;
             for byte in bytes.iter_mut().take(plain_until) {
                 *byte = if matches!(*byte, b'"' | b'\\' | 0..0x20) { b'!' } else { *byte };

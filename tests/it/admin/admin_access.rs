@@ -47,7 +47,7 @@ fn head_alone(weir: &Weir, path: &str) -> String {
 
 // Proves G14.
 #[test]
-fn beyond_loopback_it_does_not_start_without_operators() {
+fn admin_listener_beyond_loopback_requires_valid_credentials() {
     let with = |admin: Value| json!({ "listen": "127.0.0.1:0", "admin": admin, "upstreams": {} });
     for (admin, why) in [
         (json!({ "listen": "0.0.0.0:0" }), "admin.auth: is missing"),
@@ -97,7 +97,7 @@ fn beyond_loopback_it_does_not_start_without_operators() {
 
 // Proves G14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_operators_probes_are_open_and_everything_else_takes_a_token() {
+async fn admin_auth_leaves_probes_open_and_requires_a_token_elsewhere() {
     let upstream = MockServer::modern().tools(1).start().await;
     let folder = AuditFolder::new("admin-doors");
     let mut config = config_over(&[("one", &upstream)]);
@@ -198,7 +198,7 @@ async fn with_operators_probes_are_open_and_everything_else_takes_a_token() {
 
 // Proves G14, A17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_page_in_a_browser_looks_or_changes() {
+async fn admin_listener_resists_cross_origin_reads_and_writes() {
     let upstream = MockServer::modern().tools(1).start().await;
     let mut config = config_over(&[("one", &upstream)]);
     config["admin"] = json!({ "allowed_hosts": ["ops.example.com"] });

@@ -124,7 +124,7 @@ fn said(output: &Output) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_command_of_weir_admin_does_what_it_says() {
+async fn every_weir_admin_command_works_as_documented() {
     let hostile = "x\u{1b}[2J<b>";
     let one = MockServer::modern()
         .named(hostile)

@@ -18,7 +18,7 @@ const MARKUP: &str =
 
 // Proves R286.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_status_page_in_a_browser_shows_what_upstreams_say_as_text() {
+async fn status_page_in_a_browser_escapes_upstream_text() {
     if !peers_are_enabled() {
         return;
     }
@@ -133,7 +133,7 @@ async fn admin_api_matches_its_openapi_document() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_status_page_says_who_disabled_an_upstream_and_why() {
+async fn status_page_shows_actor_reason_and_expiry_of_a_disabled_upstream() {
     let one = MockServer::modern().tools(1).start().await;
     let weir = Weir::with_config(config_over(&[("one", &one)]));
     weir.wait_until_listed("/mcp", &["one__tool_0000"]);

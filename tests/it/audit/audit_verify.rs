@@ -40,7 +40,7 @@ fn write(path: &Path, lines: &[String]) {
 
 // Proves F18.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn verify_finds_what_was_done_to_a_file() {
+async fn audit_verify_detects_changed_removed_and_missing_records() {
     let folder = AuditFolder::new("tamper");
     let path = folder.file();
     let lines = file(&folder, 10, json!({ "file": { "path": path } })).await;

@@ -106,7 +106,7 @@ async fn a_full_device_holds_up_no_call_where_the_audit_is_open() {
 
 // Proves F13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pipe_that_nobody_reads_holds_up_no_request() {
+async fn unread_audit_pipe_blocks_no_request() {
     let folder = AuditFolder::new("pipe");
     for (on_failure, served) in [("open", true), ("closed", false)] {
         let pipe = folder.0.join(on_failure);

@@ -29,7 +29,7 @@ pub fn api_key(subject: &str) -> (String, Value) {
 
 // Proves C27.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_machine_gets_in_by_its_key_in_either_header() {
+async fn api_key_is_accepted_in_either_header() {
     let (key, entry) = api_key("build");
     let (_, other) = api_key("build");
     let stage = WeirWithIdp::with(json!({ "api_keys": [entry, other] })).await;

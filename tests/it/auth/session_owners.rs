@@ -75,7 +75,7 @@ async fn a_session_without_a_good_token_is_no_way_in_and_outlives_a_bad_one() {
 
 // Proves R276, R281, D02.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_that_another_sends_reaches_a_session_or_tells_that_it_is_there() {
+async fn foreign_requests_reach_no_session_and_do_not_reveal_it() {
     let stage = WeirWithIdp::start().await;
     let ada = legacy(&stage, "ada").initialize().await.unwrap();
     let mut stream = within_test_timeout("the stream", ada.get_stream())

@@ -211,7 +211,7 @@ async fn a_certificate_that_is_not_taken_is_named_with_its_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ports_and_paths_of_weir_that_are_mixed_up_are_told_apart() {
+async fn mixed_up_weir_ports_and_paths_get_specific_advice() {
     let server = MockServer::dual().tools(1).start().await;
     let weir_ = Weir::with_upstreams(json!({ "one": { "url": server.url() } }));
     let clients = weir_.url("");

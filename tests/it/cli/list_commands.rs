@@ -159,7 +159,7 @@ async fn columns_use_the_width_of_the_terminal() {
 
 /// `weir tools --watch | head -1` went on for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_ends_with_its_reader() {
+async fn watch_command_ends_if_its_output_pipe_closes() {
     let server = MockServer::dual().tools(1).start().await;
     let mut watching = command(&["tools", &server.url(), "--watch"])
         .stdout(Stdio::piped())

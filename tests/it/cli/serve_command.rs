@@ -98,7 +98,7 @@ async fn an_address_on_the_command_line_is_the_configs_also_after_a_reload() {
 
 /// Programs read JSON, line by line, without any other output.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pipe_gets_json_alone() {
+async fn serve_writes_only_json_lines_to_a_pipe() {
     let server = MockServer::dual().tools(1).start().await;
     let folder = ServedConfigFolder::new(
         &json!({ "listen": "127.0.0.1:0", "admin": { "listen": "127.0.0.1:0" }, "upstreams": { "one": { "url": server.url() } } }),

@@ -111,7 +111,7 @@ async fn a_form_is_declined_or_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_text_for_a_model_is_typed_or_refused() {
+async fn sampling_request_is_answered_or_refused_at_the_terminal() {
     for server in [legacy().await, modern().await] {
         let (code, shown) = at_terminal("", &["call", &server.url(), "sample"], "two\nlines\n\n");
         assert_eq!(code, Some(0), "{shown}");

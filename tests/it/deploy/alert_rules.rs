@@ -73,7 +73,7 @@ fn each_alert_fires_on_its_fault_and_is_silent_otherwise() {
 }
 
 #[test]
-fn each_alert_says_who_what_and_where_to_read_on() {
+fn each_alert_names_its_culprit_and_links_an_indexed_runbook() {
     let mut pages = BTreeSet::new();
     for rule in rules("alerts") {
         let name = rule["alert"].as_str().unwrap();

@@ -43,7 +43,7 @@ fn mounted<'a>(service: &'a Value, path: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn what_is_mounted_is_there_and_images_are_pinned() {
+fn compose_mounts_exist_and_images_are_pinned() {
     let compose = compose();
     for (name, service) in services(&compose) {
         let image = service["image"]
@@ -307,7 +307,7 @@ fn the_upstreams_are_those_the_tests_speak_to() {
 }
 
 #[test]
-fn prometheus_and_grafana_find_what_they_look_for() {
+fn compose_mounts_match_prometheus_and_grafana_paths() {
     let compose = compose();
     let scrape: Value = serde_saphyr::from_str(&read("deploy/compose/prometheus.yml")).unwrap();
     assert_eq!(

@@ -219,7 +219,7 @@ fn the_dockerfiles_steps_run_in_order_in_a_clean_folder() {
 }
 
 #[test]
-fn what_a_build_is_sent_is_small_and_has_what_it_needs() {
+fn docker_build_context_is_small_and_complete() {
     let context = context();
     for needed in [
         "Cargo.lock",

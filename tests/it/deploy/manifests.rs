@@ -127,7 +127,7 @@ fn the_config_is_weirs(rendered: &RenderedManifests<'_>) {
 const OAUTH: &str = "helm oauth";
 
 /// Helm merges maps. A key that a user writes replaces the default entirely all the same.
-fn no_default_stands_beside_what_is_written(rendered: &RenderedManifests<'_>) {
+fn user_values_replace_chart_defaults_entirely(rendered: &RenderedManifests<'_>) {
     let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
         .as_str()
         .unwrap();
@@ -295,7 +295,7 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
     assert!(output.status.success());
     let all = found["rendered"].as_object().unwrap();
     assert_eq!(all.len(), 6, "four ways of the chart, two overlays");
-    no_default_stands_beside_what_is_written(&RenderedManifests {
+    user_values_replace_chart_defaults_entirely(&RenderedManifests {
         name: OAUTH,
         objects: entries(&all[OAUTH]),
     });

@@ -106,7 +106,7 @@ fn completions_name_every_command_and_bash_completes_with_them() {
 
 // Proves R286.
 #[test]
-fn health_says_alive_ready_and_gone() {
+fn health_command_reports_alive_ready_and_gone() {
     let upstream = "upstreams: { a: { url: \"http://127.0.0.1:1/mcp\" } }";
     let folder = DeployFolder::new("health");
     let file = folder.0.join("weir.yaml");

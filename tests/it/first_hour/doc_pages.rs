@@ -89,7 +89,7 @@ fn fits(shown: &str, line: &str) -> bool {
 }
 
 #[test]
-fn a_page_is_read_as_its_reader_does() {
+fn commands_and_outputs_are_parsed_from_doc_pages() {
     let page = "text\n\n```console\n$ weir tools URL\none\n$ weir x\n```\n\n```yaml\na: 1\n```\n\n```\nweir check f      # a remark\nweir serve\n```\n";
     let found = commands(page);
     let texts: Vec<&str> = found.iter().map(|command| command.text.as_str()).collect();

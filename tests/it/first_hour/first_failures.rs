@@ -26,7 +26,7 @@ fn shown_by_the_page() -> Vec<String> {
 }
 
 #[test]
-fn the_doctor_prints_what_its_page_shows() {
+fn doctor_output_matches_its_documentation_page() {
     if !peers_are_enabled() {
         return;
     }
@@ -101,7 +101,7 @@ const MISTAKES: [CommandMistake; 8] = [
 ];
 
 #[test]
-fn each_mistake_of_a_first_hour_has_a_sentence_and_its_exit_code() {
+fn common_first_mistakes_have_a_clear_message_and_exit_code() {
     let machine = NewUserMachine::new();
     std::fs::write(
         machine.folder.join("misspelt.yaml"),

@@ -103,7 +103,7 @@ fn page(name: &str) -> String {
 /// Runs the commands of docs/quickstart.md; below each command is its output.
 // Proves R004.
 #[test]
-fn the_quickstart_page_does_what_it_says() {
+fn quickstart_page_commands_print_the_documented_output() {
     let (page, machine) = (page("docs/quickstart.md"), NewUserMachine::new());
     std::fs::write(machine.folder.join("weir.yaml"), file(&page, "yaml")).unwrap();
     let weir = FirstHourWeir::quickstart(&machine);
@@ -122,7 +122,7 @@ const OF_DEVELOPERS: [&str; 1] = ["cargo xtask test"];
 
 // Proves R004.
 #[test]
-fn every_command_of_the_readme_does_what_it_says() {
+fn readme_commands_work_as_documented() {
     if !peers_are_enabled() {
         return;
     }

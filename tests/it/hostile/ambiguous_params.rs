@@ -163,7 +163,7 @@ async fn known_members_reach_the_upstream_under_their_exact_names() {
 
 // Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_legacy_revision_and_every_item_of_a_batch_is_held_to_it() {
+async fn ambiguous_member_names_are_refused_in_all_legacy_revisions_and_batches() {
     let mut stage = WeirWithUpstream::new().await;
     for revision in Revision::LEGACY {
         let client = stage.legacy_client(revision).await;
@@ -202,7 +202,7 @@ async fn every_legacy_revision_and_every_item_of_a_batch_is_held_to_it() {
 
 // Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn references_of_completions_are_held_to_it() {
+async fn ambiguous_completion_references_are_refused() {
     let upstream = usual_tools(MockServer::modern());
     let mut stage = WeirWithUpstream::with_upstream(upstream, json!({})).await;
     let reference = json!({ "ref": { "type": "ref/prompt", "name": "p", "Name": "hidden" }, "argument": { "name": "a", "value": "" } });
@@ -229,7 +229,7 @@ const OWN: &str = "com.example/stars";
 
 // Proves B04.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_an_extensions_request_only_the_meta_is_held_to_it() {
+async fn extension_requests_are_checked_for_ambiguity_only_in_meta() {
     let about = json!({
         "resultType": "complete", "supportedVersions": [Revision::MODERN.as_str()], "ttlMs": 0, "cacheScope": "private",
         "capabilities": { "tools": {}, "extensions": { OWN: {} } },

@@ -287,7 +287,7 @@ async fn only_one_readable_common_name_is_a_principal() {
     let mut known: Vec<String> = scene.subjects();
     known.sort_unstable();
     known.dedup();
-    let mut expected: Vec<&str> = somebody_names(cyrillic);
+    let mut expected: Vec<&str> = hostile_subject_names(cyrillic);
     expected.sort_unstable();
     assert_eq!(known, expected, "nobody else was let in");
     scene.shows_no_raw_names();
@@ -295,7 +295,7 @@ async fn only_one_readable_common_name_is_a_principal() {
     assert!(!page.contains("</td><script>"));
 }
 
-fn somebody_names(cyrillic: &'static str) -> Vec<&'static str> {
+fn hostile_subject_names(cyrillic: &'static str) -> Vec<&'static str> {
     let odd = "a\"b\\c,d=e\u{20ac}'--;</td><script>";
     vec![
         "ada",

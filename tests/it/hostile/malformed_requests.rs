@@ -402,7 +402,7 @@ async fn t9_a_million_malformed_inputs_are_refused_one_by_one() {
 }
 
 #[test]
-fn an_input_is_made_of_its_seed_and_its_number_alone() {
+fn malformed_input_depends_only_on_seed_and_number() {
     let client = || [RawClient::new("http://127.0.0.1:1/mcp").modern()];
     let [one, other] = [(); 2].map(|()| InputMaker::new(&client(), "127.0.0.1:1"));
     for number in 0..500 {

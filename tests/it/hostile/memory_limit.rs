@@ -462,6 +462,6 @@ async fn gives_back(count: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "opens 12,000 connections: cargo xtask hostile runs it"]
-async fn after_12_000_connections_memory_is_within_a_fifth_of_what_it_was() {
+async fn memory_after_12_000_connections_is_within_a_fifth_of_the_start() {
     gives_back(12_000).await;
 }

@@ -164,7 +164,7 @@ async fn asks_and_takes_no_answer() -> ScriptedServer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_line_of_http_sse_that_does_not_take_256_answers_ends_and_another_is_opened() {
+async fn http_sse_connection_ends_after_256_untaken_answers_and_is_reopened() {
     let bad = asks_and_takes_no_answer().await;
     let good = MockServer::modern()
         .tool("echo", MockBehaviour::echo())

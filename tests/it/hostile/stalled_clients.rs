@@ -50,7 +50,7 @@ async fn without_window(stage: &WeirWithUpstream, connections: usize, path: &str
 
 // Proves A12.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_without_window_hold_no_place_in_flight() {
+async fn http2_answers_without_window_hold_no_in_flight_permit() {
     let stage = WeirWithUpstream::new().await;
     let bystander = Bystander::start_beside(&stage.weir, stage.modern_client());
     let open = without_window(&stage, 120, "/x").await;
@@ -240,7 +240,7 @@ async fn a_client_that_sends_a_large_body_gets_its_refusal_and_no_reset() {
 /// for as long as the client likes. So weir refuses such a GET.
 // Proves A09.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_get_with_a_body_whose_client_half_closes_holds_no_stream() {
+async fn get_with_an_unfinished_body_is_refused_and_holds_no_stream() {
     const ROUNDS: usize = 60;
     let good = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tool("echo", MockBehaviour::echo())

@@ -131,7 +131,7 @@ fn legacy() -> MockStdio {
 
 // Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_child_and_what_left_its_group_end_when_weir_is_killed() {
+async fn silent_child_and_its_detached_descendant_end_when_weir_is_killed() {
     // The child does not read its input, so it misses the end of it, and it never ends by itself.
     let child = DetachingChild::new(&legacy().hang());
     let weir = Weir::with_upstreams(json!({ "one": child.config }));

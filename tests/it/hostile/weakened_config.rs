@@ -230,7 +230,7 @@ async fn a_reload_takes_no_authentication_off_a_listener_that_others_reach() {
 
 // Proves G01.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_that_takes_over_judges_the_sockets_it_is_given() {
+async fn graceful_restart_checks_the_config_against_inherited_sockets() {
     let upstream = MockServer::modern().tools(1).start().await;
     let url = upstream.url();
     let head = format!("upstreams:\n  one: {{ url: \"{url}\" }}\n");

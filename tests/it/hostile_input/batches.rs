@@ -225,7 +225,7 @@ async fn a_bad_item_spoils_only_itself() {
 
 // Proves B05.
 #[tokio::test(flavor = "multi_thread")]
-async fn items_run_beside_each_other() {
+async fn batch_items_run_concurrently() {
     let gate = CallGate::new();
     let upstream = usual_tools(MockServer::modern()).tool("gated", MockBehaviour::gated(&gate));
     let mut stage = WeirWithUpstream::with_upstream(upstream, json!({})).await;

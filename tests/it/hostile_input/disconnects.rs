@@ -66,7 +66,7 @@ async fn a_reset_in_a_modern_call_cancels_it_at_the_upstream() {
 /// the cancel signal, and a half-closed connection looks like a closed one until weir writes to it.
 // Proves A22.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_fin_in_a_modern_call_counts_as_leaving() {
+async fn half_close_in_a_modern_call_cancels_it() {
     let mut stage = stage_with_one_permit(MockBehaviour::hang()).await;
     let mut line = RawConnection::to(&stage).await;
     line.write(good_request(&stage, "tools/call", Some("hang"), false).as_bytes())

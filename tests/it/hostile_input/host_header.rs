@@ -226,7 +226,7 @@ async fn an_authority_of_http_2_must_agree_with_host() {
 /// receives its own name.
 // Proves A17.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_upstream_hears_its_own_name() {
+async fn upstream_receives_its_own_host_header() {
     let (mut stage, _) = stage().await;
     let own = stage.up.address().to_string();
     assert_eq!(

@@ -27,7 +27,7 @@ fn comparable_refusal(answer: &ClientAnswer, name: &str) -> (u16, Vec<String>, S
 
 // Proves B15, R111.
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_told_apart_by_the_configured_id_and_ambiguous_ones_are_unknown() {
+async fn ambiguous_tool_names_are_unknown_and_upstream_ids_distinguish_the_rest() {
     let twin = || {
         MockServer::modern()
             .named("the same name")

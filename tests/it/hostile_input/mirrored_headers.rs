@@ -74,7 +74,7 @@ async fn the_version_header_is_there_and_agrees() {
 
 // Proves R054.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unsupported_version_is_told_the_supported_ones() {
+async fn unsupported_version_error_lists_the_supported_versions() {
     let mut stage = WeirWithUpstream::new().await;
     let discovered = stage
         .modern_client()
@@ -246,7 +246,7 @@ async fn broken_base64_is_400_32020() {
 
 // Proves R018, R020.
 #[tokio::test(flavor = "multi_thread")]
-async fn base64_is_decoded_and_what_only_looks_like_it_is_literal() {
+async fn base64_header_values_are_decoded_and_lookalikes_stay_literal() {
     let upstream = usual_tools(MockServer::modern())
         .with(MockTool::new("gr\u{fc}\u{df}e"))
         .with(MockTool::new(" spaced "));

@@ -157,7 +157,7 @@ async fn a_legacy_upstreams_request_is_declined_and_never_on_a_modern_stream() {
 /// call alone.
 // Proves R043, B21, R207.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_on_a_stream_is_about_its_request_alone() {
+async fn response_stream_carries_only_notifications_of_its_own_request() {
     let gate = CallGate::new();
     let told = |total| {
         MockBehaviour::steps([

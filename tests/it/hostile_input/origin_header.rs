@@ -81,7 +81,7 @@ async fn foreign_origins_are_403_on_every_method() {
 
 // Proves R001.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_origin_is_judged_before_everything_else() {
+async fn origin_check_precedes_all_other_checks() {
     let mut stage = stage().await;
     let mut letter = stage.draft_call();
     letter.set_header("origin", "https://evil.example");

@@ -223,7 +223,7 @@ async fn chunks_are_not_for_http_1_0() {
 /// chunks instead.
 // Proves A07.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_words_about_the_length_of_a_body_are_400_and_nothing_behind_them_is_read() {
+async fn conflicting_body_lengths_are_400_and_the_rest_is_not_read() {
     let mut stage = WeirWithUpstream::new().await;
     let (lines, body) = call_without_length("echo");
     let chunked = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());

@@ -21,7 +21,7 @@ fn refusal(answer: &ClientAnswer) -> serde_json::Value {
 
 // Proves F01, R048, R140.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_over_the_limit_of_its_tool_tells_the_model_which_and_when() {
+async fn call_over_a_tool_limit_names_limit_and_retry_time() {
     for revision in [
         Revision::MODERN,
         Revision::NEWEST_LEGACY,

@@ -37,7 +37,7 @@ fn comparable_error(answer: &ClientAnswer, name: &str) -> (Value, String) {
 
 // Proves R136.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn completion_is_limited_and_for_those_alone_who_see_what_is_completed() {
+async fn completion_is_rate_limited_and_refused_for_hidden_items() {
     for revision in [
         Revision::MODERN,
         Revision::NEWEST_LEGACY,

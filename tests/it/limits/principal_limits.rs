@@ -77,7 +77,7 @@ async fn a_principal_at_ten_times_its_rate_gets_429s_and_anothers_calls_all_succ
 /// An upstream with one permit: the calls of both wait, and the permit goes round by principal.
 // Proves F12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_waits_for_one_of_the_floods_and_not_for_all() {
+async fn upstream_permit_alternates_between_principals() {
     let gate = CallGate::new();
     let upstream = MockServer::modern()
         .tool("slow", MockBehaviour::gated(&gate))

@@ -249,7 +249,7 @@ pub async fn tasks_are_offered_where_both_sides_have_them(world: &TaskPairing) -
 }
 
 // Proves R221, R235.
-pub async fn what_can_only_be_a_task_is_refused_or_waited_for(
+pub async fn task_only_tool_is_refused_or_awaited_for_clients_without_tasks(
     world: &TaskPairing,
 ) -> FeatureSupport {
     if !TaskPairing::has(world.upstream) {
@@ -290,9 +290,7 @@ pub async fn what_can_only_be_a_task_is_refused_or_waited_for(
 }
 
 // Proves R222, R226, R229, R232.
-pub async fn a_task_is_looked_at_until_it_has_what_its_call_gave(
-    world: &TaskPairing,
-) -> FeatureSupport {
+pub async fn polled_task_ends_with_the_result_of_its_call(world: &TaskPairing) -> FeatureSupport {
     if !world.is_bridged() {
         return FeatureSupport::NotInRevision;
     }
@@ -357,7 +355,7 @@ pub async fn a_task_is_looked_at_until_it_has_what_its_call_gave(
     FeatureSupport::Carried
 }
 
-pub async fn changes_of_tasks_are_told_on_streams_that_name_them(
+pub async fn task_changes_reach_only_streams_that_name_the_task(
     world: &TaskPairing,
 ) -> FeatureSupport {
     if !world.is_bridged() || !world.client.is_modern() {
@@ -422,7 +420,7 @@ pub async fn progress_goes_on_when_a_call_became_a_task(world: &TaskPairing) -> 
 }
 
 // Proves R207.
-pub async fn progress_of_a_task_is_told_where_its_result_is_waited_for(
+pub async fn task_progress_arrives_on_the_stream_that_awaits_its_result(
     world: &TaskPairing,
 ) -> FeatureSupport {
     if !world.client.has_task_param() || !world.upstream.has_task_param() {
@@ -466,7 +464,7 @@ async fn waits_and_hears(client: &CheckedClient) {
 }
 
 // Proves R207.
-pub async fn progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(
+pub async fn progress_of_an_internal_task_arrives_in_the_original_call(
     world: &TaskPairing,
 ) -> FeatureSupport {
     if TaskPairing::has(world.client) || !world.upstream.has_task_param() {

@@ -116,7 +116,9 @@ async fn decline(client: &CheckedClient, tool: &str) -> Value {
 }
 
 // Proves R181.
-pub async fn who_declines_is_taken_at_its_word(world: &QuestionPairing) -> FeatureSupport {
+pub async fn declined_question_is_reported_to_the_server_and_not_repeated(
+    world: &QuestionPairing,
+) -> FeatureSupport {
     if world.client.is_modern() || !world.has(Revision::V2025_06_18) {
         // A modern client has no error for an answer: it declines in the form, or does not retry.
         return FeatureSupport::NotInRevision;
@@ -159,7 +161,9 @@ pub async fn who_declines_is_taken_at_its_word(world: &QuestionPairing) -> Featu
     FeatureSupport::Carried
 }
 
-pub async fn a_question_that_is_taken_back_is_nobodys(world: &QuestionPairing) -> FeatureSupport {
+pub async fn withdrawn_server_request_reaches_no_client_or_is_cancelled_there(
+    world: &QuestionPairing,
+) -> FeatureSupport {
     if world.upstream.is_modern() || !world.has(Revision::V2025_06_18) {
         return FeatureSupport::NotInRevision;
     }

@@ -9,7 +9,7 @@ use super::support_report::FeatureSupport;
 use crate::harness::CheckedClient;
 
 // Proves R051, R053, R059.
-pub async fn weir_greets_clients_itself_with_what_its_servers_have(
+pub async fn handshake_names_weir_and_offers_the_capabilities_of_its_servers(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let (client, about) = greeted(world).await;

@@ -45,7 +45,9 @@ pub async fn all_pages_are_listed_once_and_byte_for_byte(
 }
 
 // Proves R201.
-pub async fn a_change_upstream_is_told_and_then_listed(world: &ScenarioPairing) -> FeatureSupport {
+pub async fn upstream_list_change_is_announced_and_then_listed(
+    world: &ScenarioPairing,
+) -> FeatureSupport {
     let client = world.client().await;
     let before = client.list_tool_names().await;
     let mut stream = client.open_change_stream().await;

@@ -49,14 +49,15 @@ async fn lists(world: ScenarioPairing) -> SupportReport {
         "lists",
         [
             pages,
-            list_pages::a_change_upstream_is_told_and_then_listed(&world).await,
+            list_pages::upstream_list_change_is_announced_and_then_listed(&world).await,
         ],
     )
 }
 
 async fn greeting(world: ScenarioPairing) -> SupportReport {
     let mut report = SupportReport::default();
-    let greeted = handshakes::weir_greets_clients_itself_with_what_its_servers_have(&world).await;
+    let greeted =
+        handshakes::handshake_names_weir_and_offers_the_capabilities_of_its_servers(&world).await;
     report.add("greeting", greeted);
     report.add(
         "greeting",
@@ -81,11 +82,11 @@ async fn calls(world: ScenarioPairing) -> SupportReport {
     );
     report.add(
         "calls",
-        tool_calls::a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(&world).await,
+        tool_calls::array_result_is_text_for_revisions_without_structured_arrays(&world).await,
     );
     report.add(
         "calls",
-        tool_calls::an_unknown_tool_is_refused_and_reaches_nobody(&world).await,
+        tool_calls::unknown_tool_is_refused_before_any_upstream(&world).await,
     );
     report.add(
         "calls",
@@ -113,14 +114,17 @@ async fn library(world: ScenarioPairing) -> SupportReport {
         prompts_and_resources::resources_and_templates_are_listed_and_read_under_their_uris(&world)
             .await;
     let missing =
-        prompts_and_resources::what_is_not_there_is_refused_in_the_words_of_the_revision(&world)
-            .await;
+        prompts_and_resources::unknown_prompt_or_resource_gets_the_error_code_of_the_revision(
+            &world,
+        )
+        .await;
     SupportReport::of("library", [prompts, resources, missing])
 }
 
 async fn updates(world: ScenarioPairing) -> SupportReport {
-    let told = resource_updates::updates_reach_those_who_subscribed(&world).await;
-    let refused = resource_updates::what_cannot_be_told_is_refused_or_left_out(&world).await;
+    let told = resource_updates::resource_updates_reach_only_subscribers(&world).await;
+    let refused =
+        resource_updates::unsupported_resource_subscriptions_are_refused_or_omitted(&world).await;
     let ended = resource_updates::subscriptions_end_with_their_clients(&world).await;
     SupportReport::of(
         "updates",
@@ -137,13 +141,13 @@ async fn resuming(world: ScenarioPairing) -> SupportReport {
     let ids =
         stream_resumption::streams_of_calls_begin_with_an_id_where_the_revision_has_them(&world)
             .await;
-    let fetched = stream_resumption::a_result_is_fetched_by_who_lost_its_connection(&world).await;
+    let fetched = stream_resumption::result_is_resumed_after_a_lost_connection(&world).await;
     SupportReport::of(
         "resuming",
         [
             ids,
             fetched,
-            stream_resumption::nobody_resumes_what_is_not_its_own(&world).await,
+            stream_resumption::streams_of_other_sessions_cannot_be_resumed(&world).await,
         ],
     )
 }
@@ -187,11 +191,10 @@ async fn asks(world: server_questions::QuestionPairing) -> SupportReport {
         ("sampling", &server_questions::SAMPLING),
         ("roots", &server_questions::ROOTS),
     ] {
-        let found =
-            server_questions::what_a_server_asks_reaches_the_client_and_the_answer_the_server(
-                &world, question,
-            )
-            .await;
+        let found = server_questions::server_question_reaches_the_client_and_its_answer_the_server(
+            &world, question,
+        )
+        .await;
         report.add(feature, found);
     }
     report.add(
@@ -207,21 +210,24 @@ async fn asks(world: server_questions::QuestionPairing) -> SupportReport {
         server_questions::a_url_goes_with_an_id_that_only_2025_11_25_has(&world).await,
     );
     let visit =
-        server_questions::a_url_to_visit_first_is_told_in_the_words_of_the_revision(&world).await;
+        server_questions::required_url_elicitation_takes_the_form_of_the_revision(&world).await;
     report.add("elicitation_url", visit);
     report.add(
         "sampling",
-        server_questions::a_client_is_not_asked_what_it_did_not_declare(&world).await,
+        server_questions::client_gets_no_question_without_the_declared_capability(&world).await,
     );
     let not_followed =
         server_questions::a_server_that_asks_for_nothing_or_for_ever_is_not_followed(&world).await;
     report.add("elicitation", not_followed);
     report.add(
         "asked_beside",
-        server_questions::what_a_server_asks_beside_its_call_is_asked_in_the_call(&world).await,
+        server_questions::question_beside_a_call_is_asked_within_the_call(&world).await,
     );
     let outside =
-        server_questions::what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(&world).await;
+        server_questions::question_outside_of_calls_uses_the_clients_get_stream_or_is_refused(
+            &world,
+        )
+        .await;
     report.add("asked_outside", outside);
     report.add(
         "elicitation",
@@ -230,11 +236,15 @@ async fn asks(world: server_questions::QuestionPairing) -> SupportReport {
     );
     report.add(
         "elicitation",
-        declined_questions::who_declines_is_taken_at_its_word(&world).await,
+        declined_questions::declined_question_is_reported_to_the_server_and_not_repeated(&world)
+            .await,
     );
     report.add(
         "elicitation",
-        declined_questions::a_question_that_is_taken_back_is_nobodys(&world).await,
+        declined_questions::withdrawn_server_request_reaches_no_client_or_is_cancelled_there(
+            &world,
+        )
+        .await,
     );
     let own =
         declined_questions::a_session_of_a_clients_own_hears_of_its_roots_and_ends_with_it(&world)
@@ -242,7 +252,7 @@ async fn asks(world: server_questions::QuestionPairing) -> SupportReport {
     report.add("roots", own);
     report.add(
         "elicitation",
-        server_questions::what_is_asked_and_answered_in_one_call_reaches_no_other(&world).await,
+        server_questions::questions_and_answers_of_parallel_calls_are_never_crossed(&world).await,
     );
     report
 }
@@ -255,15 +265,15 @@ async fn tasks(world: bridged_tasks::TaskPairing) -> SupportReport {
     );
     report.add(
         "tasks_alone",
-        bridged_tasks::what_can_only_be_a_task_is_refused_or_waited_for(&world).await,
+        bridged_tasks::task_only_tool_is_refused_or_awaited_for_clients_without_tasks(&world).await,
     );
     report.add(
         "tasks",
-        bridged_tasks::a_task_is_looked_at_until_it_has_what_its_call_gave(&world).await,
+        bridged_tasks::polled_task_ends_with_the_result_of_its_call(&world).await,
     );
     report.add(
         "tasks",
-        bridged_tasks::changes_of_tasks_are_told_on_streams_that_name_them(&world).await,
+        bridged_tasks::task_changes_reach_only_streams_that_name_the_task(&world).await,
     );
     report.add(
         "tasks",
@@ -271,11 +281,10 @@ async fn tasks(world: bridged_tasks::TaskPairing) -> SupportReport {
     );
     report.add(
         "tasks",
-        bridged_tasks::progress_of_a_task_is_told_where_its_result_is_waited_for(&world).await,
+        bridged_tasks::task_progress_arrives_on_the_stream_that_awaits_its_result(&world).await,
     );
     let unknown =
-        bridged_tasks::progress_is_told_in_the_call_that_became_a_task_nobody_knows_of(&world)
-            .await;
+        bridged_tasks::progress_of_an_internal_task_arrives_in_the_original_call(&world).await;
     report.add("tasks_alone", unknown);
     report.add(
         "tasks",

@@ -160,7 +160,7 @@ pub async fn resources_and_templates_are_listed_and_read_under_their_uris(
 }
 
 // Proves R124, R125, R126, R127.
-pub async fn what_is_not_there_is_refused_in_the_words_of_the_revision(
+pub async fn unknown_prompt_or_resource_gets_the_error_code_of_the_revision(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let mockup = &world.mockup;

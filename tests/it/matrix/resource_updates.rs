@@ -55,7 +55,7 @@ async fn leave(client: &CheckedClient) {
 }
 
 // Proves R194, R197, R205.
-pub async fn updates_reach_those_who_subscribed(world: &ScenarioPairing) -> FeatureSupport {
+pub async fn resource_updates_reach_only_subscribers(world: &ScenarioPairing) -> FeatureSupport {
     let mockup = &world.mockup;
     let clients = [
         world.client().await,
@@ -104,7 +104,9 @@ pub async fn updates_reach_those_who_subscribed(world: &ScenarioPairing) -> Feat
 }
 
 // Proves R197.
-pub async fn what_cannot_be_told_is_refused_or_left_out(world: &ScenarioPairing) -> FeatureSupport {
+pub async fn unsupported_resource_subscriptions_are_refused_or_omitted(
+    world: &ScenarioPairing,
+) -> FeatureSupport {
     let mockup = &world.mockup;
     let client = world.direct().await;
     // The server announces no updates of the first, and the second does not exist.

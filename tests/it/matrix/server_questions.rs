@@ -338,7 +338,7 @@ pub const ROOTS: ServerQuestion = ServerQuestion {
 };
 
 // Proves R168, R181, R182.
-pub async fn what_a_server_asks_reaches_the_client_and_the_answer_the_server(
+pub async fn server_question_reaches_the_client_and_its_answer_the_server(
     world: &QuestionPairing,
     question: &ServerQuestion,
 ) -> FeatureSupport {
@@ -348,7 +348,7 @@ pub async fn what_a_server_asks_reaches_the_client_and_the_answer_the_server(
         since,
     } = *question;
     if !world.has(since) {
-        return what_a_revision_has_no_words_for_is_refused(world, tool, since).await;
+        return server_question_unknown_to_the_revision_is_refused(world, tool, since).await;
     }
     let client = world.able("/mcp").await;
     let (asked, last) = converse(&client, &format!("shop__{tool}"), json!({ "n": 1 })).await;
@@ -396,7 +396,7 @@ pub async fn what_a_server_asks_reaches_the_client_and_the_answer_the_server(
 /// A server asks a client whose revision does not have the request, although the client declared
 /// every capability.
 // Proves R182.
-async fn what_a_revision_has_no_words_for_is_refused(
+async fn server_question_unknown_to_the_revision_is_refused(
     world: &QuestionPairing,
     tool: &str,
     since: Revision,
@@ -436,7 +436,7 @@ async fn what_a_revision_has_no_words_for_is_refused(
 pub async fn sampling_with_tools_goes_on_for_turns(world: &QuestionPairing) -> FeatureSupport {
     let since = Revision::V2025_11_25;
     if !world.has(since) {
-        return what_a_revision_has_no_words_for_is_refused(world, "turns", since).await;
+        return server_question_unknown_to_the_revision_is_refused(world, "turns", since).await;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse(&client, "turns", json!({ "n": 2 })).await;
@@ -473,7 +473,7 @@ pub async fn a_url_goes_with_an_id_that_only_2025_11_25_has(
 ) -> FeatureSupport {
     let since = Revision::V2025_11_25;
     if !world.has(since) {
-        return what_a_revision_has_no_words_for_is_refused(world, "visit", since).await;
+        return server_question_unknown_to_the_revision_is_refused(world, "visit", since).await;
     }
     let client = world.able("/shop").await;
     let (asked, last) = converse(&client, "visit", json!({ "n": 4 })).await;
@@ -499,7 +499,7 @@ fn sign_in() -> Value {
 }
 
 // Proves R187, R188.
-pub async fn a_url_to_visit_first_is_told_in_the_words_of_the_revision(
+pub async fn required_url_elicitation_takes_the_form_of_the_revision(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if world.upstream != Revision::V2025_11_25 {
@@ -557,7 +557,7 @@ pub async fn a_url_to_visit_first_is_told_in_the_words_of_the_revision(
 }
 
 // Proves E21.
-pub async fn a_client_is_not_asked_what_it_did_not_declare(
+pub async fn client_gets_no_question_without_the_declared_capability(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     let able = json!({ "roots": {} });
@@ -623,7 +623,7 @@ fn session(world: &QuestionPairing) -> String {
 }
 
 // Proves R185.
-pub async fn what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_stream_or_refused(
+pub async fn question_outside_of_calls_uses_the_clients_get_stream_or_is_refused(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if world.upstream.is_modern() {
@@ -680,7 +680,7 @@ pub async fn what_a_server_asks_outside_of_calls_is_asked_on_the_clients_own_str
 }
 
 // Proves R182.
-pub async fn what_a_server_asks_beside_its_call_is_asked_in_the_call(
+pub async fn question_beside_a_call_is_asked_within_the_call(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if world.upstream.is_modern() {
@@ -700,7 +700,7 @@ pub async fn what_a_server_asks_beside_its_call_is_asked_in_the_call(
 }
 
 // Proves R172.
-pub async fn what_is_asked_and_answered_in_one_call_reaches_no_other(
+pub async fn questions_and_answers_of_parallel_calls_are_never_crossed(
     world: &QuestionPairing,
 ) -> FeatureSupport {
     if !world.has(Revision::V2025_06_18) {

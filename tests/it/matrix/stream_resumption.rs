@@ -96,9 +96,7 @@ pub async fn streams_of_calls_begin_with_an_id_where_the_revision_has_them(
 }
 
 // Proves R093.
-pub async fn a_result_is_fetched_by_who_lost_its_connection(
-    world: &ScenarioPairing,
-) -> FeatureSupport {
+pub async fn result_is_resumed_after_a_lost_connection(world: &ScenarioPairing) -> FeatureSupport {
     let (mockup, gate) = (&world.mockup, &world.gate);
     if !has_ids(world.client) {
         return FeatureSupport::NotInRevision;
@@ -157,7 +155,9 @@ pub async fn a_result_is_fetched_by_who_lost_its_connection(
 }
 
 // Proves R093, D06.
-pub async fn nobody_resumes_what_is_not_its_own(world: &ScenarioPairing) -> FeatureSupport {
+pub async fn streams_of_other_sessions_cannot_be_resumed(
+    world: &ScenarioPairing,
+) -> FeatureSupport {
     let gate = &world.gate;
     if !has_ids(world.client) {
         return FeatureSupport::NotInRevision;

@@ -70,7 +70,7 @@ pub async fn results_of_every_type_pass_intact(world: &ScenarioPairing) -> Featu
 }
 
 // Proves R129, R130.
-pub async fn a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(
+pub async fn array_result_is_text_for_revisions_without_structured_arrays(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     if !world.upstream.is_modern() {
@@ -109,7 +109,7 @@ pub async fn a_list_as_a_result_is_text_to_those_who_have_no_form_for_it(
 }
 
 // Proves R123.
-pub async fn an_unknown_tool_is_refused_and_reaches_nobody(
+pub async fn unknown_tool_is_refused_before_any_upstream(
     world: &ScenarioPairing,
 ) -> FeatureSupport {
     let before = world.mockup.requests_of("tools/call").len();

@@ -182,7 +182,7 @@ fn denied_consent_is_no_login() {
 /// The refusal of a call names the login that it needs; the login keeps the earlier scopes.
 // Proves R245, R266.
 #[test]
-fn a_login_can_be_widened() {
+fn login_can_be_extended_with_additional_scopes() {
     if !peers_are_enabled() {
         return;
     }

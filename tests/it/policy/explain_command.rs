@@ -50,7 +50,7 @@ fn cause(told: &Value) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_explained_is_what_clients_find() {
+async fn explain_agrees_with_actual_lists_and_calls() {
     let office = WeirWithRules::with(json!({})).await;
     let table = [
         ("one__read", "{}", ["", "policy"]),
@@ -87,7 +87,7 @@ async fn what_is_explained_is_what_clients_find() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_are_told_as_they_stand_and_an_upstream_that_is_down_comes_first() {
+async fn explain_shows_current_limits_and_a_down_upstream_as_first_cause() {
     let rates = json!({ "tools": { "one/read": { "rate": "3/h", "burst": 3 } } });
     let mut office = WeirWithRules::with(json!({ "rates": rates })).await;
     let [writer, reader] = office.machines();
@@ -131,7 +131,7 @@ async fn limits_are_told_as_they_stand_and_an_upstream_that_is_down_comes_first(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reload_changes_what_is_explained_and_without_weir_the_config_alone_is_asked() {
+async fn explain_follows_reloads_and_uses_the_config_file_without_a_running_weir() {
     let office = WeirWithRules::with(json!({})).await;
     let [_, reader] = office.machines();
     assert_eq!(
@@ -266,7 +266,7 @@ async fn operator_action_is_the_first_cause_with_actor_and_expiry() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_route_answers_questions_alone() {
+async fn explain_route_validates_its_query_and_is_admin_only() {
     let office = WeirWithRules::with(json!({})).await;
     for (query, status) in [
         ("tool=one__read", 200),

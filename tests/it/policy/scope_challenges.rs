@@ -10,7 +10,7 @@ use crate::harness::Weir;
 
 // Proves R239, R245, C21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_without_scopes_is_told_all_that_it_needs_at_once() {
+async fn challenge_names_all_missing_scopes_at_once() {
     let idp = IdentityProvider::start().await;
     let upstream = MockServer::dual().tools(2).start().await;
     let weir = Weir::with_config(json!({

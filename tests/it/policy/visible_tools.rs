@@ -38,7 +38,7 @@ fn comparable_answer(answer: &ClientAnswer, name: &str) -> String {
 
 // Proves C21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_machines_see_two_lists_and_what_one_does_not_see_is_not_there() {
+async fn hidden_tools_are_absent_from_lists_and_unknown_to_calls() {
     let office = WeirWithRules::with(json!({})).await;
     let [writer, reader] = office.machines();
     for client in clients(&office, &writer.key).await {
@@ -105,7 +105,7 @@ async fn two_machines_see_two_lists_and_what_one_does_not_see_is_not_there() {
 
 // Proves D13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_change_of_rules_is_told_to_those_whose_list_it_changes_and_to_nobody_else() {
+async fn policy_change_notifies_only_principals_with_a_changed_list() {
     let office = WeirWithRules::with(json!({})).await;
     let [writer, reader] = office.machines();
     let listen = async |key: &str| {

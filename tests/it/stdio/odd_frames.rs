@@ -52,7 +52,7 @@ async fn refused(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_answered_with_an_error_and_the_next_line_is_read() {
+async fn invalid_stdio_line_gets_an_error_and_reading_continues() {
     let (_server, file) = shop().await;
     for revision in [NEWEST, Revision::MODERN] {
         let mut host = StdioHost::open(revision, &[file.path()]).await;
@@ -122,7 +122,7 @@ async fn batches_belong_to_one_revision() {
 }
 
 #[tokio::test]
-async fn a_request_before_initialize_and_a_second_session_are_what_they_are_over_http() {
+async fn stdio_requests_before_initialize_and_second_sessions_behave_as_over_http() {
     let (server, file) = shop().await;
     let mut host = StdioHost::start(NEWEST, &[file.path()]);
     assert_eq!(host.ask("ping", json!({})).await["result"], json!({}));
@@ -215,7 +215,7 @@ async fn arguments_that_a_tool_wants_as_headers_are_the_servers_matter_alone() {
 }
 
 #[tokio::test]
-async fn no_port_is_open() {
+async fn stdio_opens_no_listening_socket() {
     let (_server, file) = shop().await;
     let mut host = StdioHost::open(NEWEST, &[file.path()]).await;
     assert!(!host.names().await.is_empty());
@@ -301,7 +301,7 @@ async fn a_server_that_cannot_be_reached_is_an_error_that_says_so_until_it_can()
 }
 
 #[tokio::test]
-async fn a_credential_is_shown_to_the_server_and_one_that_is_refused_later_is_told_to_the_host() {
+async fn stdio_sends_its_token_and_reports_a_later_refusal_to_the_host() {
     let server = MockServer::dual()
         .tool("echo", MockBehaviour::echo())
         .start()
@@ -363,7 +363,7 @@ async fn a_session_that_the_server_lost_is_begun_anew() {
 }
 
 #[tokio::test]
-async fn a_mistake_ends_with_2_and_says_what_to_do() {
+async fn stdio_usage_error_exits_with_2_and_names_the_fix() {
     let (server, file) = shop().await;
     let several = StdioConfigFile::new(&json!({
         "upstreams": { "shop": { "url": server.url() } },

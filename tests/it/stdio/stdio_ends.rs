@@ -111,7 +111,7 @@ async fn a_signal_ends_it_as_the_end_of_the_input_does_and_a_second_one_at_once(
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_does_not_hold_the_end() {
+async fn silent_server_does_not_delay_the_end_of_stdio() {
     let server = MockServer::legacy(NEWEST)
         .with_rule("*", MockBehaviour::hang())
         .start()
@@ -177,7 +177,7 @@ async fn a_listen_ends_by_its_result_and_then_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_host_that_reads_nothing_more_ends_it() {
+async fn stdio_ends_if_the_host_closes_its_reading_side() {
     let (_server, _gate, mut host, _) = waiting(NEWEST).await;
     let id = host.id();
     host.close_output();
@@ -189,7 +189,7 @@ async fn a_host_that_reads_nothing_more_ends_it() {
 }
 
 #[tokio::test]
-async fn children_end_with_it() {
+async fn child_processes_end_with_weir_stdio() {
     let starts = fresh_path("starts");
     let (command, args) = MockStdio::legacy(NEWEST).starts_file(&starts).command();
     let file = StdioConfigFile::new(

@@ -60,7 +60,7 @@ async fn calls_become_tasks_where_the_host_has_them() {
 }
 
 #[tokio::test]
-async fn a_changed_config_is_taken_up_and_the_host_is_told() {
+async fn stdio_applies_a_changed_config_and_notifies_the_host() {
     let [one, two] =
         ["one", "two"].map(|name| MockServer::legacy(NEWEST).tool(name, MockBehaviour::echo()));
     let (one, two) = (one.start().await, two.start().await);

@@ -270,7 +270,7 @@ fn walk_has_spans_of_its_own(collector: &TypedCollector) {
 
 // Proves R139.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_is_told_of_request_by_request_and_weirs_own_walks_by_themselves() {
+async fn each_batch_request_and_each_list_walk_has_its_own_span() {
     if !peers_are_enabled() {
         return;
     }
@@ -485,7 +485,7 @@ async fn a_collector_that_is_away_or_hangs_costs_spans_and_no_call() {
 
 // Proves F13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_collector_that_is_stopped_and_goes_on_or_refuses_is_told_of_and_no_call_waits() {
+async fn stalled_or_refusing_otlp_collector_is_counted_and_delays_no_call() {
     if !peers_are_enabled() {
         return;
     }

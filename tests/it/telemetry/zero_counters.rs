@@ -38,7 +38,7 @@ fn samples(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_counter_whose_labels_the_config_knows_stands_at_zero_from_the_start() {
+fn counters_with_config_known_labels_start_at_zero() {
     let weir = Weir::start_unready(
         json!({ "upstreams": { "one": { "command": "sleep", "args": ["1000"] } } }),
     );

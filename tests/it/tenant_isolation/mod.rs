@@ -90,7 +90,7 @@ async fn two_tenants_never_see_each_other_in_a_million_steps() {
 /// A change of one tenant's view is announced to that tenant alone; a change of both views to both.
 // Proves D02, B12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_are_told_to_those_who_see_them() {
+async fn list_changes_reach_only_tenants_that_see_the_tool() {
     let mut world = TenantWorld::start().await;
     let mut streams = Vec::new();
     for revision in BOTH {

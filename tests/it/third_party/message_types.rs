@@ -38,7 +38,7 @@ fn result(result: Value) -> Value {
 }
 
 #[test]
-fn what_breaks_a_type_of_the_official_sdk_fails_the_run() {
+fn message_that_violates_an_sdk_type_fails_the_run() {
     if !peers_are_enabled() {
         return;
     }
@@ -125,7 +125,7 @@ fn what_breaks_a_type_of_the_official_sdk_fails_the_run() {
 }
 
 #[test]
-fn what_breaks_a_type_of_the_tasks_extension_fails_the_run() {
+fn message_that_violates_a_tasks_extension_type_fails_the_run() {
     if !peers_are_enabled() {
         return;
     }

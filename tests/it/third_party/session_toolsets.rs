@@ -60,7 +60,7 @@ const BOTH_LISTS: [&str; 2] = [
 
 // Proves R202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_call_adds_to_its_session_is_heard_seen_and_callable_there_alone() {
+async fn tools_added_by_a_call_are_announced_listed_and_callable_only_in_its_session() {
     if !peers_are_enabled() {
         return;
     }
@@ -251,7 +251,7 @@ async fn a_cursor_into_the_list_of_a_session_opens_there_alone() {
 /// Items that an endpoint does not select, or that a rule hides, stay hidden in a session's own
 /// list.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_endpoint_or_a_rule_hides_is_hidden_in_a_session_too() {
+async fn items_hidden_by_endpoint_or_rule_stay_hidden_in_session_lists() {
     if !peers_are_enabled() {
         return;
     }
@@ -290,7 +290,7 @@ async fn what_an_endpoint_or_a_rule_hides_is_hidden_in_a_session_too() {
 /// no others.
 // Proves R202.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_stdio_what_a_call_adds_is_its_principals_alone() {
+async fn tools_added_in_a_stdio_child_are_visible_to_its_principal_only() {
     if !peers_are_enabled() {
         return;
     }

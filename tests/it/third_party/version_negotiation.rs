@@ -70,7 +70,7 @@ async fn relay(client: TcpStream, server: String, kept: Arc<Mutex<Vec<u8>>>) {
 
 // Proves R063.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_sdk_takes_an_older_revision_and_sends_what_the_modern_one_has() {
+async fn sdk_clients_never_mix_a_legacy_revision_with_modern_meta() {
     if !peers_are_enabled() {
         return;
     }

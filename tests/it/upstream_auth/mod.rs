@@ -101,7 +101,7 @@ async fn servers_get_weirs_tokens_alone_and_their_refusals_stay_here() {
 
 // Proves R270.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_called_in_its_callers_names_serves_nobody_else() {
+async fn token_exchange_upstream_refuses_callers_without_a_verified_token() {
     let (upstream, authority) = (
         MockServer::modern().tools(1).start().await,
         TokenServer::start().await,

@@ -131,7 +131,7 @@ fn is_refused(answer: &ClientAnswer) {
 
 // Proves R191.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_to_which_all_callers_are_one_sends_none_of_them_to_a_page() {
+async fn shared_credential_upstream_cannot_elicit_by_url() {
     for revision in UPSTREAMS {
         for own in CLIENTS {
             let server = server(revision).await;
@@ -166,7 +166,7 @@ async fn a_server_to_which_all_callers_are_one_sends_none_of_them_to_a_page() {
 
 // Proves R191.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operator_who_knows_better_says_so_by_name() {
+async fn shared_credential_upstream_elicits_by_url_if_configured() {
     for revision in UPSTREAMS {
         for own in CLIENTS {
             let server = server(revision).await;

@@ -69,7 +69,7 @@ async fn a_child_that_ends_is_started_again_and_its_call_may_have_run() {
 
 // Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn chatter_and_floods_of_a_child_disturb_nothing() {
+async fn noisy_stdout_and_stderr_floods_of_a_child_do_not_affect_calls() {
     for revision in BOTH {
         let weir = Weir::with_upstreams(
             json!({ "one": child(&mock(revision).noisy().flood_stderr(2 << 20)) }),
@@ -143,7 +143,7 @@ async fn a_child_that_will_not_end_ends_with_weir_and_its_own_children_too() {
 
 // Proves E22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_that_cannot_be_started_costs_nobody_else_anything() {
+async fn failing_child_processes_do_not_affect_other_upstreams() {
     let weir = Weir::with_upstreams(json!({
         "missing": { "command": "/nonexistent/program" },
         "dies": { "command": "/bin/false" },

@@ -182,7 +182,7 @@ async fn poisoned_results_are_cleaned_in_every_form_and_marked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_result_says_only_what_weir_removed_from_it() {
+async fn removal_count_of_a_result_is_weirs_own_and_never_forged() {
     let forged = format!("\"_meta\":{{\"x/y\":1,\"{}\":99}}", meta::WEIR_CLEANED);
     let (poisoned, clean) = (
         r#""content":[{"type":"text","text":"a\u001b[1mb\u0007"}]"#,
@@ -241,7 +241,7 @@ async fn a_result_says_only_what_weir_removed_from_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_result_of_a_task_says_what_was_removed_from_it() {
+async fn task_result_has_its_removal_count() {
     // Its text is the JSON of this value, with these two characters unescaped.
     let arguments = || json!({ "k": "a\u{e0041}b\u{202e}" });
     for (era, builder) in both_eras() {

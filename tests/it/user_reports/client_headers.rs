@@ -205,7 +205,7 @@ async fn headers_and_body_must_agree() {
 
 // Proves A05, A06, A21, R047.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_and_types_that_are_not_served() {
+async fn unsupported_bodies_and_content_types_are_refused() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let url = weir.url("/mcp");
@@ -260,7 +260,7 @@ async fn bodies_and_types_that_are_not_served() {
 
 // Proves B03, B04, B06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_weir_reads_is_what_the_server_gets() {
+async fn duplicate_keys_are_refused_and_accepted_requests_forwarded_unchanged() {
     for (_, builder) in both_eras() {
         let upstream = builder.tools(1).start().await;
         let weir = weir_over(&[("one", &upstream)]);

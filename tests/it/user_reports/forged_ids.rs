@@ -78,8 +78,7 @@ impl ForgedCall {
 
 // Proves B22, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_servers_request_with_a_forged_id_is_asked_of_its_own_client_and_answered_by_nobody_else()
-{
+async fn server_request_with_forged_id_is_answered_by_its_own_client_only() {
     let gate = CallGate::new();
     // The id of the call itself, one that is the same in every session, and one that names another
     // call's.

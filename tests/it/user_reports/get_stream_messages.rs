@@ -72,7 +72,7 @@ fn session_of(server: &MockServer, tool: &str) -> String {
 
 // Proves R182, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_asks_beside_its_call_reaches_the_client_in_the_call() {
+async fn question_on_the_get_stream_reaches_the_client_within_its_call() {
     let server = server().await;
     let weir = weir(&server);
     let client = CheckedClient::with_capabilities(
@@ -124,7 +124,7 @@ async fn what_a_server_asks_beside_its_call_reaches_the_client_in_the_call() {
 
 // Proves R185, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_asks_outside_of_all_calls_reaches_the_client_itself_and_nobody_else() {
+async fn question_outside_of_calls_reaches_only_the_client_of_that_session() {
     let server = server().await;
     let weir = weir(&server);
     let client = CheckedClient::with_capabilities(
@@ -254,7 +254,7 @@ async fn url_completion_reaches_the_asked_client() {
 
 // Proves R186, R187.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_url_to_visit_first_is_told_as_visited_under_the_name_that_the_error_gave() {
+async fn url_elicitation_completion_has_the_id_of_the_error() {
     let server = server().await;
     let weir = weir(&server);
     let client = CheckedClient::with_capabilities(

@@ -215,7 +215,7 @@ async fn a_client_of_http_sse_reads_structured_content_as_text() {
 
 // Proves R107.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_of_http_sse_is_counted_once_and_as_what_it_asks_for() {
+async fn http_sse_message_is_counted_once_under_its_mcp_method() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let mut client = HttpSseClient::open(&weir, "/mcp").await;

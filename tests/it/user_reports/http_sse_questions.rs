@@ -57,8 +57,7 @@ fn questions() -> [(&'static str, Value, Value); 3] {
 
 // Proves R185, R193.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_the_client_itself_or_is_refused()
- {
+async fn http_sse_server_question_outside_of_calls_reaches_its_client_or_is_refused() {
     let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
         .tools(1)
         .start()
@@ -152,7 +151,7 @@ async fn what_a_server_of_http_sse_asks_outside_of_all_calls_reaches_the_client_
 
 // Proves R182.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_server_of_http_sse_asks_in_a_call_reaches_clients_of_both_eras() {
+async fn http_sse_server_question_in_a_call_reaches_clients_of_both_eras() {
     let asks = |(method, params, _)| {
         MockBehaviour::steps([AnswerStep::Ask { method, params }, AnswerStep::Answer])
     };

@@ -101,7 +101,7 @@ async fn answers_that_are_no_answers_become_one_of_six_codes() {
 
 // Proves E09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_answers_the_first_counts_and_nothing_is_given_to_others() {
+async fn first_of_two_answers_wins_and_stray_messages_reach_no_other_call() {
     for (era, builder) in both_eras() {
         let upstream = builder
             .tool("twice", MockBehaviour::two_responses())
@@ -349,7 +349,7 @@ async fn a_modern_servers_result_is_one_a_legacy_client_knows() {
 
 // Proves R130, R133.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn definitions_are_cut_to_what_a_revision_knows() {
+async fn tool_definitions_omit_members_unknown_to_the_revision() {
     let tool = json!({
         "name": "t",
         "inputSchema": { "type": "object" },

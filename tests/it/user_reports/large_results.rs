@@ -95,7 +95,7 @@ async fn large_results_are_still_whole_json() {
 
 // Proves D09.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_reads_nothing_fills_nothing_and_holds_up_nobody() {
+async fn stalled_client_uses_bounded_memory_and_delays_no_other_call() {
     for (_, builder) in both_eras() {
         let upstream = builder
             .tool("json", MockBehaviour::huge(HUGE))

@@ -90,7 +90,7 @@ async fn invisible_change_is_not_notified() {
 
 // Proves R204.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_upstream_stream_is_opened_again_and_what_was_missed_is_told() {
+async fn lost_upstream_stream_is_reopened_and_missed_changes_are_announced() {
     for (era, builder) in both_eras() {
         let mut upstream = builder.tools(1).start().await;
         let weir = weir_over(&[("one", &upstream)]);
@@ -270,7 +270,7 @@ async fn a_change_comes_on_exactly_one_stream_of_a_session() {
 
 // Proves R090, R204.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_changed_while_a_sessions_stream_was_away_is_told_once_on_the_next_one() {
+async fn changes_missed_by_a_session_are_announced_once_on_its_next_stream() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in [Revision::V2025_03_26, Revision::NEWEST_LEGACY] {
@@ -322,7 +322,7 @@ async fn what_changed_while_a_sessions_stream_was_away_is_told_once_on_the_next_
 
 // Proves R194, R195, R196, R197, R198, R200.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listens_are_independent_and_tell_only_what_was_asked_for() {
+async fn listen_streams_are_independent_and_carry_only_requested_notifications() {
     let upstream = MockServer::modern().tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     let client = CheckedClient::open(&weir.url("/mcp"), Revision::MODERN).await;

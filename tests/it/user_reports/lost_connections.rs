@@ -360,7 +360,7 @@ async fn idempotent_requests_are_retried_transparently() {
 
 // Proves E06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_line_of_http_sse_is_opened_again_for_what_does_no_harm_twice() {
+async fn lost_http_sse_connection_is_reopened_and_a_repeatable_call_retried() {
     let gate = CallGate::new();
     let upstream = mockup(Revision::V2025_11_25)
         .tool("slow", MockBehaviour::gated(&gate))

@@ -112,7 +112,7 @@ async fn an_unknown_version_gets_a_counter_offer() {
 
 // Proves R051, R056.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn discover_and_initialize_advertise_what_works_and_never_fail() {
+async fn discover_and_initialize_advertise_tools_even_with_upstreams_down() {
     let mut down = MockServer::modern().tools(1).start().await;
     down.stop().await;
     let up = mockup(Revision::V2025_06_18).tools(1).start().await;
@@ -252,7 +252,7 @@ async fn a_server_that_changes_its_era_is_found_out_again() {
 
 // Proves R068, E17.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_probe_is_judged_by_what_it_says() {
+async fn probe_answer_decides_the_era_of_the_server() {
     let refusals = [
         (
             "an error",

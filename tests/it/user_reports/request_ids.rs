@@ -96,7 +96,7 @@ async fn two_calls_in_flight_with_one_id_in_one_session_are_both_answered() {
 
 // Proves B07, R035.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ids_that_are_none_are_refused_and_odd_ones_come_back_as_they_were() {
+async fn invalid_request_ids_are_refused_and_odd_valid_ones_echoed() {
     let upstream = mockup(Revision::MODERN).tools(1).start().await;
     let weir = weir_over(&[("one", &upstream)]);
     for revision in BOTH {

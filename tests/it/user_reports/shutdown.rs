@@ -75,7 +75,7 @@ async fn a_stop_ends_streams_gracefully_and_lets_calls_finish() {
 
 // Proves G06.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readyz_says_so_while_weir_stops() {
+async fn readyz_is_503_while_weir_drains() {
     let gate = CallGate::new();
     let upstream = mockup(Revision::MODERN)
         .tool("slow", MockBehaviour::gated_after_progress(&gate))

@@ -60,7 +60,7 @@ fn texts(answer: &ClientAnswer) -> Vec<&str> {
 
 // Proves R129.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_revision_cannot_carry_is_said_as_text_once() {
+async fn structured_content_becomes_one_text_block_for_older_revisions() {
     for (_, mut builder) in both_eras() {
         for (name, value, _) in values() {
             // The same value, and no other, in another spelling.
@@ -131,7 +131,7 @@ async fn what_a_revision_cannot_carry_is_said_as_text_once() {
 
 // Proves R129.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_value_too_large_to_hold_is_said_to_be_left_out() {
+async fn structured_content_beyond_the_hold_limit_is_replaced_by_a_note() {
     let value = json!(["y".repeat(LARGE)]).to_string();
     let said = [("other", "words"), ("same", &*value)];
     let builder = said
@@ -186,7 +186,7 @@ async fn a_value_too_large_to_hold_is_said_to_be_left_out() {
 
 // Proves R129.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_the_same_over_stdio() {
+async fn structured_content_becomes_text_for_older_revisions_over_stdio() {
     for (mock, name) in [
         (MockStdio::modern(), "modern"),
         (MockStdio::legacy(Revision::NEWEST_LEGACY), "legacy"),

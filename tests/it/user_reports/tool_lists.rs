@@ -100,7 +100,7 @@ async fn an_empty_cursor_is_a_cursor() {
 
 // Proves B18, R150.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn endless_lists_are_cut_and_said_to_be() {
+async fn endless_lists_are_truncated_and_reported() {
     let good = MockServer::modern().tools(3).start().await;
     let endless = MockServer::modern()
         .page_size(10)

@@ -70,7 +70,7 @@ async fn a_tool_name_of_200_characters_and_odd_ones_are_exposed_legally_and_call
 
 // Proves R111, B15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_servers_with_the_same_tool_and_the_same_name_are_told_apart_by_the_config() {
+async fn servers_with_equal_names_and_tools_are_distinguished_by_configured_id() {
     let east = mockup(Revision::NEWEST_LEGACY)
         .named("shop")
         .tool("buy", MockBehaviour::text("east"))

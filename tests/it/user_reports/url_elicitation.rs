@@ -72,7 +72,7 @@ fn again(asked: &ClientAnswer) -> Value {
 
 // Proves R191.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_principal_is_asked_no_other_answers() {
+async fn question_to_one_principal_cannot_be_answered_by_another() {
     for (upstream, builder) in both_eras() {
         let server = server(upstream.is_modern(), builder, "https://idp.example/").await;
         let weir = Weir::with_config(config(&server));
@@ -134,7 +134,7 @@ async fn what_one_principal_is_asked_no_other_answers() {
 
 // Proves R192.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_url_passes_as_it_is_with_no_secrets_added_and_nobody_opens_it() {
+async fn elicitation_url_passes_unchanged_without_secrets_and_is_never_opened() {
     for (upstream, builder) in both_eras() {
         // A visit would be recorded here.
         let page = MockServer::modern().start().await;

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_must_name_known_later_work() {
+    fn expected_failure_must_name_known_later_work() {
         let known: Result<ExpectedFailures, _> =
             serde_saphyr::from_str("\"2025-11-25\":\n  ping: operations\n");
         assert_eq!(

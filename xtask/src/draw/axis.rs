@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_round() {
+    fn axis_ticks_are_round_numbers() {
         for (most, unit, ticks) in [
             (9.0, ValueUnit::Plain, vec![0.0, 2.5, 5.0, 7.5, 10.0]),
             (1.0, ValueUnit::Plain, vec![0.0, 0.25, 0.5, 0.75, 1.0]),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_its_place() {
+    fn axis_position_of_a_value_is_within_the_chart() {
         let even = ChartAxis::between(10.0, 20.0, AxisScale::Even);
         assert_eq!(
             [10.0, 15.0, 20.0, 99.0].map(|value| even.place(value)),

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_cut_to_its_place() {
+    fn svg_text_is_truncated_to_its_width() {
         assert_eq!(cut("0123456789", 10.0, 1000.0), "0123456789");
         assert_eq!(cut("0123456789", 10.0, 29.0), "0123…");
     }

@@ -128,7 +128,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn cleaning_does_what_the_reference_does(json in result()) {
+    fn cleaning_matches_the_reference_implementation(json in result()) {
         let (value, counts) = by_reference(&json);
         let (bytes, removed) = cleaned(DocumentKind::ToolResult, json.as_bytes());
         prop_assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), value);
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn a_quiet_text_has_nothing_to_remove(text in spelled()) {
+    fn text_that_passes_the_quiet_scan_needs_no_removal(text in spelled()) {
         let json = crate::result(&text);
         if is_quiet(json.as_bytes()) {
             let mut counts = RemovalCounts::default();
@@ -178,7 +178,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn any_result_that_is_broken_somewhere_is_taken(json in result(), at in any::<prop::sample::Index>(), with in any::<Vec<u8>>(), cut in 0..9_usize) {
+    fn cleaning_a_corrupted_result_does_not_panic(json in result(), at in any::<prop::sample::Index>(), with in any::<Vec<u8>>(), cut in 0..9_usize) {
         let mut bytes = json.into_bytes();
         let at = at.index(bytes.len());
         let end = (at + cut).min(bytes.len());

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_descriptors_are_left_whoever_opens_connections() {
+    fn neither_connection_side_can_exhaust_the_descriptors() {
         let descriptors = DescriptorBudget::default();
         descriptors.observe(1000, 136);
         let take = |side| std::iter::from_fn(|| descriptors.take(side)).collect::<Vec<_>>();

@@ -27,7 +27,7 @@ fn cursor() -> Cursor {
 
 // Proves R147, B16.
 #[test]
-fn a_cursor_opens_for_its_owner_place_and_view_alone() {
+fn cursor_opens_only_for_its_principal_endpoint_and_view() {
     let (alice, bob) = (who("alice"), who("bob"));
     let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/mcp/files"));
     let scope = CursorScope {

@@ -74,7 +74,7 @@ mod tests {
 
     // Proves R134.
     #[test]
-    fn uris_say_whose_they_are_and_can_be_read_back() {
+    fn exposed_uris_name_their_upstream_and_round_trip() {
         let files = UpstreamId::new("files").unwrap();
         for (own, exposed) in [
             ("file:///a b", "files+file:///a b"),
@@ -97,14 +97,14 @@ mod tests {
     proptest! {
         // Proves R134.
         #[test]
-        fn exposing_is_injective(a in "[a-z][a-z0-9-]{0,8}", b in "[a-z][a-z0-9-]{0,8}", x in "(ui://)?[a-z+:/]{0,12}", y in "(ui://)?[a-z+:/]{0,12}") {
+        fn uri_exposure_is_injective(a in "[a-z][a-z0-9-]{0,8}", b in "[a-z][a-z0-9-]{0,8}", x in "(ui://)?[a-z+:/]{0,12}", y in "(ui://)?[a-z+:/]{0,12}") {
             let (one, two) = (UpstreamId::new(&a).unwrap(), UpstreamId::new(&b).unwrap());
             prop_assert_eq!(expose(&one, &x) == expose(&two, &y), (a, x) == (b, y));
         }
 
         // Proves B22.
         #[test]
-        fn a_template_fits_what_it_makes(parts in prop::collection::vec(("[a-z/:]{0,5}", "[a-z0-9]{1,5}"), 0..6), tail in "[a-z]{0,3}") {
+        fn template_matches_every_uri_expanded_from_it(parts in prop::collection::vec(("[a-z/:]{0,5}", "[a-z0-9]{1,5}"), 0..6), tail in "[a-z]{0,3}") {
             let template: String = parts.iter().map(|(literal, _)| format!("{literal}{{v}}")).collect::<String>() + &tail;
             let uri: String = parts.iter().map(|(literal, value)| format!("{literal}{value}")).collect::<String>() + &tail;
             prop_assert!(matches_template(&template, &uri), "{} {}", template, uri);

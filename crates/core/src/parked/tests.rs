@@ -129,7 +129,7 @@ const CANCEL: &str = r#"{"input-1":{"action":"cancel"},"other":{}}"#;
 
 // Proves R182, R176, R177.
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_at_once_is_one_round_and_missing_answers_are_asked_for_again() {
+async fn concurrent_questions_share_one_round_and_unanswered_ones_are_repeated() {
     let (world, mut reply) = world();
     let (mut form, mut roots) = (
         world.asks(Method::ElicitationCreate).await,

@@ -64,7 +64,7 @@ fn without_a_dialect_a_schema_is_2020_12_and_an_unknown_one_is_not_used() {
 
 // Proves R120, B23.
 #[test]
-fn nothing_is_fetched() {
+fn foreign_schema_references_are_never_fetched() {
     for target in [
         "http://127.0.0.1:1/schema.json",
         "https://example.com/s#/a",
@@ -303,7 +303,7 @@ fn patterns_run_on_a_linear_engine() {
 
 // Proves B24.
 #[test]
-fn mismatches_name_places_and_never_long_values() {
+fn schema_mismatches_name_pointers_and_never_long_values() {
     let schema =
         json!({ "properties": { "a": { "type": "integer" } }, "additionalProperties": false });
     let secret = "secret".repeat(50);

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_unreadable_place_is_found() {
+    fn first_unreadable_json_value_is_found() {
         let place = |json: &str| find(json.as_bytes()).map(|found| (found.pointer, found.expected));
         let number = |pointer: &str| Some((pointer.to_owned(), NUMBER.to_owned()));
         let text = |pointer: &str| Some((pointer.to_owned(), SURROGATE.to_owned()));

@@ -86,7 +86,7 @@ mod tests {
 
     // Proves F16.
     #[test]
-    fn so_many_clients_have_names() {
+    fn client_meter_names_are_capped() {
         let first = ClientMeter::of("client-0");
         for number in 0..100_000 {
             ClientMeter::of(&format!("client-{number}")).request();

@@ -64,7 +64,7 @@ async fn public_list_grants_no_call() {
 
 // Proves R156.
 #[tokio::test(start_paused = true)]
-async fn what_is_private_to_one_principal_reaches_no_other() {
+async fn private_pages_cursors_and_results_reach_no_other_principal() {
     let fake = ScriptedUpstream::new("up", &["a", "b", "c", "d"]);
     fake.set(|script| {
         script.hint = Some((60_000, false));

@@ -357,7 +357,7 @@ async fn arguments_that_do_not_match_never_reach_the_upstream() {
 
 // Proves B24.
 #[tokio::test(start_paused = true)]
-async fn at_most_five_places_are_named() {
+async fn schema_refusal_of_a_call_lists_at_most_five_mismatches() {
     let fake = ScriptedUpstream::new("up", &[]);
     let tool =
         json!({ "name": "n", "inputSchema": { "additionalProperties": { "type": "integer" } } });
@@ -395,7 +395,7 @@ async fn arguments_pass_untouched_if_validation_is_off() {
 
 // Proves B23, R121.
 #[tokio::test(start_paused = true)]
-async fn a_tool_whose_schema_is_too_costly_is_listed_and_callable_unchecked() {
+async fn tool_with_too_costly_schema_is_listed_and_callable_without_validation() {
     let fake = ScriptedUpstream::new("up", &[]);
     let mut defs = serde_json::Map::new();
     for at in 0..26 {

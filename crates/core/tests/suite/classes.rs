@@ -30,7 +30,7 @@ fn asking() -> std::sync::Arc<ScriptedUpstream> {
 
 // Proves R161, R057.
 #[tokio::test(start_paused = true)]
-async fn a_client_sees_what_its_capabilities_bring_and_others_do_not() {
+async fn capability_dependent_tools_are_listed_only_for_clients_with_that_capability() {
     let (fake, plain) = (asking(), ScriptedUpstream::new("plain", &["b"]));
     let world = CatalogWorld::of(&[&fake, &plain]);
     assert_eq!(exposed(&world.settled().await), ["ask__a", "plain__b"]);
@@ -52,7 +52,7 @@ async fn a_client_sees_what_its_capabilities_bring_and_others_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_nobody_asks_for_any_more_is_not_watched_any_more() {
+async fn unused_capability_class_is_no_longer_watched() {
     let fake = asking();
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
@@ -148,7 +148,7 @@ async fn called(desk: &RouterWorld, class: CapabilityClass, name: &str) -> Reply
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_called_without() {
+async fn sessionless_tools_are_listed_to_session_clients_and_called_without_a_session() {
     let fake = listing_apart();
     let desk = RouterWorld::of(CatalogWorld::of(&[&fake]));
     assert_eq!(
@@ -198,7 +198,7 @@ async fn what_is_listed_without_sessions_only_is_shown_to_clients_with_one_and_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_for_clients_with_sessions_follows_what_those_without_are_shown() {
+async fn session_client_list_follows_changes_of_the_sessionless_list() {
     let fake = listing_apart();
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;

@@ -183,7 +183,7 @@ proptest! {
     // Proves B17.
     #![proptest_config(ProptestConfig::with_cases(1000))]
     #[test]
-    fn whatever_changes_in_between_a_reading_is_consistent_or_refused(
+    fn paged_reading_is_consistent_or_refused_under_any_changes(
         steps in prop::collection::vec(step(), 1..40),
         size in 1usize..4,
         pinned in 1usize..4,

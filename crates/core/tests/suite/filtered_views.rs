@@ -35,7 +35,7 @@ async fn listed(world: &CatalogWorld, who: &Principal) -> Vec<String> {
 
 // Proves C21, R115.
 #[tokio::test(start_paused = true)]
-async fn lists_and_calls_agree_about_what_a_principal_sees() {
+async fn list_and_call_decisions_agree_for_each_principal() {
     let (fake, world) = three();
     world.gate.rule("bob", "b", GateRule::Hidden);
     world.gate.rule("bob", "c", GateRule::Scope("tools:c"));
@@ -118,7 +118,7 @@ async fn equal_parts_are_one_version_and_hidden_upstreams_leave_no_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cursor_is_good_as_long_as_its_owner_sees_the_same() {
+async fn cursor_is_valid_while_its_owners_view_is_unchanged() {
     let fake = ScriptedUpstream::new("up", &["a", "b", "c", "d"]);
     let world = CatalogWorld::of(&[&fake]);
     world.show(&[&fake], NamePrefix::Always, 1);

@@ -26,7 +26,7 @@ async fn odd_hints_are_clamped() {
 
 // Proves R158.
 #[tokio::test(start_paused = true)]
-async fn the_promise_never_exceeds_what_is_left_of_the_upstreams() {
+async fn list_ttl_never_exceeds_the_remaining_upstream_ttl() {
     let fake = ScriptedUpstream::new("up", &["a"]);
     fake.set(|script| script.hint = Some((60_000, true)));
     let world = CatalogWorld::of(&[&fake]);

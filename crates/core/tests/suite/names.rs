@@ -10,7 +10,7 @@ use crate::support::{CatalogWorld, ScriptedUpstream, exposed, id, transparent};
 
 // Proves R111, B15.
 #[tokio::test(start_paused = true)]
-async fn equal_tools_are_told_apart_by_the_configured_id_alone() {
+async fn tools_of_the_same_name_are_distinguished_by_configured_upstream_id() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["search", "only"]),
         ScriptedUpstream::new("two", &["search"]),

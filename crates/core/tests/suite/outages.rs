@@ -47,7 +47,7 @@ async fn a_hanging_upstream_costs_the_first_list_two_seconds_and_later_ones_noth
 
 // Proves R141, R143.
 #[tokio::test(start_paused = true)]
-async fn a_dripping_upstream_is_found_out() {
+async fn upstream_with_too_slow_list_pages_is_marked_down() {
     let (good, drip) = (
         ScriptedUpstream::new("good", &["a"]),
         ScriptedUpstream::new("drip", &["b", "c", "d", "e"]),

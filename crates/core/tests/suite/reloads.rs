@@ -12,7 +12,7 @@ use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, expose
 
 // Proves G02.
 #[tokio::test(start_paused = true)]
-async fn an_upstream_that_a_reload_takes_away_is_unlisted_told_and_retired() {
+async fn upstream_removed_by_reload_is_unlisted_announced_and_retired() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["a"]),
         ScriptedUpstream::new("two", &["b"]),

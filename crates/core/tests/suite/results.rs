@@ -128,7 +128,7 @@ async fn under_enforce_no_result_passes_that_no_checker_can_read() {
 
 // Proves B23.
 #[tokio::test(start_paused = true)]
-async fn a_tool_whose_results_have_to_be_checked_and_cannot_be_does_not_run() {
+async fn tool_with_unusable_output_schema_is_not_called_under_enforce() {
     for (output, runs) in [
         (CheckMode::Enforce, false),
         (CheckMode::Warn, true),

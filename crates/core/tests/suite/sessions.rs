@@ -201,7 +201,7 @@ async fn endless_notifications_cause_ten_session_walks_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn on_an_aggregate_what_the_client_sees_decides_whether_it_is_news() {
+async fn aggregate_list_change_is_reported_only_if_the_clients_view_changed() {
     let one = ScriptedUpstream::new("one", &["a"]);
     let world = CatalogWorld::of(&[&one]);
     let (who, session) = (principal("ada").await, ScriptedSession::with(&["a"]));

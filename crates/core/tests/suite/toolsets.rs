@@ -101,7 +101,7 @@ async fn unselected_tools_exist_for_no_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bare_name_is_selected_by_where_it_comes_from() {
+async fn unprefixed_tool_is_selected_by_its_upstream() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["read"]),
         ScriptedUpstream::new("two", &["read", "list"]),
@@ -146,7 +146,7 @@ async fn an_alias_is_its_tools_own_and_no_upstream_can_take_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_alias_that_another_tool_has_by_rule_leaves_that_one_out_and_says_so() {
+async fn alias_takes_precedence_and_the_colliding_tool_is_reported() {
     let (one, two) = (
         ScriptedUpstream::new("one", &["a"]),
         ScriptedUpstream::new("two", &["b"]),
@@ -269,7 +269,7 @@ async fn scopes_of_upstream_and_endpoint_add_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_selection_is_told_on_its_endpoint_alone() {
+async fn toolset_change_is_announced_only_on_its_endpoint() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = CatalogWorld::of(&[]);
     let (all, alone) = (

@@ -79,7 +79,7 @@ async fn desk() -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
 
 // Proves R205.
 #[tokio::test(start_paused = true)]
-async fn many_clients_of_a_resource_are_one_subscription_and_each_is_told_by_its_own_name() {
+async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_uris() {
     let (fake, desk) = desk().await;
     let (mut one, mut two) = (
         SubscribedClient::new(&desk, "one"),
@@ -177,7 +177,7 @@ async fn hidden_resource_is_never_announced() {
 
 // Proves R197.
 #[tokio::test(start_paused = true)]
-async fn what_the_server_refuses_is_refused_and_others_are_kept() {
+async fn refused_resource_subscription_leaves_other_subscriptions_active() {
     let (fake, desk) = desk().await;
     fake.lines.refuses.lock().unwrap().push("memo:no");
     let mut client = SubscribedClient::new(&desk, "one");

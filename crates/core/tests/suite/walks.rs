@@ -107,7 +107,7 @@ async fn an_unchanged_tool_keeps_its_object_over_walks() {
 
 // Proves B25.
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_is_silently_redefined_is_counted_and_told() {
+async fn silent_tool_redefinition_is_counted_and_announced() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = CatalogWorld::of(&[&fake]);
     world.settled().await;
@@ -127,7 +127,7 @@ async fn a_tool_that_is_silently_redefined_is_counted_and_told() {
 
 // Proves R114.
 #[tokio::test(start_paused = true)]
-async fn a_list_is_the_same_whatever_else_is_asked() {
+async fn list_version_is_independent_of_other_classes_and_watchers() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = CatalogWorld::of(&[&fake]);
     let first = world.settled().await.version;
@@ -183,7 +183,7 @@ async fn an_upstream_without_tools_contributes_nothing_and_is_not_missing() {
 
 // Proves R278.
 #[tokio::test(start_paused = true)]
-async fn a_tool_that_comes_back_as_another_is_counted_and_told_to_clients() {
+async fn changed_tool_definition_is_counted_and_announced_to_clients() {
     let fake = ScriptedUpstream::new("up", &["a", "b"]);
     let world = CatalogWorld::of(&[&fake]);
     let before = world.settled().await;

@@ -148,7 +148,7 @@ fn arguments_are_not_read_before_the_seal_is_opened() {
 
 // Proves B19.
 #[test]
-fn a_state_is_for_arguments_of_one_value_in_any_spelling() {
+fn request_state_is_bound_to_the_value_of_its_arguments() {
     let desk = SealingFixture::new();
     let given = r#"{"b":[1,{"x":null,"y":"\u00e9"}],"a":1.5}"#;
     let state = desk.seal(Some(given));

@@ -265,7 +265,7 @@ mod tests {
 
     // Proves R079.
     #[test]
-    fn a_server_may_ask_only_what_the_client_declared() {
+    fn server_may_request_only_declared_client_capabilities() {
         let ask = |method: &str| {
             format!(r#"{{"inputRequests":{{"a":{{"method":"{method}","params":{{}}}}}}}}"#)
         };

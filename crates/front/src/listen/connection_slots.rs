@@ -111,7 +111,7 @@ mod tests {
 
     // Proves A13.
     #[test]
-    fn caps_hold_and_places_come_back() {
+    fn connection_caps_hold_and_slots_are_returned() {
         let slots = Arc::new(ConnectionSlots::default());
         let (one, two): (IpAddr, IpAddr) =
             ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
@@ -128,7 +128,7 @@ mod tests {
 
     // Proves A13.
     #[test]
-    fn addresses_of_one_v6_network_share_their_places() {
+    fn addresses_of_one_ipv6_network_share_connection_slots() {
         let slots = Arc::new(ConnectionSlots::default());
         let take = |text: &str| slots.take(text.parse().unwrap(), 100, 2);
         let held = [

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wake_from_elsewhere_reaches_the_task_it_runs_on_now() {
+    fn external_wake_reaches_the_latest_polling_task() {
         let kept = Mutex::new(None::<Waker>);
         let mut prompt = RepollOnWake::new(poll_fn(|cx| {
             *kept.lock().unwrap() = Some(cx.waker().clone());

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_with_all_its_sessions_leaves_others_theirs_and_gets_back_what_ended() {
+    fn session_cap_binds_each_network_and_ended_sessions_free_slots() {
         let sessions = AnonymousSessions::default();
         let (one, other) = (
             SenderNetwork::of([192, 0, 2, 1].into()),

@@ -239,7 +239,7 @@ mod tests {
 
     // Proves F13.
     #[test]
-    fn an_open_queue_takes_every_call_and_counts_what_it_loses() {
+    fn fail_open_audit_queue_accepts_every_call_and_counts_lost_records() {
         let (queue, _receiver) = AuditEventQueue::new(4, false);
         for _ in 0..100 {
             queue.reserve().unwrap();
@@ -298,7 +298,7 @@ mod tests {
 
     // Proves F13.
     #[test]
-    fn a_queue_without_its_writer_counts_what_it_loses() {
+    fn audit_queue_without_a_writer_counts_lost_records() {
         let (queue, receiver) = AuditEventQueue::new(4, true);
         queue.set_healthy(true);
         drop(receiver);

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_reason_names_the_upstream_and_what_to_do() {
+    fn every_missing_upstream_message_names_upstream_and_list() {
         for reason in ["pending", "down", "stale", "truncated", "disabled", "new"] {
             let missing = MissingUpstream {
                 upstream: "gone\u{1b}[2J".to_owned(),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_is_introduced_by_its_first_line() {
+    fn item_summary_is_the_first_line_of_its_description() {
         assert_eq!(
             about(&json!({"description": "\n  first\u{7} line\nsecond"})),
             "first line"

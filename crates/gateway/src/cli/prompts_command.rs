@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_prompt_shows_what_it_takes() {
+    fn prompt_row_shows_required_and_optional_arguments() {
         let prompt = json!({"name": "greet", "arguments": [{"name": "who", "required": true}, {"name": "how"}], "title": "Greet"});
         assert_eq!(row(&prompt), ["greet", "who= [how=]", "Greet"]);
         let said = message(

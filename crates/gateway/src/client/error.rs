@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_asks_of_its_user_is_named() {
+    fn client_error_names_missing_capability_and_url_to_open() {
         let refused = |code, data| {
             ClientError::Refused {
                 code,

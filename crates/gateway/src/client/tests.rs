@@ -45,7 +45,7 @@ async fn a_modern_server_is_spoken_to_without_a_session() {
 
 // Proves R068.
 #[tokio::test]
-async fn a_legacy_server_is_found_out_by_the_probe() {
+async fn client_detects_a_legacy_server_by_its_probe() {
     let notes = notes().await;
     let mut client = Client::connect(&notes.url(), None, None).await.unwrap();
     assert_eq!(client.revision(), Revision::NEWEST_LEGACY);
@@ -62,7 +62,7 @@ async fn a_legacy_server_is_found_out_by_the_probe() {
 }
 
 #[tokio::test]
-async fn progress_is_told_while_a_call_runs() {
+async fn client_receives_increasing_progress_during_a_call() {
     let desk = desk().await;
     let mut client = Client::connect(&desk.url(), None, None).await.unwrap();
     let mut seen = Vec::new();
@@ -107,7 +107,7 @@ async fn changes_are_heard_from_servers_of_both_eras() {
 }
 
 #[tokio::test]
-async fn nobody_there_and_nonsense_are_said_plainly() {
+async fn refused_connection_and_invalid_url_are_clear_client_errors() {
     let free = listener().await.local_addr().unwrap();
     let refused = Client::connect(&format!("http://{free}/mcp"), None, None)
         .await

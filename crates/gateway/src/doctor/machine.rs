@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_and_one_that_may_not_be_bound_are_told_apart() {
+    fn port_check_warns_if_in_use_and_fails_if_not_bindable() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = taken.local_addr().expect("it is bound");
         assert_eq!(port("clients", address).grade, FindingGrade::Warning);

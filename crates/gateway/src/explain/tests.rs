@@ -192,7 +192,7 @@ async fn arguments_are_shown_to_the_rules_that_look_at_them() {
 
 // Proves F14.
 #[tokio::test]
-async fn what_is_asked_for_cannot_write_on_the_terminal() {
+async fn explain_output_has_no_control_characters_of_the_request() {
     let told = ask(
         json!({ "sub": "a\u{1b}[2J", "groups": ["staff"] }),
         "/m\u{7}",

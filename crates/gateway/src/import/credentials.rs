@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_known_by_name_and_by_look() {
+    fn credentials_are_recognised_by_name_and_by_format() {
         for text in [
             "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
             "postgres://me:hunter2@db/x",

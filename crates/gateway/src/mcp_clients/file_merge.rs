@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_ends_of_lines_and_comments_stay() {
+    fn merge_keeps_byte_order_mark_line_endings_and_comments() {
         let text =
             "\u{feff}{\r\n  // a\r\n  \"mcpServers\": {\r\n    \"b\": {}, /* c */\r\n  },\r\n}\r\n";
         let now = merged(McpClient::Cursor, text);

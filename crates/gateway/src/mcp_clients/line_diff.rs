@@ -81,7 +81,7 @@ mod tests {
     use ChangedLine::{Added, Removed};
 
     #[test]
-    fn an_entry_behind_another_is_the_only_change() {
+    fn line_diff_ignores_a_comma_behind_the_former_last_entry() {
         assert_eq!(changed_lines("{\n a\n}", "{\n a,\n b\n}"), [Added(3, " b")]);
         assert_eq!(changed_lines("a\nb", "a\nb"), []);
         assert_eq!(changed_lines("", "a\n"), [Added(1, "a")]);

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn heaps_are_looked_through_after_changes_and_not_without() {
+    async fn heap_is_trimmed_only_after_memory_changes() {
         let mut trimmer = HeapTrimmer::new();
         assert_eq!(rounds(&mut trimmer, 100 << 20, 60).await, ROUNDS);
         assert_eq!(rounds(&mut trimmer, (100 << 20) + 1000, 60).await, 0);

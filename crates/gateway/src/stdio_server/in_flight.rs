@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_modern_request_is_taken_back_here_alone() {
+    fn withdrawal_cancels_any_request_and_is_final_only_for_modern_ones() {
         let all = InFlightRequests::default();
         let [legacy, modern] = [1, 2].map(|n: u64| RequestId::from(n));
         let (one, two) = (

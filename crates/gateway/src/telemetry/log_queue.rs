@@ -261,7 +261,7 @@ mod tests {
 
     // Proves F13.
     #[test]
-    fn a_drain_ends_with_the_last_line_or_with_its_time() {
+    fn log_drain_ends_with_the_last_line_or_at_its_deadline() {
         let queue = Arc::new(LogQueue::default());
         queue.push(b"one\n");
         queue.drain(Duration::from_millis(1));

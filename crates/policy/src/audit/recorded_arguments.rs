@@ -252,7 +252,7 @@ mod tests {
 
     // Proves F18.
     #[test]
-    fn what_is_shown_is_bounded() {
+    fn recorded_arguments_are_bounded() {
         let long = format!(
             r#"{{"a":"{}","b":[{}1]}}"#,
             "x".repeat(1 << 20),

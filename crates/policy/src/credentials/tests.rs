@@ -11,7 +11,7 @@ use weir_core::port::{BorrowedSecret, Evidence};
 
 // Proves R240.
 #[tokio::test(start_paused = true)]
-async fn a_good_token_names_its_subject_and_what_it_is_good_for() {
+async fn valid_token_yields_subject_scopes_groups_and_claims() {
     let stand = VerifierFixture::new().await;
     let claims = stand.claims_with(json!({
         "scope": "write", "scp": ["read"], "groups": ["b", "a"], "client_id": "ide", "act": { "sub": "bot" },
@@ -50,7 +50,7 @@ async fn a_good_token_names_its_subject_and_what_it_is_good_for() {
 
 // Proves R246.
 #[tokio::test(start_paused = true)]
-async fn a_scope_brings_those_that_it_includes() {
+async fn scope_implies_its_included_scopes() {
     let stand = VerifierFixture::new().await;
     let token = stand
         .signer
@@ -154,7 +154,7 @@ async fn a_verified_token_is_remembered_and_still_ends_on_time_and_at_its_endpoi
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_settings_count_at_once_and_keep_the_keys() {
+async fn replaced_auth_settings_apply_at_once_and_keep_cached_keys() {
     let stand = VerifierFixture::new().await;
     let token = stand.good();
     assert!(stand.subject(&token).await.is_ok());

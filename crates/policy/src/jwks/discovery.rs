@@ -116,7 +116,7 @@ mod tests {
 
     // Proves R257.
     #[test]
-    fn every_place_of_metadata_is_tried_in_order() {
+    fn issuer_metadata_urls_are_listed_in_order() {
         assert_eq!(
             metadata_urls("https://id.example.com"),
             [

@@ -395,7 +395,7 @@ async fn uncountable_quota_follows_the_setting() {
 
 // Proves F02.
 #[test]
-fn addresses_are_one_by_network_and_this_machine_is_free() {
+fn address_limit_counts_by_network_and_exempts_loopback() {
     let world = LimiterFixture::new(LimitSettings {
         address: Some(limit("address", 2)),
         ..LimitSettings::default()
@@ -434,7 +434,7 @@ fn a_million_addresses_fill_the_table_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_reload_keeps_what_was_counted_under_limits_that_stay() {
+async fn reload_keeps_counters_of_unchanged_limits() {
     let rates = |burst| LimitSettings {
         address: Some(limit("address", 2)),
         principal: Some(limit("principal", 5)),

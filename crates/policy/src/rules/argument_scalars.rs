@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wanted_is_kept() {
+    fn only_requested_argument_scalars_are_kept() {
         let wanted = ArgumentPointers::these(&["/b/c", "/x~1y"]);
         let values = scalars(
             br#"{"a":"x","b":{"c":1.0,"d":"c"},"x/y":true,"c":2}"#,
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_has_one_form() {
+    fn equal_numbers_have_one_canonical_form() {
         assert_eq!(
             text(r#"{"a":1,"b":1.0,"c":1e0,"d":10E-1,"e":-0.0,"f":0}"#),
             "/a=1 /b=1 /c=1 /d=1 /e=0 /f=0"

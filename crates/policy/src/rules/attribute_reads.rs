@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_arguments_a_rule_looks_at_are_found_and_where_it_cannot_be_told_it_is_all() {
+    fn argument_pointers_of_a_rule_are_found_or_default_to_all() {
         let these = ArgumentPointers::these;
         let table = [
             (
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_what_is_asked_for_is_found() {
+    fn conditions_that_read_the_resource_are_detected() {
         let table = [
             ("principal.subject == \"resource\"", false),
             ("principal in Group::\"g\" && !principal.anonymous", false),

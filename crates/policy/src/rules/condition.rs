@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_at_arguments_in_another_way_is_left_whole() {
+    fn conditions_with_computed_argument_reads_are_not_split() {
         assert!(parts("when { context.arguments.hasTag(resource.name) }").is_none());
         assert!(parts("when { context.arguments == context.arguments }").is_none());
     }

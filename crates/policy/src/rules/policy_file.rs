@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn policy_errors_have_line_and_cause() {
         let table = [
             (
                 "permit(principal, action, resource)\n",
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_lost_its_end_is_told_from_one_that_was_changed() {
+    fn truncated_policy_file_is_distinguished_from_an_edited_one() {
         let whole = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"a\" };\nforbid(principal, action, resource) when { resource.native == \"b\" };\n";
         let (old, _) = read(whole).unwrap();
         let lines: Vec<&str> = whole.lines().collect();
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_never_fits_is_doubtful() {
+    fn rule_that_never_matches_gives_a_warning() {
         let (_, doubts) = read("permit(principal, action, resource) when { false };").unwrap();
         assert!(doubts.len() == 1 && doubts[0].is_warning, "{doubts:?}");
     }

@@ -323,7 +323,7 @@ fn annotations_count_only_where_the_operator_believes_them() {
 }
 
 #[test]
-fn no_rules_allow_everything_and_one_rule_denies_what_it_does_not_permit() {
+fn empty_policy_allows_all_and_any_rule_makes_deny_the_default() {
     let (who, thing) = (
         principal(VerifiedIdentity::Anonymous),
         ToolFixture::new("files/read"),
@@ -452,7 +452,7 @@ fn scopes_hide_in_lists_and_step_up_on_calls() {
 }
 
 #[test]
-fn arguments_decide_calls_and_what_cannot_be_read_is_refused() {
+fn rules_on_arguments_decide_calls_and_unreadable_arguments_are_refused() {
     let rules = rules(
         r#"permit(principal, action == Action::"see", resource);
            permit(principal, action == Action::"call", resource) when {
@@ -558,7 +558,7 @@ fn a_panic_of_the_engine_denies() {
 }
 
 #[test]
-fn a_replaced_book_holds_at_once_and_equal_books_are_equal() {
+fn replaced_policy_set_applies_at_once_and_equal_sets_share_audiences() {
     let rules = rules("permit(principal, action, resource);");
     let (who, thing) = (person("alice", &[], &[]), ToolFixture::new("files/read"));
     let before = rules.audience(&who, &thing.endpoint);
@@ -578,7 +578,7 @@ fn a_replaced_book_holds_at_once_and_equal_books_are_equal() {
 
 // Proves D14.
 #[test]
-fn only_what_rules_look_at_tells_principals_apart() {
+fn audience_depends_only_on_attributes_read_by_rules() {
     let endpoint = EndpointId::new("/mcp");
     let by_group = rules("permit(principal in Group::\"staff\", action, resource);");
     let of = |rules: &PolicyAuthorizer, who: &Principal| rules.audience(who, &endpoint).unwrap();

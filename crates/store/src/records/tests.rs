@@ -159,7 +159,7 @@ async fn touch_prolongs_and_expiry_is_reported_once_oldest_first() {
 }
 
 #[tokio::test]
-async fn a_touch_can_shorten_too() {
+async fn touch_can_shorten_the_ttl() {
     let bench = records_bench(10, 10);
     let ann = principal("ann").await;
     bench.put(&key(&ann, 1), 1, WriteCondition::Absent).await;
@@ -173,7 +173,7 @@ async fn a_touch_can_shorten_too() {
 }
 
 #[tokio::test]
-async fn caps_bind_each_principal_and_all_but_not_the_anonymous_one_alone() {
+async fn record_caps_bind_principals_and_total_but_not_anonymous_alone() {
     let bench = records_bench(5, 2);
     let (ann, nobody) = (principal("ann").await, principal("").await);
     for n in 0..2 {
@@ -306,7 +306,7 @@ async fn a_million_idle_sessions_would_cost_under_300_bytes_each_beside_their_va
 }
 
 #[tokio::test]
-async fn records_move_with_their_versions_their_time_and_their_places() {
+async fn moved_records_keep_version_expiry_and_owner_slots() {
     let (from, to) = (records_bench(10, 2), records_bench(2, 2));
     let (ann, nobody) = (principal("ann").await, principal("").await);
     let all = [key(&ann, 1), key(&ann, 2), key(&nobody, 3)];

@@ -320,7 +320,7 @@ async fn a_server_that_closes_after_each_answer_loses_no_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_loss_connections_rest_before_they_are_used_again() {
+async fn after_a_lost_connection_pooled_ones_rest_before_reuse() {
     const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
     let (listener, lines, uri) = listening().await;
     // Each connection answers twice, and takes a third request without an answer.

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_call_has_the_turn_or_all_calls_of_one_session() {
+    async fn asking_turn_is_held_by_one_call_or_by_one_session() {
         let turn = Arc::<AskingTurn>::default();
         let [one, other] = [1, 2].map(|byte| Some(SessionKey([byte; 16])));
         let held = turn.try_take(one);

@@ -171,7 +171,7 @@ mod tests {
 
     // Proves E22.
     #[test]
-    fn a_flood_is_kept_to_its_end_and_cut_into_lines() {
+    fn error_tail_keeps_the_last_bytes_of_a_flood_and_splits_lines() {
         let tail = ErrorTail::default();
         let mut lines = 0;
         for n in 0..50_000 {

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn on_other_streams_than_the_answer_to_its_post_nothing_goes_on_before_the_id() {
+    fn result_streams_before_its_id_only_on_the_response_to_its_own_post() {
         const LEGACY: Revision = Revision::NEWEST_LEGACY;
         const STREAMED: &str = "large result end";
         let (some, much) = (128 << 10, 1 << 20);

@@ -102,7 +102,7 @@ mod tests {
 
     // Proves R096, R097.
     #[tokio::test(start_paused = true)]
-    async fn a_broken_stream_is_taken_up_after_its_last_event_when_the_server_wants_it() {
+    async fn broken_stream_resumes_after_its_last_event_id_and_retry_delay() {
         let (mut thread, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
         assert!(!thread.resume(side.clone()), "no event had an id");
         thread.record_mark(Some("e1".into()), Some(3000));

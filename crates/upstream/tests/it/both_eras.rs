@@ -113,7 +113,7 @@ async fn many_first_callers_look_for_the_other_era_once() {
 }
 
 #[tokio::test]
-async fn a_server_whose_other_era_has_no_sessions_is_spoken_to_in_its_modern_one() {
+async fn dual_era_server_without_sessions_is_called_in_the_modern_era() {
     let mock = MockServer::dual()
         .without_sessions()
         .tool("echo", MockBehaviour::echo())

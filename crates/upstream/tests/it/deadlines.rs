@@ -26,7 +26,7 @@ async fn hurried(
 
 // Proves E03, E04, E20.
 #[tokio::test]
-async fn silence_dripping_and_comments_time_out_and_the_server_is_told() {
+async fn silent_dripping_or_comment_only_call_times_out_and_is_cancelled_upstream() {
     for (era, builder) in [
         ("modern", MockServer::modern()),
         ("legacy", MockServer::legacy(Revision::V2025_11_25)),
@@ -72,7 +72,7 @@ async fn silence_dripping_and_comments_time_out_and_the_server_is_told() {
 
 // Proves R143.
 #[tokio::test]
-async fn a_call_that_shows_life_for_ever_ends_at_the_hard_limit() {
+async fn call_with_endless_progress_ends_at_the_hard_limit() {
     let endless = MockBehaviour::endless_progress(Duration::from_millis(20));
     let mock = MockServer::modern().tool("endless", endless).start().await;
     let endless = outcome(hurried(&upstream(&mock.url()), "endless").await).await;

@@ -62,7 +62,7 @@ async fn a_document_is_fetched_within_its_limit_and_redirects_are_not_followed()
 
 // Proves C18, C25, R271.
 #[tokio::test]
-async fn what_an_outsider_names_is_not_fetched_from_inside() {
+async fn unsafe_outsider_urls_are_never_fetched() {
     let canary = MockServer::modern().start().await;
     let port = canary.address().port();
     let factory = factory();

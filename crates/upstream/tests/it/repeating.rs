@@ -81,7 +81,7 @@ fn broken(at: usize) -> MockBehaviour {
 }
 
 #[tokio::test]
-async fn reads_whose_connection_breaks_are_made_again_once_under_a_new_id() {
+async fn read_is_retried_once_with_a_new_id_after_a_lost_connection() {
     for (era, builder) in eras() {
         let mock = builder.start().await;
         let upstream = upstream(&mock.url());
@@ -136,7 +136,7 @@ async fn an_answer_that_never_came_on_a_stream_is_asked_for_again() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_server_or_of_whoever_stands_before_it_is_not_asked_for_again() {
+async fn http_error_or_html_response_to_a_read_is_not_retried() {
     for (status, body) in [
         (500, "broken"),
         (502, "bad gateway"),

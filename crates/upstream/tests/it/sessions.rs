@@ -250,7 +250,7 @@ async fn request_ids_are_unique_in_a_session() {
 
 // Proves R210, R212.
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_by_its_own_id_and_nobody_elses() {
+async fn dropped_call_sends_one_cancellation_with_its_own_id() {
     let gate = CallGate::new();
     let mock = MockServer::legacy(Revision::V2025_11_25)
         .tool("wait", MockBehaviour::gated(&gate))

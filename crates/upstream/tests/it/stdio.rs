@@ -98,7 +98,7 @@ async fn child_that_ignores_the_probe_is_initialized() {
 }
 
 #[tokio::test]
-async fn a_childs_environment_is_what_is_listed_and_a_few_names_but_never_weirs_own() {
+async fn child_environment_has_only_listed_and_standard_variables() {
     // Cargo sets this for the test itself: it stands for any variable of weir's own environment.
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok());
     let listed = with(settings("legacy"), |stdio| {

@@ -24,7 +24,7 @@ fn refused(text: &str) -> (i64, Option<String>) {
 }
 
 #[test]
-fn a_request_keeps_its_bytes() {
+fn parsed_request_keeps_its_original_bytes() {
     let text = r#" {"params":{"n":1e0, "x" : [ ]} , "id":"a\u0062","method":"tools/call","jsonrpc":"2.0","extra":{"a":1}} "#;
     let Message::Request(request) = one(text) else {
         panic!("not a request")
@@ -72,7 +72,7 @@ fn params_are_a_slice_of_the_body() {
 }
 
 #[test]
-fn members_sort_the_message() {
+fn messages_are_classified_by_their_members() {
     assert!(matches!(
         one(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#),
         Message::Notification(_)

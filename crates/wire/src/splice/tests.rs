@@ -197,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_to_change_changes_no_byte(text in result()) {
+    fn empty_edits_leave_the_bytes_unchanged(text in result()) {
         prop_assert_eq!(&apply(ObjectEdits::new(), &text), &text);
         prop_assert_eq!(&apply(ObjectEdits::new().observe("isError").remove("absent").meta(MetaEdits::new()), &text), &text);
     }

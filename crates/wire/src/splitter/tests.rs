@@ -112,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn splitting_is_chunk_invariant_and_keeps_what_decides_to_the_end((text, result) in response(), cuts in testing::cuts()) {
+    fn splitting_is_chunk_invariant_and_withholds_deciding_members((text, result) in response(), cuts in testing::cuts()) {
         let caps = SplitCaps { max_held: 100_000, ..CAPS };
         let raw = Bytes::from(text);
         let whole = split(caps, std::slice::from_ref(&raw)).unwrap();
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn any_fault_is_a_fault_whatever_the_chunks(
+    fn splitting_errors_are_chunk_invariant(
         (text, _) in response(), place in any::<prop::sample::Index>(), byte in any::<u8>(), cuts in testing::cuts(),
     ) {
         let mut bytes = text.into_bytes();
@@ -294,7 +294,7 @@ fn held_bytes_outside_the_result_are_capped() {
 }
 
 #[test]
-fn the_rest_of_a_message_is_checked() {
+fn malformed_members_around_a_result_are_refused() {
     let body = format!("{{\"a\":\"{}\"}}", "x".repeat(100));
     for text in [
         format!(r#"{{"id":1,"result":{body}}}"#),

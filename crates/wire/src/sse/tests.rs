@@ -161,7 +161,7 @@ fn a_large_data_line_passes_as_slices_of_the_input() {
 }
 
 #[test]
-fn caps_hold() {
+fn sse_decoder_caps_are_enforced() {
     let run = |caps: SseCaps, stream: &str| {
         let mut decoder = SseDecoder::new(caps);
         let mut input = Bytes::copy_from_slice(stream.as_bytes());

@@ -173,7 +173,7 @@ fn goaway(last: u32, code: u32) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn a_server_that_sends_everybody_away_is_not_stormed() {
+pub(super) async fn server_that_sends_goaway_to_every_call_gets_bounded_connections() {
     for (name, last, code, closes) in [
         ("sent away and closed", 0, 0, true),
         ("sent away and kept", 0, 0, false),
@@ -215,7 +215,7 @@ pub(super) async fn a_server_that_sends_everybody_away_is_not_stormed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-pub(super) async fn a_server_that_takes_no_streams_keeps_nothing_of_calls() {
+pub(super) async fn server_that_accepts_no_streams_leaves_no_memory_of_calls() {
     let none = [
         MAX_CONCURRENT_STREAMS.to_be_bytes().as_slice(),
         &0u32.to_be_bytes(),

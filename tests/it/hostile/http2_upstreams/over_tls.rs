@@ -93,14 +93,14 @@ over_tls! {
         empty_data_without_end_end_the_connection
         resets_of_streams_without_end_end_the_connection
         every_request_reset_is_sent_at_most_twice
-        a_server_that_sends_everybody_away_is_not_stormed
-        a_server_that_takes_no_streams_keeps_nothing_of_calls
+        server_that_sends_goaway_to_every_call_gets_bounded_connections
+        server_that_accepts_no_streams_leaves_no_memory_of_calls
         a_server_that_gives_no_window_gets_a_call_no_further_than_its_deadline;
 }
 
 /// Servers that never get as far as a frame.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handshake_that_ends_in_nothing_is_a_clear_error() {
+async fn failed_tls_handshake_is_a_clear_error() {
     let (file, _) = identity();
     for (name, greeting) in [
         ("a silent handshake", None),

@@ -80,7 +80,7 @@ fn a_scenario_whose_checks_were_all_skipped_did_not_pass() {
 }
 
 #[test]
-fn a_check_that_weir_made_vanish_is_a_failure_unless_its_line_says_so() {
+fn check_skipped_only_through_weir_is_a_failure_unless_listed() {
     let direct = run([("ping", [good("ping"), good("change")].concat())]);
     let weir = run([(
         "ping",

@@ -228,7 +228,7 @@ mod tests {
 
     // Proves R205.
     #[test]
-    fn parts_are_of_the_whole_they_begin_with() {
+    fn parent_uris_are_prefixes_up_to_a_separator() {
         let all = |uri| wholes(uri).collect::<Vec<_>>();
         assert_eq!(all("a:b"), ["a:b"]);
         assert_eq!(all("a:b/c"), ["a:b/c", "a:b", "a:b/"]);

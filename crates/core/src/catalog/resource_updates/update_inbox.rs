@@ -91,7 +91,7 @@ mod tests {
 
     // Proves D11.
     #[test]
-    fn a_resource_waits_once_and_a_flood_of_parts_is_told_as_the_whole() {
+    fn pending_updates_are_deduplicated_and_a_flood_collapses_into_the_parent() {
         let (inbox, whole): (UpdateInbox, Arc<str>) = (UpdateInbox::default(), "w".into());
         for _ in 0..3 {
             inbox.put("b".into(), &whole);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_stay_lines_and_are_no_markup() {
+    fn multi_line_text_is_escaped_and_bounded() {
         assert_eq!(lines("a<b>\nc\u{7}"), "a&lt;b&gt;\nc\u{fffd}");
         assert_eq!(lines(&"x\n".repeat(100)).lines().count(), LINES);
     }

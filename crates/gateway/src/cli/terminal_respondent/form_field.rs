@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_line_takes_the_default_or_leaves_out_what_is_optional() {
+    fn empty_input_takes_the_default_or_omits_an_optional_field() {
         let with_default = json!({ "type": "integer", "default": 7 });
         assert_eq!(field(&with_default, true).read(""), Ok(Some(json!(7))));
         assert_eq!(
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_says_what_is_wanted_and_steers_nothing() {
+    fn field_prompt_shows_type_and_default_without_escape_sequences() {
         let schema = json!({ "type": "string", "title": "Name\u{1b}[2J", "description": "yours", "default": "Ann" });
         assert_eq!(
             field(&schema, false).prompt(),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_from_an_example_is_refused_by_the_name_of_its_place() {
+    fn placeholder_credential_is_refused_by_header_or_variable_name() {
         let basic = |pair: &str| format!("Basic {}", BASE64.encode(pair.as_bytes()));
         for (name, value) in [
             ("Authorization", "Bearer changeme".to_owned()),

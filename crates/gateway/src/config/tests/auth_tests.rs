@@ -119,7 +119,7 @@ fn token_audience_has_the_chosen_port() {
 }
 
 #[test]
-fn credentials_make_a_listener_on_every_address_legal() {
+fn wildcard_listener_is_allowed_with_authentication() {
     let auth = "public_url: https://mcp.example.com\nauth: { mode: oauth, issuers: [{ issuer: \"https://id.example.com\" }] }";
     good(&format!("listen: 0.0.0.0:8080\n{auth}"));
 }

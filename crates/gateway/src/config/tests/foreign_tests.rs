@@ -24,7 +24,7 @@ fn said(text: &str) -> String {
 
 // Proves C01.
 #[test]
-fn a_foreign_file_opens_nothing_but_loopback() {
+fn mcp_client_config_listens_only_on_loopback() {
     for container in ["mcpServers", "servers", "context_servers", "mcp_servers"] {
         let config = good(&format!(
             r#"{{ "{container}": {{ "a": {{ "command": "npx" }} }}, "theme": "dark" }}"#

@@ -209,7 +209,7 @@ fn result_limit_must_fit_hold_limit() {
 }
 
 #[test]
-fn the_patterns_of_the_examples_find_what_they_are_named_after() {
+fn example_secret_patterns_match_their_tokens_and_no_harmless_text() {
     let file = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../examples/secrets/tokens.yaml"

@@ -346,7 +346,7 @@ fn rights_that_are_taken_back_take_the_last_good_version_along() {
 }
 
 #[test]
-fn default_endpoints_show_a_team_where_its_paths_say() {
+fn default_endpoints_list_a_teams_upstreams_only_on_its_paths() {
     let paths = |grant: &str, red: &str, main: &str| -> Vec<String> {
         let folder = ConfigTestFolder::new("rights-paths");
         let file = folder.write(

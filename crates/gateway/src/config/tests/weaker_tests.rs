@@ -21,7 +21,7 @@ const AUDIT: &str = "audit: { stdout: true }\n";
 
 // Proves G01.
 #[test]
-fn absent_is_never_off() {
+fn removed_protection_is_a_loss_unless_switched_off_explicitly() {
     let endpoint = |more: &str| format!("endpoints: {{ /a: {{ upstream: a{more} }} }}\n");
     let own = ", policy: { inline: \"permit(principal, action, resource);\" }";
     let table = [

@@ -51,7 +51,7 @@ fn line_of(trouble: Result<ChainSummary, ChainFault>) -> u64 {
 
 // Proves F18.
 #[test]
-fn a_whole_chain_holds_and_says_where_it_ends() {
+fn intact_audit_chain_verifies_and_reports_its_head() {
     let mut chain = fresh(None);
     let lines = more(&mut chain, 100);
     let summary = check(&lines).unwrap();
@@ -114,7 +114,7 @@ proptest! {
 
 // Proves F18.
 #[test]
-fn a_cut_end_shows_where_its_head_is_known() {
+fn truncated_or_restarted_audit_chain_is_detected_with_a_known_head() {
     let mut chain = fresh(None);
     let lines = more(&mut chain, 10);
     let known = || ChainInspector::default().expect(chain.head().clone());

@@ -183,7 +183,7 @@ async fn a_token_that_brings_its_own_key_causes_no_fetch() {
 
 // Proves C05.
 #[tokio::test(start_paused = true)]
-async fn the_name_of_a_key_is_only_a_name() {
+async fn forged_key_ids_select_no_key() {
     let stand = VerifierFixture::new().await;
     for kid in [
         "../../etc/passwd",

@@ -43,7 +43,7 @@ proptest! {
     /// rate.
     // Proves F01.
     #[test]
-    fn no_window_has_more_than_its_burst_and_its_rate(
+    fn no_interval_grants_more_than_burst_plus_rate(
         rate in rates(),
         arrivals in prop::collection::vec((0..3_000_000_000u64, 1..20u32), 1..120),
     ) {
@@ -71,7 +71,7 @@ proptest! {
     /// exact.
     // Proves F01.
     #[test]
-    fn who_always_asks_gets_exactly_the_rate(rate in rates(), turns in 1..300u32) {
+    fn constant_demand_gets_exactly_burst_plus_rate(rate in rates(), turns in 1..300u32) {
         let (table, clock) = table(1);
         let one = NonZeroU32::MIN;
         for _ in 0..rate.burst.get() {

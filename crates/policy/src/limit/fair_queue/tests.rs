@@ -114,7 +114,7 @@ fn cancelled_wait_frees_its_slot() {
 }
 
 #[test]
-fn a_reload_brings_places_for_those_who_wait() {
+fn raised_permit_limit_admits_waiting_calls() {
     let queues = FairQueues::new();
     let _held = now(queues.enter(&0, party(1), CAPS));
     let mut first = waits(queues.enter(&0, party(1), CAPS));
@@ -124,7 +124,7 @@ fn a_reload_brings_places_for_those_who_wait() {
 }
 
 #[test]
-fn things_have_places_of_their_own() {
+fn fair_queues_of_different_keys_are_independent() {
     let queues = FairQueues::new();
     let _one = now(queues.enter(&0, party(1), CAPS));
     let _two = now(queues.enter(&1, party(1), CAPS));

@@ -122,7 +122,7 @@ proptest! {
 
     /// Every accepted response is the same to hyper; every refused one is refused by hyper, too.
     #[test]
-    fn a_whole_answer_is_what_hyper_reads_however_it_is_cut((text, cuts) in said()) {
+    fn response_parsing_matches_hyper_for_every_chunking((text, cuts) in said()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (own, theirs) = runtime.block_on(async {
             let (listener, lines, uri) = listening().await;

@@ -114,7 +114,7 @@ fn uncarried_values_become_text_in_either_order() {
 }
 
 #[test]
-fn a_text_that_is_the_value_is_enough_whatever_its_spelling() {
+fn text_block_with_the_structured_value_in_any_spelling_suffices() {
     let value = r#"{"b":[1,{"c":null}],"a":"é"}"#;
     for text in [value, r#" { "a" : "\u00e9", "b" : [1.0, {"c":null}] } "#] {
         let block =
@@ -276,7 +276,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
-    fn a_reader_finds_the_value_in_words_exactly_once(
+    fn structured_value_appears_as_text_exactly_once(
         value in testing::value(),
         mut blocks in prop::collection::vec(block(), 0..4),
         said in prop::option::weighted(0.3, any::<prop::sample::Index>()),
