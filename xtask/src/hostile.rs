@@ -15,7 +15,7 @@ use crate::{
 
 /// The filter of every attack: those over the binary, and those that need one of its crates alone
 /// (frames and window of HTTP/2, interim answers).
-const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|hostile_input|limits::flood)::|^user_reports::large_results::a_client_that_reads_nothing/) \
+const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|hostile_input|limits::flood)::|^user_reports::large_results::stalled_client_uses_bounded/) \
      | package(weir-front) & test(/^http2_limits::/) | package(weir-upstream) & test(/endless_interim|bounded_connection::/)";
 const PACKAGES: [&str; 3] = ["weir-tests", "weir-front", "weir-upstream"];
 /// The same filter by parts of names, for the runner without expressions.
@@ -23,7 +23,7 @@ const NAMES: [&str; 7] = [
     "hostile::",
     "hostile_input::",
     "limits::flood::",
-    "large_results::a_client_that_reads_nothing",
+    "large_results::stalled_client",
     "http2_limits::",
     "endless_interim",
     "bounded_connection::",
