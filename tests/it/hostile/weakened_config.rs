@@ -252,7 +252,7 @@ async fn graceful_restart_checks_the_config_against_inherited_sockets() {
     wait_until("the other process's words", || {
         weir.process
             .output()
-            .contains("weir cannot start: auth.mode")
+            .contains("start failed: auth.mode")
             .then_some(())
     });
     assert_eq!(

@@ -134,7 +134,7 @@ fn truncated_or_restarted_audit_chain_is_detected_with_a_known_head() {
         walk(known(), anew.concat().as_bytes())
             .unwrap_err()
             .why
-            .contains("replaced")
+            .contains("rewritten")
     );
 }
 
