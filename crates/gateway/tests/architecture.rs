@@ -3,11 +3,14 @@
 //! docs/decisions the reasons.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod workspace;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+use workspace::{code, read, root, source_files};
 
 /// Each workspace crate, and the workspace crates that it may use.
 const MAY_USE: [(&str, &[&str]); 11] = [
@@ -165,13 +168,6 @@ const STD_CLOCKS: [(&str, &str); 5] = [
 /// The parts of tokio that `core` may use: those without input, output and runtime.
 const CORE_MAY_USE_OF_TOKIO: [&str; 5] = ["join!", "select!", "sync", "task", "time"];
 
-fn crates() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap()
-        .to_owned()
-}
-
 /// Returns the normal dependencies of every crate under `crates/`, by name.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
@@ -183,7 +179,7 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
             "--format-version",
             "1",
         ])
-        .current_dir(crates())
+        .current_dir(root())
         .output()
         .unwrap();
     assert!(
@@ -198,7 +194,7 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
             .map(|dependency| dependency["name"].as_str().unwrap().to_owned())
             .collect()
     };
-    let ours = crates();
+    let ours = root().join("crates");
     let packages = metadata["packages"].as_array().unwrap().iter();
     packages
         .filter(|package| Path::new(package["manifest_path"].as_str().unwrap()).starts_with(&ours))
@@ -238,42 +234,14 @@ fn crates_use_only_allowed_dependencies() {
     }
 }
 
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            if path.file_name().is_some_and(|name| name != "tests") {
-                sources(&path, found);
-            }
-        } else if path.extension().is_some_and(|extension| extension == "rs")
-            && path.file_name().is_some_and(|name| name != "tests.rs")
-        {
-            found.push(path);
-        }
-    }
-}
-
-/// Returns the code before a file's tests.
-fn code(file: &Path) -> String {
-    let text = std::fs::read_to_string(file).unwrap();
-    text.split("#[cfg(test)]\nmod tests {")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
-}
-
 #[test]
 fn tasks_are_spawned_in_listed_files_only() {
-    let crates = crates();
     let mut spawning = BTreeSet::new();
     for name in MAY_USE.map(|(name, _)| name.trim_start_matches("weir-")) {
         if name == "testkit" {
             continue;
         }
-        let mut files = Vec::new();
-        sources(&crates.join(name).join("src"), &mut files);
-        assert!(!files.is_empty(), "{name}");
-        for file in files {
+        for file in source_files(&format!("crates/{name}/src")) {
             let bare = [
                 "tokio::spawn(",
                 "task::spawn(",
@@ -281,8 +249,9 @@ fn tasks_are_spawned_in_listed_files_only() {
                 "thread::spawn(",
                 "thread::Builder",
             ];
-            if bare.iter().any(|call| code(&file).contains(call)) {
-                spawning.insert(file.strip_prefix(&crates).unwrap().display().to_string());
+            let code = code(&file);
+            if bare.iter().any(|call| code.contains(call)) {
+                spawning.insert(file.trim_start_matches("crates/").to_owned());
             }
         }
     }
@@ -295,10 +264,7 @@ fn tasks_are_spawned_in_listed_files_only() {
 
 #[test]
 fn policy_opens_no_socket_and_no_file() {
-    let mut files = Vec::new();
-    sources(&crates().join("policy").join("src"), &mut files);
-    assert!(!files.is_empty());
-    for file in files {
+    for file in source_files("crates/policy/src") {
         let text = code(&file);
         let forbidden = [
             "tokio::net",
@@ -313,7 +279,7 @@ fn policy_opens_no_socket_and_no_file() {
             .iter()
             .filter(|word| text.contains(**word))
             .collect();
-        assert!(used.is_empty(), "{} uses {used:?}", file.display());
+        assert!(used.is_empty(), "{file} uses {used:?}");
     }
 }
 
@@ -334,31 +300,23 @@ fn pure_crates_use_no_clock_no_randomness_and_no_tokio() {
         "tokio_util::",
     ];
     for name in ["wire", "clean", "era"] {
-        let mut files = Vec::new();
-        sources(&crates().join(name).join("src"), &mut files);
-        assert!(!files.is_empty(), "{name}");
-        for file in files {
+        for file in source_files(&format!("crates/{name}/src")) {
             let text = code(&file);
             let used: Vec<_> = forbidden
                 .iter()
                 .filter(|word| text.contains(**word))
                 .collect();
-            assert!(used.is_empty(), "{} uses {used:?}", file.display());
+            assert!(used.is_empty(), "{file} uses {used:?}");
         }
     }
 }
 
 /// Returns the sources of `core`, by their paths below `crates/`.
 fn core_sources() -> Vec<(String, String)> {
-    let crates = crates();
-    let mut files = Vec::new();
-    sources(&crates.join("core").join("src"), &mut files);
-    assert!(!files.is_empty());
-    let of = |file: PathBuf| {
-        let path = file.strip_prefix(&crates).unwrap().display().to_string();
-        (path, code(&file))
-    };
-    files.into_iter().map(of).collect()
+    source_files("crates/core/src")
+        .into_iter()
+        .map(|file| (file.trim_start_matches("crates/").to_owned(), code(&file)))
+        .collect()
 }
 
 /// Returns the text up to the end of the statement that follows each `start`.
@@ -425,38 +383,32 @@ fn named_in(page: &str) -> BTreeSet<(&str, Option<&str>)> {
 }
 
 /// The pages whose references to files and tests must be right.
-fn pages_with_references() -> Vec<PathBuf> {
-    let root = crates().parent().unwrap().to_owned();
-    let mut pages: Vec<PathBuf> = ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/glossary.md"]
-        .iter()
-        .map(|page| root.join(page))
-        .collect();
-    for entry in std::fs::read_dir(root.join("docs/decisions")).unwrap() {
-        pages.push(entry.unwrap().path());
+fn pages_with_references() -> Vec<String> {
+    let mut pages = ["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/glossary.md"]
+        .map(str::to_owned)
+        .to_vec();
+    for entry in std::fs::read_dir(root().join("docs/decisions")).unwrap() {
+        let name = entry.unwrap().file_name();
+        pages.push(format!("docs/decisions/{}", name.to_string_lossy()));
     }
     pages
 }
 
 #[test]
 fn pages_name_files_and_functions_that_exist() {
-    let root = crates().parent().unwrap().to_owned();
     let mut count = 0;
     for page in pages_with_references() {
-        let text = std::fs::read_to_string(&page).unwrap();
-        for (file, function) in named_in(&text) {
+        for (file, function) in named_in(&read(&page)) {
             // `crates/NAME` and `crates/.../<name>` stand for any.
             if file.contains(['<', '*', ' ']) || file.contains("NAME") {
                 continue;
             }
             count += 1;
-            let path = root.join(file);
-            assert!(path.exists(), "{} names {file}", page.display());
+            assert!(root().join(file).exists(), "{page} names {file}");
             let Some(function) = function else { continue };
-            let code = std::fs::read_to_string(&path).unwrap();
             assert!(
-                code.contains(&format!("fn {function}")),
-                "{} names {function} in {file}",
-                page.display()
+                read(file).contains(&format!("fn {function}")),
+                "{page} names {function} in {file}"
             );
         }
     }
@@ -465,8 +417,7 @@ fn pages_name_files_and_functions_that_exist() {
 
 #[test]
 fn coverage_page_references_exist() {
-    let root = crates().parent().unwrap().to_owned();
-    let page = std::fs::read_to_string(root.join("docs/coverage.md")).unwrap();
+    let page = read("docs/coverage.md");
     for row in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
         let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
         assert_eq!(
@@ -480,8 +431,7 @@ fn coverage_page_references_exist() {
         );
     }
     for (file, function) in named_in(&page) {
-        let text = std::fs::read_to_string(root.join(file))
-            .unwrap_or_else(|error| panic!("{file}: {error}"));
+        let text = read(file);
         let Some(function) = function else { continue };
         let at = text
             .find(&format!("fn {function}("))
@@ -498,83 +448,16 @@ fn coverage_page_references_exist() {
     }
 }
 
-/// Returns the last text in each `error!(...)` and `warn!(...)` of a file, unless it is only a
-/// placeholder.
-fn said_in(code: &str) -> Vec<String> {
-    let calls = ["error!(", "warn!("]
-        .into_iter()
-        .flat_map(|call| code.split(call).skip(1));
-    calls
-        .filter_map(|rest| {
-            let texts: Vec<&str> = arguments(rest).split('"').skip(1).step_by(2).collect();
-            texts
-                .last()
-                .filter(|text| text.contains(' '))
-                .map(|text| (*text).to_owned())
-        })
-        .collect()
-}
-
-/// Returns the text up to the parenthesis that closes a call, without counting those in quotes.
-fn arguments(rest: &str) -> &str {
-    let (mut depth, mut quoted) = (1, false);
-    let end = rest.bytes().position(|byte| {
-        match byte {
-            b'"' => quoted = !quoted,
-            b'(' if !quoted => depth += 1,
-            b')' if !quoted => depth -= 1,
-            _ => {}
-        }
-        depth == 0
-    });
-    &rest[..end.unwrap_or(rest.len())]
-}
-
-#[test]
-fn every_warning_and_error_of_the_log_is_in_the_page_of_troubleshooting() {
-    let page = std::fs::read_to_string(crates().join("../docs/troubleshooting.md")).unwrap();
-    let mut files = Vec::new();
-    for of in [
-        "clean", "core", "era", "front", "gateway", "policy", "store", "upstream", "wire",
-    ] {
-        sources(&crates().join(of).join("src"), &mut files);
-    }
-    let said: BTreeSet<String> = files.iter().flat_map(|file| said_in(&code(file))).collect();
-    assert!(said.len() > 50, "they are found: {said:?}");
-    let missing: Vec<_> = said
-        .iter()
-        .filter(|text| !page.contains(&format!("| `{text}` |")))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "docs/troubleshooting.md lacks {missing:#?}"
-    );
-    let (_, log) = page.split_once("## What the log says").unwrap();
-    let told = log.lines().filter_map(|line| {
-        line.strip_prefix("| `")?
-            .split_once("` |")
-            .map(|(text, _)| text)
-    });
-    let gone: Vec<_> = told.filter(|text| !said.contains(*text)).collect();
-    assert!(gone.is_empty(), "nothing says {gone:#?} any more");
-}
-
 /// Regression: `weir call` once printed an upstream's error with its escape sequences.
 #[test]
 fn commands_print_through_the_terminal_module_alone() {
-    let folder = crates().join("gateway/src/cli");
-    let mut files = Vec::new();
-    sources(&folder, &mut files);
-    files.push(crates().join("gateway/src/cli.rs"));
+    let mut files = source_files("crates/gateway/src/cli");
+    files.push("crates/gateway/src/cli.rs".to_owned());
     assert!(files.len() > 10, "{files:?}");
     for file in &files {
-        let text = std::fs::read_to_string(file).unwrap();
+        let text = read(file);
         for printer in ["print!(", "println!(", "io::stdout()", "io::stderr()"] {
-            assert!(
-                !text.contains(printer),
-                "{} prints by {printer}",
-                file.display()
-            );
+            assert!(!text.contains(printer), "{file} prints by {printer}");
         }
     }
 }

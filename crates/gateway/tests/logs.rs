@@ -1,4 +1,5 @@
-//! `docs/logs.md`: every message of weir's log, made from the code.
+//! `docs/logs.md`: every message of weir's log, made from the code, and the causes and remedies of
+//! warnings and errors in `docs/troubleshooting.md`.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod workspace;
@@ -6,7 +7,7 @@ mod workspace;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use workspace::{keep_page, read, rust_files};
+use workspace::{code, keep_page, read, source_files};
 
 const HEAD: &str = "# Log messages
 
@@ -22,8 +23,8 @@ Search for the message, then read the fields. `request` is the id of the request
 ";
 
 /// The crates that write to the log of a running weir.
-const CRATES: [&str; 8] = [
-    "clean", "core", "era", "front", "gateway", "policy", "store", "upstream",
+const CRATES: [&str; 9] = [
+    "clean", "core", "era", "front", "gateway", "policy", "store", "upstream", "wire",
 ];
 
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
@@ -37,12 +38,8 @@ struct LogMessage {
     target: String,
 }
 
-/// The messages in a source. Test modules in the file are left out.
+/// The messages in the code of a file.
 fn messages(source: &str, target: &str) -> Vec<LogMessage> {
-    let source = source
-        .split("#[cfg(test)]\nmod ")
-        .next()
-        .unwrap_or_default();
     let mut found = Vec::new();
     for level in LEVELS {
         for rest in source.split(&format!("tracing::{level}!(")).skip(1) {
@@ -150,17 +147,19 @@ fn target_of(file: &str) -> String {
         .join("::")
 }
 
+/// Every message of weir's log.
+fn all_messages() -> BTreeSet<LogMessage> {
+    CRATES
+        .iter()
+        .flat_map(|name| source_files(&format!("crates/{name}/src")))
+        .flat_map(|file| messages(&code(&file), &target_of(&file)))
+        .collect()
+}
+
 /// Run with `UPDATE=1` to write the page anew.
 #[test]
 fn the_checked_in_table_of_log_messages_is_current() {
-    let mut all = BTreeSet::new();
-    for name in CRATES {
-        for file in rust_files(&format!("crates/{name}/src")) {
-            if !file.contains("/tests/") && !file.ends_with("/tests.rs") {
-                all.extend(messages(&read(&file), &target_of(&file)));
-            }
-        }
-    }
+    let all = all_messages();
     assert!(all.len() > 100, "{}", all.len());
     let mut page = HEAD.to_owned();
     for LogMessage {
@@ -178,6 +177,35 @@ fn the_checked_in_table_of_log_messages_is_current() {
         );
     }
     keep_page("docs/logs.md", &page);
+}
+
+#[test]
+fn every_warning_and_error_of_the_log_is_in_the_page_of_troubleshooting() {
+    let page = read("docs/troubleshooting.md");
+    // A text that is only a placeholder cannot be searched for.
+    let logged: BTreeSet<String> = all_messages()
+        .into_iter()
+        .filter(|message| ["error", "warn"].contains(&message.level.as_str()))
+        .map(|message| message.text)
+        .filter(|text| text.contains(' '))
+        .collect();
+    assert!(logged.len() > 50, "they are found: {logged:?}");
+    let missing: Vec<_> = logged
+        .iter()
+        .filter(|text| !page.contains(&format!("| `{text}` |")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/troubleshooting.md lacks {missing:#?}"
+    );
+    let (_, table) = page.split_once("## What the log says").unwrap();
+    let rows = table.lines().filter_map(|line| {
+        line.strip_prefix("| `")?
+            .split_once("` |")
+            .map(|(text, _)| text)
+    });
+    let gone: Vec<_> = rows.filter(|text| !logged.contains(*text)).collect();
+    assert!(gone.is_empty(), "no code logs {gone:#?} any more");
 }
 
 #[test]

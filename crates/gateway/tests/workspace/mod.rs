@@ -20,6 +20,26 @@ pub(crate) fn rust_files(folder: &str) -> Vec<String> {
     found
 }
 
+/// The Rust files under a folder of the workspace without those of tests alone, as [`rust_files`].
+pub(crate) fn source_files(folder: &str) -> Vec<String> {
+    let files: Vec<String> = rust_files(folder)
+        .into_iter()
+        .filter(|file| {
+            let mut parts = file[folder.len()..].split('/');
+            !parts.any(|part| part == "tests" || part == "tests.rs")
+        })
+        .collect();
+    assert!(!files.is_empty(), "{folder} has no sources");
+    files
+}
+
+/// The code of a file, up to its tests.
+pub(crate) fn code(file: &str) -> String {
+    let text = read(file);
+    let code = text.split("#[cfg(test)]\nmod tests {").next();
+    code.unwrap_or_default().to_owned()
+}
+
 fn collect(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -37,7 +57,7 @@ fn collect(folder: &Path, found: &mut Vec<String>) {
 
 /// The text of a file, by its path from the root.
 pub(crate) fn read(file: &str) -> String {
-    std::fs::read_to_string(root().join(file)).unwrap()
+    std::fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
 /// Compares a page of `docs/` with what was made from the code. With `UPDATE=1` it is written.
@@ -49,9 +69,10 @@ pub(crate) fn keep_page(file: &str, made: &str) {
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(&path, made).unwrap();
     }
-    assert_eq!(
-        read(file),
-        made,
-        "{file} is not current: run this test with UPDATE=1 and review the difference"
+    let kept = read(file);
+    let differing = kept.lines().zip(made.lines()).find(|(old, new)| old != new);
+    assert!(
+        kept == made,
+        "{file} is not current: run this test with UPDATE=1 and review the difference, first {differing:#?}"
     );
 }
