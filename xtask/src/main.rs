@@ -9,6 +9,7 @@ mod bench;
 mod compat;
 mod conformance;
 mod curves;
+mod cycles;
 mod dashboards;
 mod draw;
 mod hostile;
@@ -41,6 +42,8 @@ enum Command {
     Compat(compat::CompatOptions),
     /// Draw the dashboards in docs/dashboards anew, from a real scrape of a real weir
     Dashboards,
+    /// Print the files that import each other
+    Cycles(cycles::CyclesOptions),
     /// Check format, lints, licences and crate boundaries
     Lint,
     /// Measure weir; arguments go to the load generator
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Conformance(options) => conformance::run(&options),
         Command::Compat(options) => compat::run(&options),
         Command::Dashboards => dashboards::run(),
+        Command::Cycles(options) => cycles::run(&options),
         Command::Lint => lint::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Hostile(options) => hostile::run(&options),
