@@ -85,6 +85,17 @@ fn whole_output(output: &Output) -> String {
     )
 }
 
+/// Returns a config of `deploy/compose/weir` with its secrets in a folder of this machine.
+fn compose_config(file: &str) -> (DeployFolder, String) {
+    let secrets = DeployFolder::new("secrets");
+    for secret in ["key", "admin-token"] {
+        std::fs::write(secrets.0.join(secret), KEY).unwrap();
+    }
+    let text = read(&format!("deploy/compose/weir/{file}"));
+    let here = text.replace("/run/weir/", &format!("{}/", secrets.0.display()));
+    (secrets, here)
+}
+
 /// Runs `weir check` on a config: no error and no warning.
 fn check(name: &str, config: &str) {
     let folder = DeployFolder::new("check");

@@ -1,6 +1,6 @@
 //! The failures of a request, each with its cause, the responsible part, and advice.
 //!
-//! A failure has no HTTP form; only front's `rescue` knows how it looks to a client.
+//! A failure has no HTTP form; only front's response table knows how it looks to a client.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -34,7 +34,7 @@ struct FailureParts {
     rule: Option<Arc<str>>,
 }
 
-/// The kinds of failures. `rescue` matches them one by one, without a wildcard.
+/// The kinds of failures. Front's response table matches them one by one, without a wildcard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FailureKind {
     // -- weir's own codes, 1001 to 1007 --

@@ -68,18 +68,25 @@ impl InFlightLimit {
     ///
     /// Cancel safe: a dropped future leaves the queue.
     pub(crate) async fn acquire(&self, most: usize, wait: Duration) -> Option<InFlightPermit> {
+        match self.try_acquire(most, wait) {
+            Some(permit) => Some(permit),
+            None if wait.is_zero() => None,
+            None => self.wait(wait).await,
+        }
+    }
+
+    /// A permit for a request that would wait this long, if it need not wait.
+    pub(crate) fn try_acquire(&self, most: usize, wait: Duration) -> Option<InFlightPermit> {
         let permits = &self.0;
         // A reload may change it.
         if permits.most.load(Ordering::Relaxed) != most {
             permits.most.store(most, Ordering::SeqCst);
         }
-        if let Some(permit) = permits.try_take(permits.without_round()) {
-            return Some(permit);
-        }
+        let permit = permits.try_take(permits.without_round());
         if wait.is_zero() {
-            return permits.try_take(most);
+            return permit.or_else(|| permits.try_take(most));
         }
-        self.wait(wait).await
+        permit
     }
 
     async fn wait(&self, wait: Duration) -> Option<InFlightPermit> {

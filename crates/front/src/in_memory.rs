@@ -17,10 +17,10 @@ use http_body::Frame;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::body::RequestBody;
-use crate::listen::{ClientPeer, ListenerState};
-use crate::observe::ObservedBody;
-use crate::stack::IncomingRequest;
+use crate::http::body::RequestBody;
+use crate::layer::observe::{IncomingRequest, ObservedBody};
+use crate::listen::ListenerState;
+use crate::listen::client_peer::ClientPeer;
 
 const LOCALHOST: HeaderValue = HeaderValue::from_static("localhost");
 
@@ -60,11 +60,14 @@ impl InMemoryChannel {
         mut request: Request<Bytes>,
     ) -> Result<Response<InMemoryBody>, FrontStopped> {
         request.headers_mut().insert(header::HOST, LOCALHOST);
-        let (stack, force) = (self.listening.stack.load_full(), &self.listening.force);
+        let (router, force) = (self.listening.router.load_full(), &self.listening.force);
         let running = self.listening.tasks.token();
-        let arrival = IncomingRequest::new(request.map(RequestBody::whole), self.peer.clone());
+        let incoming = IncomingRequest {
+            request: request.map(RequestBody::whole),
+            peer: self.peer.clone(),
+        };
         // Boxed: it is large, and a host may have many requests in flight.
-        let served = Box::pin(force.run_until_cancelled(stack.serve(arrival))).await;
+        let served = Box::pin(force.run_until_cancelled(router.serve(incoming))).await;
         let Some(Ok(response)) = served else {
             return Err(FrontStopped);
         };

@@ -1,55 +1,26 @@
-//! The client side of weir: the listener, the stack of layers that each request passes, modern and
-//! legacy requests, legacy sessions, and `rescue`, the one module that turns failures into
-//! responses.
+//! The client side of weir: the listener, the layers that each request passes ([`router`]), modern
+//! and legacy requests, legacy sessions, and the one table that turns failures into responses
+//! ([`failure`]).
 //!
 //! It has no upstream and no HTTP client; it reaches other crates through ports of core.
 
-mod answer;
-mod authenticate;
-mod body;
-mod challenge;
-mod client_address;
-mod client_asker;
-mod client_questions;
-mod encode;
-mod endpoint_meters;
-mod extensions;
-mod followed_tasks;
-mod head_guard;
-mod header_names;
-mod help_page;
+mod door;
+mod failure;
+mod http;
 mod in_flight;
 mod in_memory;
-mod keep_alive;
-mod known_clients;
-mod legacy;
+mod layer;
 mod listen;
-mod listening_stream;
-mod lists;
 mod memory_pressure;
-mod mirrored_headers;
-mod modern;
-mod moved_sessions;
-mod observe;
-mod outcome;
+mod method;
 mod overview;
-mod permits;
-mod rate_limit;
-mod replay;
-mod request_body;
-mod request_checks;
-mod request_span;
-mod rescue;
-mod running_call;
-mod session_news;
-mod sessions;
+mod ports;
+mod reply;
+mod request;
+mod router;
+mod session;
 pub mod settings;
-mod sse_transport;
-mod stack;
-mod stream_registry;
-mod subscriptions;
-mod tasks;
-mod well_known_documents;
+mod state;
 
 use std::fmt;
 use std::io;
@@ -58,63 +29,27 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weir_core::port::{
-    AuditLog, Authorizer, Clock, Limiter, MessageBus, Random, RecordStore, ReplayLog,
-    ReplicaMailbox, Verifier,
-};
+use weir_core::Router;
 use weir_core::seal::Sealer;
-use weir_core::session_notifier::SessionNotifier;
-use weir_core::{Budgets, Router};
 
+pub use door::sse_transport::SSE_PATHS;
+pub use failure::{
+    ErrorRow, MessageErrorRow, RefusalRow, error_table, message_error_table, refusal_table,
+};
+pub use http::well_known_documents::WELL_KNOWN_PATHS;
 pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
-pub use known_clients::ClientSeen;
 pub use listen::ListenerTlsError;
 pub use memory_pressure::{MemoryPressure, PressureHandle};
-pub use moved_sessions::{MovedSession, MovingSessions};
 pub use overview::{FrontOverview, SessionSeen};
-pub use rescue::{ErrorRow, error_table};
+pub use ports::FrontPorts;
+pub use session::known_clients::ClientSeen;
+pub use session::moved_sessions::{MovedSession, MovingSessions};
+pub use session::stream_registry::StreamSeen;
 pub use settings::FrontSettings;
-pub use sse_transport::SSE_PATHS;
-pub use stream_registry::StreamSeen;
-pub use well_known_documents::WELL_KNOWN_PATHS;
 
 use listen::{ListenerCertificates, ListenerState};
-use stack::{FrontStack, FrontState};
-
-/// The ports that the client side needs.
-#[derive(Clone)]
-pub struct FrontPorts {
-    /// Verifies credentials.
-    pub verifier: Arc<dyn Verifier>,
-    /// Decides if a principal may make a call.
-    pub authorizer: Arc<dyn Authorizer>,
-    /// Limits rates of requests.
-    pub limiter: Arc<dyn Limiter>,
-    /// Records decisions.
-    pub audit: Arc<dyn AuditLog>,
-    /// Stores legacy sessions.
-    pub records: Arc<dyn RecordStore>,
-    /// Carries cancellations and ended sessions to every replica.
-    pub bus: Arc<dyn MessageBus>,
-    /// Keeps the events that a client may still need after it lost its connection.
-    pub replays: Arc<dyn ReplayLog>,
-    /// Carries messages of upstreams to clients of sessions outside of their calls.
-    pub bells: Arc<SessionNotifier>,
-    /// Carries answers to questions of another replica.
-    pub mailbox: Arc<dyn ReplicaMailbox>,
-    /// The memory and descriptors that the whole process may use.
-    pub budgets: Budgets,
-    /// The time.
-    pub clock: Arc<dyn Clock>,
-    /// Unguessable bytes.
-    pub random: Arc<dyn Random>,
-}
-
-impl fmt::Debug for FrontPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrontPorts").finish_non_exhaustive()
-    }
-}
+use router::FrontRouter;
+use state::FrontState;
 
 /// The running client side.
 pub struct Front {
@@ -168,7 +103,7 @@ impl Front {
         let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
         let shared = FrontState::new(ports, router, sealer);
         let listening = ListenerState::new(
-            FrontStack::new(settings, address, shared.clone()),
+            FrontRouter::new(settings, address, shared.clone()),
             certificates,
         )?;
         listening.start(listener);
@@ -197,7 +132,7 @@ impl Front {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let shared = FrontState::new(ports, router, sealer);
         let listening = ListenerState::new(
-            FrontStack::new(settings, address, shared.clone()),
+            FrontRouter::new(settings, address, shared.clone()),
             certificates,
         )?;
         shared.start();
@@ -241,7 +176,7 @@ impl Front {
     pub fn reload(&self, settings: FrontSettings) -> Result<(), BindError> {
         let certificates = certificates(&settings)?;
         self.listening.use_certificates(certificates)?;
-        self.listening.stack.store(Arc::new(FrontStack::new(
+        self.listening.router.store(Arc::new(FrontRouter::new(
             settings,
             self.address,
             self.shared.clone(),
@@ -264,7 +199,10 @@ impl Front {
     /// The handle that reports memory pressure.
     #[must_use]
     pub fn pressure(&self) -> PressureHandle {
-        PressureHandle(self.shared.clone())
+        PressureHandle {
+            pressure: self.shared.memory_pressure.clone(),
+            pages: self.shared.pages.clone(),
+        }
     }
 
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most

@@ -3,12 +3,15 @@
 //! Our own loop over hyper. `axum::serve` has no connection limit, sets no timer (so that half a
 //! head is waited for without end), and costs more memory for each stream.
 
+pub(crate) mod client_peer;
 mod connection;
 mod connection_activity;
+mod connection_counts;
 mod connection_slots;
 mod guarded_stream;
 mod handshake_limit;
 mod http2;
+mod listener_state;
 mod repoll_on_wake;
 mod request_framing;
 mod socket;
@@ -19,25 +22,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
-use opentelemetry::KeyValue;
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use weir_core::budget::{ByteReservation, DescriptorPermit};
+use weir_core::budget::{ByteReservation, ConnectionSide, DescriptorPermit};
 use weir_core::telemetry::instruments;
 
-pub(crate) use connection::ClientPeer;
-pub(crate) use connection_activity::RequestGuard;
-use connection_slots::ConnectionSlots;
-use handshake_limit::HandshakeLimit;
-pub(crate) use http2::Http2Flow;
+pub(crate) use connection_activity::{ConnectionActivity, RequestGuard};
+use connection_counts::count_closed;
+pub(crate) use http2::{Http2Flow, Http2Shared};
+pub(crate) use listener_state::ListenerState;
 pub(crate) use socket::bind;
 pub(crate) use tls::ListenerCertificates;
 pub use tls::ListenerTlsError;
-
-use crate::stack::FrontStack;
 
 /// The wait of the accept loop when the process has no descriptor left (A14).
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
@@ -46,63 +41,7 @@ const CONNECTION_BYTES: usize = 20 << 10;
 /// The interval between checks of the certificate files.
 const CERTIFICATE_POLL: Duration = Duration::from_secs(5);
 
-/// The state that connections share.
-pub(crate) struct ListenerState {
-    /// Loaded once by every request.
-    pub(crate) stack: ArcSwap<FrontStack>,
-    /// Present if TLS is on.
-    pub(crate) certificates: ArcSwapOption<ListenerCertificates>,
-    acceptor: ArcSwapOption<rustls::ServerConfig>,
-    slots: Arc<ConnectionSlots>,
-    handshakes: Arc<HandshakeLimit>,
-    /// Cancelled when draining begins: no new connections, idle ones close.
-    pub(crate) drain: CancellationToken,
-    /// Cancelled when draining is over: all connections close.
-    pub(crate) force: CancellationToken,
-    /// The accept loop and every connection.
-    pub(crate) tasks: TaskTracker,
-}
-
 impl ListenerState {
-    pub(crate) fn new(
-        stack: FrontStack,
-        certificates: Option<Arc<ListenerCertificates>>,
-    ) -> Result<Arc<Self>, ListenerTlsError> {
-        let handshakes = HandshakeLimit::new(stack.limits().handshakes);
-        let (drain, force) = (stack.drain().clone(), CancellationToken::new());
-        let listening = Self {
-            stack: ArcSwap::from_pointee(stack),
-            certificates: ArcSwapOption::empty(),
-            acceptor: ArcSwapOption::empty(),
-            slots: Arc::default(),
-            handshakes,
-            drain,
-            force,
-            tasks: TaskTracker::new(),
-        };
-        listening.use_certificates(certificates)?;
-        Ok(Arc::new(listening))
-    }
-
-    /// Switches TLS on, off, or to other certificates, for connections accepted from now on.
-    pub(crate) fn use_certificates(
-        &self,
-        certificates: Option<Arc<ListenerCertificates>>,
-    ) -> Result<(), ListenerTlsError> {
-        self.acceptor.store(
-            certificates
-                .as_ref()
-                .map(ListenerCertificates::server_config)
-                .transpose()?,
-        );
-        self.certificates.store(certificates);
-        Ok(())
-    }
-
-    fn acceptor(&self) -> Option<TlsAcceptor> {
-        self.acceptor.load_full().map(TlsAcceptor::from)
-    }
-
     /// Starts the accept loop and the certificate watch as tasks of [`Self::tasks`]; both end with
     /// the drain.
     pub(crate) fn start(self: &Arc<Self>, listener: TcpListener) {
@@ -119,8 +58,8 @@ impl ListenerState {
     }
 
     fn serve_connection(self: &Arc<Self>, stream: TcpStream, address: std::net::IpAddr) {
-        let stack = self.stack.load();
-        let limits = stack.limits();
+        let router = self.router.load();
+        let (limits, budgets) = (router.limits(), &router.state().ports.budgets);
         let slot =
             match self
                 .slots
@@ -129,10 +68,10 @@ impl ListenerState {
                 Ok(slot) => slot,
                 Err(none) => return count_closed(none.as_str()),
             };
-        let Some(descriptor) = stack.descriptor() else {
+        let Some(descriptor) = budgets.descriptors.take(ConnectionSide::Front) else {
             return count_closed("no_files");
         };
-        let Some(memory) = stack.budgets().connections.try_reserve(CONNECTION_BYTES) else {
+        let Some(memory) = budgets.connections.try_reserve(CONNECTION_BYTES) else {
             return count_closed("memory");
         };
         socket::set_options(&stream, limits);
@@ -214,18 +153,4 @@ async fn watch_certificates(listening: Arc<ListenerState>) {
             }
         }
     }
-}
-
-/// Counts a stream of HTTP/2 that weir reset.
-fn count_reset_stream(reason: &'static str) {
-    instruments()
-        .streams_reset
-        .add(1, &[KeyValue::new("reason", reason)]);
-}
-
-/// Counts a connection that weir closed or refused.
-fn count_closed(reason: &'static str) {
-    instruments()
-        .connections_closed
-        .add(1, &[KeyValue::new("reason", reason)]);
 }

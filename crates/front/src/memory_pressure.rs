@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::stack::FrontState;
+use crate::method::page_cache::PageCache;
 
 /// The memory pressure of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,24 +22,24 @@ pub enum MemoryPressure {
 
 /// The handle that sets the memory pressure.
 #[derive(Clone)]
-pub struct PressureHandle(pub(crate) Arc<FrontState>);
+pub struct PressureHandle {
+    pub(crate) pressure: Arc<CurrentPressure>,
+    pub(crate) pages: Arc<PageCache>,
+}
 
 impl PressureHandle {
     /// Sets the memory pressure from now on.
     pub fn set(&self, shortage: MemoryPressure) {
-        self.0
-            .memory_pressure
-            .0
-            .store(shortage as u8, Ordering::Relaxed);
+        self.pressure.0.store(shortage as u8, Ordering::Relaxed);
         if shortage > MemoryPressure::None {
-            self.0.pages.clear();
+            self.pages.clear();
         }
     }
 }
 
 impl fmt::Debug for PressureHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pressure({:?})", self.0.memory_pressure.get())
+        write!(f, "Pressure({:?})", self.pressure.get())
     }
 }
 

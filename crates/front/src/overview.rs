@@ -9,10 +9,10 @@ use weir_core::{Principal, SessionKey};
 use weir_era::session::LegacySessionRecord;
 use weir_wire::Revision;
 
-use crate::known_clients::ClientSeen;
-use crate::sessions::session_key;
-use crate::stack::FrontState;
-use crate::stream_registry::StreamSeen;
+use crate::session::known_clients::ClientSeen;
+use crate::session::sessions::session_key;
+use crate::session::stream_registry::StreamSeen;
+use crate::state::FrontState;
 
 /// A view of the client side. Clones share it.
 #[derive(Clone)]

@@ -12,15 +12,30 @@ const HEAD: &str = "# Errors
 
 This page is generated from the code (`weir docs errors`); a test keeps it current.
 
-Errors before a request is read as JSON-RPC are plain HTTP with a short text: 401 (credentials), 403 (Host, Origin, scopes), 404 (unknown path),
-405, 406, 413, 415, 429, 431 and 503. A 429 has `Retry-After`, and `RateLimit` and `RateLimit-Policy` name the limit.
+## Before a message is read
+
+These refusals are plain text, so a probing client cannot take them for the answer of a server that is not weir. The reason is the label of the
+metric `weir_refusals_total`. Every response has `X-Request-Id`, by which its log lines are found.
+
+| status | reason | headers | text |
+|---|---|---|---|
+{refusals}
+## Before a message is carried out
+
+These are JSON-RPC errors. Their data has `reason` and `requestId`.
+
+| reason | status | code | meaning and remedy |
+|---|---|---|---|
+{messages}
+## Failures of requests
 
 All later errors are in this table. If the cell has `isError` result, the model gets a result with `isError: true` and a text with the problem and
 the advice. Its `_meta` has the data under `dev.weir/error`, with the error code as `code`. Otherwise the client gets a JSON-RPC error.
 
 The members of the data are:
 
-- `reason`: the first column. `unknown_resource` and `missing_capability` have only the member in their row, `upstream_error` has the upstream's data.
+- `reason`: the first column. `unknown_resource` and `missing_capability` have the member in their row beside it and `requestId`; `upstream_error` has
+  the upstream's data alone.
 - `requestId`: also in the log, and in the header `X-Request-Id`.
 - `upstream` and `retryAfterMs`, if they are known.
 - `limit`, if a limit of weir refused the request: the limit's name (`policy`), its size (`limit`) in `windowSeconds` (absent for a limit of
@@ -37,7 +52,9 @@ pub(crate) fn configuration() -> String {
 
 /// Returns `docs/errors.md`.
 pub(crate) fn errors() -> String {
-    let mut page = HEAD.to_owned();
+    let mut page = HEAD
+        .replace("{refusals}", &refusal_rows())
+        .replace("{messages}", &message_rows());
     for row in weir_front::error_table() {
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -52,6 +69,35 @@ pub(crate) fn errors() -> String {
         );
     }
     page
+}
+
+fn refusal_rows() -> String {
+    let mut rows = String::new();
+    for row in weir_front::refusal_table() {
+        let reason = row
+            .reason
+            .map(|reason| format!("`{reason}`"))
+            .unwrap_or_default();
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            rows,
+            "| {} | {reason} | {} | {} |",
+            row.status, row.headers, row.text
+        );
+    }
+    rows
+}
+
+fn message_rows() -> String {
+    let mut rows = String::new();
+    for row in weir_front::message_error_table() {
+        let _ = writeln!(
+            rows,
+            "| `{}` | {} | {} | {} |",
+            row.reason, row.status, row.code, row.meaning
+        );
+    }
+    rows
 }
 
 const METRICS: &str = "# Metrics

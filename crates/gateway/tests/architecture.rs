@@ -461,3 +461,22 @@ fn commands_print_through_the_terminal_module_alone() {
         }
     }
 }
+
+#[test]
+fn statuses_are_chosen_in_one_file_of_front() {
+    let table = "crates/front/src/failure/response_table.rs";
+    let naming: Vec<String> = source_files("crates/front/src")
+        .into_iter()
+        .filter(|file| {
+            code(file).split("StatusCode::").skip(1).any(|rest| {
+                let constant = rest
+                    .chars()
+                    .take_while(|c| c.is_ascii_uppercase() || *c == '_');
+                constant.count() > 1
+            })
+        })
+        .collect();
+    // `StatusCode as S` stands in the table alone.
+    assert!(naming.iter().all(|file| file == table), "{naming:?}");
+    assert!(code(table).contains("StatusCode as S"));
+}

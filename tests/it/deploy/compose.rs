@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{DeployFolder, KEY, check, entries, port, read, root};
+use super::{DeployFolder, check, compose_config, entries, port, read, root};
 
 fn compose() -> Value {
     serde_saphyr::from_str(&read("docker-compose.yml")).unwrap()
@@ -153,14 +153,8 @@ fn weir_takes_its_configs_and_finds_its_upstreams() {
     let weir = &services(&compose)["weir"];
     for file in ["weir.yaml", "oauth.yaml"] {
         let text = read(&format!("deploy/compose/weir/{file}"));
-        let secrets = DeployFolder::new("secrets");
-        for secret in ["key", "admin-token"] {
-            std::fs::write(secrets.0.join(secret), KEY).unwrap();
-        }
-        check(
-            file,
-            &text.replace("/run/weir/", &format!("{}/", secrets.0.display())),
-        );
+        let (_secrets, here) = compose_config(file);
+        check(file, &here);
         let config: Value = serde_saphyr::from_str(&text).unwrap();
         for address in [&config["listen"], &config["admin"]["listen"]] {
             let port = port(address);

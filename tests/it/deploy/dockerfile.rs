@@ -182,11 +182,13 @@ fn holds(image: &Path) {
             "{script}"
         );
     }
-    let config = root().join("deploy/compose/weir/weir.yaml");
+    let (folder, text) = super::compose_config("weir.yaml");
+    let config = folder.0.join("weir.yaml");
+    std::fs::write(&config, text).unwrap();
     run_checked(
         Command::new(&weir)
             .arg("check")
-            .env("WEIR_CONFIG", config)
+            .arg(&config)
             .env("WEIR_KEY", KEY)
             .env("WEIR_ADMIN_TOKEN", KEY),
     );

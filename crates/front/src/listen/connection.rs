@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -20,61 +20,24 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::connection_activity::ConnectionActivity;
+use super::connection_counts::count_closed;
 use super::guarded_stream::{GuardedStream, Http1Timeouts};
 use super::handshake_limit::HandshakePermit;
+use super::http2;
+use super::listener_state::{ConnectionResult, ListenerState};
 use super::repoll_on_wake::RepollOnWake;
 use super::write_stall_watch::WriteStallWatch;
-use super::{ListenerState, count_closed, http2};
-use crate::body::RequestBody;
-use crate::observe::ObservedAnswer;
+use crate::http::body::RequestBody;
+use crate::layer::observe::{IncomingRequest, ObservedAnswer};
+use crate::listen::client_peer::ClientPeer;
 use crate::settings::FrontLimits;
-use crate::stack::IncomingRequest;
 
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// The properties of a connection that all its requests share.
-#[derive(Clone, Debug)]
-pub(crate) struct ClientPeer {
-    pub(crate) address: IpAddr,
-    /// The client certificate (DER, leaf), verified against the listener's roots.
-    pub(crate) certificate: Option<Arc<[u8]>>,
-    pub(crate) pulse: Arc<ConnectionActivity>,
-    /// True if the connection uses TLS.
-    pub(crate) secure: bool,
-    /// The state that an HTTP/2 connection shares with its requests.
-    pub(crate) http2: Option<http2::Http2Shared>,
-    /// True inside the process, with no router that reads headers in place of bodies.
-    pub(crate) in_memory: bool,
-}
-
-/// The end of a connection; the cause is for the debug log only.
-pub(super) type ConnectionResult = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// The context of a connection, as of its accept.
 struct ConnectionContext {
     listening: Arc<ListenerState>,
     limits: FrontLimits,
-}
-
-impl ClientPeer {
-    fn new(address: IpAddr, pulse: Arc<ConnectionActivity>) -> Self {
-        Self {
-            address,
-            certificate: None,
-            pulse,
-            secure: false,
-            http2: None,
-            in_memory: false,
-        }
-    }
-
-    /// The peer of a channel inside the process.
-    pub(crate) fn in_memory() -> Self {
-        Self {
-            in_memory: true,
-            ..Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), Arc::default())
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +57,7 @@ struct ConnectionStart {
 
 /// Serves one accepted connection to its end.
 pub(super) async fn serve(stream: TcpStream, address: IpAddr, listening: Arc<ListenerState>) {
-    let limits = listening.stack.load().limits().clone();
+    let limits = listening.router.load().limits().clone();
     let pulse = Arc::<ConnectionActivity>::default();
     let stream = WriteStallWatch::new(stream, limits.stall_time, pulse.clone());
     let context = ConnectionContext { listening, limits };
@@ -213,7 +176,15 @@ impl ConnectionContext {
                     idle: limits.idle_time,
                     body_bytes: limits.body_bytes,
                 };
-                let heads = self.listening.stack.load().budgets().connections.empty();
+                let heads = self
+                    .listening
+                    .router
+                    .load()
+                    .state()
+                    .ports
+                    .budgets
+                    .connections
+                    .empty();
                 let io = TokioIo::new(
                     GuardedStream::new(stream, prefix, pulse, Some(times)).with_head_memory(heads),
                 );
@@ -265,20 +236,19 @@ impl Service<Request<Incoming>> for RequestService {
     type Future = ServeFuture;
 
     fn call(&self, request: Request<Incoming>) -> ServeFuture {
-        // Each request runs to its end on the stack it began on, also across a reload.
-        let stack = self.listening.stack.load_full();
+        // Each request runs to its end on the router it began on, also across a reload.
+        let router = self.listening.router.load_full();
         let pulse = self.peer.pulse.clone();
-        let arrival = IncomingRequest::new(request.map(RequestBody::http1), self.peer.clone());
+        let incoming = IncomingRequest {
+            request: request.map(RequestBody::http1),
+            peer: self.peer.clone(),
+        };
+        let serving = router.serve(incoming);
         Box::pin(async move {
             // Answers are sent one at a time: this one begins when the last one is over.
-            let served = stack.serve(arrival).await;
-            pulse.set_answer_deadline(
-                served
-                    .as_ref()
-                    .ok()
-                    .and_then(|answer| answer.body().until()),
-            );
-            served
+            let Ok(answer) = serving.await;
+            pulse.set_answer_deadline(answer.body().until());
+            Ok(answer)
         })
     }
 }

@@ -19,7 +19,7 @@ use weir_core::budget::ByteReservation;
 
 use super::connection_activity::ConnectionActivity;
 use super::request_framing::RequestFraming;
-use crate::request_body::{DISCARD_TIME, DISCARDED_BYTES};
+use crate::layer::read_body::{DISCARD_TIME, DISCARDED_BYTES};
 
 /// The longest time that a body is discarded for; a body that does not arrive gets
 /// [`DISCARD_TIME`].

@@ -7,6 +7,7 @@
 
 mod flow_control;
 mod frame_watch;
+mod http2_shared;
 mod request_stream;
 
 use std::future::Future;
@@ -26,14 +27,16 @@ use weir_core::budget::{ByteBudget, ByteReservation};
 use flow_control::CountedChunk;
 pub(crate) use flow_control::Http2Flow;
 use frame_watch::FrameWatch;
+pub(crate) use http2_shared::Http2Shared;
 use request_stream::StreamPace;
 
-use super::connection::{ClientPeer, ConnectionResult};
 use super::connection_activity::ConnectionActivity;
-use super::{ListenerState, count_closed, count_reset_stream};
-use crate::body::RequestBody;
+use super::connection_counts::{count_closed, count_reset_stream};
+use super::listener_state::{ConnectionResult, ListenerState};
+use crate::http::body::RequestBody;
+use crate::layer::observe::IncomingRequest;
+use crate::listen::client_peer::ClientPeer;
 use crate::settings::FrontLimits;
-use crate::stack::IncomingRequest;
 
 /// The window of every connection (RFC 9113, 6.9.2).
 const FIRST_WINDOW: u32 = 65_535;
@@ -56,7 +59,7 @@ pub(super) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let budgets = listening.stack.load().budgets().clone();
+    let budgets = listening.router.load().state().ports.budgets.clone();
     let Some(_first) = budgets.connections.try_reserve(FIRST_WINDOW as usize) else {
         count_closed("memory");
         return Ok(());
@@ -98,25 +101,6 @@ where
             count_closed("h2_age");
             Ok(())
         }
-    }
-}
-
-/// The state that a connection shares with its requests.
-#[derive(Clone, Debug)]
-pub(crate) struct Http2Shared {
-    flow: Arc<Http2Flow>,
-    closing: CancellationToken,
-}
-
-impl Http2Shared {
-    /// Cancelled when streams that wait for changes must end, because the connection gets GOAWAY.
-    pub(crate) fn closing(&self) -> &CancellationToken {
-        &self.closing
-    }
-
-    /// The flow control of the connection.
-    pub(crate) fn flow(&self) -> &Arc<Http2Flow> {
-        &self.flow
     }
 }
 
@@ -195,8 +179,9 @@ where
     }
 
     fn begin_stream(&self, request: Request<RecvStream>, mut respond: SendResponse<CountedChunk>) {
-        let stack = self.listening.stack.load_full();
-        let Some(memory) = stack.budgets().connections.try_reserve(STREAM_BYTES) else {
+        let router = self.listening.router.load_full();
+        let budgets = &router.state().ports.budgets;
+        let Some(memory) = budgets.connections.try_reserve(STREAM_BYTES) else {
             count_reset_stream("memory");
             // Unprocessed, so the client may send it again.
             return respond.send_reset(Reason::REFUSED_STREAM);
@@ -206,8 +191,11 @@ where
             flow: self.flow.clone(),
             stall_time: self.limits.stall_time,
         };
-        let arrival = IncomingRequest::new(request.map(RequestBody::http2), self.peer.clone());
-        let serving = request_stream::serve_stream(arrival, respond, stack, pace);
+        let incoming = IncomingRequest {
+            request: request.map(RequestBody::http2),
+            peer: self.peer.clone(),
+        };
+        let serving = request_stream::serve_stream(incoming, respond, router, pace);
         // On the heap: each of the futures around it reserves room for it once more.
         let serving = Box::pin(serving);
         let serving = async move {

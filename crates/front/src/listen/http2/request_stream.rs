@@ -15,11 +15,12 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, sleep_until};
 use weir_core::budget::{BudgetOwner, ByteBudget};
+use weir_core::network::SenderNetwork;
 
-use super::super::count_reset_stream;
+use super::super::connection_counts::count_reset_stream;
 use super::flow_control::{CountedChunk, Http2Flow, StreamWindow, WaitingBytes};
-use crate::observe::{ObservedAnswer, ObservedBody};
-use crate::stack::{FrontStack, IncomingRequest};
+use crate::layer::observe::{IncomingRequest, ObservedAnswer, ObservedBody};
+use crate::router::FrontRouter;
 
 /// The capacity requested from a stream's window at once: one frame.
 const FRAME_BYTES: usize = 16 << 10;
@@ -44,20 +45,22 @@ pub(super) struct StreamPace {
 
 /// Answers a request.
 pub(super) async fn serve_stream(
-    arrival: Box<IncomingRequest>,
+    incoming: IncomingRequest,
     mut respond: SendResponse<CountedChunk>,
-    stack: Arc<FrontStack>,
+    router: Arc<FrontRouter>,
     StreamPace {
         window,
         flow,
         stall_time,
     }: StreamPace,
 ) {
-    let (messages, owner) = (stack.messages().clone(), arrival.network_owner());
+    let messages = router.state().ports.budgets.messages.clone();
+    // The principal is not known yet.
+    let owner = BudgetOwner::Network(SenderNetwork::of(incoming.peer.address));
     let answering = async {
         // A client that does not read its answers gets no further ones.
         flow.wait_for_room().await;
-        stack.serve(arrival).await
+        router.serve(incoming).await
     };
     let Some(Ok(answer)) = unless_reset(pin!(answering), &mut respond).await else {
         return;

@@ -1,0 +1,203 @@
+//! The MCP service of an endpoint: decodes a whole request, and decides its era once.
+
+use std::future::ready;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use tower::Service;
+use weir_core::Authenticated;
+use weir_core::port::Fut;
+use weir_wire::message::Request;
+use weir_wire::method::Method as Rpc;
+use weir_wire::params::Params;
+use weir_wire::{
+    IncomingMessage, JsonLimits as ScanLimits, Message, MessageError, RequestId, Revision,
+};
+
+use crate::door::legacy;
+use crate::door::modern;
+use crate::failure::{MessageRefusal, RequestFailure, RequestResult};
+use crate::http::body::HttpAnswer;
+use crate::method::listening_stream;
+use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest, EndpointRequest};
+use crate::request::request_context::HttpRequestContext;
+use crate::request::request_tracing::{begin_span, run_in_span};
+
+/// The service below all layers of an endpoint.
+#[derive(Clone, Copy)]
+pub(crate) struct McpService;
+
+impl Service<CompleteRequest> for McpService {
+    type Response = HttpAnswer;
+    type Error = RequestFailure;
+    type Future = Fut<'static, RequestResult>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, complete: CompleteRequest) -> Self::Future {
+        Box::pin(async move {
+            let CompleteRequest {
+                authenticated: AuthenticatedRequest { request, sender },
+                body,
+            } = complete;
+            let EndpointRequest { head, context } = &*request;
+            match head.method {
+                // Boxed here and below: futures that calls do not need must not enlarge theirs.
+                Method::GET => {
+                    Box::pin(listening_stream::open_get(context, &sender, &head.headers)).await
+                }
+                Method::DELETE => Box::pin(legacy::delete(context, &sender, &head.headers)).await,
+                _ => {
+                    let incoming = decode(context, body);
+                    handle_message(context, &sender, &head.headers, incoming).await
+                }
+            }
+        })
+    }
+}
+
+/// Scans and decodes a message.
+pub(crate) fn decode(
+    context: &HttpRequestContext,
+    body: Bytes,
+) -> Result<IncomingMessage, MessageError> {
+    let limits = ScanLimits {
+        max_batch: context.limits().batch_items,
+        ..ScanLimits::default()
+    };
+    IncomingMessage::parse(body, &limits)
+}
+
+/// Chooses the handler of a message.
+///
+/// The message is sorted before the future begins, so that the future has no room for each of its
+/// forms.
+pub(crate) fn handle_message<'a>(
+    context: &'a HttpRequestContext,
+    known: &'a Authenticated<()>,
+    headers: &'a HeaderMap,
+    incoming: Result<IncomingMessage, MessageError>,
+) -> Fut<'a, RequestResult> {
+    let refused = |id: Option<&RequestId>, refusal| -> Fut<'a, RequestResult> {
+        Box::pin(ready(Err(RequestFailure::message(id, refusal))))
+    };
+    let wrong =
+        |error: weir_wire::params::ParamsError| MessageRefusal::WrongParams(error.to_string());
+    let message = match incoming {
+        Ok(IncomingMessage::One(message)) => message,
+        Ok(IncomingMessage::Batch(items)) => {
+            return Box::pin(legacy::batch(context, known, headers, items));
+        }
+        Err(error) => return refused(error.id.clone().as_ref(), error.into()),
+    };
+    match message {
+        Message::Request(request) => match Params::of(&request.method, request.params.as_ref()) {
+            Ok(params) => self::handle_request(context, known, headers, request, params),
+            Err(error) => refused(Some(&request.id), wrong(error)),
+        },
+        Message::Notification(notification) => {
+            if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
+                return refused(None, wrong(error));
+            }
+            Box::pin(
+                async move { legacy::notification(context, known, headers, &notification).await },
+            )
+        }
+        Message::Response(response) => {
+            Box::pin(legacy::response(context, known, headers, response))
+        }
+    }
+}
+
+/// Handles a request in its era.
+fn handle_request<'a>(
+    context: &'a HttpRequestContext,
+    known: &'a Authenticated<()>,
+    headers: &'a HeaderMap,
+    request: Request,
+    params: Params,
+) -> Fut<'a, RequestResult> {
+    let era = decide_era(headers, &request.id, request.method.known(), &params);
+    let is_modern = matches!(era, EraDecision::Modern);
+    match begin_span(context, &request, &params, is_modern) {
+        None => serve_in_era(
+            context,
+            known,
+            headers,
+            era,
+            ParsedRequest { request, params },
+        ),
+        // Log lines from here on name the trace.
+        Some((context, span)) => Box::pin(async move {
+            let parsed = ParsedRequest { request, params };
+            let name = context.name.clone();
+            let serving = async { serve_in_era(&context, known, headers, era, parsed).await };
+            run_in_span(span, &name, serving).await
+        }),
+    }
+}
+
+/// A request and its parsed parameters.
+struct ParsedRequest {
+    request: Request,
+    params: Params,
+}
+
+fn serve_in_era<'a>(
+    context: &'a HttpRequestContext,
+    known: &'a Authenticated<()>,
+    headers: &'a HeaderMap,
+    era: EraDecision,
+    ParsedRequest { request, params }: ParsedRequest,
+) -> Fut<'a, RequestResult> {
+    match era {
+        EraDecision::Modern => modern::serve(context, known, headers, request, params),
+        EraDecision::Legacy => Box::pin(legacy::serve(context, known, headers, request, params)),
+        EraDecision::Refused(failure) => Box::pin(ready(Err(failure))),
+    }
+}
+
+enum EraDecision {
+    Modern,
+    Legacy,
+    Refused(RequestFailure),
+}
+
+/// Decides the era of a request. No other code decides it.
+fn decide_era(
+    headers: &HeaderMap,
+    id: &RequestId,
+    method: Option<Rpc>,
+    params: &Params,
+) -> EraDecision {
+    let refused = |refusal| EraDecision::Refused(RequestFailure::message(Some(id), refusal));
+    let bad = |text: String| refused(MessageRefusal::WrongParams(text));
+    let says_modern = match params.has_meta_protocol_version() {
+        Ok(says) => says,
+        Err(error) => return bad(error.to_string()),
+    };
+    if says_modern {
+        return EraDecision::Modern;
+    }
+    let version = headers
+        .get(&crate::http::header_names::VERSION)
+        .map(|value| value.to_str().unwrap_or("?"));
+    let revision = version.and_then(|text| Revision::parse(text.trim()));
+    if revision.is_some_and(Revision::is_modern) {
+        let text = "`_meta` with `io.modelcontextprotocol/protocolVersion` and `io.modelcontextprotocol/clientCapabilities` is missing";
+        return bad(text.to_owned());
+    }
+    if method == Some(Rpc::Initialize) {
+        return EraDecision::Legacy;
+    }
+    if revision.is_none()
+        && let Some(version) = version
+    {
+        let requested = version.to_owned();
+        return refused(MessageRefusal::UnsupportedRevision { requested });
+    }
+    EraDecision::Legacy
+}

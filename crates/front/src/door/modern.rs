@@ -1,0 +1,325 @@
+//! Modern requests (2026-07-28): each request carries its whole state.
+
+use std::future::ready;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName};
+use weir_core::call::{CallResumption, InputMode};
+use weir_core::port::Fut;
+use weir_core::{Authenticated, Call, Failure, FailureKind};
+use weir_era::lift::{self, LiftedRequest};
+use weir_era::request_state::{self, RequestStateBinding};
+use weir_wire::message::Request;
+use weir_wire::method::{Method, NameSource};
+use weir_wire::params::Params;
+use weir_wire::{RequestId, Revision, header};
+
+use crate::failure::{self, FailureCause, MessageRefusal, RequestFailure, RequestResult};
+use crate::http::answer::with_labels;
+use crate::http::body::ResponseBody;
+use crate::http::header_names;
+use crate::method::canonical_call::canonical_call;
+use crate::method::extensions;
+use crate::method::listening_stream;
+use crate::method::lists::{self, ListRequest};
+use crate::method::mirrored_headers;
+use crate::method::offered_methods::{check_offered_or_ask, is_call, list_of_method};
+use crate::method::tasks;
+use crate::reply::encode::{self, ResponseContext};
+use crate::reply::running_call::{OwnedCall, RunningCall};
+use crate::request::request_context::HttpRequestContext;
+use crate::session::known_clients::{ClientRequest, KnownClients};
+
+/// Serves a request with a protocol version in its `_meta`. It is read before its future begins.
+pub(crate) fn serve<'a>(
+    context: &'a HttpRequestContext,
+    known: &'a Authenticated<()>,
+    headers: &'a HeaderMap,
+    request: Request,
+    params: Params,
+) -> Fut<'a, RequestResult> {
+    let label = request.method.known().map_or("other", Method::as_str);
+    match read_request(context, headers, &request, params) {
+        Err(failure) => Box::pin(ready(Err(failure.labelled(label, "modern")))),
+        Ok(lifted) => {
+            record_client(context, known, &lifted);
+            Box::pin(async move {
+                dispatch(context, known, headers, &request, lifted)
+                    .await
+                    .map(|answer| with_labels(answer, label, "modern"))
+                    .map_err(|failure| failure.labelled(label, "modern"))
+            })
+        }
+    }
+}
+
+/// Records the client's program, for one in several requests.
+fn record_client(context: &HttpRequestContext, known: &Authenticated<()>, lifted: &LiftedRequest) {
+    if !KnownClients::is_to_examine(context.peer().pulse.requests_begun()) {
+        return;
+    }
+    let info = lifted
+        .params
+        .meta()
+        .ok()
+        .flatten()
+        .and_then(|meta| meta.client_info().ok().flatten());
+    context.shared.known_clients.record(&ClientRequest {
+        principal: known.principal(),
+        endpoint: &context.endpoint,
+        revision: Revision::MODERN,
+        info: info.as_ref(),
+        session: None,
+        time: context.shared.ports.clock.wall(),
+    });
+}
+
+/// Reads a request, onto the heap: a future that takes it by value would hold and copy it at every
+/// layer.
+fn read_request(
+    context: &HttpRequestContext,
+    headers: &HeaderMap,
+    request: &Request,
+    params: Params,
+) -> Result<Box<LiftedRequest>, RequestFailure> {
+    check_envelope(context, headers, request, &params)
+        .map_err(|refusal| RequestFailure::message(Some(&request.id), refusal))?;
+    let lifted = lift::modern(params).map_err(|error| {
+        let refusal = MessageRefusal::InvalidParams(error.to_string());
+        RequestFailure::message(Some(&request.id), refusal)
+    })?;
+    Ok(Box::new(lifted))
+}
+
+/// Checks the rules of the envelope, in the order that the specification demands.
+fn check_envelope(
+    context: &HttpRequestContext,
+    headers: &HeaderMap,
+    request: &Request,
+    params: &Params,
+) -> Result<(), MessageRefusal> {
+    let mismatch = |text: &str| MessageRefusal::HeaderMismatch(text.to_owned());
+    let bad = |text: &str| MessageRefusal::WrongParams(text.to_owned());
+    let wrong =
+        |error: weir_wire::params::ParamsError| MessageRefusal::WrongParams(error.to_string());
+    let [version, method, name] = single_headers(
+        headers,
+        [
+            &header_names::VERSION,
+            &header_names::METHOD,
+            &header_names::NAME,
+        ],
+    );
+    let version = version.ok_or(NO_VERSION).map_err(mismatch)?;
+    let method = method.ok_or(NO_METHOD).map_err(mismatch)?;
+    let meta = params.meta().map_err(wrong)?;
+    let meta = meta.ok_or_else(|| bad("`_meta` is missing"))?;
+    let says = meta.protocol_version().map_err(wrong)?.unwrap_or_default();
+    if meta.client_capabilities().map_err(wrong)?.is_none() {
+        return Err(bad(
+            "`_meta` has no `io.modelcontextprotocol/clientCapabilities`: send an object, `{}` for none",
+        ));
+    }
+    if says != version {
+        return Err(mismatch(
+            "`MCP-Protocol-Version` differs from the version in `_meta`",
+        ));
+    }
+    if !Revision::parse(&says).is_some_and(Revision::is_modern) {
+        let requested = says.into();
+        return Err(MessageRefusal::UnsupportedRevision { requested });
+    }
+    if method != request.method.as_str() {
+        return Err(mismatch("`Mcp-Method` differs from the method of the body"));
+    }
+    match request.method.known() {
+        Some(known) if is_served(known) => check_name_header(name, known, params).map_err(mismatch),
+        None if extensions::extension_method(context, &request.method).is_some() => Ok(()),
+        _ => Err(MessageRefusal::MethodNotServed),
+    }
+}
+
+/// Returns true for a method that weir serves to modern clients.
+fn is_served(method: Method) -> bool {
+    matches!(method, Method::Discover | Method::SubscriptionsListen)
+        || list_of_method(method).is_some()
+        || is_call(method)
+        || tasks::is_about_task(method)
+}
+
+/// Checks that `Mcp-Name` mirrors its member of `params`.
+fn check_name_header(
+    given: Option<&str>,
+    method: Method,
+    params: &Params,
+) -> Result<(), &'static str> {
+    let own = match method.name_header() {
+        NameSource::Name => params.name(),
+        NameSource::Uri => params.uri(),
+        NameSource::TaskId => params.task_id(),
+        NameSource::None => return Ok(()),
+    };
+    let given = given.ok_or(NO_NAME)?;
+    let given =
+        header::decode(given.as_bytes()).map_err(|_| "`Mcp-Name` has a broken base64 form")?;
+    match own {
+        Ok(Some(name)) if name == given => Ok(()),
+        _ if method.name_header() == NameSource::Uri => Err("`Mcp-Name` differs from `params.uri`"),
+        _ if method.name_header() == NameSource::TaskId => {
+            Err("`Mcp-Name` differs from `params.taskId`")
+        }
+        _ => Err("`Mcp-Name` differs from `params.name`"),
+    }
+}
+
+const NO_VERSION: &str = "`MCP-Protocol-Version` is missing or given twice";
+const NO_METHOD: &str = "`Mcp-Method` is missing or given twice";
+const NO_NAME: &str = "`Mcp-Name` is missing or given twice";
+
+/// The trimmed values of these headers; `None` for a header that is absent, given twice, or not
+/// visible ASCII. One pass finds all, which costs less than a lookup of each.
+fn single_headers<'a, const N: usize>(
+    headers: &'a HeaderMap,
+    names: [&HeaderName; N],
+) -> [Option<&'a str>; N] {
+    let mut found = [const { (0, None) }; N];
+    for (name, value) in headers {
+        if let Some(at) = names.iter().position(|wanted| *wanted == name) {
+            found[at] = (found[at].0 + 1, Some(value));
+        }
+    }
+    found.map(|(count, value)| value.filter(|_| count == 1)?.to_str().ok().map(str::trim))
+}
+
+async fn dispatch(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    request: &Request,
+    lifted: Box<LiftedRequest>,
+) -> RequestResult {
+    let revision = Revision::MODERN;
+    let fail = |failure: Failure| RequestFailure::call(&request.id, revision, failure);
+    match request.method.known() {
+        Some(Method::Discover) => {
+            let result = Box::pin(lists::discover_result(context, lifted.capabilities.class)).await;
+            Ok(failure::ok(weir_wire::write::response(
+                &request.id,
+                &result,
+            )))
+        }
+        Some(Method::SubscriptionsListen) => {
+            listening_stream::open_listen(context, known, &request.id, *lifted)
+        }
+        Some(method) if is_call(method) => {
+            check_offered_or_ask(context, method, lifted.capabilities.class)
+                .await
+                .map_err(fail)?;
+            let mismatch =
+                mirrored_headers::check_param_headers(context, known, headers, method, &lifted);
+            match mismatch.await {
+                None => make_call(context, known, &request.id, method, *lifted).await,
+                Some(text) => {
+                    let refusal = MessageRefusal::HeaderMismatch(text);
+                    Err(RequestFailure::message(Some(&request.id), refusal))
+                }
+            }
+        }
+        // Boxed, like every future that calls do not need.
+        Some(method) if tasks::is_about_task(method) => {
+            Box::pin(tasks::serve_modern(
+                context,
+                known,
+                &request.id,
+                method,
+                *lifted,
+            ))
+            .await
+        }
+        Some(method) if list_of_method(method).is_some() => {
+            let asked = ListRequest {
+                revision,
+                method,
+                class: lifted.capabilities.class,
+                session: None,
+                params: &lifted.params,
+            };
+            let result = Box::pin(lists::list_page(context, known, asked)).await;
+            let response = result.map_err(fail)?.response(&request.id);
+            Ok(failure::ok(ResponseBody::new(response)))
+        }
+        None => Box::pin(extensions::serve(context, known, request, *lifted)).await,
+        _ => Err(fail(Failure::new(
+            FailureKind::MethodNotFound,
+            "This method is not served",
+        ))),
+    }
+}
+
+/// Makes a call. Its parts are gathered before its future begins.
+fn make_call(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    id: &RequestId,
+    method: Method,
+    lifted: LiftedRequest,
+) -> Fut<'static, RequestResult> {
+    let fail = |failure: Failure| -> Fut<'static, RequestResult> {
+        let cause = FailureCause::Call {
+            id: id.clone(),
+            failure,
+            revision: Revision::MODERN,
+            tool_call: method == Method::ToolsCall,
+        };
+        Box::pin(ready(Err(cause.into())))
+    };
+    let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
+    let binding = match encode::binding(context, known, method, &lifted.params) {
+        Ok(binding) => binding,
+        Err(failure) => return fail(failure),
+    };
+    let resume = match open_state(context, &binding.as_binding(), &lifted.params) {
+        Ok(resume) => resume,
+        Err(failure) => return fail(failure),
+    };
+    let as_task = tasks::task_mode_of_modern(class);
+    let call = Call {
+        input_mode: InputMode::Rounds,
+        resume,
+        task_mode: as_task,
+        ..canonical_call(context, method, lifted)
+    };
+    let (router, call) = (
+        context.shared.router.clone(),
+        known.for_item(Arc::new(call)),
+    );
+    let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
+    let asked = ResponseContext::new(context, known, id.clone(), Revision::MODERN, method)
+        .with_progress_token(token)
+        .with_binding(binding, class);
+    encode::encode_reply(asked, OwnedCall::by_connection(running))
+}
+
+/// The state to resume from, if the client brought a sealed state.
+fn open_state(
+    context: &HttpRequestContext,
+    binding: &RequestStateBinding<'_>,
+    params: &Params,
+) -> Result<Option<CallResumption>, Failure> {
+    let state = params
+        .request_state()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let Some(state) = state else { return Ok(None) };
+    let now = context.shared.ports.clock.wall();
+    let opened = request_state::open(&context.shared.sealer, binding, &state, now);
+    let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
+    if origin
+        .owner
+        .as_ref()
+        .is_some_and(|owner| owner != context.shared.ports.mailbox.own())
+    {
+        let text = "The call was lost while it waited for input: it may have run. Check before calling again";
+        return Err(Failure::new(FailureKind::ResultUnknown, text));
+    }
+    Ok(Some(origin.resume))
+}

@@ -1,0 +1,351 @@
+//! HTTP+SSE, the transport of 2024-11-05, beside each endpoint: a stream at `<path>/sse`, whose
+//! first event names the path to post messages to, and on which all messages are answered.
+//!
+//! Its client belongs to a session like any other: its messages pass through the usual layers, and
+//! the answers' own bodies are written to the one stream, an event at a time.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context as Task, Poll};
+
+use bytes::Bytes;
+use data_encoding::BASE64URL_NOPAD;
+use http::Method;
+use http_body::Frame;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tower::Service;
+use weir_core::port::{Fut, random_id};
+use weir_core::{Authenticated, EndpointId};
+use weir_wire::{IncomingMessage, Message};
+
+use crate::door::mcp_service;
+use crate::failure::{self, RequestFailure, RequestRefusal, RequestResult};
+use crate::http::answer::{self, with_labels};
+use crate::http::body::{HttpAnswer, ResponseBody};
+use crate::http::keep_alive::{self, KeepAlive};
+use crate::in_flight::InFlightPermit;
+use crate::layer::observe;
+use crate::layer::read_body::read_body;
+use crate::method::listening_stream;
+use crate::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
+use crate::request::outcome::ResponseOutcome;
+use crate::request::request_context::HttpRequestContext;
+use crate::session::permits::StreamPermit;
+use crate::session::sse_connections::SseConnection;
+use crate::state::FrontState;
+
+/// Chunks of answers that wait for a slow reader; beyond that the answers wait.
+const QUEUED_CHUNKS: usize = 16;
+/// Messages of one client that are answered at the same time.
+const MESSAGES_AT_ONCE: usize = 64;
+
+/// An HTTP+SSE path beside an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SsePath {
+    /// The stream.
+    Stream,
+    /// The path that messages are posted to.
+    Messages,
+}
+
+/// The suffixes of an endpoint's path: the stream's, and the one that messages are posted to.
+pub const SSE_PATHS: [&str; 2] = ["/sse", "/messages"];
+
+impl SsePath {
+    /// Both paths, in the order of [`SSE_PATHS`].
+    pub(crate) const ALL: [Self; 2] = [Self::Stream, Self::Messages];
+
+    /// The method that the path takes.
+    pub(crate) fn method(self) -> Method {
+        match self {
+            Self::Stream => Method::GET,
+            Self::Messages => Method::POST,
+        }
+    }
+
+    /// The path beside this endpoint.
+    pub(crate) fn beside(self, endpoint: &EndpointId) -> String {
+        let path = endpoint.as_str().trim_end_matches('/');
+        format!("{path}{}", SSE_PATHS[self as usize])
+    }
+
+    /// The path of the endpoint that this path stands beside, if it has the form of one.
+    pub(crate) fn endpoint_of(path: &str) -> Option<&str> {
+        let endpoint = SSE_PATHS
+            .into_iter()
+            .find_map(|end| path.strip_suffix(end))?;
+        Some(if endpoint.is_empty() { "/" } else { endpoint })
+    }
+}
+
+/// The service of one of the paths, below its layers.
+#[derive(Clone, Copy)]
+pub(crate) struct SseService(pub(crate) SsePath);
+
+impl Service<AuthenticatedRequest> for SseService {
+    type Response = HttpAnswer;
+    type Error = RequestFailure;
+    type Future = Fut<'static, RequestResult>;
+
+    fn poll_ready(&mut self, _: &mut Task<'_>) -> Poll<Result<(), RequestFailure>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, authenticated: AuthenticatedRequest) -> Self::Future {
+        let end = self.0;
+        Box::pin(async move {
+            let (answered, label) = match end {
+                SsePath::Stream => (open_connection(&authenticated), "GET"),
+                SsePath::Messages => (take_message(&authenticated).await, "POST"),
+            };
+            answered
+                .map(|answer| with_labels(answer, label, "legacy"))
+                .map_err(|failure| failure.labelled(label, "legacy"))
+        })
+    }
+}
+
+/// Takes a posted message. A connection of another principal or endpoint is not found.
+async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
+    let AuthenticatedRequest { request, sender } = authenticated;
+    let EndpointRequest { head, context } = &**request;
+    let line = head
+        .uri
+        .query()
+        .and_then(|query| context.shared.sse_connections.find(query))
+        .filter(|line| line.principal == *sender.principal() && line.endpoint == context.endpoint)
+        .ok_or(RequestRefusal::UnknownStream)?;
+    let body = read_body(authenticated).await?;
+    let permit = context.facts.take_permit();
+    post(&line, context.clone(), sender, body, permit).await
+}
+
+fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
+    let (context, known) = (&authenticated.request.context, &authenticated.sender);
+    let place = listening_stream::stream_permit(context, known)?;
+    let id = random_id(&*context.shared.ports.random);
+    let (out, told) = mpsc::channel(QUEUED_CHUNKS);
+    let line = Arc::new(SseConnection {
+        principal: known.principal().clone(),
+        endpoint: context.endpoint.clone(),
+        out,
+        writing: tokio::sync::Mutex::default(),
+        session: Mutex::default(),
+        message_permits: Arc::new(Semaphore::new(MESSAGES_AT_ONCE)),
+        closed: CancellationToken::new(),
+    });
+    context
+        .shared
+        .sse_connections
+        .lock()
+        .insert(id, line.clone());
+    answer::count_deprecated("http_sse");
+    let path = context.endpoint.as_str().trim_end_matches('/');
+    let first = format!(
+        "event: endpoint\ndata: {path}/messages?sessionId={}\n\n",
+        BASE64URL_NOPAD.encode(&id)
+    );
+    let hold = SseConnectionGuard {
+        shared: context.shared.clone(),
+        context: context.clone(),
+        id,
+        line,
+    };
+    let keep_alive = KeepAlive::new(context, known.principal(), "line");
+    Ok(answer::events(ResponseBody::new(SseBody::new(
+        first, told, hold, place, keep_alive,
+    ))))
+}
+
+/// Takes a message; its answer is written to the stream. The message is in flight until its own
+/// answer begins there.
+///
+/// A message without a response has taken effect when its POST is answered: a client that waits
+/// for that may rely on it in its next message, as with Streamable HTTP.
+async fn post(
+    line: &Arc<SseConnection>,
+    context: HttpRequestContext,
+    known: &Authenticated<()>,
+    body: Bytes,
+    in_flight: Option<InFlightPermit>,
+) -> RequestResult {
+    let Ok(place) = line.message_permits.clone().try_acquire_owned() else {
+        return Err(RequestRefusal::TooManyMessages.into());
+    };
+    let incoming = mcp_service::decode(&context, body);
+    let wants_no_answer = matches!(
+        incoming,
+        Ok(IncomingMessage::One(
+            Message::Notification(_) | Message::Response(_)
+        ))
+    );
+    let (own, known, shared) = (line.clone(), known.for_item(()), context.shared.clone());
+    let answering = async move {
+        let _place = place;
+        // The request counts at its own answer, under its own method.
+        let seen = observe::observe_message(context.name.clone());
+        let answered =
+            mcp_service::handle_message(&context, &known, &own.headers(), incoming).await;
+        let mut answer =
+            answered.unwrap_or_else(|failure| failure::into_answer(failure, &context.name));
+        answer.body_mut().labels.meters = Some(context.meters.clone());
+        attach_session_stream(&own, &context, &known, &answer);
+        drop(in_flight);
+        own.write(seen.finish_message(answer)).await;
+    };
+    // The task ends with the connection at the latest; the drain waits for it.
+    let answering = shared
+        .detached_tasks
+        .spawn(line.closed.clone().run_until_cancelled_owned(answering));
+    if wants_no_answer {
+        // A panic ends this message alone.
+        let _ended = answering.await;
+    }
+    let mut taken = failure::accepted();
+    taken.extensions_mut().insert(ResponseOutcome::Elsewhere);
+    Ok(taken)
+}
+
+/// Forwards the session's own stream to this connection after `initialize`.
+fn attach_session_stream(
+    line: &Arc<SseConnection>,
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    answer: &HttpAnswer,
+) {
+    let Some(session) = answer.headers().get(&crate::http::header_names::SESSION) else {
+        return;
+    };
+    *line.lock() = Some(session.clone());
+    let (own, context, known) = (line.clone(), context.clone(), known.for_item(()));
+    let shared = context.shared.clone();
+    let telling = async move {
+        let opened = listening_stream::open_get(&context, &known, &own.headers()).await;
+        let answer = opened.unwrap_or_else(|failure| failure::into_answer(failure, &context.name));
+        own.write(answer).await;
+    };
+    shared
+        .detached_tasks
+        .spawn(line.closed.clone().run_until_cancelled_owned(telling));
+}
+
+/// Ends the connection and its session when its stream is dropped.
+struct SseConnectionGuard {
+    shared: Arc<FrontState>,
+    context: HttpRequestContext,
+    id: [u8; 16],
+    line: Arc<SseConnection>,
+}
+
+impl Drop for SseConnectionGuard {
+    fn drop(&mut self) {
+        self.shared.sse_connections.lock().remove(&self.id);
+        self.line.closed.cancel();
+        let (shared, context, line) =
+            (self.shared.clone(), self.context.clone(), self.line.clone());
+        let headers = line.headers();
+        if headers.is_empty() {
+            return;
+        }
+        self.shared.detached_tasks.spawn(async move {
+            if let Ok(Some(opened)) = shared
+                .sessions
+                .load(&line.principal, &headers, context.limits())
+                .await
+            {
+                shared.sessions.end(&opened.record, &opened.session).await;
+            }
+        });
+    }
+}
+
+/// The body of the connection's stream.
+struct SseBody {
+    first: Option<Bytes>,
+    chunks: mpsc::Receiver<Bytes>,
+    /// True between two events.
+    between: bool,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Fires when the drain began and all messages are answered.
+    drained: Fut<'static, ()>,
+    keep_alive: KeepAlive,
+    _hold: SseConnectionGuard,
+    _place: StreamPermit,
+}
+
+impl SseBody {
+    fn new(
+        first: String,
+        told: mpsc::Receiver<Bytes>,
+        hold: SseConnectionGuard,
+        place: StreamPermit,
+        keep_alive: KeepAlive,
+    ) -> Self {
+        let (drain, places) = (hold.shared.drain.clone(), hold.line.message_permits.clone());
+        let drained = async move {
+            drain.cancelled().await;
+            // The semaphore is never closed.
+            let _all = places.acquire_many(MESSAGES_AT_ONCE as u32).await;
+        };
+        Self {
+            first: Some(first.into()),
+            chunks: told,
+            between: true,
+            over: Box::pin(hold.line.closed.clone().cancelled_owned()),
+            drained: Box::pin(drained),
+            keep_alive,
+            _hold: hold,
+            _place: place,
+        }
+    }
+}
+
+impl http_body::Body for SseBody {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        if let Some(first) = this.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        if let Poll::Ready(Some(piece)) = this.chunks.poll_recv(cx) {
+            this.between = piece.ends_with(b"\n\n");
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        let expired = this.keep_alive.is_expired();
+        let drained = this.drained.as_mut().poll(cx).is_ready();
+        if expired || drained || this.over.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(None);
+        }
+        while this.keep_alive.poll_due(cx).is_ready() {
+            if this.between {
+                return Poll::Ready(Some(Ok(Frame::data(keep_alive::comment()))));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http_sse_paths_stand_beside_their_endpoint() {
+        let paths = |endpoint| SsePath::ALL.map(|end| end.beside(&EndpointId::new(endpoint)));
+        assert_eq!(paths("/mcp"), ["/mcp/sse", "/mcp/messages"]);
+        assert_eq!(paths("/"), ["/sse", "/messages"]);
+        assert_eq!(SsePath::endpoint_of("/mcp/sse"), Some("/mcp"));
+        assert_eq!(SsePath::endpoint_of("/mcp/one/messages"), Some("/mcp/one"));
+        assert_eq!(SsePath::endpoint_of("/sse"), Some("/"));
+        for other in ["/mcp", "/mcp/sse/", "/mcp/ssex", "/mcpsse"] {
+            assert_eq!(SsePath::endpoint_of(other), None, "{other}");
+        }
+    }
+}

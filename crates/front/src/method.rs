@@ -1,0 +1,12 @@
+//! Methods of MCP over one request, for both eras.
+
+pub(crate) mod canonical_call;
+pub(crate) mod extensions;
+pub(crate) mod followed_tasks;
+pub(crate) mod listening_stream;
+pub(crate) mod lists;
+pub(crate) mod mirrored_headers;
+pub(crate) mod offered_methods;
+pub(crate) mod page_cache;
+pub(crate) mod subscriptions;
+pub(crate) mod tasks;

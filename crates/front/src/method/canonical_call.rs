@@ -1,0 +1,39 @@
+//! The canonical call of a request of either era.
+
+use weir_core::Call;
+use weir_core::call::{InputMode, TaskMode};
+use weir_era::lift::LiftedRequest;
+use weir_wire::method::Method;
+
+use crate::http::answer;
+use crate::request::request_context::HttpRequestContext;
+
+/// The canonical call of a request of either era.
+pub(crate) fn canonical_call(
+    context: &HttpRequestContext,
+    method: Method,
+    lifted: LiftedRequest,
+) -> Call {
+    if lifted.log_level.is_some() {
+        answer::count_deprecated("logging");
+    }
+    Call {
+        endpoint: context.endpoint.clone(),
+        method,
+        params: lifted.params,
+        capabilities: lifted.capabilities,
+        wants_progress: lifted.progress_token.is_some(),
+        log_level: lifted.log_level,
+        session: None,
+        input_mode: InputMode::Requests,
+        resume: None,
+        input_responses: None,
+        task_mode: TaskMode::Never,
+        extension: None,
+        request: context.name.clone(),
+        trace: lifted
+            .trace
+            .or(&context.trace)
+            .next_hop(&*context.shared.ports.random),
+    }
+}

@@ -1,0 +1,73 @@
+//! Extensions that weir does not implement: a client uses them with the server of a transparent
+//! endpoint. Methods that no revision defines go to that server, too.
+//!
+//! The router decides if the client may make such a call, as for every call. Notifications that no
+//! revision defines are dropped, because no answer could refuse one.
+
+use std::sync::Arc;
+
+use weir_core::call::InputMode;
+use weir_core::upstream::DeclaredExtension;
+use weir_core::{Authenticated, Call};
+use weir_era::lift::LiftedRequest;
+use weir_wire::Revision;
+use weir_wire::message::Request;
+use weir_wire::method::{EXTENSION_METHOD, MethodName};
+
+use crate::failure::RequestResult;
+use crate::method::canonical_call::canonical_call;
+use crate::reply::encode::{self, ResponseContext};
+use crate::reply::running_call::{OwnedCall, RunningCall};
+use crate::request::request_context::HttpRequestContext;
+
+/// The extensions that an endpoint offers: an empty list if an operator selects tools, because an
+/// unknown extension could bypass the selection.
+pub(crate) fn offered_extensions(context: &HttpRequestContext) -> Vec<DeclaredExtension> {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    let selects = catalog
+        .endpoint(endpoint)
+        .is_some_and(|endpoint| endpoint.tools.is_some());
+    if selects {
+        Vec::new()
+    } else {
+        catalog.extensions(endpoint)
+    }
+}
+
+/// The name of a method that no revision defines, if the endpoint is transparent and selects no
+/// tools.
+pub(crate) fn extension_method(
+    context: &HttpRequestContext,
+    name: &MethodName,
+) -> Option<Arc<str>> {
+    let name = name.extension_name()?;
+    let endpoint = context.shared.catalog.endpoint(&context.endpoint)?;
+    (endpoint.mode.is_transparent() && endpoint.tools.is_none()).then(|| name.into())
+}
+
+/// Serves a modern request with a method that no revision defines.
+pub(crate) async fn serve(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    request: &Request,
+    lifted: LiftedRequest,
+) -> RequestResult {
+    let token = lifted.progress_token.clone();
+    let extension = extension_method(context, &request.method);
+    let call = Call {
+        input_mode: InputMode::Rounds,
+        extension,
+        ..canonical_call(context, EXTENSION_METHOD, lifted)
+    };
+    let (router, call) = (context.shared.router.clone(), known.for_item(call));
+    let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
+    let asked = ResponseContext::new(
+        context,
+        known,
+        request.id.clone(),
+        Revision::MODERN,
+        EXTENSION_METHOD,
+    )
+    .with_progress_token(token);
+    encode::encode_reply(asked, OwnedCall::by_connection(running)).await
+}

@@ -1,0 +1,252 @@
+//! Status reports of tasks on a listen stream (SEP-2663, "Task Status Notifications").
+//!
+//! A task is polled, and its changes are reported: when the task's server announces news, and
+//! otherwise as often as the task wants. A stream without a reader polls no task.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+
+use bytes::Bytes;
+use futures_util::stream::{self, SelectAll};
+use futures_util::{Stream, StreamExt as _};
+use tokio::time::{Duration, Instant, sleep_until, timeout};
+use weir_core::call::InputMode;
+use weir_core::upstream::TaskNotifications;
+use weir_core::{Authenticated, Call, Failure, FailureKind};
+use weir_era::lift::LiftedRequest;
+use weir_era::tasks::{self, TaskStatus};
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::scan;
+
+use crate::method::canonical_call::canonical_call;
+use crate::method::offered_methods::check_offered;
+use crate::method::subscriptions::{ACKNOWLEDGMENT_TIME, SUBSCRIBED_AT_ONCE, subscription_permit};
+use crate::request::request_context::HttpRequestContext;
+use crate::session::permits::StreamPermit;
+
+/// The limits of a task's poll interval.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// The poll interval of a task without its own, or with an unreachable server.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The poll interval while the server announces news, because it may miss some.
+const ANNOUNCED_POLL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The member of a subscription's filter that names tasks.
+const TASK_IDS_MEMBER: &str = "taskIds";
+
+/// States of tasks, as they change.
+#[derive(Default)]
+pub(crate) struct FollowedTasks(SelectAll<Pin<Box<dyn Stream<Item = Bytes> + Send>>>);
+
+impl FollowedTasks {
+    /// The next changed state.
+    pub(crate) fn poll_state(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
+        match self.0.poll_next_unpin(cx) {
+            Poll::Ready(Some(state)) => Poll::Ready(state),
+            // Finished tasks have no further states.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// The tasks that a filter names, each once, at most `most`; `None` if they are no strings.
+pub(crate) fn tasks_of_filter(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
+    crate::method::subscriptions::strings_of_filter(filter, TASK_IDS_MEMBER, most)
+}
+
+/// Begins to follow tasks; returns the names of those that exist, in order.
+pub(crate) async fn follow_tasks(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    names: Vec<Arc<str>>,
+    lifted: &LiftedRequest,
+) -> (Vec<Arc<str>>, FollowedTasks) {
+    if check_offered(context, Method::TasksGet).is_err() {
+        return (Vec::new(), FollowedTasks::default());
+    }
+    let one = |name: Arc<str>| async move {
+        let mut follower = TaskFollower::new(context, known, &name, lifted).ok()?;
+        let state = timeout(ACKNOWLEDGMENT_TIME, follower.state())
+            .await
+            .ok()?
+            .ok()?;
+        Some((name, follower.states(state)))
+    };
+    let begun: Vec<_> = stream::iter(names)
+        .map(one)
+        .buffered(SUBSCRIBED_AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    let (names, states): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
+    (names, FollowedTasks(states.into_iter().collect()))
+}
+
+struct TaskFollower {
+    context: HttpRequestContext,
+    call: Authenticated<Arc<Call>>,
+    last: Option<Bytes>,
+    next: Instant,
+    news: TaskAnnouncements,
+    _place: StreamPermit,
+}
+
+/// The announcements of a task's server.
+enum TaskAnnouncements {
+    /// The server was not asked to announce yet.
+    Unasked,
+    /// The server announces news.
+    Announced(TaskNotifications),
+    /// The server announces no news, or no longer.
+    Silent,
+}
+
+impl TaskFollower {
+    fn new(
+        context: &HttpRequestContext,
+        known: &Authenticated<()>,
+        name: &str,
+        lifted: &LiftedRequest,
+    ) -> Result<Self, Failure> {
+        let place = subscription_permit(context, known, name)?;
+        let params = Params::of_task(name);
+        let (capabilities, trace) = (lifted.capabilities.clone(), lifted.trace.clone());
+        let lifted = LiftedRequest {
+            params,
+            capabilities,
+            progress_token: None,
+            log_level: None,
+            trace,
+        };
+        let call = Call {
+            input_mode: InputMode::Rounds,
+            ..canonical_call(context, Method::TasksGet, lifted)
+        };
+        let call = known.for_item(Arc::new(call));
+        Ok(Self {
+            context: context.clone(),
+            call,
+            last: None,
+            next: Instant::now(),
+            news: TaskAnnouncements::Unasked,
+            _place: place,
+        })
+    }
+
+    async fn state(&mut self) -> Result<Bytes, Failure> {
+        self.context
+            .shared
+            .router
+            .request_task(self.call.for_item(self.call.inner().clone()))
+            .await
+    }
+
+    /// This state, and the following ones up to the last.
+    fn states(self, first: Bytes) -> Pin<Box<dyn Stream<Item = Bytes> + Send>> {
+        Box::pin(stream::unfold(
+            (self, Some(first)),
+            |(mut follower, first)| async move {
+                let state = follower.next_changed_state(first).await?;
+                Some((state, (follower, None)))
+            },
+        ))
+    }
+
+    /// Waits for the next poll of the task.
+    async fn wait_for_next_poll(&mut self) {
+        match &mut self.news {
+            TaskAnnouncements::Unasked => {
+                let rings = self.context.shared.router.follow_task(&self.call).await;
+                // The next poll covers changes from before the request to announce.
+                self.news = rings.map_or(TaskAnnouncements::Silent, TaskAnnouncements::Announced);
+                if matches!(self.news, TaskAnnouncements::Silent) {
+                    sleep_until(self.next).await;
+                }
+            }
+            TaskAnnouncements::Silent => sleep_until(self.next).await,
+            TaskAnnouncements::Announced(rings) => {
+                let soonest = Instant::now() + MIN_POLL_INTERVAL;
+                tokio::select! {
+                    rung = rings.next() => match rung {
+                        // A server that announces without pause is not polled without pause.
+                        Some(()) => sleep_until(soonest.min(self.next)).await,
+                        None => self.news = TaskAnnouncements::Silent,
+                    },
+                    () = sleep_until(self.next) => {}
+                }
+            }
+        }
+    }
+
+    /// The next state that differs from the last; `None` after the end.
+    async fn next_changed_state(&mut self, mut at_hand: Option<Bytes>) -> Option<Bytes> {
+        if self
+            .last
+            .as_ref()
+            .and_then(|last| TaskStatus::of(last))
+            .is_some_and(TaskStatus::is_final)
+        {
+            return None;
+        }
+        loop {
+            let looked = match at_hand.take() {
+                Some(state) => Ok(state),
+                None => {
+                    self.wait_for_next_poll().await;
+                    self.state().await
+                }
+            };
+            let state = match looked {
+                Ok(state) => state,
+                // The task is gone, or no longer belongs to this owner.
+                Err(failure) if *failure.kind() == FailureKind::InvalidParams => return None,
+                Err(_) => {
+                    self.next = Instant::now() + DEFAULT_POLL_INTERVAL;
+                    continue;
+                }
+            };
+            let interval = tasks::interval(&state)
+                .map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis)
+                .clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
+            let interval = if matches!(self.news, TaskAnnouncements::Announced(_)) {
+                ANNOUNCED_POLL_INTERVAL
+            } else {
+                interval
+            };
+            self.next = Instant::now() + interval;
+            if self.last.as_ref() != Some(&state) {
+                self.last = Some(state.clone());
+                return Some(state);
+            }
+        }
+    }
+}
+
+/// Returns true if a filter names tasks.
+pub(crate) fn names_tasks(filter: &[u8]) -> bool {
+    scan::find(filter, TASK_IDS_MEMBER).is_some_and(|at| &filter[at] != b"null")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves R224.
+    #[test]
+    fn a_filter_names_tasks_as_strings() {
+        let of = |text: &'static str| {
+            tasks_of_filter(&Bytes::from_static(text.as_bytes()), 8).map(|names| names.len())
+        };
+        assert_eq!(of("{}"), Some(0));
+        assert_eq!(of(r#"{"taskIds":["a","b","a"]}"#), Some(2));
+        assert_eq!(of(r#"{"taskIds":"a"}"#), None);
+        assert!(
+            names_tasks(br#"{"taskIds":[]}"#)
+                && !names_tasks(b"{}")
+                && !names_tasks(br#"{"taskIds":null}"#)
+        );
+    }
+}

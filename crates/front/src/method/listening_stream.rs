@@ -1,0 +1,630 @@
+//! Streams that wait for changes: a legacy session's GET stream, and `subscriptions/listen` of
+//! modern clients.
+//!
+//! A waiting stream is a small body that is polled: no task, no channel. It waits on a counter in
+//! the catalog, and for single resources on an inbox; tasks are polled.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Frame;
+use opentelemetry::KeyValue;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_core::catalog::{ListChange, UpdateInbox, ViewWatch};
+use weir_core::names::EndpointId;
+use weir_core::port::Fut;
+use weir_core::session_notifier::{SessionMessage, SessionReceiver};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::{ListKind, ListKinds};
+use weir_core::{Authenticated, CapabilityClass};
+use weir_era::lift::LiftedRequest;
+use weir_era::render::{self, WeirIdentity};
+use weir_wire::{RequestId, Revision, scan, sse};
+
+use crate::failure::{MessageRefusal, RequestFailure, RequestRefusal, RequestResult};
+use crate::http::answer::{self, with_labels};
+use crate::http::body::HttpAnswer;
+use crate::http::body::{BodyError, ResponseBody};
+use crate::http::keep_alive::{self, KeepAlive};
+use crate::method::followed_tasks::{self, FollowedTasks};
+use crate::method::subscriptions::{self, GrantedResource};
+use crate::method::tasks;
+use crate::reply::client_questions::ClientQuestions;
+use crate::request::request_context::HttpRequestContext;
+use crate::session::permits::{NoStreamPermit, StreamPermit};
+use crate::session::replay;
+use crate::session::session_lookup::load_session;
+use crate::session::session_news::{SessionListChanges, StreamClient};
+use crate::session::sessions::{GetStreamGuard, SubscribedResource};
+
+/// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
+pub(crate) async fn open_get(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> RequestResult {
+    open_session_stream(context, known, headers)
+        .await
+        .map(|answer| with_labels(answer, "GET", "legacy"))
+        .map_err(|failure| failure.labelled("GET", "legacy"))
+}
+
+async fn open_session_stream(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> RequestResult {
+    let opened = load_session(context, known, headers)
+        .await
+        .map_err(|none| none.failure(None))?;
+    let place = stream_permit(context, known)?;
+    let place = match replay::resume(context, &opened, headers, place).await {
+        Ok(resumed) => return Ok(stream_response(resumed)),
+        Err(place) => place,
+    };
+    let (replaced, inbox, hold) = context.shared.sessions.register_get_stream(opened.key);
+    subscriptions::renew_inherited(context, known, &opened);
+    let mut changes = watch(
+        context,
+        known,
+        opened.class_of_lists(),
+        ListKind::ALL.into_iter().collect(),
+    );
+    continue_from_last(&mut changes, &hold);
+    let line = context.shared.ports.bells.open_receiver(opened.key);
+    let questions =
+        ClientQuestions::new(context.shared.clone(), opened.key, opened.session.revision);
+    let mut news = SessionListChanges::new(StreamClient {
+        catalog: context.shared.catalog.clone(),
+        endpoint: context.endpoint.clone(),
+        class: opened.class_of_lists(),
+        principal: known.principal().clone(),
+        session: opened.key,
+    });
+    // Changes that a server sent while the session had no stream are sent now.
+    for (upstream, kinds) in context
+        .shared
+        .catalog
+        .unread_session_changes(&context.endpoint, &opened.key)
+    {
+        news.receive(upstream, kinds);
+    }
+    let beside = Box::new(OutOfCallMessages {
+        endpoint: context.endpoint.clone(),
+        line,
+        questions,
+        news,
+    });
+    let retry = opened
+        .session
+        .revision
+        .has_stream_polling()
+        .then(|| context.limits().retry_millis());
+    let kind = ListeningKind::Get {
+        hold,
+        out_of_call: beside,
+        retry,
+    };
+    let parts = ListeningParts {
+        changes,
+        inbox,
+        keep_alive: KeepAlive::new(context, known.principal(), "session"),
+        permit: place,
+    };
+    let stream = ListeningStream::new(context, parts, kind, &replaced);
+    Ok(stream_response(stream))
+}
+
+/// Opens a listen stream. Its first message acknowledges the honoured part of the filter, once that
+/// is known.
+pub(crate) fn open_listen(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    id: &RequestId,
+    lifted: LiftedRequest,
+) -> RequestResult {
+    let bad = |text: &str| {
+        let refusal = MessageRefusal::InvalidParams(text.to_owned());
+        RequestFailure::message(Some(id), refusal)
+    };
+    let filter = lifted.params.notifications();
+    let filter = filter
+        .map_err(|error| bad(&error.to_string()))?
+        .ok_or_else(|| bad("`notifications` is missing: say what to be told of"))?;
+    let honoured = honoured_lists(context, &filter)
+        .map_err(|member| bad(&format!("`notifications.{member}` is not a boolean")))?;
+    let Some(resources) =
+        subscriptions::resources_of_filter(&filter, context.limits().subscriptions_per_client)
+    else {
+        return Err(bad(
+            "`notifications.resourceSubscriptions` is not an array of strings",
+        ));
+    };
+    let Some(tasks) =
+        followed_tasks::tasks_of_filter(&filter, context.limits().subscriptions_per_client)
+    else {
+        return Err(bad("`notifications.taskIds` is not an array of strings"));
+    };
+    if followed_tasks::names_tasks(&filter) {
+        tasks::require_tasks_extension(lifted.capabilities.class)
+            .map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
+    }
+    let place = stream_permit(context, known)?;
+    let class = lifted.capabilities.class;
+    let changes = watch(context, known, class, honoured);
+    let inbox = UpdateInbox::default();
+    let granting = match resources.is_empty() && tasks.is_empty() {
+        true => None,
+        false => Some(subscribe_to_filter(
+            context,
+            known,
+            FilterNames { resources, tasks },
+            inbox.clone(),
+            lifted,
+        )),
+    };
+    let (subscribed, tasks) = (Vec::new(), FollowedTasks::default());
+    let kind = ListeningKind::Listen {
+        id: id.clone(),
+        about: context.about.clone(),
+        subscribed,
+        tasks,
+    };
+    let parts = ListeningParts {
+        changes,
+        inbox,
+        keep_alive: KeepAlive::new(context, known.principal(), "listen"),
+        permit: place,
+    };
+    let mut stream = ListeningStream::new(context, parts, kind, &context.shared.force);
+    match granting {
+        None => stream.write_message(&render::acknowledged(id.as_json(), honoured, &[], &[])),
+        Some(granting) => stream.opening = Some((honoured, granting)),
+    }
+    Ok(stream_response(stream))
+}
+
+/// The honoured part of a filter beside lists: resources, and tasks by their names.
+type ListenGrants = (Vec<GrantedResource>, Vec<Arc<str>>, FollowedTasks);
+
+/// The resources and tasks that a filter names.
+struct FilterNames {
+    resources: Vec<Arc<str>>,
+    tasks: Vec<Arc<str>>,
+}
+
+/// Subscribes to the resources and tasks that a filter names.
+fn subscribe_to_filter(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    named: FilterNames,
+    inbox: UpdateInbox,
+    lifted: LiftedRequest,
+) -> Fut<'static, ListenGrants> {
+    let (own, known) = (context.clone(), known.for_item(()));
+    Box::pin(async move {
+        let (names, followed) =
+            followed_tasks::follow_tasks(&own, &known, named.tasks, &lifted).await;
+        let granted = match named.resources.is_empty() {
+            true => Vec::new(),
+            false => {
+                subscriptions::subscribe_stream(&own, &known, named.resources, inbox, lifted).await
+            }
+        };
+        (granted, names, followed)
+    })
+}
+
+/// The lists of a filter that the endpoint has; as an error, the name of a member that is no
+/// boolean.
+fn honoured_lists(context: &HttpRequestContext, filter: &Bytes) -> Result<ListKinds, &'static str> {
+    let mut honoured = ListKinds::default();
+    for (kind, member) in render::SUBSCRIPTION_FILTERS {
+        match scan::find(filter, member).map(|range| &filter[range]) {
+            Some(b"true") if context.shared.catalog.offers(&context.endpoint, kind) => {
+                honoured = honoured.with(kind)
+            }
+            Some(b"true" | b"false" | b"null") | None => {}
+            Some(_) => return Err(member),
+        }
+    }
+    Ok(honoured)
+}
+
+fn watch(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    class: CapabilityClass,
+    kinds: ListKinds,
+) -> Vec<WatchedList> {
+    // Clients have one notification for resources and their templates.
+    let told_as = |kind| {
+        if kind == ListKind::Templates {
+            ListKind::Resources
+        } else {
+            kind
+        }
+    };
+    let watched = ListKind::ALL
+        .into_iter()
+        .filter(|kind| kinds.has(told_as(*kind)));
+    let watch = |kind| {
+        context
+            .shared
+            .catalog
+            .watch_list(&context.endpoint, class, kind, known.principal())
+    };
+    watched
+        .map(|list| WatchedList {
+            list,
+            kind: told_as(list),
+            watching: watch(list),
+        })
+        .collect()
+}
+
+/// Continues after the session's previous stream: changes in between are announced, once for each
+/// kind of notification.
+fn continue_from_last(changes: &mut [WatchedList], hold: &GetStreamGuard) {
+    let mut behind = ListKinds::default();
+    for WatchedList {
+        list,
+        kind,
+        watching,
+    } in changes
+    {
+        let last = hold
+            .last_notified(*list)
+            .filter(|last| *last != watching.last() && !behind.has(*kind));
+        if let Some(last) = last {
+            watching.resume_from(last);
+            behind = behind.with(*kind);
+        }
+        hold.record_notified(*list, watching.last());
+    }
+}
+
+/// A list whose changes a stream announces.
+struct WatchedList {
+    list: ListKind,
+    /// The list that the notification names.
+    kind: ListKind,
+    watching: ViewWatch,
+}
+
+fn stream_response<B>(stream: B) -> HttpAnswer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    answer::events(ResponseBody::new(stream))
+}
+
+/// Takes a permit for one more stream.
+pub(crate) fn stream_permit(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+) -> Result<StreamPermit, RequestRefusal> {
+    let limits = context.limits();
+    context
+        .shared
+        .stream_permits
+        .take(
+            known.principal(),
+            limits.streams,
+            limits.streams_per_principal,
+        )
+        .map_err(|none| match none {
+            NoStreamPermit::Total => RequestRefusal::Overloaded,
+            NoStreamPermit::Principal => RequestRefusal::TooManyStreams,
+        })
+}
+
+enum ListeningKind {
+    Get {
+        hold: GetStreamGuard,
+        out_of_call: Box<OutOfCallMessages>,
+        retry: Option<u64>,
+    },
+    Listen {
+        id: RequestId,
+        about: Arc<WeirIdentity>,
+        subscribed: Vec<SubscribedResource>,
+        tasks: FollowedTasks,
+    },
+}
+
+impl ListeningKind {
+    fn era(&self) -> &'static str {
+        match self {
+            Self::Get { .. } => "legacy",
+            Self::Listen { .. } => "modern",
+        }
+    }
+}
+
+/// Messages of upstreams to the client of a GET stream outside of its calls.
+struct OutOfCallMessages {
+    endpoint: EndpointId,
+    line: SessionReceiver,
+    questions: ClientQuestions,
+    /// Changes of lists in the client's own sessions at upstreams.
+    news: SessionListChanges,
+}
+
+impl OutOfCallMessages {
+    fn poll_message(&mut self, cx: &mut Task<'_>) -> Poll<Bytes> {
+        while let Poll::Ready(ring) = self.line.poll_message(cx) {
+            match ring {
+                SessionMessage::Ask(mut ask) => {
+                    self.questions
+                        .shared
+                        .router
+                        .edit_question(&self.endpoint, &mut ask);
+                    self.questions.ask_running(ask);
+                }
+                SessionMessage::Notification(message) => self.questions.queue_notification(message),
+                SessionMessage::ListsChanged(upstream, kinds) => self.news.receive(upstream, kinds),
+                SessionMessage::ElicitationComplete(upstream, theirs) => {
+                    let elicitation = self.questions.elicitation_id(Some((&upstream, &theirs)));
+                    self.questions.notify_elicitation_complete(&elicitation);
+                }
+            }
+        }
+        // Questions of a GET stream are not asked in rounds.
+        self.questions.poll(cx, drop);
+        self.questions
+            .next_message()
+            .map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+struct ListeningStream {
+    /// Bytes to write next.
+    ready: Bytes,
+    /// The lists to acknowledge, and the pending subscriptions. Until the acknowledgment, no other
+    /// message is written.
+    opening: Option<(ListKinds, Fut<'static, ListenGrants>)>,
+    changes: Vec<WatchedList>,
+    /// Updates of single resources.
+    inbox: UpdateInbox,
+    kind: ListeningKind,
+    keep_alive: KeepAlive,
+    /// Ends of the stream: the drain, a newer stream, or the end of the session.
+    ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
+    is_over: bool,
+    _place: StreamPermit,
+}
+
+/// The parts that both kinds of listening streams have.
+struct ListeningParts {
+    changes: Vec<WatchedList>,
+    inbox: UpdateInbox,
+    keep_alive: KeepAlive,
+    permit: StreamPermit,
+}
+
+impl ListeningStream {
+    fn new(
+        context: &HttpRequestContext,
+        ListeningParts {
+            changes,
+            inbox,
+            keep_alive,
+            permit,
+        }: ListeningParts,
+        kind: ListeningKind,
+        also: &CancellationToken,
+    ) -> Self {
+        instruments()
+            .streams
+            .add(1, &[KeyValue::new("kind", kind.era())]);
+        let ends =
+            [&context.shared.drain, also].map(|token| Box::pin(token.clone().cancelled_owned()));
+        // A legacy stream has no message yet; a comment shows that it is open.
+        let ready = if matches!(kind, ListeningKind::Get { .. }) {
+            keep_alive::comment()
+        } else {
+            Bytes::new()
+        };
+        Self {
+            ready,
+            opening: None,
+            changes,
+            inbox,
+            kind,
+            keep_alive,
+            ends,
+            is_over: false,
+            _place: permit,
+        }
+    }
+
+    fn write_message(&mut self, message: &[u8]) {
+        let mut out = BytesMut::with_capacity(message.len() + 32);
+        sse::write_event(&mut out, None, None, message);
+        self.ready = out.freeze();
+    }
+
+    fn announce_list_change(&mut self, list: ListKind) {
+        let labels = [
+            KeyValue::new("era", self.kind.era()),
+            KeyValue::new("kind", list.word()),
+        ];
+        instruments().list_changed_out.add(1, &labels);
+        let message = match &self.kind {
+            ListeningKind::Get { .. } => render::list_changed(list, None),
+            ListeningKind::Listen { id, .. } => render::list_changed(list, Some(id.as_json())),
+        };
+        self.write_message(&message);
+    }
+
+    fn announce_resource_update(&mut self, uri: &str) {
+        instruments()
+            .updates_out
+            .add(1, &[KeyValue::new("era", self.kind.era())]);
+        let message = match &self.kind {
+            ListeningKind::Get { .. } => render::updated(uri, None),
+            ListeningKind::Listen { id, .. } => render::updated(uri, Some(id.as_json())),
+        };
+        self.write_message(&message);
+    }
+
+    /// Writes the acknowledgment once the subscriptions are settled. Returns true until then.
+    fn poll_opening(&mut self, cx: &mut Task<'_>) -> bool {
+        let Some((honoured, granting)) = &mut self.opening else {
+            return false;
+        };
+        let Poll::Ready((granted, names, followed)) = granting.as_mut().poll(cx) else {
+            return true;
+        };
+        let honoured = *honoured;
+        self.opening = None;
+        let (uris, held): (Vec<_>, Vec<_>) = granted.into_iter().unzip();
+        if let ListeningKind::Listen {
+            id,
+            subscribed,
+            tasks,
+            ..
+        } = &mut self.kind
+        {
+            (*subscribed, *tasks) = (held, followed);
+            let message = render::acknowledged(id.as_json(), honoured, &uris, &names);
+            self.write_message(&message);
+        }
+        false
+    }
+
+    /// The next change of any list, if there is one. All lists before it are polled, so that each
+    /// can wake the stream.
+    fn poll_changes(&mut self, cx: &mut Task<'_>) -> Option<(ListKind, ListChange)> {
+        let Self { changes, kind, .. } = self;
+        changes.iter_mut().find_map(|watched| {
+            loop {
+                let Poll::Ready(change) = watched.watching.poll_changed(cx) else {
+                    return None;
+                };
+                let ListeningKind::Get {
+                    hold,
+                    out_of_call: beside,
+                    ..
+                } = kind
+                else {
+                    return Some((watched.kind, change));
+                };
+                hold.record_notified(watched.list, watched.watching.last());
+                if change == ListChange::EndpointGone || !beside.news.covers(watched.kind) {
+                    beside.news.shared(watched.kind);
+                    return Some((watched.kind, change));
+                }
+            }
+        })
+    }
+
+    /// Ends the stream gracefully: a modern listen gets its result, a client of 2025-11-25 gets the
+    /// delay to reconnect after (transports, "Sending Messages to the Server").
+    fn end(&mut self) {
+        self.is_over = true;
+        match &self.kind {
+            ListeningKind::Listen { id, about, .. } => {
+                let result = render::listen_end(about, id.as_json());
+                self.write_message(&weir_wire::write::response(id, &result));
+            }
+            ListeningKind::Get {
+                retry: Some(millis),
+                ..
+            } => {
+                let mut out = BytesMut::new();
+                sse::write_retry(&mut out, *millis);
+                self.ready = out.freeze();
+            }
+            ListeningKind::Get { retry: None, .. } => {}
+        }
+    }
+}
+
+impl http_body::Body for ListeningStream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        loop {
+            if !this.ready.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.ready)))));
+            }
+            if this.is_over {
+                return Poll::Ready(None);
+            }
+            if this.keep_alive.is_expired()
+                || this
+                    .ends
+                    .iter_mut()
+                    .any(|end| end.as_mut().poll(cx).is_ready())
+            {
+                this.end();
+                continue;
+            }
+            let opening = this.poll_opening(cx);
+            if !this.ready.is_empty() {
+                continue;
+            }
+            match if opening { None } else { this.poll_changes(cx) } {
+                Some((list, ListChange::Changed)) => {
+                    this.announce_list_change(list);
+                    continue;
+                }
+                Some((_, ListChange::EndpointGone)) => {
+                    this.end();
+                    continue;
+                }
+                None => {}
+            }
+            if !opening && let Poll::Ready(uri) = this.inbox.poll_updated(cx) {
+                this.announce_resource_update(&uri);
+                continue;
+            }
+            if let ListeningKind::Listen { id, tasks: own, .. } = &mut this.kind
+                && !opening
+                && let Poll::Ready(state) = own.poll_state(cx)
+            {
+                if let Some(message) = weir_era::tasks::task_notification(&state, id.as_json()) {
+                    this.write_message(&message);
+                }
+                continue;
+            }
+            if let ListeningKind::Get {
+                out_of_call: beside,
+                ..
+            } = &mut this.kind
+            {
+                if let Poll::Ready(message) = beside.poll_message(cx) {
+                    this.write_message(&message);
+                    continue;
+                }
+                // After the messages of upstreams, because list changes arrive among them.
+                if let Poll::Ready(list) = beside.news.poll_list_change(cx) {
+                    this.announce_list_change(list);
+                    continue;
+                }
+            }
+            std::task::ready!(this.keep_alive.poll_due(cx));
+            this.ready = keep_alive::comment();
+        }
+    }
+}
+
+impl Drop for ListeningStream {
+    fn drop(&mut self) {
+        instruments()
+            .streams
+            .add(-1, &[KeyValue::new("kind", self.kind.era())]);
+    }
+}

@@ -1,0 +1,227 @@
+//! Answers from the catalog: lists, and weir's description of itself.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context as Task, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame, SizeHint};
+use weir_core::catalog::ListPageRequest;
+use weir_core::upstream::{ListKind, ListKinds};
+use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_era::capabilities::OfferedCapabilities;
+use weir_era::render::{self, PageFacts};
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::{RequestId, Revision};
+
+use crate::method::extensions;
+use crate::method::offered_methods::{check_offered_or_ask, list_of_method};
+use crate::request::request_context::HttpRequestContext;
+
+/// The result of a list. Its items are the cached page itself.
+pub(crate) struct ListResult {
+    envelope: Bytes,
+    /// The items end the message.
+    items: Bytes,
+}
+
+impl ListResult {
+    /// The response to the request with this id.
+    pub(crate) fn response(self, id: &RequestId) -> ListResponse {
+        let head = weir_wire::write::response_head(id);
+        ListResponse([head, self.envelope, self.items].into())
+    }
+}
+
+/// A response in parts, as an answer's body.
+pub(crate) struct ListResponse(VecDeque<Bytes>);
+
+impl ListResponse {
+    /// The response as one text, for a batch.
+    pub(crate) fn joined(self) -> Bytes {
+        let mut out = BytesMut::with_capacity(self.0.iter().map(Bytes::len).sum());
+        self.0.iter().for_each(|part| out.extend_from_slice(part));
+        out.freeze()
+    }
+}
+
+impl Body for ListResponse {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|part| part.len() as u64).sum())
+    }
+}
+
+/// A request for a page of a list.
+pub(crate) struct ListRequest<'a> {
+    pub(crate) revision: Revision,
+    /// The method, which names the list.
+    pub(crate) method: Method,
+    pub(crate) class: CapabilityClass,
+    /// The session with lists of its own.
+    pub(crate) session: Option<SessionKey>,
+    pub(crate) params: &'a Params,
+}
+
+/// The result of one of the lists.
+pub(crate) async fn list_page(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    ListRequest {
+        revision,
+        method,
+        class,
+        session,
+        params,
+    }: ListRequest<'_>,
+) -> Result<ListResult, Failure> {
+    check_offered_or_ask(context, method, class).await?;
+    let kind = list_of_method(method).ok_or_else(|| Failure::internal("a page of no list"))?;
+    let shared = &context.shared;
+    let cursor = params
+        .cursor()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
+    let (endpoint, principal, cursor) = (&context.endpoint, known.principal(), cursor.as_deref());
+    let ask = ListPageRequest {
+        endpoint,
+        class,
+        principal,
+        session,
+        kind,
+        cursor,
+    };
+    let page = shared.catalog.page(ask).await?;
+    let most = context.limits().page_cache_bytes;
+    let budget = &shared.ports.budgets.results;
+    let items = shared.pages.items(revision, &page, most, budget);
+    let items = items.ok_or_else(|| {
+        let text =
+            "There is no memory for the list: other answers wait for clients that read slowly";
+        Failure::new(FailureKind::Busy, text).retry_after(Duration::from_secs(1))
+    })?;
+    let facts = PageFacts {
+        next_cursor: page.next_cursor.as_deref(),
+        ttl_ms: page.ttl_ms,
+        public: page.public,
+        missing: page
+            .view
+            .missing
+            .iter()
+            .map(|missing| (missing.upstream.to_string(), missing.reason))
+            .collect(),
+    };
+    Ok(ListResult {
+        envelope: render::list(revision, kind, &context.about, &facts),
+        items,
+    })
+}
+
+fn endpoint_offer(context: &HttpRequestContext) -> OfferedCapabilities {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    OfferedCapabilities {
+        tools: catalog.offers(endpoint, ListKind::Tools),
+        prompts: catalog.offers(endpoint, ListKind::Prompts),
+        resources: catalog.offers(endpoint, ListKind::Resources),
+        subscribe: catalog.subscribes(endpoint),
+        completions: catalog.completes(endpoint),
+        without_notifications: ListKinds::default(),
+        logging: true,
+        tasks: catalog.has_tasks(endpoint),
+        apps: catalog.has_apps(endpoint),
+        task_list: false,
+        extensions: extensions::offered_extensions(context),
+    }
+}
+
+/// The upstreams' own instructions, labelled if there are several.
+fn joined_instructions(context: &HttpRequestContext) -> Option<String> {
+    let abouts = context.shared.catalog.about(&context.endpoint);
+    let alone = abouts.len() == 1;
+    let parts: Vec<String> = abouts
+        .iter()
+        .filter_map(|(id, about)| {
+            let text = about
+                .instructions
+                .as_deref()
+                .filter(|text| !text.trim().is_empty())?;
+            Some(if alone {
+                text.to_owned()
+            } else {
+                format!("{id}: {text}")
+            })
+        })
+        .collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+/// The time that a client may cache the result of `server/discover` if all upstreams are known: the
+/// offer changes with a reload, and with an upstream that comes up with other capabilities.
+const DISCOVERED_TTL_MS: u32 = 60_000;
+
+/// The result of `server/discover`. It does not fail while an upstream is down; it waits for first
+/// walks, within a limit.
+pub(crate) async fn discover_result(context: &HttpRequestContext, class: CapabilityClass) -> Bytes {
+    context
+        .shared
+        .catalog
+        .settled_view(&context.endpoint, ListKind::Tools, class)
+        .await;
+    let offer = OfferedCapabilities {
+        without_notifications: context
+            .shared
+            .catalog
+            .lists_without_notifications(&context.endpoint),
+        ..endpoint_offer(context)
+    };
+    let view = context
+        .shared
+        .catalog
+        .view(&context.endpoint, ListKind::Tools, class);
+    let is_known = view.is_some_and(|view| view.missing.is_empty());
+    let ttl_ms = if is_known { DISCOVERED_TTL_MS } else { 0 };
+    render::discovered(
+        &context.about,
+        &offer,
+        joined_instructions(context).as_deref(),
+        ttl_ms,
+    )
+}
+
+/// The result of `initialize`. `has_owners` is true if clients have distinct principals here.
+pub(crate) async fn initialize_result(
+    context: &HttpRequestContext,
+    revision: Revision,
+    has_owners: bool,
+) -> Bytes {
+    context
+        .shared
+        .catalog
+        .settled_view(&context.endpoint, ListKind::Tools, CapabilityClass::BASE)
+        .await;
+    let offer = OfferedCapabilities {
+        task_list: has_owners,
+        ..endpoint_offer(context)
+    };
+    render::initialized(
+        revision,
+        &context.about,
+        &offer,
+        joined_instructions(context).as_deref(),
+    )
+}

@@ -1,0 +1,60 @@
+//! Arguments that a tool also asks for as headers (`Mcp-Param-*`). A router that reads the header
+//! must not get another value than the tool (2026-07-28, Streamable HTTP, "Custom headers").
+
+use http::HeaderMap;
+use weir_core::Authenticated;
+use weir_core::upstream::ListKind;
+use weir_era::lift::LiftedRequest;
+use weir_era::lower::{ReceivedHeader, annotated_headers, mismatched_header};
+use weir_wire::method::Method;
+
+use crate::request::request_context::HttpRequestContext;
+
+/// Compares the headers of a call with its arguments; returns the error, or `None` if they agree.
+/// Headers that the tool does not ask for are ignored. A request from inside the process has no
+/// such headers.
+pub(crate) async fn check_param_headers(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+    method: Method,
+    lifted: &LiftedRequest,
+) -> Option<String> {
+    if method != Method::ToolsCall || context.peer().in_memory {
+        return None;
+    }
+    let (catalog, class) = (&context.shared.catalog, lifted.capabilities.class);
+    let mut whole = catalog.view(&context.endpoint, ListKind::Tools, class)?;
+    let name = lifted.params.name().ok().flatten()?;
+    if !whole.settled && whole.find(&name).item().is_none() {
+        // Right after a start the tools are not known yet, nor their headers. The call would wait,
+        // too.
+        whole = Box::pin(catalog.settled_view(&context.endpoint, ListKind::Tools, class)).await;
+    }
+    // Most endpoints have no such tool, and skip the search.
+    if !whole.is_mirrored() {
+        return None;
+    }
+    whole
+        .find(&name)
+        .item()
+        .filter(|item| item.tool.has_header_arguments)?;
+    // A tool that the principal may not see counts as unknown.
+    let seen =
+        catalog.visible_view(&context.endpoint, ListKind::Tools, class, known.principal())?;
+    let tool = &seen.find(&name).item()?.tool;
+    let asked = annotated_headers(&tool.raw).ok()?;
+    let arguments = lifted.params.arguments().ok().flatten();
+    let given = |name: &str| {
+        let mut all = headers.get_all(format!("mcp-param-{name}")).iter();
+        match (all.next(), all.next()) {
+            (None, _) => ReceivedHeader::Absent,
+            (Some(value), None) => ReceivedHeader::Once(value.as_bytes()),
+            (Some(_), Some(_)) => ReceivedHeader::Repeated,
+        }
+    };
+    let wrong = mismatched_header(&asked, arguments.as_deref(), given)?;
+    Some(format!(
+        "`Mcp-Param-{wrong}` is missing, given twice, malformed or differs from the argument"
+    ))
+}

@@ -1,0 +1,112 @@
+//! The methods that an endpoint offers: they depend on what its servers declare.
+
+use weir_core::upstream::ListKind;
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_wire::method::Method;
+
+use crate::request::request_context::HttpRequestContext;
+
+/// The list that a method asks for.
+pub(crate) fn list_of_method(method: Method) -> Option<ListKind> {
+    ListKind::ALL
+        .into_iter()
+        .find(|kind| kind.method() == method)
+}
+
+/// Returns true if a method goes to one upstream.
+pub(crate) fn is_call(method: Method) -> bool {
+    matches!(
+        method,
+        Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead | Method::CompletionComplete
+    )
+}
+
+/// Checks that the endpoint supports a method, as far as its servers declare it.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the other methods are about lists alone, or about none"
+)]
+pub(crate) fn check_offered(context: &HttpRequestContext, method: Method) -> Result<(), Failure> {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    let has = match method {
+        Method::CompletionComplete => catalog.completes(endpoint) || may_complete(context),
+        Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => catalog.subscribes(endpoint),
+        Method::TasksGet
+        | Method::TasksUpdate
+        | Method::TasksCancel
+        | Method::TasksResult
+        | Method::TasksList => catalog.has_tasks(endpoint),
+        _ => lists_of(method)
+            .iter()
+            .any(|kind| catalog.offers(endpoint, *kind)),
+    };
+    if has {
+        Ok(())
+    } else {
+        Err(Failure::new(
+            FailureKind::MethodNotFound,
+            "No server of this endpoint has this",
+        ))
+    }
+}
+
+/// Checks that the endpoint supports a method; the server of a transparent endpoint is asked for a
+/// list that it does not declare.
+pub(crate) async fn check_offered_or_ask(
+    context: &HttpRequestContext,
+    method: Method,
+    class: CapabilityClass,
+) -> Result<(), Failure> {
+    let Err(refused) = check_offered(context, method) else {
+        return Ok(());
+    };
+    // Boxed, because calls rarely come here.
+    if Box::pin(has_undeclared(context, method, class)).await {
+        Ok(())
+    } else {
+        Err(refused)
+    }
+}
+
+async fn has_undeclared(
+    context: &HttpRequestContext,
+    method: Method,
+    class: CapabilityClass,
+) -> bool {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    for kind in lists_of(method) {
+        if catalog.offers_undeclared(endpoint, *kind, class).await {
+            return true;
+        }
+    }
+    false
+}
+
+/// The lists that a method depends on.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the two dozen other methods depend on no list"
+)]
+const fn lists_of(method: Method) -> &'static [ListKind] {
+    match method {
+        Method::ToolsList | Method::ToolsCall => &[ListKind::Tools],
+        Method::PromptsList | Method::PromptsGet => &[ListKind::Prompts],
+        Method::ResourcesTemplatesList => &[ListKind::Templates, ListKind::Resources],
+        Method::CompletionComplete => {
+            &[ListKind::Prompts, ListKind::Templates, ListKind::Resources]
+        }
+        Method::ResourcesList | Method::ResourcesRead => {
+            &[ListKind::Resources, ListKind::Templates]
+        }
+        _ => &[],
+    }
+}
+
+/// Returns true if the server of a transparent endpoint has prompts or resources that could be
+/// completed. The server itself then answers if it supports completion.
+fn may_complete(context: &HttpRequestContext) -> bool {
+    let (catalog, endpoint) = (&context.shared.catalog, &context.endpoint);
+    let has_some = catalog.offers(endpoint, ListKind::Prompts)
+        || catalog.offers(endpoint, ListKind::Resources);
+    has_some && catalog.is_transparent(endpoint)
+}

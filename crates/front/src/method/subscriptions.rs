@@ -1,0 +1,324 @@
+//! Subscriptions to updates of single resources: `resources/subscribe` of a session, and the
+//! resources that a modern listen names.
+//!
+//! A subscription belongs to its session or stream, and ends with it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use tokio::time::timeout;
+use weir_core::catalog::UpdateInbox;
+use weir_core::port::Fut;
+use weir_core::{Authenticated, Call, Failure, FailureKind};
+use weir_era::lift::{self, LiftedRequest};
+use weir_era::render;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::scan;
+use weir_wire::write::ObjectWriter;
+
+use crate::method::canonical_call::canonical_call;
+use crate::method::offered_methods::check_offered;
+use crate::request::request_context::HttpRequestContext;
+use crate::session::permits::StreamPermit;
+use crate::session::sessions::{LoadedSession, SubscribedResource};
+
+/// Subscriptions of one stream that are requested at the same time.
+pub(crate) const SUBSCRIBED_AT_ONCE: usize = 16;
+/// The longest time that the acknowledgment of a stream waits for servers. Resources not confirmed
+/// by then are left out.
+pub(crate) const ACKNOWLEDGMENT_TIME: Duration = Duration::from_secs(5);
+
+/// An honoured resource, by the client's own URI, and its subscription.
+pub(crate) type GrantedResource = (Arc<str>, SubscribedResource);
+
+/// Serves `resources/subscribe` and `resources/unsubscribe` (server/resources, "Subscriptions").
+///
+/// # Errors
+/// Those of a call; too many subscriptions; a server that does not send updates.
+pub(crate) async fn serve_session_request(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+    method: Method,
+    params: Params,
+) -> Result<(), Failure> {
+    check_offered(context, method)?;
+    let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
+    let uri = params
+        .uri()
+        .map_err(wrong)?
+        .map(std::borrow::Cow::into_owned);
+    let uri = uri.ok_or_else(|| Failure::invalid_params("`uri` is missing: say which resource"))?;
+    if !opened.is_stored {
+        let text = "Updates are told on a session's stream: send `initialize`, and its session id with requests";
+        return Err(Failure::invalid_params(text));
+    }
+    let sessions = &context.shared.sessions;
+    if method == Method::ResourcesUnsubscribe {
+        // An unsubscribe of an unknown resource succeeds.
+        sessions.unsubscribe(&opened.key, &uri);
+        return Ok(());
+    }
+    let (own, is_known) = sessions.subscription_status(&opened.key, &uri);
+    if is_known {
+        return Ok(());
+    }
+    if own >= context.limits().subscriptions_per_client {
+        return Err(too_many());
+    }
+    let place = subscription_permit(context, known, &uri)?;
+    let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
+    let call = Call {
+        session: Some(opened.key),
+        ..canonical_call(context, method, lifted)
+    };
+    let (inbox, subscribing) = context.shared.sessions.begin_subscription(opened.key);
+    let subscription = context
+        .shared
+        .router
+        .subscribe(known.for_item(call), &inbox)
+        .await?;
+    subscribing.keep(&uri, (subscription, place));
+    // The session may have ended in between, before the subscription was attached to it.
+    if !sessions.is_alive(&opened.record).await {
+        sessions.remove_local(&opened.key);
+    }
+    Ok(())
+}
+
+/// Renews the subscriptions that a session had in the predecessor, when the client opens its stream
+/// here. The client gets one update for each resource, since an update in between was lost.
+pub(crate) fn renew_inherited(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+) {
+    let sessions = &context.shared.sessions;
+    let resources = sessions.adopted_subscriptions(&opened.key);
+    if resources.is_empty() {
+        return;
+    }
+    let (context, known, opened) = (context.clone(), known.for_item(()), opened.clone());
+    let shared = context.shared.clone();
+    let resuming = async move {
+        for uri in resources {
+            let subscribed = match params(&uri) {
+                Ok(params) => {
+                    serve_session_request(
+                        &context,
+                        &known,
+                        &opened,
+                        Method::ResourcesSubscribe,
+                        params,
+                    )
+                    .await
+                }
+                Err(failure) => Err(failure),
+            };
+            match subscribed {
+                Ok(()) => context.shared.sessions.notify_updated(&opened.key, uri),
+                Err(failure) => tracing::warn!(
+                    request = context.name.as_str(),
+                    cause = failure.cause(),
+                    "subscription could not be renewed after graceful restart"
+                ),
+            }
+        }
+    };
+    shared
+        .detached_tasks
+        .spawn(shared.force.clone().run_until_cancelled_owned(resuming));
+}
+
+/// The `params` of a subscription.
+fn params(uri: &str) -> Result<Params, Failure> {
+    let mut params = BytesMut::with_capacity(uri.len() + 16);
+    ObjectWriter::new(&mut params).string("uri", uri).end();
+    Params::parse(Some(&params.freeze()))
+        .map_err(|error| Failure::invalid_params(error.to_string()))
+}
+
+/// The resources that a listen's filter names, each once, at most `most`; `None` if they are no
+/// strings.
+pub(crate) fn resources_of_filter(filter: &Bytes, most: usize) -> Option<Vec<Arc<str>>> {
+    strings_of_filter(filter, render::RESOURCE_SUBSCRIPTIONS, most)
+}
+
+/// The strings of an array in a filter, each once, at most `most`; `None` if the member is not such
+/// an array.
+pub(crate) fn strings_of_filter(
+    filter: &Bytes,
+    member: &str,
+    most: usize,
+) -> Option<Vec<Arc<str>>> {
+    let Some(range) = scan::find(filter, member) else {
+        return Some(Vec::new());
+    };
+    let list = &filter[range];
+    if list == b"null" {
+        return Some(Vec::new());
+    }
+    let texts = list.starts_with(b"[").then(|| scan::elements(list))?;
+    let texts: Option<Vec<Arc<str>>> = texts
+        .map(|at| scan::string(&list[at]).map(Arc::from))
+        .collect();
+    let mut known = HashSet::new();
+    Some(
+        texts?
+            .into_iter()
+            .filter(|uri| known.insert(uri.clone()))
+            .take(most)
+            .collect(),
+    )
+}
+
+/// Subscribes a listen stream's inbox to resources; returns the honoured ones, in order. It never
+/// fails: other resources are left out (2026-07-28, Subscriptions, "Acknowledgment").
+pub(crate) fn subscribe_stream(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    resources: Vec<Arc<str>>,
+    inbox: UpdateInbox,
+    lifted: LiftedRequest,
+) -> Fut<'static, Vec<GrantedResource>> {
+    let (context, known) = (context.clone(), known.for_item(()));
+    if check_offered(&context, Method::ResourcesSubscribe).is_err() {
+        return Box::pin(std::future::ready(Vec::new()));
+    }
+    Box::pin(async move {
+        let (context, known, inbox, lifted) = (&context, &known, &inbox, &lifted);
+        let one = |uri: Arc<str>| async move {
+            let subscribing = subscribe_resource(context, known, &uri, inbox, lifted);
+            match timeout(ACKNOWLEDGMENT_TIME, subscribing).await {
+                Ok(Ok(subscribed)) => Some((uri, subscribed)),
+                Ok(Err(failure)) => {
+                    tracing::debug!(request = context.name.as_str(), error = %failure, "resource subscription failed: left out of acknowledgment");
+                    None
+                }
+                Err(_) => None,
+            }
+        };
+        let granted = stream::iter(resources)
+            .map(one)
+            .buffered(SUBSCRIBED_AT_ONCE)
+            .filter_map(std::future::ready);
+        let mut all = Vec::new();
+        // The time limit of one holds for all together: the rest is not honoured.
+        let gathering = granted.for_each(|one| {
+            all.push(one);
+            std::future::ready(())
+        });
+        let _late = timeout(ACKNOWLEDGMENT_TIME, gathering).await;
+        all
+    })
+}
+
+async fn subscribe_resource(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    uri: &str,
+    inbox: &UpdateInbox,
+    lifted: &LiftedRequest,
+) -> Result<SubscribedResource, Failure> {
+    let place = subscription_permit(context, known, uri)?;
+    let lifted = LiftedRequest {
+        params: params(uri)?,
+        capabilities: lifted.capabilities.clone(),
+        progress_token: None,
+        log_level: None,
+        trace: lifted.trace.clone(),
+    };
+    let call = canonical_call(context, Method::ResourcesSubscribe, lifted);
+    let subscription = context
+        .shared
+        .router
+        .subscribe(known.for_item(call), inbox)
+        .await?;
+    Ok((subscription, place))
+}
+
+/// The longest URI that can be subscribed to.
+const MAX_URI_BYTES: usize = 8 << 10;
+/// The number of copies of a URI: in the session or stream, in the table of its server, and in
+/// queues of pending updates.
+const COPIES_OF_URI: usize = 6;
+/// The memory of a subscription beside its URI, in bytes.
+const SUBSCRIPTION_BYTES: usize = 512;
+
+/// A permit for a subscription to a resource or task of this name, weighted by its length.
+pub(crate) fn subscription_permit(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    name: &str,
+) -> Result<StreamPermit, Failure> {
+    if name.len() > MAX_URI_BYTES {
+        return Err(Failure::invalid_params(format!(
+            "A name of more than {MAX_URI_BYTES} bytes cannot be subscribed to"
+        )));
+    }
+    let limits = context.limits();
+    let place = context
+        .shared
+        .subscription_permits
+        .take(
+            known.principal(),
+            limits.subscriptions,
+            limits.subscriptions_per_principal,
+        )
+        .map_err(|_| too_many())?;
+    let weight = context
+        .shared
+        .ports
+        .budgets
+        .subscriptions
+        .try_reserve(name.len() * COPIES_OF_URI + SUBSCRIPTION_BYTES);
+    let full = || {
+        Failure::new(
+            FailureKind::Busy,
+            "As many resources are subscribed to as there is memory for",
+        )
+    };
+    Ok(place.with_reservation(weight.ok_or_else(full)?))
+}
+
+fn too_many() -> Failure {
+    Failure::new(
+        FailureKind::Busy,
+        "This client is told of as many resources as it may be: take some back first",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves R197.
+    #[test]
+    fn a_filter_names_resources_as_strings_each_once() {
+        let of = |text: &'static str| resources_of_filter(&Bytes::from_static(text.as_bytes()), 2);
+        let texts = |uris: &[&str]| {
+            Some(
+                uris.iter()
+                    .map(|uri| Arc::from(*uri))
+                    .collect::<Vec<Arc<str>>>(),
+            )
+        };
+        assert_eq!(of("{}"), texts(&[]));
+        assert_eq!(of(r#"{"resourceSubscriptions":null}"#), texts(&[]));
+        assert_eq!(
+            of(r#"{"resourceSubscriptions":["a:1","a\u003a1","b","c"]}"#),
+            texts(&["a:1", "b"])
+        );
+        for bad in [
+            r#"{"resourceSubscriptions":"a"}"#,
+            r#"{"resourceSubscriptions":[1]}"#,
+            r#"{"resourceSubscriptions":{}}"#,
+        ] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Methods about tasks, in both forms: the tasks extension, and 2025-11-25.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_core::call::{InputMode, TaskMode};
+use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
+use weir_era::lift::{self, LiftedRequest};
+use weir_era::tasks;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::{RequestId, Revision};
+
+use crate::failure::{self, RequestFailure, RequestResult};
+use crate::method::canonical_call::canonical_call;
+use crate::method::offered_methods::check_offered;
+use crate::request::request_context::HttpRequestContext;
+use crate::session::sessions::LoadedSession;
+
+/// Returns true if a method of the tasks extension is about a task.
+pub(crate) fn is_about_task(method: Method) -> bool {
+    matches!(
+        method,
+        Method::TasksGet | Method::TasksUpdate | Method::TasksCancel
+    )
+}
+
+/// Returns true if calls of a modern client may become tasks.
+pub(crate) fn task_mode_of_modern(class: CapabilityClass) -> TaskMode {
+    if class.has(CapabilityClass::TASKS) {
+        TaskMode::Allowed
+    } else {
+        TaskMode::Never
+    }
+}
+
+/// Checks that a client of this class declared the tasks extension (SEP-2663).
+///
+/// # Errors
+/// `MissingCapability`.
+pub(crate) fn require_tasks_extension(class: CapabilityClass) -> Result<(), Failure> {
+    if class.has(CapabilityClass::TASKS) {
+        return Ok(());
+    }
+    let needed = Bytes::from(format!(
+        r#"{{"extensions":{{"{}":{{}}}}}}"#,
+        tasks::EXTENSION
+    ));
+    let text = "Declare the tasks extension with each request about a task";
+    Err(Failure::new(FailureKind::MissingCapability(needed), text))
+}
+
+/// Decides if a call of a legacy client becomes a task. A client of a revision without tasks must
+/// never see one.
+pub(crate) fn task_mode_of_legacy(
+    context: &HttpRequestContext,
+    revision: Revision,
+    method: Method,
+    lifted: &LiftedRequest,
+) -> TaskMode {
+    if method != Method::ToolsCall {
+        return TaskMode::Never;
+    }
+    if !revision.has_task_param() {
+        return TaskMode::AwaitedByWeir;
+    }
+    // An endpoint without tasks ignores a request for one (tasks, "Task Support and Handling").
+    if !context.shared.catalog.has_tasks(&context.endpoint) {
+        return TaskMode::Never;
+    }
+    tasks::requested_ttl(lifted.params.raw())
+        .map_or(TaskMode::Never, |ttl_ms| TaskMode::Wanted { ttl_ms })
+}
+
+/// The call with this task mode. A modern server sees that the client takes a task.
+pub(crate) fn with_task_mode(as_task: TaskMode, mut call: Call) -> Call {
+    if matches!(as_task, TaskMode::Wanted { .. }) {
+        call.capabilities.class = call.capabilities.class.with(CapabilityClass::TASKS);
+    }
+    Call {
+        task_mode: as_task,
+        ..call
+    }
+}
+
+/// The task of a `tasks/result` request.
+pub(crate) fn task_of_result_request(method: Method, params: &Params) -> Option<String> {
+    let name = params
+        .task_id()
+        .ok()
+        .flatten()
+        .filter(|_| method == Method::TasksResult)?;
+    Some(name.into_owned())
+}
+
+/// Serves a method of 2025-11-25 that is answered at once; returns the result.
+///
+/// # Errors
+/// Those of the router.
+pub(crate) async fn serve_legacy(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    opened: &LoadedSession,
+    method: Method,
+    params: Params,
+) -> Result<Bytes, Failure> {
+    check_offered(context, method)?;
+    let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
+    let lifted = lift::legacy(params, Some(&opened.session), opened.class()).map_err(wrong)?;
+    let call = Call {
+        session: opened.is_stored.then_some(opened.key),
+        ..canonical_call(context, method, lifted)
+    };
+    let (router, call) = (&context.shared.router, known.for_item(Arc::new(call)));
+    if method == Method::TasksList {
+        let (states, next) = router.list_tasks(call).await?;
+        return Ok(tasks::listed(&states, next.as_deref()));
+    }
+    let state = if method == Method::TasksCancel {
+        router.cancel_task(call).await?
+    } else {
+        router.request_task(call).await?
+    };
+    Ok(tasks::lowered(&state))
+}
+
+/// Serves a method of the tasks extension.
+pub(crate) async fn serve_modern(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    id: &RequestId,
+    method: Method,
+    lifted: LiftedRequest,
+) -> RequestResult {
+    let served = serve_task_method(context, known, method, lifted).await;
+    let message = served.map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
+    Ok(failure::ok(weir_wire::write::response(id, &message)))
+}
+
+async fn serve_task_method(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    method: Method,
+    lifted: LiftedRequest,
+) -> Result<Bytes, Failure> {
+    check_offered(context, method)?;
+    require_tasks_extension(lifted.capabilities.class)?;
+    let call = Call {
+        input_mode: InputMode::Rounds,
+        ..canonical_call(context, method, lifted)
+    };
+    let state = context
+        .shared
+        .router
+        .request_task(known.for_item(Arc::new(call)))
+        .await?;
+    let edits = if method == Method::TasksGet {
+        tasks::rendered(&context.about)
+    } else {
+        tasks::acknowledged(&context.about)
+    };
+    let malformed = |error| Failure::internal("a state of a task is malformed").because(error);
+    edits
+        .apply_checked(&state)
+        .map(|(state, _)| state)
+        .map_err(malformed)
+}

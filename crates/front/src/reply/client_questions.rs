@@ -1,0 +1,342 @@
+//! Questions to a legacy client on one of its streams, and the client's answers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use data_encoding::BASE64URL_NOPAD;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+use weir_core::names::UpstreamId;
+use weir_core::question::PendingQuestion;
+use weir_core::{SessionKey, UpstreamQuestion};
+use weir_era::server_questions::{self, QuestionLowering, QuestionRefusal};
+use weir_wire::method::Method;
+use weir_wire::write::{self, ObjectWriter};
+use weir_wire::{RequestId, Revision};
+
+use crate::session::sessions::{AskGuard, ClientReply};
+use crate::state::FrontState;
+
+/// The open questions of one stream.
+pub(crate) struct ClientQuestions {
+    pub(crate) shared: Arc<FrontState>,
+    session: SessionKey,
+    revision: Revision,
+    open: Vec<OpenQuestion>,
+    /// Messages for the stream.
+    outgoing: OutgoingMessages,
+}
+
+/// Messages that wait for a stream to be written to.
+#[derive(Default)]
+struct OutgoingMessages {
+    /// Each message, with the id of its question, if it is one.
+    messages: VecDeque<(Option<RequestId>, Bytes)>,
+    bytes: usize,
+}
+
+/// The most messages that may wait, and their bytes. A question beyond that is not sent, and a
+/// plain notification is left out.
+const MAX_OUTGOING: usize = 128;
+const MAX_OUTGOING_BYTES: usize = 1 << 20;
+
+impl OutgoingMessages {
+    fn push(&mut self, question: Option<RequestId>, message: Bytes) {
+        self.bytes += message.len();
+        self.messages.push_back((question, message));
+    }
+
+    /// Queues a message that may be left out.
+    fn queue_notification(&mut self, message: Bytes) {
+        if self.has_room(message.len()) {
+            self.push(None, message);
+        }
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.messages.len() < MAX_OUTGOING && self.bytes + bytes <= MAX_OUTGOING_BYTES
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let (_, message) = self.messages.pop_front()?;
+        self.bytes -= message.len();
+        Some(message)
+    }
+
+    /// Withdraws a question: removes the queued message, or cancels the request if it was already
+    /// sent.
+    fn withdraw(&mut self, id: &RequestId) {
+        match self
+            .messages
+            .iter()
+            .position(|(question, _)| question.as_ref() == Some(id))
+        {
+            Some(at) => {
+                if let Some((_, gone)) = self.messages.remove(at) {
+                    self.bytes -= gone.len();
+                }
+            }
+            None => self.push(None, server_questions::question_cancelled(id)),
+        }
+    }
+
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// A question that the client has not answered.
+struct OpenQuestion {
+    id: RequestId,
+    from_client: mpsc::Receiver<ClientReply>,
+    /// Routes the answer here.
+    _hold: AskGuard,
+    asker: QuestionSource,
+}
+
+/// The asker of a question.
+pub(crate) enum QuestionSource {
+    /// A server that waits.
+    Running(Box<PendingQuestion>),
+    /// A server that ended its call with questions, under this key.
+    Round {
+        /// The server's own name for the question.
+        key: String,
+        /// The method of the request.
+        method: Method,
+    },
+}
+
+/// An answer to a question of a round: its key, the method, and a result or an error object.
+pub(crate) type RoundAnswer = (String, Method, Result<Bytes, Bytes>);
+
+impl ClientQuestions {
+    pub(crate) fn new(shared: Arc<FrontState>, session: SessionKey, revision: Revision) -> Self {
+        Self {
+            shared,
+            session,
+            revision,
+            open: Vec::new(),
+            outgoing: OutgoingMessages::default(),
+        }
+    }
+
+    /// The next message for the stream.
+    pub(crate) fn next_message(&mut self) -> Option<Bytes> {
+        self.outgoing.pop()
+    }
+
+    /// Queues another message for the stream.
+    pub(crate) fn queue_notification(&mut self, message: Bytes) {
+        self.outgoing.queue_notification(message);
+    }
+
+    /// Discards the queue: no further message is written.
+    pub(crate) fn discard_outgoing(&mut self) {
+        self.outgoing.clear();
+    }
+
+    /// Returns true if all questions are answered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// The name of a URL elicitation towards the client. It is derived from the server's own name.
+    /// So it is recognised again when the server reports, in any call or outside of all, that the
+    /// URL was visited.
+    pub(crate) fn elicitation_id(&self, theirs: Option<(&UpstreamId, &str)>) -> String {
+        elicitation_id(&self.shared, self.session, theirs)
+    }
+
+    /// Sends a question to the client; if that is impossible, returns the asker.
+    ///
+    /// # Errors
+    /// The client's revision cannot express the question.
+    pub(crate) fn send_question(
+        &mut self,
+        question: &UpstreamQuestion,
+        elicitation: &str,
+        asker: QuestionSource,
+    ) -> Result<(), (QuestionRefusal, QuestionSource)> {
+        // Unique among all requests of this process, so also in the session.
+        let id = RequestId::from_text(&format!("weir-{}", self.shared.request_name().as_str()));
+        let wants_progress = matches!(&asker, QuestionSource::Running(ask) if ask.wants_progress);
+        let lowering = QuestionLowering {
+            revision: self.revision,
+            id: &id,
+            wants_progress,
+            elicitation_id: elicitation,
+        };
+        let message = match server_questions::lower(question, &lowering) {
+            Ok(message) => message,
+            Err(unaskable) => return Err((unaskable, asker)),
+        };
+        let (from_client, hold) = self
+            .shared
+            .sessions
+            .register_ask(self.session, Bytes::copy_from_slice(id.as_json()));
+        self.outgoing.push(Some(id.clone()), message);
+        self.open.push(OpenQuestion {
+            id,
+            from_client,
+            _hold: hold,
+            asker,
+        });
+        Ok(())
+    }
+
+    /// Sends the question of a server that waits; returns the name of its URL elicitation, if it is
+    /// one.
+    pub(crate) fn ask_running(&mut self, ask: Box<PendingQuestion>) -> Option<String> {
+        if !self.outgoing.has_room(ask.question.params.len()) {
+            // The client does not read. A dropped ask counts as unanswered.
+            return None;
+        }
+        let theirs = ask
+            .elicitation
+            .as_ref()
+            .map(|theirs| (&ask.upstream, &**theirs));
+        let elicitation = self.elicitation_id(theirs);
+        let question = ask.question.clone();
+        match self.send_question(&question, &elicitation, QuestionSource::Running(ask)) {
+            Ok(()) => server_questions::is_by_url(&question.params, question.method)
+                .then_some(elicitation),
+            Err((unaskable, QuestionSource::Running(ask))) => {
+                ask.answer(unaskable.answer(question.method));
+                None
+            }
+            Err((_, QuestionSource::Round { .. })) => None,
+        }
+    }
+
+    /// Reports a finished URL elicitation: `notifications/elicitation/complete`.
+    pub(crate) fn notify_elicitation_complete(&mut self, elicitation: &str) {
+        let mut params = BytesMut::with_capacity(64);
+        ObjectWriter::new(&mut params)
+            .string("elicitationId", elicitation)
+            .end();
+        self.outgoing.queue_notification(write::notification(
+            Method::ElicitationComplete.as_str(),
+            Some(&params),
+        ));
+    }
+
+    /// Withdraws all open questions; cancels them at the client if it still reads.
+    pub(crate) fn withdraw_all(&mut self, listening: bool) {
+        for open in self.open.drain(..) {
+            if listening {
+                self.outgoing.withdraw(&open.id);
+            }
+        }
+    }
+
+    /// Moves answers to the servers that wait, and answers of rounds to `rounds`.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, mut rounds: impl FnMut(RoundAnswer)) {
+        let mut at = 0;
+        while at < self.open.len() {
+            if self.poll_open(at, cx, &mut rounds) {
+                at += 1
+            } else {
+                drop(self.open.swap_remove(at))
+            }
+        }
+    }
+
+    /// Polls one question; false once it is settled.
+    fn poll_open(
+        &mut self,
+        at: usize,
+        cx: &mut Context<'_>,
+        rounds: &mut impl FnMut(RoundAnswer),
+    ) -> bool {
+        loop {
+            let open = &mut self.open[at];
+            if let QuestionSource::Running(ask) = &mut open.asker
+                && ask.poll_withdrawn(cx).is_ready()
+            {
+                self.outgoing.withdraw(&open.id);
+                return false;
+            }
+            let Poll::Ready(said) = open.from_client.poll_recv(cx) else {
+                return true;
+            };
+            match (said, &mut open.asker) {
+                (Some(ClientReply::Progress(params)), QuestionSource::Running(ask)) => {
+                    ask.send_progress(params)
+                }
+                (Some(ClientReply::Progress(_)), QuestionSource::Round { .. }) => {}
+                (Some(ClientReply::Answer(outcome)), _) => {
+                    self.deliver_answer(at, outcome, rounds);
+                    return false;
+                }
+                // The session is over, and with it the asker.
+                (None, _) => return false,
+            }
+        }
+    }
+
+    fn deliver_answer(
+        &mut self,
+        at: usize,
+        outcome: Result<Bytes, Bytes>,
+        rounds: &mut impl FnMut(RoundAnswer),
+    ) {
+        let spent = QuestionSource::Round {
+            key: String::new(),
+            method: Method::Ping,
+        };
+        match std::mem::replace(&mut self.open[at].asker, spent) {
+            QuestionSource::Running(ask) => ask.answer(outcome),
+            QuestionSource::Round { key, method } => rounds((key, method, outcome)),
+        }
+    }
+}
+
+/// The name of a URL elicitation for any question of a session.
+pub(crate) fn elicitation_id(
+    shared: &FrontState,
+    session: SessionKey,
+    theirs: Option<(&UpstreamId, &str)>,
+) -> String {
+    let Some((upstream, theirs)) = theirs else {
+        return format!("weir-{}", shared.request_name().as_str());
+    };
+    let mut digest = Sha256::new_with_prefix(session.0);
+    digest.update(upstream.as_str());
+    digest.update([0]);
+    digest.update(theirs);
+    format!("weir-{}", BASE64URL_NOPAD.encode(&digest.finalize()[..16]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn withdrawn_questions_to_a_client_that_does_not_read_do_not_pile_up() {
+        let mut outgoing = OutgoingMessages::default();
+        let id = |n: usize| RequestId::from_text(&format!("weir-{n}"));
+        outgoing.push(Some(id(0)), Bytes::from_static(b"first"));
+        assert_eq!(outgoing.pop().as_deref(), Some(&b"first"[..]), "written");
+        for n in 1..10_000 {
+            outgoing.push(Some(id(n)), Bytes::from_static(b"question"));
+            outgoing.withdraw(&id(n));
+            outgoing.queue_notification(Bytes::from_static(b"told"));
+        }
+        assert_eq!(outgoing.messages.len(), MAX_OUTGOING);
+        assert!(!outgoing.has_room(0));
+        outgoing.withdraw(&id(0));
+        assert_eq!(
+            outgoing.messages.len(),
+            MAX_OUTGOING + 1,
+            "that one the client has seen"
+        );
+        while outgoing.pop().is_some() {}
+        assert_eq!(outgoing.bytes, 0);
+        assert!(
+            outgoing.has_room(MAX_OUTGOING_BYTES) && !outgoing.has_room(MAX_OUTGOING_BYTES + 1)
+        );
+    }
+}

@@ -1,0 +1,347 @@
+//! Encodes replies as answers: JSON if the first event is the end; an event stream if a
+//! notification comes first, or the wait grows long.
+
+mod batch_budget;
+mod call_event_stream;
+mod held_part;
+mod response_context;
+mod result_stream;
+mod url_elicitation;
+
+use bytes::Bytes;
+use http::{HeaderValue, header};
+use tokio::time::{Duration, timeout};
+use weir_core::port::Fut;
+use weir_core::{CallResumption, Failure, FailureKind, Payload, ReplyEnd, ReplyEvent};
+use weir_era::render;
+use weir_era::request_state::{self, SealedResume};
+use weir_era::{structured, tasks};
+use weir_wire::method::{EXTENSION_METHOD, Method};
+use weir_wire::splice::{BlockReplacer, ObjectEdits};
+
+use crate::failure::{self, FailureContext, RequestResult, log_and_render};
+use crate::http::answer::{self, RenderedMessage};
+use crate::http::body::ResponseBody;
+use crate::http::challenge;
+use crate::reply::running_call::{CallStep, OwnedCall};
+use crate::request::outcome::RequestOutcome;
+use crate::session::replay::ReplayRecorder;
+pub(crate) use batch_budget::BatchBudget;
+use call_event_stream::FirstEvent;
+use held_part::{HeldPart, UNRESERVED_BYTES};
+pub(crate) use response_context::{EncodedEnd, ResponseContext, binding};
+use result_stream::ResultEdits;
+
+/// The largest `input_required` result: it is read whole, to seal its state.
+const LARGEST_INPUT_REQUIRED: usize = 1 << 20;
+
+impl ResponseContext {
+    /// Makes an end ready.
+    pub(crate) fn encode_end(&self, end: ReplyEnd) -> EncodedEnd {
+        let payload = match end {
+            ReplyEnd::Failed(failure) => {
+                return self
+                    .url_elicitation_required(&failure)
+                    .unwrap_or_else(|| self.encode_failure(&failure));
+            }
+            ReplyEnd::Complete(payload) => payload,
+            ReplyEnd::InputRequired(payload) => return self.encode_input_required(payload, None),
+            ReplyEnd::Task(created) => return self.encode_task(&created),
+            ReplyEnd::Parked { id, result } => {
+                return self.encode_input_required(
+                    Payload::Whole(result),
+                    Some(CallResumption::Parked(id)),
+                );
+            }
+        };
+        let edits = render::complete(self.revision, self.method, &self.about);
+        let edits = match &self.task {
+            Some(task) => tasks::add_related_task(edits, task),
+            None => edits,
+        };
+        match payload {
+            Payload::Whole(result) => self.encode_whole(result, edits),
+            Payload::Cleaned { result, removed } => {
+                self.encode_whole(result, render::cleaned(edits, removed))
+            }
+            Payload::Stream(source) => {
+                let structured = structured::as_text(self.revision)
+                    .filter(|_| self.is_of_tool())
+                    .map(|edit| (edit, HeldPart::new(self.shared.clone())));
+                let column = ResultEdits::new(self.blocks(), structured, edits);
+                EncodedEnd::Stream(Box::new(result_stream::ResultStream::new(
+                    &self.id, column, source,
+                )))
+            }
+        }
+    }
+
+    fn encode_whole(&self, result: Bytes, edits: ObjectEdits) -> EncodedEnd {
+        // The result itself is dropped before its message takes memory.
+        let said = self
+            .with_structured_as_text(result)
+            .and_then(|result| self.edited(&result, edits));
+        match said.and_then(|said| self.reserve_memory(said)) {
+            Ok(said) => EncodedEnd::Message(said),
+            Err(failure) => self.encode_failure(&failure),
+        }
+    }
+
+    /// The replacement of content blocks that the client's revision does not have. Results of
+    /// extension methods have no content blocks.
+    fn blocks(&self) -> Option<BlockReplacer> {
+        render::block_replacements(self.revision).filter(|_| self.method != EXTENSION_METHOD)
+    }
+
+    /// Returns true if the answer is the result of a tool.
+    fn is_of_tool(&self) -> bool {
+        matches!(self.method, Method::ToolsCall | Method::TasksResult)
+    }
+
+    /// Adds a tool's structured content as text for a revision without structured content.
+    fn with_structured_as_text(&self, result: Bytes) -> Result<Bytes, Failure> {
+        if !self.is_of_tool() {
+            return Ok(result);
+        }
+        let edited = structured::add_text(self.revision, &result)
+            .map_err(result_stream::malformed_result)?;
+        Ok(edited.unwrap_or(result))
+    }
+
+    fn encode_task(&self, created: &Bytes) -> EncodedEnd {
+        let said = match (self.revision.is_modern(), self.revision.has_task_param()) {
+            (true, _) => self.edited(created, tasks::rendered_created(&self.about)),
+            (false, true) => self.edited(&tasks::lowered_created(created), ObjectEdits::new()),
+            (false, false) => {
+                let text = "The server makes a task of a call whose client knows none";
+                return self.encode_failure(&Failure::new(FailureKind::BadAnswer, text));
+            }
+        };
+        said.map_or_else(|failure| self.encode_failure(&failure), EncodedEnd::Message)
+    }
+
+    fn encode_input_required(
+        &self,
+        payload: Payload,
+        resume: Option<CallResumption>,
+    ) -> EncodedEnd {
+        match self.input_required(payload, resume) {
+            Ok(said) => EncodedEnd::Message(said),
+            Err(failure) => self.encode_failure(&failure),
+        }
+    }
+
+    /// The challenge header for a refusal for want of scopes.
+    fn challenge(&self, end: &ReplyEnd) -> Option<HeaderValue> {
+        let ReplyEnd::Failed(failure) = end else {
+            return None;
+        };
+        let FailureKind::InsufficientScope(scopes) = failure.kind() else {
+            return None;
+        };
+        HeaderValue::try_from(challenge::insufficient_at(
+            &self.settings,
+            &self.endpoint,
+            scopes,
+        ))
+        .ok()
+    }
+
+    /// The message that is kept in place of a result that is too large to keep.
+    pub(crate) fn too_large_to_keep(&self) -> Bytes {
+        let text = "The result was too large to keep for a client whose connection was lost: it may have run. Check before \
+                    calling again";
+        // Made before the call runs, so it does not count as a failure.
+        failure::render_failure(
+            &Failure::new(FailureKind::ResultUnknown, text),
+            self.failure_context(),
+        )
+        .rendered_message(&self.id)
+        .message
+    }
+
+    fn encode_failure(&self, failure: &Failure) -> EncodedEnd {
+        EncodedEnd::Message(
+            log_and_render(failure, self.failure_context()).rendered_message(&self.id),
+        )
+    }
+
+    fn failure_context(&self) -> FailureContext<'_> {
+        let tool_call = self.method == Method::ToolsCall && !self.as_task;
+        FailureContext {
+            revision: self.revision,
+            tool_call,
+            request: &self.name,
+        }
+    }
+
+    fn edited(&self, result: &Bytes, edits: ObjectEdits) -> Result<RenderedMessage, Failure> {
+        let replaced = self.blocks().map(|blocks| blocks.apply(result)).transpose();
+        // The upstream's messages are checked when they are read.
+        let edited =
+            replaced.and_then(|replaced| edits.apply_checked(replaced.as_ref().unwrap_or(result)));
+        let (result, seen) = edited.map_err(result_stream::malformed_result)?;
+        let message = weir_wire::write::response(&self.id, &result);
+        Ok(failure::ok_message(
+            message,
+            RequestOutcome::of_result(seen.value(render::IS_ERROR)),
+        ))
+    }
+
+    /// Reserves memory for a large message, until the client has read the last of it.
+    fn reserve_memory(&self, said: RenderedMessage) -> Result<RenderedMessage, Failure> {
+        if said.message.len() <= UNRESERVED_BYTES {
+            return Ok(said);
+        }
+        let mut memory = self.shared.ports.budgets.results.empty_of(self.owner);
+        if memory.try_grow(said.message.len()) {
+            return Ok(RenderedMessage {
+                memory: Some(memory),
+                ..said
+            });
+        }
+        let (kind, text) = if self.method == Method::ToolsCall {
+            let text = "There is no memory for the result: other answers wait for clients that read slowly. The tool ran: check \
+                        before calling again";
+            (FailureKind::ResultUnknown, text)
+        } else {
+            (
+                FailureKind::Busy,
+                "There is no memory for the result: other answers wait for clients that read slowly",
+            )
+        };
+        Err(Failure::new(kind, text).retry_after(Duration::from_secs(1)))
+    }
+
+    /// Encodes a request for input. Only modern clients get a further round; their state is sealed.
+    /// The call continues from `resume`; without it, from the server's own state, if it gave one.
+    fn input_required(
+        &self,
+        payload: Payload,
+        resume: Option<CallResumption>,
+    ) -> Result<RenderedMessage, Failure> {
+        let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
+        let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
+            return Err(bad(
+                "The server asks for input that this client cannot be asked for",
+            ));
+        };
+        let Payload::Whole(result) = payload else {
+            return Err(bad("The server's request for input is too large"));
+        };
+        if result.len() > LARGEST_INPUT_REQUIRED {
+            return Err(bad("The server's request for input is too large"));
+        }
+        let resume = match (resume, weir_wire::scan::find(&result, "requestState")) {
+            (Some(resume), _) => Some(resume),
+            (None, None) => None,
+            (None, Some(range)) => {
+                let state = weir_wire::scan::string(&result[range]);
+                let state =
+                    state.ok_or_else(|| bad("The server's `requestState` is not a string"))?;
+                Some(CallResumption::Upstream(state.into_owned()))
+            }
+        };
+        let sealed = resume.map(|resume| {
+            let ports = &self.shared.ports;
+            let expires = ports.clock.wall() + self.limits().state_time;
+            let owner =
+                matches!(resume, CallResumption::Parked(_)).then(|| ports.mailbox.own().clone());
+            let origin = SealedResume { resume, owner };
+            request_state::seal(
+                &self.shared.sealer,
+                &*ports.random,
+                &bound.as_binding(),
+                &origin,
+                expires,
+            )
+        });
+        self.edited(
+            &result,
+            render::input_required(&self.about, sealed.as_deref()),
+        )
+    }
+}
+
+/// Answers a call.
+pub(crate) fn encode_reply(
+    asked: ResponseContext,
+    mut owned: OwnedCall,
+) -> Fut<'static, RequestResult> {
+    // No async function: the future of one holds its arguments twice.
+    Box::pin(async move {
+        // A result is not read while too many bytes wait for the client on the same connection.
+        let next = async {
+            match &asked.connection_flow {
+                Some(flow) => flow.while_room(owned.next()).await,
+                None => owned.next().await,
+            }
+        };
+        let first = timeout(asked.stream_after(), next).await;
+        let first = match first {
+            Ok(CallStep::Event(ReplyEvent::End(end))) => {
+                let challenge = asked.challenge(&end);
+                let mut answer = match asked.encode_end(end) {
+                    EncodedEnd::Message(said) => said.into_answer(),
+                    EncodedEnd::Stream(results) => {
+                        let counted = results.pending_outcome();
+                        let mut body = ResponseBody::new(*results);
+                        body.labels.until = owned.deadline();
+                        answer::with_pending_outcome(failure::ok(body), counted)
+                    }
+                };
+                answer
+                    .headers_mut()
+                    .extend(challenge.map(|challenge| (header::WWW_AUTHENTICATE, challenge)));
+                return Ok(answer);
+            }
+            // The client cancelled the call: it must not get an answer.
+            Ok(CallStep::Cancelled) => {
+                return Ok(answer::with_outcome(
+                    answer::events(ResponseBody::empty()),
+                    RequestOutcome::Cancelled,
+                ));
+            }
+            Ok(CallStep::Event(ReplyEvent::Note(note))) => Some(FirstEvent::Note(note)),
+            Ok(CallStep::Message(message)) => Some(FirstEvent::Message(message)),
+            Ok(CallStep::Event(ReplyEvent::Ask(_))) | Err(_) => None,
+        };
+        let keeping = asked
+            .resumable
+            .and_then(|session| ReplayRecorder::begin_recording(session, &asked));
+        let until = owned.deadline();
+        let events = call_event_stream::CallEventStream::new(asked, owned, first);
+        let counted = events.pending_outcome();
+        let mut body = match keeping {
+            Some(keeping) => ResponseBody::new(keeping.record_stream(events)),
+            None => ResponseBody::new(events),
+        };
+        body.labels.until = until;
+        Ok(answer::with_pending_outcome(answer::events(body), counted))
+    })
+}
+
+/// Encodes the answer as one message, for a batch; notifications are left out. `None` if the call
+/// was cancelled.
+pub(crate) async fn encode_for_batch(
+    asked: ResponseContext,
+    mut owned: OwnedCall,
+    room: &BatchBudget,
+) -> Option<RenderedMessage> {
+    loop {
+        match owned.next().await {
+            CallStep::Cancelled => return None,
+            CallStep::Event(ReplyEvent::Note(_) | ReplyEvent::Ask(_)) | CallStep::Message(_) => {}
+            CallStep::Event(ReplyEvent::End(end)) => {
+                let held = match asked.encode_end(end) {
+                    EncodedEnd::Message(said) => room.hold(said),
+                    EncodedEnd::Stream(results) => (*results).collect(room).await,
+                };
+                return match held.map_err(|failure| asked.encode_failure(&failure)) {
+                    Ok(said) | Err(EncodedEnd::Message(said)) => Some(said),
+                    Err(EncodedEnd::Stream(_)) => None,
+                };
+            }
+        }
+    }
+}

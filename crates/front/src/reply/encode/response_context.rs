@@ -1,0 +1,195 @@
+//! The context of one response.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Duration;
+use weir_core::budget::BudgetOwner;
+use weir_core::call::{RequestName, TaskMode};
+use weir_core::{Authenticated, CapabilityClass, EndpointId, Failure, Principal, SessionKey};
+use weir_era::render::WeirIdentity;
+use weir_era::request_state::RequestStateBinding;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::{RequestId, Revision};
+
+use super::result_stream::ResultStream;
+use crate::http::answer::RenderedMessage;
+use crate::listen::Http2Flow;
+use crate::request::request_context::HttpRequestContext;
+use crate::settings::{FrontLimits, FrontSettings};
+use crate::state::FrontState;
+
+/// Longer than most calls take, and short enough that a client does not stay long without an event
+/// id.
+const RESUMABLE_STREAM_AFTER: Duration = Duration::from_millis(50);
+
+/// The context of one response: the parts of its request that it needs.
+pub(crate) struct ResponseContext {
+    pub(crate) id: RequestId,
+    pub(crate) revision: Revision,
+    pub(super) method: Method,
+    /// The client's own progress token, unchanged.
+    pub(crate) token: Option<Bytes>,
+    pub(crate) about: Arc<WeirIdentity>,
+    pub(crate) name: RequestName,
+    pub(super) endpoint: EndpointId,
+    pub(crate) settings: Arc<FrontSettings>,
+    pub(crate) shared: Arc<FrontState>,
+    pub(super) binding: Option<StateBinding>,
+    /// The capabilities of a modern client.
+    pub(super) class: CapabilityClass,
+    /// The session in which the answer can be resumed, if it becomes a stream.
+    pub(super) resumable: Option<SessionKey>,
+    /// The session of a legacy client that supports URL elicitation.
+    pub(super) url_elicitation_session: Option<SessionKey>,
+    /// The task of a `tasks/result` request, by the client's own name.
+    pub(super) task: Option<String>,
+    /// True if the answer is to be a task: then there is no tool result that could carry an error.
+    pub(super) as_task: bool,
+    /// The response bytes that wait for the client, on a connection with other requests.
+    pub(super) connection_flow: Option<Arc<Http2Flow>>,
+    /// The owner of the answer's memory.
+    pub(super) owner: BudgetOwner,
+}
+
+/// The binding of a state that is handed out with this answer.
+pub(crate) struct StateBinding {
+    principal: Principal,
+    endpoint: EndpointId,
+    method: Method,
+    /// The name or URI that the client called.
+    name: String,
+    arguments: Option<Bytes>,
+}
+
+impl StateBinding {
+    pub(crate) fn as_binding(&self) -> RequestStateBinding<'_> {
+        RequestStateBinding {
+            principal: &self.principal,
+            endpoint: &self.endpoint,
+            method: self.method.as_str(),
+            name: &self.name,
+            arguments: self.arguments.as_deref(),
+        }
+    }
+}
+
+/// The binding for states of a modern client's call.
+pub(crate) fn binding(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    method: Method,
+    params: &Params,
+) -> Result<StateBinding, Failure> {
+    let wrong = |error: weir_wire::params::ParamsError| Failure::invalid_params(error.to_string());
+    let name = if method == Method::ResourcesRead {
+        params.uri()
+    } else {
+        params.name()
+    };
+    Ok(StateBinding {
+        method,
+        principal: known.principal().clone(),
+        endpoint: context.endpoint.clone(),
+        name: name.map_err(wrong)?.unwrap_or_default().into_owned(),
+        arguments: params.arguments().map_err(wrong)?,
+    })
+}
+
+/// An end, ready to be written.
+pub(crate) enum EncodedEnd {
+    /// A whole message.
+    Message(RenderedMessage),
+    /// A result that still arrives.
+    Stream(Box<ResultStream>),
+}
+
+impl ResponseContext {
+    pub(crate) fn new(
+        context: &HttpRequestContext,
+        known: &Authenticated<()>,
+        id: RequestId,
+        revision: Revision,
+        method: Method,
+    ) -> Self {
+        Self {
+            owner: context.owner(known),
+            id,
+            revision,
+            method,
+            token: None,
+            about: context.about.clone(),
+            name: context.name.clone(),
+            endpoint: context.endpoint.clone(),
+            settings: context.settings.clone(),
+            shared: context.shared.clone(),
+            binding: None,
+            class: CapabilityClass::BASE,
+            resumable: None,
+            url_elicitation_session: None,
+            task: None,
+            as_task: false,
+            connection_flow: context
+                .peer()
+                .http2
+                .as_ref()
+                .map(|http2| http2.flow().clone()),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &FrontLimits {
+        &self.settings.limits
+    }
+
+    /// Sets the client's progress token.
+    pub(crate) fn with_progress_token(self, token: Option<Bytes>) -> Self {
+        Self { token, ..self }
+    }
+
+    pub(crate) fn with_binding(self, binding: StateBinding, class: CapabilityClass) -> Self {
+        Self {
+            binding: Some(binding),
+            class,
+            ..self
+        }
+    }
+
+    /// Makes the answer resumable in this session, if it becomes a stream and its revision supports
+    /// it.
+    pub(crate) fn resumable(self, session: SessionKey) -> Self {
+        Self {
+            resumable: Some(session).filter(|_| self.revision.has_event_ids()),
+            ..self
+        }
+    }
+
+    /// Marks the client of this session as able to open a URL.
+    pub(crate) fn with_url_elicitation(self, session: SessionKey) -> Self {
+        Self {
+            url_elicitation_session: Some(session),
+            ..self
+        }
+    }
+
+    /// Marks the answer as the result of this task, or as a task itself (2025-11-25).
+    pub(crate) fn about_task(self, task: Option<String>, as_task: TaskMode) -> Self {
+        Self {
+            task,
+            as_task: matches!(as_task, TaskMode::Wanted { .. }),
+            ..self
+        }
+    }
+
+    /// The wait before the answer becomes a stream. A fully resumable answer becomes one soon,
+    /// because until then the client has no event id to resume with.
+    pub(super) fn stream_after(&self) -> Duration {
+        let usual = self.limits().stream_after;
+        let primed = self.resumable.is_some() && self.revision.has_stream_polling();
+        if primed {
+            usual.min(RESUMABLE_STREAM_AFTER)
+        } else {
+            usual
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! A running call and its owner: the connection of a modern client, or the session of a legacy one.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use weir_core::port::Fut;
+use weir_core::reply::NoteKind;
+use weir_core::{Failure, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
+use weir_wire::method::Method;
+
+use crate::reply::client_asker::{ClientAsker, NextStep};
+use crate::session::sessions::RegisteredCall;
+use crate::state::FrontState;
+
+/// A call in progress: first the wait for its reply, then the reply's events. Dropping it cancels
+/// the call.
+pub(crate) struct RunningCall {
+    stage: CallStage,
+    asker: Option<Box<ClientAsker>>,
+    /// The latest end of the call.
+    until: Option<Instant>,
+}
+
+enum CallStage {
+    Asking(Fut<'static, Reply>),
+    Answering(Reply),
+    /// The call ended with questions; with the answers it goes on.
+    AwaitingAnswers,
+    /// The call has ended, and a message is sent before its end.
+    Ending(ReplyEnd),
+    Over,
+}
+
+/// An output of a call.
+pub(crate) enum CallOutput {
+    /// A notification, or the end.
+    Event(ReplyEvent),
+    /// A complete message for the client.
+    Message(Bytes),
+}
+
+impl RunningCall {
+    /// A call whose client cannot be asked while it runs.
+    pub(crate) fn new(asking: Fut<'static, Reply>) -> Self {
+        Self {
+            stage: CallStage::Asking(asking),
+            asker: None,
+            until: None,
+        }
+    }
+
+    /// The call with an asker for its client.
+    pub(crate) fn with_asker(self, asker: Box<ClientAsker>) -> Self {
+        Self {
+            asker: Some(asker),
+            ..self
+        }
+    }
+
+    fn poll_output(&mut self, cx: &mut Context<'_>) -> Poll<Option<CallOutput>> {
+        loop {
+            if let Some(message) = self.poll_asker(cx) {
+                return Poll::Ready(Some(CallOutput::Message(message)));
+            }
+            match &mut self.stage {
+                CallStage::Asking(asking) => {
+                    let reply = std::task::ready!(asking.as_mut().poll(cx));
+                    self.until = reply.deadline();
+                    self.stage = CallStage::Answering(reply);
+                }
+                CallStage::Answering(reply) => {
+                    let event = std::task::ready!(reply.poll_next(cx));
+                    if let Some(event) = self.take_event(event) {
+                        return Poll::Ready(Some(CallOutput::Event(event)));
+                    }
+                }
+                CallStage::AwaitingAnswers => return Poll::Pending,
+                CallStage::Ending(_) | CallStage::Over => {
+                    let stage = std::mem::replace(&mut self.stage, CallStage::Over);
+                    let CallStage::Ending(end) = stage else {
+                        return Poll::Ready(None);
+                    };
+                    return Poll::Ready(Some(CallOutput::Event(ReplyEvent::End(end))));
+                }
+            }
+        }
+    }
+
+    /// Polls the asker; returns its next message.
+    fn poll_asker(&mut self, cx: &mut Context<'_>) -> Option<Bytes> {
+        let asker = self.asker.as_mut()?;
+        match asker.poll(cx) {
+            Poll::Ready(NextStep::Again(asking)) => self.stage = CallStage::Asking(asking),
+            Poll::Ready(NextStep::End(end)) => self.stage = CallStage::Ending(end),
+            Poll::Pending => {}
+        }
+        asker.next_message()
+    }
+
+    /// Takes an event of the reply; returns the part that goes to the client now.
+    fn take_event(&mut self, event: Option<ReplyEvent>) -> Option<ReplyEvent> {
+        let Some(asker) = &mut self.asker else {
+            // A dropped question counts as unanswered.
+            return match event {
+                Some(ReplyEvent::Ask(_)) => None,
+                Some(ReplyEvent::Note(note)) => Some(ReplyEvent::Note(note)),
+                Some(ReplyEvent::End(end)) => self.finish(end),
+                None => self.finish(Failure::internal("a reply ended without an end").into()),
+            };
+        };
+        match event {
+            Some(ReplyEvent::Ask(ask)) => asker.ask(ask),
+            Some(ReplyEvent::Note(ReplyNote {
+                kind: NoteKind::Other(Method::ElicitationComplete),
+                params,
+            })) => {
+                asker.complete_elicitation(&params);
+            }
+            Some(ReplyEvent::Note(note)) => return Some(ReplyEvent::Note(note)),
+            Some(ReplyEvent::End(end)) => match asker.handle_end(end) {
+                Some(end) => self.stage = CallStage::Ending(end),
+                None => self.stage = CallStage::AwaitingAnswers,
+            },
+            None => return self.finish(Failure::internal("a reply ended without an end").into()),
+        }
+        None
+    }
+
+    fn finish(&mut self, end: ReplyEnd) -> Option<ReplyEvent> {
+        self.stage = CallStage::Over;
+        Some(ReplyEvent::End(end))
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.stage, CallStage::Over)
+    }
+}
+
+/// The next step of a call.
+pub(crate) enum CallStep {
+    /// An event of the reply.
+    Event(ReplyEvent),
+    /// A complete message for the client: a question.
+    Message(Bytes),
+    /// The client cancelled the call: it gets no further message.
+    Cancelled,
+}
+
+/// A running call with its owner.
+pub(crate) struct OwnedCall {
+    running: Option<RunningCall>,
+    session: Option<SessionOwner>,
+}
+
+/// The session's hold on a call.
+pub(crate) struct SessionOwner {
+    shared: Arc<FrontState>,
+    cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
+    token: CancellationToken,
+    in_flight: RegisteredCall,
+}
+
+impl SessionOwner {
+    pub(crate) fn new(
+        shared: Arc<FrontState>,
+        token: CancellationToken,
+        in_flight: RegisteredCall,
+    ) -> Self {
+        Self {
+            shared,
+            cancelled: Box::pin(token.clone().cancelled_owned()),
+            token,
+            in_flight,
+        }
+    }
+}
+
+impl OwnedCall {
+    /// A call that is dropped with the connection, and cancelled by it.
+    pub(crate) fn by_connection(running: RunningCall) -> Self {
+        Self {
+            running: Some(running),
+            session: None,
+        }
+    }
+
+    /// A call that is dropped with its connection, bounded by its deadline; ended by a cancellation
+    /// or with its session.
+    pub(crate) fn by_session(running: RunningCall, owner: SessionOwner) -> Self {
+        Self {
+            running: Some(running),
+            session: Some(owner),
+        }
+    }
+
+    /// The next step; after the end, always [`CallStep::Cancelled`].
+    pub(crate) fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<CallStep> {
+        if let Some(owner) = &mut self.session
+            && owner.cancelled.as_mut().poll(cx).is_ready()
+        {
+            self.running = None;
+            return Poll::Ready(CallStep::Cancelled);
+        }
+        let Some(running) = &mut self.running else {
+            return Poll::Ready(CallStep::Cancelled);
+        };
+        running.poll_output(cx).map(|said| match said {
+            Some(CallOutput::Event(event)) => CallStep::Event(event),
+            Some(CallOutput::Message(message)) => CallStep::Message(message),
+            None => CallStep::Cancelled,
+        })
+    }
+
+    /// The latest end of the call, if it is known. A call that asks its client may be repeated, so
+    /// it has none.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.running
+            .as_ref()
+            .filter(|running| running.asker.is_none())
+            .and_then(|running| running.until)
+    }
+
+    pub(crate) async fn next(&mut self) -> CallStep {
+        poll_fn(|cx| self.poll_step(cx)).await
+    }
+}
+
+impl Drop for OwnedCall {
+    fn drop(&mut self) {
+        let (Some(running), Some(owner)) = (self.running.take(), self.session.take()) else {
+            return;
+        };
+        if running.is_over() || !owner.in_flight.try_detach() {
+            return;
+        }
+        let SessionOwner {
+            shared,
+            token,
+            in_flight,
+            ..
+        } = owner;
+        let force = shared.force.clone();
+        let finish = run_to_end(running, in_flight);
+        // The drain waits for the tracker; the token is the session's, the deadline the upstream's.
+        shared.detached_tasks.spawn(async move {
+            tokio::select! {
+                () = finish => {}
+                () = token.cancelled() => {}
+                () = force.cancelled() => {}
+            }
+        });
+    }
+}
+
+/// Runs a call to its end without a listener, and discards its output: the client did not cancel
+/// it.
+async fn run_to_end(mut running: RunningCall, in_flight: RegisteredCall) {
+    let _held = in_flight;
+    if let Some(asker) = &mut running.asker {
+        asker.stop_asking();
+    }
+    while let Some(said) = poll_fn(|cx| running.poll_output(cx)).await {
+        if let CallOutput::Event(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source)))) =
+            said
+        {
+            while let Some(Ok(_)) = poll_fn(|cx| source.poll_chunk(cx)).await {}
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The way of every request, in one file: the layers around the router, its routes, and the layers
+//! of each route. An outer layer stands first.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::Request;
+use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use weir_era::render::WeirIdentity;
+
+use crate::door::mcp_service::McpService;
+use crate::door::sse_transport::{SsePath, SseService};
+use crate::failure::{RequestFailure, RequestRefusal};
+use crate::http::body::HttpAnswer;
+use crate::http::head_guard::HeadGuard;
+use crate::http::well_known_documents::WellKnownDocuments;
+use crate::layer::authenticate::{AddressRate, AuthenticateLayer, PrincipalRate, audit_entrance};
+use crate::layer::check::{CheckLayer, CheckService};
+use crate::layer::cors::{CorsPolicy, CorsService};
+use crate::layer::help_page::HelpPageLayer;
+use crate::layer::isolate_panics::{IsolatePanics, IsolatePanicsLayer};
+use crate::layer::observe::{IncomingRequest, Observe, ObserveLayer, ObservedAnswer};
+use crate::layer::read_body::ReadBodyLayer;
+use crate::layer::respond::{Respond, RespondLayer};
+use crate::layer::sender_check::{SenderCheck, SenderRules};
+use crate::layer::shed::{Shed, ShedLayer};
+use crate::request::endpoint_meters::EndpointMeters;
+use crate::request::endpoint_request::{EndpointRequest, EndpointRoute};
+use crate::settings::{FrontLimits, FrontSettings};
+use crate::state::FrontState;
+
+/// The layers around the router.
+type FrontService =
+    Observe<Respond<IsolatePanics<Shed<CheckService<CorsService<Router>, SenderCheck>>>>>;
+
+/// The service of all requests, for one set of settings and endpoints.
+pub(crate) struct FrontRouter {
+    service: FrontService,
+    settings: Arc<FrontSettings>,
+    state: Arc<FrontState>,
+}
+
+impl FrontRouter {
+    pub(crate) fn new(
+        settings: FrontSettings,
+        address: SocketAddr,
+        state: Arc<FrontState>,
+    ) -> Self {
+        let settings = Arc::new(settings);
+        let guard = Arc::new(HeadGuard::new(&settings, address));
+        let endpoints = state.catalog.endpoints();
+        let documents = WellKnownDocuments::new(
+            settings.oauth.as_ref(),
+            endpoints.iter().map(|endpoint| &endpoint.id),
+        );
+        let mut routes = Routes::new(&settings);
+        for (path, document) in documents.into_services() {
+            let route = ServiceBuilder::new()
+                .layer(RespondLayer::default())
+                .service(document);
+            routes.add(&path, |router, path| router.route_service(path, route));
+        }
+        let public_paths = Arc::new(routes.paths.clone());
+        let about = Arc::new(WeirIdentity {
+            server_info: crate::http::answer::server_info(&settings.server),
+        });
+        let of_endpoints: Vec<_> = endpoints
+            .iter()
+            .map(|endpoint| {
+                Arc::new(EndpointRoute {
+                    shared: state.clone(),
+                    settings: settings.clone(),
+                    about: about.clone(),
+                    endpoint: endpoint.id.clone(),
+                    meters: EndpointMeters::of(&endpoint.id),
+                })
+            })
+            .collect();
+        for endpoint in &of_endpoints {
+            routes.add_endpoint(endpoint, &guard);
+        }
+        // An endpoint's own path goes before the paths beside another one.
+        for endpoint in of_endpoints.iter().filter(|_| settings.http_sse) {
+            routes.add_http_sse(endpoint, &guard);
+        }
+        let rules = Arc::new(SenderRules {
+            guard,
+            headers: settings.limits.headers,
+            public_paths: public_paths.clone(),
+        });
+        let service = ServiceBuilder::new()
+            // Sees every answer, and counts until its last byte.
+            .layer(ObserveLayer::new(state.clone()))
+            // Failures of the layers below, outside of any endpoint.
+            .layer(RespondLayer::default())
+            // A panic of any layer below ends its request alone.
+            .layer(IsolatePanicsLayer)
+            // Before all checks: under load a refusal must cost little.
+            .layer(ShedLayer::new(state.clone(), settings.clone()))
+            // A foreign page reaches no path and no preflight.
+            .layer(CheckLayer::new(SenderCheck(rules)))
+            // Before authentication: a browser sends preflights without credentials.
+            .layer(CorsPolicy::new(&settings, public_paths))
+            .service(routes.router);
+        Self {
+            service,
+            settings,
+            state,
+        }
+    }
+
+    /// Serves one request.
+    pub(crate) fn serve(
+        &self,
+        request: IncomingRequest,
+    ) -> impl Future<Output = Result<ObservedAnswer, Infallible>> + Send + use<> {
+        self.service.clone().oneshot(request)
+    }
+
+    pub(crate) fn limits(&self) -> &FrontLimits {
+        &self.settings.limits
+    }
+
+    /// The state that survives a reload.
+    pub(crate) fn state(&self) -> &FrontState {
+        &self.state
+    }
+}
+
+/// The routes: literal paths, each with its own layers.
+struct Routes {
+    router: Router,
+    paths: HashSet<String>,
+}
+
+impl Routes {
+    /// No route yet: every path is unknown.
+    fn new(settings: &Arc<FrontSettings>) -> Self {
+        let settings = settings.clone();
+        let unknown = service_fn(move |request: Request<Body>| {
+            let refusal = unknown_path(&settings, request.uri().path());
+            std::future::ready(Err::<HttpAnswer, RequestFailure>(refusal.into()))
+        });
+        let route = ServiceBuilder::new()
+            .layer(RespondLayer::default())
+            .service(unknown);
+        Self {
+            router: Router::new().fallback_service(route),
+            paths: HashSet::new(),
+        }
+    }
+
+    /// Adds a route, unless its path is taken.
+    fn add(&mut self, path: &str, add: impl FnOnce(Router, &str) -> Router) {
+        if self.paths.insert(path.to_owned()) {
+            self.router = add(std::mem::take(&mut self.router), path);
+        }
+    }
+
+    /// Adds the path of an endpoint.
+    fn add_endpoint(&mut self, endpoint: &Arc<EndpointRoute>, guard: &Arc<HeadGuard>) {
+        let (guard, of_context) = (guard.clone(), endpoint.clone());
+        let route = ServiceBuilder::new()
+            // Replaces the body of a refusal, so it stands above the refusals.
+            .layer(HelpPageLayer::new(
+                endpoint.settings.help.as_ref(),
+                &endpoint.endpoint,
+            ))
+            // The failures of all layers below become responses.
+            .layer(RespondLayer::of_endpoint(endpoint.meters.clone()))
+            // By the head alone, so it costs least: method, declared size, media types.
+            .layer(CheckLayer::new(move |request: &Request<Body>| {
+                guard.check_endpoint_request(request).map_err(Into::into)
+            }))
+            // The client's address through trusted proxies, for the layers below.
+            .map_request(move |request| EndpointRequest::new(&of_context, false, request))
+            // Before credentials: checking them costs more.
+            .layer(CheckLayer::new(AddressRate))
+            // Before the body is paid for.
+            .layer(AuthenticateLayer)
+            // Needs the principal.
+            .layer(CheckLayer::new(PrincipalRate))
+            // Records those who passed all checks of their head.
+            .map_request(audit_entrance)
+            // The last layer: what is below works on whole messages.
+            .layer(ReadBodyLayer)
+            .service(McpService);
+        let path = endpoint.endpoint.as_str();
+        self.add(path, |router, path| router.route_service(path, route));
+    }
+
+    /// Adds the paths of HTTP+SSE beside an endpoint.
+    fn add_http_sse(&mut self, endpoint: &Arc<EndpointRoute>, guard: &Arc<HeadGuard>) {
+        for end in SsePath::ALL {
+            let (guard, of_context) = (guard.clone(), endpoint.clone());
+            // The same order as above, for the same reasons. The body is read below, once the
+            // stream that its message belongs to is found.
+            let route = ServiceBuilder::new()
+                .layer(RespondLayer::of_endpoint(endpoint.meters.clone()))
+                .layer(CheckLayer::new(move |request: &Request<Body>| {
+                    let checked = guard.check_sse_request(request, &end.method());
+                    checked.map_err(Into::into)
+                }))
+                .map_request(move |request| EndpointRequest::new(&of_context, true, request))
+                .layer(CheckLayer::new(AddressRate))
+                .layer(AuthenticateLayer)
+                .layer(CheckLayer::new(PrincipalRate))
+                .map_request(audit_entrance)
+                .service(SseService(end));
+            let path = end.beside(&endpoint.endpoint);
+            self.add(&path, |router, path| router.route_service(path, route));
+        }
+    }
+}
+
+/// The refusal of a path without a route. It names no file, because the caller is not authenticated
+/// yet.
+fn unknown_path(settings: &FrontSettings, path: &str) -> RequestRefusal {
+    let beside = SsePath::endpoint_of(path).filter(|_| settings.http_sse);
+    let path = beside.unwrap_or(path);
+    if settings.unserved.iter().any(|unserved| unserved.fits(path)) {
+        RequestRefusal::UnservedPath
+    } else {
+        RequestRefusal::UnknownPath
+    }
+}

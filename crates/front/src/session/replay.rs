@@ -1,0 +1,460 @@
+//! Resumable streams of legacy calls: a client that lost its connection can resume one. Each event
+//! has an id and is kept for a while, and the call goes on without its reader (transports,
+//! "Resumability and Redelivery").
+//!
+//! This module sees events as written bytes, not messages. Comments are not replayed.
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::FutureExt as _;
+use http::HeaderMap;
+use http_body::Frame;
+use opentelemetry::KeyValue;
+use tokio::sync::watch;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use weir_core::port::{Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
+use weir_core::telemetry::instruments;
+use weir_core::{Principal, SessionKey};
+use weir_wire::sse;
+
+use crate::http::keep_alive::{self, KeepAlive};
+use crate::reply::encode::ResponseContext;
+use crate::request::request_context::HttpRequestContext;
+use crate::session::permits::StreamPermit;
+use crate::session::sessions::{DetachLimits, LoadedSession, StreamReaderGuard};
+use crate::settings::FrontSettings;
+use crate::state::FrontState;
+
+/// The largest event that is kept. A larger answer to a call is kept as an error that states this.
+const MAX_EVENT_BYTES: usize = 512 << 10;
+
+/// Records the events of a stream in the replay log.
+pub(crate) struct ReplayRecorder {
+    shared: Arc<FrontState>,
+    settings: Arc<FrontSettings>,
+    key: StreamKey,
+    /// The number of the current or last event.
+    seq: u64,
+    /// The event so far; absent if it is too large to keep.
+    event: Option<BytesMut>,
+    /// True between two events.
+    between: bool,
+    /// The message that is kept in place of an answer that is too large.
+    too_large: Bytes,
+    /// Bytes to write before the stream.
+    first: Option<Bytes>,
+}
+
+impl ReplayRecorder {
+    /// Begins the record of the answer to a request, in its session; `None` if the log keeps no
+    /// record.
+    pub(crate) fn begin_recording(session: SessionKey, asked: &ResponseContext) -> Option<Self> {
+        let mut stream = [0; 8];
+        asked.shared.ports.random.fill(&mut stream);
+        let key = StreamKey {
+            session,
+            stream: u64::from_ne_bytes(stream),
+        };
+        if !asked.shared.ports.replays.begin(key) {
+            return None;
+        }
+        let mut keeping = Self {
+            shared: asked.shared.clone(),
+            settings: asked.settings.clone(),
+            key,
+            seq: 0,
+            event: None,
+            between: true,
+            too_large: asked.too_large_to_keep(),
+            first: None,
+        };
+        if asked.revision.has_stream_polling() {
+            // A client that has only an id so far can resume the whole stream.
+            let mut out = BytesMut::new();
+            keeping.seq = 1;
+            sse::write_event(
+                &mut out,
+                Some(&keeping.id()),
+                Some(asked.limits().retry_millis()),
+                b"",
+            );
+            keeping.first = Some(out.freeze());
+        }
+        Some(keeping)
+    }
+
+    /// The stream, with ids.
+    pub(crate) fn record_stream<B>(self, stream: B) -> RecordedStream<B>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+    {
+        let (replaced, hold) = self.shared.sessions.register_reader(self.key);
+        let replaced = Box::pin(replaced.cancelled_owned());
+        RecordedStream {
+            running: Some((stream, self)),
+            replaced,
+            _hold: hold,
+        }
+    }
+
+    fn id(&self) -> String {
+        format!("{:016x}-{}", self.key.stream, self.seq)
+    }
+
+    /// Takes a chunk of the stream; returns the bytes to write.
+    fn record_chunk(&mut self, piece: Bytes) -> Bytes {
+        if self.between && piece.starts_with(b":") {
+            return piece;
+        }
+        let begins = std::mem::replace(&mut self.between, piece.ends_with(b"\n\n"));
+        let whole = begins && self.between;
+        let piece = if begins {
+            self.seq += 1;
+            let id = self.id();
+            let mut out = BytesMut::with_capacity(piece.len() + id.len() + 8);
+            out.put_slice(format!("id: {id}\n").as_bytes());
+            out.put_slice(&piece);
+            self.event = Some(BytesMut::new());
+            out.freeze()
+        } else {
+            piece
+        };
+        if whole {
+            self.event = None;
+            self.shared
+                .ports
+                .replays
+                .append(self.key, self.seq, piece.clone());
+            return piece;
+        }
+        self.event = self
+            .event
+            .take()
+            .filter(|event| event.len() + piece.len() <= MAX_EVENT_BYTES);
+        if let Some(event) = &mut self.event {
+            event.put_slice(&piece);
+        }
+        if self.between {
+            let event = self
+                .event
+                .take()
+                .map_or_else(|| self.too_large_event(), BytesMut::freeze);
+            self.shared.ports.replays.append(self.key, self.seq, event);
+        }
+        piece
+    }
+
+    fn too_large_event(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        sse::write_event(&mut out, Some(&self.id()), None, &self.too_large);
+        out.freeze()
+    }
+}
+
+impl Drop for ReplayRecorder {
+    fn drop(&mut self) {
+        self.shared.ports.replays.end(self.key);
+    }
+}
+
+/// A stream that is recorded while it is read. Without its reader it runs on, within limits.
+pub(crate) struct RecordedStream<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    running: Option<(B, ReplayRecorder)>,
+    /// Fires when another reader takes over.
+    replaced: Pin<Box<WaitForCancellationFutureOwned>>,
+    _hold: StreamReaderGuard,
+}
+
+impl<B> http_body::Body for RecordedStream<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = &mut *self;
+        if this.replaced.as_mut().poll(cx).is_ready() {
+            this.detach();
+            return Poll::Ready(None);
+        }
+        let Some((stream, keeping)) = &mut this.running else {
+            return Poll::Ready(None);
+        };
+        if let Some(first) = keeping.first.take() {
+            return Poll::Ready(Some(Ok(Frame::data(first))));
+        }
+        let frame = std::task::ready!(Pin::new(stream).poll_frame(cx));
+        match frame {
+            Some(Ok(frame)) => Poll::Ready(Some(Ok(
+                frame.map_data(|piece| keeping.record_chunk(piece))
+            ))),
+            end => {
+                this.running = None;
+                Poll::Ready(end)
+            }
+        }
+    }
+}
+
+impl<B> RecordedStream<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    /// Runs the stream to its end without a reader, and records its events.
+    fn detach(&mut self) {
+        let Some((mut stream, mut keeping)) = self.running.take() else {
+            return;
+        };
+        let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
+        let most = DetachLimits::of(limits);
+        let Some(place) = shared.sessions.detach(keeping.key.session, most) else {
+            return;
+        };
+        let force = shared.force.clone();
+        let running = async move {
+            let _place = place;
+            while let Some(Ok(frame)) =
+                std::future::poll_fn(|cx| Pin::new(&mut stream).poll_frame(cx)).await
+            {
+                if let Ok(piece) = frame.into_data() {
+                    keeping.record_chunk(piece);
+                }
+            }
+        };
+        // The drain waits for this task. A cancellation, the session's end and the deadline end the
+        // stream itself.
+        shared
+            .detached_tasks
+            .spawn(force.run_until_cancelled_owned(running));
+    }
+}
+
+impl<B> Drop for RecordedStream<B>
+where
+    B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+/// The rest of this session's stream that `Last-Event-ID` names. If it names no stream, returns
+/// `place`, for a stream of its own.
+pub(crate) async fn resume(
+    context: &HttpRequestContext,
+    opened: &LoadedSession,
+    headers: &HeaderMap,
+    place: StreamPermit,
+) -> Result<ResumedStream, StreamPermit> {
+    let Some(given) = headers.get("last-event-id") else {
+        return Err(place);
+    };
+    let named = given.to_str().ok().and_then(parse_event_id);
+    let replays = &context.shared.ports.replays;
+    let found = match named {
+        Some((stream, seq)) => {
+            let key = StreamKey {
+                session: opened.key,
+                stream,
+            };
+            replays
+                .watch_events(key)
+                .map(|moves| ResumePoint { key, seq, moves })
+        }
+        None => None,
+    };
+    let result = if found.is_some() {
+        "replayed"
+    } else {
+        "unknown"
+    };
+    instruments()
+        .resumes
+        .add(1, &[KeyValue::new("result", result)]);
+    let Some(point) = found else {
+        return Err(place);
+    };
+    let principal = &opened.record.principal;
+    Ok(ResumedStream::new(context, principal, point, place))
+}
+
+/// The stream and number of an event id.
+fn parse_event_id(id: &str) -> Option<(u64, u64)> {
+    let (stream, seq) = id.split_once('-')?;
+    let is_hex = stream.len() == 16
+        && stream
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_number = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
+    (is_hex && is_number).then_some(())?;
+    Some((u64::from_str_radix(stream, 16).ok()?, seq.parse().ok()?))
+}
+
+/// The event after which a stream is resumed.
+struct ResumePoint {
+    key: StreamKey,
+    /// The number of the event.
+    seq: u64,
+    /// Changes with each new event of the stream.
+    moves: watch::Receiver<u64>,
+}
+
+/// A resumed stream, read from the replay log.
+pub(crate) struct ResumedStream {
+    replays: Arc<dyn ReplayLog>,
+    key: StreamKey,
+    seq: u64,
+    ready: std::collections::VecDeque<Bytes>,
+    asking: Option<Fut<'static, Result<Option<ReplayedEvents>, StoreError>>>,
+    moved: Fut<'static, watch::Receiver<u64>>,
+    over: bool,
+    ends: [Pin<Box<WaitForCancellationFutureOwned>>; 2],
+    keep_alive: KeepAlive,
+    _hold: StreamReaderGuard,
+    _place: StreamPermit,
+}
+
+impl ResumedStream {
+    fn new(
+        context: &HttpRequestContext,
+        principal: &Principal,
+        ResumePoint { key, seq, moves }: ResumePoint,
+        place: StreamPermit,
+    ) -> Self {
+        let (replaced, hold) = context.shared.sessions.register_reader(key);
+        let keep_alive = KeepAlive::new(context, principal, "resumed");
+        // The drain waits for the call itself; then its record has an end.
+        let ends = [&context.shared.force, &replaced]
+            .map(|token| Box::pin(token.clone().cancelled_owned()));
+        let mut resumed = Self {
+            replays: context.shared.ports.replays.clone(),
+            key,
+            seq,
+            ready: [keep_alive::comment()].into(),
+            asking: None,
+            moved: Box::pin(wait_for_change(moves)),
+            over: false,
+            ends,
+            keep_alive,
+            _hold: hold,
+            _place: place,
+        };
+        resumed.fetch_events();
+        resumed
+    }
+
+    fn fetch_events(&mut self) {
+        let (replays, key, seq) = (self.replays.clone(), self.key, self.seq);
+        self.asking = Some(Box::pin(
+            async move { replays.events_after(key, seq).await },
+        ));
+    }
+
+    /// Takes recorded events; true if there were events or an end.
+    fn take_events(&mut self, found: Result<Option<ReplayedEvents>, StoreError>) -> bool {
+        // An unknown record has ended.
+        let Ok(Some(replay)) = found else {
+            self.over = true;
+            return true;
+        };
+        self.over = replay.is_ended;
+        self.seq = replay.events.last().map_or(self.seq, |(seq, _)| *seq);
+        self.ready
+            .extend(replay.events.into_iter().map(|(_, event)| event));
+        self.over || !self.ready.is_empty()
+    }
+
+    /// Polls for more events; true if there are some, or an end.
+    fn poll_more(&mut self, cx: &mut Task<'_>) -> bool {
+        loop {
+            if let Some(asking) = &mut self.asking {
+                let Poll::Ready(found) = asking.poll_unpin(cx) else {
+                    return false;
+                };
+                self.asking = None;
+                if self.take_events(found) {
+                    return true;
+                }
+            }
+            let Poll::Ready(moves) = self.moved.as_mut().poll(cx) else {
+                return false;
+            };
+            self.moved = Box::pin(wait_for_change(moves));
+            self.fetch_events();
+        }
+    }
+}
+
+/// Waits for the next change of the record. A dropped record counts as a change.
+async fn wait_for_change(mut moves: watch::Receiver<u64>) -> watch::Receiver<u64> {
+    let _gone = moves.changed().await;
+    moves
+}
+
+impl http_body::Body for ResumedStream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(event) = this.ready.pop_front() {
+                return Poll::Ready(Some(Ok(Frame::data(event))));
+            }
+            if this.over
+                || this.keep_alive.is_expired()
+                || this
+                    .ends
+                    .iter_mut()
+                    .any(|end| end.as_mut().poll(cx).is_ready())
+            {
+                return Poll::Ready(None);
+            }
+            if this.poll_more(cx) {
+                continue;
+            }
+            std::task::ready!(this.keep_alive.poll_due(cx));
+            this.ready.push_back(keep_alive::comment());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves D06.
+    #[test]
+    fn only_canonical_event_ids_are_parsed() {
+        assert_eq!(parse_event_id("00000000000000ff-12"), Some((255, 12)));
+        for bad in [
+            "",
+            "-",
+            "ff-1",
+            "00000000000000FF-1",
+            "00000000000000ff-",
+            "00000000000000ff--1",
+            "00000000000000ff-+1",
+        ] {
+            assert_eq!(parse_event_id(bad), None, "{bad}");
+        }
+        assert_eq!(
+            parse_event_id("00000000000000ff-99999999999999999999"),
+            None
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! Finds the session of a legacy request, or the reason for its absence.
+
+use http::HeaderMap;
+use weir_core::{Authenticated, CapabilityClass};
+use weir_era::session::LegacySessionRecord;
+use weir_wire::{RequestId, Revision};
+
+use crate::failure::{MessageRefusal, RequestFailure, RequestRefusal};
+use crate::request::request_context::HttpRequestContext;
+use crate::session::sessions::LoadedSession;
+
+/// The reason that a request has no session.
+pub(crate) enum NoSession {
+    /// The request names no session.
+    Missing,
+    /// The named session does not live, or does not belong to the caller.
+    Unknown,
+    /// The version header names a revision that weir does not have.
+    Version,
+    /// Sessions cannot be read now.
+    Unreadable,
+}
+
+impl NoSession {
+    /// The failure of the message with this id.
+    pub(crate) fn failure(&self, id: Option<&RequestId>) -> RequestFailure {
+        let refusal = match self {
+            Self::Missing => MessageRefusal::SessionMissing,
+            Self::Unknown => MessageRefusal::SessionUnknown,
+            Self::Version => MessageRefusal::VersionUnknown,
+            // By status alone: after a 404 the client would begin another session.
+            Self::Unreadable => return RequestRefusal::UnreadableSessions.into(),
+        };
+        RequestFailure::message(id, refusal)
+    }
+}
+
+/// Loads the session that a request names.
+pub(crate) async fn load_session(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> Result<LoadedSession, NoSession> {
+    if !headers.contains_key(&crate::http::header_names::SESSION) {
+        return Err(NoSession::Missing);
+    }
+    let version = version(headers);
+    let loaded = context
+        .shared
+        .sessions
+        .load(known.principal(), headers, context.limits())
+        .await;
+    let loaded = loaded.map_err(|error| {
+        tracing::warn!(%error, "session load failed: client is asked to retry");
+        NoSession::Unreadable
+    })?;
+    let opened = loaded.ok_or(NoSession::Unknown)?;
+    // Without the header the session's own revision holds (2025-06-18, transports).
+    version.map_err(|()| NoSession::Version)?;
+    Ok(opened)
+}
+
+/// The legacy revision in the head, if the head names one.
+fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
+    let Some(value) = headers.get(&crate::http::header_names::VERSION) else {
+        return Ok(None);
+    };
+    let named = Revision::parse(value.to_str().unwrap_or("?").trim());
+    named
+        .filter(|revision| !revision.is_modern())
+        .map(Some)
+        .ok_or(())
+}
+
+/// A session for a request that names no session, if the settings serve such requests one by one.
+pub(crate) fn sessionless(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    headers: &HeaderMap,
+) -> Result<LoadedSession, NoSession> {
+    if !context.settings.sessionless {
+        return Err(NoSession::Missing);
+    }
+    // A client that names no revision speaks 2025-03-26 (2025-06-18, transports).
+    let revision = version(headers)
+        .map_err(|()| NoSession::Version)?
+        .unwrap_or(Revision::V2025_03_26);
+    let began = context.shared.ports.clock.wall();
+    let session = LegacySessionRecord {
+        revision,
+        class: CapabilityClass::BASE,
+        level: None,
+        initialized: false,
+        began,
+    };
+    Ok(context
+        .shared
+        .sessions
+        .without_record(known.principal(), session))
+}
