@@ -6,8 +6,10 @@
 //! input; on other input they stop early, but never panic, recurse or loop.
 
 mod fast_scanner;
+mod json_limits;
 mod json_members;
 mod key_set;
+mod scan_error;
 
 use std::ops::Range;
 
@@ -15,124 +17,12 @@ use crate::json_lexer::{JsonLexer, LexerEvent};
 pub(crate) use json_members::lone_surrogate;
 use key_set::ObjectKeySet;
 
+pub use json_limits::JsonLimits;
 pub use json_members::{
     JsonElements, JsonMember, JsonMembers, MemberKey, contains, elements, find, integer, is_object,
     members, skip_value, string, trim,
 };
-
-/// Bounds of one JSON text. The defaults suit a client's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JsonLimits {
-    /// Open brackets at one time; more than [`JsonLimits::DEPTH_CEILING`] counts as that.
-    pub max_depth: u32,
-    /// Keys and values together, each container counting as one.
-    pub max_tokens: u32,
-    /// Bytes of one number.
-    pub max_number_len: u32,
-    /// Messages in a batch.
-    pub max_batch: usize,
-    /// True if `"params": null` counts as no params: servers in languages with null send it.
-    pub null_params: bool,
-    /// True if members of the envelope with names that differ from those of JSON-RPC in case alone
-    /// are ignored like other unknown members, instead of refused.
-    pub ignore_case_variants: bool,
-}
-
-impl JsonLimits {
-    /// The depth no limit can exceed.
-    pub const DEPTH_CEILING: u32 = 256;
-
-    /// Keys and values of a client's request.
-    pub const DEFAULT_TOKENS: u32 = 100_000;
-
-    /// The limits for responses of a configured upstream: the same depth, but room for very long
-    /// lists.
-    #[must_use]
-    pub fn upstream() -> Self {
-        Self {
-            max_tokens: 20_000_000,
-            null_params: true,
-            ignore_case_variants: true,
-            ..Self::default()
-        }
-    }
-}
-
-impl Default for JsonLimits {
-    fn default() -> Self {
-        Self {
-            max_depth: 64,
-            max_tokens: Self::DEFAULT_TOKENS,
-            max_number_len: 64,
-            max_batch: 50,
-            null_params: false,
-            ignore_case_variants: false,
-        }
-    }
-}
-
-/// The reasons to refuse a text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScanErrorKind {
-    /// Not UTF-8.
-    #[error("the text is not valid UTF-8")]
-    NotUtf8,
-    /// Begins with a byte order mark.
-    #[error("the text begins with a byte order mark: send JSON without it")]
-    ByteOrderMark,
-    /// A byte that the grammar does not allow here.
-    #[error("the JSON is malformed: unexpected character")]
-    Unexpected,
-    /// The text stops in the middle of a value.
-    #[error("the JSON is incomplete: it ends in the middle of a value")]
-    UnexpectedEnd,
-    /// More text follows the value.
-    #[error("more text follows the JSON value: send exactly one")]
-    TrailingBytes,
-    /// A raw control character inside a string.
-    #[error("a string holds a raw control character: escape it")]
-    ControlCharacter,
-    /// An escape that JSON does not have.
-    #[error("a string holds an escape that JSON does not have")]
-    BadEscape,
-    /// A number that JSON does not have.
-    #[error("a number is malformed")]
-    BadNumber,
-    /// A number longer than the limit.
-    #[error("a number has too many digits")]
-    NumberTooLong,
-    /// Nested deeper than the limit.
-    #[error("the JSON is nested too deeply: flatten it")]
-    TooDeep,
-    /// More keys and values than the limit.
-    #[error("the JSON has too many keys and values: send less at once")]
-    TooManyTokens,
-    /// The same key twice in one object.
-    #[error("an object has the same key twice: send each key once")]
-    DuplicateKey,
-}
-
-impl ScanErrorKind {
-    /// Reports if the text is JSON, so that the fault is a limit of weir (-32600) and not a syntax
-    /// error (-32700).
-    #[must_use]
-    pub const fn is_json(self) -> bool {
-        matches!(
-            self,
-            Self::TooDeep | Self::TooManyTokens | Self::DuplicateKey
-        )
-    }
-}
-
-/// A refused text: the reason and the position.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} (at byte {offset})")]
-pub struct ScanError {
-    /// The reason.
-    pub kind: ScanErrorKind,
-    /// Byte offset of the first offending byte.
-    pub offset: u64,
-}
+pub use scan_error::{ScanError, ScanErrorKind};
 
 /// The depth up to which objects must not have duplicate keys: the envelope, `params` or `result`,
 /// and their `_meta` and `arguments`.

@@ -4,7 +4,7 @@
 //! It can only accept. The lexer judges every text that is not accepted here, and finds the fault
 //! and its position; so the two have to agree on accepted texts alone.
 
-use super::JsonLimits;
+use super::json_limits::JsonLimits;
 use super::json_members::{JsonMember, MemberKey};
 use crate::plain_runs;
 
