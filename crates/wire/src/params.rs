@@ -6,6 +6,7 @@
 
 mod member_slot;
 mod meta_view;
+mod params_error;
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -17,6 +18,7 @@ use crate::{LogLevel, scan, write};
 use member_slot::{MemberSlot, read_level, read_object, read_text, read_token, record_position};
 
 pub use meta_view::Meta;
+pub use params_error::ParamsError;
 
 /// Members that `params` of a client's requests and notifications have in any revision.
 pub const NAMES: [&str; 23] = [
@@ -47,27 +49,6 @@ pub const NAMES: [&str; 23] = [
 
 /// Members of `params.ref` in any revision.
 pub const REF_NAMES: [&str; 4] = ["type", "name", "uri", "title"];
-
-/// A member of the wrong type or spelling (-32602).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{member}` must be {expected}")]
-pub struct ParamsError {
-    /// The member, with its path inside `params`.
-    pub member: &'static str,
-    /// The expected type or form.
-    pub expected: &'static str,
-}
-
-impl ParamsError {
-    /// The error for a member's name that differs from this one in case alone. A server without
-    /// regard to case would take it for this one.
-    pub(crate) const fn case_variant(member: &'static str) -> Self {
-        Self {
-            member,
-            expected: "written exactly so: a member's name differs from it in case alone",
-        }
-    }
-}
 
 /// The members of `params` that weir reads.
 #[derive(Clone, Debug)]

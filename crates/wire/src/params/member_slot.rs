@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::ParamsError;
+use super::params_error::ParamsError;
 use crate::scan::{self, JsonMember};
 use crate::{LogLevel, RequestId};
 

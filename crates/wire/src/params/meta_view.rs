@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use super::ParamsError;
 use super::member_slot::{
     MemberSlot, read_level, read_object, read_text, read_token, record_position,
 };
+use super::params_error::ParamsError;
 use crate::scan::{self, JsonMember};
 use crate::{LogLevel, Revision, meta};
 
