@@ -13,6 +13,7 @@ mod rewriter;
 mod splice_output;
 mod string_editor;
 mod structured_as_text;
+mod whole_object;
 
 use std::ops::Range;
 
