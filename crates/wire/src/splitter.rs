@@ -12,19 +12,12 @@ mod withheld_members;
 use bytes::{Bytes, BytesMut};
 
 use crate::json_lexer::{JsonLexer, LexerEvent};
-use crate::scan::{JsonLimits, MemberKey, ScanError, ScanErrorKind};
+use crate::scan::{JsonLimits, MemberKey, ScanError};
 use crate::utf8::Utf8Checker;
 use crate::{Message, MessageError, RequestId, Response};
-use withheld_members::WithheldMembers;
+use withheld_members::{WithheldMembers, duplicate};
 
-/// The members of a result that are kept to its end.
-pub const WITHHELD: [&str; 5] = [
-    "resultType",
-    "requestState",
-    "inputRequests",
-    "taskId",
-    "_meta",
-];
+pub use withheld_members::WITHHELD;
 
 /// Bounds of a splitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,7 +247,7 @@ impl ReplySplitter {
             }
             LexerEvent::ValueStart(b'{') if depth == 1 && self.member == ReplyMember::Result => {
                 if self.result.is_some() {
-                    return Err(duplicate(&self.lexer));
+                    return Err(duplicate(&self.lexer).into());
                 }
                 self.result = Some(WithheldMembers::default());
                 self.in_result = true;
@@ -267,7 +260,7 @@ impl ReplySplitter {
             LexerEvent::ValueEnd if depth == 1 => {
                 if let Some(text) = self.id_text.take() {
                     if self.id.is_some() {
-                        return Err(duplicate(&self.lexer));
+                        return Err(duplicate(&self.lexer).into());
                     }
                     self.id = Some(RequestId::from_json(&text).ok());
                 }
@@ -280,13 +273,6 @@ impl ReplySplitter {
         }
         Ok(false)
     }
-}
-
-fn duplicate(lexer: &JsonLexer) -> SplitError {
-    SplitError::Scan(ScanError {
-        kind: ScanErrorKind::DuplicateKey,
-        offset: lexer.offset(),
-    })
 }
 
 /// The longest spelling of `result`, every letter escaped, with its closing quote and one byte to

@@ -4,10 +4,19 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{SplitError, WITHHELD, duplicate};
 use crate::json_lexer::{JsonLexer, LexerEvent};
+use crate::scan::{ScanError, ScanErrorKind};
 use crate::splice::HeldMember;
 use crate::write;
+
+/// The members of a result that are kept to its end.
+pub const WITHHELD: [&str; 5] = [
+    "resultType",
+    "requestState",
+    "inputRequests",
+    "taskId",
+    "_meta",
+];
 
 /// Reads one result object by the events of its message's lexer, which reports depth 2 meanwhile.
 #[derive(Debug, Default)]
@@ -81,7 +90,7 @@ impl WithheldMembers {
         lexer: &JsonLexer,
         chunk: &Bytes,
         out: &mut Vec<Bytes>,
-    ) -> Result<(), SplitError> {
+    ) -> Result<(), ScanError> {
         match event {
             LexerEvent::Open => self.await_member(),
             LexerEvent::KeyStart => self.held.key_starts(),
@@ -149,5 +158,13 @@ impl WithheldMembers {
         let occupied = std::mem::replace(&mut self.occupied, true);
         out.push(Bytes::copy_from_slice(self.held.take(occupied)));
         self.mode = WithholdMode::Pass;
+    }
+}
+
+/// The error of a key that comes a second time.
+pub(super) fn duplicate(lexer: &JsonLexer) -> ScanError {
+    ScanError {
+        kind: ScanErrorKind::DuplicateKey,
+        offset: lexer.offset(),
     }
 }
