@@ -7,7 +7,7 @@ use weir_wire::method::Method;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::{Revision, scan};
 
-use super::QuestionRefusal;
+use super::question_refusal::QuestionRefusal;
 
 /// The `params` of a question for a client of this revision.
 ///
