@@ -1,11 +1,10 @@
 //! Results, lists and notes in the form of the client's revision.
 
-use std::sync::Arc;
+mod notifications;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use weir_core::catalog::CatalogItem;
-use weir_core::reply::{NoteKind, ReplyNote};
-use weir_core::upstream::{ListKind, ListKinds};
+use weir_core::upstream::ListKind;
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::splice::{BlockReplacer, MetaEdits, ObjectEdits, ReplacedBlock};
 use weir_wire::splitter::WITHHELD;
@@ -13,6 +12,11 @@ use weir_wire::write::{ObjectWriter, string};
 use weir_wire::{Revision, meta, scan};
 
 use crate::capabilities::OfferedCapabilities;
+
+pub use notifications::{
+    RESOURCE_SUBSCRIPTIONS, SUBSCRIPTION_FILTERS, acknowledged, list_changed, note_notification,
+    updated,
+};
 
 /// The identity of weir in every result, made once.
 #[derive(Clone, Debug)]
@@ -332,127 +336,6 @@ pub fn listen_end(about: &WeirIdentity, subscription: &[u8]) -> Bytes {
     });
     result.end();
     out.freeze()
-}
-
-/// `notifications/subscriptions/acknowledged`: the first message of a listen stream. `resources`
-/// and `tasks` are those it will report on.
-#[must_use]
-pub fn acknowledged(
-    subscription: &[u8],
-    kinds: ListKinds,
-    resources: &[Arc<str>],
-    tasks: &[Arc<str>],
-) -> Bytes {
-    let mut params = BytesMut::with_capacity(128);
-    let mut object = ObjectWriter::new(&mut params);
-    object.with("notifications", |out| {
-        let mut honoured = ObjectWriter::new(out);
-        for (kind, name) in SUBSCRIPTION_FILTERS {
-            if kinds.has(kind) {
-                honoured.boolean(name, true);
-            }
-        }
-        for (member, names) in [(RESOURCE_SUBSCRIPTIONS, resources), ("taskIds", tasks)] {
-            if names.is_empty() {
-                continue;
-            }
-            honoured.with(member, |out| {
-                for (nth, name) in names.iter().enumerate() {
-                    out.put_u8(if nth == 0 { b'[' } else { b',' });
-                    string(out, name);
-                }
-                out.put_u8(b']');
-            });
-        }
-        honoured.end();
-    });
-    object.with("_meta", |out| {
-        ObjectWriter::new(out)
-            .raw(meta::SUBSCRIPTION_ID, subscription)
-            .end()
-    });
-    object.end();
-    weir_wire::write::notification("notifications/subscriptions/acknowledged", Some(&params))
-}
-
-/// The members of a subscription's filter, and the lists they stand for; resources and their
-/// templates share one.
-pub const SUBSCRIPTION_FILTERS: [(ListKind, &str); 3] = [
-    (ListKind::Tools, "toolsListChanged"),
-    (ListKind::Prompts, "promptsListChanged"),
-    (ListKind::Resources, "resourcesListChanged"),
-];
-
-/// The member of a subscription's filter that names single resources.
-pub const RESOURCE_SUBSCRIPTIONS: &str = "resourceSubscriptions";
-
-/// `notifications/resources/updated`, on a listen stream with its subscription's id.
-#[must_use]
-pub fn updated(uri: &str, subscription: Option<&[u8]>) -> Bytes {
-    let mut params = BytesMut::with_capacity(uri.len() + 96);
-    let mut object = ObjectWriter::new(&mut params);
-    object.string("uri", uri);
-    if let Some(subscription) = subscription {
-        object.with("_meta", |out| {
-            ObjectWriter::new(out)
-                .raw(meta::SUBSCRIPTION_ID, subscription)
-                .end()
-        });
-    }
-    object.end();
-    weir_wire::write::notification(Method::ResourcesUpdated.as_str(), Some(&params))
-}
-
-/// `notifications/*/list_changed`, on a listen stream with its subscription's id.
-#[must_use]
-pub fn list_changed(kind: ListKind, subscription: Option<&[u8]>) -> Bytes {
-    let method = match kind {
-        ListKind::Tools => Method::ToolsListChanged,
-        ListKind::Prompts => Method::PromptsListChanged,
-        ListKind::Resources | ListKind::Templates => Method::ResourcesListChanged,
-    };
-    let method = method.as_str();
-    let Some(subscription) = subscription else {
-        return weir_wire::write::notification(method, None);
-    };
-    let mut params = BytesMut::with_capacity(96);
-    ObjectWriter::new(&mut params)
-        .with("_meta", |out| {
-            ObjectWriter::new(out)
-                .raw(meta::SUBSCRIPTION_ID, subscription)
-                .end()
-        })
-        .end();
-    weir_wire::write::notification(method, Some(&params))
-}
-
-/// A note of a call, under the client's own progress token. No value for a note that the client did
-/// not ask for.
-#[must_use]
-pub fn note_notification(note: &ReplyNote, token: Option<&Bytes>) -> Option<Bytes> {
-    let (method, params) = match note.kind {
-        NoteKind::Progress => {
-            let edits = ObjectEdits::new()
-                .set("progressToken", token?.clone())
-                .meta(MetaEdits::new().drop_owned());
-            ("notifications/progress", edits.apply(&note.params).ok()?.0)
-        }
-        NoteKind::Log(_) => {
-            let edits = ObjectEdits::new().meta(MetaEdits::new().drop_owned());
-            ("notifications/message", edits.apply(&note.params).ok()?.0)
-        }
-        // Progress of a task: under the token of the call that became it, not of the request that
-        // carries the stream.
-        NoteKind::Other(Method::Progress) => ("notifications/progress", note.params.clone()),
-        NoteKind::Other(Method::TasksStatus) => (
-            Method::TasksStatus.as_str(),
-            crate::tasks::lowered(&note.params),
-        ),
-        // Other notes do not belong to a call; the catalog sends the list changes of an upstream in
-        // its own time.
-        NoteKind::Other(_) | NoteKind::StillWorking => return None,
-    };
-    Some(weir_wire::write::notification(method, Some(&params)))
 }
 
 fn json(text: &str) -> Bytes {
