@@ -3,20 +3,17 @@
 //! The capabilities that a client declares become a [`CapabilityClass`]; those that weir offers are
 //! written from [`OfferedCapabilities`] in the form of a revision.
 
-use std::sync::Arc;
-
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use weir_core::CapabilityClass;
 use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{Revision, scan};
 
-use crate::capability_forwarding::APPS;
-use crate::tasks;
+use crate::extensions::{self, APPS};
 
 /// Extensions that are members of a class.
 const EXTENSIONS: [(&str, CapabilityClass); 2] = [
-    (tasks::EXTENSION, CapabilityClass::TASKS),
+    (extensions::TASKS, CapabilityClass::TASKS),
     (APPS, CapabilityClass::UI),
 ];
 
@@ -71,28 +68,6 @@ fn extensions(value: &[u8]) -> CapabilityClass {
         .fold(CapabilityClass::BASE, |class, (_, one)| class.with(*one))
 }
 
-/// The extensions that a `ClientCapabilities` object declares, except those that weir understands,
-/// each with its settings.
-#[must_use]
-pub fn declared_extensions(raw: &Bytes) -> Vec<DeclaredExtension> {
-    let all = scan::find(raw, "extensions")
-        .map(|at| raw.slice(at))
-        .unwrap_or_default();
-    named_objects(&all)
-        .filter(|(name, _)| ![tasks::EXTENSION, APPS].contains(&&**name))
-        .collect()
-}
-
-/// The members of an object that are objects, at most 32.
-pub(crate) fn named_objects(all: &Bytes) -> impl Iterator<Item = DeclaredExtension> {
-    const MOST: usize = 32;
-    let members = scan::members(if scan::is_object(all) { all } else { b"{}" });
-    let objects = members.map(|member| (Arc::from(&*member.key.decode()), all.slice(member.value)));
-    objects
-        .filter(|(_, value): &DeclaredExtension| scan::is_object(value))
-        .take(MOST)
-}
-
 fn has(object: &[u8], name: &str) -> bool {
     scan::find(object, name).is_some_and(|value| scan::is_object(&object[value]))
 }
@@ -137,7 +112,7 @@ impl OfferedCapabilities {
                 for (name, settings) in &self.extensions {
                     extensions.raw(name, settings);
                 }
-                for (name, has) in [(tasks::EXTENSION, self.tasks), (APPS, self.apps)] {
+                for (name, has) in [(extensions::TASKS, self.tasks), (APPS, self.apps)] {
                     if has {
                         extensions.raw(name, b"{}");
                     }
@@ -181,6 +156,8 @@ impl OfferedCapabilities {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     // Proves R057.

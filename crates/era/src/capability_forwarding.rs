@@ -11,8 +11,7 @@ use weir_wire::scan;
 use weir_wire::splice::ObjectEdits;
 use weir_wire::write::ObjectWriter;
 
-use crate::capabilities::declared_extensions;
-use crate::tasks;
+use crate::extensions::{self, APPS, declared_extensions};
 
 /// The capabilities forwarded to a modern server: its `input_required` passes to the client and
 /// comes back.
@@ -25,9 +24,6 @@ pub const TO_MODERN: CapabilityClass = CapabilityClass::SAMPLING
 /// The extensions declared to a modern server: that its tasks are accepted, and if its interfaces
 /// are shown.
 pub const EXTENSIONS: CapabilityClass = CapabilityClass::TASKS.with(CapabilityClass::UI);
-
-/// The extension of MCP Apps (SEP-1865): interfaces behind `ui://` resources.
-pub const APPS: &str = "io.modelcontextprotocol/ui";
 
 /// The settings of a client of MCP Apps: there is one kind of interface so far.
 const SHOWS: &[u8] = br#"{"mimeTypes":["text/html;profile=mcp-app"]}"#;
@@ -114,7 +110,7 @@ fn extensions(class: CapabilityClass, shows: &[u8], own: &[DeclaredExtension], o
         object.raw(name, settings);
     }
     if class.has(CapabilityClass::TASKS) {
-        object.raw(tasks::EXTENSION, b"{}");
+        object.raw(extensions::TASKS, b"{}");
     }
     if class.has(CapabilityClass::UI) {
         object.raw(APPS, shows);

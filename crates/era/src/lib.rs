@@ -5,6 +5,7 @@
 
 pub mod capabilities;
 pub mod capability_forwarding;
+pub mod extensions;
 pub mod lift;
 pub mod lower;
 pub mod render;

@@ -10,8 +10,7 @@ use weir_wire::splitter::WITHHELD;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, meta, scan, write};
 
-/// The extension's name.
-pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+pub use crate::extensions::TASKS as EXTENSION;
 
 /// The text for the model while a task runs (2025-11-25, provisional).
 const IMMEDIATE: &str = "io.modelcontextprotocol/model-immediate-response";

@@ -6,9 +6,7 @@ use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescript
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, Revision, error_code, meta, scan};
 
-use crate::capabilities::named_objects;
-use crate::capability_forwarding::APPS;
-use crate::tasks;
+use crate::extensions::{self, APPS, declared_extensions};
 
 /// The outcome of a probe.
 #[derive(Clone, Debug)]
@@ -186,7 +184,7 @@ fn about(result: &Bytes, server_info: Option<Bytes>) -> ServerDescription {
 /// True if a modern server has the tasks extension. The member of old does not count for a modern
 /// server, nor the extension for a legacy one (SEP-2663).
 fn has_extension(result: &[u8]) -> bool {
-    within(result, &["capabilities", "extensions", tasks::EXTENSION])
+    within(result, &["capabilities", "extensions", extensions::TASKS])
 }
 
 /// The extensions of a modern server, except those that weir understands.
@@ -194,12 +192,7 @@ fn extensions(result: &Bytes) -> Vec<DeclaredExtension> {
     let capabilities = scan::find(result, "capabilities")
         .map(|at| result.slice(at))
         .unwrap_or_default();
-    let all = scan::find(&capabilities, "extensions")
-        .map(|at| capabilities.slice(at))
-        .unwrap_or_default();
-    named_objects(&all)
-        .filter(|(name, _)| ![tasks::EXTENSION, APPS].contains(&&**name))
-        .collect()
+    declared_extensions(&capabilities)
 }
 
 /// True if there is an object at the end of this path.
