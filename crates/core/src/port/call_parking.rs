@@ -1,0 +1,37 @@
+//! The port that keeps parked calls.
+
+use crate::failure::Failure;
+use crate::parked::{ParkedCall, ParkedCallDetails, ParkedId, ParkedReply};
+use crate::principal::Principal;
+
+/// Calls that wait for input, each for its principal. They hold a connection to their upstream, so
+/// they stay on the replica that made them; a client that comes back with one is led there.
+pub trait CallParking: Send + Sync {
+    /// Keeps a call for a while, under a fresh name, or under the one it was just taken from.
+    ///
+    /// # Errors
+    ///
+    /// `Busy`: the principal has as many as it may, or all principals together have. The call is
+    /// dropped, which cancels it.
+    fn park(
+        &self,
+        stay: ParkedCallDetails,
+        again: Option<ParkedId>,
+        parked: ParkedReply,
+    ) -> Result<ParkedId, Failure>;
+
+    /// Takes a call out: a name is good once. Unknown, foreign, used and expired ones are all the
+    /// same.
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply>;
+
+    /// Drops the calls that are over time: their upstreams receive a cancellation. To be called now
+    /// and then.
+    fn sweep(&self);
+
+    /// The calls that wait, the oldest first.
+    fn waiting(&self) -> Vec<ParkedCall>;
+
+    /// Drops the calls that the predicate selects: their upstreams receive a cancellation. Returns
+    /// their number.
+    fn stop(&self, which: &dyn Fn(u64, &ParkedCallDetails) -> bool) -> usize;
+}

@@ -1,0 +1,116 @@
+//! The ports of small values that are kept for principals: records and credentials.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{Fut, StoreError};
+use crate::principal::Principal;
+
+/// The kind of a record. Kinds never share ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordKind {
+    /// A legacy client's session.
+    Session,
+}
+
+/// The full name of a record. The principal comes first: no record is found without its owner.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RecordKey {
+    /// The owner.
+    pub principal: Principal,
+    /// The kind.
+    pub kind: RecordKind,
+    /// The id within the kind.
+    pub id: [u8; 16],
+}
+
+/// A record as read.
+#[derive(Clone, Debug)]
+pub struct StoredRecord {
+    /// Opaque bytes; their codec belongs to the writer.
+    pub value: Bytes,
+    /// Changes with every write; for compare-and-set.
+    pub version: u64,
+}
+
+/// The condition of a write on the stored record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteCondition {
+    /// There is no record.
+    Absent,
+    /// The record has this version.
+    Version(u64),
+}
+
+/// The outcome of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOutcome {
+    /// It is stored, as this version.
+    Stored(u64),
+    /// The condition did not hold; no record changed.
+    Conflict,
+    /// The owner has as many records of this kind as it may; no record changed.
+    OwnerFull,
+    /// The store has as many as it holds; no record changed.
+    Full,
+}
+
+/// Small opaque values with a time to live, by kind, principal and id.
+pub trait RecordStore: Send + Sync {
+    /// Reads a record and, with `touch`, gives it that time to live from now.
+    fn load<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        touch: Option<Duration>,
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>>;
+
+    /// Writes a record.
+    fn store<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        value: Bytes,
+        ttl: Duration,
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>>;
+
+    /// Removes a record; true if it existed.
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>>;
+
+    /// The number of live records of a kind, for the gauge.
+    fn count(&self, kind: RecordKind) -> usize;
+
+    /// Looks at every record of a kind that is alive and known here, in no order. Not for the hot
+    /// path.
+    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8]));
+
+    /// The records of a kind that expired since the last call, oldest first, so that dependent
+    /// state is torn down.
+    fn expired(&self, kind: RecordKind) -> Vec<RecordKey>;
+}
+
+/// Outbound credentials, sealed at rest.
+pub trait CredentialVault: Send + Sync {
+    /// Reads a secret of a principal.
+    fn open<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a str,
+    ) -> Fut<'a, Result<Option<Bytes>, StoreError>>;
+
+    /// Keeps a secret of a principal.
+    fn keep<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a str,
+        secret: Bytes,
+        ttl: Duration,
+    ) -> Fut<'a, Result<(), StoreError>>;
+
+    /// Deletes a secret.
+    fn forget<'a>(
+        &'a self,
+        principal: &'a Principal,
+        name: &'a str,
+    ) -> Fut<'a, Result<(), StoreError>>;
+}
