@@ -57,17 +57,21 @@ pub use session_lists::{
 pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
 pub use status::{ListStatus, UpstreamReach, UpstreamStatus};
 pub use terms::CallTerms;
-pub use tool::{InvalidItem, TaskSupport, Tool, sanitize_text};
+pub use tool::{InvalidItem, TaskSupport, Tool};
 pub use traced_tool::{ToolPlacement, TracedTool, trace_by_config};
-pub use view::{CatalogItem, ContentVersion, IncompleteUpstream, NameCollision, NameLookup, View};
+pub use view::{CatalogItem, IncompleteUpstream, NameCollision, NameLookup, View};
+
+pub use crate::content_version::ContentVersion;
+pub use crate::log_text::sanitize_text;
 
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, EndpointMode, UpstreamRules};
 use crate::fast::{FastMap, FastState};
+use crate::list_kind::{ListKind, ListKinds};
 use crate::names::{EndpointId, UpstreamId};
 use crate::seal::Sealer;
 use crate::telemetry::start_endpoint_at_zero;
-use crate::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescription, Upstream};
+use crate::upstream::{DeclaredExtension, ServerDescription, Upstream};
 use catalog_source::CatalogSource;
 use context::CatalogContext;
 use endpoint_lists::{EndpointLists, ListView, ListViews};

@@ -5,13 +5,13 @@
 //! any replica that shows or still keeps the same content can go on from it.
 
 use crate::capability::CapabilityClass;
-use crate::catalog::ContentVersion;
+use crate::content_version::ContentVersion;
 use crate::failure::Failure;
+use crate::list_kind::ListKind;
 use crate::names::EndpointId;
 use crate::port::{Audience, Random};
 use crate::principal::Principal;
 use crate::seal::Sealer;
-use crate::upstream::ListKind;
 
 /// Layout of the sealed bytes; another one is another number.
 const LAYOUT: u8 = 1;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::call_deadlines::CallDeadlines;
 use crate::names::{EndpointId, ToolNaming, UpstreamId};
 use crate::schema::Validation;
 use crate::secrets::SecretSearch;
 use crate::toolset::Toolset;
-use crate::upstream::CallDeadlines;
 
 /// The settings of one path.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,10 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use weir_clean::mask_credentials;
 
-use crate::catalog::sanitize_text;
 use crate::causes::with_sources;
+use crate::list_kind::ListKind;
+use crate::log_text::sanitize_text;
 use crate::names::UpstreamId;
-use crate::upstream::ListKind;
 
 /// The failure of a request. One word wide, because most results carry no failure.
 #[derive(Debug)]

@@ -10,14 +10,14 @@
 )]
 
 use crate::capability::CapabilityClass;
-use crate::catalog::ContentVersion;
+use crate::content_version::ContentVersion;
 use crate::cursor::{Cursor, CursorScope};
 use crate::fakes::Sevens;
+use crate::list_kind::ListKind;
 use crate::names::EndpointId;
 use crate::principal::{Principal, VerifiedIdentity};
 use crate::schema::{CompiledSchema, SchemaVerdict, verdict};
 use crate::seal::{Sealer, SealerKey};
-use crate::upstream::ListKind;
 
 /// Any text as a cursor: it opens only if it is the one cursor that weir made. The first two bytes
 /// also choose a byte of that cursor to change, and its new value.

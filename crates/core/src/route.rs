@@ -27,6 +27,7 @@ use weir_clean::DocumentKind;
 
 use crate::admit::{Admitted, AdmittedParts, Authenticated, Gates, admit};
 use crate::call::{Call, CallResumption, InputMode, SessionKey, TaskMode};
+use crate::call_deadlines::CallDeadlines;
 use crate::capability::CapabilityClass;
 use crate::catalog::{
     Catalog, CatalogItem, ResourceSubscriber, ResourceSubscription, SessionClient, TaskSupport,
@@ -34,6 +35,7 @@ use crate::catalog::{
 };
 use crate::endpoint::EndpointMode;
 use crate::failure::{Failure, FailureKind};
+use crate::list_kind::ListKind;
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
 use crate::names::{EndpointId, resource_uri};
 use crate::parked::{ParkedCallDetails, ParkedId, ParkingContext};
@@ -42,9 +44,7 @@ use crate::principal::Principal;
 use crate::question::PendingQuestion;
 use crate::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 use crate::task::TaskNames;
-use crate::upstream::{
-    CallDeadlines, CarriedRevision, ClientSessionChange, ListKind, OutboundCall,
-};
+use crate::upstream::{CarriedRevision, ClientSessionChange, OutboundCall};
 use call_record::{CallRecord, RecordedCall};
 use reply_transform::ReplyTransform;
 use target::CallTarget;

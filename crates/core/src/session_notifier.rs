@@ -13,9 +13,9 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use crate::SessionKey;
+use crate::list_kind::ListKinds;
 use crate::names::UpstreamId;
 use crate::question::PendingQuestion;
-use crate::upstream::ListKinds;
 
 /// Messages that wait for a stream to be written to.
 const MAX_QUEUED_MESSAGES: usize = 32;

@@ -6,8 +6,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::catalog::Tool;
-
 /// The selection of an endpoint's tools, and its overrides of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Toolset {
@@ -182,15 +180,6 @@ fn next(name: &[u8], at: usize) -> usize {
 impl fmt::Debug for NamePattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
-    }
-}
-
-impl Tool {
-    /// `upstream/tool`: the name of a tool for uses that need unique names independent of
-    /// endpoints. An upstream's id has no `/`, so it can be read in one way only.
-    #[must_use]
-    pub fn qualified_name(&self) -> String {
-        format!("{}/{}", self.upstream, self.native)
     }
 }
 

@@ -13,8 +13,9 @@ use super::list_watcher::ListWatcher;
 use super::terms::ResolvedRules;
 use crate::capability::CapabilityClass;
 use crate::endpoint::UpstreamRules;
+use crate::list_kind::{ListKind, ListKinds};
 use crate::names::UpstreamId;
-use crate::upstream::{ListKind, ListKinds, Upstream};
+use crate::upstream::Upstream;
 
 /// An upstream and its feeds.
 pub(super) struct CatalogSource {

@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::Catalog;
 use crate::failure::{Failure, FailureKind};
+use crate::list_kind::ListKind;
 use crate::live_calls::UPSTREAM_DISABLED;
 use crate::names::{EndpointId, UpstreamId};
-use crate::upstream::ListKind;
 
 /// The mode of taking an upstream out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,11 +12,13 @@ use super::catalog_source::CatalogSource;
 use super::context::CatalogContext;
 use super::list_changes::ChangeBroadcast;
 use super::superseded_views::SupersededViews;
-use super::view::{ChangeCount, ContentVersion, View};
+use super::view::{ChangeCount, View};
 use super::view_builder::{EndpointSegments, ViewBuilder};
 use crate::capability::CapabilityClass;
+use crate::content_version::ContentVersion;
 use crate::endpoint::Endpoint;
-use crate::upstream::ListKind;
+use crate::list_kind::ListKind;
+use crate::log_text::sanitize_text;
 
 /// An endpoint as of one reload. State that clients hold on to is in [`ListViews`], which outlives
 /// reloads.
@@ -296,7 +298,7 @@ fn log_collisions(view: &View, before: &View) {
     {
         tracing::warn!(
             exposed = &*collision.exposed, kept = %collision.kept, dropped = %collision.dropped,
-            native = super::tool::sanitize_text(&collision.native, 64),
+            native = sanitize_text(&collision.native, 64),
             "tool name collision: one tool is not listed",
         );
     }

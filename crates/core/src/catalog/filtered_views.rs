@@ -13,14 +13,15 @@ use std::task::{Context, Poll};
 use quick_cache::sync::Cache;
 
 use super::list_changes::{ChangeReceiver, ListChange};
-use super::view::{CatalogItem, ChangeCount, ContentVersion, NameIndex, View, content};
+use super::view::{CatalogItem, ChangeCount, NameIndex, View, content};
 use super::{Catalog, EMPTY_VIEW};
 use crate::capability::CapabilityClass;
+use crate::content_version::ContentVersion;
 use crate::fast::FastMap;
+use crate::list_kind::ListKind;
 use crate::names::EndpointId;
 use crate::port::{Audience, Visibility};
 use crate::principal::Principal;
-use crate::upstream::ListKind;
 
 /// Parts kept at the same time. One is a few words for each item, and few audiences are awake at
 /// once.

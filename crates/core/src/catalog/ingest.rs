@@ -8,13 +8,14 @@ use opentelemetry::KeyValue;
 use weir_clean::DocumentKind;
 
 use super::context::CatalogContext;
-use super::tool::{Tool, ToolDraft, sanitize_text};
+use super::tool::{Tool, ToolDraft};
 use crate::clean;
 use crate::failure::Failure;
+use crate::list_kind::ListKind;
+use crate::log_text::sanitize_text;
 use crate::names::UpstreamId;
 use crate::schema::ToolSchema;
 use crate::telemetry::instruments;
-use crate::upstream::ListKind;
 
 /// The items of a walk, with the counts of its irregularities.
 pub(super) struct IngestedItems {

@@ -12,8 +12,9 @@ use tokio::time::Instant;
 use super::tool::Tool;
 use super::view::Freshness;
 use crate::capability::CapabilityClass;
+use crate::list_kind::ListKind;
 use crate::names::UpstreamId;
-use crate::upstream::{ListKind, ServerDescription};
+use crate::upstream::ServerDescription;
 
 /// The state of an upstream's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

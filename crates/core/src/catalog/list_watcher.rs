@@ -23,8 +23,9 @@ use super::walk::{WalkResult, or_not_offered, walk};
 use super::walk_span::WalkSpan;
 use crate::clean;
 use crate::failure::{Failure, FailureKind};
+use crate::list_kind::{ListKind, ListKinds};
 use crate::telemetry::{instruments, unix_seconds};
-use crate::upstream::{ListKind, ListKinds, ListWatch, ServerDescription};
+use crate::upstream::{ListWatch, ServerDescription};
 
 /// The task's state. It ends when its future is dropped.
 pub(super) struct ListWatcher {

@@ -109,9 +109,9 @@ fn set(object: &[u8], key: &str, value: &[u8]) -> Vec<u8> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
+    use crate::list_kind::ListKind;
     use crate::names::UpstreamId;
     use crate::schema::SchemaCache;
-    use crate::upstream::ListKind;
 
     fn tool(text: &str) -> Arc<Tool> {
         let draft =

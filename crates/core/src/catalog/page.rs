@@ -13,9 +13,9 @@ use crate::capability::CapabilityClass;
 use crate::cursor::{Cursor, CursorScope};
 use crate::endpoint::PageSize;
 use crate::failure::{Failure, FailureKind};
+use crate::list_kind::ListKind;
 use crate::names::EndpointId;
 use crate::principal::Principal;
-use crate::upstream::ListKind;
 
 /// A client's request for a page of a list.
 #[derive(Clone, Copy, Debug)]

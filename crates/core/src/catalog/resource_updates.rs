@@ -27,9 +27,9 @@ use super::{Catalog, members};
 use crate::call::SessionKey;
 use crate::endpoint::EndpointMode;
 use crate::failure::{Failure, FailureKind};
+use crate::list_kind::ListKind;
 use crate::names::{UpstreamId, resource_uri};
 use crate::port::Visibility;
-use crate::upstream::ListKind;
 
 /// The longest wait of a client for the server to take its subscription.
 const CONSENT_TIMEOUT: Duration = Duration::from_secs(15);

@@ -21,10 +21,11 @@ use arc_swap::ArcSwapOption;
 
 use crate::Failure;
 use crate::call::SessionKey;
+use crate::list_kind::{ListKind, ListKinds};
 use crate::names::UpstreamId;
 use crate::port::Fut;
 use crate::session_notifier::SessionMessage;
-use crate::upstream::{ListKind, ListKinds, ListWatch};
+use crate::upstream::ListWatch;
 use difference::ListDifference;
 pub use session_list_table::SessionListTable;
 pub use session_subscriptions::SessionSubscription;

@@ -8,9 +8,10 @@ use super::call_timings::RecentCalls;
 use super::closed_upstreams::ClosedUpstream;
 use super::list_feed::{FeedState, ListFeed};
 use crate::capability::CapabilityClass;
+use crate::list_kind::ListKind;
 use crate::names::UpstreamId;
 use crate::schema::ToolSchema;
-use crate::upstream::{ListKind, ServerDescription, UpstreamHealth};
+use crate::upstream::{ServerDescription, UpstreamHealth};
 
 /// One upstream.
 #[derive(Clone, Debug)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::view::{ContentVersion, View};
+use super::view::View;
+use crate::content_version::ContentVersion;
 
 /// The superseded views, bounded by number and by age. Views without a cursor from here go first:
 /// another replica may have handed one out, but surely fewer.

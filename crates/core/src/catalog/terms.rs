@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::call_deadlines::CallDeadlines;
 use crate::endpoint::{ResultLimit, UpstreamRules};
 use crate::schema::Validation;
 use crate::secrets::SecretSearch;
 use crate::toolset::ToolHints;
-use crate::upstream::CallDeadlines;
 
 /// The operator's rules for the calls of one tool.
 #[derive(Clone, Debug, PartialEq, Eq)]

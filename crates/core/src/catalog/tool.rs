@@ -6,15 +6,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use sha2::{Digest as _, Sha256};
 use weir_wire::scan::{self, JsonLimits};
 
-use super::view::ContentVersion;
+use crate::content_version::ContentVersion;
+use crate::list_kind::ListKind;
+use crate::log_text::sanitize_text;
 use crate::names::UpstreamId;
 use crate::schema::{SchemaCache, ToolSchema, UnusableSchema};
 use crate::telemetry::{ItemMeter, UpstreamMeter};
 use crate::toolset::ToolHints;
-use crate::upstream::ListKind;
 
 /// Characters of a tool's name that a metric label keeps.
 const LABEL_LENGTH: usize = 64;
@@ -216,6 +216,13 @@ impl ToolDraft {
 }
 
 impl Tool {
+    /// `upstream/tool`: the name of a tool for uses that need unique names independent of
+    /// endpoints. An upstream's id has no `/`, so it can be read in one way only.
+    #[must_use]
+    pub fn qualified_name(&self) -> String {
+        format!("{}/{}", self.upstream, self.native)
+    }
+
     /// The result of compiling its input schema for validation; absent without a schema.
     #[must_use]
     pub fn input_schema(&self) -> Option<Result<(), UnusableSchema>> {
@@ -289,36 +296,6 @@ impl fmt::Debug for Tool {
     }
 }
 
-impl ContentVersion {
-    /// The digest of parts, each with its length, so that moving a byte from one to the next
-    /// changes it.
-    pub(crate) fn of(parts: &[&[u8]]) -> Self {
-        let mut hash = Sha256::new();
-        for part in parts {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        let full: [u8; 32] = hash.finalize().into();
-        let mut short = [0; 16];
-        short.copy_from_slice(&full[..16]);
-        Self(short)
-    }
-}
-
-/// A text of an upstream's for logs and labels. It is cut, and freed of control, formatting and
-/// direction characters, which could forge lines or hide text from a reader (B25).
-#[must_use]
-pub fn sanitize_text(text: &str, most: usize) -> String {
-    let unseen = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
-    };
-    text.chars()
-        .map(|c| if unseen(c) { '\u{fffd}' } else { c })
-        .take(most)
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -362,15 +339,5 @@ mod tests {
         ] {
             assert_eq!(draft(bad).err(), Some(InvalidItem::Name), "{bad}");
         }
-    }
-
-    // Proves B25.
-    #[test]
-    fn texts_for_logs_and_labels_cannot_forge_or_hide() {
-        assert_eq!(
-            sanitize_text("a\u{1b}[31mb\u{202e}c\nd\u{e0041}", 64),
-            "a\u{fffd}[31mb\u{fffd}c\u{fffd}d\u{fffd}"
-        );
-        assert_eq!(sanitize_text(&"x".repeat(1_000_000), 64).len(), 64);
     }
 }

@@ -15,13 +15,13 @@ use super::view_builder::{ListEntry, names};
 use super::{CallTerms, Catalog};
 use crate::capability::CapabilityClass;
 use crate::endpoint::{Endpoint, EndpointMode, NamePrefix, UpstreamRules};
+use crate::list_kind::ListKind;
 use crate::names::{EndpointId, UpstreamId};
 use crate::schema::{
     CheckMode, Mismatch, SchemaCache, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema, UnusableSchema,
     verdict_of_arguments,
 };
 use crate::secrets::ArgumentSecret;
-use crate::upstream::ListKind;
 
 /// A tool that could be meant by a name.
 #[derive(Clone, Debug)]

@@ -11,21 +11,12 @@ use tokio::time::Instant;
 use super::terms::CallTerms;
 use super::tool::Tool;
 use crate::capability::CapabilityClass;
+use crate::content_version::ContentVersion;
 use crate::fast::{FastMap, FastState};
 use crate::names::UpstreamId;
 
 /// The longest freshness that weir ever promises, even if an upstream promises more (D15).
 const LONGEST_TTL: Duration = Duration::from_secs(300);
-
-/// A digest of content: the same on every replica that shows the same content.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct ContentVersion(pub [u8; 16]);
-
-impl fmt::Debug for ContentVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// A tool under the name clients see.
 #[derive(Clone, Debug)]

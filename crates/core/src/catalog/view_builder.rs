@@ -13,15 +13,15 @@ use super::overrides::{apply_overrides, link_interface};
 use super::terms::{CallTerms, ResolvedRules};
 use super::tool::Tool;
 use super::view::{
-    CatalogItem, ChangeCount, ContentVersion, Freshness, IncompleteUpstream, NameCollision,
-    NameIndex, View,
+    CatalogItem, ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View,
 };
 use crate::capability::CapabilityClass;
+use crate::content_version::ContentVersion;
 use crate::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use crate::fast::{FastMap, FastState};
+use crate::list_kind::ListKind;
 use crate::names::{UpstreamId, resource_uri};
 use crate::toolset::{ToolHints, ToolNames};
-use crate::upstream::ListKind;
 
 /// The named items of one upstream on one endpoint, kept until its tools or rules change.
 #[derive(Clone)]

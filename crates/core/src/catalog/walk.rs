@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::view::ContentVersion;
+use crate::content_version::ContentVersion;
 use crate::endpoint::WalkLimits;
 use crate::failure::{Failure, FailureKind};
-use crate::upstream::{ListKind, ListWatch};
+use crate::list_kind::ListKind;
+use crate::upstream::ListWatch;
 
 /// Bytes of one walk, for any number of items: many times the need of the largest honest
 /// federation.

@@ -5,10 +5,11 @@ use tokio::time::Instant;
 use super::context::CatalogContext;
 use crate::capability::CapabilityClass;
 use crate::failure::Failure;
+use crate::list_kind::{ListKind, ListKinds};
 use crate::names::UpstreamId;
 use crate::port::Fut;
 use crate::trace::{AttributeValue, FinishedCall, OwnSpan};
-use crate::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
+use crate::upstream::{ListPage, ListWatch, ServerDescription};
 
 /// The name of the span of a walk.
 const SPAN_NAME: &str = "catalog walk";

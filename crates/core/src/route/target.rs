@@ -7,7 +7,7 @@ use weir_wire::scan;
 
 use crate::call::Call;
 use crate::failure::{Failure, FailureKind};
-use crate::upstream::ListKind;
+use crate::list_kind::ListKind;
 
 /// The target of a call.
 pub(super) struct CallTarget<'a> {

@@ -24,15 +24,15 @@ use super::reply_transform::ReplyTransform;
 use super::{Router, ViewForPrincipal, reply_cleaning};
 use crate::admit::Authenticated;
 use crate::call::{Call, TaskMode};
+use crate::call_deadlines::CallDeadlines;
 use crate::catalog::{CatalogItem, ClosingMode};
 use crate::failure::{Failure, FailureKind};
+use crate::list_kind::ListKind;
 use crate::port::KeptTask;
 use crate::principal::Principal;
 use crate::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use crate::task::TaskLocation;
-use crate::upstream::{
-    CallDeadlines, CarriedRevision, ListKind, OutboundCall, TaskNotifications, Upstream,
-};
+use crate::upstream::{CarriedRevision, OutboundCall, TaskNotifications, Upstream};
 pub(super) use task_naming::TaskNaming;
 
 /// The largest state of a task, its result included: it is read whole.

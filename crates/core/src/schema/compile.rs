@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::mismatch::{Mismatch, collect};
 use super::shape::SchemaShape;
 use super::{SchemaVerdict, ToolSchema, UnusableSchema};
-use crate::catalog::ContentVersion;
+use crate::content_version::ContentVersion;
 
 /// Bytes of a schema.
 const LONGEST: usize = 256 << 10;

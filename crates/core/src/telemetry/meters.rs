@@ -16,9 +16,9 @@ use weir_wire::method::Method;
 use super::duration_histogram::{CLIENT_DURATION, DurationSeries, MetricLabel, lock};
 use super::instruments;
 use super::zeroed_counters::start_upstream_at_zero;
+use crate::list_kind::ListKind;
 use crate::names::UpstreamId;
 use crate::trace::SpanContext;
-use crate::upstream::ListKind;
 
 /// Names with series of their own, unless the config sets another number. With the buckets of one
 /// outcome each these are about 1,600 lines of a scrape.

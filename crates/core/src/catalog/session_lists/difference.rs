@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::WalkMark;
 use crate::budget::{ByteBudget, ByteReservation};
 use crate::catalog::tool::Tool;
-use crate::catalog::view::ContentVersion;
+use crate::content_version::ContentVersion;
 
 /// The most items in a difference.
 const MOST_ITEMS: usize = 256;

@@ -9,10 +9,10 @@ use super::walk_pace::WalkPace;
 use super::{ListSession, SessionLists};
 use crate::budget::ByteBudget;
 use crate::call::SessionKey;
+use crate::list_kind::ListKinds;
 use crate::names::UpstreamId;
 use crate::port::Random;
 use crate::session_notifier::SessionNotifier;
-use crate::upstream::ListKinds;
 
 /// The most bytes of all differences together.
 const MOST_BYTES: usize = 64 << 20;

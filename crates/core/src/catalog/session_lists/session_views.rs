@@ -14,16 +14,17 @@ use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
 use crate::catalog::catalog_source::CatalogSource;
 use crate::catalog::resource_updates::ResourceSubscriber;
-use crate::catalog::view::{CatalogItem, ContentVersion, Freshness, NameIndex, View};
+use crate::catalog::view::{CatalogItem, Freshness, NameIndex, View};
 use crate::catalog::view_builder::ListEntry;
 use crate::catalog::{Catalog, members};
+use crate::content_version::ContentVersion;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
 use crate::fast::FastMap;
+use crate::list_kind::{ListKind, ListKinds};
 use crate::names::{EndpointId, UpstreamId};
 use crate::port::Visibility;
 use crate::principal::Principal;
-use crate::upstream::{ListKind, ListKinds};
 
 /// The most views kept for cursors. A client whose view is gone has to begin its list anew.
 const MAX_SESSION_VIEWS: usize = 64;

@@ -17,8 +17,8 @@ use crate::catalog::list_feed::FeedState;
 use crate::catalog::tool::Tool;
 use crate::catalog::walk::{or_not_offered, walk};
 use crate::failure::{Failure, FailureKind};
+use crate::list_kind::ListKind;
 use crate::telemetry::instruments;
-use crate::upstream::ListKind;
 
 /// The pause after a walk that failed. Meanwhile the client sees the last known list.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);

@@ -4,9 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::failure::FailureKind;
+use crate::list_kind::ListKinds;
 use crate::names::UpstreamId;
 use crate::port::Fut;
-use crate::upstream::{ListKinds, ListPage, ServerDescription};
+use crate::upstream::{ListPage, ServerDescription};
 
 /// A server that computes every response from the cursor it is given.
 struct ScriptedWatch<F>(F, Vec<Option<String>>);
