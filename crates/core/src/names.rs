@@ -1,11 +1,14 @@
-//! Ids that the operator chose, and the rule that makes exposed tool names out of them.
+//! Ids that the operator chose, the rule that makes exposed tool names out of them, and the names of
+//! requests.
 
+mod request_name;
 pub mod resource_uri;
 mod tool_naming;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use request_name::RequestName;
 pub use tool_naming::{NameAlphabet, NamingError, ToolNaming};
 
 /// The id of an upstream server: `[a-z][a-z0-9-]{0,23}`, from the config, never from the server

@@ -5,42 +5,27 @@
 //! dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and bounds their
 //! number and time.
 
-use std::fmt;
-use std::future::Future as _;
-use std::pin::Pin;
+mod parking;
+
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::Sleep;
 use weir_wire::method::Method;
 use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
-use crate::call::RequestName;
+pub use crate::call::ParkedId;
+pub(crate) use parking::ParkingContext;
+
 use crate::failure::Failure;
-use crate::names::{EndpointId, UpstreamId};
-use crate::port::CallParking;
+use crate::names::{EndpointId, RequestName, UpstreamId};
 use crate::principal::Principal;
 use crate::question::PendingQuestion;
-use crate::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
+use crate::reply::Reply;
 
-/// The wait for further questions after one, so that the questions a server asks at once are asked
-/// in one round.
-const ROUND_WAIT: Duration = Duration::from_millis(25);
 /// Questions that may be open at once. A server that asks more is not answered.
 const MAX_OPEN_QUESTIONS: usize = 32;
-
-/// Names a parked call: random, and good for one round.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ParkedId(pub [u8; 16]);
-
-impl fmt::Debug for ParkedId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ParkedId")
-    }
-}
 
 /// A call that waits. Dropping it cancels the call at the upstream.
 #[derive(Debug)]
@@ -136,6 +121,18 @@ impl ParkedReply {
         self
     }
 
+    /// Keeps a question for the client.
+    fn take(&mut self, ask: PendingQuestion) {
+        // If the question is dropped, the upstream learns that there is no answer.
+        if self.open.len() < MAX_OPEN_QUESTIONS {
+            self.asked += 1;
+            self.open.push(KeyedQuestion {
+                key: format!("input-{}", self.asked),
+                ask,
+            });
+        }
+    }
+
     fn asked(&self) -> Vec<&'static str> {
         self.open
             .iter()
@@ -191,142 +188,3 @@ pub fn is_answer_shape(method: Method, value: &[u8]) -> bool {
             _ => false,
         }
 }
-
-/// The parking of a call, and its description there.
-#[derive(Clone)]
-pub(crate) struct ParkingContext {
-    pub(crate) parking: Arc<dyn CallParking>,
-    /// Without its questions.
-    pub(crate) details: ParkedCallDetails,
-}
-
-impl ParkingContext {
-    /// Wraps a reply so that its questions end it: then it is parked.
-    pub(crate) fn wrap_reply(self, reply: Reply) -> Reply {
-        if reply.is_ended() {
-            return reply;
-        }
-        self.reply_of(ParkedReply::new(reply))
-    }
-
-    /// Goes on with a parked call.
-    ///
-    /// # Errors
-    ///
-    /// `InvalidParams`: the call is not parked (any more), or an answer is malformed. After a
-    /// malformed one it stays parked.
-    pub(crate) fn resume(self, id: ParkedId, answers: Option<&Bytes>) -> Result<Reply, Failure> {
-        let gone = || {
-            Failure::invalid_params(
-                "This call no longer waits for input: make it again without `requestState`",
-            )
-        };
-        let parked = self
-            .parking
-            .take(&self.details.principal, id)
-            .ok_or_else(gone)?;
-        let none = Bytes::from_static(b"{}");
-        let answers = answers.unwrap_or(&none);
-        if let Err(failure) = parked.check(answers) {
-            self.parking
-                .park(self.details_of(&parked), Some(id), parked)?;
-            return Err(failure);
-        }
-        Ok(self.reply_of(parked.pass_answers(answers)))
-    }
-
-    fn details_of(&self, parked: &ParkedReply) -> ParkedCallDetails {
-        ParkedCallDetails {
-            questions: parked.asked(),
-            ..self.details.clone()
-        }
-    }
-
-    fn reply_of(self, parked: ParkedReply) -> Reply {
-        Reply::live(ParkingReply {
-            place: self,
-            parked: Some(parked),
-            together: None,
-        })
-    }
-}
-
-/// A call that ends with its questions.
-struct ParkingReply {
-    place: ParkingContext,
-    /// Absent once the call has ended, or is parked.
-    parked: Option<ParkedReply>,
-    together: Option<Pin<Box<Sleep>>>,
-}
-
-impl ReplySource for ParkingReply {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        loop {
-            let Some(parked) = &mut self.parked else {
-                return Poll::Ready(ReplyEvent::End(
-                    Failure::internal("a parked call was read on").into(),
-                ));
-            };
-            parked
-                .open
-                .retain_mut(|open| open.ask.poll_withdrawn(cx).is_pending());
-            match parked.reply.poll_next(cx) {
-                Poll::Ready(Some(ReplyEvent::Ask(ask))) => parked.take(*ask),
-                Poll::Ready(Some(ReplyEvent::Note(note))) => {
-                    return Poll::Ready(ReplyEvent::Note(note));
-                }
-                Poll::Ready(end) => {
-                    self.parked = None;
-                    let lost = || {
-                        ReplyEvent::End(Failure::internal("a reply ended without an end").into())
-                    };
-                    return Poll::Ready(end.unwrap_or_else(lost));
-                }
-                Poll::Pending if parked.open.is_empty() => {
-                    self.together = None;
-                    return Poll::Pending;
-                }
-                Poll::Pending => {
-                    let together = self
-                        .together
-                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(ROUND_WAIT)));
-                    ready!(together.as_mut().poll(cx));
-                    return Poll::Ready(ReplyEvent::End(self.park()));
-                }
-            }
-        }
-    }
-}
-
-impl ParkingReply {
-    fn park(&mut self) -> ReplyEnd {
-        let Some(parked) = self.parked.take() else {
-            return Failure::internal("a call was parked twice").into();
-        };
-        let result = parked.questions();
-        match self
-            .place
-            .parking
-            .park(self.place.details_of(&parked), None, parked)
-        {
-            Ok(id) => ReplyEnd::Parked { id, result },
-            Err(failure) => failure.into(),
-        }
-    }
-}
-
-impl ParkedReply {
-    fn take(&mut self, ask: PendingQuestion) {
-        // If the question is dropped, the upstream learns that there is no answer.
-        if self.open.len() < MAX_OPEN_QUESTIONS {
-            self.asked += 1;
-            self.open.push(KeyedQuestion {
-                key: format!("input-{}", self.asked),
-                ask,
-            });
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

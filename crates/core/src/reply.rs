@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use weir_wire::log_level::LogLevel;
 use weir_wire::method::Method;
 
+use crate::call::ParkedId;
 use crate::failure::Failure;
-use crate::parked::ParkedId;
 use crate::question::PendingQuestion;
 
 /// One event of a call.

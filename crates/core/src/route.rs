@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use weir_clean::DocumentKind;
 
 use crate::admit::{Admitted, AdmittedParts, Authenticated, Gates, admit};
+use crate::call::ParkedId;
 use crate::call::{Call, CallResumption, InputMode, SessionKey, TaskMode};
 use crate::call_deadlines::CallDeadlines;
 use crate::capability::CapabilityClass;
@@ -38,7 +39,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::list_kind::ListKind;
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
 use crate::names::{EndpointId, resource_uri};
-use crate::parked::{ParkedCallDetails, ParkedId, ParkingContext};
+use crate::parked::{ParkedCallDetails, ParkingContext};
 use crate::port::{CallAttempt, CallParking, Fut, GateDecision, Visibility};
 use crate::principal::Principal;
 use crate::question::PendingQuestion;

@@ -5,6 +5,7 @@
 //! sampled flag counts only if the operator permits it (F17).
 
 mod own_span;
+mod trace_context;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,7 +15,8 @@ use arc_swap::ArcSwapOption;
 use data_encoding::HEXLOWER;
 
 pub use self::own_span::OwnSpan;
-use crate::call::{RequestName, TraceContext};
+pub use self::trace_context::{TraceContext, sent_span};
+use crate::names::RequestName;
 use crate::port::Random;
 
 /// A span, in its trace.
@@ -118,43 +120,6 @@ pub struct ServerSpan {
 }
 
 impl ServerSpan {
-    /// Decides if a request is sampled. `trace` is its client's trace context, checked;
-    /// `attributes` are made for a sampled one only.
-    pub fn begin(
-        trace: &TraceContext,
-        method: &'static str,
-        name: &RequestName,
-        random: &dyn Random,
-        attributes: impl FnOnce() -> Vec<(&'static str, AttributeValue)>,
-    ) -> Option<Arc<Self>> {
-        let parent = trace.parent.as_deref().and_then(parse);
-        let chosen = match parent {
-            Some((_, sampled)) if CLIENTS_DECIDE.load(Ordering::Relaxed) => sampled,
-            _ => is_drawn(name),
-        };
-        if !chosen || SINK.load().is_none() {
-            return None;
-        }
-        let context = SpanContext {
-            trace: parent.map_or_else(|| nonzero(random), |(parent, _)| parent.trace),
-            span: nonzero(random),
-        };
-        let (trace_id, span_id) = (
-            HEXLOWER.encode(&context.trace),
-            HEXLOWER.encode(&context.span),
-        );
-        Some(Arc::new(Self {
-            context,
-            parent: parent.map(|(parent, _)| parent.span),
-            state: trace.state.clone(),
-            method,
-            began: (SystemTime::now(), Instant::now()),
-            target: OnceLock::new(),
-            attributes: Mutex::new(Some(attributes())),
-            log: tracing::info_span!("request", request = name.as_str(), trace_id, span_id),
-        }))
-    }
-
     /// Its ids.
     #[must_use]
     pub fn context(&self) -> SpanContext {
@@ -202,31 +167,6 @@ impl ServerSpan {
             ended: self.began.0 + self.began.1.elapsed(),
             attributes: outcome_of(attributes, outcome, failed),
             failed,
-        });
-    }
-
-    /// Records the span of a call to an upstream that this request made, under the id that was sent
-    /// to the upstream. It is over now, and began before that.
-    pub fn record_call(
-        &self,
-        sent: &TraceContext,
-        target: Option<&Arc<str>>,
-        call: FinishedCall<'_>,
-    ) {
-        let Some(context) = self::sent_span(sent) else {
-            return;
-        };
-        let ended = SystemTime::now();
-        offer(FinishedSpan {
-            context,
-            parent: Some(self.context.span),
-            state: self.state.clone(),
-            name: span_name(call.method, target),
-            kind: SpanKind::Client,
-            began: ended.checked_sub(call.took).unwrap_or(ended),
-            ended,
-            attributes: outcome_of(call.attributes, call.outcome, call.failed),
-            failed: call.failed,
         });
     }
 }
@@ -277,26 +217,6 @@ fn is_drawn_by(number: impl FnOnce() -> u64) -> bool {
     }
 }
 
-/// The span that was sent to an upstream, if weir records it.
-#[must_use]
-pub fn sent_span(trace: &TraceContext) -> Option<SpanContext> {
-    trace.span.as_ref()?;
-    parse(trace.parent.as_deref()?).map(|(context, _)| context)
-}
-
-/// The sampled flag of an outgoing `traceparent`: by weir's own decision, or by its client's if
-/// that counts.
-pub(crate) fn is_sampled(trace: &TraceContext) -> bool {
-    let by_client = || {
-        trace
-            .parent
-            .as_deref()
-            .and_then(parse)
-            .is_some_and(|(_, sampled)| sampled)
-    };
-    trace.span.is_some() || (CLIENTS_DECIDE.load(Ordering::Relaxed) && by_client())
-}
-
 fn offer(span: FinishedSpan) {
     if let Some(sink) = &*SINK.load() {
         sink.offer(span);
@@ -320,15 +240,6 @@ fn outcome_of(
     attributes
 }
 
-/// Trace and span of a checked `traceparent`, and its sampled flag.
-fn parse(parent: &str) -> Option<(SpanContext, bool)> {
-    let part = |at: std::ops::Range<usize>| parent.get(at);
-    let trace = u128::from_str_radix(part(3..35)?, 16).ok()?.to_be_bytes();
-    let span = u64::from_str_radix(part(36..52)?, 16).ok()?.to_be_bytes();
-    let flags = u8::from_str_radix(part(53..55)?, 16).ok()?;
-    Some((SpanContext { trace, span }, flags & 1 == 1))
-}
-
 /// Random bytes that are not all zero: those would be an invalid id.
 fn nonzero<const N: usize>(random: &dyn Random) -> [u8; N] {
     let mut bytes = [0; N];
@@ -346,6 +257,7 @@ fn mixed(number: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::trace_context::is_sampled;
     use super::*;
     use crate::fakes::Sevens;
 

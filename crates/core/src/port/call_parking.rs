@@ -1,7 +1,8 @@
 //! The port that keeps parked calls.
 
+use crate::call::ParkedId;
 use crate::failure::Failure;
-use crate::parked::{ParkedCall, ParkedCallDetails, ParkedId, ParkedReply};
+use crate::parked::{ParkedCall, ParkedCallDetails, ParkedReply};
 use crate::principal::Principal;
 
 /// Calls that wait for input, each for its principal. They hold a connection to their upstream, so

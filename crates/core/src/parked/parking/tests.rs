@@ -4,10 +4,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use tokio::sync::mpsc;
+use weir_wire::method::Method;
 
 use super::*;
-use crate::principal::VerifiedIdentity;
-use crate::question::{AnswerEvent, AnswerReceiver, UpstreamQuestion};
+use crate::names::{EndpointId, RequestName, UpstreamId};
+use crate::parked::ParkedCall;
+use crate::principal::{Principal, VerifiedIdentity};
+use crate::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
 use crate::reply::Payload;
 
 /// Parks in a map.
