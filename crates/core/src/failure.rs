@@ -2,17 +2,18 @@
 //!
 //! A failure has no HTTP form; only front's response table knows how it looks to a client.
 
+mod causes;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use weir_clean::mask_credentials;
 
-use crate::causes::with_sources;
+pub use causes::{causes, chain};
+
 use crate::list_kind::ListKind;
-use crate::log_text::sanitize_text;
 use crate::names::UpstreamId;
 
 /// The failure of a request. One word wide, because most results carry no failure.
@@ -79,9 +80,6 @@ pub enum FailureKind {
     /// The service is draining or shedding load: 503.
     Overloaded,
 }
-
-/// Bytes of the text of a cause.
-const MOST_OF_A_CAUSE: usize = 1024;
 
 /// The message to a principal that an operator keeps out.
 pub const BLOCKED: &str =
@@ -271,23 +269,6 @@ impl Failure {
         self.0.rule.as_ref()
     }
 
-    /// The cause for operators: the message, then the errors behind it, as one line of at most 1
-    /// KiB without control characters and credentials. It may name programs, paths and addresses,
-    /// so it is for the log, the admin API and the status page, never for a client.
-    #[must_use]
-    pub fn cause(&self) -> String {
-        let text = match &self.0.cause {
-            Some(cause) => cause.to_string(),
-            None => with_sources(self.0.message.to_string(), self),
-        };
-        let text = mask_credentials(text.trim_end());
-        let mut line = sanitize_text(&text, MOST_OF_A_CAUSE);
-        while line.len() > MOST_OF_A_CAUSE {
-            line.pop();
-        }
-        line
-    }
-
     /// The kind of failure.
     #[must_use]
     pub fn kind(&self) -> &FailureKind {
@@ -374,50 +355,5 @@ fn shorten(text: &str) -> String {
         text.to_owned()
     } else {
         text.chars().take(MOST).chain(['…']).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cause_has_every_error_once_in_one_line_without_credentials() {
-        let inner = std::io::Error::other("no\nroute, Authorization: Bearer abc1def2ghi3");
-        let failure =
-            Failure::new(FailureKind::Unavailable, "The upstream cannot be reached").because(inner);
-        assert_eq!(
-            failure.cause(),
-            "The upstream cannot be reached: no\u{fffd}route, Authorization: Bearer ***"
-        );
-        let outer = Failure::new(FailureKind::Unavailable, "No session").because(failure);
-        assert!(
-            outer
-                .cause()
-                .starts_with("No session: The upstream cannot be reached: no\u{fffd}route")
-        );
-        assert!(
-            !outer.to_string().contains("route"),
-            "clients hear the message alone"
-        );
-    }
-
-    #[test]
-    fn a_cause_is_at_most_a_kibibyte() {
-        let failure =
-            Failure::new(FailureKind::Unavailable, "It ended").because("\u{20ac}".repeat(2000));
-        assert!(
-            failure.cause().len() <= MOST_OF_A_CAUSE && failure.cause().len() > MOST_OF_A_CAUSE - 4
-        );
-    }
-
-    #[test]
-    fn failure_cause_is_kept_apart_from_the_callers_message() {
-        let failure = Failure::new(FailureKind::Unavailable, "Try again shortly")
-            .with_cause("exit status: 3");
-        assert_eq!(
-            (failure.cause().as_str(), failure.message()),
-            ("exit status: 3", "Try again shortly")
-        );
     }
 }
