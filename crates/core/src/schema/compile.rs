@@ -5,18 +5,17 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use jsonschema::{Draft, PatternOptions, Retrieve, Uri, Validator};
+use jsonschema::{Draft, Retrieve, Uri, Validator};
 use serde_json::Value;
 
-use super::mismatch::{Mismatch, collect};
+use super::member_pattern::pattern_options;
+use super::mismatch::{Mismatch, SchemaVerdict, collect};
 use super::shape::SchemaShape;
-use super::{SchemaVerdict, ToolSchema, UnusableSchema};
+use super::unusable::UnusableSchema;
 use crate::content_version::ContentVersion;
 
 /// Bytes of a schema.
 const LONGEST: usize = 256 << 10;
-/// Of one compiled pattern, and of its lazily built automaton.
-const PATTERN_BYTES: usize = 1 << 20;
 
 /// A compiled schema.
 pub(crate) struct CompiledSchema {
@@ -47,7 +46,7 @@ impl CompiledSchema {
         let validator = jsonschema::options()
             .with_draft(draft)
             .with_retriever(RefusingRetriever)
-            .with_pattern_options(patterns())
+            .with_pattern_options(pattern_options())
             .build(&schema)
             .map_err(|_| UnusableSchema::Invalid)?;
         Ok(Self { validator, shape })
@@ -105,13 +104,6 @@ impl fmt::Debug for CompiledSchema {
     }
 }
 
-/// The options of patterns: a linear engine, and bounds.
-pub(super) fn patterns() -> PatternOptions<jsonschema::Regex> {
-    PatternOptions::regex()
-        .size_limit(PATTERN_BYTES)
-        .dfa_size_limit(PATTERN_BYTES)
-}
-
 /// The dialect that `$schema` names; 2020-12 if it names none.
 fn draft(schema: &Value) -> Result<Draft, UnusableSchema> {
     let Some(name) = schema.get("$schema") else {
@@ -144,6 +136,28 @@ impl Retrieve for RefusingRetriever {
         _uri: &Uri<String>,
     ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
         Err("nothing is fetched".into())
+    }
+}
+
+/// The usability of a tool's schema.
+#[derive(Clone, Debug)]
+pub(crate) enum ToolSchema {
+    /// There is no schema.
+    None,
+    /// It cannot be used.
+    Unchecked(UnusableSchema),
+    /// It can.
+    Checked(Arc<CompiledSchema>),
+}
+
+impl ToolSchema {
+    /// The result of compiling the schema; absent if there is none.
+    pub(crate) fn usable(&self) -> Option<Result<(), UnusableSchema>> {
+        match self {
+            Self::None => None,
+            Self::Unchecked(why) => Some(Err(*why)),
+            Self::Checked(_) => Some(Ok(())),
+        }
     }
 }
 

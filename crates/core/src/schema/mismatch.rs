@@ -46,6 +46,20 @@ impl fmt::Display for Mismatch {
     }
 }
 
+/// The result of validating a value.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum SchemaVerdict {
+    /// It matches.
+    Fits,
+    /// It does not; at most five mismatches.
+    Fails(Vec<Mismatch>),
+    /// No validator can read it: a number that no double holds, or half a surrogate pair. The first
+    /// such place.
+    Unreadable(Mismatch),
+    /// The check would cost more than it may.
+    Unknown,
+}
+
 /// The first few mismatches. The values themselves are masked.
 pub(super) fn collect<'a>(errors: impl Iterator<Item = ValidationError<'a>>) -> Vec<Mismatch> {
     let mismatch = |error: ValidationError<'_>| Mismatch {

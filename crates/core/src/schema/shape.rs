@@ -7,12 +7,13 @@
 //! read. The second depends on the value and is counted per value, unless the product of both sizes
 //! is harmless anyway.
 
+mod case_variant;
 mod graph;
 mod member_names;
 
 use serde_json::Value;
 
-use super::UnusableSchema;
+use super::unusable::UnusableSchema;
 use graph::{SchemaGraph, SchemaNode, UNIQUE_STEPS};
 
 /// Values in a schema.

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::super::UnusableSchema;
-use super::member_names::MemberPattern;
 use crate::fast::{FastMap, FastState};
+use crate::schema::member_pattern::MemberPattern;
+use crate::schema::unusable::UnusableSchema;
 
 /// Steps of copying and hashing one value, for `uniqueItems`.
 pub(super) const UNIQUE_STEPS: u64 = 8;

@@ -1,0 +1,51 @@
+//! Schemas that cannot be used.
+
+/// The obstacle to using a schema for validation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableSchema {
+    /// Longer than 256 KiB.
+    #[error("the schema is longer than 256 KiB")]
+    TooLong,
+    /// More than 5,000 values.
+    #[error("the schema has more than 5,000 values")]
+    TooManyNodes,
+    /// Nested too deeply.
+    #[error("the schema is nested more than 32 schemas deep")]
+    TooDeep,
+    /// One value would be validated against more than 10,000 schemas.
+    #[error("its references expand to more than 10,000 schemas for one value")]
+    TooManyExpansions,
+    /// A reference leads back to itself without going into the value.
+    #[error("a reference leads back to itself")]
+    EndlessReference,
+    /// A reference leads out of the schema. No reference is fetched.
+    #[error("a reference leads out of the schema, and nothing is fetched")]
+    ForeignReference,
+    /// A reference leads nowhere, or the schema has parts with ids of their own.
+    #[error("a reference cannot be followed")]
+    BrokenReference,
+    /// `$schema` names a dialect weir does not know.
+    #[error("its dialect is not known")]
+    Dialect,
+    /// Not a valid schema.
+    #[error("it is not a valid schema")]
+    Invalid,
+}
+
+impl UnusableSchema {
+    /// A word for metrics, one of a fixed set.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::TooLong => "too_long",
+            Self::TooManyNodes => "too_many_nodes",
+            Self::TooDeep => "too_deep",
+            Self::TooManyExpansions => "too_many_expansions",
+            Self::EndlessReference => "endless_reference",
+            Self::ForeignReference => "foreign_reference",
+            Self::BrokenReference => "broken_reference",
+            Self::Dialect => "dialect",
+            Self::Invalid => "invalid",
+        }
+    }
+}
