@@ -6,10 +6,12 @@
 
 mod answer_search;
 mod call_record;
+mod item_search;
 mod message_edits;
 mod reply_cleaning;
 mod reply_transform;
 mod schema_check;
+mod sent_call;
 mod size_check;
 mod target;
 mod tasks;
@@ -19,36 +21,36 @@ use std::collections::HashSet;
 use std::fmt;
 use std::future::{self, Future};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use futures_util::future::Either;
 use tokio::time::Instant;
 use weir_clean::DocumentKind;
 
 use crate::admit::{Admitted, AdmittedParts, Authenticated, Gates, admit};
-use crate::call::ParkedId;
-use crate::call::{Call, CallResumption, InputMode, SessionKey, TaskMode};
+use crate::call::{Call, CallResumption, InputMode, ParkedId, SessionKey, TaskMode};
 use crate::call_deadlines::CallDeadlines;
 use crate::capability::CapabilityClass;
 use crate::catalog::{
-    Catalog, CatalogItem, ResourceSubscriber, ResourceSubscription, SessionClient, TaskSupport,
-    Tool, UpdateInbox, View,
+    Catalog, CatalogItem, ResourceSubscriber, ResourceSubscription, TaskSupport, UpdateInbox,
 };
 use crate::endpoint::EndpointMode;
-use crate::failure::{Failure, FailureKind};
+use crate::failure::Failure;
 use crate::list_kind::ListKind;
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
-use crate::names::{EndpointId, resource_uri};
+use crate::names::EndpointId;
 use crate::parked::{ParkedCallDetails, ParkingContext};
-use crate::port::{CallAttempt, CallParking, Fut, GateDecision, Visibility};
+use crate::port::{CallAttempt, CallParking, GateDecision};
 use crate::principal::Principal;
 use crate::question::PendingQuestion;
-use crate::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
+use crate::reply::Reply;
 use crate::task::TaskNames;
-use crate::upstream::{CarriedRevision, ClientSessionChange, OutboundCall};
+use crate::upstream::{CarriedRevision, ClientSessionChange, OutboundCall, TaskNotifications};
 use call_record::{CallRecord, RecordedCall};
+use item_search::{ItemSearch, ViewForPrincipal};
 use reply_transform::ReplyTransform;
-use target::CallTarget;
+use sent_call::SentCall;
+use tasks::{TaskDrivenReply, TaskRequests};
 
 /// The router. One for all endpoints; its only state is the list of running calls.
 #[derive(Clone)]
@@ -56,7 +58,7 @@ pub struct Router {
     catalog: Arc<Catalog>,
     gates: Gates,
     parking: Option<Arc<dyn CallParking>>,
-    tasks: Option<TaskNames>,
+    tasks: TaskRequests,
     live: Arc<LiveCalls>,
 }
 
@@ -64,11 +66,15 @@ impl Router {
     /// A router over `catalog`, behind `gates`.
     #[must_use]
     pub fn new(catalog: Arc<Catalog>, gates: Gates) -> Self {
+        let tasks = TaskRequests {
+            catalog: catalog.clone(),
+            names: None,
+        };
         Self {
             catalog,
             gates,
             parking: None,
-            tasks: None,
+            tasks,
             live: Arc::default(),
         }
     }
@@ -87,10 +93,11 @@ impl Router {
     /// task.
     #[must_use]
     pub fn with_tasks(self, desk: TaskNames) -> Self {
-        Self {
-            tasks: Some(desk),
-            ..self
-        }
+        let tasks = TaskRequests {
+            catalog: self.catalog.clone(),
+            names: Some(desk),
+        };
+        Self { tasks, ..self }
     }
 
     /// The catalog of the endpoints.
@@ -110,7 +117,7 @@ impl Router {
     /// call, at the upstream too.
     pub async fn call(&self, call: Authenticated<impl Into<Arc<Call>>>) -> Reply {
         let call = call.map(Into::into);
-        let item = match self.find_item(call.principal(), call.inner()).await {
+        let item = match self.items().find_item(call.principal(), call.inner()).await {
             Ok(item) => item,
             Err(failure) => return Reply::ended(self.record_refusal(&call, failure)),
         };
@@ -137,7 +144,7 @@ impl Router {
         match driven {
             None => reply,
             Some(call) => Reply::live(TaskDrivenReply {
-                router: self.clone(),
+                requests: self.tasks.clone(),
                 call,
                 reply,
             }),
@@ -156,7 +163,7 @@ impl Router {
         inbox: &UpdateInbox,
     ) -> Result<ResourceSubscription, Failure> {
         let call = call.map(Arc::new);
-        let item = match self.find_item(call.principal(), call.inner()).await {
+        let item = match self.items().find_item(call.principal(), call.inner()).await {
             Ok(item) => item,
             Err(failure) => return Err(self.record_refusal(&call, failure)),
         };
@@ -196,6 +203,55 @@ impl Router {
         subscribed
     }
 
+    /// Reads the state of a task (`tasks/get`), answers its questions (`tasks/update`), or cancels
+    /// it (`tasks/cancel`). Returns the result in the form of the tasks extension, under the
+    /// client's name for the task. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidParams` for a task that does not exist or is not the sender's; else the upstream's
+    /// failure.
+    pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+        self.tasks.request_task(call).await
+    }
+
+    /// Subscribes to the status notifications of a task, for a caller that may read the task. No
+    /// value if its server sends none, or none any more: the task has to be polled then. Cancel
+    /// safe.
+    pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<TaskNotifications> {
+        self.tasks.follow_task(call).await
+    }
+
+    /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, even if its upstream
+    /// ignores that. Returns its state.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::request_task`]; `InvalidParams` for a task that is over.
+    pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+        self.tasks.cancel_task(call).await
+    }
+
+    /// A page of the sender's tasks, each with its present state, and the cursor of the next page
+    /// (2025-11-25, `tasks/list`).
+    ///
+    /// # Errors
+    ///
+    /// `MethodNotFound` if senders are anonymous; a bad cursor.
+    pub async fn list_tasks(
+        &self,
+        call: Authenticated<Arc<Call>>,
+    ) -> Result<(Vec<Bytes>, Option<String>), Failure> {
+        self.tasks.list_tasks(call).await
+    }
+
+    /// Waits for the result of a task (2025-11-25, `tasks/result`). The task's questions come as
+    /// questions of the reply, its changes as notes. Dropping the reply ends the waiting, not the
+    /// task.
+    pub async fn task_result(&self, call: Authenticated<Arc<Call>>) -> Reply {
+        self.tasks.task_result(call)
+    }
+
     /// Has the server of a transparent endpoint open a session for the client's session that a call
     /// names, unless the client sees no item of that server.
     pub fn open_session(&self, call: &Authenticated<Arc<Call>>) {
@@ -207,7 +263,7 @@ impl Router {
             return;
         };
         let sees = |kind| {
-            self.look(principal, asked, kind)
+            ViewForPrincipal::of(&self.catalog, principal, asked, kind)
                 .is_some_and(|look| !look.seen.items.is_empty())
         };
         if self.catalog.closed_failure(upstream).is_some() || !ListKind::ALL.into_iter().any(sees) {
@@ -316,17 +372,18 @@ impl Router {
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
         let until = Instant::now() + deadlines.hard;
         let mut way = ReplyTransform::of(endpoint.as_deref(), &item, &call);
-        let (call, kept) = match self.task_of_call(&principal, &call, &item) {
-            Ok(None) => (call, false),
-            Ok(Some((naming, call))) => {
-                let kept = naming.is_wanted();
-                way.set_task_naming(naming);
-                (call, kept)
-            }
-            Err(failure) => {
-                return Err(record.wrap_reply(Reply::ended(failure), ReplyTransform::default()));
-            }
-        };
+        let (call, kept) =
+            match tasks::task_of_call(self.tasks.names.as_ref(), &principal, &call, &item) {
+                Ok(None) => (call, false),
+                Ok(Some((naming, call))) => {
+                    let kept = naming.is_wanted();
+                    way.set_task_naming(naming);
+                    (call, kept)
+                }
+                Err(failure) => {
+                    return Err(record.wrap_reply(Reply::ended(failure), ReplyTransform::default()));
+                }
+            };
         let parking = self
             .parking
             .as_ref()
@@ -368,6 +425,13 @@ impl Router {
         })
     }
 
+    fn items(&self) -> ItemSearch<'_> {
+        ItemSearch {
+            catalog: &self.catalog,
+            authorizer: &*self.gates.authorizer,
+        }
+    }
+
     /// Records the refusal of a call without a visible item, like every other refusal.
     fn record_refusal(&self, call: &Authenticated<Arc<Call>>, failure: Failure) -> Failure {
         let attempt = CallAttempt {
@@ -380,250 +444,6 @@ impl Router {
             .record_decision(&attempt, GateDecision::Refused(&failure))
             .err()
             .unwrap_or(failure)
-    }
-
-    /// The item that a call names, as its sender sees it.
-    async fn find_item(&self, principal: &Principal, call: &Call) -> Result<CatalogItem, Failure> {
-        let item = self.search_item(principal, call).await?;
-        // The view may be older than an operator's latest action.
-        self.catalog
-            .closed_failure(&item.tool.upstream)
-            .map_or(Ok(item), Err)
-    }
-
-    async fn search_item(
-        &self,
-        principal: &Principal,
-        call: &Call,
-    ) -> Result<CatalogItem, Failure> {
-        if let Some(name) = &call.extension {
-            return self.extension_item(principal, call, name);
-        }
-        let target = target::of(call)?;
-        let CallTarget { kind, ref name } = target;
-        let gone = || {
-            Failure::new(
-                FailureKind::Unavailable,
-                "This endpoint is not served any more",
-            )
-        };
-        let mut look = self.look(principal, call, kind).ok_or_else(gone)?;
-        if look.seen.find(name).item().is_none() && !look.whole.settled {
-            // Right after a start the lists are not known yet: the item may be there in a moment.
-            self.catalog
-                .settled_view(&call.endpoint, kind, call.capabilities.class)
-                .await;
-            look = self.look(principal, call, kind).ok_or_else(gone)?;
-        }
-        let shared = look.seen.find(name).item().cloned();
-        let may_differ = match &shared {
-            Some(_) => self.catalog.has_differing_sessions(),
-            // An item that is hidden from the sender is not unknown: no session is asked for it.
-            None => look.whole.find(name).item().is_none(),
-        };
-        let client = call
-            .session
-            .filter(|_| may_differ)
-            .map(|session| SessionClient {
-                endpoint: &call.endpoint,
-                class: call.capabilities.class,
-                principal,
-                session,
-            });
-        let found = match (client, shared) {
-            (Some(client), Some(shared)) => {
-                self.catalog.shared_item_in_session(&client, kind, shared)
-            }
-            (Some(client), None) => {
-                let searching = self
-                    .catalog
-                    .own_item_of_session(&client, &look.whole, kind, name);
-                Box::pin(searching).await
-            }
-            (None, shared) => shared,
-        };
-        if let Some(item) = found {
-            return Ok(item);
-        }
-        let unlisted = if kind == ListKind::Resources {
-            self.unlisted(principal, call, name)
-        } else {
-            None
-        };
-        unlisted.ok_or_else(|| self.hidden_item_failure(principal, call, &look, &target))
-    }
-
-    /// The item of a method that no revision knows: the one upstream of a transparent endpoint. The
-    /// effect of the method is unknown to weir, so it passes only if no item of that upstream is
-    /// hidden from its sender.
-    fn extension_item(
-        &self,
-        principal: &Principal,
-        call: &Call,
-        name: &str,
-    ) -> Result<CatalogItem, Failure> {
-        let none = || Failure::new(FailureKind::MethodNotFound, "This method is not served");
-        let endpoint = self.catalog.endpoint(&call.endpoint).ok_or_else(none)?;
-        let EndpointMode::Transparent(upstream) = &endpoint.mode else {
-            return Err(none());
-        };
-        let authorizer = &self.gates.authorizer;
-        if endpoint.tools.is_some() || !authorizer.permits_all(principal, &call.endpoint, upstream)
-        {
-            return Err(none());
-        }
-        // Scopes of single tools are scopes of the item.
-        let is_seen = |item: &CatalogItem| {
-            authorizer.may_see(principal, &call.endpoint, item) == Visibility::Visible
-        };
-        self.catalog
-            .of_method(&call.endpoint, upstream, name)
-            .filter(is_seen)
-            .ok_or_else(none)
-    }
-
-    fn look(&self, principal: &Principal, call: &Call, kind: ListKind) -> Option<ViewForPrincipal> {
-        let whole = self
-            .catalog
-            .view(&call.endpoint, kind, call.capabilities.class)?;
-        let seen = self
-            .catalog
-            .visible_part(&call.endpoint, whole.clone(), principal);
-        Some(ViewForPrincipal { whole, seen })
-    }
-
-    /// A resource that no list shows: servers may have more than they list, and a template stands
-    /// for many. Its URI names the upstream, or else a template that fits.
-    fn unlisted(&self, principal: &Principal, call: &Call, uri: &str) -> Option<CatalogItem> {
-        let endpoint = self.catalog.endpoint(&call.endpoint)?;
-        let (upstream, native) = match &endpoint.mode {
-            EndpointMode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
-            EndpointMode::Aggregate { upstreams, .. } => {
-                match resource_uri::split_exposed(uri).filter(|(id, _)| upstreams.contains(id)) {
-                    Some(own) => own,
-                    None => {
-                        let templates = self.look(principal, call, ListKind::Templates)?.seen;
-                        let fitting = templates
-                            .items
-                            .iter()
-                            .find(|item| resource_uri::matches_template(&item.exposed, uri))?;
-                        (fitting.tool.upstream.clone(), uri.to_owned())
-                    }
-                }
-            }
-        };
-        let item = self.catalog.unlisted_resource(&upstream, uri, &native)?;
-        let sight = self
-            .gates
-            .authorizer
-            .may_see(principal, &call.endpoint, &item);
-        (sight == Visibility::Visible).then_some(item)
-    }
-
-    /// The failure for a name without a visible item: further scopes may show it.
-    fn hidden_item_failure(
-        &self,
-        principal: &Principal,
-        call: &Call,
-        look: &ViewForPrincipal,
-        target: &CallTarget<'_>,
-    ) -> Failure {
-        let hidden = look.whole.find(&target.name).item();
-        match hidden.map(|item| {
-            self.gates
-                .authorizer
-                .may_see(principal, &call.endpoint, item)
-        }) {
-            Some(Visibility::NeedsScopes(scopes)) => Failure::new(
-                FailureKind::InsufficientScope(scopes),
-                "This takes scopes that your token lacks",
-            ),
-            // A hidden item looks like one that does not exist.
-            Some(Visibility::Hidden | Visibility::Visible) => {
-                let decided =
-                    hidden.map(|item| self.gates.authorizer.may_call(principal, call, item));
-                let rule = decided
-                    .and_then(Result::err)
-                    .and_then(|failure| failure.rule().cloned());
-                target::unknown(target).forbidden_by(rule)
-            }
-            None => self.missing_item_failure(&look.seen, call, target),
-        }
-    }
-
-    /// The failure for a name that no item has now. If it can only be of an upstream whose lists
-    /// are not known, the failure is that one: at "unknown tool" a model would give it up for good.
-    fn missing_item_failure(&self, view: &View, call: &Call, target: &CallTarget<'_>) -> Failure {
-        let name = &*target.name;
-        if let Some(refusal) =
-            self.catalog
-                .closed_failure_of_name(&call.endpoint, target.kind, name)
-        {
-            return refusal;
-        }
-        let transparent = self.catalog.is_transparent(&call.endpoint);
-        let down = view
-            .missing
-            .iter()
-            .filter(|missing| matches!(missing.reason, "pending" | "down" | "disabled"));
-        let owner = down.map(|missing| &missing.upstream).find(|id| {
-            transparent
-                || name.strip_prefix(id.as_str()).is_some_and(|rest| {
-                    !rest.is_empty() && !rest.starts_with(char::is_alphanumeric)
-                })
-        });
-        match owner {
-            Some(id) => self.catalog.closed_failure(id).unwrap_or_else(|| {
-                let text = "The server that has this cannot be reached now; try again later";
-                Failure::new(FailureKind::Unavailable, text).with_upstream(id)
-            }),
-            None => target::unknown(target),
-        }
-    }
-}
-
-/// A call at its upstream, with the parts that handle its reply.
-struct SentCall {
-    making: Fut<'static, Reply>,
-    record: CallRecord,
-    transform: ReplyTransform,
-    live: LiveCallGuard,
-    parking: Option<ParkingContext>,
-    asked: InputMode,
-    /// Its result is kept as that of a task.
-    is_kept_as_task: bool,
-    until: Instant,
-}
-
-impl SentCall {
-    /// Waits for the reply.
-    #[expect(
-        clippy::manual_async_fn,
-        reason = "the future of an async function has its arguments twice"
-    )]
-    fn reply(mut self) -> impl Future<Output = Reply> + Send {
-        async move {
-            let reply = match self.live.unless_stopped(self.making).await {
-                Ok(reply) => self.live.wrap_reply(reply),
-                Err(stopped) => Reply::ended(stopped),
-            };
-            self.record.set_live(self.live);
-            let reply = match (self.parking, self.asked) {
-                (Some(place), _) => place.wrap_reply(reply),
-                (None, InputMode::Requests) => reply,
-                (None, InputMode::Rounds) => without_questions(reply),
-            };
-            self.record
-                .wrap_reply(
-                    if self.is_kept_as_task {
-                        tasks::gather_result(reply)
-                    } else {
-                        reply
-                    },
-                    self.transform,
-                )
-                .with_deadline(self.until)
-        }
     }
 }
 
@@ -666,71 +486,8 @@ fn resume_parked(
     place.resume(id, call.input_responses.as_ref().or(given.as_ref()))
 }
 
-/// Returns a reply that drops its questions: the upstream learns that there is no answer.
-fn without_questions(reply: Reply) -> Reply {
-    if reply.is_ended() {
-        reply
-    } else {
-        Reply::live(ReplyWithoutQuestions(reply))
-    }
-}
-
-struct ReplyWithoutQuestions(Reply);
-
-impl ReplySource for ReplyWithoutQuestions {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        loop {
-            match ready!(self.0.poll_next(cx)) {
-                Some(ReplyEvent::Ask(_)) => {}
-                Some(event) => return Poll::Ready(event),
-                None => {
-                    return Poll::Ready(ReplyEvent::End(
-                        Failure::internal("a reply ended without an end").into(),
-                    ));
-                }
-            }
-        }
-    }
-}
-
-/// A call that becomes a task, and is followed to its end.
-struct TaskDrivenReply {
-    router: Router,
-    call: Authenticated<Arc<Call>>,
-    reply: Reply,
-}
-
-impl ReplySource for TaskDrivenReply {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
-        loop {
-            match ready!(self.reply.poll_next(cx)) {
-                Some(ReplyEvent::End(ReplyEnd::Task(created))) => {
-                    self.reply = self.router.await_task(&self.call, &created)
-                }
-                Some(event) => return Poll::Ready(event),
-                None => {
-                    return Poll::Ready(ReplyEvent::End(
-                        Failure::internal("a reply ended without an end").into(),
-                    ));
-                }
-            }
-        }
-    }
-}
-
-/// The list of an endpoint, and the part of it that the sender sees.
-struct ViewForPrincipal {
-    whole: Arc<View>,
-    seen: Arc<View>,
-}
-
 impl fmt::Debug for Router {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Router").field(&self.catalog).finish()
     }
-}
-
-/// For the metrics of checks.
-fn upstream_label(tool: &Tool) -> opentelemetry::KeyValue {
-    opentelemetry::KeyValue::new("upstream", tool.upstream.to_string())
 }

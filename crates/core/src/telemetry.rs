@@ -20,6 +20,7 @@ pub use duration_histogram::{
     SERVER_DURATION, SeriesCounts, disable_histograms,
 };
 pub use log_line_rate::LogLineRate;
+pub(crate) use meters::upstream_label;
 pub use meters::{
     DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, is_failed, set_max_names, upstreams,
 };

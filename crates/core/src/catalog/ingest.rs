@@ -15,7 +15,7 @@ use crate::list_kind::ListKind;
 use crate::log_text::sanitize_text;
 use crate::names::UpstreamId;
 use crate::schema::ToolSchema;
-use crate::telemetry::instruments;
+use crate::telemetry::{instruments, upstream_label};
 
 /// The items of a walk, with the counts of its irregularities.
 pub(super) struct IngestedItems {
@@ -119,7 +119,7 @@ fn make(
             redefined += 1;
             instruments()
                 .tool_definition_changed
-                .add(1, &[label(upstream)]);
+                .add(1, &[upstream_label(upstream)]);
             tracing::warn!(%upstream, tool = sanitize_text(&draft.native, 64), "tool definition changed");
         }
         let mut tool = draft.finish(upstream, &works.contracts);
@@ -143,9 +143,10 @@ fn make(
 }
 
 fn reject(upstream: &UpstreamId, kind: ListKind, reason: &'static str, item: &str, why: &str) {
-    instruments()
-        .upstream_protocol_errors
-        .add(1, &[label(upstream), KeyValue::new("reason", reason)]);
+    instruments().upstream_protocol_errors.add(
+        1,
+        &[upstream_label(upstream), KeyValue::new("reason", reason)],
+    );
     tracing::warn!(%upstream, list = kind.word(), item = sanitize_text(item, 64), reason, why, "invalid list item skipped");
 }
 
@@ -154,7 +155,7 @@ fn unchecked(tool: &Tool) {
     for (side, contract) in [("input", &tool.input), ("output", &tool.output)] {
         if let ToolSchema::Unchecked(why) = contract {
             let labels = [
-                label(&tool.upstream),
+                upstream_label(&tool.upstream),
                 KeyValue::new("side", side),
                 KeyValue::new("reason", why.word()),
             ];
@@ -162,8 +163,4 @@ fn unchecked(tool: &Tool) {
             tracing::warn!(upstream = %tool.upstream, tool = sanitize_text(&tool.native, 64), side, reason = why.word(), "schema not used for validation: {why}");
         }
     }
-}
-
-fn label(upstream: &UpstreamId) -> KeyValue {
-    KeyValue::new("upstream", upstream.as_str().to_owned())
 }

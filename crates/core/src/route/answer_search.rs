@@ -7,7 +7,6 @@ use opentelemetry::KeyValue;
 use weir_clean::DocumentKind;
 
 use super::reply_cleaning::document;
-use super::upstream_label;
 use crate::call::Call;
 use crate::catalog::{CatalogItem, Tool};
 use crate::clean::{error_text, take_error_text};
@@ -15,7 +14,7 @@ use crate::failure::{Failure, FailureKind};
 use crate::reply::{Payload, ReplyEnd};
 use crate::schema::cut;
 use crate::secrets::{SecretAction, SecretSearch};
-use crate::telemetry::instruments;
+use crate::telemetry::{instruments, upstream_label};
 
 /// Refuses a call with a secret in its arguments, if the operator configured that.
 ///
@@ -176,7 +175,7 @@ impl AnswerSearch {
 
 fn count(tool: &Tool, side: &'static str, action: &'static str, found: u64) {
     let labels = [
-        upstream_label(tool),
+        upstream_label(&tool.upstream),
         KeyValue::new("side", side),
         KeyValue::new("action", action),
     ];

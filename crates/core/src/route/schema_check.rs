@@ -6,7 +6,6 @@ use std::sync::Arc;
 use opentelemetry::KeyValue;
 use weir_wire::scan;
 
-use super::upstream_label;
 use crate::call::Call;
 use crate::catalog::{CatalogItem, Tool};
 use crate::failure::{Failure, FailureKind};
@@ -15,7 +14,7 @@ use crate::schema::{
     CheckMode, CompiledSchema, Mismatch, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema,
     UnusableSchema, cut, message, verdict, verdict_of_arguments,
 };
-use crate::telemetry::instruments;
+use crate::telemetry::{instruments, upstream_label};
 
 /// A result longer than this is not validated, unless the operator enforces it.
 const MOST_BUFFERED: usize = 4 << 20;
@@ -227,7 +226,7 @@ fn warn(tool: &Tool, side: &'static str, mismatches: &[Mismatch]) {
 
 fn count(tool: &Tool, side: &'static str, action: &'static str) {
     let labels = [
-        upstream_label(tool),
+        upstream_label(&tool.upstream),
         KeyValue::new("side", side),
         KeyValue::new("action", action),
     ];

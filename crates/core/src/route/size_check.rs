@@ -6,13 +6,12 @@ use opentelemetry::KeyValue;
 use weir_wire::method::Method;
 
 use super::reply_cleaning::document;
-use super::upstream_label;
 use crate::call::Call;
 use crate::catalog::{CatalogItem, Tool};
 use crate::endpoint::{OversizedAction, ResultLimit};
 use crate::failure::{Failure, FailureKind};
 use crate::reply::{Payload, ReplyEnd};
-use crate::telemetry::instruments;
+use crate::telemetry::{instruments, upstream_label};
 
 /// The bound of one call's result.
 #[derive(Debug)]
@@ -85,7 +84,10 @@ impl SizeCheck {
     fn count(&self, action: &'static str) {
         instruments().results_oversized.add(
             1,
-            &[upstream_label(&self.tool), KeyValue::new("action", action)],
+            &[
+                upstream_label(&self.tool.upstream),
+                KeyValue::new("action", action),
+            ],
         );
     }
 }

@@ -9,7 +9,6 @@ mod task_result;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -17,23 +16,26 @@ use futures_util::{StreamExt as _, stream};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::splice::ObjectEdits;
-use weir_wire::write::{ObjectWriter, string};
+use weir_wire::write::ObjectWriter;
 use weir_wire::{error_code, scan};
 
+use super::item_search::ViewForPrincipal;
+use super::reply_cleaning;
 use super::reply_transform::ReplyTransform;
-use super::{Router, ViewForPrincipal, reply_cleaning};
 use crate::admit::Authenticated;
 use crate::call::{Call, TaskMode};
 use crate::call_deadlines::CallDeadlines;
-use crate::catalog::{CatalogItem, ClosingMode};
+use crate::catalog::{Catalog, CatalogItem, ClosingMode};
 use crate::failure::{Failure, FailureKind};
 use crate::list_kind::ListKind;
 use crate::port::KeptTask;
 use crate::principal::Principal;
 use crate::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
-use crate::task::TaskLocation;
+use crate::task::{TaskLocation, TaskNames};
 use crate::upstream::{CarriedRevision, OutboundCall, TaskNotifications, Upstream};
-pub(super) use task_naming::TaskNaming;
+use task_naming::named;
+pub(super) use task_naming::{TaskNaming, task_of_call};
+pub(super) use task_result::TaskDrivenReply;
 
 /// The largest state of a task, its result included: it is read whole.
 const MAX_STATE_BYTES: usize = 16 << 20;
@@ -44,7 +46,15 @@ const TASKS_PER_PAGE: usize = 50;
 /// Upstreams asked at the same time for the states of a page.
 const CONCURRENT_STATE_REQUESTS: usize = 8;
 
-impl Router {
+/// The requests about tasks, and the names that tell tasks apart.
+#[derive(Clone)]
+pub(super) struct TaskRequests {
+    pub(super) catalog: Arc<Catalog>,
+    /// Without names no call becomes a task.
+    pub(super) names: Option<TaskNames>,
+}
+
+impl TaskRequests {
     /// Reads the state of a task (`tasks/get`), answers its questions (`tasks/update`), or cancels
     /// it (`tasks/cancel`). Returns the result in the form of the tasks extension, under the
     /// client's name for the task. Cancel safe.
@@ -53,7 +63,10 @@ impl Router {
     ///
     /// `InvalidParams` for a task that does not exist or is not the sender's; else the upstream's
     /// failure.
-    pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+    pub(super) async fn request_task(
+        &self,
+        call: Authenticated<Arc<Call>>,
+    ) -> Result<Bytes, Failure> {
         let (principal, asked) = (call.principal(), call.inner());
         let given = asked
             .params
@@ -62,7 +75,7 @@ impl Router {
         let name =
             given.ok_or_else(|| Failure::invalid_params("`taskId` is missing: say which task"))?;
         let unknown = || Failure::unknown_task(&name);
-        let desk = self.tasks.as_ref().ok_or_else(unknown)?;
+        let desk = self.names.as_ref().ok_or_else(unknown)?;
         let home = desk
             .locate(principal, &asked.endpoint, &name)
             .ok_or_else(unknown)?;
@@ -101,10 +114,13 @@ impl Router {
     /// Subscribes to the status notifications of a task, for a caller that may read the task. No
     /// value if its server sends none, or none any more: the task has to be polled then. Cancel
     /// safe.
-    pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<TaskNotifications> {
+    pub(super) async fn follow_task(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+    ) -> Option<TaskNotifications> {
         let (principal, asked) = (call.principal(), call.inner());
         let name = asked.params.task_id().ok().flatten()?;
-        let desk = self.tasks.as_ref()?;
+        let desk = self.names.as_ref()?;
         let home = desk
             .locate(principal, &asked.endpoint, &name)
             .filter(|home| !home.is_own && self.disabled_failure(home).is_none())?;
@@ -172,7 +188,10 @@ impl Router {
     /// # Errors
     ///
     /// As [`Self::request_task`]; `InvalidParams` for a task that is over.
-    pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+    pub(super) async fn cancel_task(
+        &self,
+        call: Authenticated<Arc<Call>>,
+    ) -> Result<Bytes, Failure> {
         let about = |method| {
             call.for_item(Arc::new(Call {
                 method,
@@ -201,7 +220,7 @@ impl Router {
             .apply_checked(&state)
             .map_err(bad)?
             .0;
-        if let (Some(desk), Ok(Some(name))) = (&self.tasks, call.inner().params.task_id()) {
+        if let (Some(desk), Ok(Some(name))) = (&self.names, call.inner().params.task_id()) {
             let task = KeptTask {
                 name: (&*name).into(),
                 state: state.clone(),
@@ -223,12 +242,12 @@ impl Router {
     /// # Errors
     ///
     /// `MethodNotFound` if senders are anonymous; a bad cursor.
-    pub async fn list_tasks(
+    pub(super) async fn list_tasks(
         &self,
         call: Authenticated<Arc<Call>>,
     ) -> Result<(Vec<Bytes>, Option<String>), Failure> {
         let (principal, endpoint) = (call.principal(), &call.inner().endpoint);
-        let desk = self.tasks.as_ref().filter(|_| !principal.is_anonymous());
+        let desk = self.names.as_ref().filter(|_| !principal.is_anonymous());
         let none = || {
             Failure::new(
                 FailureKind::MethodNotFound,
@@ -280,7 +299,7 @@ impl Router {
         match self.request_task(call.for_item(Arc::new(about))).await {
             Ok(state) => Some(state),
             Err(failure) if *failure.kind() == FailureKind::InvalidParams => {
-                if let Some(desk) = &self.tasks {
+                if let Some(desk) = &self.names {
                     desk.book
                         .forget(call.principal(), &call.inner().endpoint, &kept.name);
                 }
@@ -298,7 +317,8 @@ impl Router {
         call: &Call,
         home: &TaskLocation,
     ) -> Option<CatalogItem> {
-        let ViewForPrincipal { whole, seen } = self.look(principal, call, ListKind::Tools)?;
+        let ViewForPrincipal { whole, seen } =
+            ViewForPrincipal::of(&self.catalog, principal, call, ListKind::Tools)?;
         let own = |item: &&CatalogItem| item.tool.upstream == home.upstream;
         match (
             seen.find(&home.tool).item().filter(own),
@@ -366,17 +386,6 @@ fn failed(failure: &Failure) -> Bytes {
         .string("message", &failure.to_string())
         .end();
     out.freeze()
-}
-
-/// The same object with this `taskId`.
-fn named(object: &Bytes, name: &str) -> Option<Bytes> {
-    let mut text = BytesMut::with_capacity(name.len() + 2);
-    string(&mut text, name);
-    ObjectEdits::new()
-        .set("taskId", text.freeze())
-        .apply_checked(object)
-        .ok()
-        .map(|(object, _)| object)
 }
 
 /// True if a state is final.

@@ -36,6 +36,11 @@ static NAME_SLOTS: LazyLock<Mutex<NameSlots>> = LazyLock::new(Mutex::default);
 static UPSTREAMS: LazyLock<Mutex<HashMap<UpstreamId, Weak<UpstreamMeter>>>> =
     LazyLock::new(Mutex::default);
 
+/// The label of an upstream.
+pub(crate) fn upstream_label(upstream: &UpstreamId) -> KeyValue {
+    KeyValue::new("upstream", upstream.to_string())
+}
+
 /// Sets the number of names with series of their own from now on. Names that have some keep them.
 pub fn set_max_names(most: usize) {
     MAX_NAMES.store(most, Ordering::Relaxed);

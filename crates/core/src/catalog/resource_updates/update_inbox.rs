@@ -48,7 +48,7 @@ impl UpdateInbox {
     }
 
     /// Adds an update, or `whole` in its place if too much waits already.
-    pub(in crate::catalog) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
+    pub(crate) fn put(&self, uri: Arc<str>, whole: &Arc<str>) {
         let mut waiting = self.lock();
         let has_room =
             waiting.order.len() < MAX_UPDATES && waiting.bytes + uri.len() <= MAX_UPDATE_BYTES;

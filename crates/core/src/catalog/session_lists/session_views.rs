@@ -31,7 +31,7 @@ const MAX_SESSION_VIEWS: usize = 64;
 
 /// Views of sessions for which cursors were issued, by client session. A cursor opens for its own
 /// session only.
-pub(in crate::catalog) struct SessionViews(Cache<(SessionKey, ContentVersion), Arc<View>>);
+pub(crate) struct SessionViews(Cache<(SessionKey, ContentVersion), Arc<View>>);
 
 impl Default for SessionViews {
     fn default() -> Self {
@@ -40,15 +40,11 @@ impl Default for SessionViews {
 }
 
 impl SessionViews {
-    pub(in crate::catalog) fn keep(&self, client: SessionKey, view: &Arc<View>) {
+    pub(crate) fn keep(&self, client: SessionKey, view: &Arc<View>) {
         self.0.insert((client, view.version), view.clone());
     }
 
-    pub(in crate::catalog) fn find(
-        &self,
-        client: SessionKey,
-        version: ContentVersion,
-    ) -> Option<Arc<View>> {
+    pub(crate) fn find(&self, client: SessionKey, version: ContentVersion) -> Option<Arc<View>> {
         self.0.get(&(client, version))
     }
 }
@@ -81,7 +77,7 @@ struct SessionPart {
 impl Catalog {
     /// `whole` with the differences of the client's sessions. Lists that are due are walked first,
     /// each for at most [`super::super::CatalogSettings::first_list_wait`]. Cancel safe.
-    pub(in crate::catalog) async fn session_view(
+    pub(crate) async fn session_view(
         &self,
         client: &SessionClient<'_>,
         whole: Arc<View>,
@@ -265,7 +261,7 @@ impl Catalog {
 
     /// Subscribes to a resource that the client's own session alone lists; no value for any other
     /// resource.
-    pub(in crate::catalog) async fn subscribe_in_session(
+    pub(crate) async fn subscribe_in_session(
         self: &Arc<Self>,
         client: &SessionKey,
         subscriber: ResourceSubscriber,

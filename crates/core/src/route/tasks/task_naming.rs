@@ -6,10 +6,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use weir_wire::method::Method;
 use weir_wire::scan;
-use weir_wire::write::ObjectWriter;
+use weir_wire::splice::ObjectEdits;
+use weir_wire::write::{ObjectWriter, string};
 
-use super::super::Router;
-use super::named;
 use crate::call::{Call, InputMode, TaskMode};
 use crate::catalog::{CatalogItem, TaskSupport};
 use crate::failure::{Failure, FailureKind};
@@ -25,7 +24,7 @@ const REQUIRED_CAPABILITIES: &[u8] = br#"{"extensions":{"io.modelcontextprotocol
 const RESULT_TTL_MS: u64 = 3_600_000;
 
 /// The parts of the name of the task that a call becomes.
-pub(in super::super) struct TaskNaming {
+pub(crate) struct TaskNaming {
     desk: TaskNames,
     principal: Principal,
     endpoint: EndpointId,
@@ -56,7 +55,7 @@ impl TaskNaming {
     }
 
     /// A `CreateTaskResult` under the client's name for the task.
-    pub(in super::super) fn name_task(&self, created: &Bytes) -> Result<Bytes, Failure> {
+    pub(crate) fn name_task(&self, created: &Bytes) -> Result<Bytes, Failure> {
         let bad = || {
             Failure::new(
                 FailureKind::BadAnswer,
@@ -96,7 +95,7 @@ impl TaskNaming {
     }
 
     /// True if a result that came at once has to be returned as a task.
-    pub(in super::super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         matches!(self.asked, TaskMode::Wanted { .. })
     }
 
@@ -104,7 +103,7 @@ impl TaskNaming {
     ///
     /// # Errors
     /// `Busy`: it cannot be kept now.
-    pub(in super::super) fn completed_task(&self, result: &Bytes) -> Result<Bytes, Failure> {
+    pub(crate) fn completed_task(&self, result: &Bytes) -> Result<Bytes, Failure> {
         let home = TaskLocation {
             native: self.desk.own_name(),
             is_own: true,
@@ -133,64 +132,58 @@ impl TaskNaming {
     }
 }
 
-impl Router {
-    /// Decides if a call is made as a task. Returns the naming of the task, and the call for its
-    /// upstream.
-    ///
-    /// # Errors
-    ///
-    /// The tool can only be called as a task, and its client takes none; or the other way round.
-    pub(in super::super) fn task_of_call(
-        &self,
-        principal: &Principal,
-        call: &Arc<Call>,
-        item: &CatalogItem,
-    ) -> Result<Option<(TaskNaming, Arc<Call>)>, Failure> {
-        let refused = |text: &'static str| Err(Failure::new(FailureKind::MethodNotFound, text));
-        let Some(desk) = &self.tasks else {
-            return Ok(None);
-        };
-        if call.method != Method::ToolsCall {
+/// Decides if a call is made as a task. Returns the naming of the task, and the call for its
+/// upstream.
+///
+/// # Errors
+///
+/// The tool can only be called as a task, and its client takes none; or the other way round.
+pub(crate) fn task_of_call(
+    names: Option<&TaskNames>,
+    principal: &Principal,
+    call: &Arc<Call>,
+    item: &CatalogItem,
+) -> Result<Option<(TaskNaming, Arc<Call>)>, Failure> {
+    let refused = |text: &'static str| Err(Failure::new(FailureKind::MethodNotFound, text));
+    let Some(names) = names else {
+        return Ok(None);
+    };
+    if call.method != Method::ToolsCall {
+        return Ok(None);
+    }
+    let as_task = match (call.task_mode, item.tool.tasks) {
+        (
+            TaskMode::Never | TaskMode::AwaitedByWeir,
+            TaskSupport::Forbidden | TaskSupport::Optional,
+        ) => {
             return Ok(None);
         }
-        let as_task = match (call.task_mode, item.tool.tasks) {
-            (
-                TaskMode::Never | TaskMode::AwaitedByWeir,
-                TaskSupport::Forbidden | TaskSupport::Optional,
-            ) => {
-                return Ok(None);
-            }
-            (TaskMode::Allowed, TaskSupport::Forbidden) => TaskMode::Allowed,
-            (TaskMode::Allowed, TaskSupport::Optional | TaskSupport::Required)
-            | (TaskMode::AwaitedByWeir, TaskSupport::Required) => TaskMode::Wanted { ttl_ms: None },
-            (wanted @ TaskMode::Wanted { .. }, TaskSupport::Optional | TaskSupport::Required) => {
-                wanted
-            }
-            (TaskMode::Wanted { .. }, TaskSupport::Forbidden) => {
-                return refused("This tool cannot be called as a task");
-            }
-            (TaskMode::Never, TaskSupport::Required) if call.input_mode == InputMode::Rounds => {
-                let needed = Bytes::from_static(REQUIRED_CAPABILITIES);
-                let text = "This tool's calls are tasks: declare the extension with the call";
-                return Err(Failure::new(FailureKind::MissingCapability(needed), text));
-            }
-            (TaskMode::Never, TaskSupport::Required) => {
-                return refused(
-                    "This tool can be called as a task only: send `task` with the call",
-                );
-            }
-        };
-        let naming = TaskNaming::of(desk, principal, call, item);
-        let call = if as_task == call.task_mode {
-            call.clone()
-        } else {
-            Arc::new(Call {
-                task_mode: as_task,
-                ..Call::clone(call)
-            })
-        };
-        Ok(Some((naming, call)))
-    }
+        (TaskMode::Allowed, TaskSupport::Forbidden) => TaskMode::Allowed,
+        (TaskMode::Allowed, TaskSupport::Optional | TaskSupport::Required)
+        | (TaskMode::AwaitedByWeir, TaskSupport::Required) => TaskMode::Wanted { ttl_ms: None },
+        (wanted @ TaskMode::Wanted { .. }, TaskSupport::Optional | TaskSupport::Required) => wanted,
+        (TaskMode::Wanted { .. }, TaskSupport::Forbidden) => {
+            return refused("This tool cannot be called as a task");
+        }
+        (TaskMode::Never, TaskSupport::Required) if call.input_mode == InputMode::Rounds => {
+            let needed = Bytes::from_static(REQUIRED_CAPABILITIES);
+            let text = "This tool's calls are tasks: declare the extension with the call";
+            return Err(Failure::new(FailureKind::MissingCapability(needed), text));
+        }
+        (TaskMode::Never, TaskSupport::Required) => {
+            return refused("This tool can be called as a task only: send `task` with the call");
+        }
+    };
+    let naming = TaskNaming::of(names, principal, call, item);
+    let call = if as_task == call.task_mode {
+        call.clone()
+    } else {
+        Arc::new(Call {
+            task_mode: as_task,
+            ..Call::clone(call)
+        })
+    };
+    Ok(Some((naming, call)))
 }
 
 /// The state of a call that was over when it became a task.
@@ -206,4 +199,15 @@ fn completed(name: &str, now: &str, ttl: u64, result: &Bytes) -> Bytes {
         .raw("result", result)
         .end();
     out.freeze()
+}
+
+/// The same object with this `taskId`.
+pub(super) fn named(object: &Bytes, name: &str) -> Option<Bytes> {
+    let mut text = BytesMut::with_capacity(name.len() + 2);
+    string(&mut text, name);
+    ObjectEdits::new()
+        .set("taskId", text.freeze())
+        .apply_checked(object)
+        .ok()
+        .map(|(object, _)| object)
 }

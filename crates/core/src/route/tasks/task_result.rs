@@ -5,7 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -17,14 +17,14 @@ use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::write::ObjectWriter;
 use weir_wire::{meta, scan, write};
 
-use super::super::reply_cleaning::RemovedCount;
-use super::super::{Router, reply_cleaning};
+use super::TaskRequests;
 use crate::admit::Authenticated;
 use crate::call::Call;
 use crate::failure::{Failure, FailureKind, UpstreamError};
 use crate::names::UpstreamId;
 use crate::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
-use crate::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
+use crate::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
+use crate::route::reply_cleaning::{self, RemovedCount};
 use crate::upstream::ProgressReports;
 
 /// The shortest interval between polls; the task's own interval is clamped to it.
@@ -44,20 +44,16 @@ enum TaskResultForm {
     AsCall,
 }
 
-impl Router {
+impl TaskRequests {
     /// Waits for the result of a task (2025-11-25, `tasks/result`). The task's questions come as
     /// questions of the reply, its changes as notes. Dropping the reply ends the waiting, not the
     /// task.
-    pub async fn task_result(&self, call: Authenticated<Arc<Call>>) -> Reply {
+    pub(crate) fn task_result(&self, call: Authenticated<Arc<Call>>) -> Reply {
         self.wait(call, TaskResultForm::AsTask)
     }
 
     /// Follows the task that a call became, for a client that knows no tasks.
-    pub(in super::super) fn await_task(
-        &self,
-        call: &Authenticated<Arc<Call>>,
-        created: &Bytes,
-    ) -> Reply {
+    fn await_task(&self, call: &Authenticated<Arc<Call>>, created: &Bytes) -> Reply {
         let name = scan::find(created, "taskId")
             .and_then(|at| scan::string(&created[at]))
             .unwrap_or_default();
@@ -72,7 +68,7 @@ impl Router {
         let now = Instant::now();
         let (upstream, reports) = self.upstream_of(&call).unzip();
         let waiting = TaskResultWait {
-            router: self.clone(),
+            requests: self.clone(),
             call,
             form: told,
             upstream,
@@ -105,7 +101,7 @@ impl Router {
     ) -> Option<(UpstreamId, Option<ProgressReports>)> {
         let name = call.inner().params.task_id().ok().flatten()?;
         let home = self
-            .tasks
+            .names
             .as_ref()?
             .locate(call.principal(), &call.inner().endpoint, &name)?;
         let upstream = self
@@ -118,8 +114,33 @@ impl Router {
     }
 }
 
+/// A call that becomes a task, and is followed to its end.
+pub(crate) struct TaskDrivenReply {
+    pub(crate) requests: TaskRequests,
+    pub(crate) call: Authenticated<Arc<Call>>,
+    pub(crate) reply: Reply,
+}
+
+impl ReplySource for TaskDrivenReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        loop {
+            match ready!(self.reply.poll_next(cx)) {
+                Some(ReplyEvent::End(ReplyEnd::Task(created))) => {
+                    self.reply = self.requests.await_task(&self.call, &created)
+                }
+                Some(event) => return Poll::Ready(event),
+                None => {
+                    return Poll::Ready(ReplyEvent::End(
+                        Failure::internal("a reply ended without an end").into(),
+                    ));
+                }
+            }
+        }
+    }
+}
+
 struct TaskResultWait {
-    router: Router,
+    requests: TaskRequests,
     call: Authenticated<Arc<Call>>,
     form: TaskResultForm,
     upstream: Option<UpstreamId>,
@@ -186,7 +207,7 @@ impl TaskResultWait {
     /// Polls the task; returns the end if it is over.
     async fn poll_task(&mut self) -> Result<Option<ReplyEnd>, Failure> {
         let state = self
-            .router
+            .requests
             .request_task(self.about(Method::TasksGet, None))
             .await?;
         let interval =
@@ -315,7 +336,7 @@ impl TaskResultWait {
             }
             // Sampling and roots have no form of refusal: the task cannot go on.
             (AnswerEvent::Answer(Err(_)), _) => {
-                self.router
+                self.requests
                     .request_task(self.about(Method::TasksCancel, None))
                     .await?;
                 return Err(Failure::invalid_params(
@@ -325,7 +346,7 @@ impl TaskResultWait {
         };
         let mut answers = BytesMut::with_capacity(answer.len() + key.len() + 8);
         ObjectWriter::new(&mut answers).raw(key, &answer).end();
-        self.router
+        self.requests
             .request_task(self.about(Method::TasksUpdate, Some(answers.freeze())))
             .await?;
         self.next = Instant::now() + MIN_POLL_INTERVAL;
