@@ -13,12 +13,14 @@ mod call_timings;
 mod catalog_source;
 mod closed_upstreams;
 mod context;
+mod endpoint_features;
 mod endpoint_lists;
 mod filtered_views;
 mod ingest;
 mod list_changes;
 mod list_feed;
 mod list_watcher;
+mod operator_actions;
 mod outstanding_cursors;
 mod overrides;
 mod pace;
@@ -31,22 +33,25 @@ mod superseded_views;
 mod terms;
 mod tool;
 mod traced_tool;
+mod unlisted_items;
 mod view;
 mod view_builder;
 mod view_updater;
+mod view_watch;
 mod walk;
 mod walk_span;
 
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use tokio::time::{Instant, timeout, timeout_at};
+use opentelemetry::KeyValue;
+use tokio::time::{Instant, timeout_at};
 
 pub(crate) use call_timings::CallTimings;
 pub use call_timings::RecentCalls;
 pub use closed_upstreams::{ClosedUpstream, ClosingMode};
-pub use filtered_views::ViewWatch;
 pub use list_changes::{ChangeReceiver, ListChange};
 pub use page::{CatalogPage, ListPageRequest};
 pub(crate) use resource_updates::ResourceSubscriber;
@@ -60,22 +65,25 @@ pub use terms::CallTerms;
 pub use tool::{InvalidItem, TaskSupport, Tool};
 pub use traced_tool::{ToolPlacement, TracedTool, trace_by_config};
 pub use view::{CatalogItem, IncompleteUpstream, NameCollision, NameLookup, View};
+pub use view_watch::ViewWatch;
 
 pub use crate::content_version::ContentVersion;
 pub use crate::log_text::sanitize_text;
 
 use crate::capability::CapabilityClass;
-use crate::endpoint::{Endpoint, EndpointMode, UpstreamRules};
+use crate::endpoint::{Endpoint, UpstreamRules};
 use crate::fast::{FastMap, FastState};
-use crate::list_kind::{ListKind, ListKinds};
+use crate::list_kind::ListKind;
 use crate::names::{EndpointId, UpstreamId};
 use crate::seal::Sealer;
-use crate::telemetry::start_endpoint_at_zero;
-use crate::upstream::{DeclaredExtension, ServerDescription, Upstream};
+use crate::telemetry::{instruments, start_endpoint_at_zero};
+use crate::upstream::Upstream;
 use catalog_source::CatalogSource;
 use context::CatalogContext;
 use endpoint_lists::{EndpointLists, ListView, ListViews};
 use list_changes::ChangeBroadcast;
+use view::EMPTY_VIEW;
+use view_updater::UpdateRound;
 
 /// The endpoints and upstreams of one reload, both in config order.
 #[derive(Default)]
@@ -110,8 +118,6 @@ struct CatalogLayout {
     by_id: FastMap<UpstreamId, Arc<CatalogSource>>,
 }
 
-static EMPTY_VIEW: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
-
 impl Catalog {
     /// An empty catalog, to be filled by [`Self::apply`]. Must be called inside a tokio runtime,
     /// because it spawns tasks.
@@ -128,10 +134,14 @@ impl Catalog {
             subscription_tables: Arc::default(),
             session_views: session_lists::SessionViews::default(),
         });
-        let keeper = view_updater::run(Arc::downgrade(&catalog), works.clone());
+        let weak = Arc::downgrade(&catalog);
+        let updating = view_updater::run(works.clone(), move |round| match weak.upgrade() {
+            Some(catalog) => ControlFlow::Continue(catalog.update_views(&round)),
+            None => ControlFlow::Break(()),
+        });
         works
             .tasks
-            .spawn(works.stop.clone().run_until_cancelled_owned(keeper));
+            .spawn(works.stop.clone().run_until_cancelled_owned(updating));
         catalog
     }
 
@@ -161,7 +171,9 @@ impl Catalog {
             FastMap::with_capacity_and_hasher(topology.endpoints.len(), FastState::default());
         for endpoint in &topology.endpoints {
             let desks = list_views_of(&before, endpoint);
-            let sources = members(endpoint)
+            let sources = endpoint
+                .mode
+                .upstreams()
                 .iter()
                 .filter_map(|id| by_id.get(id).cloned())
                 .collect();
@@ -240,13 +252,41 @@ impl Catalog {
         self.context.tasks.spawn(retiring);
     }
 
-    /// Builds all views again, for the background task: never in the middle of a reload.
-    fn renew(&self, now: Instant) -> Option<Instant> {
-        let _one = self
-            .apply_lock
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        self.refresh(now)
+    /// Builds all views again, for the background task: never in the middle of a reload. Returns the
+    /// due time of held-back announcements.
+    fn update_views(&self, round: &UpdateRound) -> Option<Instant> {
+        let due = {
+            let _one = self
+                .apply_lock
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.refresh(round.now)
+        };
+        if round.is_tidying {
+            self.drop_unused();
+        }
+        due
+    }
+
+    /// Drops lists that no client has asked for in a long time, and counts the lists that no client
+    /// read on.
+    fn drop_unused(&self) {
+        let layout = self.layout.load_full();
+        let used: Vec<_> = layout
+            .endpoint_lists
+            .values()
+            .flat_map(|stand| stand.drop_unused(&self.context))
+            .collect();
+        layout.sources.iter().for_each(|source| source.keep(&used));
+        for endpoint in self
+            .outstanding_cursors
+            .sweep(self.context.settings.abandoned_after)
+        {
+            instruments().cursors_abandoned.add(
+                1,
+                &[KeyValue::new("endpoint", endpoint.as_str().to_owned())],
+            );
+        }
     }
 
     /// Builds all views again; returns the due time of held-back announcements.
@@ -333,248 +373,6 @@ impl Catalog {
         }
     }
 
-    /// The server information of an endpoint's upstreams, in config order; those never reached are
-    /// absent.
-    #[must_use]
-    pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<ServerDescription>)> {
-        let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        let about = |source: &Arc<CatalogSource>| {
-            Some((source.id().clone(), source.base().snapshot().about.clone()?))
-        };
-        sources.iter().filter_map(about).collect()
-    }
-
-    /// True if an endpoint has this list: some upstream offers it, once offered it, or is still
-    /// unknown.
-    #[must_use]
-    pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
-        let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        sources.iter().any(|source| {
-            let snapshot = source.base().snapshot();
-            snapshot.list(kind).offers || snapshot.about.is_none()
-        })
-    }
-
-    /// True if the server of a transparent endpoint has a list that it does not declare. The server
-    /// is asked for the list, and from then on with every walk; clients of the class then see it.
-    /// False if the server does not answer within [`CatalogSettings::first_list_wait`] or cannot be
-    /// asked, and always for an aggregating endpoint. Cancel safe.
-    pub async fn offers_undeclared(
-        &self,
-        endpoint: &EndpointId,
-        kind: ListKind,
-        class: CapabilityClass,
-    ) -> bool {
-        let (source, desk) = (
-            self.only_source(endpoint),
-            self.list_view(endpoint, kind, class),
-        );
-        let (Some(source), Some(desk)) = (source, desk) else {
-            return false;
-        };
-        let mut built = desk.view_changes.watch();
-        let asked = async {
-            source.ask_undeclared(kind).await;
-            let offers = source.base().snapshot().list(kind).offers;
-            // The view of this class is built a moment later, and after a walk of its own.
-            while offers
-                && !desk.view().is_asked_for
-                && built.changed().await == ListChange::Changed
-            {}
-            offers
-        };
-        timeout(self.context.settings.first_list_wait, asked)
-            .await
-            .unwrap_or(false)
-    }
-
-    /// The lists without change notifications: those for which the server of a transparent endpoint
-    /// declares none. An aggregating endpoint announces all, since weir looks for changes itself.
-    #[must_use]
-    pub fn lists_without_notifications(&self, endpoint: &EndpointId) -> ListKinds {
-        let about = self
-            .only_source(endpoint)
-            .and_then(|source| source.base().snapshot().about.clone());
-        about.map_or_else(ListKinds::default, |about| about.notifies_of.others())
-    }
-
-    /// True if an endpoint shows one server as it is.
-    #[must_use]
-    pub fn is_transparent(&self, endpoint: &EndpointId) -> bool {
-        let layout = self.layout.load();
-        layout
-            .endpoint_lists
-            .get(endpoint)
-            .is_some_and(|stand| stand.endpoint.mode.is_transparent())
-    }
-
-    /// True if an upstream of the endpoint completes arguments, or is still unknown.
-    #[must_use]
-    pub fn completes(&self, endpoint: &EndpointId) -> bool {
-        let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        sources.iter().any(|source| {
-            source
-                .base()
-                .snapshot()
-                .about
-                .as_ref()
-                .is_none_or(|about| about.completes)
-        })
-    }
-
-    /// True if an upstream of the endpoint announces updates of single resources, or is still
-    /// unknown.
-    #[must_use]
-    pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
-        let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        sources.iter().any(|source| {
-            source
-                .base()
-                .snapshot()
-                .about
-                .as_ref()
-                .is_none_or(|about| about.subscribes)
-        })
-    }
-
-    /// True if calls of an upstream of the endpoint can become tasks. An upstream that is still
-    /// unknown counts as one without tasks.
-    #[must_use]
-    pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream_declares(endpoint, |about| about.tasks)
-    }
-
-    /// True if an upstream of the endpoint declares that its tools have interfaces (MCP Apps).
-    #[must_use]
-    pub fn has_apps(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream_declares(endpoint, |about| about.apps)
-    }
-
-    /// True if any known upstream of the endpoint declares the feature.
-    fn any_upstream_declares(
-        &self,
-        endpoint: &EndpointId,
-        what: impl Fn(&ServerDescription) -> bool,
-    ) -> bool {
-        let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        sources.iter().any(|source| {
-            source
-                .base()
-                .snapshot()
-                .about
-                .as_ref()
-                .is_some_and(|about| what(about))
-        })
-    }
-
-    /// The extensions of the one upstream of a transparent endpoint. An aggregating endpoint has
-    /// none, since weir could not find the upstream that a message is for.
-    #[must_use]
-    pub fn extensions(&self, endpoint: &EndpointId) -> Vec<DeclaredExtension> {
-        let about = self
-            .only_source(endpoint)
-            .and_then(|source| source.base().snapshot().about.clone());
-        about
-            .map(|about| about.extensions.clone())
-            .unwrap_or_default()
-    }
-
-    /// A tool that no list shows any more, of an upstream of the endpoint: tasks of it may still
-    /// run.
-    pub(crate) fn removed_tool(
-        &self,
-        endpoint: &EndpointId,
-        upstream: &UpstreamId,
-        exposed: &str,
-    ) -> Option<CatalogItem> {
-        let layout = self.layout.load();
-        let source = layout
-            .endpoint_lists
-            .get(endpoint)?
-            .sources
-            .iter()
-            .find(|source| source.id() == upstream)?;
-        let tool = Arc::new(Tool::unlisted(upstream, exposed));
-        let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
-        Some(CatalogItem {
-            exposed: exposed.into(),
-            tool,
-            terms,
-            listed_without,
-        })
-    }
-
-    /// A method that no revision knows, at an upstream of the endpoint. It takes the scopes of all
-    /// tools of that upstream, since it may do the same as any of them.
-    pub(crate) fn of_method(
-        &self,
-        endpoint: &EndpointId,
-        upstream: &UpstreamId,
-        name: &str,
-    ) -> Option<CatalogItem> {
-        let layout = self.layout.load();
-        let source = layout
-            .endpoint_lists
-            .get(endpoint)?
-            .sources
-            .iter()
-            .find(|source| source.id() == upstream)?;
-        let tool = Arc::new(Tool::of_method(upstream, name));
-        let (terms, listed_without) = (source.rules().of_methods(), CapabilityClass::BASE);
-        Some(CatalogItem {
-            exposed: name.into(),
-            tool,
-            terms,
-            listed_without,
-        })
-    }
-
-    /// A resource that no list shows, of an upstream that has resources or may have.
-    pub(crate) fn unlisted_resource(
-        &self,
-        upstream: &UpstreamId,
-        exposed: &str,
-        native: &str,
-    ) -> Option<CatalogItem> {
-        let layout = self.layout.load();
-        let source = layout.by_id.get(upstream)?;
-        let snapshot = source.base().snapshot();
-        let may_have = [ListKind::Resources, ListKind::Templates]
-            .iter()
-            .any(|kind| snapshot.list(*kind).offers);
-        (may_have || snapshot.about.is_none()).then(|| CatalogItem {
-            exposed: exposed.into(),
-            tool: Arc::new(Tool::unlisted(upstream, native)),
-            terms: source.rules().of(native),
-            listed_without: CapabilityClass::BASE,
-        })
-    }
-
     /// The upstreams of the newest reload, in config order.
     #[must_use]
     pub fn upstreams(&self) -> Vec<Arc<dyn Upstream>> {
@@ -623,16 +421,6 @@ impl Catalog {
         }
         self.context.tasks.close();
         self.context.tasks.wait().await;
-    }
-
-    /// The one upstream of a transparent endpoint.
-    fn only_source(&self, endpoint: &EndpointId) -> Option<Arc<CatalogSource>> {
-        let layout = self.layout.load();
-        let stand = layout
-            .endpoint_lists
-            .get(endpoint)
-            .filter(|stand| stand.endpoint.mode.is_transparent())?;
-        stand.sources.first().cloned()
     }
 
     fn list_view(
@@ -685,13 +473,6 @@ fn list_views_of(before: &CatalogLayout, endpoint: &Endpoint) -> Arc<ListViews> 
         .get(&endpoint.id)
         .map(|stand| stand.list_views.clone())
         .unwrap_or_default()
-}
-
-fn members(endpoint: &Endpoint) -> &[UpstreamId] {
-    match &endpoint.mode {
-        EndpointMode::Aggregate { upstreams, .. } => upstreams,
-        EndpointMode::Transparent(upstream) => std::slice::from_ref(upstream),
-    }
 }
 
 /// The same object, with any vtable: the vtables of one type may differ between codegen units.

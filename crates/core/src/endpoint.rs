@@ -43,6 +43,15 @@ pub enum EndpointMode {
 }
 
 impl EndpointMode {
+    /// The upstreams, in config order.
+    #[must_use]
+    pub fn upstreams(&self) -> &[UpstreamId] {
+        match self {
+            Self::Aggregate { upstreams, .. } => upstreams,
+            Self::Transparent(upstream) => std::slice::from_ref(upstream),
+        }
+    }
+
     /// True for one upstream, shown as it is.
     #[must_use]
     pub const fn is_transparent(&self) -> bool {

@@ -8,19 +8,14 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::task::{Context, Poll};
 
 use quick_cache::sync::Cache;
 
-use super::list_changes::{ChangeReceiver, ListChange};
-use super::view::{CatalogItem, ChangeCount, NameIndex, View, content};
-use super::{Catalog, EMPTY_VIEW};
-use crate::capability::CapabilityClass;
+use super::view::{CatalogItem, NameIndex, View, content};
 use crate::content_version::ContentVersion;
 use crate::fast::FastMap;
-use crate::list_kind::ListKind;
 use crate::names::EndpointId;
-use crate::port::{Audience, Visibility};
+use crate::port::{Audience, Authorizer, Visibility};
 use crate::principal::Principal;
 
 /// Parts kept at the same time. One is a few words for each item, and few audiences are awake at
@@ -48,78 +43,16 @@ impl fmt::Debug for FilteredViews {
     }
 }
 
-impl Catalog {
-    /// The part of an endpoint's list that a principal sees now, without waiting.
-    #[must_use]
-    pub fn visible_view(
+impl FilteredViews {
+    /// The part of `whole` that the principal, who is of this audience, sees.
+    pub(super) fn part_of(
         &self,
-        endpoint: &EndpointId,
-        kind: ListKind,
-        class: CapabilityClass,
-        principal: &Principal,
-    ) -> Option<Arc<View>> {
-        self.view(endpoint, kind, class)
-            .map(|whole| self.visible_part(endpoint, whole, principal))
-    }
-
-    /// Announcements of changes of the list that a principal sees, from now on. Changes of hidden
-    /// items are not announced.
-    #[must_use]
-    pub fn watch_list(
-        self: &Arc<Self>,
-        endpoint: &EndpointId,
-        class: CapabilityClass,
-        kind: ListKind,
-        principal: &Principal,
-    ) -> ViewWatch {
-        let changes = self.changes(endpoint, class, kind);
-        let mut watching = ViewWatch {
-            changes,
-            catalog: self.clone(),
-            endpoint: endpoint.clone(),
-            kind,
-            class,
-            principal: principal.clone(),
-            last: ContentVersion::default(),
-            change_count: None,
-            is_behind: false,
-        };
-        (watching.last, watching.change_count) = watching.now();
-        watching
-    }
-
-    /// Announces that the visibility rules changed: clients that see another list than before are
-    /// notified.
-    pub fn announce_rule_change(&self) {
-        self.layout
-            .load()
-            .endpoint_lists
-            .values()
-            .for_each(|stand| stand.list_views.announce_all());
-    }
-
-    /// The audience for [`crate::cursor::CursorScope`]: a cursor is good only as long as its owner
-    /// sees the same list.
-    pub(super) fn audience(
-        &self,
-        endpoint: &EndpointId,
-        principal: &Principal,
-    ) -> Option<Audience> {
-        self.context.ports.authorizer.audience(principal, endpoint)
-    }
-
-    /// The part of `whole` that the principal sees.
-    pub(crate) fn visible_part(
-        &self,
-        endpoint: &EndpointId,
         whole: Arc<View>,
-        principal: &Principal,
+        audience: Audience,
+        sight: &PrincipalSight<'_>,
     ) -> Arc<View> {
-        let Some(audience) = self.audience(endpoint, principal) else {
-            return whole;
-        };
-        let key = (endpoint.clone(), whole.version, audience);
-        let seen = match self.filtered_views.0.get(&key) {
+        let key = (sight.endpoint.clone(), whole.version, audience);
+        let seen = match self.0.get(&key) {
             Some(known) if Arc::ptr_eq(&known.whole, &whole) => return known.seen,
             // Only the state changed: names and items are the same.
             Some(known) if Arc::ptr_eq(&known.whole.items, &whole.items) => Arc::new(restated(
@@ -128,9 +61,9 @@ impl Catalog {
                 known.seen.items.clone(),
                 known.seen.name_index.clone(),
             )),
-            _ => Arc::new(self.look(endpoint, &whole, principal)),
+            _ => Arc::new(sight.filter(&whole)),
         };
-        self.filtered_views.0.insert(
+        self.0.insert(
             key,
             FilteredView {
                 whole,
@@ -139,11 +72,19 @@ impl Catalog {
         );
         seen
     }
+}
 
-    fn look(&self, endpoint: &EndpointId, whole: &Arc<View>, principal: &Principal) -> View {
-        let authorizer = &*self.context.ports.authorizer;
+/// A principal on an endpoint, and the authorizer that decides what it sees there.
+pub(super) struct PrincipalSight<'a> {
+    pub(super) authorizer: &'a dyn Authorizer,
+    pub(super) endpoint: &'a EndpointId,
+    pub(super) principal: &'a Principal,
+}
+
+impl PrincipalSight<'_> {
+    fn filter(&self, whole: &Arc<View>) -> View {
         let seen = |item: &&CatalogItem| {
-            authorizer.may_see(principal, endpoint, item) == Visibility::Visible
+            self.authorizer.may_see(self.principal, self.endpoint, item) == Visibility::Visible
         };
         let items: Vec<CatalogItem> = whole.items.iter().filter(seen).cloned().collect();
         let version = content(&items);
@@ -190,73 +131,5 @@ fn restated(
         change_count: said,
         items,
         name_index: body,
-    }
-}
-
-/// The receiver of [`Catalog::watch_list`]. Cheap enough for tens of thousands: no task, no
-/// channel.
-pub struct ViewWatch {
-    changes: ChangeReceiver,
-    catalog: Arc<Catalog>,
-    endpoint: EndpointId,
-    kind: ListKind,
-    class: CapabilityClass,
-    principal: Principal,
-    /// The version that the client saw when it was last notified.
-    last: ContentVersion,
-    /// The server's notifications up to then.
-    change_count: Option<ChangeCount>,
-    /// The client was last notified of another version, before this watch began.
-    is_behind: bool,
-}
-
-impl ViewWatch {
-    /// The next change of the list that the principal sees. For a caller that is polled itself,
-    /// such as a response body.
-    pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<ListChange> {
-        if std::mem::take(&mut self.is_behind) {
-            return Poll::Ready(ListChange::Changed);
-        }
-        loop {
-            match self.changes.poll_changed(cx) {
-                Poll::Ready(ListChange::Changed) => {
-                    let (version, said) = self.now();
-                    let is_news = ChangeCount::is_news_after(
-                        said,
-                        std::mem::replace(&mut self.change_count, said),
-                    );
-                    if std::mem::replace(&mut self.last, version) != version || is_news {
-                        return Poll::Ready(ListChange::Changed);
-                    }
-                }
-                end @ (Poll::Ready(ListChange::EndpointGone) | Poll::Pending) => return end,
-            }
-        }
-    }
-
-    /// The version that the client knows, once it was notified of the last change.
-    #[must_use]
-    pub fn last(&self) -> ContentVersion {
-        self.last
-    }
-
-    /// Continues from the version of which the client was notified in an earlier watch: if it sees
-    /// another one now, that is a change.
-    pub fn resume_from(&mut self, told: ContentVersion) {
-        self.is_behind = told != self.last;
-    }
-
-    fn now(&self) -> (ContentVersion, Option<ChangeCount>) {
-        let seen =
-            self.catalog
-                .visible_view(&self.endpoint, self.kind, self.class, &self.principal);
-        let seen = seen.unwrap_or_else(|| EMPTY_VIEW.clone());
-        (seen.content(), seen.change_count)
-    }
-}
-
-impl fmt::Debug for ViewWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Watching({} of {})", self.endpoint, self.principal)
     }
 }

@@ -21,9 +21,9 @@ pub(crate) use subscription_table::ResourceSubscriber;
 use subscription_table::SubscriptionTable;
 pub use update_inbox::UpdateInbox;
 
+use super::Catalog;
 use super::session_lists::SessionSubscription;
 use super::view::CatalogItem;
-use super::{Catalog, members};
 use crate::call::SessionKey;
 use crate::endpoint::EndpointMode;
 use crate::failure::{Failure, FailureKind};
@@ -174,7 +174,7 @@ impl Catalog {
         // Rules may have changed since it subscribed, and the endpoint may be gone.
         let stand = self
             .endpoint(endpoint)
-            .filter(|stand| members(stand).contains(&item.tool.upstream))?;
+            .filter(|stand| stand.mode.upstreams().contains(&item.tool.upstream))?;
         if !sees(item) {
             return None;
         }

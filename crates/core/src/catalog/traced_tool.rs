@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::members;
 use super::terms::ResolvedRules;
 use super::tool::{Tool, ToolDraft};
 use super::view::{CatalogItem, View};
@@ -206,7 +205,7 @@ pub fn trace_by_config(
         }
         Some(traced)
     };
-    let is_member = |(id, _): &&(UpstreamId, UpstreamRules)| members(endpoint).contains(id);
+    let is_member = |(id, _): &&(UpstreamId, UpstreamRules)| endpoint.mode.upstreams().contains(id);
     upstreams.iter().filter(is_member).filter_map(one).collect()
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
@@ -17,6 +17,9 @@ use crate::names::UpstreamId;
 
 /// The longest freshness that weir ever promises, even if an upstream promises more (D15).
 const LONGEST_TTL: Duration = Duration::from_secs(300);
+
+/// The list of an endpoint that does not exist.
+pub(super) static EMPTY_VIEW: LazyLock<Arc<View>> = LazyLock::new(|| Arc::new(View::empty()));
 
 /// A tool under the name clients see.
 #[derive(Clone, Debug)]

@@ -1,20 +1,29 @@
-//! The background task that keeps views up to date. It builds them when a feed has a new snapshot,
-//! sends held-back announcements when their time comes, and drops unused state.
+//! The background task that keeps views up to date. It has them built when a feed has a new snapshot,
+//! and held-back announcements sent when their time comes; now and then unused state is dropped.
 
-use std::sync::{Arc, Weak};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
-use opentelemetry::KeyValue;
 use tokio::time::{Instant, sleep_until};
 
-use super::Catalog;
 use super::context::CatalogContext;
-use crate::telemetry::instruments;
 
 const TIDY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Runs until the catalog is gone, or until dropped.
-pub(super) async fn run(catalog: Weak<Catalog>, works: Arc<CatalogContext>) {
+/// One round of the task.
+pub(super) struct UpdateRound {
+    pub(super) now: Instant,
+    /// True if unused state is to be dropped.
+    pub(super) is_tidying: bool,
+}
+
+/// Calls `update` for each round until it breaks, which is when the catalog is gone, or until
+/// dropped. `update` returns the time of the next held-back announcement.
+pub(super) async fn run(
+    works: Arc<CatalogContext>,
+    update: impl Fn(UpdateRound) -> ControlFlow<(), Option<Instant>>,
+) {
     let mut tidy = Instant::now() + TIDY_INTERVAL;
     let mut due = None;
     loop {
@@ -22,37 +31,14 @@ pub(super) async fn run(catalog: Weak<Catalog>, works: Arc<CatalogContext>) {
             () = works.rebuild.notified() => {}
             () = sleep_until(due.map_or(tidy, |due: Instant| due.min(tidy))) => {}
         }
-        let Some(catalog) = catalog.upgrade() else {
-            return;
-        };
         let now = Instant::now();
-        due = catalog.renew(now);
-        if now >= tidy {
-            catalog.drop_unused();
-            tidy = now + TIDY_INTERVAL;
+        let is_tidying = now >= tidy;
+        match update(UpdateRound { now, is_tidying }) {
+            ControlFlow::Break(()) => return,
+            ControlFlow::Continue(next) => due = next,
         }
-    }
-}
-
-impl Catalog {
-    /// Drops lists that no client has asked for in a long time, and counts the lists that no client
-    /// read on.
-    fn drop_unused(&self) {
-        let layout = self.layout.load_full();
-        let used: Vec<_> = layout
-            .endpoint_lists
-            .values()
-            .flat_map(|stand| stand.drop_unused(&self.context))
-            .collect();
-        layout.sources.iter().for_each(|source| source.keep(&used));
-        for endpoint in self
-            .outstanding_cursors
-            .sweep(self.context.settings.abandoned_after)
-        {
-            instruments().cursors_abandoned.add(
-                1,
-                &[KeyValue::new("endpoint", endpoint.as_str().to_owned())],
-            );
+        if is_tidying {
+            tidy = now + TIDY_INTERVAL;
         }
     }
 }

@@ -12,11 +12,11 @@ use super::difference::ListDifference;
 use super::{SessionLists, SessionSubscription, WalkCause};
 use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
+use crate::catalog::Catalog;
 use crate::catalog::catalog_source::CatalogSource;
 use crate::catalog::resource_updates::ResourceSubscriber;
 use crate::catalog::view::{CatalogItem, Freshness, NameIndex, View};
 use crate::catalog::view_builder::ListEntry;
-use crate::catalog::{Catalog, members};
 use crate::content_version::ContentVersion;
 use crate::endpoint::Endpoint;
 use crate::failure::Failure;
@@ -209,7 +209,7 @@ impl Catalog {
         } = *client;
         let Some(stand) = self
             .endpoint(endpoint)
-            .filter(|stand| members(stand).contains(upstream))
+            .filter(|stand| stand.mode.upstreams().contains(upstream))
         else {
             return ListKinds::default();
         };

@@ -1,0 +1,83 @@
+//! Items of upstreams that no list shows.
+
+use std::sync::Arc;
+
+use super::Catalog;
+use super::tool::Tool;
+use super::view::CatalogItem;
+use crate::capability::CapabilityClass;
+use crate::list_kind::ListKind;
+use crate::names::{EndpointId, UpstreamId};
+
+impl Catalog {
+    /// A tool that no list shows any more, of an upstream of the endpoint: tasks of it may still
+    /// run.
+    pub(crate) fn removed_tool(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        exposed: &str,
+    ) -> Option<CatalogItem> {
+        let layout = self.layout.load();
+        let source = layout
+            .endpoint_lists
+            .get(endpoint)?
+            .sources
+            .iter()
+            .find(|source| source.id() == upstream)?;
+        let tool = Arc::new(Tool::unlisted(upstream, exposed));
+        let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
+        Some(CatalogItem {
+            exposed: exposed.into(),
+            tool,
+            terms,
+            listed_without,
+        })
+    }
+
+    /// A method that no revision knows, at an upstream of the endpoint. It takes the scopes of all
+    /// tools of that upstream, since it may do the same as any of them.
+    pub(crate) fn of_method(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+        name: &str,
+    ) -> Option<CatalogItem> {
+        let layout = self.layout.load();
+        let source = layout
+            .endpoint_lists
+            .get(endpoint)?
+            .sources
+            .iter()
+            .find(|source| source.id() == upstream)?;
+        let tool = Arc::new(Tool::of_method(upstream, name));
+        let (terms, listed_without) = (source.rules().of_methods(), CapabilityClass::BASE);
+        Some(CatalogItem {
+            exposed: name.into(),
+            tool,
+            terms,
+            listed_without,
+        })
+    }
+
+    /// A resource that no list shows, of an upstream that has resources or may have.
+    pub(crate) fn unlisted_resource(
+        &self,
+        upstream: &UpstreamId,
+        exposed: &str,
+        native: &str,
+    ) -> Option<CatalogItem> {
+        let layout = self.layout.load();
+        let source = layout.by_id.get(upstream)?;
+        let snapshot = source.base().snapshot();
+        let may_have = [ListKind::Resources, ListKind::Templates]
+            .iter()
+            .any(|kind| snapshot.list(*kind).offers);
+        (may_have || snapshot.about.is_none()).then(|| CatalogItem {
+            exposed: exposed.into(),
+            tool: Arc::new(Tool::unlisted(upstream, native)),
+            terms: source.rules().of(native),
+            listed_without: CapabilityClass::BASE,
+        })
+    }
+}
