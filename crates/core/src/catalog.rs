@@ -16,6 +16,7 @@ mod context;
 mod endpoint_features;
 mod endpoint_lists;
 mod filtered_views;
+mod followed_upstream;
 mod ingest;
 mod list_changes;
 mod list_feed;
@@ -232,7 +233,7 @@ impl Catalog {
             .iter()
             .find(|source| source.id() == upstream.id());
         match old {
-            Some(same) if same_object(&same.upstream, &upstream) => {
+            Some(same) if same_object(same.upstream(), &upstream) => {
                 same.set_rules(rules);
                 same.clone()
             }
@@ -246,7 +247,7 @@ impl Catalog {
     fn retire(&self, source: &CatalogSource) {
         source.stop();
         let retiring = source
-            .upstream
+            .upstream()
             .clone()
             .retire(self.context.settings.retire_grace);
         self.context.tasks.spawn(retiring);
@@ -380,7 +381,7 @@ impl Catalog {
             .load()
             .sources
             .iter()
-            .map(|source| source.upstream.clone())
+            .map(|source| source.upstream().clone())
             .collect()
     }
 
@@ -389,7 +390,7 @@ impl Catalog {
             .load()
             .by_id
             .get(id)
-            .map(|source| source.upstream.clone())
+            .map(|source| source.upstream().clone())
     }
 
     /// An upstream by its id, with the timings of its calls.
@@ -401,7 +402,7 @@ impl Catalog {
             .load()
             .by_id
             .get(id)
-            .map(|source| (source.upstream.clone(), source.timings.clone()))
+            .map(|source| (source.upstream().clone(), source.timings.clone()))
     }
 
     /// Stops following, retires every upstream, and waits until all of that is done.

@@ -1,31 +1,27 @@
-//! One upstream as the catalog follows it: the server, the operator's rules, and a feed for each
-//! capability class.
+//! One upstream as the catalog follows it, with a feed and a watcher for each capability class.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
 use tokio_util::sync::CancellationToken;
 
 use super::call_timings::CallTimings;
 use super::context::CatalogContext;
+use super::followed_upstream::FollowedUpstream;
 use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
 use super::list_watcher::ListWatcher;
 use super::terms::ResolvedRules;
 use crate::capability::CapabilityClass;
 use crate::endpoint::UpstreamRules;
-use crate::list_kind::{ListKind, ListKinds};
+use crate::list_kind::ListKind;
 use crate::names::UpstreamId;
 use crate::upstream::Upstream;
 
 /// An upstream and its feeds.
 pub(super) struct CatalogSource {
-    pub(super) upstream: Arc<dyn Upstream>,
+    followed: Arc<FollowedUpstream>,
     /// The timings of its latest calls.
     pub(super) timings: Arc<CallTimings>,
-    rules: ArcSwap<ResolvedRules>,
     base: Arc<ListFeed>,
-    /// The lists that clients asked for although the server does not declare them.
-    undeclared: Mutex<ListKinds>,
     others: Mutex<Vec<(Arc<ListFeed>, CancellationToken)>>,
     stop: CancellationToken,
 }
@@ -41,60 +37,39 @@ impl CatalogSource {
     ) -> Arc<Self> {
         let base = feed(works, upstream.id(), CapabilityClass::BASE, before);
         let stop = works.stop.child_token();
-        let rules = ArcSwap::from_pointee(ResolvedRules::new(rules));
+        let followed = Arc::new(FollowedUpstream::new(upstream, rules));
         let source = Arc::new(Self {
-            upstream,
+            followed: followed.clone(),
             timings: Arc::default(),
-            rules,
             base: base.clone(),
-            undeclared: Mutex::default(),
             others: Mutex::default(),
             stop: stop.clone(),
         });
-        spawn(
-            works,
-            ListWatcher::new(works.clone(), source.clone(), base),
-            stop,
-        );
+        spawn(works, ListWatcher::new(works.clone(), followed, base), stop);
         source
     }
 
     pub(super) fn id(&self) -> &UpstreamId {
-        self.upstream.id()
+        self.followed.id()
+    }
+
+    pub(super) fn upstream(&self) -> &Arc<dyn Upstream> {
+        &self.followed.server
     }
 
     pub(super) fn rules(&self) -> Arc<ResolvedRules> {
-        self.rules.load_full()
+        self.followed.rules()
     }
 
     /// Takes the rules of a reload; equal ones are no change.
     pub(super) fn set_rules(&self, rules: UpstreamRules) {
-        if self.rules.load().given != rules {
-            self.rules.store(Arc::new(ResolvedRules::new(rules)));
-        }
-    }
-
-    /// The lists that the server is asked for although it does not declare them.
-    pub(super) fn undeclared(&self) -> ListKinds {
-        *self
-            .undeclared
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.followed.set_rules(rules);
     }
 
     /// Asks for a list that the server does not declare, with this walk and all that follow, and
     /// waits until it was asked for once, or cannot be asked.
     pub(super) async fn ask_undeclared(&self, kind: ListKind) {
-        let is_new = {
-            let mut undeclared = self
-                .undeclared
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let is_new = !undeclared.has(kind);
-            *undeclared = undeclared.with(kind);
-            is_new
-        };
-        if is_new {
+        if self.followed.add_undeclared(kind) {
             self.feeds()
                 .iter()
                 .for_each(|feed| feed.walk_now.notify_one());
@@ -114,11 +89,11 @@ impl CatalogSource {
     /// this upstream. Starts to follow the class if need be. If too many are followed already,
     /// returns the base feed.
     pub(super) fn feed(
-        self: &Arc<Self>,
+        &self,
         works: &Arc<CatalogContext>,
         class: CapabilityClass,
     ) -> Arc<ListFeed> {
-        let class = class.cut(self.upstream.carries());
+        let class = class.cut(self.upstream().carries());
         if class == CapabilityClass::BASE || self.stop.is_cancelled() {
             return self.base.clone();
         }
@@ -134,7 +109,7 @@ impl CatalogSource {
         others.push((feed.clone(), stop.clone()));
         spawn(
             works,
-            ListWatcher::new(works.clone(), self.clone(), feed.clone()),
+            ListWatcher::new(works.clone(), self.followed.clone(), feed.clone()),
             stop,
         );
         feed
@@ -151,7 +126,7 @@ impl CatalogSource {
 
     /// Ends the feeds of classes that are not in `used`, cut as [`Self::feed`] does.
     pub(super) fn keep(&self, used: &[CapabilityClass]) {
-        let carried = self.upstream.carries();
+        let carried = self.upstream().carries();
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         others.retain(|(feed, stop)| {
             let wanted = used.iter().any(|class| class.cut(carried) == feed.class);

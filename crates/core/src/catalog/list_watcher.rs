@@ -13,8 +13,8 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::catalog_source::CatalogSource;
 use super::context::CatalogContext;
+use super::followed_upstream::FollowedUpstream;
 use super::ingest::{DefinitionOwner, ListOrigin, ingest};
 use super::list_feed::{FeedState, ListFeed, ListSnapshot};
 use super::pace::{Backoff, RefreshPacer, jittered};
@@ -30,7 +30,7 @@ use crate::upstream::{ListWatch, ServerDescription};
 /// The task's state. It ends when its future is dropped.
 pub(super) struct ListWatcher {
     works: Arc<CatalogContext>,
-    source: Arc<CatalogSource>,
+    followed: Arc<FollowedUpstream>,
     feed: Arc<ListFeed>,
     pace: RefreshPacer,
     backoff: Backoff,
@@ -45,7 +45,7 @@ pub(super) struct ListWatcher {
 impl ListWatcher {
     pub(super) fn new(
         works: Arc<CatalogContext>,
-        source: Arc<CatalogSource>,
+        followed: Arc<FollowedUpstream>,
         feed: Arc<ListFeed>,
     ) -> Self {
         let settings = &works.settings;
@@ -54,7 +54,7 @@ impl ListWatcher {
         let (expiry, said, absent) = (None, ListKinds::default(), Vec::new());
         let mut watcher = Self {
             works,
-            source,
+            followed,
             feed,
             pace,
             backoff,
@@ -95,10 +95,10 @@ impl ListWatcher {
 
     async fn open(&mut self) -> Result<Box<dyn ListWatch>, Failure> {
         let time = self
-            .source
-            .upstream
+            .followed
+            .server
             .open_time(self.works.settings.open_time);
-        let opening = timeout(time, self.source.upstream.clone().watch(self.feed.class));
+        let opening = timeout(time, self.followed.server.clone().watch(self.feed.class));
         match self.expiring(opening).await {
             Ok(opened) => opened,
             Err(_) => Err(Failure::new(
@@ -189,9 +189,9 @@ impl ListWatcher {
         kind: ListKind,
     ) -> Result<(ListSnapshot, u64), Failure> {
         let declares = about.offers.has(kind);
-        let is_asked_for = declares || self.source.undeclared().has(kind);
+        let is_asked_for = declares || self.followed.undeclared().has(kind);
         let walked = if is_asked_for {
-            let rules = self.source.rules();
+            let rules = self.followed.rules();
             let walking = timeout(
                 self.works.settings.walk_time,
                 walk(watch, kind, &rules.given.walk),
@@ -235,7 +235,7 @@ impl ListWatcher {
     /// operator asks, or it is time to look.
     async fn cause(&self, watch: &mut dyn ListWatch) -> Result<ListKinds, Failure> {
         let about = watch.about();
-        let poll = self.source.rules().given.poll;
+        let poll = self.followed.rules().given.poll;
         let snapshot = self.feed.snapshot();
         // A list that the server has without declaring it has no change notifications.
         let offers: ListKinds = ListKind::ALL
@@ -340,7 +340,7 @@ impl ListWatcher {
     }
 
     fn start_grace(&mut self) {
-        self.expiry = Some(Instant::now() + self.source.rules().given.grace);
+        self.expiry = Some(Instant::now() + self.followed.rules().given.grace);
     }
 
     fn freshness(&self, ttl: Option<Duration>, pushes: bool) -> Freshness {
@@ -364,7 +364,7 @@ impl ListWatcher {
             return;
         }
         let is_listed = |native: &str| tools.items.iter().any(|tool| &*tool.native == native);
-        let absent = self.source.rules().absent(is_listed);
+        let absent = self.followed.rules().absent(is_listed);
         if !absent.is_empty() && absent != self.unlisted_tools {
             let named = absent.join(", ");
             tracing::warn!(upstream = %self.feed.upstream, tools = named, "configured tools not listed by upstream");

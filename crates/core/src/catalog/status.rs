@@ -100,7 +100,7 @@ impl Catalog {
         let layout = self.layout.load();
         let status = |source: &Arc<super::catalog_source::CatalogSource>| UpstreamStatus {
             id: source.id().clone(),
-            health: source.upstream.health(),
+            health: source.upstream().health(),
             about: source.base().snapshot().about.clone(),
             closed: self.closed(source.id()),
             recent: source.timings.recent(),
