@@ -5,38 +5,30 @@
 //! [`UpdateInbox`], a resource at most once: a slow reader costs one entry for each of its
 //! resources, however often the server sends.
 
+mod subscriber_name;
 mod subscription_follower;
 mod subscription_table;
 mod update_inbox;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 pub(crate) use subscription_table::ResourceSubscriber;
-use subscription_table::SubscriptionTable;
+pub(super) use subscription_table::SubscriptionTables;
+use subscription_table::{ConsentReceiver, SubscriptionTable};
 pub use update_inbox::UpdateInbox;
 
 use super::Catalog;
 use super::session_lists::SessionSubscription;
-use super::view::CatalogItem;
 use crate::call::SessionKey;
-use crate::endpoint::EndpointMode;
 use crate::failure::{Failure, FailureKind};
-use crate::list_kind::ListKind;
-use crate::names::{UpstreamId, resource_uri};
-use crate::port::Visibility;
+use crate::names::UpstreamId;
 
 /// The longest wait of a client for the server to take its subscription.
 const CONSENT_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// The tables by upstream; a table without subscribers is removed.
-#[derive(Default)]
-pub(super) struct SubscriptionTables(Mutex<HashMap<UpstreamId, Arc<SubscriptionTable>>>);
 
 /// A client's place in a table. Dropping it takes the client out; the last one out ends the
 /// subscription at the server.
@@ -153,71 +145,6 @@ impl Catalog {
             })),
             consent,
         ))
-    }
-
-    /// The subscriber's name for an updated resource, if it may be notified.
-    pub(super) fn name_for_subscriber(
-        &self,
-        subscriber: &ResourceSubscriber,
-        native: &Arc<str>,
-    ) -> Option<Arc<str>> {
-        let ResourceSubscriber {
-            principal,
-            endpoint,
-            item,
-            ..
-        } = subscriber;
-        let authorizer = &*self.context.ports.authorizer;
-        let sees = |item: &CatalogItem| {
-            authorizer.may_see(principal, endpoint, item) == Visibility::Visible
-        };
-        // Rules may have changed since it subscribed, and the endpoint may be gone.
-        let stand = self
-            .endpoint(endpoint)
-            .filter(|stand| stand.mode.upstreams().contains(&item.tool.upstream))?;
-        if !sees(item) {
-            return None;
-        }
-        if *native == item.tool.native {
-            return Some(item.exposed.clone());
-        }
-        let exposed = match &stand.mode {
-            EndpointMode::Aggregate { .. } if item.exposed != item.tool.native => {
-                resource_uri::expose(&item.tool.upstream, native)
-            }
-            EndpointMode::Aggregate { .. } | EndpointMode::Transparent(_) => native.to_string(),
-        };
-        let listed = self.view(endpoint, ListKind::Resources, crate::CapabilityClass::BASE);
-        let listed = listed.and_then(|view| view.find(&exposed).item().cloned());
-        let part = listed.or_else(|| self.unlisted_resource(&item.tool.upstream, &exposed, native));
-        // A part that the subscriber may not see is announced as the whole.
-        Some(
-            part.filter(sees)
-                .map_or_else(|| item.exposed.clone(), |_| exposed.into()),
-        )
-    }
-}
-
-/// Receives the server's consent or refusal; absent if it consented already.
-type ConsentReceiver = Option<oneshot::Receiver<Result<(), Failure>>>;
-
-impl SubscriptionTables {
-    fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamId, Arc<SubscriptionTable>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Removes a table that has no subscribers; true if it did.
-    fn remove_if_empty(&self, table: &Arc<SubscriptionTable>) -> bool {
-        let mut tables = self.lock();
-        let empty = table.is_empty();
-        if empty
-            && tables
-                .get(&table.upstream)
-                .is_some_and(|known| Arc::ptr_eq(known, table))
-        {
-            tables.remove(&table.upstream);
-        }
-        empty
     }
 }
 

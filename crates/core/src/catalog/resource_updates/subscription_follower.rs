@@ -5,8 +5,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::time::{Instant, timeout};
 
-use super::subscription_table::SubscriptionTable;
-use super::{ResourceSubscriber, SubscriptionTables};
+use super::subscription_table::{ResourceSubscriber, SubscriptionTable, SubscriptionTables};
 use crate::catalog::Catalog;
 use crate::catalog::context::CatalogContext;
 use crate::catalog::pace::Backoff;

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use opentelemetry::KeyValue;
 use tokio::sync::{Notify, oneshot};
 
-use super::ConsentReceiver;
 use super::update_inbox::UpdateInbox;
 use crate::catalog::CatalogItem;
 use crate::failure::Failure;
@@ -29,6 +28,13 @@ pub(crate) struct ResourceSubscriber {
     /// The updates that wait for the client.
     pub(crate) inbox: UpdateInbox,
 }
+
+/// Receives the server's consent or refusal; absent if it consented already.
+pub(super) type ConsentReceiver = Option<oneshot::Receiver<Result<(), Failure>>>;
+
+/// The tables by upstream; a table without subscribers is removed.
+#[derive(Default)]
+pub(crate) struct SubscriptionTables(Mutex<HashMap<UpstreamId, Arc<SubscriptionTable>>>);
 
 /// The table of one upstream.
 pub(super) struct SubscriptionTable {
@@ -53,6 +59,26 @@ struct WantedResource {
     /// True once the server consented, until its stream is lost.
     is_consented: bool,
     consent_senders: Vec<oneshot::Sender<Result<(), Failure>>>,
+}
+
+impl SubscriptionTables {
+    pub(super) fn lock(&self) -> MutexGuard<'_, HashMap<UpstreamId, Arc<SubscriptionTable>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes a table that has no subscribers; true if it did.
+    pub(super) fn remove_if_empty(&self, table: &Arc<SubscriptionTable>) -> bool {
+        let mut tables = self.lock();
+        let empty = table.is_empty();
+        if empty
+            && tables
+                .get(&table.upstream)
+                .is_some_and(|known| Arc::ptr_eq(known, table))
+        {
+            tables.remove(&table.upstream);
+        }
+        empty
+    }
 }
 
 impl SubscriptionTable {
