@@ -107,7 +107,7 @@ pub struct Catalog {
     outstanding_cursors: outstanding_cursors::OutstandingCursors,
     filtered_views: filtered_views::FilteredViews,
     subscription_tables: Arc<resource_updates::SubscriptionTables>,
-    session_views: session_lists::SessionViews,
+    session_views: session_lists::SessionViewCache,
 }
 
 /// All endpoints and upstreams as of one reload.
@@ -133,7 +133,7 @@ impl Catalog {
             outstanding_cursors: outstanding_cursors::OutstandingCursors::default(),
             filtered_views: filtered_views::FilteredViews::default(),
             subscription_tables: Arc::default(),
-            session_views: session_lists::SessionViews::default(),
+            session_views: session_lists::SessionViewCache::default(),
         });
         let weak = Arc::downgrade(&catalog);
         let updating = view_updater::run(works.clone(), move |round| match weak.upgrade() {

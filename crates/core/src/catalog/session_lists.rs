@@ -5,53 +5,40 @@
 //! clients get the shared list. The catalog keeps the difference between the two lists only. The
 //! upstream's session owns it, so both end together.
 
+mod client_index;
 mod difference;
+mod list_session;
 mod session_list_table;
 mod session_subscriptions;
+mod session_view_cache;
 mod session_views;
 mod session_walk;
 mod walk_pace;
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use arc_swap::ArcSwapOption;
 
-use crate::Failure;
 use crate::call::SessionKey;
 use crate::list_kind::{ListKind, ListKinds};
 use crate::names::UpstreamId;
-use crate::port::Fut;
-use crate::session_notifier::SessionMessage;
-use crate::upstream::ListWatch;
-use difference::ListDifference;
+use crate::session_notifier::{SessionMessage, SessionNotifier};
+use client_index::ClientIndex;
+use difference::{ListDifference, WalkMark};
+pub use list_session::ListSession;
 pub use session_list_table::SessionListTable;
 pub use session_subscriptions::SessionSubscription;
 use session_subscriptions::SessionSubscriptions;
+pub(super) use session_view_cache::SessionViewCache;
 pub use session_views::SessionClient;
-pub(super) use session_views::SessionViews;
 use walk_pace::WalkPace;
 
 /// The most client sessions that one upstream session serves. A child process may serve several,
 /// all of one principal; further ones see the shared list.
 const MOST_CLIENTS: usize = 1024;
-
-/// A session at a server with lists that can be read. Implemented by upstreams.
-pub trait ListSession: Send + Sync {
-    /// A watch that reads the lists in this session. It receives no change notifications.
-    fn lists(self: Arc<Self>) -> Box<dyn ListWatch>;
-
-    /// Subscribes to a resource, by the server's own URI, in this session.
-    ///
-    /// # Errors
-    /// As for any request to the upstream.
-    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>>;
-
-    /// Ends a subscription, without waiting for the server.
-    fn unsubscribe(self: Arc<Self>, uri: Arc<str>);
-}
 
 /// The lists of one session at a server. The upstream's session owns this and reports notifications
 /// to it; the catalog reads it.
@@ -63,7 +50,11 @@ pub struct SessionLists {
     /// The lists for which the server declares `listChanged`.
     declares_changes: ListKinds,
     session: Weak<dyn ListSession>,
-    table: Arc<SessionListTable>,
+    notifier: Arc<SessionNotifier>,
+    /// The lists of all sessions, these among them.
+    index: Arc<ClientIndex<Self>>,
+    /// The number of all sessions with lists that differ from the shared ones.
+    differing: Arc<AtomicUsize>,
     pace: Arc<WalkPace>,
     /// The client sessions that this session serves.
     clients: RwLock<HashSet<SessionKey>>,
@@ -82,17 +73,9 @@ pub struct SessionLists {
     /// After a walk that failed: the earliest time for the next one, in milliseconds of
     /// [`super::context::CatalogContext::millis`].
     not_before: AtomicU64,
-    /// True if [`Self::known`] has a difference. The table counts these.
+    /// True if [`Self::known`] has a difference.
     differs: AtomicBool,
-    subscribed: SessionSubscriptions,
-}
-
-/// Counters of a session at the time of a walk. A walk is due once they are higher.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct WalkMark {
-    /// Notifications, and occasions on which one may have been missed.
-    changes: u64,
-    calls: u64,
+    subscribed: Arc<SessionSubscriptions>,
 }
 
 /// The reason for a walk.
@@ -113,7 +96,7 @@ impl SessionLists {
         let mut clients = self.clients.write().unwrap_or_else(PoisonError::into_inner);
         if clients.len() < MOST_CLIENTS && clients.insert(client) {
             drop(clients);
-            self.table.enter(client, self);
+            self.index.enter(client, self);
         }
     }
 
@@ -152,7 +135,7 @@ impl SessionLists {
     fn notify_clients(&self, kinds: ListKinds) {
         for client in self.clients().iter() {
             // A client without a stream gets the notification when it opens one.
-            let _unheard = self.table.notifier.notify(
+            let _unheard = self.notifier.notify(
                 client,
                 SessionMessage::ListsChanged(self.upstream.clone(), kinds),
             );
@@ -196,8 +179,16 @@ impl SessionLists {
             .into_iter()
             .any(|kind| self.known(kind).is_some_and(|known| !known.is_empty()));
         if self.differs.swap(differs, Ordering::Relaxed) != differs {
-            self.table.count_differing(differs);
+            self.count_differing(differs);
         }
+    }
+
+    /// Counts one more session that differs, or one fewer.
+    fn count_differing(&self, differs: bool) {
+        match differs {
+            true => self.differing.fetch_add(1, Ordering::Relaxed),
+            false => self.differing.fetch_sub(1, Ordering::Relaxed),
+        };
     }
 
     fn clients(&self) -> std::sync::RwLockReadGuard<'_, HashSet<SessionKey>> {
@@ -212,18 +203,18 @@ impl Drop for SessionLists {
                 .get_mut()
                 .unwrap_or_else(PoisonError::into_inner),
         );
-        self.table.leave(&clients);
+        self.index.leave(&clients);
         if !*self.differs.get_mut() {
             return;
         }
-        self.table.count_differing(false);
+        self.count_differing(false);
         // The clients see the shared list again.
         let differing = ListKind::ALL
             .into_iter()
             .filter(|kind| self.known(*kind).is_some_and(|known| !known.is_empty()));
         let kinds: ListKinds = differing.collect();
         for client in &clients {
-            let _unheard = self.table.notifier.notify(
+            let _unheard = self.notifier.notify(
                 client,
                 SessionMessage::ListsChanged(self.upstream.clone(), kinds),
             );

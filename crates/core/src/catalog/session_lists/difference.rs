@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::WalkMark;
 use crate::budget::{ByteBudget, ByteReservation};
 use crate::catalog::tool::Tool;
 use crate::content_version::ContentVersion;
@@ -12,6 +11,14 @@ use crate::content_version::ContentVersion;
 const MOST_ITEMS: usize = 256;
 /// The most bytes in a difference.
 const MOST_BYTES: usize = 256 << 10;
+
+/// Counters of a session at the time of a walk. A walk is due once they are higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct WalkMark {
+    /// Notifications, and occasions on which one may have been missed.
+    pub(super) changes: u64,
+    pub(super) calls: u64,
+}
 
 /// The difference that one walk found.
 #[derive(Debug)]

@@ -5,8 +5,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
+use super::SessionLists;
+use super::client_index::ClientIndex;
+use super::list_session::ListSession;
+use super::session_subscriptions::SessionSubscriptions;
 use super::walk_pace::WalkPace;
-use super::{ListSession, SessionLists};
 use crate::budget::ByteBudget;
 use crate::call::SessionKey;
 use crate::list_kind::ListKinds;
@@ -20,13 +23,13 @@ const MOST_BYTES: usize = 64 << 20;
 /// The lists of all sessions at all servers. The table holds weak references; the upstreams'
 /// sessions own the lists.
 pub struct SessionListTable {
-    pub(super) notifier: Arc<SessionNotifier>,
+    notifier: Arc<SessionNotifier>,
     /// The memory of all differences.
     pub(super) memory: ByteBudget,
-    by_client: RwLock<HashMap<SessionKey, Vec<Weak<SessionLists>>>>,
+    index: Arc<ClientIndex<SessionLists>>,
     paces: Mutex<HashMap<UpstreamId, Weak<WalkPace>>>,
     /// The number of sessions with lists that differ from the shared ones.
-    differing: AtomicUsize,
+    differing: Arc<AtomicUsize>,
     /// The next [`SessionLists::id`]. It starts at a random number.
     ids: AtomicU64,
 }
@@ -43,9 +46,9 @@ impl SessionListTable {
         Arc::new(Self {
             notifier: bells,
             memory,
-            by_client: RwLock::default(),
+            index: Arc::default(),
             paces: Mutex::default(),
-            differing: AtomicUsize::new(0),
+            differing: Arc::default(),
             ids: AtomicU64::new(u64::from_be_bytes(seed)),
         })
     }
@@ -54,18 +57,21 @@ impl SessionListTable {
     /// comes.
     #[must_use]
     pub fn open(
-        self: &Arc<Self>,
+        &self,
         upstream: UpstreamId,
         tells_of: ListKinds,
         session: Weak<dyn ListSession>,
     ) -> Arc<SessionLists> {
         let pace = self.pace(&upstream);
+        let subscribed = SessionSubscriptions::new(upstream.clone(), session.clone());
         Arc::new(SessionLists {
             id: self.ids.fetch_add(1, Ordering::Relaxed),
             upstream,
             declares_changes: tells_of,
             session,
-            table: self.clone(),
+            notifier: self.notifier.clone(),
+            index: self.index.clone(),
+            differing: self.differing.clone(),
             pace,
             clients: RwLock::default(),
             notification_counts: Default::default(),
@@ -76,23 +82,13 @@ impl SessionListTable {
             walking: tokio::sync::Mutex::default(),
             not_before: AtomicU64::new(0),
             differs: Default::default(),
-            subscribed: Default::default(),
+            subscribed: Arc::new(subscribed),
         })
     }
 
     /// Removes client sessions that ended.
     pub fn ended(&self, sessions: &HashSet<SessionKey>) {
-        let gone: Vec<_> = {
-            let mut by_client = self
-                .by_client
-                .write()
-                .unwrap_or_else(PoisonError::into_inner);
-            sessions
-                .iter()
-                .filter_map(|client| Some((*client, by_client.remove(client)?)))
-                .collect()
-        };
-        for (client, lists) in gone {
+        for (client, lists) in self.index.remove(sessions) {
             for lists in lists.iter().filter_map(Weak::upgrade) {
                 lists
                     .clients
@@ -115,17 +111,13 @@ impl SessionListTable {
         if self.differing() == 0 {
             return 0;
         }
-        let by_client = self
-            .by_client
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        let lists: HashMap<u64, Arc<SessionLists>> = by_client
-            .values()
-            .flatten()
-            .filter_map(Weak::upgrade)
+        // Lists that serve several client sessions count once.
+        let lists: HashMap<u64, Arc<SessionLists>> = self
+            .index
+            .all()
+            .into_iter()
             .map(|lists| (lists.id, lists))
             .collect();
-        drop(by_client);
         lists
             .values()
             .filter(|lists| lists.upstream == *upstream && lists.differs.load(Ordering::Relaxed))
@@ -134,51 +126,7 @@ impl SessionListTable {
 
     /// The lists of the sessions that serve a client session.
     pub(super) fn of(&self, client: &SessionKey) -> Vec<Arc<SessionLists>> {
-        let by_client = self
-            .by_client
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
-        by_client
-            .get(client)
-            .map(|lists| lists.iter().filter_map(Weak::upgrade).collect())
-            .unwrap_or_default()
-    }
-
-    pub(super) fn enter(&self, client: SessionKey, lists: &Arc<SessionLists>) {
-        let mut by_client = self
-            .by_client
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        by_client
-            .entry(client)
-            .or_default()
-            .push(Arc::downgrade(lists));
-    }
-
-    /// Removes the lists of a session that is being dropped from the client sessions that it
-    /// served.
-    pub(super) fn leave(&self, clients: &HashSet<SessionKey>) {
-        let mut by_client = self
-            .by_client
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        for client in clients {
-            let Some(lists) = by_client.get_mut(client) else {
-                continue;
-            };
-            lists.retain(|lists| lists.strong_count() > 0);
-            if lists.is_empty() {
-                by_client.remove(client);
-            }
-        }
-    }
-
-    /// Counts one more session that differs, or one fewer.
-    pub(super) fn count_differing(&self, differs: bool) {
-        match differs {
-            true => self.differing.fetch_add(1, Ordering::Relaxed),
-            false => self.differing.fetch_sub(1, Ordering::Relaxed),
-        };
+        self.index.of(client)
     }
 
     fn pace(&self, upstream: &UpstreamId) -> Arc<WalkPace> {

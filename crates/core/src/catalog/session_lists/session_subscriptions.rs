@@ -4,15 +4,19 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::SessionLists;
+use super::list_session::ListSession;
 use crate::failure::{Failure, FailureKind};
+use crate::names::UpstreamId;
 
 /// Called for each update, with the server's own URI.
 pub(crate) type UpdateCallback = Box<dyn Fn(&Arc<str>) + Send + Sync>;
 
 /// The subscriptions in a session, by URI. The limits of clients' subscriptions bound it.
-#[derive(Default)]
-pub(super) struct SessionSubscriptions(Mutex<SessionSubscriptionState>);
+pub(super) struct SessionSubscriptions {
+    upstream: UpstreamId,
+    session: Weak<dyn ListSession>,
+    state: Mutex<SessionSubscriptionState>,
+}
 
 #[derive(Default)]
 struct SessionSubscriptionState {
@@ -23,12 +27,20 @@ struct SessionSubscriptionState {
 /// A client's subscription in its session at a server. Dropping it ends it; the last one of a
 /// resource ends it at the server, too.
 pub struct SessionSubscription {
-    lists: Weak<SessionLists>,
+    subscriptions: Weak<SessionSubscriptions>,
     uri: Arc<str>,
     nth: u64,
 }
 
 impl SessionSubscriptions {
+    pub(super) fn new(upstream: UpstreamId, session: Weak<dyn ListSession>) -> Self {
+        Self {
+            upstream,
+            session,
+            state: Mutex::default(),
+        }
+    }
+
     /// Passes on an update of a resource or of a part of it.
     pub(super) fn updated(&self, uri: &str) {
         let state = self.lock();
@@ -44,11 +56,9 @@ impl SessionSubscriptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, SessionSubscriptionState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl SessionLists {
     /// Subscribes to a resource in this session.
     ///
     /// # Errors
@@ -69,7 +79,7 @@ impl SessionLists {
             .upgrade()
             .ok_or_else(|| gone().with_upstream(&self.upstream))?;
         let (nth, is_first) = {
-            let mut state = self.subscribed.lock();
+            let mut state = self.lock();
             state.next += 1;
             let nth = state.next;
             let subscribers = state.by_uri.entry(uri.clone()).or_default();
@@ -79,7 +89,7 @@ impl SessionLists {
         // An update may come together with the server's consent. After a refusal the drop removes
         // the entry.
         let subscription = SessionSubscription {
-            lists: Arc::downgrade(self),
+            subscriptions: Arc::downgrade(self),
             uri: uri.clone(),
             nth,
         };
@@ -92,11 +102,11 @@ impl SessionLists {
 
 impl Drop for SessionSubscription {
     fn drop(&mut self) {
-        let Some(lists) = self.lists.upgrade() else {
+        let Some(subscriptions) = self.subscriptions.upgrade() else {
             return;
         };
         let is_last = {
-            let mut state = lists.subscribed.lock();
+            let mut state = subscriptions.lock();
             let Some(subscribers) = state.by_uri.get_mut(&self.uri) else {
                 return;
             };
@@ -107,7 +117,7 @@ impl Drop for SessionSubscription {
             }
             is_last
         };
-        if let Some(session) = lists.session.upgrade().filter(|_| is_last) {
+        if let Some(session) = subscriptions.session.upgrade().filter(|_| is_last) {
             session.unsubscribe(self.uri.clone());
         }
     }

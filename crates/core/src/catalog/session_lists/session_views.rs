@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use quick_cache::sync::Cache;
-
+use super::WalkCause;
 use super::difference::ListDifference;
-use super::{SessionLists, SessionSubscription, WalkCause};
+use super::session_subscriptions::SessionSubscription;
+use super::session_walk::ServedSession;
 use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
 use crate::catalog::Catalog;
@@ -26,29 +26,6 @@ use crate::names::{EndpointId, UpstreamId};
 use crate::port::Visibility;
 use crate::principal::Principal;
 
-/// The most views kept for cursors. A client whose view is gone has to begin its list anew.
-const MAX_SESSION_VIEWS: usize = 64;
-
-/// Views of sessions for which cursors were issued, by client session. A cursor opens for its own
-/// session only.
-pub(crate) struct SessionViews(Cache<(SessionKey, ContentVersion), Arc<View>>);
-
-impl Default for SessionViews {
-    fn default() -> Self {
-        Self(Cache::new(MAX_SESSION_VIEWS))
-    }
-}
-
-impl SessionViews {
-    pub(crate) fn keep(&self, client: SessionKey, view: &Arc<View>) {
-        self.0.insert((client, view.version), view.clone());
-    }
-
-    pub(crate) fn find(&self, client: SessionKey, version: ContentVersion) -> Option<Arc<View>> {
-        self.0.get(&(client, version))
-    }
-}
-
 /// A client of an endpoint, in its session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionClient<'a> {
@@ -60,12 +37,6 @@ pub struct SessionClient<'a> {
     pub principal: &'a Principal,
     /// The client's session.
     pub session: SessionKey,
-}
-
-/// An upstream of an endpoint, and the lists of the session that serves a client there.
-pub(super) struct ServedSession {
-    pub(super) source: Arc<CatalogSource>,
-    pub(super) lists: Arc<SessionLists>,
 }
 
 /// An upstream's part of a view that has to be changed.
@@ -281,7 +252,7 @@ impl Catalog {
                 subscriber.inbox.put(exposed, &subscriber.item.exposed);
             }
         };
-        Some(lists.subscribe(native, Box::new(tell)).await)
+        Some(lists.subscribed.subscribe(native, Box::new(tell)).await)
     }
 
     /// True if the server of a transparent endpoint can send notifications in its session of this

@@ -7,11 +7,11 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use tokio::time::timeout;
 
-use super::WalkCause;
 use super::difference::ListDifference;
-use super::session_views::ServedSession;
+use super::{SessionLists, WalkCause};
 use crate::capability::CapabilityClass;
 use crate::catalog::Catalog;
+use crate::catalog::catalog_source::CatalogSource;
 use crate::catalog::ingest::{DefinitionOwner, ListOrigin, ingest};
 use crate::catalog::list_feed::FeedState;
 use crate::catalog::tool::Tool;
@@ -22,6 +22,12 @@ use crate::telemetry::instruments;
 
 /// The pause after a walk that failed. Meanwhile the client sees the last known list.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
+
+/// An upstream of an endpoint, and the lists of the session that serves a client there.
+pub(super) struct ServedSession {
+    pub(super) source: Arc<CatalogSource>,
+    pub(super) lists: Arc<SessionLists>,
+}
 
 impl Catalog {
     /// Walks a session's list if it is due. A failure keeps the last known difference: an

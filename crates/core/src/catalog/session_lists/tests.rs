@@ -6,9 +6,12 @@ use bytes::Bytes;
 
 use super::*;
 use crate::catalog::tool::{Tool, ToolDraft};
+use crate::failure::Failure;
 use crate::fakes::Sevens;
+use crate::port::Fut;
 use crate::schema::SchemaCache;
 use crate::session_notifier::SessionNotifier;
+use crate::upstream::ListWatch;
 
 struct UnusedListSession;
 
@@ -204,8 +207,16 @@ async fn server_is_subscribed_at_the_first_and_unsubscribed_after_the_last() {
         let heard = heard.clone();
         Box::new(move |uri: &Arc<str>| heard.lock().unwrap().push(uri.clone()))
     };
-    let first = lists.subscribe("a:1".into(), tell()).await.unwrap();
-    let second = lists.subscribe("a:1".into(), tell()).await.unwrap();
+    let first = lists
+        .subscribed
+        .subscribe("a:1".into(), tell())
+        .await
+        .unwrap();
+    let second = lists
+        .subscribed
+        .subscribe("a:1".into(), tell())
+        .await
+        .unwrap();
     lists.handle_resource_updated("a:1");
     lists.handle_resource_updated("a:1/part");
     lists.handle_resource_updated("a:12");
@@ -217,7 +228,11 @@ async fn server_is_subscribed_at_the_first_and_unsubscribed_after_the_last() {
     lists.handle_resource_updated("a:1");
     assert_eq!(heard.lock().unwrap().len(), 5);
     assert!(
-        lists.subscribe("a:1".into(), tell()).await.is_err(),
+        lists
+            .subscribed
+            .subscribe("a:1".into(), tell())
+            .await
+            .is_err(),
         "its session is gone"
     );
 }
