@@ -9,6 +9,7 @@
 
 mod client_meter;
 mod duration_histogram;
+mod instrument_row;
 mod log_line_rate;
 mod meters;
 mod store_operation;
@@ -19,6 +20,7 @@ pub use duration_histogram::{
     BOUNDS, CLIENT_DURATION, DurationHistogram, DurationSeries, Exemplar, HISTOGRAMS, MetricLabel,
     SERVER_DURATION, SeriesCounts, disable_histograms,
 };
+pub use instrument_row::{InstrumentKind, InstrumentRow};
 pub use log_line_rate::LogLineRate;
 pub(crate) use meters::upstream_label;
 pub use meters::{
@@ -56,34 +58,6 @@ macro_rules! instruments {
             about: $about,
         }),*];
     };
-}
-
-/// One instrument.
-#[derive(Clone, Copy, Debug)]
-pub struct InstrumentRow {
-    /// Its OpenTelemetry name.
-    pub name: &'static str,
-    /// The kind of instrument.
-    pub kind: InstrumentKind,
-    /// Its unit in UCUM, with the counted noun in braces.
-    pub unit: &'static str,
-    /// The attributes that its series can have.
-    pub attributes: &'static [&'static str],
-    /// Its description.
-    pub about: &'static str,
-}
-
-/// The kinds of instruments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InstrumentKind {
-    /// Goes up.
-    Counter,
-    /// Goes up and down.
-    UpDownCounter,
-    /// The newest value.
-    Gauge,
-    /// The distribution of values.
-    Histogram,
 }
 
 instruments! {

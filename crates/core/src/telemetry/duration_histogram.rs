@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-use super::{InstrumentKind, InstrumentRow};
+use super::instrument_row::{InstrumentKind, InstrumentRow};
 use crate::trace::SpanContext;
 
 /// Upper bounds of the buckets, in seconds: those that the semantic conventions for MCP advise, and
