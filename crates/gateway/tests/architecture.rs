@@ -156,7 +156,7 @@ const STD_CLOCKS: [(&str, &str); 5] = [
         "operations of a store are measured outside of a tokio runtime, too",
     ),
     (
-        "core/src/trace.rs",
+        "core/src/trace/trace_context.rs",
         "spans have wall times, and no decision depends on them",
     ),
     (
