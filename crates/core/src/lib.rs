@@ -11,7 +11,7 @@
 pub mod admit;
 pub mod budget;
 pub mod call;
-pub mod call_deadlines;
+mod call_deadlines;
 pub mod capability;
 pub mod catalog;
 mod clean;
@@ -25,7 +25,7 @@ pub mod fuzzing;
 mod handover_arrival;
 pub mod hold;
 pub mod instant;
-pub mod list_kind;
+mod list_kind;
 pub mod live_calls;
 mod log_text;
 pub mod names;
