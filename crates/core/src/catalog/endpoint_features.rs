@@ -47,8 +47,8 @@ impl Catalog {
 
     /// True if the server of a transparent endpoint has a list that it does not declare. The server
     /// is asked for the list, and from then on with every walk; clients of the class then see it.
-    /// False if the server does not answer within [`CatalogSettings::first_list_wait`] or cannot be
-    /// asked, and always for an aggregating endpoint. Cancel safe.
+    /// False if the server does not answer within [`super::CatalogSettings::first_list_wait`] or
+    /// cannot be asked, and always for an aggregating endpoint. Cancel safe.
     pub async fn offers_undeclared(
         &self,
         endpoint: &EndpointId,
