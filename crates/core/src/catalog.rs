@@ -253,8 +253,8 @@ impl Catalog {
         self.context.tasks.spawn(retiring);
     }
 
-    /// Builds all views again, for the background task: never in the middle of a reload. Returns the
-    /// due time of held-back announcements.
+    /// Builds all views again, for the background task: never in the middle of a reload. Returns
+    /// the due time of held-back announcements.
     fn update_views(&self, round: &UpdateRound) -> Option<Instant> {
         let due = {
             let _one = self

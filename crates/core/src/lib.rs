@@ -5,8 +5,8 @@
 //! needs. This crate knows no HTTP, no config format, and not that protocol eras exist.
 //!
 //! No two files need each other. The order, from below: ids and versions, the call and its reply,
-//! the ports, schemas, the catalog, the router. A file with an `impl Catalog` of its own stands above
-//! `catalog.rs`.
+//! the ports, schemas, the catalog, the router. A file with an `impl Catalog` of its own stands
+//! above `catalog.rs`.
 
 pub mod admit;
 pub mod budget;

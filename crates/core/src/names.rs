@@ -1,5 +1,5 @@
-//! Ids that the operator chose, the rule that makes exposed tool names out of them, and the names of
-//! requests.
+//! Ids that the operator chose, the rule that makes exposed tool names out of them, and the names
+//! of requests.
 
 mod request_name;
 pub mod resource_uri;

@@ -1,5 +1,6 @@
-//! The background task that keeps views up to date. It has them built when a feed has a new snapshot,
-//! and held-back announcements sent when their time comes; now and then unused state is dropped.
+//! The background task that keeps views up to date. It has them built when a feed has a new
+//! snapshot, and held-back announcements sent when their time comes; now and then unused state is
+//! dropped.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Lists as a principal sees them: the visible part of a view, and the announcements of its changes.
+//! Lists as a principal sees them: the visible part of a view, and the announcements of its
+//! changes.
 
 use std::fmt;
 use std::sync::Arc;
