@@ -167,10 +167,16 @@ fn table(page: &str, columns: &[usize]) -> String {
 #[test]
 fn metrics_and_error_reasons_are_those_of_the_record() {
     let metrics = table(&printed(&["docs", "metrics"]), &[0, 1, 2, 3, 4]);
-    let errors = table(&printed(&["docs", "errors"]), &[0, 2, 3, 4, 5]);
+    let errors = printed(&["docs", "errors"]);
+    let (before, failures) = errors.split_once("## Failures of requests").unwrap();
+    let (refusals, messages) = before
+        .split_once("## Before a message is carried out")
+        .unwrap();
     assert!(metrics.lines().count() > 40);
     compare("metrics.txt", &metrics);
-    compare("error_reasons.txt", &errors);
+    compare("refusals.txt", &table(refusals, &[0, 1, 2, 3]));
+    compare("refused_messages.txt", &table(messages, &[0, 1, 2]));
+    compare("error_reasons.txt", &table(failures, &[0, 2, 3, 4, 5]));
 }
 
 /// Adds the path of each member of a JSON value; `under` opens it.
