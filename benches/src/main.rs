@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, reason = "a command that prints its results")]
 
 mod bare_client;
+mod call_driver;
 mod client;
 mod cpu_pinning;
 mod listener;
@@ -63,6 +64,8 @@ enum Command {
     },
     /// Thousands of listening clients (started by a run).
     Fleet(listener_fleet::FleetTarget),
+    /// One client that calls on command (started by `cargo xtask path`).
+    Caller(call_driver::CallTarget),
 }
 
 fn main() -> ExitCode {
@@ -92,6 +95,9 @@ fn command(command: Command) -> Result<bool> {
             .map(|()| true),
         Command::Fleet(target) => one_thread()?
             .block_on(listener_fleet::serve(target))
+            .map(|()| true),
+        Command::Caller(target) => one_thread()?
+            .block_on(call_driver::serve(target))
             .map(|()| true),
     }
 }

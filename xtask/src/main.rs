@@ -14,6 +14,7 @@ mod dashboards;
 mod draw;
 mod hostile;
 mod lint;
+mod path;
 mod peers;
 mod prove;
 mod run;
@@ -48,6 +49,12 @@ enum Command {
     Lint,
     /// Measure weir; arguments go to the load generator
     Bench(bench::BenchOptions),
+    /// Count the functions, instructions and allocations of one `tools/call` inside weir
+    ///
+    /// Builds weir without optimization, so that no function of its own is inlined, runs it under
+    /// valgrind with one worker thread, and counts some hundred calls of each pairing of a client's
+    /// era and a server's. Counts depend neither on the machine nor on its load.
+    Path(path::PathOptions),
     /// Run the hostile suite against the release build: clients, upstreams and files written to do
     /// harm
     ///
@@ -73,6 +80,7 @@ fn main() -> ExitCode {
         Command::Cycles(options) => cycles::run(&options),
         Command::Lint => lint::run(),
         Command::Bench(options) => bench::run(&options),
+        Command::Path(options) => path::run(&options),
         Command::Hostile(options) => hostile::run(&options),
         Command::Prove(options) => prove::run(&options),
     };

@@ -201,6 +201,17 @@ fn chromium() {
     }
 }
 
+/// Installs valgrind, which counts instructions and calls.
+///
+/// # Errors
+/// It is missing and cannot be installed.
+pub(crate) fn install_valgrind() -> anyhow::Result<()> {
+    if output_of(Command::new("valgrind").arg("--version")).is_none() && !debian("valgrind") {
+        bail!("`valgrind` is not on PATH and cannot be installed: install it");
+    }
+    Ok(())
+}
+
 /// Installs a package on Debian and as root. The package starts no service: none is needed here.
 fn debian(package: &str) -> bool {
     if output_of(Command::new("id").arg("-u")).as_deref() != Some("0") {

@@ -79,18 +79,16 @@ pub(crate) fn has_cargo_command(name: &str) -> anyhow::Result<bool> {
 /// Builds the binary `weir` alone, as it is shipped, and returns its path. `flags` choose the
 /// profile.
 pub(crate) fn build_weir(flags: &[&str]) -> anyhow::Result<PathBuf> {
+    build_alone("weir-gateway", "weir", flags)
+}
+
+/// Builds a program of one package, and returns its path. `flags` choose the profile.
+pub(crate) fn build_alone(package: &str, program: &str, flags: &[&str]) -> anyhow::Result<PathBuf> {
     let mut build = cargo()?;
     build
-        .args([
-            "build",
-            "--locked",
-            "--package",
-            "weir-gateway",
-            "--bin",
-            "weir",
-        ])
+        .args(["build", "--locked", "--package", package, "--bin", program])
         .args(flags);
-    built(&mut build, "weir")
+    built(&mut build, program)
 }
 
 /// Builds a program of the workspace with the features of the tests, and returns its path.
