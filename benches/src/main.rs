@@ -14,6 +14,7 @@ mod listener;
 mod listener_fleet;
 mod load_clients;
 mod machine;
+mod nginx;
 mod process;
 mod protocol;
 mod raw_pipe;

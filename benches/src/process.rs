@@ -17,6 +17,8 @@ use tokio::time::timeout;
 
 /// The most time for one line of answer.
 const LINE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most time for a process with workers to end them.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A running child.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct ChildProcess {
     name: &'static str,
     child: Child,
     pid: u32,
+    /// True if its work is done by children of its own, which a killed process leaves behind.
+    has_workers: bool,
     stdin: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
 }
@@ -53,6 +57,7 @@ impl ChildProcess {
         Ok(Self {
             name,
             pid: child.id().context("ended at once")?,
+            has_workers: false,
             stdin: child.stdin.take(),
             lines: BufReader::new(stdout).lines(),
             child,
@@ -69,6 +74,12 @@ impl ChildProcess {
         log: &Path,
     ) -> Result<Self> {
         Self::spawn(name, &std::env::current_exe()?, args, log)
+    }
+
+    /// Marks it as one whose work is done by children of its own.
+    pub(crate) const fn with_workers(mut self) -> Self {
+        self.has_workers = true;
+        self
     }
 
     /// Reads the next line of its standard output.
@@ -103,22 +114,16 @@ impl ChildProcess {
         Ok(())
     }
 
-    /// CPU time of all its living threads so far, in nanoseconds.
+    /// CPU time of all its living threads so far, in nanoseconds, with those of its workers.
     ///
     /// # Errors
     /// The process has ended.
     pub(crate) fn cpu_nanos(&self) -> Result<u64> {
-        let mut nanos = 0;
-        for task in fs::read_dir(format!("/proc/{}/task", self.pid))? {
-            // A thread may end between the listing and the read.
-            let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
-                continue;
-            };
-            nanos += text
-                .split_whitespace()
-                .next()
-                .and_then(|word| word.parse::<u64>().ok())
-                .unwrap_or(0);
+        let mut nanos = thread_nanos(self.pid)?;
+        if self.has_workers {
+            for worker in workers(self.pid)? {
+                nanos += thread_nanos(worker)?;
+            }
         }
         Ok(nanos)
     }
@@ -158,6 +163,10 @@ impl ChildProcess {
 
     /// Kills it and waits until it is gone.
     pub(crate) async fn stop(mut self) {
+        if self.has_workers {
+            ask_to_end(self.pid);
+            let _ = timeout(END_TIMEOUT, self.child.wait()).await;
+        }
         // An error means that it had ended already.
         let _ = self.child.kill().await;
     }
@@ -173,6 +182,53 @@ impl ChildProcess {
         });
         Ok(value.with_context(|| format!("no {key} in {file}"))? * 1024)
     }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        // The field is killed when it is dropped, which leaves its workers behind.
+        if self.has_workers && matches!(self.child.try_wait(), Ok(None)) {
+            ask_to_end(self.pid);
+        }
+    }
+}
+
+/// CPU time of all living threads of a process so far, in nanoseconds.
+fn thread_nanos(pid: u32) -> Result<u64> {
+    let mut nanos = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may end between the listing and the read.
+        let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) else {
+            continue;
+        };
+        nanos += text
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse::<u64>().ok())
+            .unwrap_or(0);
+    }
+    Ok(nanos)
+}
+
+/// The children of a process's first thread.
+///
+/// # Errors
+/// The process has ended, or the kernel has no such list.
+fn workers(pid: u32) -> Result<Vec<u32>> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    let children = children.split_whitespace();
+    Ok(children.map(str::parse).collect::<Result<_, _>>()?)
+}
+
+/// Sends SIGTERM to a process and its workers.
+fn ask_to_end(pid: u32) {
+    let all = [vec![pid], workers(pid).unwrap_or_default()].concat();
+    // An error means that they had ended already.
+    let _ = std::process::Command::new("kill")
+        .arg("-TERM")
+        .args(all.iter().map(u32::to_string))
+        .stderr(Stdio::null())
+        .status();
 }
 
 /// Returns the lines of standard input. The channel closes when it ends, because then the run that
@@ -217,6 +273,27 @@ mod tests {
         let pid = child.pid;
         child.stop().await;
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        fs::remove_file(log).unwrap();
+    }
+
+    #[tokio::test]
+    async fn workers_are_measured_and_end_with_their_process() {
+        let log = std::env::temp_dir().join(format!("weir-bench-work-{}.log", std::process::id()));
+        let script = "sleep 60 & echo $!; wait";
+        let shell = ChildProcess::spawn("sh", Path::new("/bin/sh"), ["-c", script], &log).unwrap();
+        let mut shell = shell.with_workers();
+        let worker = shell.line().await.unwrap();
+        assert_eq!(
+            workers(shell.pid).unwrap(),
+            [worker.parse::<u32>().unwrap()]
+        );
+        assert!(shell.cpu_nanos().unwrap() >= thread_nanos(shell.pid).unwrap());
+        drop(shell);
+        let status = format!("/proc/{worker}/status");
+        // It ends, and is removed by whatever process adopts it.
+        while fs::read_to_string(&status).is_ok_and(|status| !status.contains("State:\tZ")) {
+            tokio::task::yield_now().await;
+        }
         fs::remove_file(log).unwrap();
     }
 

@@ -15,6 +15,8 @@ pub(crate) enum TargetKind {
     Weir,
     /// The raw pipe in front of the upstream.
     Pipe,
+    /// nginx in front of the upstream, if it is installed.
+    Nginx,
     /// The upstream itself.
     Direct,
     /// Another build of weir, in front of the upstream: weir before a change.
@@ -66,7 +68,7 @@ pub(crate) struct RunFlags {
     /// Another weir binary, which `calls` measures as the target `before` in the same rounds
     #[arg(long)]
     before: Option<PathBuf>,
-    /// Targets to measure [default: weir,pipe,direct, and before if its binary is named]
+    /// Targets to measure [default: weir,pipe,nginx,direct, and before if its binary is named]
     #[arg(long, value_delimiter = ',')]
     target: Vec<TargetKind>,
     /// Parts to run [default: all]
@@ -183,6 +185,7 @@ impl RunSettings {
             TargetKind::Weir,
             TargetKind::Before,
             TargetKind::Pipe,
+            TargetKind::Nginx,
             TargetKind::Direct,
         ];
         let usual: Vec<_> = usual

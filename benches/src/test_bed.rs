@@ -5,6 +5,7 @@
 
 use crate::client::{LoadClient, ToolAddress};
 use crate::cpu_pinning;
+use crate::nginx;
 use crate::process::ChildProcess;
 use crate::protocol::{BOTH_ERAS_SEGMENT, Era};
 use crate::settings::{BenchEndpoint, RunSettings, TargetKind};
@@ -43,6 +44,9 @@ pub(crate) struct BenchUpstream {
 pub(crate) struct TestBed {
     upstream: (ChildProcess, SocketAddr),
     pipe: Option<(ChildProcess, SocketAddr)>,
+    nginx: Option<(ChildProcess, SocketAddr)>,
+    /// The reason for which nginx does not run though it was asked for.
+    missing_nginx: Option<String>,
     weir: Option<(ChildProcess, SocketAddr)>,
     /// The weir from before a change.
     before: Option<(ChildProcess, SocketAddr)>,
@@ -150,6 +154,8 @@ impl TestBed {
         let mut stage = Self {
             upstream,
             pipe,
+            nginx: None,
+            missing_nginx: None,
             weir: None,
             before: None,
             admin_address: None,
@@ -157,6 +163,9 @@ impl TestBed {
             credential,
             folder,
         };
+        if wanted(TargetKind::Nginx) {
+            stage.start_nginx().await?;
+        }
         for kind in [TargetKind::Before, TargetKind::Weir]
             .into_iter()
             .filter(|kind| wanted(*kind))
@@ -180,12 +189,14 @@ impl TestBed {
             TargetKind::Weir => self.weir.is_some(),
             TargetKind::Before => self.before.is_some(),
             TargetKind::Pipe => self.pipe.is_some(),
+            TargetKind::Nginx => self.nginx.is_some(),
             TargetKind::Direct => settings.has(TargetKind::Direct),
         };
         [
             TargetKind::Weir,
             TargetKind::Before,
             TargetKind::Pipe,
+            TargetKind::Nginx,
             TargetKind::Direct,
         ]
         .into_iter()
@@ -219,7 +230,9 @@ impl TestBed {
             (TargetKind::Weir | TargetKind::Before, BenchEndpoint::Transparent) => {
                 (format!("/mcp/{}", upstream.id), tool.to_owned())
             }
-            (TargetKind::Pipe | TargetKind::Direct, _) => (upstream.path(), tool.to_owned()),
+            (TargetKind::Pipe | TargetKind::Nginx | TargetKind::Direct, _) => {
+                (upstream.path(), tool.to_owned())
+            }
         };
         let credential = self
             .credential
@@ -284,8 +297,8 @@ impl TestBed {
     /// A process has ended.
     pub(crate) fn check(&mut self) -> Result<()> {
         self.upstream.0.check()?;
-        if let Some((pipe, _)) = &mut self.pipe {
-            pipe.check()?;
+        for (process, _) in self.pipe.iter_mut().chain(&mut self.nginx) {
+            process.check()?;
         }
         for (kind, weir) in [
             (TargetKind::Before, &mut self.before),
@@ -299,13 +312,16 @@ impl TestBed {
 
     /// Ends all processes and waits until they are gone.
     pub(crate) async fn stop(self) {
-        for (process, _) in self
+        // A list, because the future would have room for each of them twice.
+        let processes: Vec<_> = self
             .weir
             .into_iter()
             .chain(self.before)
             .chain(self.pipe)
+            .chain(self.nginx)
             .chain([self.upstream])
-        {
+            .collect();
+        for (process, _) in processes {
             process.stop().await;
         }
     }
@@ -315,9 +331,30 @@ impl TestBed {
             TargetKind::Weir => self.weir.as_ref(),
             TargetKind::Before => self.before.as_ref(),
             TargetKind::Pipe => self.pipe.as_ref(),
+            TargetKind::Nginx => self.nginx.as_ref(),
             TargetKind::Direct => Some(&self.upstream),
         };
         target.with_context(|| format!("{kind:?} does not run"))
+    }
+
+    /// The reason for which nginx does not run though it was asked for.
+    pub(crate) fn missing_nginx(&self) -> Option<&str> {
+        self.missing_nginx.as_deref()
+    }
+
+    /// Starts nginx, if it is installed and takes its config.
+    async fn start_nginx(&mut self) -> Result<()> {
+        let Some(program) = nginx::program() else {
+            self.missing_nginx = Some("not installed".to_owned());
+            return Ok(());
+        };
+        let [listen, _] = free_ports()?;
+        let folder = self.folder.file("nginx");
+        match nginx::start(&program, listen, self.upstream.1, &folder).await {
+            Ok(process) => self.nginx = Some((process, listen)),
+            Err(error) => self.missing_nginx = Some(format!("does not start: {error:#}")),
+        }
+        Ok(())
     }
 
     async fn start_weir(
@@ -342,7 +379,7 @@ impl TestBed {
                     .as_deref()
                     .context("no weir of before is named")?,
             ),
-            TargetKind::Weir | TargetKind::Pipe | TargetKind::Direct => {
+            TargetKind::Weir | TargetKind::Pipe | TargetKind::Nginx | TargetKind::Direct => {
                 (&mut self.weir, settings.weir.as_path())
             }
         };

@@ -1,7 +1,7 @@
-//! Throughput and latency of `tools/call`: weir, the raw pipe and the upstream in turns.
+//! Throughput and latency of `tools/call`: weir, the raw pipe, nginx and the upstream in turns.
 //!
-//! If client and upstream differ in era, the pipe and the upstream are called in the upstream's
-//! era, as by a client that needs no weir.
+//! If client and upstream differ in era, all but weir are called in the upstream's era, as by a
+//! client that needs no weir.
 
 use crate::load_clients::{ClientGroup, LoadWork, TargetLane, run_in_turns};
 use crate::protocol::Era;
@@ -12,6 +12,7 @@ use crate::test_bed::{BenchUpstream, TestBed};
 use crate::upstream::UpstreamShape;
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::json;
 
 const COLUMNS: &[(&str, &str)] = &[
     ("client", "client"),
@@ -74,6 +75,7 @@ pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
             TargetKind::Weir,
             TargetKind::Before,
             TargetKind::Pipe,
+            TargetKind::Nginx,
             TargetKind::Direct,
         ],
         shape,
@@ -86,8 +88,18 @@ pub(crate) async fn run(settings: &RunSettings) -> Result<ReportTable> {
             for row in cell(settings, &stage, *client, upstream, *concurrency).await? {
                 table.row(&row)?;
             }
+            if let Some(reason) = stage.missing_nginx() {
+                let cell = reason.split(':').next();
+                table.row(&json!({
+                    "client": client, "upstream": era, "concurrency": concurrency,
+                    "target": TargetKind::Nginx, "per_second": cell,
+                }))?;
+            }
             stage.check()?;
         }
+    }
+    if let Some(reason) = stage.missing_nginx() {
+        table.note(format!("nginx: {reason}"));
     }
     stage.stop().await;
     table.note("added: above the upstream itself in the same round; cpu: of the target's process, for one call");
