@@ -1,8 +1,8 @@
 //! `cargo xtask path`: the functions, instructions and allocations that one `tools/call` costs
 //! inside weir.
 //!
-//! weir runs under callgrind, which counts instead of timing: the figures of two runs differ by less
-//! than one in a hundred, on a busy machine too. The quietest of many short rounds counts, because
+//! weir runs under callgrind, which counts instead of timing: the figures of two runs differ by
+//! two in a hundred at most, on a busy machine too. The quietest of many short rounds counts, because
 //! weir's timers are no part of a call. An unoptimized build has each function of weir's own
 //! as a function of its own, so it tells how long the way of a call is. Its instructions are several
 //! times those of a release; compare them with those of another unoptimized build alone.
@@ -157,7 +157,10 @@ fn table(pairings: &[PairingFigures]) -> String {
         }));
     }
     rows.push(row("files of these", pairings, |pairing| {
-        pairing.figures.files.to_string()
+        match pairing.figures.files {
+            0 => "-".to_owned(),
+            files => files.to_string(),
+        }
     }));
     rows.push(number("calls of weir's functions", &|it| it.own_calls));
     rows.push(number("heap allocations", &|it| it.allocations));
