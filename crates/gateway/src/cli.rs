@@ -1,16 +1,19 @@
 //! The command line of `weir`.
 
 mod add_command;
+mod admin_client;
 mod admin_command;
 mod apikey_command;
 mod audit_command;
 mod call_arguments;
 mod call_command;
 mod check_command;
+mod config_file;
 mod connect_command;
 mod content;
 mod describe_command;
 mod doctor_command;
+mod exit_code;
 mod explain_command;
 mod health_command;
 mod import_command;
@@ -31,9 +34,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use data_encoding::BASE64URL_NOPAD;
 use weir_core::port::Random;
+
+use config_file::ConfigFileOptions;
+use exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
 
 use crate::config::{ConfigSource, schema};
 use crate::handover::InheritedSockets;
@@ -178,40 +184,6 @@ enum DocsPage {
     Metrics,
 }
 
-/// A config file, given as an argument, by `--config` or in the environment.
-#[derive(Debug, Args)]
-struct ConfigFileOptions {
-    /// The config file, YAML or JSON
-    #[arg(value_name = "FILE", required_unless_present = "config")]
-    file: Option<PathBuf>,
-    /// The config file, as an option
-    #[arg(long, short, env = "WEIR_CONFIG", value_name = "FILE")]
-    config: Option<PathBuf>,
-}
-
-impl ConfigFileOptions {
-    /// Returns the path. clap requires one of the two.
-    fn path(self) -> PathBuf {
-        self.file
-            .or(self.config)
-            .unwrap_or_else(|| PathBuf::from("weir.yaml"))
-    }
-}
-
-/// The exit code of a negative answer: a tool reported an error, a search had no match, a call
-/// would be refused, weir is not ready.
-const EXIT_NO: u8 = 1;
-/// The exit code of a mistake on the command line.
-const EXIT_USAGE: u8 = 2;
-/// The exit code of a server that does not answer, answers without MCP, or refuses.
-const EXIT_UNREACHABLE: u8 = 3;
-/// The exit code of an incomplete list: upstreams are down or still starting.
-const EXIT_INCOMPLETE: u8 = 4;
-/// The exit code of output that cannot be written: a full disk, or a file that cannot be created.
-const EXIT_UNWRITTEN: u8 = 5;
-/// The exit code of a command that a person interrupted.
-const EXIT_INTERRUPTED: u8 = 130;
-
 /// Runs the command line. Only `serve` uses `inherited`.
 pub async fn run(inherited: Result<InheritedSockets, String>) -> ExitCode {
     let Cli { command, log } = Cli::parse();
@@ -336,12 +308,6 @@ fn keygen() -> String {
         BASE64URL_NOPAD.encode(&secret),
         id.max(1)
     )
-}
-
-/// Prints the error, and returns the exit code.
-fn exit_with_error(code: u8, why: impl std::fmt::Display) -> ExitCode {
-    terminal::note(format_args!("weir: {why}"));
-    ExitCode::from(code)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use weir_core::names::UpstreamId;
 
-use super::{EXIT_USAGE, exit_with_error};
+use super::exit_code::{EXIT_USAGE, exit_with_error};
 use crate::config::{
     ConfigLoader, ConfigSource, NewUpstream, Severity, upstream_slug, with_upstream,
 };

@@ -12,7 +12,7 @@ use weir_policy::audit::{
     AuditKey, ChainFault, ChainGap, ChainHead, ChainInspector, ChainLink, ChainSummary,
 };
 
-use super::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
+use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use crate::terminal::{self, count};
 
 /// The exit code of a missing, moved or changed record.

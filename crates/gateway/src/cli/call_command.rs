@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::call_arguments::CallArguments;
 use super::content::{self, MediaContent};
-use super::server_target::{ServerTarget, print_client_error};
-use super::unknown_name::{self, UnknownName};
-use super::{
+use super::exit_code::{
     EXIT_INTERRUPTED, EXIT_NO, EXIT_UNREACHABLE, EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error,
 };
+use super::server_target::{ServerTarget, print_client_error};
+use super::unknown_name::{self, UnknownName};
 use crate::client::{Client, ClientError, Note, ServerList};
 use crate::serve::ProcessSignals;
 use crate::terminal;

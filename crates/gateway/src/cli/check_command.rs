@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::EXIT_NO;
-use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource, weakenings};
+use super::config_file::load;
+use super::doctor_command::show_upstream;
+use super::exit_code::EXIT_NO;
+use crate::config::{InputSource, weakenings};
 use crate::serve::BAD_CONFIG;
 use crate::terminal::{self, count};
 
@@ -52,32 +54,11 @@ pub(super) async fn check(file: &Path, against: Option<&Path>, connect: bool) ->
         .unwrap_or_default();
     found
         .iter()
-        .for_each(|upstream| super::doctor_command::show_upstream(upstream, width));
+        .for_each(|upstream| show_upstream(upstream, width));
     let is_good = found.iter().all(|upstream| upstream.cause.is_none());
     if is_good {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(EXIT_NO)
     }
-}
-
-/// Loads the config of a file without errors. Prints all problems.
-pub(super) fn load(file: &Path, inputs: InputSource<'_>) -> Option<Config> {
-    load_with_report(file, inputs, |report| terminal::line(report))
-}
-
-/// Loads the config like [`load`], and passes the problems to `say`.
-pub(super) fn load_with_report(
-    file: &Path,
-    inputs: InputSource<'_>,
-    say: impl FnOnce(&ConfigReport),
-) -> Option<Config> {
-    let environment = |name: &str| std::env::var(name).ok();
-    let outcome = ConfigLoader::new(ConfigSource::File(file.to_owned()), &environment)
-        .with_inputs(inputs)
-        .load();
-    if !outcome.report.problems().is_empty() {
-        say(&outcome.report);
-    }
-    outcome.config.filter(|_| !outcome.report.has_errors())
 }

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use url::Url;
 
+use super::exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
 use super::table::columns;
-use super::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
+use credential_choice::CredentialOptions;
+
 use crate::config::{Config, ConfigLoader, ConfigSource};
 use crate::mcp_clients::{ClientFolders, EndpointConnection, McpClient, MergedFile};
 use crate::suggestion::nearest;
@@ -43,13 +44,8 @@ pub(super) struct ConnectOptions {
     /// The name of the entry in the client's file
     #[arg(long, value_name = "NAME", default_value = "weir", value_parser = entry_name)]
     name: String,
-    /// Have the client send an API key, from this environment variable of the client
-    #[arg(long, value_name = "VARIABLE", num_args = 0..=1, default_missing_value = "WEIR_TOKEN", value_parser = variable_name)]
-    key: Option<String>,
-    /// Put the credential itself into the entry: WEIR_TOKEN, or the token of `weir login`, or one
-    /// that you type
-    #[arg(long, conflicts_with = "key")]
-    with_secret: bool,
+    #[command(flatten)]
+    credential: CredentialOptions,
     /// Write the entry into the client's own file, keep the rest of the file, and show the change
     #[arg(long, short)]
     write: bool,
@@ -81,7 +77,11 @@ pub(super) async fn connect(options: &ConnectOptions) -> ExitCode {
         Ok(found) => found,
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
-    let credential = match credential_choice::choose(options, client, &url, config.as_ref()).await {
+    let credential = match options
+        .credential
+        .choose(client, &url, config.as_ref())
+        .await
+    {
         Ok(credential) => credential,
         Err(why) => return exit_with_error(EXIT_USAGE, why),
     };
@@ -273,19 +273,4 @@ fn entry_name(text: &str) -> Result<String, String> {
     } else {
         Err("use letters, digits, `-` and `_`, 64 at most".to_owned())
     }
-}
-
-fn variable_name(text: &str) -> Result<String, String> {
-    if crate::config::is_variable(text) {
-        Ok(text.to_owned())
-    } else {
-        Err("that is not the name of an environment variable, such as WEIR_TOKEN".to_owned())
-    }
-}
-
-/// Reports if a credential may be sent to a URL: HTTPS, or this machine.
-fn is_safe(url: &str) -> bool {
-    Url::parse(url).is_ok_and(|url| {
-        url.scheme() == "https" || url.host_str().is_some_and(crate::config::is_local_host)
-    })
 }

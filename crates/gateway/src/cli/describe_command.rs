@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::call_arguments::kinds;
+use super::exit_code::{EXIT_UNREACHABLE, exit_with_error};
 use super::server_target::{ServerTarget, print_client_error};
 use super::table::columns;
 use super::unknown_name::{UnknownName, find_by_own_name};
-use super::{EXIT_UNREACHABLE, exit_with_error};
 use crate::client::ServerList;
 use crate::terminal::{self, one_line, plain};
 

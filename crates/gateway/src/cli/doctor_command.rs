@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{ConfigFileOptions, EXIT_NO};
+use super::config_file::{ConfigFileOptions, load_with_report};
+use super::exit_code::EXIT_NO;
 use crate::config::{ConfigReport, InputSource};
 use crate::doctor::{DoctorFindings, FindingGrade, MachineFinding, UpstreamFinding, examine};
 use crate::serve::BAD_CONFIG;
@@ -31,8 +32,7 @@ pub(super) async fn doctor(options: DoctorOptions) -> ExitCode {
         }
     };
     let inputs = InputSource::Prompt(&crate::input_prompt::prompt_input);
-    let Some(config) = super::check_command::load_with_report(&options.config.path(), inputs, say)
-    else {
+    let Some(config) = load_with_report(&options.config.path(), inputs, say) else {
         return ExitCode::from(BAD_CONFIG);
     };
     let findings = examine(&config).await;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::admin_command::admin_client::{self, AdminClient, AdminRequestError};
+use super::admin_client::{self, AdminClient, AdminRequestError};
+use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
-use super::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use crate::admin::EXPLAIN_PATH;
 use crate::config::{Config, ConfigLoader, ConfigSource, InputSource};
 use crate::explain::{AccessQuestion, Explainer, Explanation};

@@ -9,8 +9,8 @@ use clap::Args;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 
+use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
-use super::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use crate::admin::{LIVENESS_PATH, READINESS_PATH};
 use crate::client::{explain_unreachable, pool};
 use crate::terminal;

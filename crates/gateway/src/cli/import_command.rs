@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{EXIT_USAGE, exit_with_error};
+use super::exit_code::{EXIT_USAGE, exit_with_error};
 use crate::atomic_file;
 use crate::config::{ConfigLoader, ConfigSource, Severity};
 use crate::import::{ClientFile, ConvertedServer, ServerConverter, SkippedServer, read, scalar};

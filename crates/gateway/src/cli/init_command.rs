@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::{EXIT_USAGE, exit_with_error};
+use super::exit_code::{EXIT_USAGE, exit_with_error};
 use crate::{atomic_file, terminal};
 
 /// The options of `weir init`.

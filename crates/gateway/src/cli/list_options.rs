@@ -8,8 +8,8 @@ use clap::Args;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::exit_code::{EXIT_INCOMPLETE, EXIT_NO};
 use super::server_target::ServerTarget;
-use super::{EXIT_INCOMPLETE, EXIT_NO};
 use crate::client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
 use crate::config::Time;
 use crate::terminal::{self, count, one_line};

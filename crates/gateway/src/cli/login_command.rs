@@ -5,8 +5,8 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::Args;
 use url::Url;
 
+use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::server_target::print_client_error;
-use super::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use crate::client::{Client, ClientError};
 use crate::login::{self, LoginAccounts, LoginChoices, LoginError};
 use crate::terminal;

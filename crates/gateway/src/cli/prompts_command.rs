@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::call_arguments::CallArguments;
 use super::call_command::{OutputOptions, print_notification, until_interrupted};
 use super::content;
+use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::list_options::{self, ListOptions, about};
 use super::server_target::{ServerTarget, print_client_error};
 use super::table::columns;
 use super::unknown_name::{self, UnknownName};
-use super::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use crate::client::{Client, ClientError, ListedItems, ServerList};
 use crate::terminal::{self, one_line};
 

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::call_command::{OutputOptions, print_notification, until_interrupted};
 use super::content;
+use super::exit_code::{EXIT_UNREACHABLE, exit_with_error};
 use super::list_options::{self, ListOptions, about};
 use super::server_target::{ServerTarget, print_client_error};
 use super::table::columns;
 use super::unknown_name::{self, UnknownName};
-use super::{EXIT_UNREACHABLE, exit_with_error};
 use crate::client::{Client, ClientError, ListedItems, ServerList};
 use crate::terminal::{self, one_line};
 

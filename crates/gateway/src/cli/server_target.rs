@@ -6,8 +6,8 @@ use std::sync::Arc;
 use clap::Args;
 use url::Url;
 
+use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::terminal_respondent::TerminalRespondent;
-use super::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use crate::client::{Client, ClientError, Respondent, Token};
 use crate::login::{self, LoginAccount, LoginAccounts};
 use crate::terminal;

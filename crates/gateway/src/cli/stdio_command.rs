@@ -10,7 +10,7 @@ use clap::Args;
 use http::{HeaderValue, Uri};
 use weir_upstream::keeper::ChildKeeper;
 
-use super::{EXIT_INTERRUPTED, EXIT_NO, EXIT_USAGE};
+use super::exit_code::{EXIT_INTERRUPTED, EXIT_NO, EXIT_USAGE};
 use crate::client::bearer;
 use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource, LogPlan};
 use crate::handover::OwnProgram;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::exit_code::{EXIT_UNREACHABLE, exit_with_error};
 use super::list_options::{self, ListOptions, about};
 use super::server_target::print_client_error;
 use super::table::columns;
-use super::{EXIT_UNREACHABLE, exit_with_error};
 use crate::client::{Client, ListedItems, ServerList};
 use crate::serve::ProcessSignals;
 use crate::terminal::{self, one_line};

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::AdminCommand;
+use super::admin_request::AdminCommand;
 use crate::terminal::{self, count, one_line, plain};
 
 /// The columns of a table: their heads, and the JSON pointers of their values in a row.

@@ -1,6 +1,8 @@
 //! The credential of a connection: absent, the name of a variable, or a secret of this user.
 
-use super::ConnectOptions;
+use clap::Args;
+use url::Url;
+
 use crate::client::Token;
 use crate::config::{Config, InputVariable};
 use crate::input_prompt::prompt_input;
@@ -8,46 +10,60 @@ use crate::login::{self, LoginAccounts};
 use crate::mcp_clients::{EntryCredential, McpClient, TOKEN_VARIABLE};
 use crate::terminal;
 
-/// Returns the credential that the options ask for, or that the config requires.
-///
-/// # Errors
-/// A message for people: there is no secret.
-pub(super) async fn choose(
-    options: &ConnectOptions,
-    client: McpClient,
-    url: &str,
-    config: Option<&Config>,
-) -> Result<EntryCredential, String> {
-    if options.with_secret {
-        return secret(url).await.map(EntryCredential::Secret);
-    }
-    let wanted = options.key.clone().or_else(|| {
-        config
-            .filter(|config| config.requires_api_keys())
-            .map(|_| TOKEN_VARIABLE.into())
-    });
-    let Some(variable) = wanted else {
-        return Ok(EntryCredential::None);
-    };
-    if client.has_variables() {
-        return Ok(EntryCredential::Variable(variable));
-    }
-    let name = client.title();
-    let instead = match client.supports_programs_only() {
-        true => {
-            "--with-secret writes the key into the file, or `weir login` gets a token if weir accepts tokens"
+/// The options of the credential.
+#[derive(Debug, Args)]
+pub(super) struct CredentialOptions {
+    /// Have the client send an API key, from this environment variable of the client
+    #[arg(long, value_name = "VARIABLE", num_args = 0..=1, default_missing_value = "WEIR_TOKEN", value_parser = variable_name)]
+    key: Option<String>,
+    /// Put the credential itself into the entry: WEIR_TOKEN, or the token of `weir login`, or one
+    /// that you type
+    #[arg(long, conflicts_with = "key")]
+    with_secret: bool,
+}
+
+impl CredentialOptions {
+    /// Returns the credential that the options ask for, or that the config requires.
+    ///
+    /// # Errors
+    /// A message for people: there is no secret.
+    pub(super) async fn choose(
+        &self,
+        client: McpClient,
+        url: &str,
+        config: Option<&Config>,
+    ) -> Result<EntryCredential, String> {
+        if self.with_secret {
+            return secret(url).await.map(EntryCredential::Secret);
         }
-        false => "--with-secret writes the key into the file",
-    };
-    terminal::note(format_args!(
-        "weir: files of {name} have no variables, so the key is left out: {instead}"
-    ));
-    Ok(EntryCredential::None)
+        let wanted = self.key.clone().or_else(|| {
+            config
+                .filter(|config| config.requires_api_keys())
+                .map(|_| TOKEN_VARIABLE.into())
+        });
+        let Some(variable) = wanted else {
+            return Ok(EntryCredential::None);
+        };
+        if client.has_variables() {
+            return Ok(EntryCredential::Variable(variable));
+        }
+        let name = client.title();
+        let instead = match client.supports_programs_only() {
+            true => {
+                "--with-secret writes the key into the file, or `weir login` gets a token if weir accepts tokens"
+            }
+            false => "--with-secret writes the key into the file",
+        };
+        terminal::note(format_args!(
+            "weir: files of {name} have no variables, so the key is left out: {instead}"
+        ));
+        Ok(EntryCredential::None)
+    }
 }
 
 /// Returns a secret from the environment, a login, or a person at the terminal.
 async fn secret(url: &str) -> Result<String, String> {
-    if !super::is_safe(url) {
+    if !is_safe(url) {
         return Err(format!(
             "{url} is neither https nor on this machine: a credential could be intercepted"
         ));
@@ -91,5 +107,21 @@ fn usable(text: &str) -> Result<String, String> {
     match Token::new(text) {
         Some(_) if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(text.to_owned()),
         _ => Err("the credential has characters that are not allowed in a token".to_owned()),
+    }
+}
+
+/// Reports if a credential may be sent to a URL: HTTPS, or this machine.
+fn is_safe(url: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| {
+        url.scheme() == "https" || url.host_str().is_some_and(crate::config::is_local_host)
+    })
+}
+
+/// Checks the name of a variable on the command line.
+fn variable_name(text: &str) -> Result<String, String> {
+    if crate::config::is_variable(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("that is not the name of an environment variable, such as WEIR_TOKEN".to_owned())
     }
 }

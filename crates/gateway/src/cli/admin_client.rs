@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 
-use super::super::{EXIT_UNREACHABLE, EXIT_USAGE};
+use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE};
 use crate::client::{bearer, explain_unreachable, pool};
 
 /// The timeout of a request. Changes are quick, but a reload starts new upstreams.
@@ -16,18 +16,18 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);
 /// The largest response in bytes: a thousand tools with their schemas.
 const MAX_RESPONSE_BYTES: usize = 64 << 20;
 /// The exit code if weir refuses a request.
-pub(in crate::cli) const EXIT_REFUSED: u8 = 1;
+pub(super) const EXIT_REFUSED: u8 = 1;
 
 /// A client of a running weir's admin API.
-pub(in crate::cli) struct AdminClient {
+pub(super) struct AdminClient {
     url: String,
     token: Option<HeaderValue>,
 }
 
 /// The reason for a missing answer, and the command's exit code.
-pub(in crate::cli) struct AdminRequestError {
-    pub(in crate::cli) code: u8,
-    pub(in crate::cli) why: String,
+pub(super) struct AdminRequestError {
+    pub(super) code: u8,
+    pub(super) why: String,
 }
 
 impl AdminClient {
@@ -35,7 +35,7 @@ impl AdminClient {
     ///
     /// # Errors
     /// A message for people: the file cannot be read, or has no token.
-    pub(in crate::cli) fn new(url: &str, file: Option<&Path>) -> Result<Self, String> {
+    pub(super) fn new(url: &str, file: Option<&Path>) -> Result<Self, String> {
         let text = match file {
             Some(file) => {
                 let text = std::fs::read_to_string(file);
@@ -53,15 +53,11 @@ impl AdminClient {
         })
     }
 
-    pub(in crate::cli) async fn get(&self, path: &str) -> Result<Value, AdminRequestError> {
+    pub(super) async fn get(&self, path: &str) -> Result<Value, AdminRequestError> {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
-    pub(in crate::cli) async fn post(
-        &self,
-        path: &str,
-        wish: &Value,
-    ) -> Result<Value, AdminRequestError> {
+    pub(super) async fn post(&self, path: &str, wish: &Value) -> Result<Value, AdminRequestError> {
         self.send(Method::POST, path, Bytes::from(wish.to_string()))
             .await
     }
