@@ -6,8 +6,10 @@ mod admin_address;
 mod admin_plan;
 mod audit_plan;
 mod check;
+mod checked_config;
 mod config_files;
 mod config_loader;
+mod config_part;
 mod config_report;
 mod config_secret;
 mod config_tree;
@@ -17,30 +19,28 @@ mod edit;
 mod env;
 mod foreign;
 mod json;
+mod line_index;
+mod local_host;
+mod log_plan;
+mod main_config;
 mod raw;
 mod schema;
 mod team_files;
+mod team_grants;
 mod telemetry_plan;
 mod toml;
+mod unserved_paths;
+mod upstream_slug;
 mod waivers;
 mod weakenings;
-
-use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
-
-use weir_core::Endpoint;
-use weir_core::endpoint::UpstreamRules;
-use weir_core::hold::HoldLimits;
-use weir_policy::rules::EndpointPolicies;
-use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
-
-use crate::system::on_this_machine;
 
 pub(crate) use admin_address::find_admin_address;
 pub use admin_plan::{AdminPlan, OperatorKey};
 pub use audit_plan::{AuditFilePlan, AuditPlan};
-pub(crate) use check::{ADMIN as DEFAULT_OPERATORS, upstream_slug};
+pub(crate) use check::ADMIN as DEFAULT_OPERATORS;
+pub use checked_config::{
+    CatalogPlan, Config, IncludeErrors, SealingKey, SourceDigest, UpstreamPlan,
+};
 pub use config_loader::{ConfigLoader, ConfigSource, LoadOutcome};
 pub use config_report::{ConfigPath, ConfigProblem, ConfigReport, Severity};
 pub use config_secret::ConfigSecret;
@@ -52,215 +52,15 @@ pub(crate) use env::{
 pub(crate) use foreign::{FoundFile, FoundServer, find, parse_env_file as read_env_file};
 pub use foreign::{InputSource, InputVariable};
 pub(crate) use json::options as json_options;
+pub(crate) use local_host::{is_local, is_local_host};
+pub use log_plan::{LogFormat, LogPlan};
 pub(crate) use raw::Time;
 pub use schema::schema;
 pub use team_files::{TeamFile, TeamFileVersion};
 pub use telemetry_plan::{OtlpPlan, TelemetryPlan};
+pub(crate) use upstream_slug::upstream_slug;
 pub use waivers::Waivers;
 pub use weakenings::{Protection, Weakening, weakenings};
-
-/// A checked config: the settings of each part of weir.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// The client side.
-    pub front: weir_front::FrontSettings,
-    /// The authentication of clients.
-    pub auth: weir_policy::settings::VerifierSettings,
-    /// The operators' listener and credentials. `None` if that listener is off.
-    pub admin: Option<AdminPlan>,
-    /// The upstreams, in config order.
-    pub upstreams: Vec<UpstreamPlan>,
-    /// The endpoints.
-    pub endpoints: Vec<Endpoint>,
-    /// True if a file lists endpoints. False if the default ones are served.
-    pub names_endpoints: bool,
-    /// Waits and windows of the catalog.
-    pub catalog: CatalogPlan,
-    /// The bound on the memory of the process. Absent: the limit of its control group.
-    pub memory: Option<u64>,
-    /// The bounds on legacy sessions.
-    pub sessions: RecordCaps,
-    /// The bounds on the stream events kept for legacy clients that lose their connection.
-    pub replays: ReplayCaps,
-    /// The bounds on calls that wait for input, in number and time.
-    pub parked: ParkingCaps,
-    /// The bounds on large results that are held.
-    pub hold: HoldLimits,
-    /// The rate limits and quotas of clients.
-    pub rates: weir_policy::limit::LimitSettings,
-    /// Sealing keys, newest first. An empty list means a random key.
-    pub keys: Vec<SealingKey>,
-    /// The time that running calls have to end when weir stops.
-    pub drain: Duration,
-    /// The format and filter of the log.
-    pub log: LogPlan,
-    /// The policies of all endpoints.
-    pub rules: Arc<EndpointPolicies>,
-    /// The settings of the audit log. Absent: the log only.
-    pub audit: Option<AuditPlan>,
-    /// The settings of metrics and traces.
-    pub telemetry: TelemetryPlan,
-    /// The files of `include`, each with the version that is served.
-    pub team_files: Vec<TeamFile>,
-    /// The behaviour at a start if one of them has errors.
-    pub include_errors: IncludeErrors,
-    /// The protections that the config's files give up explicitly.
-    pub waivers: Waivers,
-    /// The digest of the files that the config was read from. It is not part of equality.
-    pub source: SourceDigest,
-}
-
-/// A time longer than the life of any process.
-const ENDLESS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// The longest drain if one MCP client waits for the end of the process.
-const SHORT_DRAIN: Duration = Duration::from_secs(5);
-/// The time that the first list of an MCP client waits for upstreams that are still starting. The
-/// client started them with weir, and many clients ask once; SDKs give up after 60 s.
-const HOST_LIST_WAIT: Duration = Duration::from_secs(10);
-
-/// Reports if an address is reachable from this machine only.
-pub(crate) fn is_local(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
-}
-
-/// Reports if the host of a URL is this machine, by its name or its address.
-pub(crate) fn is_local_host(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let is_local = |address: IpAddr| is_local(SocketAddr::new(address, 0));
-    host.eq_ignore_ascii_case("localhost") || bare.parse().is_ok_and(is_local)
-}
-
-impl Config {
-    /// Returns the `scheme://host[:port]` that clients use: the public URL, or else the listener's
-    /// address as a program on the same machine reaches it.
-    pub(crate) fn public_base(&self, listener: SocketAddr) -> String {
-        match &self.front.public_url {
-            Some(url) => url.trim_end_matches('/').to_owned(),
-            None => check::auth_check::implied_base(&self.front, on_this_machine(listener)),
-        }
-    }
-
-    /// Reports if clients need an API key, because no authorization server gives them tokens.
-    pub(crate) fn requires_api_keys(&self) -> bool {
-        self.auth.required && self.auth.issuers.is_empty() && !self.auth.api_keys.is_empty()
-    }
-
-    /// Returns this config as served to one client inside the process: without listeners, and with
-    /// a session that lasts as long as the process. The client waits for the end, so a drain is
-    /// short.
-    pub(crate) fn in_memory(&self) -> Self {
-        let mut served = self.clone();
-        served.admin = None;
-        served.front.tls = None;
-        served.front.limits.session_idle = ENDLESS;
-        served.front.limits.session_age = ENDLESS;
-        served.drain = served.drain.min(SHORT_DRAIN);
-        served.catalog.first_list_wait = served.catalog.first_list_wait.max(HOST_LIST_WAIT);
-        served
-    }
-
-    /// Returns this config as served at `bound`. Tokens are issued for the URL of weir. If that URL
-    /// follows from `listen`, and `listen` has port 0, the URL gets the port that the system chose.
-    pub(crate) fn served_at(self: &Arc<Self>, bound: SocketAddr) -> Arc<Self> {
-        let Self { front, auth, .. } = &**self;
-        if front.listen.port() != 0 || front.public_url.is_some() || auth.base.is_empty() {
-            return self.clone();
-        }
-        let base = check::auth_check::implied_base(
-            front,
-            SocketAddr::new(front.listen.ip(), bound.port()),
-        );
-        let mut served = (**self).clone();
-        if let Some(oauth) = &mut served.front.oauth {
-            oauth.base.clone_from(&base);
-        }
-        served.auth.base = base;
-        Arc::new(served)
-    }
-}
-
-/// The digest of a config's files. All digests compare equal, so that two configs with the same
-/// settings are equal even if their files differ.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SourceDigest(Option<[u8; 32]>);
-
-impl SourceDigest {
-    /// Returns the SHA-256 of the names and texts of the files.
-    #[must_use]
-    pub fn digest(&self) -> Option<[u8; 32]> {
-        self.0
-    }
-}
-
-impl PartialEq for SourceDigest {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-/// One upstream: its connection settings, and its rules for the catalog and the router.
-#[derive(Clone, Debug, PartialEq)]
-pub struct UpstreamPlan {
-    /// The connection settings.
-    pub settings: weir_upstream::UpstreamSettings,
-    /// Deadlines, validation, and limits of list walks.
-    pub rules: UpstreamRules,
-}
-
-/// Waits and windows of the catalog.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CatalogPlan {
-    /// The time that the first list after a start waits for upstreams that have not answered.
-    pub first_list_wait: Duration,
-    /// The shortest time between two change notifications to one client.
-    pub change_window: Duration,
-}
-
-/// The behaviour at a start if a file of `include` has errors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum IncludeErrors {
-    /// The start serves all other files.
-    #[default]
-    LeaveOut,
-    /// The start is refused.
-    RefuseStart,
-}
-
-/// A sealing key of the config.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SealingKey {
-    /// The id that identifies the key in sealed data.
-    pub id: u8,
-    /// The 32 bytes of the key.
-    pub secret: [u8; 32],
-}
-
-impl std::fmt::Debug for SealingKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SealingKey({}, <secret>)", self.id)
-    }
-}
-
-/// The format and filter of the log.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct LogPlan {
-    /// The format of log lines.
-    pub format: LogFormat,
-    /// A level or filter. Absent: `info`.
-    pub filter: Option<String>,
-}
-
-/// The format of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum LogFormat {
-    /// Human-readable on a terminal, JSON otherwise.
-    #[default]
-    Auto,
-    /// Human-readable.
-    Human,
-    /// One JSON object per line.
-    Json,
-}
 
 #[cfg(test)]
 mod tests;

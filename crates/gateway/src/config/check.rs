@@ -3,8 +3,9 @@
 
 mod admin_check;
 mod audit_check;
-pub(super) mod auth_check;
+mod auth_check;
 mod config_defaults;
+mod default_endpoints;
 mod endpoints_check;
 mod limits_check;
 mod listen_check;
@@ -20,27 +21,25 @@ mod telemetry_check;
 mod toolsets_check;
 mod upstreams_check;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
-use weir_core::names::{EndpointId, ToolNaming, UpstreamId};
-use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyFile};
+use weir_policy::rules::EndpointPolicies;
 
+use super::checked_config::{CatalogPlan, Config, IncludeErrors, SourceDigest};
+use super::config_part::ConfigPart;
 use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::env::Environment;
+use super::log_plan::{LogFormat, LogPlan};
+use super::main_config::MainConfig;
 use super::raw::{OrOff, RawConfig, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time};
-use super::{
-    CatalogPlan, Config, IncludeErrors, LogFormat, LogPlan, SourceDigest, UpstreamPlan, Waivers,
-};
+use super::team_grants::{self, TeamGrant};
+use super::waivers::Waivers;
 pub(crate) use admin_check::DEFAULT_LISTEN as ADMIN;
-use config_defaults::ConfigDefaults;
-pub(crate) use mcp_servers_check::upstream_slug;
+pub(crate) use config_defaults::ConfigDefaults;
+pub(crate) use default_endpoints::{DEFAULT_PATH, add_to_default_endpoints, default_endpoints};
 pub(crate) use policy_check::policy_set;
-pub(crate) use teams_check::{TeamGrant, TeamGrants, add_to_default_endpoints};
 
 /// The default of `drain`. Long enough for most calls, and shorter than the grace period of process
 /// managers (30 s is usual).
@@ -51,47 +50,6 @@ const DEFAULT_FIRST_LIST_WAIT: Duration = Duration::from_secs(2);
 /// The default of `change_window`. A storm of changes at an upstream becomes at most two
 /// notifications a second to each client.
 const DEFAULT_CHANGE_WINDOW: Duration = Duration::from_millis(500);
-/// The path of the endpoint with all upstreams, if the config lists no endpoints.
-pub(crate) const DEFAULT_PATH: &str = "/mcp";
-
-/// The files that a config names, each with its text or the read error.
-pub(crate) type ReadFiles = BTreeMap<PathBuf, Result<String, ConfigProblem>>;
-
-/// The contribution of one file (the main one or a team's).
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ConfigPart {
-    pub(crate) upstreams: Vec<UpstreamPlan>,
-    pub(crate) endpoints: Vec<Endpoint>,
-    /// The policies of single endpoints.
-    pub(crate) rulings: Vec<EndpointRules>,
-    /// The policy and pattern files.
-    pub(crate) files: ReadFiles,
-    /// The compiled patterns of the pattern files.
-    pub(crate) patterns: secrets_check::PatternFiles,
-    /// The protections that the file gives up explicitly.
-    pub(crate) waivers: Waivers,
-}
-
-/// The checked main file, with the settings that apply to all files.
-#[derive(Debug)]
-pub(crate) struct MainConfig {
-    pub(crate) config: Config,
-    pub(crate) defaults: ConfigDefaults,
-    pub(crate) include: Option<String>,
-    /// The rights of the included files.
-    pub(crate) teams: TeamGrants,
-    /// Rules for all endpoints.
-    pub(crate) common: Vec<PolicyFile>,
-    /// Rules for single endpoints.
-    pub(crate) rulings: Vec<EndpointRules>,
-    /// The policy and pattern files.
-    pub(crate) files: ReadFiles,
-    /// True if the file lists its endpoints.
-    pub(crate) own_endpoints: bool,
-    /// True if `/mcp` is served by default.
-    pub(crate) has_default_endpoint: bool,
-}
-
 /// Checks the main file. The config is complete only if the report has no errors.
 ///
 /// Relative paths in it start at `folder`.
@@ -134,7 +92,7 @@ pub(crate) fn check_main_file(
     let telemetry = telemetry_check::check(raw.telemetry, folder, environment, report);
     let include_errors = include_errors(raw.include.as_deref(), raw.include_errors, report);
     let own_endpoints = raw.endpoints.is_some();
-    let teams = teams_check::check(raw.teams, raw.include.is_some(), report);
+    let teams = team_grants::check(raw.teams, raw.include.is_some(), report);
     let mut part = ConfigPart::default();
     let common = policy_check::read_policy_files(
         raw.policy.as_ref(),
@@ -259,39 +217,6 @@ pub(crate) fn check_team_file(
     part
 }
 
-/// Returns the endpoints of a config that lists none: `/mcp` with all upstreams, and each upstream
-/// alone under `/mcp/<id>`.
-pub(crate) fn default_endpoints(
-    upstreams: &[UpstreamPlan],
-    defaults: &ConfigDefaults,
-) -> Vec<Endpoint> {
-    let ids: Vec<UpstreamId> = upstreams
-        .iter()
-        .map(|plan| plan.settings.id.clone())
-        .collect();
-    let everything = default_endpoint(DEFAULT_PATH, defaults.aggregate_mode(ids.clone()), defaults);
-    let alone = ids.into_iter().map(|id| {
-        default_endpoint(
-            &format!("{DEFAULT_PATH}/{id}"),
-            EndpointMode::Transparent(id),
-            defaults,
-        )
-    });
-    std::iter::once(everything).chain(alone).collect()
-}
-
-fn default_endpoint(path: &str, mode: EndpointMode, defaults: &ConfigDefaults) -> Endpoint {
-    let clean = !mode.is_transparent();
-    Endpoint {
-        id: EndpointId::new(path),
-        mode,
-        page: defaults.page,
-        deadlines: None,
-        tools: None,
-        clean,
-    }
-}
-
 /// Checks that need all files.
 pub(crate) fn check_whole(config: &Config, report: &mut ConfigReport) {
     rates_check::check_targets_exist(config, report);
@@ -370,9 +295,4 @@ fn check_positive(time: Option<Time>, path: &str, report: &mut ConfigReport) -> 
         ));
     }
     Some(time)
-}
-
-/// Returns the naming to continue with after `naming` was refused.
-fn fallback_naming() -> ToolNaming {
-    ToolNaming::default()
 }

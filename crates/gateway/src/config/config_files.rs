@@ -1,5 +1,6 @@
 //! The files of a config: listing, reading, and a fingerprint of their contents.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path as FilePath, PathBuf};
@@ -12,6 +13,9 @@ use super::config_tree::MAX_BYTES;
 /// The most files in a folder, which may hold one per team. A folder with more was probably named
 /// by mistake.
 const MAX_FILES: usize = 1000;
+
+/// The files that a config names, each with its text or the read error.
+pub(crate) type ReadFiles = BTreeMap<PathBuf, Result<String, ConfigProblem>>;
 
 /// A digest over the contents of files, in their order: the main one, the teams', the policy files.
 #[derive(Default)]
@@ -84,4 +88,12 @@ pub(super) fn read(file: &FilePath) -> Result<String, ConfigProblem> {
         )));
     }
     String::from_utf8(bytes).map_err(|_| problem("is not UTF-8 text".to_owned()))
+}
+
+/// Returns the text of a file. Each file is read once.
+pub(super) fn read_once<'a>(
+    file: &FilePath,
+    texts: &'a mut ReadFiles,
+) -> &'a Result<String, ConfigProblem> {
+    texts.entry(file.to_owned()).or_insert_with(|| read(file))
 }

@@ -5,18 +5,22 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::check::{self, ConfigPart, MainConfig, ReadFiles, TeamGrant};
-use super::config_files::{FilesFingerprint, files_in, folder_of, read};
+use super::check;
+use super::checked_config::{Config, SourceDigest};
+use super::config_files::{FilesFingerprint, ReadFiles, files_in, folder_of, read};
+use super::config_part::ConfigPart;
 use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::config_tree::ConfigNode;
 use super::decode::decode;
 use super::document::{FileFormat, parse_nonempty};
 use super::env::{Environment, ReferenceValues, SecretFiles, fill_in, fill_in_granted};
 use super::foreign::{self, FilePlace, InputSource, InputSources, ServerOrigin};
-use super::raw::RawTeamFile;
-use super::team_files::{TeamFile, TeamFileVersion, unserved_paths};
+use super::main_config::MainConfig;
+use super::raw::{self, RawTeamFile};
+use super::team_files::{TeamFile, TeamFileVersion};
+use super::team_grants::TeamGrant;
+use super::unserved_paths::unserved_paths;
 use super::weakenings::{Weakening, team_weakenings};
-use super::{Config, SourceDigest, raw};
 
 /// The source of the main config.
 #[derive(Clone, Debug)]

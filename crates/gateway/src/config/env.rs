@@ -8,20 +8,17 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path as FilePath, PathBuf};
 
-use super::check::TeamGrant;
 use super::config_files::{self, FilesFingerprint};
 use super::config_report::{ConfigPath, ConfigReport};
 use super::config_tree::{ConfigNode, NodeValue};
-use reference::expand;
+use super::team_grants::TeamGrant;
 pub(crate) use reference::{
-    EnvReference, ReferenceError, ReferenceSyntax, TextPiece, is_variable, pieces,
+    EnvReference, ReferenceError, ReferenceSyntax, TextPiece, WORKSPACE, is_variable, pieces,
 };
+use reference::{ReferenceLookup, expand};
 
 /// The lookup of environment variables. Tests pass their own.
 pub type Environment<'a> = &'a (dyn Fn(&str) -> Option<String> + Send + Sync);
-
-/// The variable for `${workspaceFolder}`.
-pub(crate) const WORKSPACE: &str = "WEIR_WORKSPACE_FOLDER";
 
 /// The values of other programs' references that are not environment variables.
 #[derive(Debug, Default)]
@@ -196,8 +193,6 @@ fn fill_all(node: &mut ConfigNode, lookup: ReferenceLookup<'_>, report: &mut Con
         report.add(problem);
     }
 }
-
-type ReferenceLookup<'a> = &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>;
 
 /// References without a value, with their paths.
 type FailedReferences = Vec<(ReferenceError, ConfigPath)>;

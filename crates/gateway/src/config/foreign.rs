@@ -11,6 +11,7 @@ mod file_place;
 mod found_servers;
 mod inputs;
 mod server_normalizer;
+mod server_origin;
 mod server_values;
 
 use std::sync::LazyLock;
@@ -20,17 +21,16 @@ pub(crate) use file_place::FilePlace;
 pub(crate) use found_servers::{FoundFile, FoundServer, find};
 pub use inputs::{InputSource, InputVariable};
 pub(crate) use inputs::{InputSources, answers};
+pub(crate) use server_origin::ServerOrigin;
 
 use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::config_tree::{ConfigNode, NodeValue};
 use super::document::FileFormat;
-use super::env::Environment;
 use super::schema;
 use crate::suggestion::nearest;
 use server_normalizer::ServerNormalizer;
+use server_origin::CONTAINERS;
 
-/// The keys that MCP clients keep their servers under. The first one is weir's as well.
-const CONTAINERS: [&str; 4] = ["mcpServers", "servers", "context_servers", "mcp_servers"];
 /// Beginnings of keys that could be meant as a protection of weir: `authentication`, `policies`.
 const PROTECTION_PREFIXES: [&str; 5] = ["auth", "polic", "listen", "audit", "tls"];
 /// The most keys that one message names.
@@ -51,16 +51,6 @@ pub(crate) struct AdoptedFile {
     pub(crate) inputs: Vec<InputVariable>,
     /// Paths in the tree, each with its path in the file.
     pub(crate) aliases: Vec<(ConfigPath, ConfigPath)>,
-}
-
-/// The origin of servers.
-pub(crate) struct ServerOrigin<'a> {
-    /// The format of the file.
-    pub(crate) format: FileFormat,
-    /// The folder of the file, and the project that it belongs to.
-    pub(crate) place: &'a FilePlace,
-    /// The environment variables.
-    pub(crate) environment: Environment<'a>,
 }
 
 /// Converts the servers of other programs to the form of `mcpServers`: those of a foreign file,

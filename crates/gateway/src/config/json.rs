@@ -8,7 +8,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::config_report::{ConfigPath, ConfigProblem};
 use super::config_tree::{ConfigNode, MAX_BYTES, NodeText, NodeValue};
-use super::document::LineIndex;
+use super::line_index::LineIndex;
 
 /// The most values in a file. Settings of an editor are far below this.
 const MAX_NODES: usize = 200_000;

@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::config_report::{ConfigPath, ConfigProblem};
 use super::config_tree::{ConfigNode, MAX_BYTES, NodeText, NodeValue};
-use super::document::LineIndex;
+use super::line_index::LineIndex;
 
 /// Parses a TOML text into a tree.
 ///

@@ -2,18 +2,20 @@
 
 pub(super) mod api_keys;
 mod issuers;
+mod shared_texts;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weir_front::settings::ResourceMetadata;
 use weir_policy::settings::{CertificateName, CertificateRules, VerifierSettings};
 
+use super::super::checked_config::implied_base;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::is_local;
+use super::super::local_host::is_local;
 use super::super::raw::{RawAuth, RawConfig, RawSubject};
+use shared_texts::arcs;
 
 /// The largest `leeway`. Clocks that differ by more are broken, and tokens would live too long.
 const MAX_LEEWAY: Duration = Duration::from_secs(300);
@@ -212,17 +214,6 @@ fn base(front: &weir_front::FrontSettings, report: &mut ConfigReport) -> String 
     implied_base(front, listen)
 }
 
-/// Returns the URL of weir if the config has no `public_url`.
-pub(in crate::config) fn implied_base(
-    front: &weir_front::FrontSettings,
-    listen: SocketAddr,
-) -> String {
-    format!(
-        "{}://{listen}",
-        if front.tls.is_some() { "https" } else { "http" }
-    )
-}
-
 fn implied(section: &RawAuth) -> HashMap<Arc<str>, Vec<Arc<str>>> {
     let listed = section
         .scope_implies
@@ -232,13 +223,5 @@ fn implied(section: &RawAuth) -> HashMap<Arc<str>, Vec<Arc<str>>> {
     listed
         .iter()
         .map(|(scope, more)| (scope.as_str().into(), arcs(Some(more))))
-        .collect()
-}
-
-fn arcs(texts: Option<&Vec<String>>) -> Vec<Arc<str>> {
-    texts
-        .into_iter()
-        .flatten()
-        .map(|text| text.as_str().into())
         .collect()
 }

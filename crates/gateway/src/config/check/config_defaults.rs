@@ -15,7 +15,7 @@ use weir_upstream::OwnDeadlines;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::raw::{
     RawAlphabet, RawCheck, RawConfig, RawDeadlines, RawNaming, RawOversized, RawPage, RawPrefix,
-    RawResults, RawUpstreamDeadlines, RawValidation, Size,
+    RawResults, RawUpstreamDeadlines, RawValidation, Size, Time,
 };
 
 /// The smallest `results.max`: room for the note in a cut result, and for the JSON around its text.
@@ -50,7 +50,7 @@ impl ConfigDefaults {
         report: &mut ConfigReport,
     ) -> Self {
         let (naming, prefix) = naming(raw.naming.as_ref(), None, &ConfigPath::at("naming"), report)
-            .unwrap_or((super::fallback_naming(), NamePrefix::Always));
+            .unwrap_or((fallback_naming(), NamePrefix::Always));
         let of_calls = raw.deadlines.map(RawUpstreamDeadlines::of_calls);
         Self {
             folder: folder.to_owned(),
@@ -100,6 +100,11 @@ impl ConfigDefaults {
     }
 }
 
+/// Returns the naming to continue with after `naming` was refused.
+fn fallback_naming() -> ToolNaming {
+    ToolNaming::default()
+}
+
 /// Returns deadlines. Absent keys come from `base`.
 pub(super) fn deadlines(
     raw: Option<&RawDeadlines>,
@@ -108,7 +113,7 @@ pub(super) fn deadlines(
     report: &mut ConfigReport,
 ) -> CallDeadlines {
     let Some(raw) = raw else { return base };
-    let mut time = |time: Option<super::Time>, default, key: &str| {
+    let mut time = |time: Option<Time>, default, key: &str| {
         if time.is_some_and(|time| time.0.is_zero()) {
             report.add(ConfigProblem::error(path.key(key), "must not be zero"));
         }
@@ -136,7 +141,7 @@ pub(super) fn own_deadlines(
     report: &mut ConfigReport,
 ) -> OwnDeadlines {
     let Some(raw) = raw else { return base };
-    let mut time = |time: Option<super::Time>, default, (key, most): (&str, Duration)| {
+    let mut time = |time: Option<Time>, default, (key, most): (&str, Duration)| {
         match time {
             Some(time) if time.0.is_zero() => {
                 report.add(ConfigProblem::error(path.key(key), "must not be zero"))

@@ -7,9 +7,9 @@ use weir_core::endpoint::EndpointMode;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::upstream::CallDeadlines;
 
+use super::super::config_part::ConfigPart;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::raw::{OrOff, OrderedMap, RawEndpoint};
-use super::ConfigPart;
 use super::config_defaults::{self, ConfigDefaults};
 use super::{policy_check, toolsets_check};
 

@@ -3,7 +3,7 @@
 use weir_upstream::{ClientAuthMethod, SecretText, TokenAuthority, TokenExchange, UpstreamOAuth};
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::is_local_host;
+use super::super::local_host::is_local_host;
 use super::super::raw::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 use super::placeholder;
 

@@ -8,10 +8,11 @@ use weir_core::Endpoint;
 use weir_core::endpoint::EndpointMode;
 use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyDiagnostic, PolicyFile};
 
+use super::super::checked_config::Config;
+use super::super::config_files::{ReadFiles, read_once};
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport, Severity};
 use super::super::raw::{OrOff, RawEndpoint, RawPolicy};
-use super::super::{Config, config_files};
-use super::{ReadFiles, toolsets_check};
+use super::toolsets_check;
 
 /// Reads the policy files, even if their rules end up unused, so that a repaired file is noticed.
 pub(super) fn read<'a>(
@@ -22,16 +23,6 @@ pub(super) fn read<'a>(
     for name in all.flat_map(|policy| policy.files.iter().flatten()) {
         read_once(&folder.join(name), texts);
     }
-}
-
-/// Returns the text of a file. Each file is read once.
-pub(super) fn read_once<'a>(
-    file: &FilePath,
-    texts: &'a mut ReadFiles,
-) -> &'a Result<String, ConfigProblem> {
-    texts
-        .entry(file.to_owned())
-        .or_insert_with(|| config_files::read(file))
 }
 
 /// Returns the rules of one `policy:`. Its files start at the folder and are read into the texts.

@@ -2,19 +2,16 @@
 //! once.
 
 use std::collections::BTreeMap;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use weir_core::secrets::{SecretAction, SecretPattern, SecretPatterns, SecretSearch};
 
+use super::super::config_files::read_once;
+use super::super::config_part::ConfigPart;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::config_tree::{ConfigNode, NodeValue};
 use super::super::raw::{OrOff, RawSecretArguments, RawSecretResults, RawSecrets};
-use super::{ConfigPart, policy_check};
-
-/// The compiled pattern files, shared by all upstreams that name one. `None` for a file with
-/// errors.
-pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<SecretPatterns>>>;
 
 /// Returns the search for secrets in one upstream's calls. Absent without such a section, or if its
 /// patterns have errors. Relative paths start at `folder`.
@@ -54,7 +51,7 @@ pub(super) fn check(
     let patterns = match part.patterns.get(&file) {
         Some(known) => known.clone(),
         None => {
-            let read = match policy_check::read_once(&file, &mut part.files) {
+            let read = match read_once(&file, &mut part.files) {
                 Ok(text) => patterns(text, &file, &path, report),
                 Err(problem) => {
                     report.add(ConfigProblem {

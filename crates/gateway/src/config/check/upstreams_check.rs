@@ -9,17 +9,17 @@ use weir_upstream::{
     TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
 
+use super::super::config_part::ConfigPart;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::raw::{
     OrderedMap, RawAsk, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamDeadlines,
     RawUpstreamLimits, Size, Time,
 };
+use super::super::upstream_slug::upstream_slug;
 use super::super::{ConfigSecret, UpstreamPlan};
 use super::config_defaults::{self, ConfigDefaults};
 use super::outbound_check::OutboundContext;
-use super::{
-    ConfigPart, mcp_servers_check, outbound_check, placeholder, secrets_check, toolsets_check,
-};
+use super::{outbound_check, placeholder, secrets_check, toolsets_check};
 
 /// Headers that weir writes itself.
 const OWN_HEADERS: [&str; 12] = [
@@ -49,10 +49,10 @@ pub(super) fn check(
         let id = match UpstreamId::new(&key) {
             Ok(id) => id,
             Err(error) => {
-                report.add(ConfigProblem::error(path, error.to_string()).hint(format!(
-                    "such as `{}`",
-                    mcp_servers_check::upstream_slug(&key)
-                )));
+                report.add(
+                    ConfigProblem::error(path, error.to_string())
+                        .hint(format!("such as `{}`", upstream_slug(&key))),
+                );
                 continue;
             }
         };

@@ -1,7 +1,13 @@
 //! The grammar of `${...}`.
 
 use super::super::config_report::{ConfigPath, ConfigProblem};
-use super::ReferenceLookup;
+
+/// The variable for `${workspaceFolder}`.
+pub(crate) const WORKSPACE: &str = "WEIR_WORKSPACE_FOLDER";
+
+/// The lookup of a reference's value.
+pub(super) type ReferenceLookup<'a> =
+    &'a dyn Fn(EnvReference<'_>) -> Result<String, ReferenceError>;
 
 /// The set of references that a text may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +138,7 @@ impl ReferenceError {
             )
             .hint(format!(
                 "set {} where weir starts, or write the path",
-                super::WORKSPACE
+                WORKSPACE
             )),
             Self::NoInput(id) => {
                 ConfigProblem::error(path, format!("no entry of `inputs` has the id `{id}`")).hint(

@@ -8,7 +8,8 @@ use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::config_tree::{ConfigNode, NodeValue};
 use super::super::document::parse_nonempty;
 use super::server_normalizer::{ENV_FILE, ServerNormalizer};
-use super::{CONTAINERS, FilePlace, InputVariable, ServerOrigin, inputs};
+use super::server_origin::{CONTAINERS, ServerOrigin};
+use super::{FilePlace, InputVariable, inputs};
 
 /// The content of a file of another program.
 #[derive(Debug, Default)]

@@ -1,5 +1,7 @@
 //! `audit:` and its settings.
 
+use std::time::Duration;
+
 use weir_policy::audit::{ArgumentPointer, ArgumentRecording, AuditKey};
 
 use super::*;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use weir_core::EndpointId;
-use weir_core::endpoint::{EndpointMode, NamePrefix};
+use weir_core::endpoint::{EndpointMode, NamePrefix, UpstreamRules};
 use weir_core::schema::CheckMode;
+use weir_core::{Endpoint, EndpointId};
 use weir_policy::limit::{LimitSettings, RateLimit, UncountedQuota};
+use weir_store::RecordCaps;
 use weir_upstream::{OwnDeadlines, SessionSharing, TransportSettings, UpstreamProtocol};
 
 use super::*;

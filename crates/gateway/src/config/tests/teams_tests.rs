@@ -1,6 +1,8 @@
 //! The rights of the teams' files: the main file grants each of them, and without a grant a file
 //! has no rights.
 
+use weir_core::Endpoint;
+
 use super::*;
 
 /// A main file with secrets of its own; `red` gets the rights of `grant`.

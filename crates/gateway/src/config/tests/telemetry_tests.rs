@@ -1,5 +1,7 @@
 //! `telemetry:` and the environment variables that replace it.
 
+use std::time::Duration;
+
 use weir_core::telemetry::DEFAULT_MAX_NAMES;
 use weir_core::trace::SpanSampling;
 

@@ -4,7 +4,7 @@ use weir_policy::settings::{TokenIssuer, TokenValidation};
 
 use super::super::config_report::ConfigPath;
 use super::super::{AdminPlan, Config};
-use super::ProtectionLoss;
+use super::weakening::ProtectionLoss;
 
 pub(super) fn credentials(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let is_lost = old.auth.required && !new.auth.required;

@@ -2,7 +2,7 @@
 
 use super::super::config_report::ConfigPath;
 use super::super::{AuditPlan, Config};
-use super::ProtectionLoss;
+use super::weakening::ProtectionLoss;
 
 /// A part of the audit log: its key, its presence in a plan, the message about its loss, and the
 /// hint that gives it up.

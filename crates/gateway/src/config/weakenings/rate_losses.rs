@@ -4,7 +4,7 @@ use weir_policy::limit::{LimitSettings, RateLimit, ToolLimit, UncountedQuota};
 
 use super::super::Config;
 use super::super::config_report::ConfigPath;
-use super::ProtectionLoss;
+use super::weakening::ProtectionLoss;
 
 /// Finds the loss of all limits together.
 pub(super) fn all_limits(old: &Config, new: &Config) -> Vec<ProtectionLoss> {

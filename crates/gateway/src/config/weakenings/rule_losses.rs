@@ -10,8 +10,8 @@ use weir_policy::rules::PolicyFile;
 
 use super::super::Config;
 use super::super::config_report::ConfigPath;
-use super::ProtectionLoss;
 use super::served_parts::{ServedParts, tool_scopes};
+use super::weakening::ProtectionLoss;
 
 /// Finds a config that falls back to the default endpoints, which show every upstream without the
 /// scopes and rules of the listed ones.

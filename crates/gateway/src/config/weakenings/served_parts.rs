@@ -8,10 +8,10 @@ use weir_core::names::UpstreamId;
 use weir_core::schema::{CheckMode, Validation};
 use weir_policy::rules::EndpointPolicies;
 
-use super::super::check::ConfigPart;
+use super::super::config_part::ConfigPart;
 use super::super::config_report::ConfigPath;
 use super::super::{Config, UpstreamPlan, Waivers};
-use super::ProtectionLoss;
+use super::weakening::ProtectionLoss;
 
 /// The upstreams and endpoints of a config or a team's file, with their rules and waivers.
 #[derive(Clone, Copy)]

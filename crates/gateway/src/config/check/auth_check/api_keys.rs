@@ -7,7 +7,7 @@ use weir_policy::settings::ApiKey;
 
 use super::super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::super::raw::{RawApiKey, RawAuth};
-use super::arcs;
+use super::shared_texts::arcs;
 
 pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<ApiKey> {
     let mut keys: Vec<ApiKey> = Vec::new();
@@ -70,12 +70,12 @@ fn api_key(raw: &RawApiKey) -> Result<ApiKey, (&'static str, &'static str)> {
 }
 
 /// Reports if a digest was typed by hand: a real one has nearly 32 different bytes.
-pub(in super::super) fn is_patterned(mut digest: [u8; 32]) -> bool {
+pub(crate) fn is_patterned(mut digest: [u8; 32]) -> bool {
     digest.sort_unstable();
     digest.chunk_by(|a, b| a == b).count() < 12
 }
 
-pub(in super::super) fn digest_of(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn digest_of(text: &str) -> Option<[u8; 32]> {
     let text = text.trim().as_bytes();
     let bytes = HEXLOWER_PERMISSIVE
         .decode(text)
@@ -88,7 +88,7 @@ pub(in super::super) fn digest_of(text: &str) -> Option<[u8; 32]> {
 }
 
 /// Parses a date (its beginning) or a time, in UTC (RFC 3339 with `Z`).
-pub(in super::super) fn parse_expiry(text: &str) -> Option<SystemTime> {
+pub(crate) fn parse_expiry(text: &str) -> Option<SystemTime> {
     let (date, time) = text
         .split_once('T')
         .map_or((text, "00:00:00"), |(date, time)| (date, time));

@@ -8,10 +8,10 @@ use weir_policy::settings::{
 };
 
 use super::super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::super::is_local_host;
+use super::super::super::local_host::is_local_host;
 use super::super::super::raw::{RawAuth, RawIntrospection, RawIssuer};
 use super::super::placeholder;
-use super::arcs;
+use super::shared_texts::arcs;
 
 /// The default of `max_lifetime`: it bounds the use of a stolen token.
 const DEFAULT_MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
