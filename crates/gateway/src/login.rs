@@ -11,69 +11,27 @@ mod challenge;
 mod discovery;
 mod grant;
 mod json_http;
+mod login_account;
+mod login_error;
 mod redirect_listener;
-
-use std::time::Duration;
+mod server_url;
 
 use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
 use url::Url;
 use weir_core::port::Random;
 
-pub(crate) use accounts::{LoginAccount, LoginAccounts};
+pub(crate) use accounts::LoginAccounts;
 pub(crate) use challenge::LoginChallenge;
+pub(crate) use login_account::LoginAccount;
+pub(crate) use login_error::LoginError;
+pub(crate) use server_url::server_url;
 
 use crate::system::SystemRandom;
 use discovery::LoginDiscovery;
 use grant::LoginClient;
+use login_error::BROWSER_TIMEOUT;
 use redirect_listener::RedirectListener;
-
-/// The time that a person may take in the browser.
-const BROWSER_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// The reason why a login failed. No message has a secret in it.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LoginError {
-    /// The URL is not http or https.
-    #[error("`{0}` is not an http or https URL")]
-    Url(String),
-    /// An address that a server named is not safe to use.
-    #[error("{what} is {url}, which is neither https nor on this machine")]
-    Unsafe {
-        /// The address's purpose.
-        what: &'static str,
-        /// The address.
-        url: String,
-    },
-    /// No response came, or one that is invalid.
-    #[error("{url}: {why}")]
-    Web {
-        /// The URL of the request.
-        url: String,
-        /// The reason.
-        why: String,
-    },
-    /// The servers, or this machine's environment, lack a feature that a login needs.
-    #[error("{0}")]
-    Unfit(String),
-    /// The authorization server refused.
-    #[error("the authorization server refused: {0}")]
-    Refused(String),
-    /// The browser's answer is from another authorization server.
-    #[error("the response came from another authorization server, and was not used")]
-    WrongIssuer,
-    /// The browser did not return in time.
-    #[error("the browser did not return within {} minutes", BROWSER_TIMEOUT.as_secs() / 60)]
-    TooLate,
-    /// A file or socket of this machine failed.
-    #[error("{what}: {error}")]
-    Local {
-        /// The operation.
-        what: String,
-        /// The error.
-        error: std::io::Error,
-    },
-}
 
 /// The person's choices on the command line.
 #[derive(Debug, Default)]
@@ -134,36 +92,6 @@ pub(crate) async fn login(
         .await
 }
 
-/// Parses an MCP server's URL into its canonical form: no fragment, no slash at the end.
-pub(crate) fn server_url(text: &str) -> Result<Url, LoginError> {
-    let wrong = || LoginError::Url(text.to_owned());
-    let mut url = Url::parse(text).map_err(|_| wrong())?;
-    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(wrong());
-    }
-    url.set_fragment(None);
-    let path = url.path().trim_end_matches('/').to_owned();
-    url.set_path(&path);
-    Ok(url)
-}
-
-/// Returns the key of a resource: its URL without a slash at the end.
-fn key(url: &Url) -> String {
-    url.as_str().trim_end_matches('/').to_owned()
-}
-
-/// Reports if a token for `resource` may go to `server`: the same origin, and the same path or one
-/// below.
-fn covers(resource: &Url, server: &Url) -> bool {
-    let (whole, part) = (key(resource), key(server));
-    resource.origin() == server.origin()
-        && resource.query() == server.query().filter(|_| resource.query().is_some())
-        && (whole == part
-            || part
-                .strip_prefix(&whole)
-                .is_some_and(|rest| rest.starts_with(['/', '?'])))
-}
-
 /// Joins these scopes, each once, with the scope for a refresh token if it is offered.
 fn scopes(lists: &[Option<&str>], found: &LoginDiscovery) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
@@ -181,67 +109,9 @@ fn scopes(lists: &[Option<&str>], found: &LoginDiscovery) -> Option<String> {
     (!all.is_empty()).then(|| all.join(" "))
 }
 
-/// Returns a server's text without control characters, which could steer the terminal.
-fn plain(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(200).collect()
-}
-
 /// Returns 256 random bits, fit for a URL.
 fn random() -> String {
     let mut bytes = [0; 32];
     SystemRandom.fill(&mut bytes);
     BASE64URL_NOPAD.encode(&bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Proves R241.
-    #[test]
-    fn a_token_is_used_below_its_resource_and_nowhere_else() {
-        let covered = |resource: &str, server: &str| {
-            covers(
-                &server_url(resource).expect("a URL"),
-                &server_url(server).expect("a URL"),
-            )
-        };
-        assert!(covered(
-            "https://a.example/mcp",
-            "HTTPS://A.example:443/mcp/"
-        ));
-        assert!(covered("https://a.example", "https://a.example/mcp"));
-        assert!(covered(
-            "https://a.example/mcp",
-            "https://a.example/mcp/team"
-        ));
-        assert!(!covered("https://a.example/mcp", "https://a.example/mcp2"));
-        assert!(!covered("https://a.example/mcp", "https://a.example/"));
-        assert!(!covered("https://a.example/mcp", "http://a.example/mcp"));
-        assert!(!covered(
-            "https://a.example/mcp",
-            "https://a.example:8443/mcp"
-        ));
-        assert!(!covered(
-            "https://a.example/mcp",
-            "https://a.example.evil.example/mcp"
-        ));
-        assert!(!covered(
-            "https://a.example/mcp?tenant=1",
-            "https://a.example/mcp?tenant=2"
-        ));
-    }
-
-    #[test]
-    fn only_http_urls_are_servers() {
-        for bad in [
-            "",
-            "mcp",
-            "ftp://a.example/",
-            "javascript:alert(1)",
-            "http://",
-        ] {
-            assert!(matches!(server_url(bad), Err(LoginError::Url(_))), "{bad}");
-        }
-    }
 }

@@ -4,78 +4,18 @@
 //! never see half of it and never refresh the same token twice.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::{LoginError, covers, grant, key, server_url};
-
-/// A token that expires sooner than this is refreshed before use.
-const REFRESH_MARGIN: Duration = Duration::from_secs(30);
-
-/// A login at one server.
-#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
-pub(crate) struct LoginAccount {
-    /// The resource that the tokens are for.
-    pub(super) resource: String,
-    /// The tokens' issuer. They are sent to no other authorization server.
-    pub(super) issuer: String,
-    pub(super) client_id: String,
-    pub(super) token_endpoint: String,
-    pub(super) revocation_endpoint: Option<String>,
-    pub(super) access_token: String,
-    pub(super) refresh_token: Option<String>,
-    /// The expiry, in seconds since 1970.
-    pub(super) expires_at: Option<u64>,
-    pub(super) scope: Option<String>,
-}
-
-impl LoginAccount {
-    /// Returns the token, for the one place that sends it.
-    pub(crate) fn access_token(&self) -> &str {
-        &self.access_token
-    }
-
-    /// Returns the resource that the token is for.
-    pub(crate) fn resource(&self) -> &str {
-        &self.resource
-    }
-
-    /// Returns the token's issuer.
-    pub(crate) fn issuer(&self) -> &str {
-        &self.issuer
-    }
-
-    /// Returns the token's scopes, if the issuer gave them.
-    pub(crate) fn scope(&self) -> Option<&str> {
-        self.scope.as_deref()
-    }
-
-    /// Returns the token's remaining lifetime at `now`; `None` if its issuer gave no expiry.
-    pub(crate) fn lifetime(&self, now: SystemTime) -> Option<Duration> {
-        let end = SystemTime::UNIX_EPOCH + Duration::from_secs(self.expires_at?);
-        Some(end.duration_since(now).unwrap_or_default())
-    }
-
-    fn expires_soon(&self, now: SystemTime) -> bool {
-        let end = self
-            .expires_at
-            .map(|seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-        end.is_some_and(|end| end <= now + REFRESH_MARGIN)
-    }
-}
-
-impl fmt::Debug for LoginAccount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Account({} at {})", self.resource, self.issuer)
-    }
-}
+use super::grant;
+use super::login_account::LoginAccount;
+use super::login_error::LoginError;
+use super::server_url::{covers, key, server_url};
 
 /// All logins of this user on this machine.
 #[derive(Debug)]

@@ -6,7 +6,9 @@ use serde_json::Value;
 use url::Url;
 
 use super::challenge::LoginChallenge;
-use super::{LoginError, covers, json_http, plain, server_url};
+use super::json_http;
+use super::login_error::{LoginError, plain};
+use super::server_url::{covers, server_url};
 
 /// The discovered and checked metadata that a login needs.
 #[derive(Debug)]

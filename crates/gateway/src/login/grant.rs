@@ -7,9 +7,10 @@ use serde::Deserialize;
 use serde_json::json;
 use url::Url;
 
-use super::accounts::LoginAccount;
 use super::discovery::LoginDiscovery;
-use super::{LoginError, json_http, plain};
+use super::json_http;
+use super::login_account::LoginAccount;
+use super::login_error::{LoginError, plain};
 
 /// This program's identity at the authorization server. It is a public client without a secret.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 use url::{Host, Url, form_urlencoded};
 
-use super::{LoginError, plain};
+use super::login_error::{LoginError, plain};
 use crate::client::{explain_unreachable, pool};
 
 /// The most bytes of a document; metadata and token responses have a few kilobytes.
