@@ -5,6 +5,7 @@
 
 mod certificate;
 mod machine;
+mod machine_finding;
 mod servers;
 
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use weir_core::upstream::{ListKind, ListWatch, Upstream};
 use weir_core::{Budgets, CapabilityClass, Failure, FailureKind};
 use weir_upstream::keeper::ChildKeeper;
 use weir_upstream::{ClientImplementation, UpstreamFactory, UpstreamPorts};
+
+pub(crate) use machine_finding::{FindingGrade, MachineFinding};
 
 use crate::config::{Config, UpstreamPlan};
 use crate::handover::OwnProgram;
@@ -70,38 +73,12 @@ pub(crate) struct UpstreamFinding {
     pub(crate) last_lines: Vec<String>,
 }
 
-/// One fact about the machine.
-#[derive(Debug, Serialize)]
-pub(crate) struct MachineFinding {
-    pub(crate) grade: FindingGrade,
-    pub(crate) text: String,
-}
-
-/// The severity of a fact.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum FindingGrade {
-    /// The fact is in order.
-    Good,
-    /// weir serves, with a restriction.
-    Warning,
-    /// weir or an upstream does not start, or no client can connect.
-    Error,
-}
-
 /// Examines all upstreams concurrently, then the machine.
 pub(crate) async fn examine(config: &Config) -> DoctorFindings {
     let upstreams = examine_upstreams(&config.upstreams).await;
     let mut machine = machine::examine(config).await;
     machine.extend(servers::examine(config).await);
     DoctorFindings { upstreams, machine }
-}
-
-fn finding(grade: FindingGrade, text: impl Into<String>) -> MachineFinding {
-    MachineFinding {
-        grade,
-        text: text.into(),
-    }
 }
 
 /// Examines all upstreams concurrently.

@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use weir_front::settings::ListenerTlsFiles;
 
-use super::{FindingGrade, MachineFinding, finding};
+use super::machine_finding::{FindingGrade, MachineFinding, finding};
 
 /// A certificate that ends within this time is to be renewed: programs that renew by themselves do
 /// it earlier.

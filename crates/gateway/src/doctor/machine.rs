@@ -11,7 +11,8 @@ use nix::sys::resource::{Resource, getrlimit};
 use tokio::process::Command;
 use weir_upstream::TransportSettings;
 
-use super::{FindingGrade, MachineFinding, certificate, finding};
+use super::certificate;
+use super::machine_finding::{FindingGrade, MachineFinding, finding};
 use crate::config::Config;
 
 /// Descriptors that weir needs beside those of its clients: upstreams, files, operators.

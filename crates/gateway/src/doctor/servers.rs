@@ -14,7 +14,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use tower::Service as _;
 use weir_upstream::{TokenAuthority, TransportSettings};
 
-use super::{FindingGrade, MachineFinding, certificate, finding};
+use super::certificate;
+use super::machine_finding::{FindingGrade, MachineFinding, finding};
 use crate::config::Config;
 use crate::terminal::count;
 
