@@ -22,6 +22,7 @@ use http::{HeaderMap, Method as HttpMethod, StatusCode};
 use serde_json::{Value, json};
 use weir_wire::{ErrorObject, Method, RequestId, Revision, error_code, scan, write};
 
+use answer::AnswerEvent;
 pub(crate) use answer::{Answer, Note};
 pub(crate) use error::ClientError;
 pub(crate) use lists::{ListedItems, MissingUpstream, ServerList};
@@ -131,7 +132,7 @@ impl Client {
         });
         let (id, response) = self.send(Method::Initialize, params).await?;
         let session = response.header("mcp-session-id");
-        let about = Answer::new(response, id).finish(&mut |_| {}, self).await?;
+        let about = self.finish(Answer::new(response, id), &mut |_| {}).await?;
         let answered = about["protocolVersion"].as_str().and_then(Revision::parse);
         let Some(revision) = answered.filter(|revision| !revision.is_modern()) else {
             return Err(self.not_mcp(
@@ -214,7 +215,7 @@ impl Client {
             *stream = Some(self.listen().await?);
         }
         while let Some(answer) = stream {
-            match answer.next(self).await? {
+            match self.next_note(answer).await? {
                 Some(Note::Changed) => return Ok(()),
                 Some(_) => {}
                 None => *stream = None,
@@ -263,7 +264,7 @@ impl Client {
         on_note: &mut (dyn FnMut(Note) + Send),
     ) -> Result<Value, ClientError> {
         let (id, response) = self.send(method, params).await?;
-        Answer::new(response, id).finish(on_note, self).await
+        self.finish(Answer::new(response, id), on_note).await
     }
 
     async fn send(
@@ -297,6 +298,37 @@ impl Client {
             .send(HttpMethod::POST, self.legacy_headers(), body)
             .await
             .map(drop)
+    }
+
+    /// Reads an answer to its end, answers the requests in it, and returns its result.
+    async fn finish(
+        &self,
+        mut answer: Answer,
+        on_note: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Value, ClientError> {
+        while let Some(note) = self.next_note(&mut answer).await? {
+            on_note(note);
+        }
+        answer.into_result()
+    }
+
+    /// Returns the next notification of an answer, and answers the requests before it. `None`
+    /// after the answer or the end of the stream.
+    async fn next_note(&self, answer: &mut Answer) -> Result<Option<Note>, ClientError> {
+        loop {
+            let asked = match answer.next().await? {
+                Some(AnswerEvent::Notification(note)) => return Ok(Some(note)),
+                Some(AnswerEvent::Request(asked)) => asked,
+                None => return Ok(None),
+            };
+            let params = asked
+                .params
+                .as_ref()
+                .and_then(|params| serde_json::from_slice(params).ok())
+                .unwrap_or_default();
+            self.reply(&asked.id, asked.method.as_str(), &params)
+                .await?;
+        }
     }
 
     /// Answers a request that a legacy server makes of its client.

@@ -6,9 +6,11 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde_json::Value;
 use weir_wire::sse::{DecodedEvent, EventDecoder, SseCaps};
-use weir_wire::{IncomingMessage, JsonLimits, Message, Method, Notification, RequestId};
+use weir_wire::{IncomingMessage, JsonLimits, Message, Method, Notification, Request, RequestId};
 
-use super::{Client, ClientError, Response, no_mcp};
+use super::error::ClientError;
+use super::no_mcp;
+use super::transport::Response;
 
 /// The most of one answer a terminal is for.
 const LONGEST: usize = 256 << 20;
@@ -36,6 +38,15 @@ pub(crate) enum Note {
     Changed,
     /// Anything else.
     Other,
+}
+
+/// A message beside the answer.
+#[derive(Debug)]
+pub(super) enum AnswerEvent {
+    /// A notification.
+    Notification(Note),
+    /// A request of a legacy server, which waits for its answer.
+    Request(Request),
 }
 
 /// An answer as it arrives.
@@ -75,15 +86,8 @@ impl Answer {
         }
     }
 
-    /// Reads to the end; gives the result.
-    pub(super) async fn finish(
-        mut self,
-        on_note: &mut (dyn FnMut(Note) + Send),
-        client: &Client,
-    ) -> Result<Value, ClientError> {
-        while let Some(note) = self.next(client).await? {
-            on_note(note);
-        }
+    /// Returns the result, after the end.
+    pub(super) fn into_result(mut self) -> Result<Value, ClientError> {
         match self.result.take() {
             Some(result) => result,
             None if self.response.status().is_success() => Err(self
@@ -92,24 +96,17 @@ impl Answer {
         }
     }
 
-    /// The next notification; `None` after the answer or the end of the stream. Cancel safe.
-    pub(super) async fn next(&mut self, client: &Client) -> Result<Option<Note>, ClientError> {
+    /// Returns the next message beside the answer; `None` after the answer or the end of the
+    /// stream. Cancel safe.
+    pub(super) async fn next(&mut self) -> Result<Option<AnswerEvent>, ClientError> {
         loop {
             while let Some(message) = self.waiting.pop_front() {
                 match message {
-                    Message::Notification(told) => return Ok(Some(note(&told))),
+                    Message::Notification(told) => {
+                        return Ok(Some(AnswerEvent::Notification(note(&told))));
+                    }
                     Message::Request(asked) => {
-                        let params = asked
-                            .params
-                            .as_ref()
-                            .and_then(|params| serde_json::from_slice(params).ok());
-                        client
-                            .reply(
-                                &asked.id,
-                                asked.method.as_str(),
-                                &params.unwrap_or_default(),
-                            )
-                            .await?;
+                        return Ok(Some(AnswerEvent::Request(asked)));
                     }
                     Message::Response(response)
                         if response.id.as_ref().is_none_or(|id| *id == self.id) =>
