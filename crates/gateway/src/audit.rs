@@ -11,6 +11,7 @@
 
 mod audit_file;
 mod audit_thread;
+mod copy_backlog;
 mod event_queue;
 mod file_tail;
 mod otlp_export;

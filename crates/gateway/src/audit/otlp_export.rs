@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::port::{DocumentPoster, PostEncoding};
 use weir_policy::audit::SealedRecord;
 
-use super::outlets::{BACKLOG, dropped};
+use super::copy_backlog::{BACKLOG, dropped};
 
 /// The most records of one request.
 const BATCH: usize = 512;

@@ -4,16 +4,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use opentelemetry::KeyValue;
-use weir_core::telemetry::instruments;
 use weir_policy::audit::SealedRecord;
 
 use super::audit_file::AuditFile;
 use super::audit_thread::AuditThread;
+use super::copy_backlog::{BACKLOG, dropped};
 use super::otlp_export::AuditExporter;
-
-/// The most records that wait for a slow reader; at a kilobyte each, a few megabytes.
-pub(super) const BACKLOG: usize = 4096;
 
 /// The sinks of copies, beside the file.
 #[derive(Clone, Debug, Default)]
@@ -66,11 +62,4 @@ fn pour(receiver: &Receiver<Arc<SealedRecord>>, mut out: AuditFile) {
             return;
         }
     }
-}
-
-/// Counts records that a sink dropped.
-pub(super) fn dropped(sink: &'static str, count: u64) {
-    instruments()
-        .audit_dropped
-        .add(count, &[KeyValue::new("sink", sink)]);
 }

@@ -1,0 +1,14 @@
+//! The bound on copies of records that wait for a sink, and the count of dropped ones.
+
+use opentelemetry::KeyValue;
+use weir_core::telemetry::instruments;
+
+/// The most records that wait for a slow reader; at a kilobyte each, a few megabytes.
+pub(super) const BACKLOG: usize = 4096;
+
+/// Counts records that a sink dropped.
+pub(super) fn dropped(sink: &'static str, count: u64) {
+    instruments()
+        .audit_dropped
+        .add(count, &[KeyValue::new("sink", sink)]);
+}
