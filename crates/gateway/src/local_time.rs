@@ -8,9 +8,8 @@ mod rule;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rule::TimeZoneRule;
+use rule::{DAY, TimeZoneRule};
 
-const DAY: i64 = 86_400;
 /// The zone of the machine, and the folder of all zones.
 const MACHINE: &str = "/etc/localtime";
 const ZONES: &str = "/usr/share/zoneinfo";

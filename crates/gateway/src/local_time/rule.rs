@@ -1,6 +1,7 @@
 //! The rule of a zone for all years, as POSIX has it in `TZ`: `CET-1CEST,M3.5.0,M10.5.0/3`.
 
-use super::DAY;
+/// The seconds of a day.
+pub(super) const DAY: i64 = 86_400;
 
 /// An hour in seconds.
 const HOUR: i32 = 3600;
