@@ -7,6 +7,7 @@
 //! cancelled by dropping its response.
 
 mod exchange;
+mod gateway_state;
 mod http_request;
 mod in_flight;
 mod login_keeper;
@@ -15,25 +16,23 @@ mod response_messages;
 mod streams;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::poll;
 use http::{HeaderValue, Uri};
-use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use weir_front::InMemoryChannel;
 use weir_wire::message::{Notification, Request as HostRequest, Response as HostResponse};
-use weir_wire::{
-    ErrorObject, IncomingMessage, JsonLimits, Message, Method, RequestId, error_code, scan, write,
-};
+use weir_wire::{IncomingMessage, JsonLimits, Message, Method, RequestId, error_code, scan};
 
 pub(crate) use remote::{RemoteGate, remote_config};
 
 use exchange::HostExchange;
+use gateway_state::StdioGatewayState;
 use http_request::{HostSession, RequestEra, RequestMaker};
 use in_flight::InFlightRequests;
 use response_messages::ResponseMessages;
@@ -62,30 +61,6 @@ pub(crate) struct StdioGatewaySettings {
     pub(crate) longest: usize,
     /// The wait for the remote server of `weir stdio URL`.
     pub(crate) remote: Option<RemoteGate>,
-}
-
-/// The state that the reader of the host's messages shares with the tasks that answer them.
-struct StdioGatewayState {
-    channel: InMemoryChannel,
-    requests: RequestMaker,
-    remote: Option<RemoteGate>,
-    longest: usize,
-    stdout: StdoutWriter,
-    in_flight: InFlightRequests,
-    session: Mutex<Option<OpenSession>>,
-    /// The permit for large messages, one at a time.
-    room: Semaphore,
-    tasks: TaskTracker,
-    /// Cancelled when running exchanges are dropped.
-    abandoned: CancellationToken,
-}
-
-/// The host's session and its standing stream.
-struct OpenSession {
-    session: HostSession,
-    /// Ends the standing stream.
-    stream: CancellationToken,
-    is_streaming: bool,
 }
 
 /// An `initialize` without an answer yet. Later messages need the id of its session.
@@ -316,65 +291,6 @@ impl StdioGatewayState {
                     .map(|id| String::from_utf8_lossy(id.as_json()).into_owned());
                 tracing::debug!(id, "response from the host without a pending request");
             }
-        }
-    }
-
-    /// Sends a message without a response.
-    async fn send_without_response(&self, request: http::Request<Bytes>) {
-        let Ok(response) = self.channel.send(request).await else {
-            return;
-        };
-        let status = response.status();
-        if !status.is_success() {
-            let body = response
-                .into_body()
-                .collect()
-                .await
-                .map(http_body_util::Collected::to_bytes)
-                .unwrap_or_default();
-            tracing::debug!(status = status.as_u16(), answer = %String::from_utf8_lossy(&body), "message from the host rejected");
-        }
-    }
-
-    /// Writes a JSON-RPC error.
-    async fn refuse(&self, id: Option<&RequestId>, code: i64, text: String) {
-        let null_id = self
-            .session()
-            .is_some_and(|session| !session.revision.has_optional_error_id());
-        self.stdout
-            .write(&write::error_response(
-                id,
-                null_id,
-                &ErrorObject::new(code, text),
-            ))
-            .await;
-    }
-
-    fn session(&self) -> Option<HostSession> {
-        self.open_session()
-            .as_ref()
-            .map(|open| open.session.clone())
-    }
-
-    fn open_session(&self) -> MutexGuard<'_, Option<OpenSession>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Replaces the former session, and ends it.
-    async fn begin_session(&self, session: Option<HostSession>) {
-        let next = session.map(|session| OpenSession {
-            session,
-            stream: self.abandoned.child_token(),
-            is_streaming: false,
-        });
-        let before = std::mem::replace(&mut *self.open_session(), next);
-        if let Some(OpenSession {
-            session, stream, ..
-        }) = before
-        {
-            stream.cancel();
-            self.send_without_response(self.requests.delete(&session))
-                .await;
         }
     }
 

@@ -10,7 +10,7 @@ use weir_wire::params::Params;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{ErrorObject, JsonLimits, Message, Method, Revision, error_code};
 
-use super::StdioGatewayState;
+use super::gateway_state::StdioGatewayState;
 use super::http_request::{HostSession, RequestEra};
 use super::in_flight::InFlightRequest;
 use super::response_messages::{BrokenResponse, ResponseMessages};
