@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
