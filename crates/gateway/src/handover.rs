@@ -15,9 +15,11 @@
 //! Not moved: HTTP+SSE connections on either side, parked calls, the table of tasks, and counters
 //! of limits.
 
+mod generated_seal_key;
 mod link;
 mod message;
 mod protocol;
+mod resources;
 mod state_transfer;
 mod stores;
 mod successor;
@@ -25,72 +27,16 @@ mod successor;
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
-use data_encoding::BASE64URL_NOPAD;
 use listenfd::ListenFd;
-use weir_core::port::Random;
-use weir_core::seal::{Sealer, SealerKey};
 
+pub(crate) use generated_seal_key::GeneratedSealKey;
 pub(crate) use protocol::{DrainingPredecessor, HandoverState, Predecessor};
+pub(crate) use resources::HandoverResources;
 pub(crate) use state_transfer::MovableState;
 pub(crate) use stores::{MovableRecords, MovableReplays};
-pub(crate) use successor::{OwnProgram, Successor};
+pub(crate) use successor::{OwnProgram, RunningGateway, Successor};
 
-/// The names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.
-const CLIENTS: &str = "clients";
-const OPERATORS: &str = "operators";
-const HANDOVER: &str = "handover";
-const KEEPER: &str = "keeper";
-
-/// The resources that a process leaves to its successor.
-#[derive(Debug, Default)]
-pub(crate) struct HandoverResources {
-    /// The listening socket for clients.
-    pub(crate) clients: Option<TcpListener>,
-    /// The listening socket for operators.
-    pub(crate) operators: Option<TcpListener>,
-    /// The generated sealing key, absent if the config has `keys`.
-    pub(crate) sealing: Option<GeneratedSealKey>,
-    /// The predecessor's last state.
-    pub(crate) state: HandoverState,
-    /// The pipe to the keeper of the child processes.
-    pub(crate) keeper: Option<UnixStream>,
-}
-
-/// The generated sealing key of a weir without `keys` in its config. Sealed values open in this
-/// process and its successors.
-#[derive(Clone)]
-pub(crate) struct GeneratedSealKey([u8; 32]);
-
-impl GeneratedSealKey {
-    pub(crate) fn fresh(random: &dyn Random) -> Self {
-        let mut secret = [0; 32];
-        random.fill(&mut secret);
-        Self(secret)
-    }
-
-    pub(crate) fn sealer(&self) -> Sealer {
-        Sealer::new(vec![SealerKey::new(0, &self.0)])
-    }
-
-    fn text(&self) -> String {
-        BASE64URL_NOPAD.encode(&self.0)
-    }
-
-    fn read(text: &str) -> Option<Self> {
-        BASE64URL_NOPAD
-            .decode(text.as_bytes())
-            .ok()?
-            .try_into()
-            .ok()
-            .map(Self)
-    }
-}
-
-impl std::fmt::Debug for GeneratedSealKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Sealing(<secret>)")
-    }
-}
+use resources::{CLIENTS, HANDOVER, KEEPER, OPERATORS};
 
 /// The sockets that this process was started with.
 #[derive(Debug, Default)]

@@ -20,6 +20,7 @@ use crate::audit::{AuditService, ChainHeads};
 use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource};
 use crate::handover::{
     DrainingPredecessor, HandoverResources, InheritedSockets, OwnProgram, Predecessor,
+    RunningGateway,
 };
 use crate::reload::{ConfigFollower, log_report};
 use crate::telemetry::{self, LogControl};

@@ -5,6 +5,7 @@ mod components;
 mod errors;
 mod exposure;
 mod listeners;
+mod strictness;
 mod takeover;
 
 use std::fmt;
@@ -36,6 +37,7 @@ use errors::{INVALID, front_reason, refusal_reasons};
 pub use errors::{ReloadError, StartError};
 pub use exposure::Exposure;
 use listeners::{BoundListeners, OpenListeners, clients_listener, operators_listener};
+pub use strictness::Strictness;
 
 /// A running gateway. Dropping it stops it without a drain; [`Weir::shutdown`] drains.
 pub struct Weir {
@@ -49,15 +51,6 @@ pub struct Weir {
     predecessor_ended: Option<CancellationToken>,
     /// True without listeners.
     is_in_memory: bool,
-}
-
-/// The treatment of a reload with a config weaker than the one in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strictness {
-    /// The weaker config is refused.
-    NoWeaker,
-    /// The weaker config is applied, as an operator asked for.
-    AllowWeaker,
 }
 
 impl Weir {

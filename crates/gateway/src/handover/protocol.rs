@@ -24,7 +24,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader as Reader};
 use tokio::task::JoinHandle;
 use weir_policy::audit::ChainHead;
 
-use super::GeneratedSealKey;
+use super::generated_seal_key::GeneratedSealKey;
 use super::state_transfer::{MovableState, receive_state};
 use crate::admin::MovedOverride;
 use crate::audit::ChainHeads;

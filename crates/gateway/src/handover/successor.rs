@@ -16,12 +16,13 @@ use tokio::process::Child;
 use weir_policy::audit::ChainHead;
 use weir_upstream::keeper::KeeperProgram;
 
-use super::protocol::{ENDED, GO, GREETING, PREPARED, SERVING, SERVING_SESSIONS, write_line};
-use super::state_transfer::{LinkToSuccessor, move_state};
-use super::{CLIENTS, HANDOVER, HandoverResources, KEEPER, OPERATORS};
+use super::protocol::{
+    ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, SERVING_SESSIONS, write_line,
+};
+use super::resources::{CLIENTS, HANDOVER, HandoverResources, KEEPER, OPERATORS};
+use super::state_transfer::{LinkToSuccessor, MovableState, move_state};
 use crate::audit::ChainHeads;
 use crate::keeper::KEEPER_COMMAND;
-use crate::weir::Weir;
 
 /// The first descriptor in systemd's protocol.
 const FIRST_DESCRIPTOR: i32 = 3;
@@ -31,6 +32,24 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that a failed successor has to log the reason: its log waits for at most a second
 /// itself.
 const EXIT_GRACE: Duration = Duration::from_secs(3);
+
+/// The running gateway, as the start of its successor needs it.
+pub(crate) trait RunningGateway: Sync {
+    /// Returns the resources that another process needs to take over, without those that it can
+    /// read from the config.
+    ///
+    /// # Errors
+    ///
+    /// The system has no file descriptor left, or weir is stopping.
+    fn handover_resources(&self) -> io::Result<HandoverResources>;
+
+    /// Leaves the audit's chain and path, and the operators' changes, to the successor. It may
+    /// begin after that. Operators' changes are refused here from now on.
+    fn prepare_handover(&self) -> impl Future<Output = HandoverState> + Send;
+
+    /// Returns the session state, for the previous or the next process.
+    fn session_state(&self) -> MovableState;
+}
 
 /// The command line of this process.
 #[derive(Clone, Debug)]
@@ -71,7 +90,10 @@ impl OwnProgram {
     /// # Errors
     ///
     /// For people: the reason. The other process is gone then.
-    pub(crate) async fn start_successor(&self, weir: &Weir) -> Result<Successor, String> {
+    pub(crate) async fn start_successor(
+        &self,
+        weir: &impl RunningGateway,
+    ) -> Result<Successor, String> {
         let estate = weir
             .handover_resources()
             .map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
@@ -216,7 +238,7 @@ impl SuccessorHandshake {
         })
     }
 
-    async fn run(mut self, weir: &Weir) -> io::Result<SuccessorConnection> {
+    async fn run(mut self, weir: &impl RunningGateway) -> io::Result<SuccessorConnection> {
         match self.read_line().await?.as_str() {
             PREPARED => {}
             other => return Err(unexpected(other, PREPARED)),

@@ -9,16 +9,10 @@ use super::Weir;
 use super::components::Stores;
 use crate::admin::AdminListener;
 use crate::audit::AuditService;
-use crate::handover::{HandoverResources, HandoverState, MovableState, Successor};
+use crate::handover::{HandoverResources, HandoverState, MovableState, RunningGateway, Successor};
 
-impl Weir {
-    /// Returns the resources that another process needs to take over, without those that it can
-    /// read from the config.
-    ///
-    /// # Errors
-    ///
-    /// The system has no file descriptor left, or weir is stopping.
-    pub(crate) fn handover_resources(&self) -> std::io::Result<HandoverResources> {
+impl RunningGateway for Weir {
+    fn handover_resources(&self) -> std::io::Result<HandoverResources> {
         let operators = self
             .listeners
             .admin
@@ -34,9 +28,7 @@ impl Weir {
         })
     }
 
-    /// Leaves the audit's chain and path, and the operators' changes, to the successor. It may
-    /// begin after that. Operators' changes are refused here from now on.
-    pub(crate) async fn prepare_handover(&self) -> HandoverState {
+    async fn prepare_handover(&self) -> HandoverState {
         let changes = self.listeners.desk.begin_handover();
         let audit = self.components.policy.auditing.release_files().await;
         let text = |head: Option<ChainHead>| head.map(|head| head.to_string());
@@ -48,8 +40,7 @@ impl Weir {
         }
     }
 
-    /// The session state, for the previous or the next process.
-    pub(crate) fn session_state(&self) -> MovableState {
+    fn session_state(&self) -> MovableState {
         let Stores {
             records,
             replays,
@@ -69,7 +60,9 @@ impl Weir {
                 .collect(),
         }
     }
+}
 
+impl Weir {
     /// Notes that this process took over from one that has ended once the token is cancelled. This
     /// process ends after it.
     pub(crate) fn set_predecessor(&mut self, predecessor_ended: CancellationToken) {
