@@ -8,8 +8,10 @@ mod config_history;
 mod connections;
 mod inherited;
 mod operator_auth;
+mod override_expiry;
 mod overrides;
 mod page;
+mod request_guard;
 mod state;
 mod views;
 
@@ -134,7 +136,7 @@ impl AdminListener {
         // after that.
         tasks.spawn(
             stop.clone()
-                .run_until_cancelled_owned(overrides::expire_overrides(desk.clone())),
+                .run_until_cancelled_owned(override_expiry::expire_overrides(desk.clone())),
         );
         tasks.spawn(accept(listener, router(desk), stop.clone(), tasks.clone()));
         Ok(Self {
@@ -187,20 +189,20 @@ fn router(desk: Arc<AdminState>) -> Router {
             .route("/metrics", get(scrape))
             .route_layer(middleware::from_fn_with_state(
                 desk.clone(),
-                operator_auth::authenticate_scrape,
+                request_guard::authenticate_scrape,
             ));
     let guarded = operator_routes().route_layer(middleware::from_fn_with_state(
         desk.clone(),
-        operator_auth::authenticate,
+        request_guard::authenticate,
     ));
-    let named = middleware::from_fn_with_state(desk.clone(), operator_auth::check_host);
+    let named = middleware::from_fn_with_state(desk.clone(), request_guard::check_host);
     let all = open
         .merge(metrics)
         .merge(guarded)
         .fallback(page::unknown_path);
     all.layer(named)
         .layer(middleware::map_response(
-            operator_auth::add_security_headers,
+            request_guard::add_security_headers,
         ))
         .with_state(desk)
 }

@@ -19,11 +19,10 @@ use weir_core::catalog::ClosingMode;
 use weir_core::instant::rfc3339;
 use weir_core::live_calls::StopReason;
 use weir_core::names::UpstreamId;
-use weir_core::principal::Subject;
 
 use super::admin_error::{AdminError, json};
 use super::operator_auth::Operator;
-use super::overrides::{OperatorOverride, OverrideTarget};
+use super::overrides::{OperatorOverride, OverrideTarget, words};
 use super::state::AdminState;
 use super::views::call_views;
 use request::ActionRequest;
@@ -39,16 +38,6 @@ pub(super) enum UpstreamAction {
     Drain,
     /// Walks the upstream's lists now.
     Refresh,
-}
-
-/// The names of lasting changes, in responses, in audit records, and in the hand-over between
-/// processes.
-pub(super) mod words {
-    pub(in super::super) const DISABLE: &str = "disable";
-    pub(in super::super) const DRAIN: &str = "drain";
-    pub(in super::super) const BLOCK: &str = "block";
-    pub(in super::super) const LOG: &str = "log";
-    pub(in super::super) const ALL: [&str; 4] = [DISABLE, DRAIN, BLOCK, LOG];
 }
 
 impl UpstreamAction {
@@ -251,24 +240,5 @@ impl AdminState {
             false,
         );
         AdminError::not_found(what, id)
-    }
-
-    /// Undoes an expired change.
-    pub(super) fn undo(&self, target: &OverrideTarget) {
-        match target {
-            OverrideTarget::Upstream(id) => {
-                self.catalog.reopen(id);
-            }
-            OverrideTarget::Principal { issuer, subject } => {
-                self.blocked
-                    .unblock(Subject::new(issuer.as_str(), subject.as_str()).digest());
-            }
-            OverrideTarget::Log(_) => {
-                let reset = self.controls().map(|levers| levers.log.reset());
-                if let Some(Err(error)) = reset {
-                    tracing::error!(error, "log level reset failed");
-                }
-            }
-        }
     }
 }

@@ -13,8 +13,7 @@ use weir_core::port::{AuditLog, OperatorAction};
 use weir_core::principal::Subject;
 use weir_policy::BlocklistAuthorizer;
 
-use super::actions::words;
-use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget};
+use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget, words};
 
 /// A change as it is handed over. Times are milliseconds of the Unix epoch.
 #[derive(Debug, Serialize, Deserialize)]

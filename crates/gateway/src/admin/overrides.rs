@@ -1,4 +1,4 @@
-//! The operators' changes in force, and the task that undoes expired ones.
+//! The operators' changes in force.
 //!
 //! They are not config: they outlive reloads, go to the process that takes over, and end with the
 //! last process.
@@ -9,18 +9,26 @@ use std::time::SystemTime;
 
 use axum::http::StatusCode;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use weir_core::instant::rfc3339;
 use weir_core::names::UpstreamId;
 use weir_core::principal::Subject;
 
-use super::actions::words;
 use super::admin_error::AdminError;
-use super::state::AdminState;
 
 /// The most changes in force. An operator cannot survey more, and every request is checked against
 /// the blocked principals.
 const MOST: usize = 10_000;
+
+/// The names of lasting changes, in responses, in audit records, and in the hand-over between
+/// processes.
+pub(super) mod words {
+    pub(crate) const DISABLE: &str = "disable";
+    pub(crate) const DRAIN: &str = "drain";
+    pub(crate) const BLOCK: &str = "block";
+    pub(crate) const LOG: &str = "log";
+    pub(crate) const ALL: [&str; 4] = [DISABLE, DRAIN, BLOCK, LOG];
+}
 
 /// The target of a change. A target has one change in force at most; the next replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -180,7 +188,7 @@ impl OperatorOverrides {
     }
 
     /// Removes expired changes and undoes them.
-    fn take_expired(
+    pub(super) fn take_expired(
         &self,
         now: Instant,
         undo: impl Fn(&OverrideTarget),
@@ -197,7 +205,13 @@ impl OperatorOverrides {
         over
     }
 
-    fn next(&self) -> Option<Instant> {
+    /// Waits for the next change to be made.
+    pub(super) async fn wait_for_change(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Returns the time at which the next change expires.
+    pub(super) fn next(&self) -> Option<Instant> {
         self.lock()
             .values()
             .filter_map(|change| change.expires)
@@ -207,35 +221,6 @@ impl OperatorOverrides {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<OverrideTarget, OperatorOverride>> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Undoes changes when they expire. Never returns; drop the future to end it.
-pub(super) async fn expire_overrides(desk: Arc<AdminState>) {
-    loop {
-        let next = desk.overrides.next();
-        let due = async {
-            match next {
-                Some(next) => sleep_until(next).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = due => {}
-            () = desk.overrides.changed.notified() => {}
-        }
-        for (target, change) in desk
-            .overrides
-            .take_expired(Instant::now(), |target| desk.undo(target))
-        {
-            let (kind, name) = target.kind_and_name();
-            let (what, since) = (change.action, rfc3339(change.since));
-            let detail = format!(
-                "{kind} {name}: {what} by {} at {since} is over",
-                change.operator
-            );
-            desk.record_action("weir", "expire", &detail, true);
-        }
     }
 }
 

@@ -6,26 +6,23 @@
 mod connect_section;
 mod html;
 mod overview_page;
+mod page_query;
 mod upstream_page;
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use url::form_urlencoded;
 
 use super::admin_error::AdminError;
 use super::state::AdminState;
 use crate::mcp_clients::style_policy;
-use html::{relative_time, text};
+use html::text;
+use page_query::PageQuery;
 
 const STYLE: &str = include_str!("page/style.css");
-/// The seconds between two reloads of a page that may be asked for.
-const REFRESH: std::ops::RangeInclusive<u32> = 2..=3600;
-
 /// The content security policy of a page: a browser may apply this one style, and no other
 /// resource.
 static POLICY: LazyLock<String> = LazyLock::new(|| style_policy(STYLE));
@@ -81,29 +78,6 @@ fn not_found(why: &str) -> Response {
         "<main><header><h1>Not found</h1><p>{why}</p></header><section><p><a href=\"/\">Status of weir</a></p></section></main>"
     );
     (StatusCode::NOT_FOUND, page("Not found - weir", None, &body)).into_response()
-}
-
-/// The query of a page.
-struct PageQuery {
-    /// The seconds until the page reloads itself.
-    refresh: Option<u32>,
-    /// The path of the endpoint to connect to.
-    endpoint: Option<String>,
-}
-
-impl PageQuery {
-    fn of(query: Option<&str>) -> Self {
-        let query: HashMap<_, _> =
-            form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
-        let refresh = query
-            .get("refresh")
-            .and_then(|seconds| seconds.parse().ok());
-        let endpoint = query.get("endpoint").map(|path| path.to_string());
-        Self {
-            refresh: refresh.filter(|seconds| REFRESH.contains(seconds)),
-            endpoint,
-        }
-    }
 }
 
 fn page(title: &str, refresh: Option<u32>, body: &str) -> Response {

@@ -29,7 +29,7 @@ const MAX_LIMIT: usize = 1000;
 
 /// A time, written as RFC 3339.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rfc3339Time(pub(super) SystemTime);
+pub(crate) struct Rfc3339Time(pub(crate) SystemTime);
 
 impl Serialize for Rfc3339Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -13,11 +13,11 @@ use weir_core::principal::Subject;
 
 use super::super::admin_error::{AdminError, json};
 use super::super::operator_auth::Operator;
-use super::super::overrides::OverrideTarget;
+use super::super::overrides::{OverrideTarget, words};
 use super::super::state::AdminState;
 use super::super::views::client_views::session_of;
+use super::ActionResponse;
 use super::request::{self, ActionRequest};
-use super::{ActionResponse, words};
 use crate::config::Time;
 
 /// The most bytes of the name of an issuer or subject.
@@ -74,7 +74,7 @@ impl PrincipalAction {
 }
 
 /// Ends a session.
-pub(in super::super) async fn end(
+pub(crate) async fn end(
     State(desk): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     Path(id): Path<String>,
@@ -97,7 +97,7 @@ pub(in super::super) async fn end(
 }
 
 /// Blocks a principal: its requests are refused, its streams and calls end.
-pub(in super::super) async fn block(
+pub(crate) async fn block(
     State(desk): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     body: Body,
@@ -137,7 +137,7 @@ pub(in super::super) async fn block(
 }
 
 /// Unblocks a principal.
-pub(in super::super) async fn unblock(
+pub(crate) async fn unblock(
     State(desk): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     body: Body,

@@ -13,10 +13,10 @@ use tokio::sync::oneshot;
 
 use super::super::admin_error::{AdminError, json};
 use super::super::operator_auth::Operator;
-use super::super::overrides::OverrideTarget;
+use super::super::overrides::{OverrideTarget, words};
 use super::super::state::{AdminState, ReloadRequest};
+use super::ActionResponse;
 use super::request::{self, ActionRequest};
-use super::{ActionResponse, words};
 use crate::config::Time;
 use crate::weir::Strictness;
 
@@ -34,7 +34,7 @@ struct LogLevelBody {
 }
 
 /// Sets another log level or filter; without one, restores the config's.
-pub(in super::super) async fn log(
+pub(crate) async fn log(
     State(desk): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     body: Body,
@@ -92,7 +92,7 @@ struct ReloadBody {
 }
 
 /// Reloads the config's files and returns the outcome.
-pub(in super::super) async fn reload(
+pub(crate) async fn reload(
     State(desk): State<Arc<AdminState>>,
     Extension(operator): Extension<Operator>,
     body: Body,

@@ -13,8 +13,9 @@ use super::super::views::client_views::ClientView;
 use super::super::views::config_view::{AppliedConfigView, IssuerView};
 use super::super::views::limit_views::{ExhaustedLimitView, LimitsView};
 use super::super::views::upstream_views::{UpstreamListsView, UpstreamView};
-use super::html::{clock, facts, lines, table, text};
-use super::{PageQuery, connect_section, relative_time};
+use super::connect_section;
+use super::html::{clock, facts, lines, relative_time, table, text};
+use super::page_query::PageQuery;
 use crate::terminal::count;
 
 /// The name of a local operator, without a token.

@@ -5,11 +5,10 @@ use std::fmt::Write as _;
 use super::super::state::AdminState;
 use super::super::views::call_views::CallView;
 use super::super::views::upstream_views::UpstreamView;
-use super::html::{facts, lines, table, text};
+use super::html::{facts, lines, relative_time, table, text};
 use super::overview_page::{
     badge, calls_table, era, format_millis, list_words, operator, section, tiles, waiting_section,
 };
-use super::relative_time;
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 

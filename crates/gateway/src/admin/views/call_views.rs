@@ -28,54 +28,54 @@ struct CallsView {
 
 /// A call.
 #[derive(Serialize)]
-pub(in super::super) struct CallView {
+pub(crate) struct CallView {
     /// The id for `/admin/calls/{id}/cancel`.
-    pub(in super::super) id: String,
+    pub(crate) id: String,
     /// weir's id of the request that made it, as in `X-Request-Id`, errors and logs.
-    pub(in super::super) request: String,
-    pub(in super::super) principal: PrincipalView,
-    pub(in super::super) endpoint: String,
-    pub(in super::super) upstream: String,
-    pub(in super::super) method: String,
+    pub(crate) request: String,
+    pub(crate) principal: PrincipalView,
+    pub(crate) endpoint: String,
+    pub(crate) upstream: String,
+    pub(crate) method: String,
     /// The name that the client uses.
-    pub(in super::super) tool: String,
-    pub(in super::super) since: Rfc3339Time,
-    pub(in super::super) age_ms: f64,
+    pub(crate) tool: String,
+    pub(crate) since: Rfc3339Time,
+    pub(crate) age_ms: f64,
     /// `queued`, `sent`, `answering` or `asking`.
-    pub(in super::super) phase: &'static str,
+    pub(crate) phase: &'static str,
 }
 
 /// A parked call: its request ended with requests to the client (elicitation, sampling, roots), and
 /// the client has not come back.
 #[derive(Serialize)]
-pub(in super::super) struct ParkedCallView {
+pub(crate) struct ParkedCallView {
     /// The id for `/admin/calls/{id}/cancel`.
-    pub(in super::super) id: String,
+    pub(crate) id: String,
     /// The request that ended with requests to the client.
     request: String,
-    pub(in super::super) principal: PrincipalView,
-    pub(in super::super) endpoint: String,
-    pub(in super::super) upstream: String,
+    pub(crate) principal: PrincipalView,
+    pub(crate) endpoint: String,
+    pub(crate) upstream: String,
     method: &'static str,
     /// The name that the client uses.
-    pub(in super::super) tool: String,
+    pub(crate) tool: String,
     /// The methods of the requests to the client.
-    pub(in super::super) waits_for: Vec<&'static str>,
-    pub(in super::super) since: Rfc3339Time,
+    pub(crate) waits_for: Vec<&'static str>,
+    pub(crate) since: Rfc3339Time,
     /// The time at which the call is given up.
-    pub(in super::super) until: Rfc3339Time,
+    pub(crate) until: Rfc3339Time,
     age_ms: f64,
 }
 
 /// A principal; the anonymous one has neither issuer nor subject.
 #[derive(Clone, Serialize, PartialEq, Eq)]
-pub(in super::super) struct PrincipalView {
-    pub(in super::super) issuer: Option<String>,
-    pub(in super::super) subject: Option<String>,
+pub(crate) struct PrincipalView {
+    pub(crate) issuer: Option<String>,
+    pub(crate) subject: Option<String>,
 }
 
 impl PrincipalView {
-    pub(in super::super) fn of(principal: &Principal) -> Self {
+    pub(crate) fn of(principal: &Principal) -> Self {
         let subject = principal.subject();
         Self {
             issuer: subject.map(|subject| subject.issuer().to_owned()),
@@ -83,13 +83,13 @@ impl PrincipalView {
         }
     }
 
-    pub(in super::super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.subject.as_deref().unwrap_or("anonymous")
     }
 }
 
 /// Lists the running and the parked calls, the oldest first, of each at most `limit`.
-pub(in super::super) async fn all(
+pub(crate) async fn all(
     State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
@@ -120,17 +120,17 @@ pub(in super::super) async fn all(
 }
 
 /// Returns the id of a call for operators.
-pub(in super::super) fn name(id: u64) -> String {
+pub(crate) fn name(id: u64) -> String {
     format!("c{id}")
 }
 
 /// Returns the id of a parked call for operators.
-pub(in super::super) fn parked_name(number: u64) -> String {
+pub(crate) fn parked_name(number: u64) -> String {
     format!("p{number}")
 }
 
 impl ParkedCallView {
-    pub(in super::super) fn of(
+    pub(crate) fn of(
         ParkedCall {
             number,
             details: stay,
@@ -156,7 +156,7 @@ impl ParkedCallView {
 }
 
 impl CallView {
-    pub(in super::super) fn of(live: &LiveCall, now: SystemTime) -> Self {
+    pub(crate) fn of(live: &LiveCall, now: SystemTime) -> Self {
         Self {
             id: name(live.id),
             request: live.call.request.as_str().to_owned(),

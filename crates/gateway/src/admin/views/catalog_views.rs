@@ -87,7 +87,7 @@ struct CollisionView {
 }
 
 /// Lists one page of an endpoint's list.
-pub(in super::super) async fn all(
+pub(crate) async fn all(
     State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
@@ -180,7 +180,7 @@ fn sessions(desk: &AdminState, view: &View, upstream: Option<&str>) -> Vec<Sessi
 }
 
 /// Estimates the tokens that a model reads for all tools of an endpoint.
-pub(in super::super) fn cost(view: &View) -> usize {
+pub(crate) fn cost(view: &View) -> usize {
     view.items.iter().map(tokens).sum()
 }
 

@@ -56,21 +56,21 @@ struct ClientsView {
 
 /// A client program of one principal.
 #[derive(Serialize)]
-pub(in super::super) struct ClientView {
-    pub(in super::super) principal: PrincipalView,
-    pub(in super::super) software: SoftwareView,
+pub(crate) struct ClientView {
+    pub(crate) principal: PrincipalView,
+    pub(crate) software: SoftwareView,
     /// `modern` or `legacy`.
-    pub(in super::super) era: &'static str,
-    pub(in super::super) protocol: &'static str,
-    pub(in super::super) endpoint: String,
+    pub(crate) era: &'static str,
+    pub(crate) protocol: &'static str,
+    pub(crate) endpoint: String,
     first_seen: Rfc3339Time,
     /// The time it was seen last. Of a modern client the first request of a connection is noted,
     /// and then every 64th; of a legacy client the begin of a session.
-    pub(in super::super) last_seen: Rfc3339Time,
+    pub(crate) last_seen: Rfc3339Time,
     /// The number of open streams of its principal.
-    pub(in super::super) streams: usize,
+    pub(crate) streams: usize,
     /// The number of running calls of its principal.
-    pub(in super::super) calls: usize,
+    pub(crate) calls: usize,
 }
 
 /// A stream that waits for notifications.
@@ -84,7 +84,7 @@ struct StreamView {
 }
 
 /// Lists the open sessions.
-pub(in super::super) async fn sessions(
+pub(crate) async fn sessions(
     State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
@@ -100,7 +100,7 @@ pub(in super::super) async fn sessions(
 }
 
 /// Lists the programs and streams of clients.
-pub(in super::super) async fn all(
+pub(crate) async fn all(
     State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
@@ -122,19 +122,19 @@ pub(in super::super) async fn all(
 }
 
 /// Returns the id of a session for operators.
-pub(in super::super) fn session_name(key: SessionKey) -> String {
+pub(crate) fn session_name(key: SessionKey) -> String {
     HEXLOWER.encode(&key.0)
 }
 
 /// Parses the id of a session.
-pub(in super::super) fn session_of(name: &str) -> Option<SessionKey> {
+pub(crate) fn session_of(name: &str) -> Option<SessionKey> {
     Some(SessionKey(
         HEXLOWER.decode(name.as_bytes()).ok()?.try_into().ok()?,
     ))
 }
 
 impl AdminState {
-    pub(in super::super) fn clients(&self, streams: &[StreamSeen]) -> Vec<ClientView> {
+    pub(crate) fn clients(&self, streams: &[StreamSeen]) -> Vec<ClientView> {
         let mut open: HashMap<[u8; 16], (usize, usize)> = HashMap::new();
         streams
             .iter()
@@ -173,7 +173,7 @@ impl AdminState {
     }
 
     /// Returns the known principals by digest.
-    pub(in super::super) fn known(&self) -> HashMap<[u8; 16], PrincipalView> {
+    pub(crate) fn known(&self) -> HashMap<[u8; 16], PrincipalView> {
         let clients = self
             .front
             .clients()

@@ -20,41 +20,41 @@ use crate::config::{Config, TeamFile};
 
 /// The applied config, its history, and the operators' changes since.
 #[derive(Serialize)]
-pub(in super::super) struct AppliedConfigView {
-    pub(in super::super) version: &'static str,
-    pub(in super::super) started: Rfc3339Time,
+pub(crate) struct AppliedConfigView {
+    pub(crate) version: &'static str,
+    pub(crate) started: Rfc3339Time,
     /// The time at which this config was applied.
-    pub(in super::super) applied: Rfc3339Time,
+    pub(crate) applied: Rfc3339Time,
     /// SHA-256 over the names and texts of the config's files, as they were read for it.
-    pub(in super::super) digest: Option<String>,
-    pub(in super::super) last_reload: Option<ReloadView>,
+    pub(crate) digest: Option<String>,
+    pub(crate) last_reload: Option<ReloadView>,
     /// Changed settings that take effect only at a restart.
-    pub(in super::super) takes_restart: Vec<&'static str>,
+    pub(crate) takes_restart: Vec<&'static str>,
     listen: String,
     public_url: Option<String>,
     tls: bool,
     admin: AdminView,
-    pub(in super::super) auth: AuthView,
-    pub(in super::super) endpoints: Vec<EndpointView>,
+    pub(crate) auth: AuthView,
+    pub(crate) endpoints: Vec<EndpointView>,
     /// The trusted token issuers, and the state of their keys.
-    pub(in super::super) issuers: Vec<IssuerView>,
-    pub(in super::super) upstreams: Vec<String>,
-    pub(in super::super) team_files: Vec<TeamFileView>,
+    pub(crate) issuers: Vec<IssuerView>,
+    pub(crate) upstreams: Vec<String>,
+    pub(crate) team_files: Vec<TeamFileView>,
     log: Option<String>,
     drain_ms: u64,
     audit: bool,
     /// The operators' changes in force.
-    pub(in super::super) changes: Vec<ActiveOverrideView>,
+    pub(crate) changes: Vec<ActiveOverrideView>,
 }
 
 /// The outcome of the last reload.
 #[derive(Serialize)]
-pub(in super::super) struct ReloadView {
-    pub(in super::super) at: Rfc3339Time,
+pub(crate) struct ReloadView {
+    pub(crate) at: Rfc3339Time,
     /// `ok` or `error`.
-    pub(in super::super) result: &'static str,
+    pub(crate) result: &'static str,
     /// The error of a rejected config: the former one stays in force.
-    pub(in super::super) error: Option<String>,
+    pub(crate) error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -66,27 +66,27 @@ struct AdminView {
 }
 
 #[derive(Serialize)]
-pub(in super::super) struct AuthView {
-    pub(in super::super) required: bool,
+pub(crate) struct AuthView {
+    pub(crate) required: bool,
     issuers: Vec<String>,
     api_keys: Vec<String>,
     certificates: bool,
     /// Tokens, API keys and certificates that were refused since the start.
-    pub(in super::super) refused: u64,
+    pub(crate) refused: u64,
 }
 
 /// A trusted token issuer.
 #[derive(Serialize)]
-pub(in super::super) struct IssuerView {
-    pub(in super::super) issuer: String,
+pub(crate) struct IssuerView {
+    pub(crate) issuer: String,
     /// True if its tokens can be verified now.
-    pub(in super::super) ready: bool,
+    pub(crate) ready: bool,
     /// The consecutive failed attempts to fetch its keys.
-    pub(in super::super) failures: u32,
+    pub(crate) failures: u32,
     /// The age of its keys; absent if never fetched, or if tokens are introspected.
     keys_age_ms: Option<f64>,
     /// Its tokens that were refused since the config was applied.
-    pub(in super::super) refused: u64,
+    pub(crate) refused: u64,
 }
 
 impl IssuerView {
@@ -103,8 +103,8 @@ impl IssuerView {
 
 /// An endpoint.
 #[derive(Serialize)]
-pub(in super::super) struct EndpointView {
-    pub(in super::super) path: String,
+pub(crate) struct EndpointView {
+    pub(crate) path: String,
     /// `aggregate` or `transparent`.
     mode: &'static str,
     upstreams: Vec<String>,
@@ -114,13 +114,13 @@ pub(in super::super) struct EndpointView {
 
 /// A file of `include`.
 #[derive(Serialize)]
-pub(in super::super) struct TeamFileView {
-    pub(in super::super) name: String,
+pub(crate) struct TeamFileView {
+    pub(crate) name: String,
     /// One of `current`, `last_good` and `nothing`.
-    pub(in super::super) serves: &'static str,
-    pub(in super::super) errors: Vec<String>,
+    pub(crate) serves: &'static str,
+    pub(crate) errors: Vec<String>,
     /// Paths, or patterns of them, that answer 503.
-    pub(in super::super) unserved: Vec<String>,
+    pub(crate) unserved: Vec<String>,
 }
 
 impl TeamFileView {
@@ -140,15 +140,15 @@ impl TeamFileView {
 
 /// A change that is in force.
 #[derive(Serialize)]
-pub(in super::super) struct ActiveOverrideView {
-    pub(in super::super) kind: &'static str,
-    pub(in super::super) name: String,
+pub(crate) struct ActiveOverrideView {
+    pub(crate) kind: &'static str,
+    pub(crate) name: String,
     #[serde(flatten)]
-    pub(in super::super) change: OverrideView,
+    pub(crate) change: OverrideView,
 }
 
 /// Returns the applied config.
-pub(in super::super) async fn all(
+pub(crate) async fn all(
     State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
@@ -157,7 +157,7 @@ pub(in super::super) async fn all(
 }
 
 impl AdminState {
-    pub(in super::super) fn applied(&self) -> AppliedConfigView {
+    pub(crate) fn applied(&self) -> AppliedConfigView {
         let changed = |(target, change): (
             super::super::overrides::OverrideTarget,
             super::super::overrides::OperatorOverride,

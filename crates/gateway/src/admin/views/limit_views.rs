@@ -17,23 +17,23 @@ use super::{AdminQuery, millis};
 
 /// The state of the limits.
 #[derive(Serialize)]
-pub(in super::super) struct LimitsView {
+pub(crate) struct LimitsView {
     /// The number of exhausted budgets.
-    pub(in super::super) total: usize,
+    pub(crate) total: usize,
     /// The exhausted budgets, the longest wait first.
-    pub(in super::super) refusing: Vec<ExhaustedLimitView>,
+    pub(crate) refusing: Vec<ExhaustedLimitView>,
     /// The taken permits for concurrent calls, the most first.
     places: Vec<PermitsView>,
 }
 
 /// An exhausted budget.
 #[derive(Serialize)]
-pub(in super::super) struct ExhaustedLimitView {
-    pub(in super::super) limit: String,
-    pub(in super::super) of: LimitOwnerView,
-    pub(in super::super) allows: String,
+pub(crate) struct ExhaustedLimitView {
+    pub(crate) limit: String,
+    pub(crate) of: LimitOwnerView,
+    pub(crate) allows: String,
     /// The milliseconds until the next request is admitted.
-    pub(in super::super) wait_ms: f64,
+    pub(crate) wait_ms: f64,
 }
 
 #[derive(Serialize)]
@@ -46,7 +46,7 @@ struct PermitsView {
 
 /// The owner of a budget.
 #[derive(Serialize)]
-pub(in super::super) struct LimitOwnerView {
+pub(crate) struct LimitOwnerView {
     /// One of `network`, `principal`, `upstream` and `everybody`.
     kind: &'static str,
     /// A network, an upstream's id, or a principal's subject; a digest, if the principal's name is
@@ -77,7 +77,7 @@ impl LimitOwnerView {
     }
 
     /// Returns the owner in words.
-    pub(in super::super) fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         match &self.name {
             Some(name) => format!("{} {name}", self.kind),
             None => self.kind.to_owned(),
@@ -86,7 +86,7 @@ impl LimitOwnerView {
 }
 
 /// Returns the state of the limits.
-pub(in super::super) async fn all(
+pub(crate) async fn all(
     State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
@@ -95,7 +95,7 @@ pub(in super::super) async fn all(
 }
 
 impl AdminState {
-    pub(in super::super) fn limits_now(&self, most: usize) -> LimitsView {
+    pub(crate) fn limits_now(&self, most: usize) -> LimitsView {
         let (pressed, crowds, known) = (
             self.limits.exhausted_budgets(),
             self.limits.slot_usage(),

@@ -20,105 +20,105 @@ use crate::config::{Config, UpstreamPlan};
 
 /// An upstream.
 #[derive(Serialize)]
-pub(in super::super) struct UpstreamView {
-    pub(in super::super) id: String,
+pub(crate) struct UpstreamView {
+    pub(crate) id: String,
     /// `up`, `down`, `starting`, `disabled`, `draining` or `drained`.
-    pub(in super::super) state: &'static str,
+    pub(crate) state: &'static str,
     /// The time since which its lists, or an operator's change, are as they are.
-    pub(in super::super) since: Rfc3339Time,
+    pub(crate) since: Rfc3339Time,
     /// The cause why it is not up, with advice; absent while it is up.
-    pub(in super::super) last_error: Option<String>,
+    pub(crate) last_error: Option<String>,
     /// The last failure of a call or of an attempt to connect, however long ago.
-    pub(in super::super) last_failure: Option<LastFailureView>,
+    pub(crate) last_failure: Option<LastFailureView>,
     /// The start of a process that has not answered yet.
-    pub(in super::super) starting: Option<StartingView>,
+    pub(crate) starting: Option<StartingView>,
     /// `http`, `sse` or `stdio`.
-    pub(in super::super) transport: &'static str,
+    pub(crate) transport: &'static str,
     /// Its URL without user and query, or its program.
-    pub(in super::super) target: String,
+    pub(crate) target: String,
     /// `modern` or `legacy`, once that is known.
-    pub(in super::super) era: Option<&'static str>,
-    pub(in super::super) protocol: Option<&'static str>,
+    pub(crate) era: Option<&'static str>,
+    pub(crate) protocol: Option<&'static str>,
     /// The legacy revision that it speaks besides to clients with sessions, once a call of such a
     /// client has found it.
-    pub(in super::super) second_protocol: Option<&'static str>,
-    pub(in super::super) server: Option<SoftwareView>,
+    pub(crate) second_protocol: Option<&'static str>,
+    pub(crate) server: Option<SoftwareView>,
     /// `closed`: calls go through. `open`: they fail at once, but for one a second.
-    pub(in super::super) breaker: &'static str,
+    pub(crate) breaker: &'static str,
     /// Sessions or child processes that weir holds open there.
-    pub(in super::super) sessions: usize,
-    pub(in super::super) calls: UpstreamCallsView,
-    pub(in super::super) catalog: UpstreamListsView,
+    pub(crate) sessions: usize,
+    pub(crate) calls: UpstreamCallsView,
+    pub(crate) catalog: UpstreamListsView,
     /// The views of clients of each capability class that see more than the base class.
-    pub(in super::super) classes: Vec<CapabilityClassView>,
+    pub(crate) classes: Vec<CapabilityClassView>,
     /// The paths of the endpoints that show it.
-    pub(in super::super) endpoints: Vec<String>,
+    pub(crate) endpoints: Vec<String>,
     /// The operator's change in force.
-    pub(in super::super) change: Option<OverrideView>,
+    pub(crate) change: Option<OverrideView>,
 }
 
 /// A failure, as operators read it.
 #[derive(Serialize)]
-pub(in super::super) struct LastFailureView {
-    pub(in super::super) cause: String,
-    pub(in super::super) at: Rfc3339Time,
+pub(crate) struct LastFailureView {
+    pub(crate) cause: String,
+    pub(crate) at: Rfc3339Time,
 }
 
 /// A process that has not answered yet.
 #[derive(Serialize)]
-pub(in super::super) struct StartingView {
-    pub(in super::super) seconds: u64,
+pub(crate) struct StartingView {
+    pub(crate) seconds: u64,
     /// The last line of its error stream.
-    pub(in super::super) says: Option<String>,
+    pub(crate) says: Option<String>,
 }
 
 /// The name and version that a server or client claims, unverified.
 #[derive(Serialize)]
-pub(in super::super) struct SoftwareView {
-    pub(in super::super) name: String,
-    pub(in super::super) version: String,
+pub(crate) struct SoftwareView {
+    pub(crate) name: String,
+    pub(crate) version: String,
 }
 
 /// The upstream's calls. Counts and durations are of the last one or two minutes.
 #[derive(Serialize)]
-pub(in super::super) struct UpstreamCallsView {
-    pub(in super::super) in_flight: usize,
-    pub(in super::super) recent: u64,
+pub(crate) struct UpstreamCallsView {
+    pub(crate) in_flight: usize,
+    pub(crate) recent: u64,
     /// Of these, failed by the upstream or by weir.
-    pub(in super::super) failed: u64,
+    pub(crate) failed: u64,
     /// Of these, answered by a tool with an error of its own.
-    pub(in super::super) tool_errors: u64,
-    pub(in super::super) p50_ms: Option<f64>,
-    pub(in super::super) p99_ms: Option<f64>,
+    pub(crate) tool_errors: u64,
+    pub(crate) p50_ms: Option<f64>,
+    pub(crate) p99_ms: Option<f64>,
 }
 
 /// The upstream's lists as clients without capabilities see them.
 #[derive(Serialize)]
-pub(in super::super) struct UpstreamListsView {
+pub(crate) struct UpstreamListsView {
     /// `pending`, `fresh`, `stale` or `down`.
-    pub(in super::super) state: &'static str,
-    pub(in super::super) since: Rfc3339Time,
+    pub(crate) state: &'static str,
+    pub(crate) since: Rfc3339Time,
     /// True if the list is whole and current.
-    pub(in super::super) complete: bool,
+    pub(crate) complete: bool,
     /// The guard that cut the last walk.
-    pub(in super::super) truncated: Option<&'static str>,
-    pub(in super::super) tools: usize,
-    pub(in super::super) prompts: usize,
-    pub(in super::super) resources: usize,
+    pub(crate) truncated: Option<&'static str>,
+    pub(crate) tools: usize,
+    pub(crate) prompts: usize,
+    pub(crate) resources: usize,
     /// Tools with a schema that cannot be used for validation.
-    pub(in super::super) unchecked: usize,
+    pub(crate) unchecked: usize,
     /// Items that the last walk left out.
-    pub(in super::super) rejected: u64,
+    pub(crate) rejected: u64,
     /// The number of times that a tool came back with another definition.
-    pub(in super::super) redefined: u64,
-    pub(in super::super) walks: u64,
-    pub(in super::super) walked_at: Option<Rfc3339Time>,
-    pub(in super::super) error: Option<String>,
+    pub(crate) redefined: u64,
+    pub(crate) walks: u64,
+    pub(crate) walked_at: Option<Rfc3339Time>,
+    pub(crate) error: Option<String>,
 }
 
 /// The lists as clients of another capability class see them.
 #[derive(Serialize)]
-pub(in super::super) struct CapabilityClassView {
+pub(crate) struct CapabilityClassView {
     class: String,
     state: &'static str,
     tools: usize,
@@ -126,12 +126,12 @@ pub(in super::super) struct CapabilityClassView {
 
 /// An operator's change in force.
 #[derive(Serialize)]
-pub(in super::super) struct OverrideView {
-    pub(in super::super) what: &'static str,
-    pub(in super::super) by: String,
-    pub(in super::super) reason: Option<String>,
-    pub(in super::super) since: Rfc3339Time,
-    pub(in super::super) expires: Option<Rfc3339Time>,
+pub(crate) struct OverrideView {
+    pub(crate) what: &'static str,
+    pub(crate) by: String,
+    pub(crate) reason: Option<String>,
+    pub(crate) since: Rfc3339Time,
+    pub(crate) expires: Option<Rfc3339Time>,
 }
 
 #[derive(Serialize)]
@@ -140,7 +140,7 @@ struct UpstreamsView {
 }
 
 /// Lists every upstream, in config order.
-pub(in super::super) async fn all(
+pub(crate) async fn all(
     State(desk): State<Arc<AdminState>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, AdminError> {
@@ -154,7 +154,7 @@ pub(in super::super) async fn all(
 }
 
 /// Returns one upstream.
-pub(in super::super) async fn one(
+pub(crate) async fn one(
     State(desk): State<Arc<AdminState>>,
     Path(id): Path<String>,
     RawQuery(query): RawQuery,
@@ -171,7 +171,7 @@ pub(in super::super) async fn one(
 
 impl AdminState {
     /// Returns every upstream, in config order.
-    pub(in super::super) fn upstreams(&self) -> Vec<UpstreamView> {
+    pub(crate) fn upstreams(&self) -> Vec<UpstreamView> {
         let config = self.config_history.config();
         let view = |status: UpstreamStatus| {
             let change = self
@@ -354,7 +354,7 @@ impl CapabilityClassView {
 }
 
 impl OverrideView {
-    pub(in super::super) fn of(change: &OperatorOverride) -> Self {
+    pub(super) fn of(change: &OperatorOverride) -> Self {
         Self {
             what: change.action,
             by: change.operator.to_string(),
