@@ -4,7 +4,6 @@
 //! after a failure no other kind is tried. There is no path from an error to an identity.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,7 +21,8 @@ use weir_core::principal::{Subject, VerifiedIdentity};
 use weir_core::telemetry::instruments;
 
 use crate::api_key::ApiKeys;
-use crate::introspect::Introspector;
+use crate::auth_failure::AuthFailure;
+use crate::introspect::{Introspector, PresentedToken};
 use crate::jwks::{KeyKeeper, KeyKeeperPorts};
 use crate::mtls::CertificateReader;
 use crate::settings::{TokenIssuer, TokenValidation, VerifierSettings};
@@ -176,15 +176,6 @@ impl ActiveIssuer {
     }
 }
 
-/// A token as it came with the request.
-#[derive(Clone, Copy)]
-pub(crate) struct PresentedToken<'a> {
-    pub(crate) text: &'a str,
-    pub(crate) digest: &'a [u8; 32],
-    /// The address of the client.
-    pub(crate) peer: IpAddr,
-}
-
 /// A verified token.
 #[derive(Clone)]
 struct VerifiedToken {
@@ -196,21 +187,6 @@ struct VerifiedToken {
     generation: u64,
     /// The end of trust, on the monotonic clock.
     until: Duration,
-}
-
-/// The reason for an authentication failure.
-#[derive(Clone, Copy)]
-pub(crate) enum AuthFailure {
-    Missing,
-    Invalid(TokenRefusal),
-    /// The check is not possible now. The text is for the log.
-    Unavailable(&'static str),
-}
-
-impl From<TokenRefusal> for AuthFailure {
-    fn from(reason: TokenRefusal) -> Self {
-        Self::Invalid(reason)
-    }
 }
 
 impl CredentialVerifier {

@@ -9,6 +9,7 @@
 //! Renewals of active tokens have slots of their own.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 use weir_core::network::SenderNetwork;
 use weir_core::port::{BorrowedSecret, FetchRequest, UrlSource};
 
-use crate::credentials::{AuthFailure, PresentedToken};
+use crate::auth_failure::AuthFailure;
 use crate::jwks::KeyKeeperPorts;
 use crate::settings::{ClientSecret, TokenIssuer};
 use crate::strict_json;
@@ -39,6 +40,15 @@ const ACTIVE: usize = 10_000;
 /// The number of inactive tokens remembered, and the time before they are asked about again.
 const REMEMBERED: usize = 1024;
 const INACTIVE_CACHE_TIME: Duration = Duration::from_secs(10);
+
+/// A token as it came with the request.
+#[derive(Clone, Copy)]
+pub(crate) struct PresentedToken<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) digest: &'a [u8; 32],
+    /// The address of the client.
+    pub(crate) peer: IpAddr,
+}
 
 /// An issuer with an introspection endpoint.
 pub(crate) struct Introspector {

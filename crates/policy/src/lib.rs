@@ -6,6 +6,7 @@
 mod allow_all;
 mod api_key;
 pub mod audit;
+mod auth_failure;
 mod blocklist;
 mod certificate;
 mod claimed_caller;

@@ -7,6 +7,7 @@
 mod claims;
 mod jwt;
 mod mapping;
+mod token_refusal;
 
 use jsonwebtoken::crypto;
 
@@ -15,56 +16,14 @@ pub(crate) use claims::audiences;
 pub(crate) use claims::{TokenClaims, TokenTimes, has_audience};
 pub(crate) use jwt::JwtParts;
 pub(crate) use mapping::{subject, with_implied};
+pub(crate) use token_refusal::TokenRefusal;
 
-use crate::credentials::AuthFailure;
+use crate::auth_failure::AuthFailure;
 use crate::jwks::{KeyKeeper, KeyLookup};
 use crate::settings::{SignatureAlgorithm, TokenIssuer, TokenValidation};
 
 /// The longest token that is checked, in bytes.
 pub(crate) const LONGEST: usize = 8 << 10;
-
-/// The reason for refusing a token, as labels of the metric and of the audit. A client does not see
-/// it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum TokenRefusal {
-    /// It is not a token, or the request has more than one kind of credentials.
-    Malformed,
-    /// Its algorithm is not one that its issuer uses.
-    Algorithm,
-    /// It is another kind of token, or has header parameters that change its meaning.
-    Type,
-    /// Its issuer is not accepted here.
-    Issuer,
-    /// The key is unknown.
-    Key,
-    /// Its signature is wrong.
-    Signature,
-    /// It lacks a required claim, or has one in another form.
-    Claims,
-    /// It has expired.
-    Expired,
-    /// It is not valid yet, or for too long.
-    NotYet,
-    /// It is for another audience.
-    Audience,
-}
-
-impl TokenRefusal {
-    pub(crate) fn metric_label(self) -> &'static str {
-        match self {
-            Self::Malformed => "malformed",
-            Self::Algorithm => "alg",
-            Self::Type => "type",
-            Self::Issuer => "issuer",
-            Self::Key => "key",
-            Self::Signature => "signature",
-            Self::Claims => "claims",
-            Self::Expired => "expired",
-            Self::NotYet => "not_yet",
-            Self::Audience => "audience",
-        }
-    }
-}
 
 /// Checks the signature of a token; returns its claims.
 pub(crate) async fn verify_signature(

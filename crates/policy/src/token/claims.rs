@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 use weir_core::names::EndpointId;
 
-use super::TokenRefusal;
+use super::token_refusal::TokenRefusal;
 use crate::audit::is_invisible;
 use crate::settings::{TokenIssuer, VerifierSettings};
 

@@ -3,7 +3,7 @@
 use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value};
 
-use super::TokenRefusal;
+use super::token_refusal::TokenRefusal;
 use crate::settings::SignatureAlgorithm;
 use crate::strict_json;
 

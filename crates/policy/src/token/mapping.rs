@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use weir_core::principal::Subject;
 
-use super::{TokenClaims, TokenRefusal};
+use super::claims::TokenClaims;
+use super::token_refusal::TokenRefusal;
 use crate::settings::{TokenIssuer, VerifierSettings};
 
 /// The most scopes, and the most groups, of a subject. More are refused: leaving some out could

@@ -1,0 +1,20 @@
+//! The reasons why an authentication fails.
+
+use crate::token::TokenRefusal;
+
+/// The reason for an authentication failure.
+#[derive(Clone, Copy)]
+pub(crate) enum AuthFailure {
+    /// The request has no credentials.
+    Missing,
+    /// The credentials are refused.
+    Invalid(TokenRefusal),
+    /// The check is not possible now. The text is for the log.
+    Unavailable(&'static str),
+}
+
+impl From<TokenRefusal> for AuthFailure {
+    fn from(reason: TokenRefusal) -> Self {
+        Self::Invalid(reason)
+    }
+}
