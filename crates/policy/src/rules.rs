@@ -14,7 +14,10 @@ mod decision;
 mod decision_cost;
 mod endpoint_policies;
 mod entities;
+#[cfg(test)]
+mod panic_trip;
 mod policy_file;
+mod policy_target;
 mod rule_index;
 #[cfg(test)]
 mod tests;
@@ -25,46 +28,25 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use weir_core::call::Call;
-use weir_core::catalog::{CatalogItem, Tool};
+use weir_core::catalog::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Audience, Authorizer, CallPermission, Visibility};
 use weir_core::principal::Principal;
-use weir_core::toolset::ToolHints;
-use weir_core::upstream::ListKind;
 
 pub use cedar_schema::schema;
 pub use decision::PolicyOutcome;
 pub use endpoint_policies::{EndpointPolicies, EndpointRules};
 pub use policy_file::{PolicyDiagnostic, PolicyFile};
+pub use policy_target::PolicyTarget;
 
 use self::decision::AccessDecision;
 use self::endpoint_policies::EndpointPolicy;
+use self::policy_target::report;
 
 /// The rules in force. A reload replaces them as a whole; each decision uses one version of them.
 #[derive(Default)]
 pub struct PolicyAuthorizer(ArcSwap<EndpointPolicies>);
-
-/// The facts of a tool on an endpoint that rules can use.
-#[derive(Clone, Copy, Debug)]
-pub struct PolicyTarget<'a> {
-    /// Tool, prompt, resource or template.
-    pub kind: ListKind,
-    /// The endpoint.
-    pub endpoint: &'a EndpointId,
-    /// The tool's upstream.
-    pub upstream: &'a UpstreamId,
-    /// The upstream's own name for it.
-    pub native: &'a Arc<str>,
-    /// Its name on the endpoint.
-    pub name: &'a Arc<str>,
-    /// The trusted hints about its behaviour.
-    pub hints: ToolHints,
-    /// The scopes it takes, beside the endpoint's.
-    pub scopes: &'a [Arc<str>],
-    /// The tool in the catalog with its schema, if it is there.
-    pub tool: Option<&'a Tool>,
-}
 
 /// The decisions of all rules about one principal and one tool, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,28 +59,6 @@ pub struct PolicyExplanation {
     pub see: Option<PolicyOutcome>,
     /// The decision on a call with these arguments.
     pub call: Option<PolicyOutcome>,
-}
-
-impl<'a> PolicyTarget<'a> {
-    /// A tool that an endpoint shows.
-    #[must_use]
-    pub fn of(endpoint: &'a EndpointId, item: &'a CatalogItem) -> Self {
-        Self {
-            endpoint,
-            kind: item.tool.kind,
-            upstream: &item.tool.upstream,
-            native: &item.tool.native,
-            name: &item.exposed,
-            hints: item.terms.hints,
-            scopes: &item.terms.scopes,
-            tool: Some(&item.tool),
-        }
-    }
-
-    /// True if the tool's schema names the argument at this JSON pointer.
-    fn names_argument(&self, pointer: &str) -> bool {
-        self.tool.is_some_and(|tool| tool.names_argument(pointer))
-    }
 }
 
 impl PolicyAuthorizer {
@@ -337,16 +297,6 @@ fn verdict(outcome: PolicyOutcome, target: &PolicyTarget<'_>) -> Result<CallPerm
 
 fn denied(text: impl Into<std::borrow::Cow<'static, str>>) -> Failure {
     Failure::new(FailureKind::Denied, text)
-}
-
-fn report(why: &str, target: &PolicyTarget<'_>) {
-    let PolicyTarget {
-        endpoint,
-        upstream,
-        name,
-        ..
-    } = target;
-    tracing::warn!(%endpoint, %upstream, tool = &***name, why, "policy evaluation failed, access denied");
 }
 
 fn lacking(principal: &Principal, taken: &[Arc<str>]) -> Vec<Arc<str>> {

@@ -44,7 +44,7 @@ impl SplitRule {
     /// It cannot be evaluated; for the log.
     pub(super) fn holds(&self, request: &Request, known: &Entities) -> Result<bool, String> {
         #[cfg(test)]
-        super::tests::trip();
+        super::panic_trip::trip();
         match eval_expression(request, known, &self.condition) {
             Ok(EvalResult::Bool(holds)) => Ok(holds),
             Ok(other) => Err(format!("a condition is neither true nor false: {other}")),

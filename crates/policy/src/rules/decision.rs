@@ -9,9 +9,9 @@ use cedar_policy::{
 };
 use weir_core::principal::Principal;
 
-use super::PolicyTarget;
 use super::attribute_reads::ArgumentPointers;
 use super::cedar_schema::{ARGUMENTS, SchemaEntity};
+use super::policy_target::PolicyTarget;
 use super::rule_index::{PolicyAction, RuleIndex};
 use super::{argument_scalars, condition, entities};
 
@@ -318,7 +318,7 @@ fn request(
 
 fn evaluate(rules: &PolicySet, request: &Request, known: &Entities) -> RuleEffect {
     #[cfg(test)]
-    super::tests::trip();
+    super::panic_trip::trip();
     let response = Authorizer::new().is_authorized(request, rules, known);
     if let Some(error) = response.diagnostics().errors().next() {
         return RuleEffect::Error(error.to_string().into());

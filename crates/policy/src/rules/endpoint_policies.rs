@@ -16,8 +16,8 @@ use super::attribute_reads::AttributeReads;
 use super::decision::{self, AccessDecision};
 use super::entities;
 use super::policy_file::PolicyFile;
+use super::policy_target::{PolicyTarget, report};
 use super::rule_index::RuleIndex;
-use super::{PolicyTarget, report};
 
 /// Cached decisions about whole upstreams.
 const KEPT_WHOLE: usize = 1024;

@@ -4,7 +4,6 @@
 
 mod reference;
 
-use std::cell::Cell;
 use std::net::Ipv4Addr;
 
 use bytes::Bytes;
@@ -12,16 +11,11 @@ use cedar_policy::Entities;
 use weir_core::authenticate;
 use weir_core::port::{Evidence, Fut, Verifier};
 use weir_core::principal::{Subject, VerifiedIdentity};
+use weir_core::toolset::ToolHints;
+use weir_core::upstream::ListKind;
 
 use super::cedar_schema::SCHEMA;
 use super::*;
-
-thread_local!(static TRIPPED: Cell<bool> = const { Cell::new(false) });
-
-/// Panics at the call of the engine, if the test wants it.
-pub(super) fn trip() {
-    assert!(!TRIPPED.get(), "the engine panics");
-}
 
 struct RulesTestVerifier(VerifiedIdentity);
 
@@ -233,9 +227,9 @@ fn shows_all_only_if_no_rule_could_refuse_a_part() {
         &EndpointId::new("/mcp"),
         &UpstreamId::new("files").unwrap()
     ));
-    TRIPPED.set(true);
+    panic_trip::set(true);
     let tripped = all(everything, &admin, "files");
-    TRIPPED.set(false);
+    panic_trip::set(false);
     assert!(!tripped, "c22: a panic of the engine is a no");
 }
 
@@ -526,7 +520,7 @@ fn rules_text_for_calls() -> PolicyAuthorizer {
 fn a_panic_of_the_engine_denies() {
     let rules = rules("permit(principal, action, resource);");
     let (who, thing) = (person("alice", &[], &[]), ToolFixture::new("files/read"));
-    TRIPPED.set(true);
+    panic_trip::set(true);
     assert_eq!(
         visibility_and_outcome(&rules, &who, &thing),
         ("hidden".to_owned(), "invalid_params")
@@ -535,7 +529,7 @@ fn a_panic_of_the_engine_denies() {
         rules.explain(&who, &thing.target(), None).see,
         Some(PolicyOutcome::Undecided(_))
     ));
-    TRIPPED.set(false);
+    panic_trip::set(false);
     assert_eq!(
         visibility_and_outcome(&rules, &who, &thing),
         ("seen".to_owned(), "made"),
@@ -549,12 +543,12 @@ fn a_panic_of_the_engine_denies() {
         visibility_and_outcome(&open, &who, &thing),
         ("seen".to_owned(), "made")
     );
-    TRIPPED.set(true);
+    panic_trip::set(true);
     assert_eq!(
         visibility_and_outcome(&open, &who, &thing),
         ("seen".to_owned(), "denied")
     );
-    TRIPPED.set(false);
+    panic_trip::set(false);
 }
 
 #[test]
