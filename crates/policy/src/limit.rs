@@ -15,13 +15,15 @@ mod limit_overview;
 mod limit_status;
 mod refusal;
 mod settings;
+mod slot_usage;
 mod slots;
 
-pub use limit_overview::{ExhaustedBudget, LimitOwner, SlotUsage};
+pub use limit_overview::ExhaustedBudget;
 pub use limit_status::LimitStatus;
 pub use settings::{
     ConcurrencyLimits, LimitSettings, Rate, RateLimit, ToolLimit, ToolPattern, UncountedQuota,
 };
+pub use slot_usage::{LimitOwner, SlotUsage};
 
 use std::fmt;
 use std::net::IpAddr;

@@ -9,10 +9,7 @@ use weir_core::failure::Failure;
 use weir_core::port::{Clock, SharedCounters};
 
 use super::refusal;
-use super::settings::UncountedQuota;
-
-/// A day of UTC.
-pub(super) const DAY: Duration = Duration::from_secs(86_400);
+use super::settings::{DAY, UncountedQuota};
 
 /// The charge of a call against a daily quota.
 #[derive(Clone, Debug)]

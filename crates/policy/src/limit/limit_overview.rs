@@ -10,20 +10,8 @@ use super::bucket_table::{BucketKey, BucketTable};
 use super::limit_status::rate_text;
 use super::refusal::RateUnit;
 use super::settings::{LimitSettings, Rate, RateLimit};
+use super::slot_usage::{LimitOwner, SlotUsage};
 use super::{ONE, PolicyLimiter, SHARED_OWNER};
-
-/// The owner of a limit's budget.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LimitOwner {
-    /// A network, as `192.0.2.0/24`.
-    Network(String),
-    /// A principal, by its digest.
-    Principal([u8; 16]),
-    /// An upstream, by its id.
-    Upstream(String),
-    /// Shared by all.
-    Everybody,
-}
 
 /// A limit that would refuse a request or call now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,19 +24,6 @@ pub struct ExhaustedBudget {
     pub allows: String,
     /// The time until the next one passes.
     pub wait: Duration,
-}
-
-/// The use of concurrency slots by one owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotUsage {
-    /// The owner.
-    pub owner: LimitOwner,
-    /// Calls with a slot.
-    pub held: usize,
-    /// Calls that wait for one.
-    pub waiting: usize,
-    /// The number of slots.
-    pub most: usize,
 }
 
 impl PolicyLimiter {

@@ -8,7 +8,7 @@ use opentelemetry::KeyValue;
 use weir_core::failure::{Failure, FailureKind, LimitReached};
 use weir_core::telemetry::instruments;
 
-use super::settings::Rate;
+use super::settings::{DAY, Rate};
 
 /// The unit that a rate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,7 +54,7 @@ pub(super) fn quota(name: &Arc<str>, most: u64, wait: Duration) -> Failure {
     let limited = LimitReached {
         policy: name.clone(),
         limit: most,
-        window: super::daily_quota::DAY,
+        window: DAY,
         quota: true,
     };
     Failure::new(FailureKind::Limit, text)

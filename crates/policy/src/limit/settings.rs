@@ -15,6 +15,9 @@ use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::principal::Principal;
 use weir_core::telemetry::instruments;
 
+/// A day of UTC.
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
 /// All limits of a service. The default limits no rate, and holds the caps of
 /// [`ConcurrencyLimits::default`].
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -17,9 +17,9 @@ use weir_core::telemetry::instruments;
 use super::fair_queue::{
     FairQueues, QueueAdmission, QueueCaps, QueueName, QueueParty, QueueSlot, SlotWait,
 };
-use super::limit_overview::{LimitOwner, SlotUsage};
 use super::refusal::{self, PRINCIPAL, UPSTREAM};
 use super::settings::{AllowedCounter, ConcurrencyLimits};
+use super::slot_usage::{LimitOwner, SlotUsage};
 
 impl ConcurrencyLimits {
     fn of_principal(&self) -> QueueCaps {

@@ -24,7 +24,7 @@ impl SharedCounters for FailingCounters {
         amount: u64,
         ttl: Duration,
     ) -> Fut<'a, Result<u64, StoreError>> {
-        assert!(!ttl.is_zero() && ttl <= daily_quota::DAY, "{ttl:?}");
+        assert!(!ttl.is_zero() && ttl <= settings::DAY, "{ttl:?}");
         let result = if *self.broken.lock().unwrap() {
             Err(StoreError("out of order".to_owned()))
         } else {
