@@ -9,17 +9,21 @@
 mod audit_key;
 mod canonical;
 mod chain;
+mod chain_head;
 mod event;
 mod log_audit;
 mod record_object;
 mod recorded_admissions;
 mod recorded_arguments;
+mod recorded_principal;
 mod recorder;
+mod refusal_count;
 mod refusal_counter;
 mod verify;
 
 pub use audit_key::AuditKey;
-pub use chain::{AuditChain, ChainHead, SealedRecord};
+pub use chain::{AuditChain, SealedRecord};
+pub use chain_head::ChainHead;
 pub use event::{AuditEvent, AuditLifecycle};
 pub use log_audit::{LogAudit, NoAudit};
 pub(crate) use record_object::is_invisible;

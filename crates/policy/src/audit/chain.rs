@@ -11,51 +11,13 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
 use super::audit_key::AuditKey;
+use super::chain_head::ChainHead;
 use super::event::AuditEvent;
 use super::record_object::RecordObject;
 
 /// The text before the hash, and the length of a line's last member with it.
 pub(super) const HASH: &str = ",\"hash\":\"";
 pub(super) const HASH_MEMBER_LEN: usize = HASH.len() + 64 + 2;
-
-/// The end of a chain. The next record links to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChainHead {
-    /// The number of the last record. The first has 1.
-    pub seq: u64,
-    /// Its hash: 64 hexadecimal characters.
-    pub hash: String,
-}
-
-impl ChainHead {
-    /// The head before the first record.
-    #[must_use]
-    pub fn genesis() -> Self {
-        Self {
-            seq: 0,
-            hash: "0".repeat(64),
-        }
-    }
-
-    /// Reads the output of [`std::fmt::Display`]: the number, a colon and the hash.
-    #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
-        let (seq, hash) = text.split_once(':')?;
-        let is_hash =
-            hash.len() == 64 && hash.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        Some(Self {
-            seq: seq.parse().ok()?,
-            hash: hash.to_owned(),
-        })
-        .filter(|_| is_hash)
-    }
-}
-
-impl std::fmt::Display for ChainHead {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.seq, self.hash)
-    }
-}
 
 /// Makes records out of events, each linked to the one before.
 #[derive(Debug)]

@@ -15,10 +15,11 @@ use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{CallPermission, ContentChanges};
 
-use super::chain::ChainHead;
+use super::chain_head::ChainHead;
 use super::record_object::RecordObject;
 use super::recorded_arguments::{ArgumentRecording, RecordedArguments};
-use super::refusal_counter::RefusalCount;
+use super::recorded_principal::write_principal;
+use super::refusal_count::RefusalCount;
 
 /// The name of the action of an operator that logs in.
 pub(super) const LOGIN: &str = "login";
@@ -371,18 +372,4 @@ impl AuditLifecycle {
             }
         }
     }
-}
-
-/// Writes the principal, its actor and its client. The anonymous principal has no members.
-pub(super) fn write_principal(principal: &Principal, record: &mut RecordObject<'_>) {
-    let Some(subject) = principal.subject() else {
-        return;
-    };
-    record.object("principal", |who| {
-        who.text("issuer", subject.issuer())
-            .text("subject", subject.subject());
-    });
-    record
-        .optional_text("actor", subject.actor.as_deref())
-        .optional_text("client", subject.client.as_deref());
 }

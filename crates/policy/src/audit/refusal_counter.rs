@@ -9,13 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use weir_core::Principal;
-use weir_core::instant::rfc3339;
 use weir_core::names::EndpointId;
 use weir_core::network::SenderNetwork;
 use weir_core::port::Clock;
 
-use super::event::{AuditEvent, AuditLifecycle, EventContent, write_principal};
-use super::record_object::RecordObject;
+use super::event::{AuditEvent, AuditLifecycle, EventContent};
+use super::refusal_count::{RefusalCount, RefusalGroup, RefusalTally};
 
 /// Combinations of network, endpoint and reason that a minute tells apart. The rest is counted by
 /// its reason.
@@ -49,32 +48,10 @@ struct RefusalState {
     lost: u64,
 }
 
-/// Refusals of one kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RefusalTally {
-    count: u64,
-    first: SystemTime,
-    last: SystemTime,
-}
-
 struct PrincipalDenials {
     kept: u32,
     principal: Principal,
     beyond: Option<RefusalTally>,
-}
-
-/// A count in the form of a record.
-#[derive(Debug)]
-pub(super) struct RefusalCount {
-    of: RefusalGroup,
-    count: RefusalTally,
-}
-
-#[derive(Debug)]
-enum RefusalGroup {
-    Network(SenderNetwork, EndpointId, &'static str),
-    Rest(&'static str),
-    Principal(Principal),
 }
 
 impl RefusalCounter {
@@ -228,49 +205,6 @@ impl RefusalState {
                 self.lost += count.count;
             }
         }
-    }
-}
-
-impl RefusalTally {
-    fn of(now: SystemTime) -> Self {
-        Self {
-            count: 1,
-            first: now,
-            last: now,
-        }
-    }
-
-    fn add(&mut self, now: SystemTime) {
-        self.count += 1;
-        self.last = now;
-    }
-
-    fn and(mut self, now: SystemTime) -> Self {
-        self.add(now);
-        self
-    }
-}
-
-impl RefusalCount {
-    pub(super) fn write(&self, record: &mut RecordObject<'_>) {
-        match &self.of {
-            RefusalGroup::Network(network, endpoint, reason) => {
-                record.text("decision", "refused").text("reason", reason);
-                record
-                    .text("endpoint", endpoint.as_str())
-                    .text("network", &network.to_string());
-            }
-            RefusalGroup::Rest(reason) => {
-                record.text("decision", "refused").text("reason", reason);
-            }
-            RefusalGroup::Principal(who) => {
-                write_principal(who, record);
-                record.text("decision", "refused");
-            }
-        }
-        record
-            .text("since", &rfc3339(self.count.first))
-            .number("count", self.count.count);
     }
 }
 

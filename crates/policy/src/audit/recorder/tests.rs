@@ -16,7 +16,8 @@ use weir_testkit::FakeClock;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 
-use super::super::chain::{AuditChain, ChainHead};
+use super::super::chain::AuditChain;
+use super::super::chain_head::ChainHead;
 use super::super::{ArgumentPointer, ChainInspector};
 use super::*;
 
