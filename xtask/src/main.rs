@@ -7,6 +7,7 @@
 
 mod bench;
 mod compat;
+mod compat_tables;
 mod conformance;
 mod curves;
 mod cycles;

@@ -12,7 +12,7 @@ use std::{
 use clap::Args;
 
 use crate::{
-    bench, compat, conformance,
+    bench, compat_tables, conformance,
     peers::{self, ForeignPeers},
     run::{build_weir, cargo, checked, empty_folder, has_cargo_command, root},
 };
@@ -66,7 +66,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     let suite = conformance::through(&weir, &peers);
     // Only a whole run has every pairing in it, and only this runner writes a report.
     let tables = if has_cargo_command("nextest")? && tests.is_ok() {
-        compat::check()
+        compat_tables::check()
     } else {
         Ok(())
     };

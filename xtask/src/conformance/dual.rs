@@ -14,9 +14,10 @@ use anyhow::{Context, anyhow};
 
 use crate::{
     conformance::{
-        FixtureEra, SuiteLeg, score_table,
+        score_table,
         servers::ServerProcess,
         suite::{ConformanceSuite, SuiteRun},
+        suite_leg::{FixtureEra, SuiteLeg},
         verdict::{self, SetJudgement},
     },
     peers::ForeignPeers,

@@ -12,6 +12,7 @@ mod expected_failures;
 mod score_table;
 mod servers;
 mod suite;
+mod suite_leg;
 mod verdict;
 
 use std::{
@@ -20,13 +21,14 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::{
     conformance::{
         expected_failures::ExpectedFailures,
         servers::ServerProcess,
         suite::{ConformanceSuite, SuiteRun},
+        suite_leg::{FixtureEra, SuiteLeg},
         verdict::SetJudgement,
     },
     peers::{self, ForeignPeers},
@@ -76,26 +78,6 @@ const CLIENT_LEGS: [(SuiteLeg, FixtureEra); 4] = [
     ),
 ];
 
-/// One requirement set with the era of its server.
-#[derive(Clone, Copy)]
-struct SuiteLeg {
-    revision: &'static str,
-    /// The name in the file of expected failures.
-    name: &'static str,
-    /// The era of the server behind weir.
-    behind: FixtureEra,
-}
-
-impl SuiteLeg {
-    const fn of(revision: &'static str, name: &'static str, behind: FixtureEra) -> Self {
-        Self {
-            revision,
-            name,
-            behind,
-        }
-    }
-}
-
 /// The path of the suite to the server through weir.
 #[derive(Clone, Copy)]
 enum WeirVariant {
@@ -143,27 +125,6 @@ pub(crate) struct ConformanceOptions {
     /// weir
     #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross", "client"])]
     servers: bool,
-}
-
-/// The eras of the fixture.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FixtureEra {
-    /// Both, on one path: the suite's own demand.
-    #[default]
-    Both,
-    Modern,
-    Legacy,
-}
-
-impl FixtureEra {
-    /// The value in the fixture's command line.
-    fn flag(self) -> &'static str {
-        match self {
-            Self::Both => "both",
-            Self::Modern => "modern",
-            Self::Legacy => "legacy",
-        }
-    }
 }
 
 /// Installs the peers, builds weir and runs the suite.

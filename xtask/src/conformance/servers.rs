@@ -21,7 +21,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use crate::{conformance::FixtureEra, peers::ForeignPeers};
+use crate::{conformance::suite_leg::FixtureEra, peers::ForeignPeers};
 
 /// The most time for a server to start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);

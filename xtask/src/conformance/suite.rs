@@ -15,7 +15,7 @@ use anyhow::Context;
 use serde::Deserialize;
 
 use crate::{
-    conformance::{SuiteLeg, servers::BoundedChild},
+    conformance::{servers::BoundedChild, suite_leg::SuiteLeg},
     peers::ForeignPeers,
 };
 

@@ -13,7 +13,7 @@ use anyhow::Context;
 use super::{
     BoundedChild, CheckStatus, ConformanceSuite, RequirementSet, ScenarioCheck, SuiteRun, read,
 };
-use crate::conformance::FixtureEra;
+use crate::conformance::suite_leg::FixtureEra;
 
 /// The most time for one scenario. The suite gives the client half a minute of it.
 const SCENARIO_TIMEOUT: Duration = Duration::from_secs(60);
