@@ -6,15 +6,16 @@
 
 mod answers;
 mod streams;
+mod upstream_shape;
 
 pub(crate) use self::answers::measure;
+pub(crate) use self::upstream_shape::UpstreamShape;
 
-use self::streams::{UpstreamBody, UpstreamState};
+use self::streams::{UpstreamBody, UpstreamState, status};
 use crate::machine::unix_micros;
 use crate::process::parent_gone;
 use crate::protocol::{BOTH_ERAS_SEGMENT, Era, VERSION};
 use anyhow::Result;
-use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -24,21 +25,6 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
-
-/// The shape of the servers in this process.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct UpstreamShape {
-    /// Servers of each kind: /modern/u/0 to /modern/u/N-1, and likewise /legacy/u/... and
-    /// /both/u/...
-    #[arg(long, default_value_t = 1)]
-    pub(crate) servers: usize,
-    /// Tools of each server; the first two are `echo` and `measure`.
-    #[arg(long, default_value_t = 50)]
-    pub(crate) tools: usize,
-    /// Tools on one page of tools/list.
-    #[arg(long, default_value_t = 50)]
-    pub(crate) page: usize,
-}
 
 /// Serves on a free loopback port, which it prints, until standard input ends.
 ///
@@ -164,10 +150,4 @@ fn control(command: &str, state: &UpstreamState) -> Response<UpstreamBody> {
         _ => return status(StatusCode::NOT_FOUND),
     }
     streams::text(at.to_string())
-}
-
-fn status(code: StatusCode) -> Response<UpstreamBody> {
-    let mut response = Response::new(streams::full(Bytes::new()));
-    *response.status_mut() = code;
-    response
 }

@@ -3,8 +3,8 @@
 //! The envelope is read once with borrowed payloads and the arguments are echoed as raw text. So
 //! the upstream takes as little as it can of the machine it shares with the measured process.
 
-use super::streams::{self, UpstreamBody, UpstreamState};
-use super::{UpstreamShape, status};
+use super::streams::{self, UpstreamBody, UpstreamState, status};
+use super::upstream_shape::UpstreamShape;
 use crate::protocol::{Era, SESSION};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Deserialize;

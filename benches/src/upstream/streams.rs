@@ -1,11 +1,11 @@
 //! The state that the servers of an upstream process share, and the streams that announce a change.
 
-use super::UpstreamShape;
+use super::upstream_shape::UpstreamShape;
 use crate::protocol::TOOLS_CHANGED;
 use bytes::Bytes;
 use futures_util::stream;
-use http::Response;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{Either, Full, StreamBody};
@@ -133,6 +133,13 @@ fn events(first: Bytes, note: Bytes, changes: watch::Receiver<u64>) -> Response<
 /// A complete body.
 pub(super) fn full(bytes: Bytes) -> UpstreamBody {
     Either::Left(Full::new(bytes))
+}
+
+/// An answer of a status without a body.
+pub(super) fn status(code: StatusCode) -> Response<UpstreamBody> {
+    let mut response = Response::new(full(Bytes::new()));
+    *response.status_mut() = code;
+    response
 }
 
 /// A JSON answer.
