@@ -90,7 +90,7 @@ impl DeskServer {
             },
         };
         let message = match outcome {
-            Ok(result) => rpc::result(&request.id, &complete(result)),
+            Ok(result) => rpc::result(&request.id, &envelope::complete(result)),
             Err(fault) => fault.message(Some(&request.id)),
         };
         web::json(StatusCode::OK, &message)
@@ -160,7 +160,10 @@ impl DeskServer {
                         );
                         Some((changed, Some((signals, signal.revealed))))
                     }
-                    _ => Some((rpc::result(&id, &complete(json!({"_meta": mark}))), None)),
+                    _ => Some((
+                        rpc::result(&id, &envelope::complete(json!({"_meta": mark}))),
+                        None,
+                    )),
                 }
             }
         });
@@ -197,14 +200,6 @@ impl Drop for CountdownPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// Adds the members that every result of this revision carries.
-fn complete(mut result: Value) -> Value {
-    result["resultType"] = json!("complete");
-    result["_meta"][meta::SERVER_INFO] =
-        json!({"name": "desk", "title": "Desk", "version": env!("CARGO_PKG_VERSION")});
-    result
 }
 
 fn discover() -> Value {

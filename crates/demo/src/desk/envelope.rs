@@ -1,5 +1,5 @@
-//! The required parts of a modern request: mirrored headers and `_meta`, checked in the order that
-//! gives a client the most useful error.
+//! The required parts of a modern request and result: mirrored headers and `_meta`, checked in the
+//! order that gives a client the most useful error.
 
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
@@ -17,6 +17,14 @@ pub(super) const METHODS: [&str; 4] = [
     "tools/call",
     "subscriptions/listen",
 ];
+
+/// Adds the members that every result of this revision carries.
+pub(super) fn complete(mut result: Value) -> Value {
+    result["resultType"] = json!("complete");
+    result["_meta"][meta::SERVER_INFO] =
+        json!({"name": "desk", "title": "Desk", "version": env!("CARGO_PKG_VERSION")});
+    result
+}
 
 /// Checks headers against the body. An `Err` is the HTTP status and the error.
 pub(super) fn check(
