@@ -4,6 +4,7 @@
 
 mod connection;
 mod exchange;
+mod header_text;
 mod modern_envelope;
 mod raw_socket;
 mod sse_event;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header};
+use http::{HeaderMap, Method, Request, Uri, header};
 use http_body_util::Full;
 use serde_json::{Value, json};
 use weir_wire::Revision;
@@ -24,6 +25,7 @@ pub use raw_socket::RawSocket;
 pub use sse_event::SseEvent;
 
 use connection::KeptConnections;
+use header_text::{append, insert};
 
 use crate::message_recorder::MessageRecorder;
 use crate::mock_server::CANARY;
@@ -363,23 +365,4 @@ impl RawClient {
         headers.extend(self.headers.clone());
         headers
     }
-}
-
-fn insert(headers: &mut HeaderMap, name: &str, value: &str) {
-    let (name, value) = header_pair(name, value);
-    headers.insert(name, value);
-}
-
-fn append(headers: &mut HeaderMap, name: &str, value: &str) {
-    let (name, value) = header_pair(name, value);
-    headers.append(name, value);
-}
-
-fn header_pair(name: &str, value: &str) -> (HeaderName, HeaderValue) {
-    let parsed = HeaderName::from_bytes(name.as_bytes())
-        .ok()
-        .zip(HeaderValue::from_bytes(value.as_bytes()).ok());
-    parsed.unwrap_or_else(|| {
-        panic!("not a header: {name}: {value:?}; use RawSocket for what HTTP forbids")
-    })
 }

@@ -1,7 +1,9 @@
 //! A TCP proxy that breaks connections in named ways, each direction on its own. Its behaviour
 //! depends only on its toxics, on the bytes that pass and on a seed.
 
+mod proxy_state;
 mod pump;
+mod toxic;
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,54 +16,9 @@ use tokio::sync::watch;
 
 use crate::accept::accept;
 use crate::owned_task::OwnedTask;
+use proxy_state::ProxyState;
 use pump::{DirectionEnd, pump};
-
-/// The direction of bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ProxyDirection {
-    /// From the client to the server.
-    Up,
-    /// From the server to the client.
-    Down,
-}
-
-/// A fault of one direction. Counts of bytes are per connection and direction, from its first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Toxic {
-    /// Each piece waits this long, and up to `jitter` longer.
-    Latency {
-        /// The least delay.
-        wait: Duration,
-        /// The most added delay.
-        jitter: Duration,
-    },
-    /// At most this many bytes a second.
-    Bandwidth(u64),
-    /// Writes of at most `bytes`, with a pause before each.
-    Slice {
-        /// Bytes in a write.
-        bytes: usize,
-        /// The pause.
-        every: Duration,
-    },
-    /// Passes so many bytes, then none until the toxic is removed.
-    StallAfter(u64),
-    /// Passes so many bytes, then closes both sides in the ordinary way.
-    CloseAfter(u64),
-    /// Passes so many bytes, then resets both sides.
-    ResetAfter(u64),
-    /// Passes so many bytes, then closes this direction alone and swallows the rest.
-    HalfCloseAfter(u64),
-    /// Stops reading until the toxic is removed: the sender's window fills up.
-    BlackHole,
-    /// Inverts the bits of one byte.
-    Corrupt {
-        /// The offset of the byte, from 0.
-        at: u64,
-    },
-    /// Passes every piece twice.
-    Duplicate,
-}
+pub use toxic::{ProxyDirection, Toxic};
 
 /// A running proxy. Dropping it closes its connections.
 #[derive(Debug)]
@@ -69,21 +26,6 @@ pub struct FaultProxy {
     address: SocketAddr,
     shared: Arc<ProxyState>,
     _server: OwnedTask,
-}
-
-#[derive(Debug)]
-struct ProxyState {
-    target: Mutex<SocketAddr>,
-    toxics: watch::Sender<Vec<(ProxyDirection, Toxic)>>,
-    /// Counts the calls of [`FaultProxy::reset_all`].
-    resets: watch::Sender<u64>,
-    /// The delay before a new connection is connected.
-    accept_delay: watch::Sender<Duration>,
-    refusing: AtomicBool,
-    connections: AtomicU64,
-    up: AtomicU64,
-    down: AtomicU64,
-    seed: u64,
 }
 
 impl FaultProxy {
@@ -177,15 +119,6 @@ impl FaultProxy {
     /// Bytes that passed in a direction.
     pub fn passed(&self, direction: ProxyDirection) -> u64 {
         self.shared.passed(direction).load(Ordering::Relaxed)
-    }
-}
-
-impl ProxyState {
-    fn passed(&self, direction: ProxyDirection) -> &AtomicU64 {
-        match direction {
-            ProxyDirection::Up => &self.up,
-            ProxyDirection::Down => &self.down,
-        }
     }
 }
 

@@ -11,6 +11,9 @@ mod change_stream;
 mod legacy;
 mod library;
 mod misbehaviour;
+mod mock_call;
+mod mock_response;
+mod mock_task;
 mod mock_tool;
 mod modern;
 mod player;
@@ -23,10 +26,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderValue;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use weir_wire::Revision;
 
 pub use authorization::CANARY;
 pub use behaviour::{AnswerStep, CallGate, MockBehaviour};
@@ -50,25 +53,6 @@ pub struct MockServer {
 }
 
 impl MockServer {
-    /// A server of 2026-07-28 alone.
-    pub fn modern() -> MockServerBuilder {
-        MockServerBuilder::new(None, true)
-    }
-
-    /// A server of legacy revisions up to this one, with sessions.
-    ///
-    /// # Panics
-    /// The revision is modern.
-    pub fn legacy(newest: Revision) -> MockServerBuilder {
-        assert!(!newest.is_modern(), "{newest:?} is no legacy revision");
-        MockServerBuilder::new(Some(newest), false)
-    }
-
-    /// A server of every revision.
-    pub fn dual() -> MockServerBuilder {
-        MockServerBuilder::new(Some(Revision::NEWEST_LEGACY), true)
-    }
-
     async fn start(shared: MockState) -> Self {
         let mut mockup = Self {
             address: ([127, 0, 0, 1], 0).into(),
@@ -283,6 +267,47 @@ impl MockServer {
                 .map(|request| request.kind().to_owned())
                 .collect();
             panic!("never happened: {what}; requests: {requests:?}");
+        }
+    }
+
+    /// Serves a JSON document to every GET of this path, with or without a token.
+    pub fn serve_document(&self, path: &str, document: &Value) {
+        self.shared
+            .change(|inner| inner.authorization.serve_document(path, document));
+    }
+
+    /// Answers with 401 from now on, unless `Authorization` is one of these.
+    pub fn accept_only(&self, authorizations: &[&str]) {
+        let accepted = authorizations.iter().map(|&one| one.to_owned()).collect();
+        self.shared
+            .change(|inner| inner.authorization.accept_only(accepted));
+    }
+
+    /// Sets the `WWW-Authenticate` of every 401.
+    pub fn set_challenge(&self, text: &[u8]) {
+        let challenge = HeaderValue::from_bytes(text).unwrap_or_else(|error| panic!("{error}"));
+        self.shared
+            .change(|inner| inner.authorization.set_challenge(challenge));
+    }
+
+    /// The requests with this text in path, headers or body.
+    pub fn requests_with(&self, text: &str) -> Vec<RecordedRequest> {
+        self.requests()
+            .into_iter()
+            .filter(|request| request.contains_text(text))
+            .collect()
+    }
+}
+
+/// In every suite: no canary ever arrives at a server.
+impl Drop for MockServer {
+    fn drop(&mut self) {
+        let found = self.requests_with(CANARY);
+        if let Some(leak) = found.first().filter(|_| !std::thread::panicking()) {
+            panic!(
+                "{} requests hold a canary; the first: {leak:?}",
+                found.len()
+            );
         }
     }
 }

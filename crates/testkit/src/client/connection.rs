@@ -11,7 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use super::insert;
+use super::header_text::insert;
 use crate::owned_task::OwnedTask;
 
 /// A pool of connections, like that of an ordinary client. A request is sent again on another

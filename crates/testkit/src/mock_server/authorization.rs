@@ -6,10 +6,8 @@ use std::collections::{HashMap, HashSet};
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use serde_json::Value;
 
-use super::MockServer;
-use super::player::MockBody;
+use super::mock_response::{MockBody, empty, json_text};
 use super::recorded_request::RecordedRequest;
-use super::server::{empty, json_text};
 
 /// The prefix of test clients' tokens, headers and secrets that must not leave weir.
 pub const CANARY: &str = "CANARY-";
@@ -25,6 +23,21 @@ pub(super) struct MockAuthorization {
 }
 
 impl MockAuthorization {
+    /// Serves a JSON document to every GET of this path.
+    pub(super) fn serve_document(&mut self, path: &str, document: &Value) {
+        self.documents.insert(path.to_owned(), document.to_string());
+    }
+
+    /// Refuses every request whose `Authorization` is none of these.
+    pub(super) fn accept_only(&mut self, authorizations: HashSet<String>) {
+        self.accepted = Some(authorizations);
+    }
+
+    /// Sets the `WWW-Authenticate` of every refusal.
+    pub(super) fn set_challenge(&mut self, challenge: HeaderValue) {
+        self.challenge = Some(challenge);
+    }
+
     /// Returns the answer that precedes all others, if there is one.
     pub(super) fn answer(&self, request: &RecordedRequest) -> Option<Response<MockBody>> {
         if let Some(document) = self
@@ -48,52 +61,5 @@ impl MockAuthorization {
                 .insert(header::WWW_AUTHENTICATE, challenge.clone());
         }
         Some(refusal)
-    }
-}
-
-impl MockServer {
-    /// Serves a JSON document to every GET of this path, with or without a token.
-    pub fn serve_document(&self, path: &str, document: &Value) {
-        self.shared.change(|inner| {
-            inner
-                .authorization
-                .documents
-                .insert(path.to_owned(), document.to_string())
-        });
-    }
-
-    /// Answers with 401 from now on, unless `Authorization` is one of these.
-    pub fn accept_only(&self, authorizations: &[&str]) {
-        let accepted = authorizations.iter().map(|&one| one.to_owned()).collect();
-        self.shared
-            .change(|inner| inner.authorization.accepted = Some(accepted));
-    }
-
-    /// Sets the `WWW-Authenticate` of every 401.
-    pub fn set_challenge(&self, text: &[u8]) {
-        let challenge = HeaderValue::from_bytes(text).unwrap_or_else(|error| panic!("{error}"));
-        self.shared
-            .change(|inner| inner.authorization.challenge = Some(challenge));
-    }
-
-    /// The requests with this text in path, headers or body.
-    pub fn requests_with(&self, text: &str) -> Vec<RecordedRequest> {
-        self.requests()
-            .into_iter()
-            .filter(|request| request.contains_text(text))
-            .collect()
-    }
-}
-
-/// In every suite: no canary ever arrives at a server.
-impl Drop for MockServer {
-    fn drop(&mut self) {
-        let found = self.requests_with(CANARY);
-        if let Some(leak) = found.first().filter(|_| !std::thread::panicking()) {
-            panic!(
-                "{} requests hold a canary; the first: {leak:?}",
-                found.len()
-            );
-        }
     }
 }

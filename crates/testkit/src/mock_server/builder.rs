@@ -8,6 +8,27 @@ use super::mock_tool::{CursorBehaviour, MockTool};
 use super::state::{AnswerRule, MockSettings, MockState};
 use super::tasks;
 
+impl MockServer {
+    /// A server of 2026-07-28 alone.
+    pub fn modern() -> MockServerBuilder {
+        MockServerBuilder::new(None, true)
+    }
+
+    /// A server of legacy revisions up to this one, with sessions.
+    ///
+    /// # Panics
+    /// The revision is modern.
+    pub fn legacy(newest: Revision) -> MockServerBuilder {
+        assert!(!newest.is_modern(), "{newest:?} is no legacy revision");
+        MockServerBuilder::new(Some(newest), false)
+    }
+
+    /// A server of every revision.
+    pub fn dual() -> MockServerBuilder {
+        MockServerBuilder::new(Some(Revision::NEWEST_LEGACY), true)
+    }
+}
+
 /// A mock server before it starts.
 #[derive(Clone, Debug)]
 #[must_use]
@@ -18,7 +39,7 @@ pub struct MockServerBuilder {
 }
 
 impl MockServerBuilder {
-    pub(super) fn new(legacy: Option<Revision>, modern: bool) -> Self {
+    fn new(legacy: Option<Revision>, modern: bool) -> Self {
         let settings = MockSettings {
             legacy,
             modern,

@@ -9,7 +9,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::sync::{broadcast, watch};
 
-use super::player::MockBody;
+use super::mock_response::MockBody;
 use super::state::{MockChange, MockState};
 
 /// Renders a change for one listener; no text if the listener does not want it.

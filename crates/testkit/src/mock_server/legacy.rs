@@ -11,9 +11,10 @@ use weir_wire::{LogLevel, Revision, error_code};
 use super::breakable_stream::ResetSwitch;
 use super::change_stream::{RenderChange, listen};
 use super::library;
-use super::player::{MockBody, MockCall, play};
+use super::mock_call::MockCall;
+use super::mock_response::{MockBody, empty, error, json_text};
+use super::player::play;
 use super::recorded_request::RecordedRequest;
-use super::server::{empty, error, json_text, mock_call};
 use super::state::{MockChange, MockSession, MockState};
 use super::tasks;
 
@@ -98,7 +99,7 @@ async fn post(
             Some(behaviour) => {
                 let call = MockCall {
                     level: known.level,
-                    ..mock_call(request, known.revision)
+                    ..MockCall::of(request, known.revision)
                 };
                 play(shared, behaviour, call, switch).await
             }

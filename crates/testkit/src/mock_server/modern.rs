@@ -9,9 +9,10 @@ use weir_wire::{LogLevel, Revision, error_code, header, meta};
 use super::breakable_stream::ResetSwitch;
 use super::change_stream::{RenderChange, listen};
 use super::library;
-use super::player::{MockBody, MockCall, play};
+use super::mock_call::MockCall;
+use super::mock_response::{MockBody, empty, error, json_text};
+use super::player::play;
 use super::recorded_request::RecordedRequest;
-use super::server::{empty, error, json_text, mock_call};
 use super::state::{MockChange, MockState};
 use super::tasks;
 
@@ -287,7 +288,7 @@ async fn run(
     let call = MockCall {
         level,
         session: None,
-        ..mock_call(request, Revision::MODERN)
+        ..MockCall::of(request, Revision::MODERN)
     };
     play(shared, behaviour, call, switch).await
 }

@@ -2,7 +2,6 @@
 //! long as the client reads.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,38 +9,21 @@ use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use http::{HeaderName, HeaderValue, Response, header};
 use http_body::Frame;
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, oneshot};
-use weir_wire::{LogLevel, Revision};
 
 use super::behaviour::{AnswerForm, AnswerStep, CallGate, DripRate, MockBehaviour};
 use super::breakable_stream::ResetSwitch;
 use super::call_end::{CallEnd, CallEndGuard};
+use super::mock_call::MockCall;
+use super::mock_response::MockBody;
 use super::state::MockState;
-
-/// The body of every answer.
-pub(super) type MockBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A JSON answer up to this size has a `Content-Length`.
 const MAX_WHOLE_BYTES: usize = 64 * 1024;
 /// The size of the pieces that filler is written in.
 const FILLER_PIECE_BYTES: usize = 16 * 1024;
-
-/// The request that a behaviour answers.
-#[derive(Debug)]
-pub(super) struct MockCall {
-    pub(super) id: Value,
-    pub(super) token: Option<Value>,
-    pub(super) arguments: Value,
-    pub(super) revision: Revision,
-    /// The least severe log message the client wants.
-    pub(super) level: Option<LogLevel>,
-    pub(super) session: Option<String>,
-    /// The tool, unless the answer comes before any tool runs.
-    pub(super) tool: Option<String>,
-}
 
 /// Answers `call` by the behaviour. Dropping the answer, or this future, means that the client went
 /// away.

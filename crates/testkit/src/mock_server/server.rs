@@ -2,21 +2,20 @@
 //! era.
 
 use std::convert::Infallible;
-use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, Limited};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use weir_wire::{Revision, meta};
 
 use super::breakable_stream::{BreakableStream, ResetSwitch};
-use super::player::{MockBody, MockCall, play};
+use super::mock_call::MockCall;
+use super::mock_response::{MockBody, empty};
+use super::player::play;
 use super::recorded_request::RecordedRequest;
 use super::state::MockState;
 use super::{legacy, modern};
@@ -100,7 +99,7 @@ async fn answer(
         };
         let call = MockCall {
             tool: None,
-            ..mock_call(&request, revision)
+            ..MockCall::of(&request, revision)
         };
         return play(shared, behaviour, call, switch).await;
     }
@@ -156,58 +155,6 @@ fn is_modern(shared: &MockState, request: &RecordedRequest) -> bool {
             .and_then(Revision::parse)
             .is_some_and(Revision::is_modern);
     shared.settings.modern && (claims || shared.settings.legacy.is_none())
-}
-
-/// The facts of a request that a behaviour needs.
-pub(super) fn mock_call(request: &RecordedRequest, revision: Revision) -> MockCall {
-    MockCall {
-        id: request.message["id"].clone(),
-        token: request.meta().get("progressToken").cloned(),
-        arguments: request.message["params"]
-            .get("arguments")
-            .cloned()
-            .unwrap_or_else(|| json!({})),
-        revision,
-        level: None,
-        session: request.session().map(str::to_owned),
-        tool: request.tool().map(str::to_owned),
-    }
-}
-
-/// One JSON text.
-pub(super) fn json_text(status: StatusCode, text: String) -> Response<MockBody> {
-    let mut response = whole(status, Bytes::from(text));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    response
-}
-
-/// A JSON-RPC error for `id`.
-pub(super) fn error(
-    status: StatusCode,
-    id: &Value,
-    code: i64,
-    message: &str,
-) -> Response<MockBody> {
-    json_text(
-        status,
-        json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
-            .to_string(),
-    )
-}
-
-/// A response of a status without a body.
-pub(super) fn empty(status: StatusCode) -> Response<MockBody> {
-    whole(status, Bytes::new())
-}
-
-fn whole(status: StatusCode, body: Bytes) -> Response<MockBody> {
-    let never = |never: Infallible| -> io::Error { match never {} };
-    let mut response = Response::new(Full::from(body).map_err(never).boxed_unsync());
-    *response.status_mut() = status;
-    response
 }
 
 /// Counts a connection while it is open.

@@ -9,9 +9,9 @@ use weir_wire::{LogLevel, Revision};
 
 use super::authorization::MockAuthorization;
 use super::behaviour::MockBehaviour;
+use super::mock_task::MockTask;
 use super::mock_tool::{self, CursorBehaviour, MockTool};
 use super::recorded_request::RecordedRequest;
-use super::tasks::MockTask;
 
 /// The changes that a slow listener may miss before it gets only one.
 const MAX_CHANGES: usize = 4_096;

@@ -9,10 +9,12 @@ use weir_wire::{Revision, error_code, meta};
 
 use super::behaviour::{AnswerStep, MockBehaviour};
 use super::breakable_stream::ResetSwitch;
+use super::mock_call::MockCall;
+use super::mock_response::{MockBody, error, json_text};
+use super::mock_task::{MockTask, failure, form};
 use super::mock_tool::MockTool;
-use super::player::{MockBody, MockCall, play};
+use super::player::play;
 use super::recorded_request::RecordedRequest;
-use super::server::{error, json_text, mock_call};
 use super::state::{MockChange, MockState};
 
 /// The extension's name.
@@ -30,19 +32,6 @@ const TOOLS: [(&str, &str); 6] = [
     ("task_waits", "optional"),
     ("task_only", "required"),
 ];
-
-/// One task.
-#[derive(Clone, Debug)]
-pub(super) struct MockTask {
-    tool: String,
-    arguments: Value,
-    request_count: usize,
-    cancelled: bool,
-    /// The answer to its request for input.
-    answer: Option<Value>,
-    /// The session that began it, and its progress token.
-    progress: Option<(String, Value)>,
-}
 
 /// The tools of a server with tasks.
 pub(super) fn tools(revision: Revision) -> Vec<MockTool> {
@@ -119,7 +108,7 @@ pub(super) async fn answer(
             .lock()
             .tasks
             .iter()
-            .map(|(id, task)| brief(id, task, revision))
+            .map(|(id, task)| task.brief(id, revision))
             .collect();
         return task_response(id, json!({"tasks": all}));
     }
@@ -133,14 +122,12 @@ pub(super) async fn answer(
         );
     };
     match (request.method(), revision.is_modern()) {
-        ("tasks/get", false) => task_response(id, brief(name, &task, revision)),
-        ("tasks/get", true) => task_response(id, detailed(name, &task)),
+        ("tasks/get", false) => task_response(id, task.brief(name, revision)),
+        ("tasks/get", true) => task_response(id, task.detailed(name)),
         ("tasks/cancel" | "tasks/update", true) => {
             task_response(id, json!({"resultType": "complete"}))
         }
-        ("tasks/cancel", false) if task.cancelled => {
-            task_response(id, brief(name, &task, revision))
-        }
+        ("tasks/cancel", false) if task.cancelled => task_response(id, task.brief(name, revision)),
         ("tasks/cancel", false) => {
             error(StatusCode::OK, id, error_code::INVALID_PARAMS, "it is over")
         }
@@ -148,7 +135,7 @@ pub(super) async fn answer(
             let behaviour = result(name, &task);
             let call = MockCall {
                 tool: None,
-                ..mock_call(request, revision)
+                ..MockCall::of(request, revision)
             };
             play(shared, behaviour, call, switch).await
         }
@@ -186,7 +173,7 @@ fn create(shared: &MockState, request: &RecordedRequest, revision: Revision) -> 
         inner.counts.entry(task.tool.clone()).or_default().started += 1;
         (name, task)
     });
-    let mut created = brief(&name, &task, revision);
+    let mut created = task.brief(&name, revision);
     if !revision.is_modern() {
         return json!({"task": created});
     }
@@ -197,7 +184,7 @@ fn create(shared: &MockState, request: &RecordedRequest, revision: Revision) -> 
 /// The state that the server notifies for a task.
 pub(super) fn task_notification_params(shared: &MockState, name: &str) -> Value {
     let task = shared.lock().tasks.get(name).cloned();
-    let mut state = task.map(|task| detailed(name, &task)).unwrap_or_default();
+    let mut state = task.map(|task| task.detailed(name)).unwrap_or_default();
     state
         .as_object_mut()
         .map(|state| state.remove("resultType"));
@@ -206,7 +193,7 @@ pub(super) fn task_notification_params(shared: &MockState, name: &str) -> Value 
 
 /// Lets the task of this name proceed; returns its new state.
 fn advance_task(shared: &MockState, name: &str, request: &RecordedRequest) -> Option<MockTask> {
-    let before = shared.lock().tasks.get(name).map(status);
+    let before = shared.lock().tasks.get(name).map(MockTask::status);
     let task = apply_task_request(shared, name, request)?;
     if let Some((session, token)) = &task.progress {
         let params = json!({"progressToken": token, "progress": task.request_count});
@@ -216,7 +203,7 @@ fn advance_task(shared: &MockState, name: &str, request: &RecordedRequest) -> Op
             told.to_string(),
         ));
     }
-    if before != Some(status(&task)) {
+    if before != Some(task.status()) {
         // An error means that there is no listener.
         let _ = shared.changes.send(MockChange::Task(name.to_owned()));
     }
@@ -238,7 +225,7 @@ fn apply_task_request(
         let task = inner.tasks.get_mut(name)?;
         task.request_count += 1;
         match request.method() {
-            "tasks/cancel" if !is_over(task) => task.cancelled = true,
+            "tasks/cancel" if !task.is_over() => task.cancelled = true,
             "tasks/update" => {
                 task.answer = request.message["params"]["inputResponses"]
                     .get("name")
@@ -256,60 +243,6 @@ fn apply_task_request(
     })
 }
 
-fn status(task: &MockTask) -> &'static str {
-    match &*task.tool {
-        _ if task.cancelled => "cancelled",
-        "task_waits" => "working",
-        "task_asks" if task.answer.is_none() => {
-            if task.request_count > 1 {
-                "input_required"
-            } else {
-                "working"
-            }
-        }
-        _ if task.request_count < 2 => "working",
-        "task_fails" => "failed",
-        _ => "completed",
-    }
-}
-
-fn is_over(task: &MockTask) -> bool {
-    matches!(status(task), "completed" | "failed" | "cancelled")
-}
-
-fn brief(name: &str, task: &MockTask, revision: Revision) -> Value {
-    let failed = task.tool == "task_errs" && status(task) == "completed" && !revision.is_modern();
-    let (ttl, interval) = if revision.is_modern() {
-        ("ttlMs", "pollIntervalMs")
-    } else {
-        ("ttl", "pollInterval")
-    };
-    json!({
-        "taskId": name,
-        "status": if failed { "failed" } else { status(task) },
-        "statusMessage": format!("looked at {} times", task.request_count),
-        "createdAt": "2026-01-01T00:00:00Z",
-        "lastUpdatedAt": "2026-01-01T00:00:01Z",
-        ttl: 60_000,
-        interval: 50,
-    })
-}
-
-fn detailed(name: &str, task: &MockTask) -> Value {
-    let mut state = brief(name, task, Revision::MODERN);
-    state["resultType"] = json!("complete");
-    match status(task) {
-        "completed" => state["result"] = outcome(task),
-        "failed" => state["error"] = failure(),
-        "input_required" => {
-            state["inputRequests"] =
-                json!({"name": {"method": "elicitation/create", "params": form()}});
-        }
-        _ => {}
-    }
-    state
-}
-
 /// The behaviour of the answer to `tasks/result`: it asks for input first, if the task needs any.
 fn result(name: &str, task: &MockTask) -> MockBehaviour {
     let related = json!({meta::RELATED_TASK: {"taskId": name}});
@@ -320,7 +253,7 @@ fn result(name: &str, task: &MockTask) -> MockBehaviour {
         let failure = failure();
         return MockBehaviour::steps([AnswerStep::Error(failure)]);
     }
-    let mut result = outcome(task);
+    let mut result = task.outcome();
     result["_meta"] = related.clone();
     if task.tool != "task_asks" || task.answer.is_some() {
         return MockBehaviour::result(result);
@@ -334,24 +267,6 @@ fn result(name: &str, task: &MockTask) -> MockBehaviour {
         },
         AnswerStep::Result(result),
     ])
-}
-
-fn outcome(task: &MockTask) -> Value {
-    let given = task.answer.as_ref().unwrap_or(&task.arguments);
-    let mut result = json!({"content": [{"type": "text", "text": given.to_string()}]});
-    if task.tool == "task_errs" {
-        result["isError"] = json!(true);
-    }
-    result
-}
-
-fn failure() -> Value {
-    json!({"code": 4242, "message": "sold out", "data": {"left": 0}})
-}
-
-fn form() -> Value {
-    let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
-    json!({"mode": "form", "message": "Your name?", "requestedSchema": schema})
 }
 
 fn task_response(id: &Value, mut result: Value) -> Response<MockBody> {
