@@ -41,6 +41,11 @@ const INITIALIZE: Duration = Duration::from_secs(9);
 /// The wait after which a command prints what it waits for.
 const NOTED: Duration = Duration::from_secs(3);
 
+/// Rounds of questions in one request; a server that asks more often does not end.
+const MOST_ROUNDS: usize = 100;
+/// The wait before a request is sent again that waits for no answer.
+const POLL: Duration = Duration::from_millis(500);
+
 /// The era that a server speaks.
 #[derive(Clone, Debug)]
 enum Era {
@@ -267,6 +272,36 @@ impl Client {
         self.finish(Answer::new(response, id), on_note).await
     }
 
+    /// Sends a request that may need input (2026-07-28), with the answers as often as the server
+    /// asks. In the older revisions the server's questions come on the request's stream.
+    async fn request_with_input(
+        &mut self,
+        method: Method,
+        params: Value,
+        on_note: &mut (dyn FnMut(Note) + Send),
+    ) -> Result<Value, ClientError> {
+        let mut sent = params.clone();
+        for _ in 0..MOST_ROUNDS {
+            let mut result = self.request(method, sent, on_note).await?;
+            if result["resultType"] != "input_required" {
+                return Ok(result);
+            }
+            let answers =
+                respondent::answer_all(self.respondent(), &result["inputRequests"]).await?;
+            if answers.is_empty() {
+                tokio::time::sleep(POLL).await;
+            }
+            sent = params.clone();
+            sent["inputResponses"] = Value::Object(answers);
+            if let state @ Value::String(_) = result["requestState"].take() {
+                sent["requestState"] = state;
+            }
+        }
+        Err(ClientError::Unanswered(format!(
+            "the server asked {MOST_ROUNDS} times and gave no result: ask its operator"
+        )))
+    }
+
     async fn send(
         &mut self,
         method: Method,
@@ -333,7 +368,7 @@ impl Client {
 
     /// Answers a request that a legacy server makes of its client.
     async fn reply(&self, id: &RequestId, method: &str, params: &Value) -> Result<(), ClientError> {
-        let body = match self.answer(method, params).await {
+        let body = match respondent::answer(self.respondent(), method, params).await {
             Ok(result) => write::response(id, result.to_string().as_bytes()),
             Err(DeclinedRequest { code, why }) => {
                 write::error_response(Some(id), false, &ErrorObject::new(code, why))
@@ -343,6 +378,10 @@ impl Client {
             .send(HttpMethod::POST, self.legacy_headers(), body)
             .await
             .map(drop)
+    }
+
+    fn respondent(&self) -> Option<&dyn Respondent> {
+        self.respondent.as_deref()
     }
 
     fn legacy_headers(&self) -> HeaderMap {

@@ -2,17 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
 
 use serde_json::{Map, Value};
 use weir_wire::Method;
 
-use super::{Client, ClientError, Note};
-
-/// Rounds of questions in one request; a server that asks more often does not end.
-const MOST_ROUNDS: usize = 100;
-/// The wait before a request is sent again that waits for no answer.
-const POLL: Duration = Duration::from_millis(500);
+use super::error::ClientError;
 
 /// An answer that is being made.
 pub(crate) type Answering<'a> =
@@ -36,65 +30,38 @@ pub(crate) trait Respondent: Send + Sync {
     fn answer<'a>(&'a self, method: &'a str, params: &'a Value) -> Answering<'a>;
 }
 
-impl Client {
-    /// Sends a request that may need input (2026-07-28), with the answers as often as the server
-    /// asks. In the older revisions the server's questions come on the request's stream.
-    pub(super) async fn request_with_input(
-        &mut self,
-        method: Method,
-        params: Value,
-        on_note: &mut (dyn FnMut(Note) + Send),
-    ) -> Result<Value, ClientError> {
-        let mut sent = params.clone();
-        for _ in 0..MOST_ROUNDS {
-            let mut result = self.request(method, sent, on_note).await?;
-            if result["resultType"] != "input_required" {
-                return Ok(result);
-            }
-            let answers = self.answers(&result["inputRequests"]).await?;
-            if answers.is_empty() {
-                tokio::time::sleep(POLL).await;
-            }
-            sent = params.clone();
-            sent["inputResponses"] = Value::Object(answers);
-            if let state @ Value::String(_) = result["requestState"].take() {
-                sent["requestState"] = state;
-            }
-        }
-        Err(ClientError::Unanswered(format!(
-            "the server asked {MOST_ROUNDS} times and gave no result: ask its operator"
-        )))
-    }
-
-    async fn answers(&self, asked: &Value) -> Result<Map<String, Value>, ClientError> {
-        let mut answers = Map::new();
-        for (key, question) in asked.as_object().into_iter().flatten() {
-            let method = question["method"].as_str().unwrap_or_default();
-            let answer = match &self.respondent {
-                Some(respondent) => respondent.answer(method, &question["params"]).await,
-                None => Err(nobody(method)),
-            };
-            // This revision has no error form for an input response. A declined elicitation is an
-            // answer.
-            answers.insert(
-                key.clone(),
-                answer.map_err(|declined| ClientError::Unanswered(declined.why))?,
-            );
-        }
-        Ok(answers)
-    }
-
-    /// Answers a request that a server of the older revisions makes of its client.
-    pub(super) async fn answer(
-        &self,
-        method: &str,
-        params: &Value,
-    ) -> Result<Value, DeclinedRequest> {
-        match &self.respondent {
-            _ if method == Method::Ping.as_str() => Ok(Value::Object(Map::new())),
-            Some(respondent) => respondent.answer(method, params).await,
+/// Answers all requests for input in a result (2026-07-28).
+pub(super) async fn answer_all(
+    respondent: Option<&dyn Respondent>,
+    asked: &Value,
+) -> Result<Map<String, Value>, ClientError> {
+    let mut answers = Map::new();
+    for (key, question) in asked.as_object().into_iter().flatten() {
+        let method = question["method"].as_str().unwrap_or_default();
+        let answer = match respondent {
+            Some(respondent) => respondent.answer(method, &question["params"]).await,
             None => Err(nobody(method)),
-        }
+        };
+        // This revision has no error form for an input response. A declined elicitation is an
+        // answer.
+        answers.insert(
+            key.clone(),
+            answer.map_err(|declined| ClientError::Unanswered(declined.why))?,
+        );
+    }
+    Ok(answers)
+}
+
+/// Answers a request that a server of the older revisions makes of its client.
+pub(super) async fn answer(
+    respondent: Option<&dyn Respondent>,
+    method: &str,
+    params: &Value,
+) -> Result<Value, DeclinedRequest> {
+    match respondent {
+        _ if method == Method::Ping.as_str() => Ok(Value::Object(Map::new())),
+        Some(respondent) => respondent.answer(method, params).await,
+        None => Err(nobody(method)),
     }
 }
 
