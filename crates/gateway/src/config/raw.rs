@@ -7,6 +7,7 @@ mod raw_admin;
 mod raw_audit;
 mod raw_auth;
 mod raw_endpoint;
+mod raw_key;
 mod raw_limits;
 mod raw_outbound;
 mod raw_policy;
@@ -25,6 +26,7 @@ pub(crate) use raw_audit::{
 };
 pub(crate) use raw_auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
 pub(crate) use raw_endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
+pub(crate) use raw_key::RawKey;
 pub(crate) use raw_limits::RawLimits;
 pub(crate) use raw_outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 pub(crate) use raw_policy::RawPolicy;
@@ -151,16 +153,6 @@ pub(crate) struct RawTeamFile {
     pub(crate) mcp_servers: Option<OrderedMap<RawMcpServer>>,
     pub(crate) endpoints: Option<OrderedMap<RawEndpoint>>,
     pub(crate) allow_weaker: Option<Vec<String>>,
-}
-
-/// A sealing key, as `weir keygen` prints it.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct RawKey {
-    /// A number from 1 to 255 that identifies the key in sealed data.
-    pub(crate) id: Option<u8>,
-    /// 32 bytes in URL-safe base64. Keep the secret out of the file: `${WEIR_KEY}`.
-    pub(crate) secret: Option<super::ConfigSecret>,
 }
 
 /// TLS files, in PEM.

@@ -1,0 +1,16 @@
+//! The keys of a sealing key.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::super::ConfigSecret;
+
+/// A sealing key, as `weir keygen` prints it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct RawKey {
+    /// A number from 1 to 255 that identifies the key in sealed data.
+    pub(crate) id: Option<u8>,
+    /// 32 bytes in URL-safe base64. Keep the secret out of the file: `${WEIR_KEY}`.
+    pub(crate) secret: Option<ConfigSecret>,
+}
