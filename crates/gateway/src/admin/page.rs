@@ -6,6 +6,7 @@
 mod connect_section;
 mod html;
 mod overview_page;
+mod page_parts;
 mod page_query;
 mod upstream_page;
 

@@ -7,19 +7,21 @@ use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
 use super::super::state::AdminState;
-use super::super::views::call_views::{CallView, ParkedCallView};
+use super::super::views::call_views::CallView;
 use super::super::views::catalog_views;
 use super::super::views::client_views::ClientView;
 use super::super::views::config_view::{AppliedConfigView, IssuerView};
 use super::super::views::limit_views::{ExhaustedLimitView, LimitsView};
-use super::super::views::upstream_views::{UpstreamListsView, UpstreamView};
+use super::super::views::upstream_views::UpstreamView;
 use super::connect_section;
 use super::html::{clock, facts, lines, relative_time, table, text};
+use super::page_parts::{
+    OLDEST, badge, calls_table, era, format_millis, link, list_words, operator, section, tiles,
+    waiting_section,
+};
 use super::page_query::PageQuery;
 use crate::terminal::count;
 
-/// The name of a local operator, without a token.
-const LOCAL: &str = "local";
 /// The most limits that are shown.
 const REFUSALS: usize = 20;
 /// The most clients that are shown: the last ones.
@@ -27,9 +29,6 @@ const CLIENTS: usize = 10;
 /// The milliseconds from which an upstream counts as slow. The page has no history to compare with,
 /// unlike the alert `WeirUpstreamSlow`.
 const SLOW: f64 = 2_500.0;
-/// The most calls that are shown: the oldest.
-const OLDEST: usize = 10;
-
 /// Returns the page's body.
 pub(super) fn body(desk: &AdminState, view: &PageQuery) -> String {
     let now = desk.now();
@@ -134,19 +133,6 @@ fn head(out: &mut String, desk: &AdminState, refresh: Option<u32>) {
         env!("CARGO_PKG_VERSION"),
         clock(desk.now()),
     );
-}
-
-pub(super) fn tiles(out: &mut String, tiles: &[(&str, String, bool)]) {
-    out.push_str("<ul class=\"tiles\">");
-    for (name, value, alarming) in tiles {
-        let class = if *alarming { " class=\"bad\"" } else { "" };
-        let _ = write!(out, "<li{class}><b>{value}</b> {name}</li>");
-    }
-    out.push_str("</ul>");
-}
-
-pub(super) fn section(out: &mut String, title: &str, body: &str) {
-    let _ = write!(out, "<section><h2>{}</h2>{body}</section>", text(title));
 }
 
 /// Writes the present problems, a sentence each, at the top.
@@ -267,11 +253,6 @@ fn add_upstream_problems(all: &mut Vec<String>, upstream: &UpstreamView, now: Sy
     }
 }
 
-/// Returns the link to an upstream's page. The id has letters, digits and `-` alone.
-pub(super) fn link(id: &str) -> String {
-    format!("<a href=\"/upstreams/{0}\">{0}</a>", text(id))
-}
-
 fn upstreams_table(upstreams: &[UpstreamView], now: SystemTime) -> String {
     let heads = [
         "Upstream",
@@ -376,48 +357,6 @@ fn taken_out(upstream: &UpstreamView, now: SystemTime) -> String {
     )
 }
 
-/// Returns an operator's name for readers who do not know the names of logins.
-pub(super) fn operator(by: &str) -> String {
-    if by == LOCAL {
-        "a local operator".to_owned()
-    } else {
-        text(by)
-    }
-}
-
-pub(super) fn badge(state: &str) -> String {
-    let class = match state {
-        "up" | "complete" => "good",
-        "down" | "not read" => "bad",
-        _ => "odd",
-    };
-    format!("<b class=\"{class}\">{}</b>", text(state))
-}
-
-pub(super) fn era(upstream: &UpstreamView) -> String {
-    match (upstream.era, upstream.protocol, upstream.second_protocol) {
-        (Some(era), Some(protocol), Some(second)) => {
-            format!(
-                "<span class=\"n\">{protocol}, {second}</span><br><small>{era} and legacy</small>"
-            )
-        }
-        (Some(era), Some(protocol), None) => {
-            format!("<span class=\"n\">{protocol}</span><br><small>{era}</small>")
-        }
-        _ => "unknown".to_owned(),
-    }
-}
-
-/// Formats the duration of calls.
-pub(super) fn format_millis(millis: Option<f64>) -> String {
-    match millis {
-        None => "–".to_owned(),
-        Some(millis) if millis < 10.0 => format!("{millis:.1} ms"),
-        Some(millis) if millis < 10_000.0 => format!("{millis:.0} ms"),
-        Some(millis) => format!("{:.0} s", millis / 1e3),
-    }
-}
-
 /// Formats the durations of an upstream's calls: the median, and the 99th percentile.
 fn times(p50: Option<f64>, p99: Option<f64>) -> String {
     if p50.is_none() {
@@ -457,90 +396,6 @@ fn listed(upstream: &UpstreamView, now: SystemTime) -> String {
         }
     }
     out
-}
-
-/// Returns the state of a list, in words.
-pub(super) fn list_words(list: &UpstreamListsView) -> &'static str {
-    match (list.complete, list.truncated, list.state) {
-        (true, _, _) => "complete",
-        (false, Some(_), _) => "truncated",
-        (false, None, "pending") => "not read yet",
-        (false, None, "down") => "not read",
-        (false, None, _) => "out of date",
-    }
-}
-
-/// Returns the state of a running call, in words.
-fn phase_words(phase: &str) -> &str {
-    match phase {
-        "queued" => "queued",
-        "sent" => "sent, no answer yet",
-        "answering" => "being answered",
-        "asking" => "waits for an answer of its client",
-        other => other,
-    }
-}
-
-pub(super) fn calls_table(calls: &[CallView], now: SystemTime) -> String {
-    let row = |call: &CallView| {
-        vec![
-            text(&call.id),
-            format!(
-                "{}<br><small>{}</small>",
-                text(&call.tool),
-                text(&call.endpoint)
-            ),
-            link(&call.upstream),
-            text(call.principal.name()),
-            phase_words(call.phase).to_owned(),
-            relative_time(call.since, now),
-        ]
-    };
-    table(
-        &["Call", "Tool", "Upstream", "For", "State", "Began"],
-        &calls.iter().map(row).collect::<Vec<_>>(),
-    )
-}
-
-/// Writes the calls that wait for their clients, if there are any.
-pub(super) fn waiting_section(
-    out: &mut String,
-    desk: &AdminState,
-    upstream: Option<&str>,
-    now: SystemTime,
-) {
-    let waiting = desk.parked_calls(upstream);
-    if waiting.is_empty() {
-        return;
-    }
-    let row = |call: &weir_core::ParkedCall| {
-        let call = ParkedCallView::of(call, now);
-        vec![
-            text(&call.id),
-            format!(
-                "{}<br><small>{}</small>",
-                text(&call.tool),
-                text(&call.endpoint)
-            ),
-            link(&call.upstream),
-            text(call.principal.name()),
-            text(&call.waits_for.join(", ")),
-            relative_time(call.since, now),
-            relative_time(call.until, now),
-        ]
-    };
-    let rows: Vec<_> = waiting.iter().take(OLDEST).map(row).collect();
-    let heads = [
-        "Call",
-        "Tool",
-        "Upstream",
-        "For",
-        "Waits for",
-        "Began",
-        "Expires",
-    ];
-    let title = format!("Parked calls: {}, oldest first", waiting.len());
-    section(out, &title, &table(&heads, &rows));
 }
 
 fn endpoints_table(desk: &AdminState, applied: &AppliedConfigView) -> String {

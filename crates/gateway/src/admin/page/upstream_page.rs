@@ -6,7 +6,7 @@ use super::super::state::AdminState;
 use super::super::views::call_views::CallView;
 use super::super::views::upstream_views::UpstreamView;
 use super::html::{facts, lines, relative_time, table, text};
-use super::overview_page::{
+use super::page_parts::{
     badge, calls_table, era, format_millis, list_words, operator, section, tiles, waiting_section,
 };
 use weir_core::CapabilityClass;
