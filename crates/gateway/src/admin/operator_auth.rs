@@ -25,6 +25,7 @@ use crate::config::AdminPlan;
 const AUDIENCE: &str = "/admin";
 /// The operator's name on a listener without authentication.
 const LOCAL: &str = "local";
+
 /// The address of an operator's client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperatorAddress(pub(super) IpAddr);

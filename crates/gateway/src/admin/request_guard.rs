@@ -124,7 +124,7 @@ pub(super) async fn add_security_headers(mut response: Response) -> Response {
 }
 
 /// Reports if a request is no web page's: it has no origin, and names this listener by a host that
-/// DNS cannot point elsewhere. A URL in the request line counts like `StdioHost`.
+/// DNS cannot point elsewhere. A URL in the request line counts like `Host`.
 fn is_own(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> bool {
     let mut given = headers.get_all(header::HOST).iter();
     let host = given.next().filter(|_| given.next().is_none());

@@ -1,4 +1,4 @@
-//! The exit codes of the commands, but those of `weir serve`.
+//! The exit codes of all commands except `weir serve`.
 
 use std::process::ExitCode;
 
