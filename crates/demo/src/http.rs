@@ -164,7 +164,7 @@ fn is_json(headers: &HeaderMap) -> bool {
         .is_some_and(|media| media.trim().eq_ignore_ascii_case(JSON))
 }
 
-/// Reports if a `StdioHost` or `Origin` names this machine; a request without the header is not a
+/// Reports if a `Host` or `Origin` names this machine; a request without the header is not a
 /// browser's and passes.
 fn loopback(headers: &HeaderMap, name: &header::HeaderName) -> bool {
     let Some(value) = headers.get(name) else {

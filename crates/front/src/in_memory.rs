@@ -50,7 +50,7 @@ impl InMemoryChannel {
         UpcomingRequest(self.listening.tasks.token())
     }
 
-    /// Sends a request, with its `StdioHost` set here, and waits for the head of its response.
+    /// Sends a request, with its `Host` set here, and waits for the head of its response.
     /// Dropping the future, or later the body, has the effect of a closed connection.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ pub struct FrontSettings {
     pub listen: SocketAddr,
     /// Certificate and key files; clear text if absent.
     pub tls: Option<ListenerTlsFiles>,
-    /// The `scheme://host[:port]` that clients use; its host is allowed in `StdioHost`, its origin
+    /// The `scheme://host[:port]` that clients use; its host is allowed in `Host`, its origin
     /// in `Origin`.
     pub public_url: Option<String>,
     /// Further allowed hosts, each `name` (any port) or `name:port`. If the list is empty, a

@@ -102,7 +102,7 @@ impl RawClient {
         self
     }
 
-    /// Adds a header to every request, such as a token or another `StdioHost`.
+    /// Adds a header to every request, such as a token or another `Host`.
     ///
     /// # Panics
     /// Name or value is not valid in a header.
@@ -301,7 +301,7 @@ impl RawClient {
             .await
     }
 
-    /// A POST with exactly these headers (and `StdioHost`) and this body.
+    /// A POST with exactly these headers (and `Host`) and this body.
     pub async fn post_raw(
         &self,
         headers: &[(&str, &str)],
@@ -314,7 +314,7 @@ impl RawClient {
         self.send(Method::POST, map, body).await
     }
 
-    /// Sends any request. `StdioHost` is added if it is missing. Errors if no head of an answer
+    /// Sends any request. `Host` is added if it is missing. Errors if no head of an answer
     /// arrives.
     pub async fn send(
         &self,

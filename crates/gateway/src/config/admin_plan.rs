@@ -16,7 +16,7 @@ pub struct AdminPlan {
     pub scope: Option<Arc<str>>,
     /// True if callers without credentials may read the metrics.
     pub open_metrics: bool,
-    /// Accepted names in `StdioHost` besides addresses and `localhost`: lower case, each with a
+    /// Accepted names in `Host` besides addresses and `localhost`: lower case, each with a
     /// port or without.
     pub hosts: Vec<String>,
 }

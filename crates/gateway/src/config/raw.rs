@@ -95,7 +95,7 @@ pub(crate) struct RawConfig {
     pub(crate) policy: Option<OrOff<RawPolicy>>,
     /// Browser access from other origins (CORS).
     pub(crate) cors: Option<RawCors>,
-    /// Further names that clients may use in `StdioHost`: `name` or `name:port`.
+    /// Further names that clients may use in `Host`: `name` or `name:port`.
     pub(crate) allowed_hosts: Option<Vec<String>>,
     /// Addresses or networks of proxies whose `X-Forwarded-For` is trusted.
     pub(crate) trusted_proxies: Option<Vec<String>>,

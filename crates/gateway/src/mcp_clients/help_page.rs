@@ -149,7 +149,7 @@ pub(crate) fn help_page(config: &Config, listener: SocketAddr) -> HelpPage {
     let is_known = config.front.public_url.is_some() || !listener.ip().is_unspecified();
     let base = match is_known {
         true => config.public_base(listener),
-        // The address is left out: the only source for it is the `StdioHost` header, which the
+        // The address is left out: the only source for it is the `Host` header, which the
         // reader controls.
         false => {
             let scheme = if config.front.tls.is_some() {

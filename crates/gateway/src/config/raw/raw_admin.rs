@@ -19,7 +19,7 @@ pub(crate) struct RawAdmin {
     pub(crate) auth: Option<OrOff<RawAdminAuth>>,
     /// The access to `/metrics`. Default `open`, as `/healthz` and `/readyz` always are.
     pub(crate) metrics: Option<RawMetricsAccess>,
-    /// Further names that operators may use in `StdioHost`, besides addresses and `localhost`:
+    /// Further names that operators may use in `Host`, besides addresses and `localhost`:
     /// `name` or `name:port`.
     pub(crate) allowed_hosts: Option<Vec<String>>,
 }
