@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use http::Request;
-use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{Service as _, ServiceBuilder, service_fn};
 use weir_era::render::WeirIdentity;
 
 use crate::door::mcp_service::McpService;
@@ -118,7 +118,8 @@ impl FrontRouter {
         &self,
         request: IncomingRequest,
     ) -> impl Future<Output = Result<ObservedAnswer, Infallible>> + Send + use<> {
-        self.service.clone().oneshot(request)
+        // Every layer is ready at any time: it refuses a request, and never waits before it.
+        self.service.clone().call(request)
     }
 
     pub(crate) fn limits(&self) -> &FrontLimits {

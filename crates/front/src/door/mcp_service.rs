@@ -1,11 +1,9 @@
 //! The MCP service of an endpoint: decodes a whole request, and decides its era once.
 
 use std::future::ready;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
-use tower::Service;
 use weir_core::Authenticated;
 use weir_core::port::Fut;
 use weir_wire::message::Request;
@@ -18,7 +16,7 @@ use weir_wire::{
 use crate::door::legacy;
 use crate::door::modern;
 use crate::failure::{MessageRefusal, RequestFailure, RequestResult};
-use crate::http::body::HttpAnswer;
+use crate::layer::read_body::AnswerRequests;
 use crate::method::listening_stream;
 use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest, EndpointRequest};
 use crate::request::request_context::HttpRequestContext;
@@ -28,34 +26,24 @@ use crate::request::request_tracing::{begin_span, run_in_span};
 #[derive(Clone, Copy)]
 pub(crate) struct McpService;
 
-impl Service<CompleteRequest> for McpService {
-    type Response = HttpAnswer;
-    type Error = RequestFailure;
-    type Future = Fut<'static, RequestResult>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, complete: CompleteRequest) -> Self::Future {
-        Box::pin(async move {
-            let CompleteRequest {
-                authenticated: AuthenticatedRequest { request, sender },
-                body,
-            } = complete;
-            let EndpointRequest { head, context } = &*request;
-            match head.method {
-                // Boxed here and below: futures that calls do not need must not enlarge theirs.
-                Method::GET => {
-                    Box::pin(listening_stream::open_get(context, &sender, &head.headers)).await
-                }
-                Method::DELETE => Box::pin(legacy::delete(context, &sender, &head.headers)).await,
-                _ => {
-                    let incoming = decode(context, body);
-                    handle_message(context, &sender, &head.headers, incoming).await
-                }
+impl AnswerRequests for McpService {
+    async fn answer(self, complete: CompleteRequest) -> RequestResult {
+        let CompleteRequest {
+            authenticated: AuthenticatedRequest { request, sender },
+            body,
+        } = complete;
+        let EndpointRequest { head, context } = &*request;
+        match head.method {
+            // Boxed here and below: futures that calls do not need must not enlarge theirs.
+            Method::GET => {
+                Box::pin(listening_stream::open_get(context, &sender, &head.headers)).await
             }
-        })
+            Method::DELETE => Box::pin(legacy::delete(context, &sender, &head.headers)).await,
+            _ => {
+                let incoming = decode(context, body);
+                handle_message(context, &sender, &head.headers, incoming).await
+            }
+        }
     }
 }
 

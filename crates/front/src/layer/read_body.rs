@@ -15,8 +15,8 @@ use tower::{Layer, Service};
 use weir_core::budget::ByteReservation;
 use weir_core::port::Fut;
 
-use crate::failure::{RequestFailure, RequestRefusal};
-use crate::http::body::{BodyError, RequestBody};
+use crate::failure::{RequestFailure, RequestRefusal, RequestResult};
+use crate::http::body::{BodyError, HttpAnswer, RequestBody};
 use crate::http::head_guard::declared_length;
 use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest};
 use crate::settings::FrontLimits;
@@ -44,40 +44,38 @@ impl<S> Layer<S> for ReadBodyLayer {
     }
 }
 
+/// The service below: it answers whole requests. It is no tower service, so that its future stands
+/// in the one of this layer, without an allocation of its own.
+pub(crate) trait AnswerRequests: Clone + Send + Sync + 'static {
+    /// Answers a request.
+    fn answer(self, complete: CompleteRequest) -> impl Future<Output = RequestResult> + Send;
+}
+
 /// A service that takes whole requests.
 #[derive(Clone)]
 pub(crate) struct ReadBody<S>(S);
 
-impl<S, T> Service<AuthenticatedRequest> for ReadBody<S>
-where
-    S: Service<CompleteRequest, Response = T, Error = RequestFailure> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    T: 'static,
-{
-    type Response = T;
+impl<S: AnswerRequests> Service<AuthenticatedRequest> for ReadBody<S> {
+    type Response = HttpAnswer;
     type Error = RequestFailure;
-    type Future = Fut<'static, Result<T, RequestFailure>>;
+    type Future = Fut<'static, RequestResult>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
-        self.0.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, authenticated: AuthenticatedRequest) -> Self::Future {
-        let mut inner = self.0.clone();
-        if authenticated.request.head.method != Method::POST {
-            let body = Bytes::new();
-            return Box::pin(inner.call(CompleteRequest {
-                authenticated,
-                body,
-            }));
-        }
+        let inner = self.0.clone();
         Box::pin(async move {
-            let body = read_body(&authenticated).await?;
+            let body = match authenticated.request.head.method {
+                Method::POST => read_body(&authenticated).await?,
+                _ => Bytes::new(),
+            };
             let complete = CompleteRequest {
                 authenticated,
                 body,
             };
-            inner.call(complete).await
+            inner.answer(complete).await
         })
     }
 }
