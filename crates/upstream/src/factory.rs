@@ -1,25 +1,20 @@
 //! Makes upstreams from settings. Holds the parts that all of them share: the ports, weir's own
 //! identity, the machine's root certificates.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderValue;
-use weir_core::catalog::SessionListTable;
+use weir_core::Failure;
 use weir_core::names::UpstreamId;
-use weir_core::port::{
-    Clock, DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut, Random,
-};
-use weir_core::session_notifier::SessionNotifier;
+use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut};
 use weir_core::upstream::{CallDeadlines, Upstream};
-use weir_core::{Budgets, Failure};
 use weir_wire::write::ObjectWriter;
 
 use crate::credential::UpstreamCredentials;
 use crate::fetcher::Fetcher;
-use crate::keeper::ChildKeeper;
+use crate::ports::UpstreamPorts;
 use crate::poster::Poster;
 use crate::secret_mask::SecretMask;
 use crate::settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
@@ -27,29 +22,6 @@ use crate::stdio::{ChildSource, StdioUpstream};
 use crate::streamable::{HttpUpstream, RootCertificates, TlsError, UpstreamHttpClient};
 use crate::upstream_context::UpstreamContext;
 use crate::upstream_service::{ServerTransport, UpstreamService};
-
-/// The ports that upstreams use.
-#[derive(Clone)]
-pub struct UpstreamPorts {
-    /// The time.
-    pub clock: Arc<dyn Clock>,
-    /// Unguessable bytes, for jitter.
-    pub random: Arc<dyn Random>,
-    /// The notifiers of client sessions, for messages of servers outside of calls.
-    pub bells: Arc<SessionNotifier>,
-    /// The known lists of single sessions.
-    pub session_lists: Arc<SessionListTable>,
-    /// The process that starts stdio servers and ends them with weir.
-    pub keeper: Arc<ChildKeeper>,
-    /// The budgets of the whole process.
-    pub budgets: Budgets,
-}
-
-impl fmt::Debug for UpstreamPorts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UpstreamPorts").finish_non_exhaustive()
-    }
-}
 
 /// The name and version of weir that every server gets, never the client's own.
 #[derive(Clone, Debug)]

@@ -25,15 +25,19 @@ mod keyed_slots;
 mod list_changes;
 mod list_items;
 mod list_page;
+mod message_limits;
 mod out_of_call_requests;
 mod outbox;
 mod own_requests;
 mod pending_updates;
+mod ports;
 mod poster;
 mod repeat;
+mod repeat_budget;
 mod request_inbox;
 mod result_expectation;
 mod retry_backoff;
+mod secret;
 mod secret_mask;
 mod server_questions;
 mod settings;
@@ -50,9 +54,11 @@ pub use credential::{
     ClientAuthMethod, ProvidedToken, SharedTokenProvider, TokenAuthority, TokenExchange,
     TokenProvider, UpstreamOAuth,
 };
-pub use factory::{ClientImplementation, UpstreamBuildError, UpstreamFactory, UpstreamPorts};
+pub use factory::{ClientImplementation, UpstreamBuildError, UpstreamFactory};
+pub use ports::UpstreamPorts;
+pub use secret::{SecretHeader, SecretText};
 pub use settings::{
-    HttpUpstreamSettings, OwnDeadlines, SecretHeader, SecretText, SessionSharing,
-    StdioUpstreamSettings, TransportSettings, UpstreamBounds, UpstreamProtocol, UpstreamSettings,
+    HttpUpstreamSettings, OwnDeadlines, SessionSharing, StdioUpstreamSettings, TransportSettings,
+    UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
 pub use streamable::{TlsError, client_tls};

@@ -72,13 +72,7 @@ impl OutOfCallRequests {
     pub(crate) fn take(&mut self, message: Message) -> Option<Bytes> {
         match message {
             Message::Request(request) => self.handle_request(&request),
-            Message::Notification(_)
-                if self
-                    .client
-                    .site
-                    .task_progress
-                    .take_progress(&self.client.site, &message) =>
-            {
+            Message::Notification(_) if self.client.site.task_progress.take_progress(&message) => {
                 None
             }
             Message::Notification(told) => {

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
-use crate::streamable::message_limits;
+use crate::message_limits::message_limits;
 
 /// The most waiting messages. One more ends the session.
 const MAX_WAITING: usize = 256;

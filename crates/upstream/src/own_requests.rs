@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use weir_core::reply::{Payload, PayloadSource, ReplyEnd, ReplyEvent};
+use weir_core::upstream::ListKind;
 use weir_core::{Failure, FailureKind, Reply};
+use weir_wire::method::Method;
 
 use crate::failed_attempt::FailedAttempt;
 use crate::upstream_context::UpstreamContext;
@@ -72,6 +74,42 @@ pub(crate) async fn within<T>(
             Err(FailedAttempt::new(failure).mark_not_reached())
         }
     }
+}
+
+/// Makes a request of weir's own, and repeats it once if it asks for a list and its connection
+/// broke.
+pub(crate) async fn request_with_repeat<T, A>(
+    site: &UpstreamContext,
+    method: Method,
+    ask: impl Fn() -> A,
+) -> Result<T, FailedAttempt>
+where
+    A: Future<Output = Result<T, FailedAttempt>>,
+{
+    let first = ask().await;
+    if take_repetition_for(site, method, &first) {
+        ask().await
+    } else {
+        first
+    }
+}
+
+fn take_repetition_for<T>(
+    site: &UpstreamContext,
+    method: Method,
+    outcome: &Result<T, FailedAttempt>,
+) -> bool {
+    if ListKind::ALL
+        .into_iter()
+        .all(|kind| kind.method() != method)
+    {
+        return false;
+    }
+    site.repeat_budget.count_call();
+    matches!(outcome, Err(refusal) if refusal.failure.is_connection_lost())
+        && site
+            .repeat_budget
+            .take_repetition(site.millis(), site.label())
 }
 
 async fn collect_stream(

@@ -63,7 +63,8 @@ mod tests {
     use weir_core::UpstreamId;
 
     use super::*;
-    use crate::settings::{SecretText, UpstreamSettings};
+    use crate::secret::SecretText;
+    use crate::settings::UpstreamSettings;
 
     #[test]
     fn values_of_variables_are_masked_the_longest_first() {

@@ -1,16 +1,15 @@
 //! The operator's settings for one upstream server. Already checked.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Uri};
+use http::{HeaderName, Uri};
 use weir_core::CapabilityClass;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::CallDeadlines;
 
 use crate::credential::UpstreamOAuth;
+use crate::secret::{SecretHeader, SecretText};
 
 /// One upstream. Two equal settings describe the same server, so a reload keeps the upstream that
 /// was built from them.
@@ -217,56 +216,11 @@ impl UpstreamSettings {
     }
 }
 
-/// A header value that cannot be printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretHeader(HeaderValue);
-
-impl SecretHeader {
-    /// Wraps a value and marks it as sensitive.
-    #[must_use]
-    pub fn new(mut value: HeaderValue) -> Self {
-        value.set_sensitive(true);
-        Self(value)
-    }
-
-    /// Returns the value, for the request that carries it. It stays marked sensitive.
-    pub(crate) fn expose(&self) -> &HeaderValue {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SecretHeader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<secret>")
-    }
-}
-
-/// A text that cannot be printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct SecretText(Arc<str>);
-
-impl SecretText {
-    /// Wraps a text.
-    #[must_use]
-    pub fn new(text: impl Into<Arc<str>>) -> Self {
-        Self(text.into())
-    }
-
-    /// Returns the text for its one use.
-    pub(crate) fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("<secret>")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]

@@ -12,14 +12,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use weir_core::call::TaskMode;
-use weir_core::session_notifier::SessionMessage;
+use weir_core::session_notifier::{SessionMessage, SessionNotifier};
 use weir_core::upstream::OutboundCall;
 use weir_core::{Principal, SessionKey};
 use weir_era::{server_questions, upstream_messages};
 use weir_wire::method::Method;
 use weir_wire::{Message, scan};
-
-use crate::upstream_context::UpstreamContext;
 
 /// The most calls of one upstream with tracked progress. Progress of further calls is dropped.
 const MAX_TRACKED_CALLS: usize = 1024;
@@ -31,8 +29,11 @@ const MAX_WAITING_REPORTS: usize = 8;
 type TaskProgressKey = (Principal, Arc<str>);
 
 /// The recipients of progress, by request id.
-#[derive(Debug, Default)]
-pub(crate) struct TaskProgress(Mutex<TaskProgressState>);
+#[derive(Debug)]
+pub(crate) struct TaskProgress {
+    state: Mutex<TaskProgressState>,
+    bells: Arc<SessionNotifier>,
+}
 
 #[derive(Debug, Default)]
 struct TaskProgressState {
@@ -70,6 +71,14 @@ pub(crate) struct TaskProgressStream {
 }
 
 impl TaskProgress {
+    /// Makes the tracker of one upstream, which notifies clients by `bells`.
+    pub(crate) fn new(bells: Arc<SessionNotifier>) -> Self {
+        Self {
+            state: Mutex::default(),
+            bells,
+        }
+    }
+
     /// Starts to track the progress of a call that is to become a task; absent if its client did
     /// not ask for progress, or cannot be notified.
     pub(crate) fn begin(
@@ -110,7 +119,7 @@ impl TaskProgress {
     }
 
     /// Takes a message that belongs to no request; false if it is no progress of a task.
-    pub(crate) fn take_progress(&self, site: &UpstreamContext, message: &Message) -> bool {
+    pub(crate) fn take_progress(&self, message: &Message) -> bool {
         let Message::Notification(told) = message else {
             return false;
         };
@@ -142,7 +151,7 @@ impl TaskProgress {
         if let Some(report) = report.filter(|report| !state.deliver(id, report)) {
             // The bells have a lock of their own, and only one lock is held at a time.
             drop(state);
-            if site
+            if self
                 .bells
                 .notify(
                     &client,
@@ -188,7 +197,7 @@ impl TaskProgress {
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskProgressState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

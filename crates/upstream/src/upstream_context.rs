@@ -26,10 +26,10 @@ use weir_era::upstream_messages::{self, RevisionDialect};
 use weir_era::{capabilities, capability_forwarding};
 use weir_wire::{error_code, scan};
 
-use crate::factory::UpstreamPorts;
 use crate::failed_attempt::FailedAttempt;
 use crate::list_changes::{ListChangeCounts, ListChangeReader};
-use crate::repeat::RepeatBudget;
+use crate::ports::UpstreamPorts;
+use crate::repeat_budget::RepeatBudget;
 use crate::retry_backoff::LastAttemptFailure;
 use crate::secret_mask::SecretMask;
 use crate::settings::{OwnDeadlines, UpstreamBounds, UpstreamSettings};
@@ -131,7 +131,7 @@ impl UpstreamContext {
             stop: CancellationToken::new(),
             last_lines: Mutex::default(),
             last_error: Mutex::new(None),
-            task_progress: Arc::default(),
+            task_progress: Arc::new(TaskProgress::new(ports.bells.clone())),
             budgets: ports.budgets.clone(),
             session_end_permits: Semaphore::new(MAX_SESSION_ENDS),
             drain_permits: Arc::new(Semaphore::new(MAX_DRAINING)),

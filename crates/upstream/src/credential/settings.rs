@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use weir_core::port::Fut;
 
-use crate::settings::SecretText;
+use crate::secret::SecretText;
 
 /// An OAuth client of weir at an authorization server, and the parameters of its token requests.
 #[derive(Clone, Debug, PartialEq, Eq)]

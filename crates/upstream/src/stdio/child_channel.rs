@@ -31,6 +31,7 @@ pub(crate) use child_request::ChildRequest;
 use super::child_relay::{ChildRelay, RelayRecipient};
 use super::non_message_lines::NonMessageLines;
 use crate::list_items;
+use crate::message_limits::message_limits;
 use crate::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};
 use crate::outbox::{Outbox, PushOutcome};
 use crate::pending_updates::PendingUpdates;
@@ -258,10 +259,7 @@ impl ChildChannel {
 
     /// Takes one line of the child's output.
     pub(crate) fn receive(&self, line: &Bytes) {
-        let limits = JsonLimits {
-            max_batch: 1000,
-            ..JsonLimits::upstream()
-        };
+        let limits = message_limits();
         let copy = self.other_lines.copy(line);
         let relayed = self
             .relay
@@ -491,7 +489,7 @@ impl ChildChannel {
             Some(request) => drop(request.inbox.push(message)),
             None => {
                 drop(state);
-                if !self.site.task_progress.take_progress(&self.site, &message) {
+                if !self.site.task_progress.take_progress(&message) {
                     self.site.count_dropped("unknown_addressee");
                 }
             }

@@ -5,7 +5,7 @@
 //! SDKs hand on too, and those of network access, without which a server behind a proxy or a
 //! company's own authority cannot be downloaded.
 
-use crate::settings::SecretText;
+use crate::secret::SecretText;
 
 /// The variables of weir's own environment that a child gets.
 const INHERITED: [&str; 13] = [

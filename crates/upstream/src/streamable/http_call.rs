@@ -24,10 +24,11 @@ use weir_wire::{IncomingMessage, Message, Request};
 
 use super::http_post::{connection_lost_failure, unreadable_failure};
 use super::message_collector::{HeldLargeResult, ReleaseRule};
-use super::response_reader::{ResponsePart, ResponseReadError, ResponseReader, message_limits};
+use super::response_reader::{ResponsePart, ResponseReadError, ResponseReader};
 use super::standing_stream::CallRegistration;
 use super::stream_resumption::StreamResumption;
 use crate::list_items;
+use crate::message_limits::message_limits;
 use crate::result_expectation::{ResultExpectation, classify_result};
 use crate::server_questions::ServerQuestions;
 use crate::started_reply::wait_for_first_event;
@@ -306,8 +307,7 @@ impl HttpCallReply {
             MessageClass::Ignored => {}
             MessageClass::Dropped(why @ ("unknown_id" | "no_id")) => self.handle_foreign(why),
             // It may be progress of the task with the result that this call waits for.
-            MessageClass::Dropped(_)
-                if self.site.task_progress.take_progress(&self.site, &heard) => {}
+            MessageClass::Dropped(_) if self.site.task_progress.take_progress(&heard) => {}
             MessageClass::Dropped(why) => self.site.count_dropped(why),
         }
         None

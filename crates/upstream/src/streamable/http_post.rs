@@ -12,11 +12,12 @@ use weir_era::upstream_messages::{self, ResendProof};
 use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
 
 use super::http_client::{SendError, UpstreamHttpClient};
-use super::response_reader::{ResponseReadError, ResponseReader, message_limits};
+use super::response_reader::{ResponseReadError, ResponseReader};
 use super::retry_after::retry_after;
 use crate::advice::with_advice;
 use crate::failed_attempt::FailedAttempt;
 use crate::http::{HttpResponseBody, RequestProgress};
+use crate::message_limits::message_limits;
 use crate::upstream_context::UpstreamContext;
 
 /// The longest error response that is read; a longer one counts as one without an error object.

@@ -18,12 +18,13 @@ use weir_wire::method::Method;
 
 use super::http_post::{self, ClassifiedResponse, unreadable_failure};
 use super::modern_server::ModernServer;
-use super::response_reader::{ResponsePart, ResponseReader, message_limits};
+use super::response_reader::{ResponsePart, ResponseReader};
 use super::stream_reader::{self, ReadingPublisher, ReadingState, ReadingTask};
 use super::upstream_session::{self, UpstreamSession};
 use crate::failed_attempt::FailedAttempt;
 use crate::list_changes::{ListChangeCounts, ListChangeReader};
 use crate::list_page::{self, ToolListRules, parse_page};
+use crate::message_limits::message_limits;
 use crate::upstream_context::UpstreamContext;
 
 /// A watch on a server over HTTP.

@@ -48,7 +48,6 @@ use http_second_era::HttpSecondEra;
 use http_updates::HttpUpdates;
 use http_watch::HttpWatch;
 use modern_server::ModernServer;
-pub(crate) use response_reader::message_limits;
 use session_pool::{ImportedSessions, SessionPool};
 pub(crate) use tls::RootCertificates;
 pub use tls::{TlsError, client_tls};

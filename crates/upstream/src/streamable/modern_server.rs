@@ -21,7 +21,6 @@ use super::http_client::UpstreamHttpClient;
 use super::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION};
 use crate::failed_attempt::FailedAttempt;
 use crate::own_requests;
-use crate::repeat;
 use crate::result_expectation::ResultExpectation;
 use crate::upstream_context::UpstreamContext;
 
@@ -135,7 +134,7 @@ impl ModernServer {
         } else {
             self.site.own_deadlines.list
         };
-        let asked = repeat::request_with_repeat(&self.site, method, || {
+        let asked = own_requests::request_with_repeat(&self.site, method, || {
             self.request_once(class, method, members)
         });
         own_requests::within(&self.site, limit, asked).await

@@ -13,7 +13,6 @@ use bytes::Bytes;
 use http_body::Body as _;
 use weir_core::hold::HoldShare;
 use weir_core::telemetry::UpstreamMeter;
-use weir_wire::JsonLimits;
 use weir_wire::splitter::ResponseEnd;
 use weir_wire::sse::{self, SseItem};
 
@@ -271,13 +270,5 @@ impl ResponseReader {
             }
         }
         Ok(())
-    }
-}
-
-/// Returns the bounds of a server's message: as deep as any, with room for long lists and batches.
-pub(crate) fn message_limits() -> JsonLimits {
-    JsonLimits {
-        max_batch: 1000,
-        ..JsonLimits::upstream()
     }
 }

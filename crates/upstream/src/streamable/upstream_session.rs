@@ -43,7 +43,6 @@ use super::stream_reader::{self, ReadingPublisher, ReadingTask};
 use crate::failed_attempt::FailedAttempt;
 use crate::outbox::Outbox;
 use crate::own_requests;
-use crate::repeat;
 use crate::result_expectation::ResultExpectation;
 use crate::upstream_context::UpstreamContext;
 
@@ -388,8 +387,9 @@ impl UpstreamSession {
         method: Method,
         members: &[(&str, &[u8])],
     ) -> Result<Bytes, FailedAttempt> {
-        let asked =
-            repeat::request_with_repeat(&self.site, method, || self.request_once(method, members));
+        let asked = own_requests::request_with_repeat(&self.site, method, || {
+            self.request_once(method, members)
+        });
         own_requests::within_list_deadline(&self.site, asked).await
     }
 

@@ -1,0 +1,34 @@
+//! The ports and shared parts of the process that upstreams are built with.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_core::Budgets;
+use weir_core::catalog::SessionListTable;
+use weir_core::port::{Clock, Random};
+use weir_core::session_notifier::SessionNotifier;
+
+use crate::keeper::ChildKeeper;
+
+/// The ports that upstreams use.
+#[derive(Clone)]
+pub struct UpstreamPorts {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Unguessable bytes, for jitter.
+    pub random: Arc<dyn Random>,
+    /// The notifiers of client sessions, for messages of servers outside of calls.
+    pub bells: Arc<SessionNotifier>,
+    /// The known lists of single sessions.
+    pub session_lists: Arc<SessionListTable>,
+    /// The process that starts stdio servers and ends them with weir.
+    pub keeper: Arc<ChildKeeper>,
+    /// The budgets of the whole process.
+    pub budgets: Budgets,
+}
+
+impl fmt::Debug for UpstreamPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpstreamPorts").finish_non_exhaustive()
+    }
+}
