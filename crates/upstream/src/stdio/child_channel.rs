@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use weir_core::budget::ByteReservation;
 use weir_core::catalog::SessionLists;
 use weir_core::upstream::ListKinds;
-use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
+use weir_core::{CapabilityClass, Principal, SessionKey};
 use weir_era::{server_questions, upstream_messages};
 use weir_wire::method::Method;
 use weir_wire::{
@@ -145,71 +145,6 @@ impl ChildChannel {
         })
     }
 
-    /// Sends a request.
-    ///
-    /// # Errors
-    /// `Unavailable` if the channel is closed: the request was not sent.
-    pub(crate) async fn request(
-        self: &Arc<Self>,
-        id: u64,
-        body: Bytes,
-        purpose: RequestPurpose,
-    ) -> Result<ChildRequest, Failure> {
-        let inbox = Arc::new(RequestInbox::new(
-            self.site.budgets.messages.clone(),
-            self.site.owner(),
-        ));
-        let cancels = purpose != RequestPurpose::Handshake;
-        {
-            let mut state = self.lock();
-            if let Some(why) = &state.closed {
-                return Err(self
-                    .site
-                    .fail(FailureKind::Unavailable, "The upstream ended")
-                    .because(&**why));
-            }
-            state.requests.insert(
-                id,
-                ChannelRequest {
-                    inbox: inbox.clone(),
-                    purpose,
-                    elicitations: Vec::new(),
-                },
-            );
-        }
-        let mut ticket = ChildRequest {
-            pipe: self.clone(),
-            inbox,
-            id,
-            cancels: false,
-        };
-        let ended = || {
-            self.site
-                .fail(FailureKind::Unavailable, "The upstream ended")
-        };
-        let place = match self.requests.clone().try_acquire_owned() {
-            Ok(place) => Some(place),
-            Err(_) => {
-                let turn = Box::pin(
-                    self.over
-                        .run_until_cancelled(self.requests.clone().acquire_owned()),
-                );
-                turn.await.and_then(Result::ok)
-            }
-        };
-        let place = place.ok_or_else(ended)?;
-        match self
-            .outbox
-            .push_request(id, body, OutboxShare::Request(place))
-        {
-            PushOutcome::Over => return Err(ended()),
-            PushOutcome::Idle => self.queued.notify_one(),
-            PushOutcome::Queued | PushOutcome::Overflow => {}
-        }
-        ticket.cancels = cancels;
-        Ok(ticket)
-    }
-
     /// Sends a message without an answer. An answer of weir's is never left out: if the child does
     /// not read and too much waits, the channel is closed.
     pub(crate) fn send(&self, message: Bytes) {
@@ -297,7 +232,9 @@ impl ChildChannel {
     /// Relays the messages for the requests of the previous process: those up to this id. Must be
     /// called before any output is read.
     pub(super) fn relay_to(self: &Arc<Self>, socket: UnixStream, last_id: u64) {
-        let relay = ChildRelay::start(self, socket, last_id);
+        let (pipe, closed) = (self.clone(), self.over.clone());
+        let send = move |message| pipe.send(message);
+        let relay = ChildRelay::start(&self.site, socket, last_id, closed, send);
         // There is only one previous process.
         let _first = self.relay.set(relay);
     }

@@ -1,8 +1,6 @@
 //! The relay of a child process to the weir process that started it: that process's calls go on
 //! while this one has the child.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -12,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use weir_era::upstream_messages;
 use weir_wire::Message;
 
-use super::child_channel::ChildChannel;
+use crate::upstream_context::UpstreamContext;
 
 /// The most lines that wait for the other process. Beyond them the relay ends.
 const MAX_WAITING_LINES: usize = 1024;
@@ -35,18 +33,25 @@ pub(super) enum RelayRecipient {
 }
 
 impl ChildRelay {
-    /// Starts the relay: messages of the other process go to the child behind those of this one.
-    pub(super) fn start(pipe: &Arc<ChildChannel>, socket: UnixStream, last_id: u64) -> Self {
+    /// Starts the relay. Messages of the other process are passed to `send`, behind those of this
+    /// one, until `closed` is cancelled.
+    pub(super) fn start(
+        site: &UpstreamContext,
+        socket: UnixStream,
+        last_id: u64,
+        closed: CancellationToken,
+        send: impl Fn(Bytes) + Send + 'static,
+    ) -> Self {
         let (lines, waiting) = mpsc::channel(MAX_WAITING_LINES);
         let over = CancellationToken::new();
         let (from, to) = socket.into_split();
         let until = over.clone();
-        pipe.site.background(async move {
+        site.background(async move {
             let _over = until.run_until_cancelled_owned(write(to, waiting)).await;
         });
-        let (ended, closed) = (over.clone(), pipe.closed());
-        let reading = closed.run_until_cancelled_owned(read(from, pipe.clone()));
-        pipe.site.background(async move {
+        let ended = over.clone();
+        let reading = closed.run_until_cancelled_owned(read(from, send));
+        site.background(async move {
             let _closed = reading.await;
             ended.cancel();
         });
@@ -92,10 +97,10 @@ async fn write(mut to: OwnedWriteHalf, mut lines: mpsc::Receiver<Bytes>) {
 }
 
 /// Forwards messages of the other process until it is gone.
-async fn read(from: OwnedReadHalf, pipe: Arc<ChildChannel>) {
+async fn read(from: OwnedReadHalf, send: impl Fn(Bytes)) {
     let mut from = BufReader::new(from).lines();
     while let Ok(Some(line)) = from.next_line().await {
-        pipe.send(line.into());
+        send(line.into());
     }
 }
 

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::port::Fut;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use weir_core::reply::{
     NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource,
 };
@@ -23,8 +22,10 @@ use weir_wire::splitter::ResponseEnd;
 use weir_wire::{IncomingMessage, Message, Request};
 
 use super::http_post::{connection_lost_failure, unreadable_failure};
-use super::message_collector::{HeldLargeResult, ReleaseRule};
-use super::response_reader::{ResponsePart, ResponseReadError, ResponseReader};
+use super::message_collector::ReleaseRule;
+use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
+use super::response_reader::ResponseReader;
+use super::side_channel::SideChannel;
 use super::standing_stream::CallRegistration;
 use super::stream_resumption::StreamResumption;
 use crate::list_items;
@@ -33,25 +34,6 @@ use crate::result_expectation::{ResultExpectation, classify_result};
 use crate::server_questions::ServerQuestions;
 use crate::started_reply::wait_for_first_event;
 use crate::upstream_context::UpstreamContext;
-
-/// The side channel of a request, which outlives its reply.
-pub(crate) trait SideChannel: Send + Sync {
-    /// Queues a message to the server that has no response.
-    fn send(&self, message: Bytes);
-    /// Cancels the request `id`, which its client no longer wants.
-    fn cancel(&self, id: u64);
-    /// Cancelled once no message can be sent any more.
-    fn over(&self) -> Option<CancellationToken> {
-        None
-    }
-    /// Notes a list change on the request's stream. True if the lists are its session's own.
-    fn list_changed(&self, _kinds: ListKinds) -> bool {
-        false
-    }
-    /// Resumes a stream that broke after an event of this id; absent if the server no longer has
-    /// it.
-    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>>;
-}
 
 /// A request in flight. Dropping it before its end cancels it at the server.
 pub(crate) struct PendingRequest {

@@ -12,7 +12,8 @@ use weir_era::upstream_messages::{self, ResendProof};
 use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
 
 use super::http_client::{SendError, UpstreamHttpClient};
-use super::response_reader::{ResponseReadError, ResponseReader};
+use super::response_part::ResponseReadError;
+use super::response_reader::ResponseReader;
 use super::retry_after::retry_after;
 use crate::advice::with_advice;
 use crate::failed_attempt::FailedAttempt;

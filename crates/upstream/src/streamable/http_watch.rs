@@ -18,7 +18,8 @@ use weir_wire::method::Method;
 
 use super::http_post::{self, ClassifiedResponse, unreadable_failure};
 use super::modern_server::ModernServer;
-use super::response_reader::{ResponsePart, ResponseReader};
+use super::response_part::ResponsePart;
+use super::response_reader::ResponseReader;
 use super::stream_reader::{self, ReadingPublisher, ReadingState, ReadingTask};
 use super::upstream_session::{self, UpstreamSession};
 use crate::failed_attempt::FailedAttempt;

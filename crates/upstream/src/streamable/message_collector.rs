@@ -9,9 +9,9 @@ use weir_core::hold::{HoldReservation, HoldShare};
 use weir_core::port::Fut;
 use weir_era::upstream_messages::{ResultType, RevisionDialect};
 use weir_wire::RequestId;
-use weir_wire::splitter::{ReplySplitter, ResponseEnd, SplitCaps, SplitError, SplitMessage};
+use weir_wire::splitter::{ReplySplitter, SplitCaps, SplitError, SplitMessage};
 
-use super::response_reader::{ResponsePart, ResponseReadError};
+use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
 use crate::held_blocks::HeldBlocks;
 
 /// The largest message that is kept whole.
@@ -54,16 +54,6 @@ pub(crate) struct MessageBound {
     pub(crate) most: usize,
     /// The most bytes of it that are held.
     pub(crate) hold: usize,
-}
-
-/// A large result that was held to its end.
-#[derive(Debug)]
-pub(crate) struct HeldLargeResult {
-    pub(crate) blocks: HeldBlocks,
-    pub(crate) end: Box<ResponseEnd>,
-    /// Kept until the last byte was forwarded.
-    #[expect(dead_code, reason = "its drop is what it is kept for")]
-    pub(crate) reservation: Option<HoldReservation>,
 }
 
 /// Collects one message after the other.

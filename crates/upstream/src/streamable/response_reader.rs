@@ -13,52 +13,13 @@ use bytes::Bytes;
 use http_body::Body as _;
 use weir_core::hold::HoldShare;
 use weir_core::telemetry::UpstreamMeter;
-use weir_wire::splitter::ResponseEnd;
 use weir_wire::sse::{self, SseItem};
 
-use super::message_collector::{HeldLargeResult, MessageBound, MessageCollector, ReleaseRule};
-use crate::http::{HttpResponseBody, UpstreamHttpError};
+use super::message_collector::{MessageBound, MessageCollector, ReleaseRule};
+use super::response_part::{ResponsePart, ResponseReadError};
+use crate::http::HttpResponseBody;
 use crate::idle_events::IdleEvents;
 use crate::upstream_context::UpstreamContext;
-
-/// One part of a response body.
-#[derive(Debug)]
-pub(crate) enum ResponsePart {
-    /// A whole message, or a batch of them.
-    Message(Bytes),
-    /// A large response to the named request. Its `result` follows as [`ResponsePart::Result`].
-    Large,
-    /// Bytes of that result.
-    Result(Bytes),
-    /// The end of that response: its id, and the last bytes of its result.
-    LargeEnd(Box<ResponseEnd>),
-    /// A large response that was held to its end.
-    Held(Box<HeldLargeResult>),
-    /// A large response to another request, which was skipped.
-    Foreign,
-    /// An event's id, for resumption, and the server's reconnection time, if it sent one.
-    Mark {
-        id: Option<String>,
-        retry: Option<u64>,
-    },
-}
-
-/// The error that ends the reading of a response.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ResponseReadError {
-    /// The connection was lost before the end.
-    #[error("the connection was lost in the middle of the answer")]
-    Lost(#[source] UpstreamHttpError),
-    /// More bytes than a response may have.
-    #[error("the answer is larger than {0} bytes")]
-    TooLarge(usize),
-    /// The partially forwarded result belongs to another request.
-    #[error("the answer is to another request")]
-    Foreign,
-    /// The body is not valid.
-    #[error("the answer is malformed: {0}")]
-    Malformed(String),
-}
 
 /// The decoder of an event stream.
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use weir_era::lower;
 use weir_era::upstream_messages::{ResendProof, RevisionDialect};
 use weir_wire::Revision;
 
-use super::http_call::SideChannel;
 use super::http_client::UpstreamHttpClient;
+use super::side_channel::SideChannel;
 use super::standing_stream_slots::StandingStreamSlots;
 use super::upstream_session::{ExportedHttpSession, SessionClient, UpstreamSession};
 use crate::exported::{ExportedClient, ExportedOwner};

@@ -15,10 +15,11 @@ use weir_era::upstream_messages::{self, MessageClass};
 use weir_wire::method::Method;
 use weir_wire::{IncomingMessage, Message};
 
-use super::http_call::SideChannel;
 use super::http_post::{EVENTS, media_type};
 use super::http_watch::HttpSubscription;
-use super::response_reader::{ResponsePart, ResponseReadError, ResponseReader};
+use super::response_part::{ResponsePart, ResponseReadError};
+use super::response_reader::ResponseReader;
+use super::side_channel::SideChannel;
 use super::standing_stream;
 use super::upstream_session::UpstreamSession;
 use crate::list_changes::ListChangeCounts;

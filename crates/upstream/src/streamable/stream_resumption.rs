@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use weir_core::port::Fut;
 
-use super::http_call::SideChannel;
 use super::response_reader::ResponseReader;
+use super::side_channel::SideChannel;
 use crate::retry_backoff::least_wait;
 
 /// The wait before a stream is resumed, if the server gives no time.

@@ -4,20 +4,89 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use weir_core::{Failure, FailureKind};
 use weir_era::lower;
 use weir_wire::{Message, Request};
 
-use super::ChildChannel;
+use super::{ChannelRequest, ChildChannel, OutboxShare, RequestPurpose};
+use crate::outbox::PushOutcome;
 use crate::request_inbox::RequestInbox;
 
 /// A request in flight. Dropping it before its end cancels it at the child.
 #[derive(Debug)]
 pub(crate) struct ChildRequest {
-    pub(super) pipe: Arc<ChildChannel>,
-    pub(super) inbox: Arc<RequestInbox>,
+    pipe: Arc<ChildChannel>,
+    inbox: Arc<RequestInbox>,
     pub(crate) id: u64,
     /// False for the handshake, which must not be cancelled.
-    pub(super) cancels: bool,
+    cancels: bool,
+}
+
+impl ChildChannel {
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// `Unavailable` if the channel is closed: the request was not sent.
+    pub(crate) async fn request(
+        self: &Arc<Self>,
+        id: u64,
+        body: Bytes,
+        purpose: RequestPurpose,
+    ) -> Result<ChildRequest, Failure> {
+        let inbox = Arc::new(RequestInbox::new(
+            self.site.budgets.messages.clone(),
+            self.site.owner(),
+        ));
+        let cancels = purpose != RequestPurpose::Handshake;
+        {
+            let mut state = self.lock();
+            if let Some(why) = &state.closed {
+                return Err(self
+                    .site
+                    .fail(FailureKind::Unavailable, "The upstream ended")
+                    .because(&**why));
+            }
+            state.requests.insert(
+                id,
+                ChannelRequest {
+                    inbox: inbox.clone(),
+                    purpose,
+                    elicitations: Vec::new(),
+                },
+            );
+        }
+        let mut ticket = ChildRequest {
+            pipe: self.clone(),
+            inbox,
+            id,
+            cancels: false,
+        };
+        let ended = || {
+            self.site
+                .fail(FailureKind::Unavailable, "The upstream ended")
+        };
+        let place = match self.requests.clone().try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) => {
+                let turn = Box::pin(
+                    self.over
+                        .run_until_cancelled(self.requests.clone().acquire_owned()),
+                );
+                turn.await.and_then(Result::ok)
+            }
+        };
+        let place = place.ok_or_else(ended)?;
+        match self
+            .outbox
+            .push_request(id, body, OutboxShare::Request(place))
+        {
+            PushOutcome::Over => return Err(ended()),
+            PushOutcome::Idle => self.queued.notify_one(),
+            PushOutcome::Queued | PushOutcome::Overflow => {}
+        }
+        ticket.cancels = cancels;
+        Ok(ticket)
+    }
 }
 
 impl ChildRequest {

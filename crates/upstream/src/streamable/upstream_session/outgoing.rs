@@ -12,10 +12,10 @@ use weir_era::lower;
 use super::{DELETE_TIMEOUT, PostContext, UpstreamSession};
 use crate::outbox::PushOutcome;
 use crate::own_requests;
-use crate::streamable::http_call::SideChannel;
 use crate::streamable::http_client::UpstreamHttpClient;
 use crate::streamable::http_post;
 use crate::streamable::response_reader::ResponseReader;
+use crate::streamable::side_channel::SideChannel;
 use crate::streamable::stream_reader;
 use crate::upstream_context::UpstreamContext;
 

@@ -16,7 +16,7 @@ use crate::upstream_context::UpstreamContext;
 
 /// An open session as one process describes it to the next. The id is a secret.
 #[derive(Serialize, Deserialize)]
-pub(in crate::streamable) struct ExportedHttpSession {
+pub(crate) struct ExportedHttpSession {
     id: String,
     /// The relevant parts of the answer to `initialize`, as JSON.
     initialized: String,
@@ -33,7 +33,7 @@ const LAST_STREAM_WAIT: Duration = Duration::from_secs(32);
 impl UpstreamSession {
     /// Describes the session for the next process, which ends it from now on. Absent for a session
     /// without an id, which that process cannot name, and for one that is over.
-    pub(in crate::streamable) fn export(&self) -> Option<ExportedHttpSession> {
+    pub(crate) fn export(&self) -> Option<ExportedHttpSession> {
         let id = self
             .id
             .as_ref()
@@ -59,7 +59,7 @@ impl UpstreamSession {
 
     /// Leaves the session to another process. The standing stream ends, unless a call here may
     /// still be asked on it. True if it was read.
-    pub(in crate::streamable) fn hand_over(&self) -> bool {
+    pub(crate) fn hand_over(&self) -> bool {
         self.has_left.store(true, Ordering::Relaxed);
         let is_read = self.is_reading();
         if self
@@ -74,7 +74,7 @@ impl UpstreamSession {
 
     /// Takes over a session that another process described; absent if this one has no such
     /// revision.
-    pub(in crate::streamable) fn import(
+    pub(crate) fn import(
         site: &Arc<UpstreamContext>,
         http: &UpstreamHttpClient,
         behind: SessionClient,
@@ -90,10 +90,7 @@ impl UpstreamSession {
 
     /// Reads the standing stream of an imported session. The previous process may still read it for
     /// a while, and most servers allow only one reader.
-    pub(in crate::streamable) async fn reopen_standing_stream(
-        self: Arc<Self>,
-        places: &StandingStreamSlots,
-    ) {
+    pub(crate) async fn reopen_standing_stream(self: Arc<Self>, places: &StandingStreamSlots) {
         let Some(standing) = self.standing_stream(places) else {
             return;
         };

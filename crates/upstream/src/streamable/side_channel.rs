@@ -1,0 +1,29 @@
+//! The side channel of a request: messages to the server that are not its response.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+use weir_core::port::Fut;
+use weir_core::upstream::ListKinds;
+
+use super::response_reader::ResponseReader;
+
+/// The side channel of a request, which outlives its reply.
+pub(crate) trait SideChannel: Send + Sync {
+    /// Queues a message to the server that has no response.
+    fn send(&self, message: Bytes);
+    /// Cancels the request `id`, which its client no longer wants.
+    fn cancel(&self, id: u64);
+    /// Cancelled once no message can be sent any more.
+    fn over(&self) -> Option<CancellationToken> {
+        None
+    }
+    /// Notes a list change on the request's stream. True if the lists are its session's own.
+    fn list_changed(&self, _kinds: ListKinds) -> bool {
+        false
+    }
+    /// Resumes a stream that broke after an event of this id; absent if the server no longer has
+    /// it.
+    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>>;
+}
