@@ -17,7 +17,8 @@ use weir_wire::method::Method;
 
 use super::http_watch::open_subscription;
 use super::modern_server::ModernServer;
-use super::stream_reader::{self, ReadingPublisher, ReadingState, ReadingTask};
+use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
+use super::stream_reader;
 use super::upstream_session::UpstreamSession;
 use crate::failed_attempt::FailedAttempt;
 use crate::list_page;
@@ -62,7 +63,7 @@ impl HttpUpdates {
             reading: None,
         };
         let reading = if subscribes {
-            stream_reader::start_reading(&updates.site, &session, teller, None).await
+            stream_reader::start_reading(&updates.site, session.channel(), teller, None).await
         } else {
             None
         };

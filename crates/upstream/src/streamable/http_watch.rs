@@ -18,9 +18,9 @@ use weir_wire::method::Method;
 
 use super::http_post::{self, ClassifiedResponse, unreadable_failure};
 use super::modern_server::ModernServer;
+use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
 use super::response_part::ResponsePart;
-use super::response_reader::ResponseReader;
-use super::stream_reader::{self, ReadingPublisher, ReadingState, ReadingTask};
+use super::stream_reader::{self, HttpSubscription};
 use super::upstream_session::{self, UpstreamSession};
 use crate::failed_attempt::FailedAttempt;
 use crate::list_changes::{ListChangeCounts, ListChangeReader};
@@ -52,7 +52,7 @@ impl HttpWatch {
         let mut about = session.about().clone();
         let (teller, seen) = ReadingPublisher::new(None);
         let overheard = site.list_change_reader();
-        let reader = stream_reader::start_reading(&site, &session, teller, None).await;
+        let reader = stream_reader::start_reading(&site, session.channel(), teller, None).await;
         if reader.is_none() {
             about.notifies_of = ListKinds::default();
         }
@@ -179,12 +179,6 @@ impl Drop for HttpWatch {
             self.site.spawn(async move { session.close().await });
         }
     }
-}
-
-/// A subscription: its stream, and the request that opened it.
-pub(crate) struct HttpSubscription {
-    pub(crate) stream: ResponseReader,
-    pub(crate) id: u64,
 }
 
 /// Opens `subscriptions/listen` with this filter. Returns the `params` of its first message, the

@@ -20,7 +20,6 @@ use weir_era::upstream_messages::{ResendProof, RevisionDialect};
 use weir_wire::Revision;
 
 use super::http_client::UpstreamHttpClient;
-use super::side_channel::SideChannel;
 use super::standing_stream_slots::StandingStreamSlots;
 use super::upstream_session::{ExportedHttpSession, SessionClient, UpstreamSession};
 use crate::exported::{ExportedClient, ExportedOwner};
@@ -341,7 +340,7 @@ impl SessionPool {
                 self.slots
                     .values_where(told)
                     .iter()
-                    .for_each(|session| session.send(lower::roots_changed()));
+                    .for_each(|session| session.channel().send(lower::roots_changed()));
             }
         }
     }

@@ -3,14 +3,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use super::upstream_session::UpstreamSession;
+use super::session_channel::SessionChannel;
 
 /// The sessions with such a stream. Beyond the bound the least recently used session loses its
 /// stream.
 #[derive(Debug)]
 pub(crate) struct StandingStreamSlots {
     most: usize,
-    taken: Mutex<Vec<Weak<UpstreamSession>>>,
+    taken: Mutex<Vec<Weak<SessionChannel>>>,
 }
 
 impl StandingStreamSlots {
@@ -22,7 +22,7 @@ impl StandingStreamSlots {
     }
 
     /// Takes a place for a session; false if the bound is 0.
-    pub(crate) fn take_slot(&self, session: &Arc<UpstreamSession>) -> bool {
+    pub(crate) fn take_slot(&self, session: &Arc<SessionChannel>) -> bool {
         if self.most == 0 {
             return false;
         }
@@ -46,10 +46,9 @@ impl StandingStreamSlots {
 }
 
 /// Takes out the least recently used session.
-fn take_oldest(taken: &mut Vec<Weak<UpstreamSession>>) -> Option<Arc<UpstreamSession>> {
-    let used = |session: &Weak<UpstreamSession>| {
-        session.upgrade().map_or(0, |session| session.last_call())
-    };
+fn take_oldest(taken: &mut Vec<Weak<SessionChannel>>) -> Option<Arc<SessionChannel>> {
+    let used =
+        |session: &Weak<SessionChannel>| session.upgrade().map_or(0, |session| session.last_call());
     let at = taken
         .iter()
         .enumerate()

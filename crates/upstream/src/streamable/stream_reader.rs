@@ -6,25 +6,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method as Verb, StatusCode, header};
-use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages::{self, MessageClass};
 use weir_wire::method::Method;
 use weir_wire::{IncomingMessage, Message};
 
-use super::http_post::{EVENTS, media_type};
-use super::http_watch::HttpSubscription;
+use super::reading_state::{ReadingPublisher, ReadingTask};
 use super::response_part::{ResponsePart, ResponseReadError};
 use super::response_reader::ResponseReader;
-use super::side_channel::SideChannel;
+use super::session_channel::SessionChannel;
 use super::standing_stream;
-use super::upstream_session::UpstreamSession;
-use crate::list_changes::ListChangeCounts;
 use crate::message_limits::message_limits;
-use crate::pending_updates::PendingUpdates;
 use crate::retry_backoff::least_wait;
 use crate::upstream_context::UpstreamContext;
 
@@ -37,84 +30,13 @@ const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
 /// The longest wait for the head of a GET stream.
 const HEAD_WAIT: Duration = Duration::from_secs(1);
 
-/// The state that a watch's reading task publishes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReadingState {
-    pub(crate) news: ListChangeCounts,
-    pub(crate) lost: Option<Arc<str>>,
-}
-
-/// The recipients of a reading task's news.
-#[derive(Debug)]
-pub(crate) struct ReadingPublisher {
-    seen: watch::Sender<ReadingState>,
-    /// The recipient of updates of single resources, if any.
-    updates: Option<Arc<PendingUpdates>>,
-    /// True if the stream is a subscription to a task's status.
-    of_task: bool,
-}
-
-/// A task that reads a stream. Dropping it ends the task, which closes the stream.
-#[derive(Debug)]
-pub(crate) struct ReadingTask(Option<AbortHandle>);
-
-impl ReadingPublisher {
-    pub(crate) fn new(
-        updates: Option<Arc<PendingUpdates>>,
-    ) -> (Self, watch::Receiver<ReadingState>) {
-        let (seen, heard) = watch::channel(ReadingState::default());
-        (
-            Self {
-                seen,
-                updates,
-                of_task: false,
-            },
-            heard,
-        )
-    }
-
-    /// Makes the publisher for a task's status.
-    pub(crate) fn for_task() -> (Self, watch::Receiver<ReadingState>) {
-        let (teller, heard) = Self::new(None);
-        (
-            Self {
-                of_task: true,
-                ..teller
-            },
-            heard,
-        )
-    }
-
-    fn changed(&self, kinds: ListKinds) {
-        self.seen.send_modify(|seen| seen.news.record(kinds));
-    }
-
-    fn lost(&self, why: &str) {
-        self.seen.send_modify(|seen| seen.lost = Some(why.into()));
-    }
-}
-
-impl ReadingTask {
-    pub(crate) fn new(task: Option<AbortHandle>) -> Self {
-        Self(task)
-    }
-}
-
-impl Drop for ReadingTask {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
-    }
-}
-
 /// Starts to read the GET stream of a session; absent if it has no such stream. With an `alone`,
 /// the stream's requests to the client are served.
 ///
 /// The reader does not keep the session alive: it ends when its last other owner drops it.
 pub(crate) async fn start_reading(
     site: &Arc<UpstreamContext>,
-    session: &Arc<UpstreamSession>,
+    session: &Arc<SessionChannel>,
     teller: ReadingPublisher,
     alone: Option<standing_stream::StandingReader>,
 ) -> Option<ReadingTask> {
@@ -129,7 +51,7 @@ pub(crate) async fn start_reading(
         retry: None,
         heard: false,
     };
-    let mut opening = Box::pin(open_get_stream(session.clone(), None));
+    let mut opening = Box::pin(session.clone().open_get_stream(None));
     let task = match tokio::time::timeout(HEAD_WAIT, &mut opening).await {
         Ok(stream) => {
             let stream = stream?;
@@ -150,26 +72,10 @@ pub(crate) async fn start_reading(
     Some(ReadingTask::new(task))
 }
 
-/// Opens the GET stream of a session; absent if the server has no such stream.
-pub(crate) async fn open_get_stream(
-    session: Arc<UpstreamSession>,
-    last_event: Option<String>,
-) -> Option<ResponseReader> {
-    let mut headers: Vec<(HeaderName, HeaderValue)> = session.headers();
-    headers.push((header::ACCEPT, EVENTS));
-    if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
-        headers.push((HeaderName::from_static("last-event-id"), id));
-    }
-    let (http, site) = (session.http(), session.site());
-    drop(session);
-    let (head, body) = http
-        .send(Verb::GET, headers, Bytes::new())
-        .await
-        .ok()?
-        .into_parts();
-    let is_stream = head.status == StatusCode::OK
-        && media_type(&head.headers).as_deref() == Some("text/event-stream");
-    is_stream.then(|| ResponseReader::events(body, &site).without_total_bound())
+/// A subscription: its stream, and the request that opened it.
+pub(crate) struct HttpSubscription {
+    pub(crate) stream: ResponseReader,
+    pub(crate) id: u64,
 }
 
 /// Reads a subscription to its end.
@@ -199,7 +105,7 @@ struct StreamReader {
     site: Arc<UpstreamContext>,
     teller: ReadingPublisher,
     /// Present for a legacy stream, on which the server may send requests.
-    session: Option<Weak<UpstreamSession>>,
+    session: Option<Weak<SessionChannel>>,
     /// The request that opened a subscription: its response ends it.
     request: Option<u64>,
     /// Present if a client can be asked there.
@@ -246,13 +152,13 @@ impl StreamReader {
                 return;
             };
             session.set_lists_heard(false);
-            match open_get_stream(session, self.last_event.clone()).await {
+            match session.open_get_stream(self.last_event.clone()).await {
                 Some(again) => stream = again,
                 None => return self.lost("the stream was not given again"),
             }
             self.heard_in_session(true);
             self.teller.changed(ListKinds::default());
-            if let Some(updates) = &self.teller.updates {
+            if let Some(updates) = self.teller.updates() {
                 updates.add_all();
             }
         }
@@ -264,7 +170,7 @@ impl StreamReader {
         }
     }
 
-    fn session(&self) -> Option<Arc<UpstreamSession>> {
+    fn session(&self) -> Option<Arc<SessionChannel>> {
         self.session.as_ref().and_then(Weak::upgrade)
     }
 
@@ -347,13 +253,13 @@ impl StreamReader {
             }
             return None;
         }
-        if let (Message::Notification(told), Some(updates)) = (&message, &self.teller.updates)
+        if let (Message::Notification(told), Some(updates)) = (&message, self.teller.updates())
             && let Some(uri) = upstream_messages::updated_resource(told)
         {
             updates.add(&uri);
             return None;
         }
-        if self.teller.of_task
+        if self.teller.is_of_task()
             && matches!(&message, Message::Notification(told) if told.method.known() == Some(Method::Tasks))
         {
             self.teller.changed(ListKinds::default());

@@ -4,22 +4,17 @@
 //! A session does not reopen itself: that is left to the pool.
 
 mod lists;
-mod outgoing;
 mod session_handover;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use futures_util::future::Either;
 use http::{HeaderName, HeaderValue, StatusCode};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use weir_core::budget::ByteReservation;
-use weir_core::catalog::SessionLists;
+use weir_core::port::Fut;
 use weir_core::reply::Reply;
 use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
 use weir_core::{CapabilityClass, FailureKind, SessionKey};
@@ -28,20 +23,22 @@ use weir_era::upstream_messages::{
 };
 use weir_era::{capability_forwarding, lower, server_questions};
 use weir_wire::method::Method;
-use weir_wire::{LogLevel, Message, Revision, scan};
+use weir_wire::{LogLevel, Revision, scan};
 
 pub(crate) use lists::list;
-use outgoing::send_delete;
 pub(super) use session_handover::ExportedHttpSession;
 
 use super::http_call::{self, PendingRequest};
 use super::http_client::UpstreamHttpClient;
-use super::http_post::{self, ClassifiedResponse, PROTOCOL_VERSION, RefusedResponse, SESSION_ID};
+use super::http_post::{self, ClassifiedResponse, RefusedResponse};
+use super::reading_state::ReadingPublisher;
+use super::response_reader::ResponseReader;
+use super::session_channel::SessionChannel;
+use super::side_channel::SideChannel;
 use super::standing_stream::{self, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
-use super::stream_reader::{self, ReadingPublisher, ReadingTask};
+use super::stream_reader;
 use crate::failed_attempt::FailedAttempt;
-use crate::outbox::Outbox;
 use crate::own_requests;
 use crate::result_expectation::ResultExpectation;
 use crate::upstream_context::UpstreamContext;
@@ -50,9 +47,7 @@ use crate::upstream_context::UpstreamContext;
 #[derive(Debug)]
 pub(crate) struct UpstreamSession {
     site: Arc<UpstreamContext>,
-    /// The HTTP client. If calls are made in the name of callers, it is that of the last caller.
-    http: ArcSwap<UpstreamHttpClient>,
-    id: Option<HeaderValue>,
+    channel: Arc<SessionChannel>,
     tongue: RevisionDialect,
     about: ServerDescription,
     has_logging: bool,
@@ -62,29 +57,11 @@ pub(crate) struct UpstreamSession {
     level: Mutex<Option<LogLevel>>,
     /// The dispatcher of the standing stream, if the client can be asked there.
     standing: Option<Arc<StandingStream>>,
-    /// The reader of that stream.
-    reading: std::sync::Mutex<Option<ReadingTask>>,
-    /// True if the standing stream is read for the progress of tasks.
-    hears_of_tasks: AtomicBool,
     /// The client that owns the session.
     client: Option<SessionKey>,
-    /// The known lists, in a session of one client.
-    lists: OnceLock<Arc<SessionLists>>,
-    /// The time of the last call, in milliseconds of the site's clock.
-    last_call: AtomicU64,
-    /// The messages that are posted beside its requests.
-    outbox: Arc<Outbox<PostContext>>,
-    /// True once another process owns the session and ends it.
-    has_left: AtomicBool,
     /// True if the previous process read its standing stream.
     was_read: bool,
 }
-
-/// The context of a queued message: the client to post it by, and its share of the memory budget.
-type PostContext = (Arc<UpstreamHttpClient>, ByteReservation);
-
-/// The timeout of the request that ends a session.
-const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The client of a session.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +134,7 @@ impl UpstreamSession {
                 .map_err(|failure| not_opened(site, failure.into()))?;
             let session = Self::new(site, http, behind, named, &result)?;
             let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
-            http_post::post_notification(site, http, session.headers(), told)
+            http_post::post_notification(site, http, session.channel.headers(), told)
                 .await
                 .map_err(|refusal| not_opened(site, refusal))?;
             Ok(Arc::new(session))
@@ -182,29 +159,18 @@ impl UpstreamSession {
             .capabilities
             .as_ref()
             .is_some_and(|all| scan::find(all, "logging").is_some());
-        let id = id.map(|mut id| {
-            // The id grants the use of the session.
-            id.set_sensitive(true);
-            id
-        });
+        let channel = SessionChannel::new(site.clone(), http.clone(), id, revision);
         site.add_open_sessions(1);
         Ok(Self {
             site: site.clone(),
-            http: ArcSwap::from_pointee(http.clone()),
-            id,
+            channel: Arc::new(channel),
             tongue: RevisionDialect::new(revision),
             about,
             has_logging,
             class: behind.class,
             level: Mutex::new(None),
             standing: StandingStream::new(site, behind.class, behind.client),
-            reading: std::sync::Mutex::default(),
-            hears_of_tasks: AtomicBool::new(false),
             client: behind.client,
-            lists: OnceLock::new(),
-            last_call: AtomicU64::new(0),
-            outbox: Arc::default(),
-            has_left: AtomicBool::new(false),
             was_read: false,
         })
     }
@@ -228,70 +194,26 @@ impl UpstreamSession {
                     .session_lists
                     .open(self.site.id.clone(), self.about.notifies_of, own);
             lists.serves(client);
-            let _first = self.lists.set(lists);
+            self.channel.set_lists(lists);
         }
         let standing = match &self.standing {
             Some(standing) => standing.clone(),
-            None if self.lists.get().is_some()
+            None if self.channel.lists().is_some()
                 && !self.about.notifies_of.is_empty()
-                && places.take_slot(self) =>
+                && places.take_slot(&self.channel) =>
             {
                 StandingStream::for_tasks_only(&self.site)
             }
             None => return None,
         };
-        self.hears_of_tasks.store(true, Ordering::Relaxed);
+        self.channel.set_hears_of_tasks();
         Some(standing)
-    }
-
-    /// Returns the time of the last call, in milliseconds of the site's clock.
-    pub(crate) fn last_call(&self) -> u64 {
-        self.last_call.load(Ordering::Relaxed)
-    }
-
-    /// Stops reading a standing stream that is open for list changes only.
-    pub(crate) fn stop_listening(&self) {
-        self.hears_of_tasks.store(false, Ordering::Relaxed);
-        self.stop_reading();
-        self.set_lists_heard(false);
-    }
-
-    /// Notes if changes of its lists are received from now on.
-    pub(crate) fn set_lists_heard(&self, is_heard: bool) {
-        if let Some(lists) = self.lists.get() {
-            lists.set_heard(is_heard);
-        }
-    }
-
-    /// Takes a message of the standing stream about the session's own lists or their resources;
-    /// false for other messages.
-    pub(crate) fn take_list_message(&self, message: &Message) -> bool {
-        let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else {
-            return false;
-        };
-        let kinds = told
-            .method
-            .known()
-            .map(upstream_messages::changed_lists)
-            .unwrap_or_default();
-        if !kinds.is_empty() {
-            lists.handle_list_changed(kinds);
-            self.site.record_list_change(ListKinds::default());
-            return true;
-        }
-        match upstream_messages::updated_resource(told) {
-            Some(uri) => {
-                lists.handle_resource_updated(&uri);
-                true
-            }
-            None => false,
-        }
     }
 
     /// Starts to read the standing stream for the progress of tasks, in a session of a client
     /// without capabilities.
     async fn read_for_tasks(self: &Arc<Self>) {
-        if !self.hears_of_tasks.swap(true, Ordering::Relaxed) {
+        if !self.channel.set_hears_of_tasks() {
             self.read_standing_stream(StandingStream::for_tasks_only(&self.site))
                 .await;
         }
@@ -300,8 +222,9 @@ impl UpstreamSession {
     async fn read_standing_stream(self: &Arc<Self>, standing: Arc<StandingStream>) {
         let (teller, _) = ReadingPublisher::new(None);
         let alone = standing_stream::StandingReader::new(standing, self.tongue.revision());
-        let reading = stream_reader::start_reading(&self.site, self, teller, Some(alone)).await;
-        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = reading;
+        let reading =
+            stream_reader::start_reading(&self.site, &self.channel, teller, Some(alone)).await;
+        self.channel.set_reading(reading);
     }
 
     /// Returns the server's description of itself.
@@ -311,7 +234,7 @@ impl UpstreamSession {
 
     /// True if the server gave the session an id.
     pub(crate) fn has_id(&self) -> bool {
-        self.id.is_some()
+        self.channel.id().is_some()
     }
 
     pub(crate) fn tongue(&self) -> RevisionDialect {
@@ -325,16 +248,13 @@ impl UpstreamSession {
         own: Option<UpstreamHttpClient>,
     ) -> Result<Reply, FailedAttempt> {
         let call = &outbound.call;
-        if let Some(lists) = self.lists.get() {
-            lists.count_call();
-            self.last_call.store(self.site.millis(), Ordering::Relaxed);
-        }
+        self.channel.record_call();
         let http = match own {
-            None => self.http(),
+            None => self.channel.http(),
             Some(own) => {
                 let own = Arc::new(own);
                 // Messages outside of calls, such as the end of the session, use the newest token.
-                self.http.store(own.clone());
+                self.channel.set_http(own.clone());
                 own
             }
         };
@@ -358,6 +278,7 @@ impl UpstreamSession {
             .message_filter(id, call.wants_progress, call.log_level)
             .with_questions(self.class, server_questions::may_ask_in(call));
         let headers = self
+            .channel
             .headers()
             .into_iter()
             .chain(http_post::trace_headers(&call.trace))
@@ -404,10 +325,10 @@ impl UpstreamSession {
         let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
         let request = SessionPost {
             id,
-            headers: self.headers(),
+            headers: self.channel.headers(),
             body,
         };
-        let reply = self.post(&self.http(), request, listener).await?;
+        let reply = self.post(&self.channel.http(), request, listener).await?;
         Ok(own_requests::read_result(&self.site, reply).await?)
     }
 
@@ -473,7 +394,7 @@ impl UpstreamSession {
     /// Finds out if a refusal means that the session is gone. A 404 proves it if it certainly
     /// belongs to this request; otherwise a 404 or 400 does if a ping fails in the same way.
     async fn classify_refusal(&self, refused: RefusedResponse) -> FailedAttempt {
-        let lost = self.id.is_some()
+        let lost = self.channel.id().is_some()
             && match refused.status {
                 StatusCode::NOT_FOUND if refused.is_own() => true,
                 StatusCode::NOT_FOUND => self.ping_is_refused().await,
@@ -500,78 +421,57 @@ impl UpstreamSession {
     /// True if a ping in this session is refused as well. A server that does not know the method is
     /// not the one that opened the session.
     async fn ping_is_refused(&self) -> bool {
-        let (http, id) = (self.http().without_reuse(), self.site.next_id());
+        let (http, id) = (self.channel.http().without_reuse(), self.site.next_id());
         let body = lower::legacy_request(id, Method::Ping, &[]);
         let ping = own_requests::within_list_deadline(
             &self.site,
-            http_post::post(&self.site, &http, self.headers(), body, id),
+            http_post::post(&self.site, &http, self.channel.headers(), body, id),
         )
         .await;
         let gone = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
         matches!(ping, Ok(ClassifiedResponse::Refused(refused)) if gone.contains(&refused.status))
     }
 
-    /// Returns the headers of every request in this session.
-    pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
-        let mut headers = Vec::with_capacity(2);
-        if let Some(id) = &self.id {
-            headers.push((SESSION_ID, id.clone()));
-        }
-        let revision = self.tongue.revision();
-        if revision.has_version_header() {
-            headers.push((
-                PROTOCOL_VERSION,
-                HeaderValue::from_static(revision.as_str()),
-            ));
-        }
-        headers
-    }
-
-    pub(crate) fn site(&self) -> Arc<UpstreamContext> {
-        self.site.clone()
-    }
-
-    /// Returns the client of the last call, or the one that opened the session.
-    pub(crate) fn http(&self) -> Arc<UpstreamHttpClient> {
-        self.http.load_full()
-    }
-
     /// Ends the session at the server. Its refusal (405) or absence is ignored.
     pub(crate) async fn close(&self) {
-        self.stop_reading();
-        if self.ends_here() {
-            send_delete(&self.site, &self.http(), self.headers()).await;
-        }
-    }
-
-    /// True if this process is to end the session at the server.
-    fn ends_here(&self) -> bool {
-        self.id.is_some() && !self.has_left.load(Ordering::Relaxed)
+        self.channel.close().await;
     }
 
     /// Cancelled once weir ended the session because the server did not read its messages.
     pub(crate) fn over(&self) -> &CancellationToken {
-        self.outbox.over()
+        self.channel.over()
     }
 
-    fn stop_reading(&self) {
-        drop(
-            self.reading
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .take(),
-        );
+    /// Returns the channel, which ends with the session.
+    pub(crate) fn channel(&self) -> &Arc<SessionChannel> {
+        &self.channel
+    }
+}
+
+impl SideChannel for UpstreamSession {
+    fn send(&self, message: Bytes) {
+        self.channel.send(message);
     }
 
-    /// Ends the session, and drops its waiting messages, because the server does not read.
-    fn overflowed(&self) {
-        self.site.count_unread_session();
-        self.stop_reading();
-        if self.ends_here() {
-            let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
-            self.site
-                .spawn(async move { send_delete(&site, &http, headers).await });
-        }
+    fn over(&self) -> Option<CancellationToken> {
+        Some(self.channel.over().clone())
+    }
+
+    fn list_changed(&self, kinds: ListKinds) -> bool {
+        let Some(lists) = self.channel.lists() else {
+            return false;
+        };
+        lists.handle_list_changed(kinds);
+        true
+    }
+
+    fn cancel(&self, id: u64) {
+        self.channel.send(lower::cancelled(id));
+    }
+
+    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>> {
+        let channel = self.channel.clone();
+        Box::pin(channel.open_get_stream(Some(last_event)))
     }
 }
 

@@ -1,7 +1,6 @@
 //! The lists of a session, read beside its calls.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use weir_core::Failure;
 use weir_core::catalog::ListSession;
@@ -28,7 +27,7 @@ impl ListSession for UpstreamSession {
     }
 
     fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
-        if self.has_left.load(Ordering::Relaxed) {
+        if self.channel.has_left() {
             return;
         }
         let session = self.clone();

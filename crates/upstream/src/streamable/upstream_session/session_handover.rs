@@ -1,7 +1,6 @@
 //! The hand-over of sessions to another process and from another process.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -35,8 +34,8 @@ impl UpstreamSession {
     /// without an id, which that process cannot name, and for one that is over.
     pub(crate) fn export(&self) -> Option<ExportedHttpSession> {
         let id = self
-            .id
-            .as_ref()
+            .channel
+            .id()
             .filter(|_| !self.over().is_cancelled())?
             .to_str()
             .ok()?
@@ -60,14 +59,14 @@ impl UpstreamSession {
     /// Leaves the session to another process. The standing stream ends, unless a call here may
     /// still be asked on it. True if it was read.
     pub(crate) fn hand_over(&self) -> bool {
-        self.has_left.store(true, Ordering::Relaxed);
-        let is_read = self.is_reading();
+        self.channel.leave();
+        let is_read = self.channel.is_reading();
         if self
             .standing
             .as_ref()
             .is_none_or(|standing| standing.is_idle())
         {
-            self.stop_reading();
+            self.channel.stop_reading();
         }
         is_read
     }
@@ -95,7 +94,7 @@ impl UpstreamSession {
             return;
         };
         self.read_standing_stream(standing.clone()).await;
-        if !self.was_read || self.is_reading() {
+        if !self.was_read || self.channel.is_reading() {
             return;
         }
         let session = Arc::downgrade(&self);
@@ -107,18 +106,11 @@ impl UpstreamSession {
                     return;
                 };
                 session.read_standing_stream(standing.clone()).await;
-                if session.is_reading() {
+                if session.channel.is_reading() {
                     return;
                 }
                 wait *= 2;
             }
         });
-    }
-
-    fn is_reading(&self) -> bool {
-        self.reading
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_some()
     }
 }
