@@ -9,19 +9,19 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 use weir_core::Failure;
+use weir_core::port::Fut;
 use weir_core::question::QuestionWait;
 use weir_core::reply::{
     NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource,
 };
 use weir_core::upstream::CallDeadlines;
 
-use crate::stack;
-use crate::upstream_service::UpstreamService;
+use crate::started_reply::poll_next_event;
 
 /// The called server: it records that a limit passed and makes the failure for the client.
 pub(crate) trait TimeoutHandler: Send + Sync {
@@ -29,14 +29,8 @@ pub(crate) trait TimeoutHandler: Send + Sync {
     fn timed_out(&self, whole: bool) -> Failure;
 }
 
-impl TimeoutHandler for UpstreamService {
-    fn timed_out(&self, whole: bool) -> Failure {
-        UpstreamService::timed_out(self, whole)
-    }
-}
-
 /// The longest wait for a call's first event before its reply is handed on without it.
-pub(crate) const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
+const FIRST_EVENT_WAIT: Duration = Duration::from_secs(1);
 
 /// The limits of one call, counted from its start.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +60,42 @@ impl CallTimeLimits {
     }
 }
 
+/// Runs a call within its limits. Returns the reply once its first event is known, or after
+/// [`FIRST_EVENT_WAIT`].
+pub(crate) async fn call_within_limits<S: TimeoutHandler + 'static>(
+    server: Arc<S>,
+    limits: CallTimeLimits,
+    mut running: Fut<'static, Reply>,
+) -> Reply {
+    let patience = limits
+        .next_deadline()
+        .min(Instant::now() + FIRST_EVENT_WAIT);
+    match tokio::time::timeout_at(patience, &mut running).await {
+        Ok(reply) if reply.is_ended() => reply,
+        Ok(reply) => enforce(server, limits, reply),
+        Err(_) => enforce(server, limits, Reply::live(PendingReply::Call(running))),
+    }
+}
+
+/// A call without a first event yet.
+enum PendingReply {
+    Call(Fut<'static, Reply>),
+    Reply(Reply),
+}
+
+impl ReplySource for PendingReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        loop {
+            match self {
+                Self::Call(running) => *self = Self::Reply(ready!(running.as_mut().poll(cx))),
+                Self::Reply(reply) => return poll_next_event(reply, cx),
+            }
+        }
+    }
+}
+
 /// Holds a running reply to its limits.
-pub(crate) fn enforce<S: TimeoutHandler + 'static>(
+fn enforce<S: TimeoutHandler + 'static>(
     server: Arc<S>,
     limits: CallTimeLimits,
     reply: Reply,
@@ -141,7 +169,7 @@ impl<S: TimeoutHandler + 'static> ReplySource for TimedReply<S> {
             self.reply = None;
             return Poll::Ready(ReplyEvent::End(failure.into()));
         }
-        if let Poll::Ready(event) = stack::poll_next_event(reply, cx) {
+        if let Poll::Ready(event) = poll_next_event(reply, cx) {
             // Only the mark is moved: the timer itself is set anew when it fires.
             if !matches!(&event, ReplyEvent::Note(note) if note.kind == NoteKind::StillWorking) {
                 timer.limits.record_activity();
@@ -161,7 +189,7 @@ impl<S: TimeoutHandler + 'static> ReplySource for TimedReply<S> {
                 event @ (ReplyEvent::Note(_) | ReplyEvent::End(_)) => event,
             });
         }
-        let failure = std::task::ready!(timer.poll_expired(cx));
+        let failure = ready!(timer.poll_expired(cx));
         self.reply = None;
         Poll::Ready(ReplyEvent::End(failure.into()))
     }
@@ -185,7 +213,7 @@ impl<S: TimeoutHandler> PayloadSource for TimedPayload<S> {
             timer.limits.record_activity();
             return Poll::Ready(chunk);
         }
-        let failure = std::task::ready!(timer.poll_expired(cx));
+        let failure = ready!(timer.poll_expired(cx));
         self.source = None;
         Poll::Ready(Some(Err(failure)))
     }

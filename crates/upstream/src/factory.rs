@@ -17,11 +17,12 @@ use crate::fetcher::Fetcher;
 use crate::ports::UpstreamPorts;
 use crate::poster::Poster;
 use crate::secret_mask::SecretMask;
+use crate::server_transport::ServerTransport;
 use crate::settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
 use crate::stdio::{ChildSource, StdioUpstream};
 use crate::streamable::{HttpUpstream, RootCertificates, TlsError, UpstreamHttpClient};
 use crate::upstream_context::UpstreamContext;
-use crate::upstream_service::{ServerTransport, UpstreamService};
+use crate::upstream_service::UpstreamService;
 
 /// The name and version of weir that every server gets, never the client's own.
 #[derive(Clone, Debug)]

@@ -14,9 +14,9 @@ use weir_core::reply::{NoteKind, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::OutboundCall;
 use weir_era::upstream_messages::ResendProof;
 
-use crate::stack::{call_with_resend, poll_next_event};
-use crate::started_reply::wait_for_first_event;
-use crate::upstream_service::UpstreamService;
+use crate::call_attempts::CallAttempts;
+use crate::resend::call_with_resend;
+use crate::started_reply::{poll_next_event, wait_for_first_event};
 
 /// The longest wait in all for a server that just ended, if its failures state when it can be tried
 /// again.
@@ -25,13 +25,10 @@ const MIN_RESTART_WAIT: Duration = Duration::from_millis(20);
 
 /// Makes a call, and repeats it once if its connection breaks before any part of the response was
 /// forwarded.
-pub(crate) async fn call_with_repeat(
-    server: &Arc<UpstreamService>,
-    outbound: OutboundCall,
-) -> Reply {
-    server.site.repeat_budget.count_call();
+pub(crate) async fn call_with_repeat(attempts: Arc<CallAttempts>, outbound: OutboundCall) -> Reply {
+    attempts.site.repeat_budget.count_call();
     let mut used = Vec::new();
-    let first = match call_with_resend(server, &outbound, &mut used).await {
+    let first = match call_with_resend(&attempts, &outbound, &mut used).await {
         Ok(reply) => reply,
         Err(refusal) => Reply::ended(refusal.failure),
     };
@@ -39,7 +36,7 @@ pub(crate) async fn call_with_repeat(
         return first;
     }
     let call = RepeatableCall {
-        server: server.clone(),
+        attempts,
         outbound: Arc::new(outbound),
         used,
     };
@@ -52,7 +49,7 @@ pub(crate) async fn call_with_repeat(
 
 /// A call that may be made again.
 struct RepeatableCall {
-    server: Arc<UpstreamService>,
+    attempts: Arc<CallAttempts>,
     outbound: Arc<OutboundCall>,
     /// The proofs that earlier attempts were repeated for.
     used: Vec<ResendProof>,
@@ -64,11 +61,11 @@ impl RepeatableCall {
     async fn call_again(mut self, lost: ReplyEnd) -> Reply {
         let mut waited = Duration::ZERO;
         loop {
-            let refusal = match call_with_resend(&self.server, &self.outbound, &mut self.used).await
-            {
-                Ok(reply) => return reply,
-                Err(refusal) => refusal,
-            };
+            let refusal =
+                match call_with_resend(&self.attempts, &self.outbound, &mut self.used).await {
+                    Ok(reply) => return reply,
+                    Err(refusal) => refusal,
+                };
             if !refusal.not_attempted && !refusal.not_reached {
                 return Reply::ended(refusal.failure);
             }
@@ -116,7 +113,7 @@ impl ReplySource for RepeatingReply {
                 }
                 ReplyEvent::End(ReplyEnd::Failed(failure)) if failure.is_connection_lost() => {
                     let call = self.call.take().filter(|call| {
-                        let site = &call.server.site;
+                        let site = &call.attempts.site;
                         site.repeat_budget
                             .take_repetition(site.millis(), site.label())
                     });

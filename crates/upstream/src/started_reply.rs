@@ -1,9 +1,19 @@
-//! Replies that are handed on after their first event.
+//! Running replies: their next event, and replies that are handed on after their first event.
 
 use std::future::{Future, poll_fn};
 use std::task::{Context, Poll};
 
+use weir_core::Failure;
 use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplySource};
+
+/// Polls the next event. Reading a reply after its end is an internal error.
+pub(crate) fn poll_next_event(reply: &mut Reply, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+    reply.poll_next(cx).map(|event| {
+        event.unwrap_or_else(|| {
+            ReplyEvent::End(Failure::internal("a reply was read on after its end").into())
+        })
+    })
+}
 
 /// Reads a source up to its first event. Dropping the future drops the source.
 #[expect(

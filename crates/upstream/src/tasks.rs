@@ -19,9 +19,30 @@ use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision, error_code};
 
 use crate::own_requests;
-use crate::stack;
-use crate::upstream_service::UpstreamService;
-pub(crate) use task_result_requests::TaskResultRequests;
+use crate::stack::CallStack;
+use crate::upstream_context::UpstreamContext;
+use task_result_requests::TaskResultRequests;
+
+/// The requests about tasks of one upstream.
+#[derive(Debug)]
+pub(crate) struct TaskRequests {
+    site: Arc<UpstreamContext>,
+    stack: Arc<CallStack>,
+    /// The results of older servers' tasks, held open for their questions.
+    results: TaskResultRequests,
+}
+
+impl TaskRequests {
+    /// Makes the requests that pass `stack`.
+    pub(crate) fn new(site: Arc<UpstreamContext>, stack: Arc<CallStack>) -> Self {
+        let results = TaskResultRequests::new(site.clone());
+        Self {
+            site,
+            stack,
+            results,
+        }
+    }
+}
 
 /// True if a call is about a task.
 pub(crate) const fn is_about_task(method: Method) -> bool {
@@ -33,7 +54,7 @@ pub(crate) const fn is_about_task(method: Method) -> bool {
 
 /// Gets a task's state, answers its questions, or cancels it. Dropping the future cancels the
 /// request, never the task.
-pub(crate) async fn call(server: Arc<UpstreamService>, outbound: OutboundCall) -> Reply {
+pub(crate) async fn call(server: Arc<TaskRequests>, outbound: OutboundCall) -> Reply {
     let looking = UpstreamTaskRequest { server, outbound };
     let method = looking.outbound.call.method;
     let done = if method == Method::TasksUpdate {
@@ -51,7 +72,7 @@ pub(crate) async fn call(server: Arc<UpstreamService>, outbound: OutboundCall) -
 
 /// One request about one task.
 struct UpstreamTaskRequest {
-    server: Arc<UpstreamService>,
+    server: Arc<TaskRequests>,
     outbound: OutboundCall,
 }
 
@@ -80,7 +101,7 @@ impl UpstreamTaskRequest {
         };
         let status = TaskStatus::of(&state).ok_or_else(bad)?;
         if status.is_final() {
-            self.server.task_results.forget(&self.key());
+            self.server.results.forget(&self.key());
             self.server.site.task_progress.end_task(&self.key());
         }
         match status {
@@ -90,12 +111,12 @@ impl UpstreamTaskRequest {
                 self.questions(
                     &state,
                     self.server
-                        .task_results
+                        .results
                         .take(&self.key(), || self.request_result())?,
                 )
                 .await
             }
-            TaskStatus::Working => match self.server.task_results.find(&self.key()) {
+            TaskStatus::Working => match self.server.results.find(&self.key()) {
                 Some(held) => self.questions(&state, held).await,
                 None => Ok(tasks::lifted(&state, status)),
             },
@@ -148,7 +169,7 @@ impl UpstreamTaskRequest {
         let answers = call.input_responses.clone().or(given);
         let answers =
             answers.ok_or_else(|| Failure::invalid_params("`inputResponses` is missing"))?;
-        if let Some(held) = self.server.task_results.find(&self.key()) {
+        if let Some(held) = self.server.results.find(&self.key()) {
             held.answer(&answers)?;
             return Ok(ACKNOWLEDGED);
         }
@@ -169,7 +190,7 @@ impl UpstreamTaskRequest {
     async fn cancel(&self) -> Result<Bytes, Failure> {
         let refused = match self.request(Method::TasksCancel).await {
             Ok(done) => {
-                self.server.task_results.forget(&self.key());
+                self.server.results.forget(&self.key());
                 return Ok(done);
             }
             Err(failure) => failure,
@@ -187,20 +208,19 @@ impl UpstreamTaskRequest {
 
     /// Makes one request about the task, and returns its whole result.
     async fn request(&self, method: Method) -> Result<Bytes, Failure> {
-        let reply = stack::call(
-            self.server.clone(),
-            self.outbound_for(method, self.outbound.deadlines),
-        )
-        .await;
+        let reply = self
+            .server
+            .stack
+            .clone()
+            .call(self.outbound_for(method, self.outbound.deadlines))
+            .await;
         own_requests::read_result(&self.server.site, reply).await
     }
 
     /// Makes the request for the result. The server asks on its stream.
     fn request_result(&self) -> weir_core::port::Fut<'static, Reply> {
-        Box::pin(stack::call(
-            self.server.clone(),
-            self.outbound_for(Method::TasksResult, CallDeadlines::CALL),
-        ))
+        let stack = self.server.stack.clone();
+        Box::pin(stack.call(self.outbound_for(Method::TasksResult, CallDeadlines::CALL)))
     }
 
     fn outbound_for(&self, method: Method, deadlines: CallDeadlines) -> OutboundCall {
@@ -237,6 +257,8 @@ impl UpstreamTaskRequest {
         // A task is in the era of its call: the name of the task carries the class.
         let class = self.outbound.call.capabilities.class;
         self.server
+            .stack
+            .attempts
             .transport
             .revision_for(class)
             .map(|revision| revision == Revision::MODERN.as_str())

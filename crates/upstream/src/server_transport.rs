@@ -1,0 +1,166 @@
+//! The transport to one server: Streamable HTTP, or a child process.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::reply::Reply;
+use weir_core::upstream::{
+    ClientSessionChange, HandoverSession, ListWatch, OutboundCall, ProcessStart, ResourceUpdates,
+    TaskNotifications,
+};
+use weir_core::{CapabilityClass, SessionKey};
+use weir_era::upstream_messages::ResendProof;
+
+use crate::failed_attempt::FailedAttempt;
+use crate::stdio::StdioUpstream;
+use crate::streamable::HttpUpstream;
+
+/// The transport to the server.
+#[derive(Debug)]
+pub(crate) enum ServerTransport {
+    Http(Box<HttpUpstream>),
+    Stdio(Arc<StdioUpstream>),
+}
+
+impl ServerTransport {
+    /// Makes one attempt at a call. `again` is the proof of the attempt before.
+    pub(crate) async fn call(
+        &self,
+        outbound: &OutboundCall,
+        again: Option<ResendProof>,
+    ) -> Result<Reply, FailedAttempt> {
+        match self {
+            Self::Http(server) => server.call(outbound, again).await,
+            Self::Stdio(server) => server.call(outbound).await,
+        }
+    }
+
+    /// Returns the server's revision, once it is known.
+    pub(crate) fn revision(&self) -> Option<&'static str> {
+        match self {
+            Self::Http(server) => server.revision(),
+            Self::Stdio(server) => server.revision(),
+        }
+    }
+
+    /// Returns the server's revision for a client of this class.
+    pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+        match self {
+            Self::Http(server) => server.revision_for(class),
+            Self::Stdio(server) => server.revision_for(class),
+        }
+    }
+
+    /// Returns the older revision that the server speaks as well, if it is known to have one.
+    pub(crate) fn second_revision(&self) -> Option<&'static str> {
+        match self {
+            Self::Http(server) => server.second_revision(),
+            Self::Stdio(server) => server.second_revision(),
+        }
+    }
+
+    /// Marks the server as possibly replaced: its era is found out again.
+    pub(crate) fn doubt_era(&self) {
+        match self {
+            Self::Http(server) => server.doubt_era(),
+            Self::Stdio(server) => server.doubt_era(),
+        }
+    }
+
+    /// Opens a watch of the server's lists.
+    pub(crate) async fn watch(
+        &self,
+        class: CapabilityClass,
+    ) -> Result<Box<dyn ListWatch>, FailedAttempt> {
+        match self {
+            Self::Http(server) => server.watch(class).await,
+            Self::Stdio(server) => server.watch(class).await,
+        }
+    }
+
+    /// Opens a subscription to updates of single resources.
+    pub(crate) async fn updates(&self) -> Result<Box<dyn ResourceUpdates>, FailedAttempt> {
+        match self {
+            Self::Http(server) => server.updates().await,
+            Self::Stdio(server) => server.updates().await,
+        }
+    }
+
+    /// Subscribes to a task's status; absent if the server has no such subscription.
+    pub(crate) async fn follow(&self, outbound: &OutboundCall) -> Option<TaskNotifications> {
+        match self {
+            Self::Http(server) => server.follow(outbound).await,
+            Self::Stdio(server) => server.follow(outbound).await,
+        }
+    }
+
+    /// Returns the capabilities that are carried to the server, by its known eras.
+    pub(crate) fn carries(&self) -> CapabilityClass {
+        match self {
+            Self::Http(server) => server.carries(),
+            Self::Stdio(server) => server.carries(),
+        }
+    }
+
+    /// Forwards news of client sessions.
+    pub(crate) fn forward_session_news(
+        &self,
+        sessions: &HashSet<SessionKey>,
+        news: ClientSessionChange,
+    ) {
+        match self {
+            Self::Http(server) => server.forward_session_news(sessions, news),
+            Self::Stdio(server) => server.forward_session_news(sessions, news),
+        }
+    }
+
+    /// Returns the number of open sessions or processes.
+    pub(crate) fn sessions(&self) -> usize {
+        match self {
+            Self::Http(server) => server.sessions(),
+            Self::Stdio(server) => server.processes(),
+        }
+    }
+
+    /// Implements [`weir_core::upstream::Upstream::export_sessions`].
+    pub(crate) async fn export_sessions(&self) -> Vec<HandoverSession> {
+        match self {
+            Self::Http(server) => server.export_sessions(),
+            Self::Stdio(server) => server.export_children().await,
+        }
+    }
+
+    /// Implements [`weir_core::upstream::Upstream::import_session`].
+    pub(crate) async fn import_session(&self, session: HandoverSession) {
+        match self {
+            Self::Http(server) => server.import_session(&session.description),
+            Self::Stdio(server) => server.import_child(session).await,
+        }
+    }
+
+    /// Returns the time limit for opening a session of a usual server, or a process.
+    pub(crate) fn open_time(&self, usual: Duration) -> Duration {
+        match self {
+            Self::Http(_) => usual,
+            // The requests after the start may take as long as with any server.
+            Self::Stdio(server) => server.start_time() + usual,
+        }
+    }
+
+    /// Returns the process that has not answered yet, for operators.
+    pub(crate) fn starting(&self) -> Option<ProcessStart> {
+        match self {
+            Self::Http(_) => None,
+            Self::Stdio(server) => server.starting(),
+        }
+    }
+
+    /// Ends all sessions or processes.
+    pub(crate) async fn close(&self) {
+        match self {
+            Self::Http(server) => server.close().await,
+            Self::Stdio(server) => server.close().await,
+        }
+    }
+}
