@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use arc_swap::ArcSwapOption;
 
@@ -32,7 +32,7 @@ pub(crate) struct KeyedSlot<T> {
     pub(crate) current: ArcSwapOption<T>,
     pub(crate) opening: Arc<tokio::sync::Mutex<()>>,
     /// The backoff of opening a value, if the ones before ended early.
-    pub(crate) pace: Mutex<RetryBackoff>,
+    pace: Mutex<RetryBackoff>,
     used: Arc<AtomicU64>,
 }
 
@@ -184,6 +184,11 @@ impl<T> Default for KeyedSlot<T> {
 }
 
 impl<T> KeyedSlot<T> {
+    /// Returns the backoff of opening a value.
+    pub(crate) fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Removes `gone`. Another value that is already in the slot stays.
     pub(crate) fn remove(&self, gone: &Arc<T>) {
         let current = self.current.load();

@@ -17,10 +17,13 @@ use weir_core::upstream::HandoverSession;
 use weir_era::upstream_messages::{self, RevisionDialect};
 use weir_wire::{LogLevel, Revision};
 
+use super::StdioUpstream;
 use super::child_channel::ChildChannel;
+use super::child_key::ChildKey;
+use super::child_source::ChildSource;
 use super::handshake::{ChildClients, HandshakeOutcome, run_handshake};
+use super::running_child::RunningChild;
 use super::upstream_child::UpstreamChild;
-use super::{ChildKey, ChildSource, RunningChild, StdioUpstream};
 use crate::exported::{ExportedClient, ExportedOwner};
 use crate::settings::UpstreamProtocol;
 
@@ -60,7 +63,7 @@ impl StdioUpstream {
     /// Implements [`weir_core::upstream::Upstream::export_sessions`]. An HTTP+SSE stream is a
     /// connection, and stays.
     pub(crate) async fn export_children(&self) -> Vec<HandoverSession> {
-        if !matches!(self.origin, ChildSource::Process(..)) {
+        if !matches!(self.starter.origin, ChildSource::Process(..)) {
             return Vec::new();
         }
         let used = self
@@ -131,7 +134,7 @@ impl StdioUpstream {
     }
 
     async fn adopt(&self, exported: HandoverSession) -> Option<()> {
-        let ChildSource::Process(_, keeper) = &self.origin else {
+        let ChildSource::Process(_, keeper) = &self.starter.origin else {
             return None;
         };
         let child: ExportedChild = serde_json::from_slice(&exported.description).ok()?;
@@ -194,12 +197,12 @@ impl StdioUpstream {
                 about,
             }
         };
-        self.record_dialect(&key, greeted.tongue, begun);
+        self.starter.record_dialect(&key, greeted.tongue, begun);
         let running = RunningChild {
             used: slot.use_clock(),
             level: tokio::sync::Mutex::new(child.level.and_then(|level| LogLevel::parse(&level))),
             declares_roots_changes: child.declares_roots_changes,
-            ..self.running_child(running, greeted, clients)
+            ..RunningChild::new(running, greeted, clients)
         };
         running.used.store(self.site.millis(), Ordering::Relaxed);
         let running = Arc::new(running);

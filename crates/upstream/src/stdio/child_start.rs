@@ -2,26 +2,29 @@
 //! config allows, and operators see its progress.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
 use weir_core::upstream::{ListKinds, ProcessStart};
-use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::RevisionDialect;
 
 use super::child_channel::ChildChannel;
 use super::child_environment;
+use super::child_eras::ChildEras;
+use super::child_key::ChildKey;
 use super::child_source::ChildSource;
 use super::error_tail::ErrorTail;
-use super::handshake::{ChildClients, HandshakeError, HandshakeOutcome, run_handshake};
+use super::handshake::{ChildClients, HandshakeError, run_handshake};
+use super::running_child::RunningChild;
 use super::upstream_child::{UpstreamChild, explaining_lines};
-use super::{ChildKey, RunningChild, StdioUpstream, lock};
 use crate::failed_attempt::FailedAttempt;
 use crate::keyed_slots::KeyedSlot;
-use crate::retry_backoff::{RetryBackoff, least_wait};
+use crate::retry_backoff::least_wait;
 use crate::settings::UpstreamProtocol;
+use crate::upstream_context::UpstreamContext;
 
 /// The age below which the end of a child counts as a failure: the next start waits.
 const STEADY_AGE: Duration = Duration::from_secs(30);
@@ -41,13 +44,44 @@ const PACKAGE_RUNNERS: [&str; 10] = [
 
 /// A process that has not answered the first message yet.
 #[derive(Debug)]
-pub(super) struct StartingChild {
+struct StartingChild {
     since: Instant,
     errors: Arc<ErrorTail>,
     pipe: Arc<ChildChannel>,
 }
 
-impl StdioUpstream {
+/// Starts the children of one server.
+#[derive(Debug)]
+pub(super) struct ChildStarter {
+    site: Arc<UpstreamContext>,
+    pub(super) origin: ChildSource,
+    pub(super) eras: ChildEras,
+    /// The process that was started last and has not answered yet.
+    starting: Mutex<Option<Arc<StartingChild>>>,
+}
+
+impl ChildStarter {
+    pub(super) fn new(
+        site: Arc<UpstreamContext>,
+        origin: ChildSource,
+        protocol: UpstreamProtocol,
+    ) -> Self {
+        Self {
+            site,
+            origin,
+            eras: ChildEras::new(protocol),
+            starting: Mutex::default(),
+        }
+    }
+
+    /// Notes the protocol of a child, and the time that its start took.
+    pub(super) fn record_dialect(&self, key: &ChildKey, tongue: RevisionDialect, begun: Instant) {
+        if self.eras.record_dialect(key.is_legacy, tongue, begun) {
+            // Clients with sessions have lists of their own from now on.
+            self.site.record_list_change(ListKinds::default());
+        }
+    }
+
     /// Starts a process in a task of its own. A caller that leaves does not end the start: the next
     /// caller waits for the same one.
     pub(super) async fn start_detached(
@@ -86,13 +120,13 @@ impl StdioUpstream {
     }
 
     /// Returns the time limit of a start, up to the answer to the first message.
-    pub(crate) fn start_time(&self) -> Duration {
+    pub(super) fn start_time(&self) -> Duration {
         self.origin.start_timeout(&self.site)
     }
 
     /// Returns the process that has not answered yet, for operators.
-    pub(crate) fn starting(&self) -> Option<ProcessStart> {
-        let starting = lock(&self.starting).clone()?;
+    pub(super) fn starting(&self) -> Option<ProcessStart> {
+        let starting = self.lock_starting().clone()?;
         Some(ProcessStart {
             time: starting.since.elapsed(),
             last_line: starting.errors.last_line(),
@@ -107,33 +141,35 @@ impl StdioUpstream {
     ) -> Result<RunningChild, FailedAttempt> {
         if let Some(before) = slot.current.swap(None) {
             if before.since.elapsed() >= STEADY_AGE {
-                lock(&slot.pace).record_success();
+                slot.pace().record_success();
                 // The cause of its end may still be there, so even this start waits.
                 tokio::time::sleep(least_wait(0)).await;
             } else {
                 // The pace belongs to this child alone: a child that crashes delays no other one.
-                lock(&slot.pace).record_end(self.site.now(), &*self.site.random);
+                slot.pace().record_end(self.site.now(), &*self.site.random);
             }
         }
         let now = self.site.now();
-        let admitted = lock(&slot.pace)
+        let admitted = slot
+            .pace()
             .admit(now)
-            .and_then(|()| self.pace(key).admit(now));
+            .and_then(|()| self.eras.pace(key.is_legacy).admit(now));
         admitted.map_err(|wait| {
             let text = "The upstream ended and is not started again yet: try again shortly";
-            let last = lock(&slot.pace)
+            let last = slot
+                .pace()
                 .last_failure()
-                .or_else(|| self.pace(key).last_failure());
+                .or_else(|| self.eras.pace(key.is_legacy).last_failure());
             let mut refusal = self.site.too_early_failure(None, text, wait);
             if let Some(last) = last {
                 refusal.failure = refusal.failure.with_cause(last.cause);
             }
             refusal
         })?;
-        let patience = self.start_timeout(key);
+        let patience = self.eras.start_timeout(key.is_legacy, self.start_time());
         let started =
             tokio::time::timeout(patience, self.reporting(self.start(key, clients))).await;
-        let starting = lock(&self.starting).take();
+        let starting = self.lock_starting().take();
         match started {
             Ok(Ok(running)) => Ok(RunningChild {
                 used: slot.use_clock(),
@@ -156,13 +192,11 @@ impl StdioUpstream {
     }
 
     fn not_started(&self, key: &ChildKey, failure: Failure) -> FailedAttempt {
-        let mut pace = self.pace(key);
+        let mut pace = self.eras.pace(key.is_legacy);
         pace.record_end(self.site.now(), &*self.site.random);
         pace.keep_failure(&failure);
         drop(pace);
-        if key.is_legacy {
-            self.second_era.record_failure();
-        }
+        self.eras.record_failure(key.is_legacy);
         FailedAttempt::new(failure).mark_not_reached()
     }
 
@@ -170,8 +204,12 @@ impl StdioUpstream {
         let begun = Instant::now();
         let child = self.origin.start(&self.site).await?;
         self.show_starting(&child, begun);
-        let (child, greeted) = match run_handshake(&child.pipe, self.protocol_of(key), &clients)
-            .await
+        let (child, greeted) = match run_handshake(
+            &child.pipe,
+            self.eras.protocol_of(key.is_legacy),
+            &clients,
+        )
+        .await
         {
             Err(HandshakeError::EndedOnProbe) => {
                 let child = self.origin.start(&self.site).await?;
@@ -184,75 +222,21 @@ impl StdioUpstream {
         match greeted {
             Ok(greeted) => {
                 self.record_dialect(key, greeted.tongue, begun);
-                Ok(self.running_child(child, greeted, clients))
+                Ok(RunningChild::new(child, greeted, clients))
             }
             Err(rude) => {
-                if key.is_legacy && matches!(rude, HandshakeError::Refused(_)) {
-                    self.second_era.record_refusal();
+                if matches!(rude, HandshakeError::Refused(_)) {
+                    self.eras.record_refusal(key.is_legacy);
                 }
                 Err(self.explain_failure(&child, rude).await)
             }
         }
     }
 
-    /// Returns the protocol of the first message to a child of this key.
-    fn protocol_of(&self, key: &ChildKey) -> UpstreamProtocol {
-        match (self.protocol, self.first_era.tongue()) {
-            (UpstreamProtocol::Auto, _) if key.is_legacy => UpstreamProtocol::Legacy,
-            (UpstreamProtocol::Auto, Some(tongue)) if tongue.revision().is_modern() => {
-                UpstreamProtocol::Modern
-            }
-            (UpstreamProtocol::Auto, Some(_)) => UpstreamProtocol::Legacy,
-            (protocol, _) => protocol,
-        }
-    }
-
-    /// Notes the protocol of a child, and the time that its start took.
-    pub(super) fn record_dialect(&self, key: &ChildKey, tongue: RevisionDialect, begun: Instant) {
-        if key.is_legacy {
-            if self.second_era.record_found(tongue) {
-                // Clients with sessions have lists of their own from now on.
-                self.site.record_list_change(ListKinds::default());
-            }
-        } else {
-            self.first_era.set(Some(tongue));
-            *lock(&self.first_start_time) = begun.elapsed();
-        }
-    }
-
-    /// Makes the record of a child after its handshake.
-    pub(super) fn running_child(
-        &self,
-        child: UpstreamChild,
-        greeted: HandshakeOutcome,
-        clients: ChildClients,
-    ) -> RunningChild {
-        if greeted.tongue.revision().is_modern() {
-            child.pipe.set_modern();
-        } else if clients.class != CapabilityClass::BASE {
-            child
-                .pipe
-                .enable_questions(clients.class, clients.session, greeted.tongue.revision());
-        }
-        let (since, turn, class) = (Instant::now(), Arc::default(), clients.class);
-        let (declares_roots_changes, used) = (clients.session.is_some(), Arc::default());
-        let level = tokio::sync::Mutex::default();
-        RunningChild {
-            child,
-            greeted,
-            since,
-            class,
-            declares_roots_changes,
-            turn,
-            used,
-            level,
-        }
-    }
-
     /// Shows a process as starting.
     fn show_starting(&self, child: &UpstreamChild, since: Instant) {
         let (errors, pipe) = (child.errors.clone(), child.pipe.clone());
-        *lock(&self.starting) = Some(Arc::new(StartingChild {
+        *self.lock_starting() = Some(Arc::new(StartingChild {
             since,
             errors,
             pipe,
@@ -360,11 +344,7 @@ impl StdioUpstream {
         }
     }
 
-    fn pace(&self, key: &ChildKey) -> MutexGuard<'_, RetryBackoff> {
-        lock(if key.is_legacy {
-            &self.second_era.era.pace
-        } else {
-            &self.first_era.pace
-        })
+    fn lock_starting(&self) -> MutexGuard<'_, Option<Arc<StartingChild>>> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,9 @@
 mod asking_turn;
 mod child_channel;
 mod child_environment;
+mod child_eras;
 mod child_handover;
+mod child_key;
 mod child_relay;
 mod child_source;
 mod child_start;
@@ -15,108 +17,54 @@ mod error_tail;
 mod handshake;
 mod message_memory;
 mod non_message_lines;
+mod running_child;
 mod session_lists;
 pub(crate) mod sse;
 mod stdio_call;
-mod stdio_second_era;
 mod stdio_updates;
 mod stdio_watch;
 mod upstream_child;
 mod value_claim;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::time::Instant;
 use weir_core::call::TaskMode;
-use weir_core::principal::Principal;
 use weir_core::reply::Reply;
+use weir_core::telemetry::instruments;
 use weir_core::upstream::{
-    ClientSessionChange, ListWatch, OutboundCall, ResourceUpdates, TaskNotifications,
+    ClientSessionChange, ListWatch, OutboundCall, ProcessStart, ResourceUpdates, TaskNotifications,
 };
-use weir_core::{Call, CapabilityClass, Failure, SessionKey};
-use weir_era::upstream_messages::ResendProof;
+use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::{lower, server_questions};
-use weir_wire::LogLevel;
 use weir_wire::method::Method;
 
 use crate::failed_attempt::FailedAttempt;
 use crate::keyed_slots::{KeyedSlot, KeyedSlots};
 use crate::settings::{SessionSharing, UpstreamProtocol};
 use crate::upstream_context::UpstreamContext;
-use asking_turn::{AskingPermit, AskingTurn};
+use asking_turn::AskingPermit;
+use child_key::ChildKey;
 pub(crate) use child_source::ChildSource;
-use child_start::StartingChild;
-use handshake::{ChildClients, HandshakeOutcome};
-use stdio_second_era::{ChildEra, StdioSecondEra};
+use child_start::ChildStarter;
+use handshake::ChildClients;
+use running_child::RunningChild;
 use stdio_updates::StdioUpdates;
 use stdio_watch::StdioWatch;
-use upstream_child::UpstreamChild;
 
 /// One server over standard streams.
 #[derive(Debug)]
 pub(crate) struct StdioUpstream {
     site: Arc<UpstreamContext>,
-    origin: ChildSource,
-    protocol: UpstreamProtocol,
+    starter: Arc<ChildStarter>,
     sharing: SessionSharing,
     slots: Arc<KeyedSlots<ChildKey, RunningChild>>,
     /// Children for watches alone, for capability classes other than the base: a server may list by
     /// the declared capabilities.
     watched: Arc<KeyedSlots<ChildKey, RunningChild>>,
-    /// The era that the server was found to speak first.
-    first_era: ChildEra,
-    /// The legacy era of a modern server that speaks both.
-    second_era: StdioSecondEra,
-    /// The time that the last process of the first era took to answer the first message.
-    first_start_time: Mutex<Duration>,
-    /// The process that was started last and has not answered yet.
-    starting: Mutex<Option<Arc<StartingChild>>>,
     swept: AtomicBool,
-}
-
-/// The key of a child: two principals never share one, unless the operator allows it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ChildKey {
-    principal: Option<Principal>,
-    /// The capabilities of its clients; the base class for a child that all clients share.
-    class: CapabilityClass,
-    /// The client's session, if it can be asked, for an HTTP+SSE server. A child process belongs to
-    /// no single client.
-    session: Option<SessionKey>,
-    /// The number of the child. One that may ask takes calls of one client at a time: another
-    /// client's call at the same time has a second child.
-    nth: u8,
-    /// True for one in the legacy era of a server with other children in the modern era.
-    is_legacy: bool,
-}
-
-impl ChildKey {
-    const SHARED: Self = Self {
-        principal: None,
-        class: CapabilityClass::BASE,
-        session: None,
-        nth: 0,
-        is_legacy: false,
-    };
-    const NO_CLIENTS: ChildClients = ChildClients {
-        class: CapabilityClass::BASE,
-        session: None,
-    };
-
-    /// Returns the clients behind the call that a child is started for.
-    fn clients(&self, outbound: &OutboundCall) -> ChildClients {
-        let session = outbound
-            .call
-            .session
-            .filter(|_| self.class != CapabilityClass::BASE);
-        ChildClients {
-            class: self.class,
-            session,
-        }
-    }
 }
 
 /// A child for a call, and the turn to be asked in it, if the call takes one.
@@ -126,24 +74,6 @@ type ChildAndTurn = (Arc<RunningChild>, Option<AskingPermit>);
 const MAX_WATCH_CLASSES: usize = 16;
 /// The most children of one principal and class.
 const MAX_CHILDREN_PER_CLASS: u8 = 4;
-
-/// A child that is ready for calls.
-#[derive(Debug)]
-pub(crate) struct RunningChild {
-    child: UpstreamChild,
-    greeted: HandshakeOutcome,
-    since: Instant,
-    /// The capabilities that were declared to it.
-    class: CapabilityClass,
-    /// True if `roots.listChanged` was declared to it.
-    declares_roots_changes: bool,
-    /// The turn of calls in a child that can ask and does not name the call.
-    turn: Arc<AskingTurn>,
-    /// The time of its last use, in milliseconds of the site's clock.
-    used: Arc<AtomicU64>,
-    /// The least severe log level that the server was asked for.
-    level: tokio::sync::Mutex<Option<LogLevel>>,
-}
 
 impl StdioUpstream {
     pub(crate) fn new(
@@ -164,16 +94,11 @@ impl StdioUpstream {
         };
         let idle = origin.idle_millis(&site);
         Self {
+            starter: Arc::new(ChildStarter::new(site.clone(), origin, protocol)),
             site,
-            origin,
-            protocol,
             sharing,
             slots: Arc::new(KeyedSlots::new(most, idle)),
             watched: Arc::new(KeyedSlots::new(MAX_WATCH_CLASSES, idle)),
-            first_era: ChildEra::default(),
-            second_era: StdioSecondEra::default(),
-            first_start_time: Mutex::default(),
-            starting: Mutex::default(),
             swept: AtomicBool::new(false),
         }
     }
@@ -188,6 +113,48 @@ impl StdioUpstream {
             None => self.take(self.key(outbound, false), outbound).await?,
         };
         stdio_call::call(&self.site, running, turn, outbound).await
+    }
+
+    /// Returns a process in the legacy era for a call of a client with a session. Absent if the
+    /// call is to go over the bridge: the client has no session, the server has no such era or
+    /// could not be probed now, or runs as many processes as allowed and the client has no
+    /// capabilities.
+    ///
+    /// # Errors
+    /// A server that is known to have that era cannot be called in it now.
+    async fn take_legacy(
+        self: &Arc<Self>,
+        outbound: &OutboundCall,
+    ) -> Result<Option<ChildAndTurn>, FailedAttempt> {
+        if !self
+            .starter
+            .eras
+            .may_be_legacy(outbound.call.capabilities.class)
+        {
+            return Ok(None);
+        }
+        let looking = self.starter.eras.look_for_second().await;
+        let is_known = looking.is_none();
+        if self.starter.eras.is_second_refused() {
+            return Ok(None);
+        }
+        let key = self.key(outbound, true);
+        // A client without capabilities does not justify ending another client's process.
+        let is_asked_nothing = key.class == CapabilityClass::BASE;
+        if is_asked_nothing && self.slots.free_slot(&key, self.site.millis()).is_none() {
+            instruments().upstream_bridged.add(1, &[self.site.label()]);
+            return Ok(None);
+        }
+        match self.take(key, outbound).await {
+            Ok(taken) => Ok(Some(taken)),
+            Err(refusal) if !is_known && *refusal.failure.kind() != FailureKind::Busy => {
+                // Frees the slot that was made for it.
+                drop(self.slots.take_where(|key| key.is_legacy));
+                Ok(None)
+            }
+            Err(_) if self.starter.eras.is_second_refused() => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
     }
 
     /// Returns a child for a call, with the turn to be asked if it takes one.
@@ -220,7 +187,7 @@ impl StdioUpstream {
                 ..ChildKey::SHARED
             },
             SessionSharing::Shared | SessionSharing::Principal => {
-                let session = match &self.origin {
+                let session = match &self.starter.origin {
                     ChildSource::Process(..) => None,
                     ChildSource::Sse(_) => outbound
                         .call
@@ -242,7 +209,7 @@ impl StdioUpstream {
     /// declared with each call. While the era is unknown they are declared, since only the answer
     /// shows the era.
     fn declared_at_start(&self, is_legacy: bool) -> CapabilityClass {
-        match self.first_era.tongue() {
+        match self.starter.eras.first_tongue() {
             Some(tongue) if tongue.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
             Some(_) | None => self.site.asks(),
         }
@@ -284,7 +251,7 @@ impl StdioUpstream {
         self: &Arc<Self>,
         class: CapabilityClass,
     ) -> Result<Box<dyn ListWatch>, FailedAttempt> {
-        let is_legacy = self.second_for(class).is_some();
+        let is_legacy = self.starter.eras.second_for(class).is_some();
         let told = class.cut(self.declared_at_start(is_legacy));
         let key = ChildKey {
             class: told,
@@ -332,7 +299,10 @@ impl StdioUpstream {
     ) -> Option<TaskNotifications> {
         let key = self.key(
             outbound,
-            self.second_for(outbound.call.capabilities.class).is_some(),
+            self.starter
+                .eras
+                .second_for(outbound.call.capabilities.class)
+                .is_some(),
         );
         let running = self
             .running(&self.slots, &key, key.clients(outbound))
@@ -343,17 +313,17 @@ impl StdioUpstream {
 
     /// Forgets the era, because the server may have been replaced: the next child is probed again.
     pub(crate) fn doubt_era(&self) {
-        self.first_era.set(None);
-        self.second_era.forget_refusal();
+        self.starter.eras.doubt();
     }
 
     /// Returns the capabilities that are carried to the server, by its known eras.
     pub(crate) fn carries(&self) -> CapabilityClass {
         let first = self
-            .first_era
-            .tongue()
+            .starter
+            .eras
+            .first_tongue()
             .map_or(CapabilityClass::BASE, |tongue| self.site.carries(tongue));
-        match self.second_for(CapabilityClass::SESSIONS) {
+        match self.starter.eras.second_for(CapabilityClass::SESSIONS) {
             Some(tongue) => first
                 .with(self.site.carries(tongue))
                 .with(CapabilityClass::SESSIONS),
@@ -362,9 +332,30 @@ impl StdioUpstream {
     }
 
     pub(crate) fn revision(&self) -> Option<&'static str> {
-        self.first_era
-            .tongue()
+        self.starter
+            .eras
+            .first_tongue()
             .map(|tongue| tongue.revision().as_str())
+    }
+
+    /// Returns the older revision that the server speaks as well, if it is known to have one.
+    pub(crate) fn second_revision(&self) -> Option<&'static str> {
+        self.starter.eras.second_revision()
+    }
+
+    /// Returns the server's revision for a client of this class, once it is known.
+    pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+        self.starter.eras.revision_for(class)
+    }
+
+    /// Returns the time limit of a start, up to the answer to the first message.
+    pub(crate) fn start_time(&self) -> Duration {
+        self.starter.start_time()
+    }
+
+    /// Returns the process that has not answered yet, for operators.
+    pub(crate) fn starting(&self) -> Option<ProcessStart> {
+        self.starter.starting()
     }
 
     pub(crate) fn processes(&self) -> usize {
@@ -432,14 +423,14 @@ impl StdioUpstream {
     ) -> Result<Arc<RunningChild>, FailedAttempt> {
         let is_own = |other: &ChildKey| key.principal.is_some() && other.principal == key.principal;
         let Some((slot, gone)) = slots.slot_of(key, self.site.millis(), is_own) else {
-            return Err(self.origin.full_failure(&self.site).into());
+            return Err(self.starter.origin.full_failure(&self.site).into());
         };
         drop(gone);
         self.sweep(key);
         if let Some(running) = alive(&slot) {
             return Ok(running);
         }
-        if let ChildSource::Process(_, keeper) = &self.origin {
+        if let ChildSource::Process(_, keeper) = &self.starter.origin {
             keeper.wait_for_children().await;
         }
         let opening = slot.opening.clone().lock_owned().await;
@@ -448,7 +439,8 @@ impl StdioUpstream {
         }
         // On the heap: few calls start a process.
         Box::pin(
-            self.clone()
+            self.starter
+                .clone()
                 .start_detached(slot, key.clone(), clients, opening),
         )
         .await
@@ -482,10 +474,6 @@ impl StdioUpstream {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// True for calls about tasks. A task is asked after in the child that began it, and asks while
 /// other calls run, so these calls go to the first child, and wait for no turn.
 fn is_about_task_result(call: &Call) -> bool {
@@ -500,9 +488,4 @@ fn alive(slot: &KeyedSlot<RunningChild>) -> Option<Arc<RunningChild>> {
     slot.current
         .load_full()
         .filter(|running| !running.child.is_over())
-}
-
-/// Makes the refusal of a process that ended before the request was given to it.
-fn not_sent(failure: Failure) -> FailedAttempt {
-    FailedAttempt::new(failure).with_proof(Some(ResendProof::NotSent))
 }

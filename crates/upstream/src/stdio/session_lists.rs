@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 use weir_core::catalog::ListSession;
 use weir_core::port::Fut;
 use weir_core::upstream::ListWatch;
-use weir_core::{CapabilityClass, Failure, SessionKey};
+use weir_core::{CapabilityClass, Failure};
 use weir_era::lower;
 use weir_wire::method::Method;
 
+use super::running_child::RunningChild;
+use super::stdio_call;
 use super::stdio_watch::StdioWatch;
-use super::{RunningChild, stdio_call};
 use crate::failed_attempt::FailedAttempt;
 
 impl RunningChild {
@@ -29,14 +30,6 @@ impl RunningChild {
         // The output of a child is always read.
         lists.set_heard(true);
         let _first = self.child.pipe.lists.set(lists);
-    }
-
-    /// Notes a call of a client's session in the child.
-    pub(super) fn record_call(&self, client: Option<SessionKey>) {
-        if let (Some(lists), Some(client)) = (self.child.pipe.lists.get(), client) {
-            lists.serves(client);
-            lists.count_call();
-        }
     }
 
     async fn request_about(&self, method: Method, uri: &str) -> Result<(), FailedAttempt> {

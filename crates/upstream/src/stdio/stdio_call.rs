@@ -17,7 +17,7 @@ use weir_wire::{LogLevel, Message, scan};
 
 use super::asking_turn::AskingPermit;
 use super::child_channel::{ChildRequest, RequestPurpose};
-use super::{RunningChild, not_sent};
+use super::running_child::RunningChild;
 use crate::failed_attempt::FailedAttempt;
 use crate::own_requests;
 use crate::result_expectation::{ResultExpectation, classify_result};
@@ -78,12 +78,7 @@ pub(crate) async fn call(
         asks: ear.may_have_questions(),
         task: of_task,
     };
-    let ticket = running
-        .child
-        .pipe
-        .request(id, body, purpose)
-        .await
-        .map_err(not_sent)?;
+    let ticket = running.request(id, body, purpose).await?;
     let task = ResultExpectation::takes_task(tongue, call, declared);
     let tracked = if tongue.revision().is_modern() {
         None
@@ -132,11 +127,8 @@ pub(crate) async fn request(
             },
         );
         let mut ticket = running
-            .child
-            .pipe
             .request(id, body, RequestPurpose::OwnRequest)
-            .await
-            .map_err(not_sent)?;
+            .await?;
         match ticket.wait_for_answer().await {
             Some(Ok(result)) => Ok(result),
             Some(Err(error)) => Err(upstream_messages::failure(&error)

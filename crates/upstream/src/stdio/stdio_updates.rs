@@ -14,8 +14,9 @@ use weir_wire::Message;
 use weir_wire::method::Method;
 
 use super::child_channel::ChildRequest;
+use super::running_child::RunningChild;
+use super::stdio_call;
 use super::stdio_watch::subscribe;
-use super::{RunningChild, stdio_call};
 use crate::failed_attempt::FailedAttempt;
 use crate::list_page;
 use crate::upstream_context::UpstreamContext;

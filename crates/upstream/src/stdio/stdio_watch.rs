@@ -12,7 +12,8 @@ use weir_wire::Message;
 use weir_wire::method::Method;
 
 use super::child_channel::{ChildRequest, RequestPurpose};
-use super::{RunningChild, not_sent, stdio_call};
+use super::running_child::RunningChild;
+use super::stdio_call;
 use crate::failed_attempt::FailedAttempt;
 use crate::list_changes::ListChangeReader;
 use crate::list_page::{self, ToolListRules, parse_page};
@@ -108,11 +109,8 @@ pub(crate) async fn subscribe(
     );
     own_requests::within_list_deadline(site, async {
         let mut ticket = running
-            .child
-            .pipe
             .request(id, body, RequestPurpose::OwnRequest)
-            .await
-            .map_err(not_sent)?;
+            .await?;
         loop {
             match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
                 Some(Message::Notification(told))
