@@ -12,15 +12,14 @@ use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchRespon
 use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_wire::write::ObjectWriter;
 
-use crate::credential::UpstreamCredentials;
-use crate::fetcher::Fetcher;
+use crate::credential::{UpstreamCredentials, UpstreamHttpClient};
+use crate::http::{Fetcher, HttpClient, Poster, RootCertificates, TlsError};
 use crate::ports::UpstreamPorts;
-use crate::poster::Poster;
 use crate::secret_mask::SecretMask;
 use crate::server_transport::ServerTransport;
 use crate::settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
 use crate::stdio::{ChildSource, StdioUpstream};
-use crate::streamable::{HttpUpstream, RootCertificates, TlsError, UpstreamHttpClient};
+use crate::streamable::HttpUpstream;
 use crate::upstream_context::UpstreamContext;
 use crate::upstream_service::UpstreamService;
 
@@ -118,7 +117,7 @@ impl UpstreamFactory {
                 });
                 ServerTransport::Http(Box::new(HttpUpstream::new(
                     site.clone(),
-                    http,
+                    UpstreamHttpClient::new(http, None),
                     credentials,
                     protocol,
                     session,
@@ -153,8 +152,8 @@ impl UpstreamFactory {
         &self,
         settings: &HttpUpstreamSettings,
         connect: Duration,
-    ) -> Result<UpstreamHttpClient, TlsError> {
-        UpstreamHttpClient::new(
+    ) -> Result<HttpClient, TlsError> {
+        HttpClient::new(
             settings,
             connect,
             &self.identity.agent,

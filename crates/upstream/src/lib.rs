@@ -6,18 +6,14 @@
 //! sends again only calls that provably did not run. It knows no client, no endpoint and no other
 //! upstream, and it never forwards a client's header or token.
 
-mod advice;
 mod breaker;
 mod call_attempts;
 mod call_time_limits;
 mod credential;
 pub mod descriptors;
-mod dns;
 mod exported;
 mod factory;
 mod failed_attempt;
-mod fetcher;
-mod guard;
 mod held_blocks;
 mod http;
 mod idle_events;
@@ -33,7 +29,6 @@ mod outbox;
 mod own_requests;
 mod pending_updates;
 mod ports;
-mod poster;
 mod repeat;
 mod repeat_budget;
 mod request_inbox;
@@ -59,10 +54,10 @@ pub use credential::{
     TokenProvider, UpstreamOAuth,
 };
 pub use factory::{ClientImplementation, UpstreamBuildError, UpstreamFactory};
+pub use http::{TlsError, client_tls};
 pub use ports::UpstreamPorts;
 pub use secret::{SecretHeader, SecretText};
 pub use settings::{
     HttpUpstreamSettings, OwnDeadlines, SessionSharing, StdioUpstreamSettings, TransportSettings,
     UpstreamBounds, UpstreamProtocol, UpstreamSettings,
 };
-pub use streamable::{TlsError, client_tls};

@@ -7,13 +7,15 @@
 //! that authorization server alone.
 
 mod bearer_challenge;
+mod bearer_token;
 mod settings;
 mod token_account;
 mod token_discovery;
+mod token_error;
 mod token_fetcher;
 mod token_response;
+mod upstream_http_client;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,15 +24,15 @@ use weir_core::port::DocumentFetcher;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
 
-pub(crate) use bearer_challenge::BearerChallenge;
 pub use settings::{
     ClientAuthMethod, ProvidedToken, SharedTokenProvider, TokenAuthority, TokenExchange,
     TokenProvider, UpstreamOAuth,
 };
-pub(crate) use token_account::TokenAccount;
+use token_account::TokenAccount;
 use token_fetcher::TokenFetcher;
+pub(crate) use upstream_http_client::{SendError, UpstreamHttpClient};
 
-use crate::streamable::UpstreamHttpClient;
+use crate::http::HttpClient;
 use crate::upstream_context::UpstreamContext;
 
 /// The most callers with a kept exchanged token at one server. The least recently used is evicted
@@ -39,7 +41,7 @@ const MAX_CALLER_ACCOUNTS: usize = 4096;
 
 /// The accounts of weir and its callers at one server.
 pub(crate) struct UpstreamCredentials {
-    http: UpstreamHttpClient,
+    http: HttpClient,
     grant: Arc<TokenFetcher>,
     service: Arc<TokenAccount>,
     /// Present if calls are made in the name of their callers.
@@ -58,7 +60,7 @@ impl UpstreamCredentials {
     /// Makes the accounts at the server behind `http`. Requests no token before the first request.
     pub(crate) fn new(
         site: &Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: HttpClient,
         fetch: Arc<dyn DocumentFetcher>,
         settings: UpstreamOAuth,
     ) -> Self {
@@ -84,7 +86,7 @@ impl UpstreamCredentials {
     /// Returns the client that uses weir's own account: for probes, lists, watches, and the calls
     /// of servers without exchange.
     pub(crate) fn own_client(&self) -> UpstreamHttpClient {
-        self.http.with_account(self.service.clone())
+        UpstreamHttpClient::new(self.http.clone(), Some(self.service.clone()))
     }
 
     /// Returns the client that uses the caller's account; absent for a server without exchange.
@@ -119,52 +121,15 @@ impl UpstreamCredentials {
                 callers.get_or_insert_with(&key, || Ok::<_, Failure>(account))?
             }
         };
-        Ok(Some(self.http.with_account(account)))
+        Ok(Some(UpstreamHttpClient::new(
+            self.http.clone(),
+            Some(account),
+        )))
     }
 }
 
 impl fmt::Debug for UpstreamCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(<secret>)")
-    }
-}
-
-/// The reason for a missing token. All calls that waited for the token share it.
-#[derive(Clone, Debug)]
-pub(crate) struct TokenError {
-    text: Cow<'static, str>,
-    cause: Option<Arc<str>>,
-}
-
-impl TokenError {
-    pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            text: text.into(),
-            cause: None,
-        }
-    }
-
-    /// Keeps the cause for operators; it has no text of another party's response.
-    pub(crate) fn because(mut self, failure: &Failure) -> Self {
-        self.cause = Some(failure.cause().into());
-        self
-    }
-
-    /// Returns the failure of a call.
-    pub(crate) fn failure(&self, site: &UpstreamContext) -> Failure {
-        let failure = site.fail(FailureKind::Unavailable, self.text.clone());
-        match &self.cause {
-            Some(cause) => failure.because(cause.to_string()),
-            None => failure,
-        }
-    }
-}
-
-impl fmt::Display for TokenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            Some(cause) => write!(f, "{}: {cause}", self.text),
-            None => f.write_str(&self.text),
-        }
     }
 }

@@ -13,49 +13,17 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
-use http::HeaderValue;
-use weir_core::port::Random;
 use weir_core::{ClientToken, Failure};
 
-use super::TokenError;
 use super::bearer_challenge::BearerChallenge;
+use super::bearer_token::BearerToken;
+use super::token_error::TokenError;
 use super::token_fetcher::{TokenFetcher, UpstreamTokenRequest};
-use crate::retry_backoff::{RetryBackoff, jitter};
+use crate::retry_backoff::RetryBackoff;
 
 /// The minimum time between two replacements of refused tokens. It keeps a server that refuses
 /// every token from making weir flood its authorization server.
 const FORCED_RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
-/// The last part of a token's life in which it is not used: the request has to arrive, and clocks
-/// differ.
-const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
-
-/// A token and its lifetime.
-pub(crate) struct BearerToken {
-    /// The whole `Authorization` header. Sensitive. If absent, requests go without one.
-    pub(crate) header: Option<HeaderValue>,
-    /// The time at which a new token is requested.
-    renew_at: Duration,
-    /// The time at which the token expires for weir.
-    expires_at: Duration,
-}
-
-impl BearerToken {
-    /// Makes a token that was requested at `asked`.
-    pub(crate) fn new(
-        header: Option<HeaderValue>,
-        asked: Duration,
-        lifetime: Duration,
-        random: &dyn Random,
-    ) -> Self {
-        let renew = asked + lifetime.mul_f64(0.75) + jitter(lifetime.mul_f64(0.1), random);
-        Self {
-            header,
-            renew_at: renew,
-            expires_at: asked + lifetime - EXPIRY_MARGIN.min(lifetime / 10),
-        }
-    }
-}
-
 type TokenFuture = Pin<Box<dyn Future<Output = Result<Arc<BearerToken>, TokenError>> + Send>>;
 type SharedTokenFuture = Shared<TokenFuture>;
 

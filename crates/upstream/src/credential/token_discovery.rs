@@ -11,7 +11,7 @@ use url::Url;
 use weir_core::Failure;
 use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
 
-use super::TokenError;
+use super::token_error::TokenError;
 
 /// The longest metadata document.
 const MAX_METADATA_BYTES: usize = 256 << 10;

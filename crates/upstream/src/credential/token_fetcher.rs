@@ -15,13 +15,13 @@ use weir_core::port::{BorrowedSecret, DocumentFetcher, FetchRequest, UrlSource};
 use weir_era::lower;
 use weir_wire::method::Method as Rpc;
 
-use super::TokenError;
 use super::bearer_challenge::BearerChallenge;
-use super::settings::{ClientAuthMethod, TokenAuthority, UpstreamOAuth};
-use super::token_account::BearerToken;
+use super::bearer_token::BearerToken;
+use super::settings::{ClientAuthMethod, TokenAuthority, TokenExchange, UpstreamOAuth};
 use super::token_discovery::{TokenDiscovery, TokenTarget, resource_identifier};
+use super::token_error::TokenError;
 use super::token_response;
-use crate::streamable::UpstreamHttpClient;
+use crate::http::HttpClient;
 use crate::upstream_context::UpstreamContext;
 
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ pub(crate) struct UpstreamTokenRequest {
 pub(crate) struct TokenFetcher {
     site: Arc<UpstreamContext>,
     /// The server, without credentials.
-    http: UpstreamHttpClient,
+    http: HttpClient,
     fetch: Arc<dyn DocumentFetcher>,
     settings: UpstreamOAuth,
     /// The discovered endpoint and the time of its discovery. Locked during the discovery.
@@ -58,7 +58,7 @@ pub(crate) struct TokenFetcher {
 impl TokenFetcher {
     pub(crate) fn new(
         site: Arc<UpstreamContext>,
-        http: UpstreamHttpClient,
+        http: HttpClient,
         fetch: Arc<dyn DocumentFetcher>,
         settings: UpstreamOAuth,
     ) -> Self {
@@ -205,11 +205,8 @@ impl TokenFetcher {
         let json = HeaderValue::from_static("application/json");
         let accept = HeaderValue::from_static("application/json, text/event-stream");
         let ping: Bytes = lower::legacy_request(self.site.next_id(), Rpc::Ping, &[]);
-        let asked = self.http.send(
-            Method::POST,
-            vec![(header::ACCEPT, accept), (header::CONTENT_TYPE, json)],
-            ping,
-        );
+        let headers = [(header::ACCEPT, accept), (header::CONTENT_TYPE, json)];
+        let asked = self.http.send(&Method::POST, &headers, &ping);
         match tokio::time::timeout(REDISCOVERY_INTERVAL, asked).await {
             Ok(Ok(answer)) => BearerChallenge::read(answer.headers()),
             _ => BearerChallenge::default(),
@@ -238,7 +235,7 @@ impl TokenFetcher {
                 );
                 form.append_pair("subject_token", subject.expose().expose());
                 form.append_pair("subject_token_type", &exchange.subject_type);
-                form.append_pair("requested_token_type", super::TokenExchange::ACCESS_TOKEN);
+                form.append_pair("requested_token_type", TokenExchange::ACCESS_TOKEN);
                 if let Some(audience) = &exchange.audience {
                     form.append_pair("audience", audience);
                 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use weir_core::port::FetchResponse;
 
-use super::TokenError;
+use super::token_error::TokenError;
 
 /// The lifetime of a token without an expiry: short enough to notice a revocation, long enough not
 /// to request tokens all the time.
@@ -21,7 +21,7 @@ const MAX_TOKEN_BYTES: usize = 16 << 10;
 /// The token types that an exchange may issue. Others, such as refresh and identity tokens, are no
 /// credentials for an upstream.
 const ISSUED_TOKEN_TYPES: [&str; 2] = [
-    super::TokenExchange::ACCESS_TOKEN,
+    super::settings::TokenExchange::ACCESS_TOKEN,
     "urn:ietf:params:oauth:token-type:jwt",
 ];
 

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::UpstreamHttpError;
+use super::http_error::UpstreamHttpError;
 
 /// The longest line before a chunk, extensions included.
 const MAX_LINE_BYTES: usize = 4 << 10;

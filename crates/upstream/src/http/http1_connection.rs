@@ -2,19 +2,18 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use http::Response;
 use tokio::io::AsyncWrite;
 use tokio_util::io::{poll_read_buf, poll_write_buf};
 use weir_core::budget::DescriptorPermit;
 
+use super::byte_stream::ByteStream;
+use super::http_error::UpstreamHttpError;
 use super::message_head::{self, ResponseHead};
-use super::response_body::HttpResponseBody;
-use super::{ByteStream, ConnectionPool, OutgoingRequest, UpstreamHttpError};
+use super::outgoing_request::OutgoingRequest;
 
 /// The bytes that are read at once: usually a whole response.
 const READ_SIZE: usize = 8 << 10;
@@ -76,12 +75,12 @@ impl Http1Connection {
         is_clean.then_some(self)
     }
 
-    /// Writes a request and reads the head of its response.
+    /// Writes a request and reads the head of its response. Returns the connection with the head,
+    /// which persists only if all of the request was written.
     pub(super) async fn send_request(
         mut self,
-        home: &Arc<ConnectionPool>,
         ask: OutgoingRequest<'_>,
-    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+    ) -> Result<(Self, ResponseHead), UpstreamHttpError> {
         let head = message_head::write_request_head(ask);
         let mut out = RequestWriter {
             bytes: head.chain(&ask.body[..]),
@@ -89,17 +88,10 @@ impl Http1Connection {
             lost: None,
             interim: 0,
         };
-        let head = std::future::poll_fn(|cx| self.poll_send_request(cx, &mut out)).await?;
+        let mut head = std::future::poll_fn(|cx| self.poll_send_request(cx, &mut out)).await?;
         // A server that responds before it has read all would read the rest as another request.
-        let persists = head.persists && out.lost.is_none() && !out.bytes.has_remaining();
-        let mut answer = Response::new(HttpResponseBody::http1(
-            self,
-            head.framing,
-            persists.then(|| home.clone()),
-        ));
-        *answer.status_mut() = head.status;
-        *answer.headers_mut() = head.headers;
-        Ok(answer)
+        head.persists &= out.lost.is_none() && !out.bytes.has_remaining();
+        Ok((self, head))
     }
 
     fn poll_send_request<B: Buf>(

@@ -8,14 +8,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, Uri, Version};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use weir_core::budget::{ByteBudget, DescriptorPermit};
 
-use super::{
-    BoundedConnection, ByteStream, ConnectionPool, HttpResponseBody, OutgoingRequest,
-    UpstreamHttpError,
-};
+use super::bounded_connection::BoundedConnection;
+use super::byte_stream::ByteStream;
+use super::http_error::UpstreamHttpError;
+use super::outgoing_request::OutgoingRequest;
 
 /// The silence on a connection with open requests after which a ping is sent.
 const PING_AFTER: Duration = Duration::from_secs(30);
@@ -110,9 +111,8 @@ impl Http2Connection {
 
     pub(super) async fn send_request(
         mut self,
-        home: &Arc<ConnectionPool>,
         ask: OutgoingRequest<'_>,
-    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+    ) -> Result<Response<Incoming>, UpstreamHttpError> {
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
         *request.uri_mut() = without_user(ask.uri);
@@ -130,9 +130,7 @@ impl Http2Connection {
             Err(error) => return Err(UpstreamHttpError::NotSent(std::io::Error::other(error))),
         };
         match sent {
-            Ok(answer) => {
-                Ok(answer.map(|body| HttpResponseBody::http2(body, self.retired, home.clone())))
-            }
+            Ok(answer) => Ok(answer),
             // hyper returns a request only if no byte of it was written.
             Err(mut error) => Err(match error.take_message() {
                 Some(_) => UpstreamHttpError::NotSent(std::io::Error::other(error.into_error())),

@@ -7,7 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use httparse::{ParserConfig, Status};
 
 use super::chunk_decoder::ChunkDecoder;
-use super::{OutgoingRequest, UpstreamHttpError};
+use super::http_error::UpstreamHttpError;
+use super::outgoing_request::OutgoingRequest;
 
 /// The limits of a response's head, in bytes and in fields.
 const MAX_HEAD_BYTES: usize = 64 << 10;

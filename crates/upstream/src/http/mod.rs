@@ -9,138 +9,55 @@
 //! The pool knows no redirects, cookies, proxies or messages. Its errors state how far a request
 //! got, because that decides if it may be sent again.
 
+mod advice;
 mod bounded_connection;
 mod byte_stream;
 mod chunk_decoder;
+mod connector;
+mod dns;
+mod document_client;
+mod fetcher;
+mod guard;
 mod http1_connection;
 mod http2_connection;
+mod http_client;
+mod http_error;
 mod idle_connections;
+mod idle_pool;
 mod message_head;
+mod outgoing_request;
+mod poster;
 mod response_body;
 #[cfg(test)]
 mod tests;
+mod tls;
 
-use std::error::Error;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard};
 
-use bytes::Bytes;
-use http::{HeaderName, HeaderValue, Method, Response, Uri};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::connect::HttpConnector;
+use http::{Response, Uri};
+use hyper::body::Incoming;
 use tokio::time::Instant;
 use tower::Service;
 use weir_core::Budgets;
 use weir_core::budget::{ByteBudget, ConnectionSide, DescriptorBudget};
 
-pub(crate) use bounded_connection::BoundedConnection;
+pub(crate) use advice::with_advice;
 use byte_stream::ByteStream;
+use connector::{ConnectTimeout, UpstreamConnector};
+pub(crate) use fetcher::Fetcher;
+pub(crate) use http_client::HttpClient;
+pub(crate) use http_error::{RequestProgress, UpstreamHttpError};
 use http1_connection::Http1Connection;
 use http2_connection::{Http2Connection, RetiredMark};
-use idle_connections::{IdleConnections, RestedConnection, TRIAL_TIME};
+use idle_connections::{IDLE_TIMEOUT, IdleConnections, RestedConnection, TRIAL_TIME};
+use idle_pool::IdlePool;
+pub(crate) use outgoing_request::HeaderField;
+use outgoing_request::OutgoingRequest;
+pub(crate) use poster::Poster;
 pub(crate) use response_body::HttpResponseBody;
-
-use crate::dns::DnsResolver;
-use crate::streamable::{ConnectTimeout, TimeoutConnector};
-
-/// The idle timeout of connections. It is shorter than that of common servers (5 s for node and
-/// uvicorn), so that a request seldom meets a connection that is being closed.
-pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
-/// The most idle connections that are kept.
-const MAX_IDLE_CONNECTIONS: usize = 256;
-
-/// The connector to a server.
-pub(crate) type UpstreamConnector = TimeoutConnector<HttpsConnector<HttpConnector<DnsResolver>>>;
-
-/// A header field of a request.
-pub(crate) type HeaderField = (HeaderName, HeaderValue);
-
-/// One request. Its own fields replace the usual ones of the same name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OutgoingRequest<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) uri: &'a Uri,
-    pub(crate) usual: &'a [HeaderField],
-    pub(crate) own: &'a [HeaderField],
-    pub(crate) body: &'a Bytes,
-}
-
-impl<'a> OutgoingRequest<'a> {
-    /// Returns the fields to send.
-    fn fields(self) -> impl Iterator<Item = &'a HeaderField> {
-        let usual = self
-            .usual
-            .iter()
-            .filter(move |(name, _)| self.own.iter().all(|(other, _)| other != name));
-        usual.chain(self.own)
-    }
-}
-
-/// The point that a request reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestProgress {
-    /// No connection: the process keeps its last file descriptors for other uses.
-    NotTried,
-    /// No connection: refused, no route, name or certificate wrong.
-    NoConnection,
-    /// No connection in time.
-    ConnectTimeout,
-    /// A connection, but the request was not written to it.
-    NotSent,
-    /// Written, and the server reported that it was not read.
-    Unread,
-    /// Written, and then the connection was lost. The server may have acted on it.
-    MaybeExecuted,
-}
-
-/// The reason for a missing or incomplete response.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UpstreamHttpError {
-    /// See [`RequestProgress::ConnectTimeout`].
-    #[error("no connection in time")]
-    ConnectTimeout,
-    /// See [`RequestProgress::NotTried`].
-    #[error("no file descriptor is left for a connection")]
-    NoDescriptor,
-    /// See [`RequestProgress::NoConnection`].
-    #[error("no connection")]
-    Connect(#[source] Box<dyn Error + Send + Sync>),
-    /// No byte of the request was sent.
-    #[error("the connection was lost before the request was written")]
-    NotSent(#[source] std::io::Error),
-    /// The server refused the request without reading it.
-    #[error("the server did not read the request")]
-    Unread(#[source] hyper::Error),
-    /// The connection ended in the middle of a response.
-    #[error("the server closed the connection")]
-    Closed,
-    /// The connection broke in the middle of a response.
-    #[error("the connection broke")]
-    Broken(#[source] std::io::Error),
-    /// The stream broke in the middle of a response, over HTTP/2.
-    #[error("the stream broke")]
-    Stream(#[source] hyper::Error),
-    /// The response is not HTTP.
-    #[error("the answer is not valid HTTP: {0}")]
-    Malformed(&'static str),
-}
-
-impl UpstreamHttpError {
-    /// Returns the point that the request reached.
-    pub(crate) fn progress(&self) -> RequestProgress {
-        match self {
-            Self::NoDescriptor => RequestProgress::NotTried,
-            Self::ConnectTimeout => RequestProgress::ConnectTimeout,
-            Self::Connect(_) => RequestProgress::NoConnection,
-            Self::NotSent(_) => RequestProgress::NotSent,
-            Self::Unread(_) => RequestProgress::Unread,
-            Self::Closed | Self::Broken(_) | Self::Stream(_) | Self::Malformed(_) => {
-                RequestProgress::MaybeExecuted
-            }
-        }
-    }
-}
+pub(crate) use tls::RootCertificates;
+pub use tls::{TlsError, client_tls};
 
 /// The pool of connections to one server. Opens the first one with the first request.
 #[derive(Debug)]
@@ -150,7 +67,7 @@ pub(crate) struct ConnectionPool {
     prior_knowledge: bool,
     descriptors: DescriptorBudget,
     windows: ByteBudget,
-    idle: Mutex<IdleConnections>,
+    idle: Arc<IdlePool>,
 }
 
 /// The connection that carries a request.
@@ -174,7 +91,7 @@ impl ConnectionPool {
             prior_knowledge,
             descriptors,
             windows,
-            idle: Mutex::default(),
+            idle: Arc::default(),
         })
     }
 
@@ -193,7 +110,7 @@ impl ConnectionPool {
             return answer;
         }
         while let Some(line) = self.take_idle().await {
-            match line.send_request(self, ask).await {
+            match self.send_over_http1(line, ask).await {
                 Err(UpstreamHttpError::NotSent(_)) => {}
                 answer => {
                     if matches!(
@@ -237,14 +154,39 @@ impl ConnectionPool {
             many.clone()
         };
         let mark = many.retired();
-        match Box::pin(many.send_request(self, ask)).await {
+        match Box::pin(many.send_request(ask)).await {
             // A connection may refuse new requests before it ends.
             Err(UpstreamHttpError::NotSent(_)) => {
-                self.retire(&mark);
+                self.idle.retire(&mark);
                 None
             }
-            answer => Some(answer),
+            answer => Some(answer.map(|answer| self.http2_response(answer, mark))),
         }
+    }
+
+    fn http2_response(
+        &self,
+        answer: Response<Incoming>,
+        mark: RetiredMark,
+    ) -> Response<HttpResponseBody> {
+        answer.map(|body| HttpResponseBody::http2(body, mark, self.idle.clone()))
+    }
+
+    /// Sends a request over an HTTP/1.1 connection.
+    async fn send_over_http1(
+        &self,
+        line: Http1Connection,
+        ask: OutgoingRequest<'_>,
+    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+        let (line, head) = line.send_request(ask).await?;
+        let mut answer = Response::new(HttpResponseBody::http1(
+            line,
+            head.framing,
+            head.persists.then(|| self.idle.clone()),
+        ));
+        *answer.status_mut() = head.status;
+        *answer.headers_mut() = head.headers;
+        Ok(answer)
     }
 
     async fn send_over_new(
@@ -252,20 +194,17 @@ impl ConnectionPool {
         ask: OutgoingRequest<'_>,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
         match Box::pin(self.open()).await? {
-            PooledConnection::Http1(line) => line.send_request(self, ask).await,
-            PooledConnection::Http2(many) => Box::pin(many.send_request(self, ask)).await,
+            PooledConnection::Http1(line) => self.send_over_http1(line, ask).await,
+            PooledConnection::Http2(many) => {
+                let mark = many.retired();
+                let sent = Box::pin(many.send_request(ask)).await;
+                sent.map(|answer| self.http2_response(answer, mark))
+            }
         }
     }
 
-    /// Retires the HTTP/2 connection that has this mark: it gets no more requests and ends with
-    /// those that it has.
-    fn retire(&self, mark: &RetiredMark) {
-        mark.set();
-        self.idle().http2.take_if(|(many, _)| many.has_mark(mark));
-    }
-
     fn idle(&self) -> MutexGuard<'_, IdleConnections> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 
     /// Takes an idle connection that is open and has no unread bytes.
@@ -323,40 +262,7 @@ impl ConnectionPool {
         }
         let many = Http2Connection::open(stream, descriptor, &self.windows).await?;
         self.idle().http2 = Some((many.clone(), Instant::now()));
-        self.start_sweep();
+        self.idle.start_sweep();
         Ok(PooledConnection::Http2(many))
-    }
-
-    /// Returns a connection that is ready for another request to the pool.
-    fn return_to_pool(self: &Arc<Self>, line: Http1Connection) {
-        self.idle().add(line);
-        self.start_sweep();
-    }
-
-    /// Starts the task that closes idle connections, once.
-    fn start_sweep(self: &Arc<Self>) {
-        let mut idle = self.idle();
-        if idle.is_swept {
-            return;
-        }
-        if tokio::runtime::Handle::try_current().is_err() {
-            // The runtime is ending, and no later request could use a connection.
-            *idle = IdleConnections::default();
-            return;
-        }
-        idle.is_swept = true;
-        tokio::spawn(close_idle(Arc::downgrade(self)));
-    }
-}
-
-async fn close_idle(lines: Weak<ConnectionPool>) {
-    loop {
-        tokio::time::sleep(IDLE_TIMEOUT).await;
-        let Some(lines) = lines.upgrade() else { return };
-        let mut idle = lines.idle();
-        if idle.prune(Instant::now()) {
-            idle.is_swept = false;
-            return;
-        }
     }
 }

@@ -8,9 +8,11 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::http_error::UpstreamHttpError;
 use super::http1_connection::Http1Connection;
+use super::http2_connection::RetiredMark;
+use super::idle_pool::IdlePool;
 use super::message_head::ResponseFraming;
-use super::{ConnectionPool, RetiredMark, UpstreamHttpError};
 
 /// The body of a response. Dropping it before its end cancels the request.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ enum BodyProtocol {
 struct Http2Body {
     incoming: Incoming,
     /// The retirement mark of its connection, and the pool that keeps the connection.
-    connection: (RetiredMark, Arc<ConnectionPool>),
+    connection: (RetiredMark, Arc<IdlePool>),
 }
 
 /// A body on an HTTP/1.1 connection.
@@ -41,14 +43,14 @@ struct Http1Body {
     framing: ResponseFraming,
     /// The pool that takes the connection after the end; absent if the connection cannot be used
     /// again.
-    pool: Option<Arc<ConnectionPool>>,
+    pool: Option<Arc<IdlePool>>,
 }
 
 impl HttpResponseBody {
     pub(super) fn http1(
         line: Http1Connection,
         framing: ResponseFraming,
-        home: Option<Arc<ConnectionPool>>,
+        home: Option<Arc<IdlePool>>,
     ) -> Self {
         let is_kept = line.is_kept;
         let mut single = Http1Body {
@@ -65,11 +67,7 @@ impl HttpResponseBody {
         }
     }
 
-    pub(super) fn http2(
-        incoming: Incoming,
-        connection: RetiredMark,
-        home: Arc<ConnectionPool>,
-    ) -> Self {
+    pub(super) fn http2(incoming: Incoming, connection: RetiredMark, home: Arc<IdlePool>) -> Self {
         Self {
             kind: BodyProtocol::Http2(Http2Body {
                 incoming,

@@ -4,16 +4,18 @@ mod hyper_comparison;
 mod late_tickets;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use http::StatusCode;
+use bytes::Bytes;
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use weir_testkit::ClosedPort;
 
+use super::connector::{https_connector, tcp_connector};
+use super::dns::{DnsCache, DnsResolver, SystemLookup};
 use super::*;
-use crate::dns::{DnsCache, SystemLookup};
-use crate::streamable::{RootCertificates, https_connector, tcp_connector};
 
 const GET: Method = Method::GET;
 const POST: Method = Method::POST;

@@ -8,9 +8,9 @@ use weir_core::{Failure, FailureKind};
 
 use super::sse;
 use super::upstream_child::UpstreamChild;
+use crate::credential::UpstreamHttpClient;
 use crate::keeper::ChildKeeper;
 use crate::settings::StdioUpstreamSettings;
-use crate::streamable::UpstreamHttpClient;
 use crate::upstream_context::UpstreamContext;
 
 /// The source of a server's messages.

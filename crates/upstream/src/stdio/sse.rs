@@ -15,10 +15,11 @@ use weir_wire::sse::{SseCaps, SseDecoder, SseItem};
 use super::child_channel::ChildChannel;
 use super::message_memory::{MessageMemory, SkippedMessage};
 use super::upstream_child::UpstreamChild;
+use crate::credential::UpstreamHttpClient;
 use crate::http::HttpResponseBody;
 use crate::idle_events::IdleEvents;
 use crate::own_requests;
-use crate::streamable::{EVENTS, UpstreamHttpClient, media_type, post_notification};
+use crate::streamable::{EVENTS, media_type, post_notification, unsent_attempt};
 use crate::upstream_context::UpstreamContext;
 
 /// Opens a stream to the server.
@@ -183,7 +184,7 @@ async fn open(
         .send(Method::GET, vec![(header::ACCEPT, EVENTS)], Bytes::new())
         .await;
     let (head, body) = sent
-        .map_err(|error| crate::streamable::unsent_attempt(site, error).failure)?
+        .map_err(|error| unsent_attempt(site, error).failure)?
         .into_parts();
     if head.status != StatusCode::OK
         || media_type(&head.headers).as_deref() != Some("text/event-stream")

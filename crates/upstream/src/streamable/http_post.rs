@@ -11,13 +11,12 @@ use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::{self, ResendProof};
 use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
 
-use super::http_client::{SendError, UpstreamHttpClient};
 use super::response_part::ResponseReadError;
 use super::response_reader::ResponseReader;
 use super::retry_after::retry_after;
-use crate::advice::with_advice;
+use crate::credential::{SendError, UpstreamHttpClient};
 use crate::failed_attempt::FailedAttempt;
-use crate::http::{HttpResponseBody, RequestProgress};
+use crate::http::{HttpResponseBody, RequestProgress, with_advice};
 use crate::message_limits::message_limits;
 use crate::upstream_context::UpstreamContext;
 

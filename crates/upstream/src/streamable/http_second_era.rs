@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use weir_core::upstream::ListKinds;
 use weir_wire::Revision;
 
-use super::http_client::UpstreamHttpClient;
 use super::session_pool::{ImportedSessions, SessionPool};
+use crate::credential::UpstreamHttpClient;
 use crate::failed_attempt::FailedAttempt;
 use crate::retry_backoff::RetryBackoff;
 use crate::settings::SessionSharing;

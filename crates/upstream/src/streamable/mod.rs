@@ -4,7 +4,6 @@
 mod era_guess;
 mod era_probe;
 mod http_call;
-mod http_client;
 mod http_post;
 mod http_second_era;
 mod http_updates;
@@ -22,7 +21,6 @@ mod standing_stream;
 mod standing_stream_slots;
 mod stream_reader;
 mod stream_resumption;
-mod tls;
 mod upstream_session;
 
 use std::collections::HashSet;
@@ -41,22 +39,14 @@ use weir_era::upstream_messages::ResendProof;
 use weir_wire::Revision;
 
 use era_guess::EraGuess;
-#[cfg(test)]
-pub(crate) use http_client::https_connector;
-pub(crate) use http_client::{
-    ConnectTimeout, PooledClient, SendError, TimeoutConnector, UpstreamHttpClient, pooled_client,
-    tcp_connector,
-};
 pub(crate) use http_post::{EVENTS, media_type, post_notification, unsent_attempt};
 use http_second_era::HttpSecondEra;
 use http_updates::HttpUpdates;
 use http_watch::HttpWatch;
 use modern_server::ModernServer;
 use session_pool::{ImportedSessions, SessionPool};
-pub(crate) use tls::RootCertificates;
-pub use tls::{TlsError, client_tls};
 
-use crate::credential::UpstreamCredentials;
+use crate::credential::{UpstreamCredentials, UpstreamHttpClient};
 use crate::failed_attempt::FailedAttempt;
 use crate::retry_backoff::RetryBackoff;
 use crate::settings::{SessionSharing, UpstreamProtocol};

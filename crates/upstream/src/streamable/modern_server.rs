@@ -17,8 +17,8 @@ use weir_wire::method::{EXTENSION_METHOD, Method, NameSource};
 use weir_wire::{Revision, error_code};
 
 use super::http_call::{self, PendingRequest};
-use super::http_client::UpstreamHttpClient;
 use super::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION};
+use crate::credential::UpstreamHttpClient;
 use crate::failed_attempt::FailedAttempt;
 use crate::own_requests;
 use crate::result_expectation::ResultExpectation;

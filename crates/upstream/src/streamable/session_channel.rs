@@ -15,10 +15,10 @@ use weir_core::upstream::ListKinds;
 use weir_era::upstream_messages;
 use weir_wire::{Message, Revision};
 
-use super::http_client::UpstreamHttpClient;
 use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, media_type};
 use super::reading_state::ReadingTask;
 use super::response_reader::ResponseReader;
+use crate::credential::UpstreamHttpClient;
 use crate::outbox::{Outbox, PushOutcome};
 use crate::own_requests;
 use crate::upstream_context::UpstreamContext;

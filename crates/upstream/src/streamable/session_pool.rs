@@ -19,9 +19,9 @@ use weir_era::lower;
 use weir_era::upstream_messages::{ResendProof, RevisionDialect};
 use weir_wire::Revision;
 
-use super::http_client::UpstreamHttpClient;
 use super::standing_stream_slots::StandingStreamSlots;
 use super::upstream_session::{ExportedHttpSession, SessionClient, UpstreamSession};
+use crate::credential::UpstreamHttpClient;
 use crate::exported::{ExportedClient, ExportedOwner};
 use crate::failed_attempt::FailedAttempt;
 use crate::keyed_slots::{KeyedSlot, KeyedSlots};

@@ -29,7 +29,6 @@ pub(crate) use lists::list;
 pub(super) use session_handover::ExportedHttpSession;
 
 use super::http_call::{self, PendingRequest};
-use super::http_client::UpstreamHttpClient;
 use super::http_post::{self, ClassifiedResponse, RefusedResponse};
 use super::reading_state::ReadingPublisher;
 use super::response_reader::ResponseReader;
@@ -38,6 +37,7 @@ use super::side_channel::SideChannel;
 use super::standing_stream::{self, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
 use super::stream_reader;
+use crate::credential::UpstreamHttpClient;
 use crate::failed_attempt::FailedAttempt;
 use crate::own_requests;
 use crate::result_expectation::ResultExpectation;

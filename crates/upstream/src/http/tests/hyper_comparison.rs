@@ -1,12 +1,12 @@
 //! A property test that compares the parser of responses with hyper's.
 
+use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::TokioIo;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::*;
 use super::{GET, ask, fields, listening, request};
 
 /// Generates the bytes of a response, and the positions at which the network cuts them.

@@ -1,11 +1,12 @@
 //! Session tickets that come after an answer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use super::super::*;
 use super::{POST, ask};
-use crate::dns::{DnsCache, SystemLookup};
-use crate::streamable::{RootCertificates, https_connector, tcp_connector};
+use crate::http::connector::{https_connector, tcp_connector};
+use crate::http::dns::{DnsCache, DnsResolver, SystemLookup};
+use crate::http::*;
 
 /// Tests a server over TLS that responds before its handshake is over, so that its session tickets
 /// come after its response.

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Limited};
 use weir_core::port::{DocumentPoster, Fut, PostEncoding, PostResponse};
 use weir_core::{Failure, FailureKind};
 
-use crate::streamable::{SendError, UpstreamHttpClient};
+use super::http_client::HttpClient;
 
 /// The longest response. It is more than any collector sends about a document.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
@@ -17,7 +17,7 @@ const MAX_RESPONSE_BYTES: usize = 64 << 10;
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// Posts to one URL.
-pub(crate) struct Poster(pub(crate) UpstreamHttpClient);
+pub(crate) struct Poster(pub(crate) HttpClient);
 
 impl Poster {
     async fn send(&self, form: PostEncoding, document: Bytes) -> Result<PostResponse, Failure> {
@@ -34,14 +34,11 @@ impl Poster {
             .map(|(name, text)| (name, HeaderValue::from_static(text)));
         let response = self
             .0
-            .send(Method::POST, headers.into(), document)
+            .send(&Method::POST, &headers, &document)
             .await
-            .map_err(|error| match error {
-                SendError::Lost(source) => {
-                    Failure::new(FailureKind::Unavailable, "The collector cannot be reached")
-                        .because(source)
-                }
-                SendError::NoToken(failure) => failure,
+            .map_err(|error| {
+                Failure::new(FailureKind::Unavailable, "The collector cannot be reached")
+                    .because(error)
             })?;
         let (head, body) = response.into_parts();
         match Limited::new(body, MAX_RESPONSE_BYTES).collect().await {

@@ -15,7 +15,7 @@ use weir_core::port::Fut;
 
 use super::UrlRefusal;
 use super::public_address::is_public;
-use crate::dns::{AddressLookup, DnsResolver};
+use crate::http::dns::{AddressLookup, DnsResolver};
 
 type GuardError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -113,7 +113,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::dns::SystemLookup;
+    use crate::http::dns::SystemLookup;
 
     /// Gives one answer after another.
     struct ScriptedAddresses {

@@ -15,9 +15,11 @@ use weir_core::port::{DocumentFetcher, FetchRequest, FetchResponse, Fut, UrlSour
 use weir_core::upstream::CallDeadlines;
 use weir_core::{Failure, FailureKind};
 
-use crate::dns::SystemLookup;
-use crate::guard::{self, CheckedLookup, GuardedConnector};
-use crate::streamable::{PooledClient, RootCertificates, TlsError, pooled_client, tcp_connector};
+use super::connector::tcp_connector;
+use super::dns::SystemLookup;
+use super::document_client::{PooledClient, pooled_client};
+use super::guard::{self, CheckedLookup, GuardedConnector};
+use super::tls::{RootCertificates, TlsError};
 
 const FORM_TYPE: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 const JSON_TYPE: HeaderValue = HeaderValue::from_static("application/json");

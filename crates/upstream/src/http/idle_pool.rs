@@ -1,0 +1,60 @@
+//! The shared idle connections to one server: responses return theirs here, and a task closes those
+//! that rest for too long.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::time::Instant;
+
+use super::http1_connection::Http1Connection;
+use super::http2_connection::RetiredMark;
+use super::idle_connections::{IDLE_TIMEOUT, IdleConnections};
+
+/// The idle connections to one server.
+#[derive(Debug, Default)]
+pub(super) struct IdlePool(Mutex<IdleConnections>);
+
+impl IdlePool {
+    pub(super) fn lock(&self) -> MutexGuard<'_, IdleConnections> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Retires the HTTP/2 connection that has this mark: it gets no more requests and ends with
+    /// those that it has.
+    pub(super) fn retire(&self, mark: &RetiredMark) {
+        mark.set();
+        self.lock().http2.take_if(|(many, _)| many.has_mark(mark));
+    }
+
+    /// Returns a connection that is ready for another request to the pool.
+    pub(super) fn return_to_pool(self: &Arc<Self>, line: Http1Connection) {
+        self.lock().add(line);
+        self.start_sweep();
+    }
+
+    /// Starts the task that closes idle connections, once.
+    pub(super) fn start_sweep(self: &Arc<Self>) {
+        let mut idle = self.lock();
+        if idle.is_swept {
+            return;
+        }
+        if tokio::runtime::Handle::try_current().is_err() {
+            // The runtime is ending, and no later request could use a connection.
+            *idle = IdleConnections::default();
+            return;
+        }
+        idle.is_swept = true;
+        tokio::spawn(close_idle(Arc::downgrade(self)));
+    }
+}
+
+async fn close_idle(lines: Weak<IdlePool>) {
+    loop {
+        tokio::time::sleep(IDLE_TIMEOUT).await;
+        let Some(lines) = lines.upgrade() else { return };
+        let mut idle = lines.lock();
+        if idle.prune(Instant::now()) {
+            idle.is_swept = false;
+            return;
+        }
+    }
+}
