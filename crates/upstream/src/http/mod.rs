@@ -1,4 +1,4 @@
-//! The pool of connections to one server: HTTP/1.1 connections, each driven by the request that
+//! HTTP to servers, and the pool of connections to one server: HTTP/1.1 connections, each driven by the request that
 //! uses it, and one HTTP/2 connection if the server has that.
 //!
 //! A general client hands every request to a task that owns its connection, and every response
@@ -6,8 +6,8 @@
 //! for the response reads it from the socket. The parser is strict where RFC 9112 asks for it; a
 //! property test compares it with hyper.
 //!
-//! The pool knows no redirects, cookies, proxies or messages. Its errors state how far a request
-//! got, because that decides if it may be sent again.
+//! Nothing here knows JSON-RPC, tokens or sessions, and the pool knows no redirects, cookies or
+//! proxies. Its errors state how far a request got, because that decides if it may be sent again.
 
 mod advice;
 mod bounded_connection;
