@@ -135,7 +135,7 @@ const SPAWNS: [(&str, &str); 11] = [
         "ends with the last share of its connection, or with the connection",
     ),
     (
-        "upstream/src/http/mod.rs",
+        "upstream/src/http/idle_pool.rs",
         "closes unused connections for some seconds, and ends when the pool has none",
     ),
 ];
