@@ -19,11 +19,6 @@ use syn::visit::{self, Visit};
 
 use crate::run::root;
 
-/// The largest share of files in cycles, in percent.
-const MOST_PERCENT: usize = 8;
-/// The most files in one cycle.
-const MOST_FILES: usize = 8;
-
 /// The folders of packages whose files count.
 const FOLDERS: [&str; 3] = ["crates", "benches", "xtask"];
 
@@ -93,26 +88,20 @@ pub(crate) fn run(options: &CyclesOptions) -> anyhow::Result<()> {
     check()
 }
 
-/// Checks the share of files in cycles, and the size of the largest one.
+/// Checks that no file stands in a cycle.
 ///
 /// # Errors
-/// Too many files stand in cycles.
+/// Some files import each other.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let (mut files, mut within, mut largest) = (0, 0, 0);
+    let (mut files, mut within) = (0, 0);
     for package in packages()? {
         let imports = read_package(&package)?;
-        let cycles = imports.cycles();
         files += imports.files.len();
-        within += cycles.iter().map(Vec::len).sum::<usize>();
-        largest = largest.max(cycles.iter().map(Vec::len).max().unwrap_or_default());
+        within += imports.cycles().iter().map(Vec::len).sum::<usize>();
     }
-    let percent = (within * 100).div_ceil(files.max(1));
-    println!(
-        "imports: {within} of {files} files in cycles ({percent} %, at most {MOST_PERCENT}); \
-         the largest cycle has {largest} files (at most {MOST_FILES})"
-    );
-    if percent > MOST_PERCENT || largest > MOST_FILES {
-        bail!("too many files import each other: `cargo xtask cycles --imports` prints them");
+    println!("imports: {within} of {files} files in cycles (none is allowed)");
+    if within > 0 {
+        bail!("files import each other: `cargo xtask cycles --imports` prints them");
     }
     Ok(())
 }

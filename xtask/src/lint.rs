@@ -2,11 +2,12 @@
 
 use crate::run::{cargo, checked, has_cargo_command};
 
-/// Checks format, the language of names and comments, clippy with warnings as errors, links of the
+/// Checks format, the language of names and comments, import cycles, clippy with warnings as errors, links of the
 /// documentation, and the dependency policy.
 pub(crate) fn run() -> anyhow::Result<()> {
     checked(cargo()?.args(["fmt", "--all", "--check"]))?;
     crate::words::check()?;
+    crate::cycles::check()?;
     checked(cargo()?.args([
         "clippy",
         "--workspace",

@@ -107,7 +107,7 @@ impl Upstream for FrontUpstream {
                     let (gate, held) = (self.gate.clone(), CancelReport(Some(self.dropped.clone())));
                     let silent = argument(&outbound, "silent").as_bool().unwrap_or(false);
                     let waiting = waiting_events(gate, held, silent);
-                    Reply::live(Box::pin(waiting) as std::pin::Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>>)
+                    Reply::live(Box::pin(waiting) as std::pin::Pin<Box<dyn futures_util::Stream<Item = ReplyEvent> + Send>>)
                 }
                 other => Reply::ended(Failure::unknown_tool(other)),
             }
@@ -148,7 +148,7 @@ fn waiting_events(
     gate: Arc<Semaphore>,
     held: CancelReport,
     silent: bool,
-) -> impl futures_core::Stream<Item = ReplyEvent> + Send {
+) -> impl futures_util::Stream<Item = ReplyEvent> + Send {
     futures_util::stream::unfold(
         (u8::from(silent), gate, held),
         |(step, gate, mut held)| async move {
