@@ -1,6 +1,9 @@
 //! A clock: wall time as RFC 3339 text at an offset from UTC. It knows no time zone names, only
 //! offsets.
 
+use jiff::Timestamp;
+use jiff::tz::Offset;
+
 /// Returns the seconds east of UTC that `text` (`Z`, `+02:00`, `-0530`) names.
 pub(super) fn parse_offset(text: &str) -> Result<i64, String> {
     let wrong = || {
@@ -30,47 +33,20 @@ pub(super) fn parse_offset(text: &str) -> Result<i64, String> {
     Ok(sign * (hours * 60 + minutes) * 60)
 }
 
-/// `unix` seconds as RFC 3339 text, `offset` seconds east of UTC.
+/// `unix` seconds as RFC 3339 text, `offset` seconds east of UTC, within 14 hours.
 pub(super) fn rfc3339(unix: i64, offset: i64) -> String {
-    let local = unix + offset;
-    let (year, month, day) = civil(local.div_euclid(86_400));
-    let second = local.rem_euclid(86_400);
-    let zone = if offset == 0 {
-        "Z".to_owned()
+    let zone = i32::try_from(offset)
+        .ok()
+        .and_then(|offset| Offset::from_seconds(offset).ok())
+        .unwrap_or(Offset::UTC);
+    let time = Timestamp::from_second(unix).unwrap_or_default();
+    let form = if zone == Offset::UTC {
+        "%Y-%m-%dT%H:%M:%SZ"
     } else {
-        let sign = if offset < 0 { '-' } else { '+' };
-        format!(
-            "{sign}{:02}:{:02}",
-            offset.abs() / 3600,
-            offset.abs() / 60 % 60
-        )
+        "%Y-%m-%dT%H:%M:%S%:z"
     };
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}{zone}",
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    )
-}
-
-/// Returns year, month and day of a day counted from 1970-01-01. Years are counted from March here,
-/// so that the leap day is the last of its year and the months' lengths follow one rule.
-fn civil(day: i64) -> (i64, i64, i64) {
-    const DAYS_OF_400_YEARS: i64 = 146_097;
-    let from_0000_03_01 = day + 719_468;
-    let era = from_0000_03_01.div_euclid(DAYS_OF_400_YEARS);
-    let day_of_era = from_0000_03_01.rem_euclid(DAYS_OF_400_YEARS);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day_of_year - (153 * from_march + 2) / 5 + 1)
+    let local = time.to_zoned(zone.to_time_zone());
+    local.strftime(form).to_string()
 }
 
 #[cfg(test)]

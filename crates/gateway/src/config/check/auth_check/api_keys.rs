@@ -1,8 +1,9 @@
 //! `auth.api_keys`: keys of machines without OAuth.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER_PERMISSIVE};
+use jiff::Timestamp;
 use weir_policy::settings::ApiKey;
 
 use super::super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
@@ -89,62 +90,19 @@ pub(crate) fn digest_of(text: &str) -> Option<[u8; 32]> {
 
 /// Parses a date (its beginning) or a time, in UTC (RFC 3339 with `Z`).
 pub(crate) fn parse_expiry(text: &str) -> Option<SystemTime> {
-    let (date, time) = text
-        .split_once('T')
-        .map_or((text, "00:00:00"), |(date, time)| (date, time));
-    let time = if text.contains('T') {
-        time.strip_suffix('Z')?
-    } else {
-        time
+    let time: Timestamp = match text.len() {
+        10 => format!("{text}T00:00:00Z").parse().ok()?,
+        20 if text.ends_with('Z') && text.as_bytes()[10] == b'T' => text.parse().ok()?,
+        _ => return None,
     };
-    let number = |text: &str, digits: usize| {
-        (text.len() == digits && text.bytes().all(|b| b.is_ascii_digit()))
-            .then(|| text.parse::<u64>().ok())
-            .flatten()
-    };
-    let three = |text: &str, mark, digits: [usize; 3]| {
-        let mut parts = text
-            .split(mark)
-            .zip(digits)
-            .map(|(part, digits)| number(part, digits));
-        let (Some(a), Some(b), Some(c)) = (parts.next()?, parts.next()?, parts.next()?) else {
-            return None;
-        };
-        (text.matches(mark).count() == 2).then_some([a, b, c])
-    };
-    let [year, month, day] = three(date, '-', [4, 2, 2])?;
-    let [hour, minute, second] = three(time, ':', [2, 2, 2])?;
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    let lengths = [
-        31,
-        if leap { 29 } else { 28 },
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-        31,
-    ];
-    let length = *lengths.get(usize::try_from(month).ok()?.checked_sub(1)?)?;
-    if year < 1970 || day == 0 || day > length || hour > 23 || minute > 59 || second > 59 {
-        return None;
-    }
-    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
-    let before = (year - 1970) * 365 + leaps(year - 1) - leaps(1969);
-    let months: u64 = lengths.iter().take(usize::try_from(month).ok()? - 1).sum();
-    let days = before + months + day - 1;
-    UNIX_EPOCH.checked_add(Duration::from_secs(
-        days * 86_400 + hour * 3600 + minute * 60 + second,
-    ))
+    (time >= Timestamp::UNIX_EPOCH).then(|| time.into())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     #[test]
