@@ -1,8 +1,8 @@
 //! The import cycles of the workspace: files that need each other can only be read together.
 //!
 //! An import is a `use`, or a path in the code, that leads to another file of the same package;
-//! a re-export is followed to the file of its definition, and is no import by itself. Tests do not
-//! count.
+//! a re-export is followed to the file of its definition, and is an import only of a file that uses
+//! the name, too. Tests do not count.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -316,6 +316,11 @@ struct PathReader<'a> {
 }
 
 impl PathReader<'_> {
+    fn is_imported(&self, names: &[String]) -> bool {
+        let here = self.modules.get(&self.module);
+        here.is_some_and(|here| names.iter().all(|name| here.imported.contains_key(name)))
+    }
+
     fn add(&mut self, path: &[String]) {
         if let Some((file, name)) = resolve(self.modules, &self.module, path, 0) {
             self.found.push((file, name));
@@ -442,7 +447,8 @@ impl<'ast> Visit<'ast> for PathReader<'_> {
             .iter()
             .map(|part| part.ident.to_string())
             .collect();
-        if names.len() > 1 {
+        // A name alone is an import if a re-export brings it: a `use` of it is counted as such.
+        if names.len() > 1 || self.is_imported(&names) {
             self.add(&names);
         }
         visit::visit_path(self, path);
@@ -608,6 +614,19 @@ mod tests {
             ],
         );
         assert!(names(&imports).is_empty());
+    }
+
+    #[test]
+    fn a_reexported_name_that_is_used_in_the_same_file_is_an_import() {
+        let imports = package(
+            "used",
+            &[
+                ("lib.rs", "mod a; mod b;"),
+                ("a.rs", "pub use crate::b::B; pub struct A(B);"),
+                ("b.rs", "pub struct B(Vec<crate::a::A>);"),
+            ],
+        );
+        assert_eq!(names(&imports), [["a.rs", "b.rs"]]);
     }
 
     #[test]
