@@ -25,7 +25,7 @@ mod settings;
 mod sse;
 mod stats;
 mod test_bed;
-mod upstream;
+pub(crate) mod upstream;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};

@@ -9,7 +9,7 @@ use crate::nginx;
 use crate::process::ChildProcess;
 use crate::protocol::{BOTH_ERAS_SEGMENT, Era};
 use crate::settings::{BenchEndpoint, RunSettings, TargetKind};
-use crate::upstream::UpstreamShape;
+use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
 use http::{HeaderValue, Request, Uri};

@@ -4,11 +4,10 @@
 //! makes them change, hang and come back. It checks only the parts that a load run needs: it is a
 //! load target, no reference server.
 
-mod answers;
+pub(crate) mod answers;
 mod streams;
-mod upstream_shape;
+pub(crate) mod upstream_shape;
 
-pub(crate) use self::answers::measure;
 pub(crate) use self::upstream_shape::UpstreamShape;
 
 use self::streams::{UpstreamBody, UpstreamState, status};

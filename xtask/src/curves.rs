@@ -11,10 +11,11 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::{
-    draw::{AxisScale, ChartLine, LineChart, LineStyle, PictureArea, SvgPicture, ValueUnit},
-    run::root,
-};
+use crate::draw::axis::AxisScale;
+use crate::draw::chart::{ChartLine, LineChart, LineStyle};
+use crate::draw::svg::{PictureArea, SvgPicture};
+use crate::draw::unit::ValueUnit;
+use crate::run::root;
 
 /// A curve: the rows of a part, the members on its axes, and the members that tell its lines apart.
 struct BenchCurve {

@@ -8,14 +8,14 @@ use std::{collections::BTreeMap, env, fs};
 use anyhow::Context;
 use serde_json::Value;
 
-use crate::{
-    draw::{
-        AxisScale, ChartLine, INK, LineChart, LineStyle, PALE, PictureArea, StatPanel, SvgPicture,
-        TablePanel, TextAnchor, TextStyle, ValueUnit,
-    },
-    run::{root, target_dir},
-    test,
-};
+use crate::draw::axis::AxisScale;
+use crate::draw::chart::{ChartLine, LineChart, LineStyle};
+use crate::draw::stat_panel::{StatPanel, TablePanel};
+use crate::draw::svg::{PictureArea, SvgPicture, TextAnchor, TextStyle};
+use crate::draw::unit::ValueUnit;
+use crate::draw::{INK, PALE};
+use crate::run::{root, target_dir};
+use crate::test;
 
 /// The dashboards, in the order of their use.
 const BOARDS: [&str; 4] = ["overview", "upstream", "tool", "client"];

@@ -7,12 +7,6 @@ pub(crate) mod stat_panel;
 pub(crate) mod svg;
 pub(crate) mod unit;
 
-pub(crate) use axis::{AxisScale, ChartAxis};
-pub(crate) use chart::{ChartLine, LineChart, LineStyle};
-pub(crate) use stat_panel::{StatPanel, TablePanel};
-pub(crate) use svg::{PictureArea, SvgPicture, TextAnchor, TextStyle};
-pub(crate) use unit::ValueUnit;
-
 /// Colours that are distinct on white, in the order of their use by lines.
 pub(crate) const PALETTE: [&str; 10] = [
     "#3274d9", "#e0a30b", "#2c9c46", "#d44a3a", "#8f3bb8", "#0b9aa5", "#e26b0a", "#6b7380",

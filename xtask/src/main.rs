@@ -8,11 +8,11 @@
 mod bench;
 mod compat;
 mod compat_tables;
-mod conformance;
+pub(crate) mod conformance;
 mod curves;
 mod cycles;
 mod dashboards;
-mod draw;
+pub(crate) mod draw;
 mod hostile;
 mod lint;
 mod path;

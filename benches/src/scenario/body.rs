@@ -11,7 +11,8 @@ use crate::report::ReportTable;
 use crate::settings::{RunSettings, TargetKind};
 use crate::stats::as_float;
 use crate::test_bed::{BenchUpstream, TestBed};
-use crate::upstream::{UpstreamShape, measure};
+use crate::upstream::answers::measure;
+use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::Result;
 use serde::Serialize;
 

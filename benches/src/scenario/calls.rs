@@ -9,7 +9,7 @@ use crate::report::ReportTable;
 use crate::settings::{RunSettings, TargetKind};
 use crate::stats::RoundFigures;
 use crate::test_bed::{BenchUpstream, TestBed};
-use crate::upstream::UpstreamShape;
+use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;

@@ -14,7 +14,7 @@ use crate::report::ReportTable;
 use crate::settings::{RunSettings, TargetKind};
 use crate::stats::{as_float, median};
 use crate::test_bed::{BenchUpstream, TestBed};
-use crate::upstream::UpstreamShape;
+use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::time::{Duration, Instant};

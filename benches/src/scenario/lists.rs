@@ -7,7 +7,7 @@ use crate::report::ReportTable;
 use crate::settings::{RunSettings, TargetKind};
 use crate::stats::{LatencyHistogram, RoundFigures, as_float};
 use crate::test_bed::{BenchUpstream, ServedTime, TestBed};
-use crate::upstream::UpstreamShape;
+use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 use std::collections::BTreeSet;

@@ -15,7 +15,7 @@ use crate::report::ReportTable;
 use crate::settings::{RunSettings, TargetKind};
 use crate::stats::{LatencyHistogram, as_float, median};
 use crate::test_bed::{BenchUpstream, TestBed};
-use crate::upstream::UpstreamShape;
+use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::VecDeque;

@@ -7,7 +7,7 @@ use crate::report::ReportTable;
 use crate::settings::{RunSettings, TargetKind};
 use crate::stats::as_float;
 use crate::test_bed::{BenchUpstream, TestBed};
-use crate::upstream::UpstreamShape;
+use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 use std::time::Instant;

@@ -7,7 +7,7 @@ use crate::protocol::Era;
 use crate::settings::{RunSettings, TargetKind};
 use crate::stats::RoundFigures;
 use crate::test_bed::{BenchUpstream, TestBed};
-use crate::upstream::UpstreamShape;
+use crate::upstream::upstream_shape::UpstreamShape;
 use anyhow::Result;
 use http::HeaderValue;
 use serde::Serialize;

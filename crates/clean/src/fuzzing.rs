@@ -8,7 +8,10 @@
 use bytes::{Bytes, BytesMut};
 use weir_wire::{JsonLimits, scan};
 
-use crate::{CleanedText, Cleaner, DocumentKind, RemovalCounts, clean, cut};
+use crate::cleaner::Cleaner;
+use crate::document::DocumentKind;
+use crate::removals::RemovalCounts;
+use crate::{CleanedText, clean, cut};
 
 /// Takes any bytes and checks that there is no panic and that the output is the same for every
 /// division into chunks. JSON must stay JSON, with no removal left for a second pass.

@@ -16,10 +16,10 @@
 mod bidi;
 mod character_spelling;
 mod cleaned_output;
-mod cleaner;
+pub(crate) mod cleaner;
 mod credentials;
 mod cut;
-mod document;
+pub(crate) mod document;
 mod document_walker;
 mod escape;
 mod filter;
@@ -28,7 +28,7 @@ pub mod fuzzing;
 mod outlet;
 mod patterns;
 mod quiet_scan;
-mod removals;
+pub(crate) mod removals;
 mod spelled_string;
 
 pub use bidi::BIDI_WINDOW;

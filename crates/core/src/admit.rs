@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::call::Call;
-use crate::catalog::CatalogItem;
+use crate::catalog::view::CatalogItem;
 use crate::failure::Failure;
-use crate::port::{
+use crate::port::decisions::{
     AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, Evidence, GateDecision, Limiter,
     PermitWait, Verifier,
 };

@@ -9,9 +9,9 @@
 //! It is not a router: [`crate::route`] makes calls. It knows no protocol either: items are the
 //! upstreams' own bytes.
 
-mod call_timings;
+pub(crate) mod call_timings;
 mod catalog_source;
-mod closed_upstreams;
+pub(crate) mod closed_upstreams;
 mod context;
 mod endpoint_features;
 mod endpoint_lists;
@@ -26,16 +26,16 @@ mod outstanding_cursors;
 mod overrides;
 mod pace;
 mod page;
-mod resource_updates;
-mod session_lists;
+pub(crate) mod resource_updates;
+pub(crate) mod session_lists;
 mod settings;
 mod status;
 mod superseded_views;
-mod terms;
-mod tool;
+pub(crate) mod terms;
+pub(crate) mod tool;
 mod traced_tool;
 mod unlisted_items;
-mod view;
+pub(crate) mod view;
 mod view_builder;
 mod view_updater;
 mod view_watch;
@@ -55,7 +55,6 @@ pub use call_timings::RecentCalls;
 pub use closed_upstreams::{ClosedUpstream, ClosingMode};
 pub use list_changes::{ChangeReceiver, ListChange};
 pub use page::{CatalogPage, ListPageRequest};
-pub(crate) use resource_updates::ResourceSubscriber;
 pub use resource_updates::{ResourceSubscription, UpdateInbox};
 pub use session_lists::{
     ListSession, SessionClient, SessionListTable, SessionLists, SessionSubscription,
@@ -77,7 +76,8 @@ use crate::fast::{FastMap, FastState};
 use crate::list_kind::ListKind;
 use crate::names::{EndpointId, UpstreamId};
 use crate::seal::Sealer;
-use crate::telemetry::{instruments, start_endpoint_at_zero};
+use crate::telemetry::instruments;
+use crate::telemetry::zeroed_counters::start_endpoint_at_zero;
 use crate::upstream::Upstream;
 use catalog_source::CatalogSource;
 use context::CatalogContext;

@@ -9,7 +9,8 @@ use crate::content_version::ContentVersion;
 use crate::failure::Failure;
 use crate::list_kind::ListKind;
 use crate::names::EndpointId;
-use crate::port::{Audience, Random};
+use crate::port::decisions::Audience;
+use crate::port::environment::Random;
 use crate::principal::Principal;
 use crate::seal::Sealer;
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::call_deadlines::CallDeadlines;
-use crate::names::{EndpointId, ToolNaming, UpstreamId};
-use crate::schema::Validation;
+use crate::names::tool_naming::ToolNaming;
+use crate::names::{EndpointId, UpstreamId};
+use crate::schema::check_mode::Validation;
 use crate::secrets::SecretSearch;
 use crate::toolset::Toolset;
 

@@ -1,6 +1,6 @@
 //! Fakes behind the ports, for this crate's own tests and fuzz targets.
 
-use crate::port::Random;
+use crate::port::environment::Random;
 
 /// Random bytes that are all sevens.
 pub(crate) struct Sevens;

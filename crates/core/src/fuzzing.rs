@@ -16,7 +16,9 @@ use crate::fakes::Sevens;
 use crate::list_kind::ListKind;
 use crate::names::EndpointId;
 use crate::principal::{Principal, VerifiedIdentity};
-use crate::schema::{CompiledSchema, SchemaVerdict, verdict};
+use crate::schema::compile::CompiledSchema;
+use crate::schema::mismatch::SchemaVerdict;
+use crate::schema::verdict;
 use crate::seal::{Sealer, SealerKey};
 
 /// Any text as a cursor: it opens only if it is the one cursor that weir made. The first two bytes

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::admit::Authenticated;
 use crate::call::Call;
-use crate::catalog::CatalogItem;
+use crate::catalog::view::CatalogItem;
 use crate::failure::{BLOCKED, Failure, FailureKind};
 use crate::fast::FastMap;
 use crate::principal::Principal;

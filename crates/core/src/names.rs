@@ -1,9 +1,9 @@
 //! Ids that the operator chose, the rule that makes exposed tool names out of them, and the names
 //! of requests.
 
-mod request_name;
+pub(crate) mod request_name;
 pub mod resource_uri;
-mod tool_naming;
+pub(crate) mod tool_naming;
 
 use std::fmt;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and bounds their
 //! number and time.
 
-mod parking;
+pub(crate) mod parking;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use weir_wire::scan;
 use weir_wire::write::ObjectWriter;
 
 pub use crate::call::ParkedId;
-pub(crate) use parking::ParkingContext;
 
 use crate::failure::Failure;
-use crate::names::{EndpointId, RequestName, UpstreamId};
+use crate::names::request_name::RequestName;
+use crate::names::{EndpointId, UpstreamId};
 use crate::principal::Principal;
 use crate::question::PendingQuestion;
 use crate::reply::Reply;

@@ -1,16 +1,16 @@
 //! The ports: weir's needs of the outside world, each a trait that another crate implements. Every
 //! session, answer and cancellation goes through them, so that replicas can share them later.
 
-mod borrowed_secret;
-mod call_parking;
-mod decisions;
+pub(crate) mod borrowed_secret;
+pub(crate) mod call_parking;
+pub(crate) mod decisions;
 mod document_fetch;
 mod document_post;
-mod environment;
+pub(crate) mod environment;
 mod records;
 mod replay_log;
 mod replicas;
-mod task_book;
+pub(crate) mod task_book;
 
 pub use borrowed_secret::BorrowedSecret;
 pub use call_parking::CallParking;

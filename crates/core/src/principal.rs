@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 
-use crate::telemetry::ClientMeter;
+use crate::telemetry::client_meter::ClientMeter;
 
 /// The result of a [`crate::port::Verifier`]. It is not yet a [`Principal`]: only
 /// [`crate::authenticate`] turns one into the other.

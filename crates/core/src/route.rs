@@ -14,7 +14,7 @@ mod schema_check;
 mod sent_call;
 mod size_check;
 mod target;
-mod tasks;
+pub(crate) mod tasks;
 mod uri_renaming;
 
 use std::collections::HashSet;
@@ -31,26 +31,32 @@ use crate::admit::{Admitted, AdmittedParts, Authenticated, Gates, admit};
 use crate::call::{Call, CallResumption, InputMode, ParkedId, SessionKey, TaskMode};
 use crate::call_deadlines::CallDeadlines;
 use crate::capability::CapabilityClass;
-use crate::catalog::{
-    Catalog, CatalogItem, ResourceSubscriber, ResourceSubscription, TaskSupport, UpdateInbox,
-};
+use crate::catalog::Catalog;
+use crate::catalog::resource_updates::ResourceSubscription;
+use crate::catalog::resource_updates::subscription_table::ResourceSubscriber;
+use crate::catalog::resource_updates::update_inbox::UpdateInbox;
+use crate::catalog::tool::TaskSupport;
+use crate::catalog::view::CatalogItem;
 use crate::endpoint::EndpointMode;
 use crate::failure::Failure;
 use crate::list_kind::ListKind;
 use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
 use crate::names::EndpointId;
-use crate::parked::{ParkedCallDetails, ParkingContext};
-use crate::port::{CallAttempt, CallParking, GateDecision};
+use crate::parked::ParkedCallDetails;
+use crate::parked::parking::ParkingContext;
+use crate::port::call_parking::CallParking;
+use crate::port::decisions::{CallAttempt, GateDecision};
 use crate::principal::Principal;
 use crate::question::PendingQuestion;
 use crate::reply::Reply;
+use crate::route::tasks::task_result::TaskDrivenReply;
 use crate::task::TaskNames;
 use crate::upstream::{CarriedRevision, ClientSessionChange, OutboundCall, TaskNotifications};
 use call_record::{CallRecord, RecordedCall};
 use item_search::{ItemSearch, ViewForPrincipal};
 use reply_transform::ReplyTransform;
 use sent_call::SentCall;
-use tasks::{TaskDrivenReply, TaskRequests};
+use tasks::TaskRequests;
 
 /// The router. One for all endpoints; its only state is the list of running calls.
 #[derive(Clone)]

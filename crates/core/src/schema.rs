@@ -5,21 +5,21 @@
 //! would cost too much is not validated. A schema that cannot be used switches validation off for
 //! its tool, and that is logged.
 
-mod check_mode;
-mod compile;
+pub(crate) mod check_mode;
+pub(crate) mod compile;
 mod member_pattern;
-mod mismatch;
+pub(crate) mod mismatch;
 mod shape;
 mod unreadable;
-mod unusable;
+pub(crate) mod unusable;
 
 use serde_json::Value;
 use weir_wire::scan::{self, JsonLimits, ScanErrorKind};
 
 pub use check_mode::{CheckMode, Validation};
-pub(crate) use compile::{CompiledSchema, SchemaCache, ToolSchema};
+pub(crate) use compile::CompiledSchema;
 pub use mismatch::Mismatch;
-pub(crate) use mismatch::{SchemaVerdict, cut, message};
+pub(crate) use mismatch::SchemaVerdict;
 pub use unusable::UnusableSchema;
 
 /// Keys and values of a value that is validated: as many as a client's request may have altogether.

@@ -7,7 +7,7 @@ use chacha20poly1305::aead::{Aead, KeyInit, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 use data_encoding::BASE64URL_NOPAD;
 
-use crate::port::Random;
+use crate::port::environment::Random;
 
 const NONCE: usize = 24;
 /// A sealed text longer than this is refused before it is decoded.

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::SessionKey;
+use crate::call::SessionKey;
 use crate::list_kind::ListKinds;
 use crate::names::UpstreamId;
 use crate::question::PendingQuestion;

@@ -11,7 +11,8 @@ use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
 use crate::instant::rfc3339;
 use crate::names::{EndpointId, UpstreamId};
-use crate::port::{Clock, Random, TaskBook, random_id};
+use crate::port::environment::{Clock, Random, random_id};
+use crate::port::task_book::TaskBook;
 use crate::principal::Principal;
 use crate::seal::Sealer;
 

@@ -7,13 +7,13 @@
 //! upstreams, and bounded in [`ItemMeter`]. The durations of requests and of calls are
 //! [`DurationHistogram`]s of weir's own.
 
-mod client_meter;
+pub(crate) mod client_meter;
 mod duration_histogram;
 mod instrument_row;
 mod log_line_rate;
-mod meters;
+pub(crate) mod meters;
 mod store_operation;
-mod zeroed_counters;
+pub(crate) mod zeroed_counters;
 
 pub use client_meter::ClientMeter;
 pub use duration_histogram::{
@@ -22,13 +22,11 @@ pub use duration_histogram::{
 };
 pub use instrument_row::{InstrumentKind, InstrumentRow};
 pub use log_line_rate::LogLineRate;
-pub(crate) use meters::upstream_label;
 pub use meters::{
     DEFAULT_MAX_NAMES, ItemMeter, OTHER_NAME, UpstreamMeter, is_failed, set_max_names, upstreams,
 };
 pub use store_operation::StoreOperation;
 pub use zeroed_counters::start_at_zero;
-pub(crate) use zeroed_counters::start_endpoint_at_zero;
 
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};

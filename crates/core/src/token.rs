@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::port::BorrowedSecret;
+use crate::port::borrowed_secret::BorrowedSecret;
 
 /// A bearer token that the verifier found good for its sender. Only
 /// [`crate::Authenticated::with_verified_token`] makes one.

@@ -4,7 +4,7 @@
 //! A request that is not sampled costs two loads. A client's trace context is continued, but its
 //! sampled flag counts only if the operator permits it (F17).
 
-mod own_span;
+pub(crate) mod own_span;
 mod trace_context;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +16,8 @@ use data_encoding::HEXLOWER;
 
 pub use self::own_span::OwnSpan;
 pub use self::trace_context::{TraceContext, sent_span};
-use crate::names::RequestName;
-use crate::port::Random;
+use crate::names::request_name::RequestName;
+use crate::port::environment::Random;
 
 /// A span, in its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ pub use crate::list_kind::{ListKind, ListKinds};
 
 use crate::call::{Call, SessionKey, TaskMode};
 use crate::capability::CapabilityClass;
-use crate::catalog::Tool;
+use crate::catalog::tool::Tool;
 use crate::failure::Failure;
 use crate::names::UpstreamId;
 use crate::port::Fut;

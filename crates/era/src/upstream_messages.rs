@@ -4,7 +4,7 @@
 //! Functions on single messages; the exchange itself belongs to the crate `upstream`.
 
 mod dialect;
-mod message_filter;
+pub(crate) mod message_filter;
 mod probe;
 
 use bytes::Bytes;

@@ -1,10 +1,10 @@
 //! Failures of requests: the one error of every layer. [`response_table`] turns them into responses.
 
 mod error_tables;
-mod failure_data;
-mod message_refusal;
-mod request_refusal;
-mod response_table;
+pub(crate) mod failure_data;
+pub(crate) mod message_refusal;
+pub(crate) mod request_refusal;
+pub(crate) mod response_table;
 
 use std::convert::Infallible;
 
@@ -15,12 +15,11 @@ use weir_wire::{RequestId, Revision};
 pub use self::error_tables::{
     ErrorRow, MessageErrorRow, RefusalRow, error_table, message_error_table, refusal_table,
 };
-pub(crate) use self::failure_data::FailureContext;
 pub(crate) use self::message_refusal::MessageRefusal;
 pub(crate) use self::request_refusal::RequestRefusal;
 pub(crate) use self::response_table::{
-    FailureBody, accepted, into_answer, log_and_render, message_error, no_content, ok, ok_message,
-    redirect, refusal_answer, render_failure,
+    accepted, into_answer, message_error, no_content, ok, ok_message, redirect, refusal_answer,
+    render_failure,
 };
 use crate::http::body::HttpAnswer;
 

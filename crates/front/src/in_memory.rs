@@ -19,8 +19,8 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::http::body::RequestBody;
 use crate::layer::observe::{IncomingRequest, ObservedBody};
-use crate::listen::ListenerState;
 use crate::listen::client_peer::ClientPeer;
+use crate::listen::listener_state::ListenerState;
 
 const LOCALHOST: HeaderValue = HeaderValue::from_static("localhost");
 

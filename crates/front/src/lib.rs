@@ -5,20 +5,20 @@
 //! It has no upstream and no HTTP client; it reaches other crates through ports of core.
 
 mod door;
-mod failure;
+pub(crate) mod failure;
 mod http;
 mod in_flight;
 mod in_memory;
 mod layer;
-mod listen;
+pub(crate) mod listen;
 mod memory_pressure;
 mod method;
 mod overview;
 mod ports;
-mod reply;
+pub(crate) mod reply;
 mod request;
 mod router;
-mod session;
+pub(crate) mod session;
 pub mod settings;
 mod state;
 
@@ -47,7 +47,8 @@ pub use session::moved_sessions::{MovedSession, MovingSessions};
 pub use session::stream_registry::StreamSeen;
 pub use settings::FrontSettings;
 
-use listen::{ListenerCertificates, ListenerState};
+use crate::listen::listener_state::ListenerState;
+use crate::listen::tls::ListenerCertificates;
 use router::FrontRouter;
 use state::FrontState;
 

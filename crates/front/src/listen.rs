@@ -5,17 +5,17 @@
 
 pub(crate) mod client_peer;
 mod connection;
-mod connection_activity;
+pub(crate) mod connection_activity;
 mod connection_counts;
 mod connection_slots;
 mod guarded_stream;
 mod handshake_limit;
-mod http2;
-mod listener_state;
+pub(crate) mod http2;
+pub(crate) mod listener_state;
 mod repoll_on_wake;
 mod request_framing;
 mod socket;
-mod tls;
+pub(crate) mod tls;
 mod write_stall_watch;
 
 use std::io;
@@ -26,12 +26,9 @@ use tokio::net::{TcpListener, TcpStream};
 use weir_core::budget::{ByteReservation, ConnectionSide, DescriptorPermit};
 use weir_core::telemetry::instruments;
 
-pub(crate) use connection_activity::{ConnectionActivity, RequestGuard};
 use connection_counts::count_closed;
-pub(crate) use http2::{Http2Flow, Http2Shared};
 pub(crate) use listener_state::ListenerState;
 pub(crate) use socket::bind;
-pub(crate) use tls::ListenerCertificates;
 pub use tls::ListenerTlsError;
 
 /// The wait of the accept loop when the process has no descriptor left (A14).

@@ -10,7 +10,7 @@ use weir_era::session::LegacySessionRecord;
 use weir_wire::Revision;
 
 use crate::session::known_clients::ClientSeen;
-use crate::session::sessions::session_key;
+use crate::session::sessions::session_table::session_key;
 use crate::session::stream_registry::StreamSeen;
 use crate::state::FrontState;
 

@@ -14,7 +14,8 @@ use weir_era::render::WeirIdentity;
 
 use crate::door::mcp_service::McpService;
 use crate::door::sse_transport::{SsePath, SseService};
-use crate::failure::{RequestFailure, RequestRefusal};
+use crate::failure::RequestFailure;
+use crate::failure::request_refusal::RequestRefusal;
 use crate::http::body::HttpAnswer;
 use crate::http::head_guard::HeadGuard;
 use crate::http::well_known_documents::WellKnownDocuments;

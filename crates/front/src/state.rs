@@ -16,7 +16,8 @@ use crate::method::page_cache::PageCache;
 use crate::ports::FrontPorts;
 use crate::session::known_clients::KnownClients;
 use crate::session::permits::StreamPermits;
-use crate::session::sessions::{LegacySessions, SessionUpkeep, run_upkeep};
+use crate::session::sessions::session_expiry::{SessionUpkeep, run_upkeep};
+use crate::session::sessions::session_table::LegacySessions;
 use crate::session::sse_connections::SseConnections;
 use crate::session::stream_registry::StreamRegistry;
 

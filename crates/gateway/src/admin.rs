@@ -4,15 +4,15 @@
 
 mod actions;
 mod admin_error;
-mod config_history;
+pub(crate) mod config_history;
 mod connections;
-mod inherited;
-mod operator_auth;
+pub(crate) mod inherited;
+pub(crate) mod operator_auth;
 mod override_expiry;
-mod overrides;
+pub(crate) mod overrides;
 mod page;
 mod request_guard;
-mod state;
+pub(crate) mod state;
 mod views;
 
 use std::convert::Infallible;
@@ -34,16 +34,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-pub(crate) use config_history::ConfigHistory;
-pub(crate) use inherited::{MovedOverride, apply_inherited};
-pub(crate) use operator_auth::OperatorAuth;
-pub(crate) use overrides::OperatorOverrides;
-pub(crate) use state::{AdminParts, AdminState, ControlHandles, Readiness, ReloadRequest};
+pub(crate) use inherited::apply_inherited;
+pub(crate) use state::AdminState;
 
 use connections::{AdminConnection, AdminConnections};
 use operator_auth::OperatorAddress;
 
-use crate::telemetry::ExpositionFormat;
+use crate::telemetry::exposition::ExpositionFormat;
 use crate::terminal::count;
 
 /// The routes and their methods, for the tests that compare them with `openapi/weir.yaml`.

@@ -38,7 +38,7 @@ use weir_policy::LogAudit;
 use weir_policy::audit::{AuditRecorder, ChainHead, RefusalCounter};
 use weir_upstream::UpstreamFactory;
 
-use crate::config::{AuditFilePlan, AuditPlan};
+use crate::config::audit_plan::{AuditFilePlan, AuditPlan};
 use audit_file::AuditFile;
 use audit_thread::AuditThread;
 use event_queue::{AuditEventQueue, AuditWriterMessage};

@@ -41,7 +41,8 @@ use weir_core::port::Random;
 use config_file::ConfigFileOptions;
 use exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
 
-use crate::config::{ConfigSource, schema};
+use crate::config::config_loader::ConfigSource;
+use crate::config::schema;
 use crate::handover::InheritedSockets;
 use crate::system::SystemRandom;
 use crate::{quickstart, serve, telemetry, terminal};

@@ -5,14 +5,14 @@
 //! at a terminal: one request at a time, no pool, no retries, and clear words when something does
 //! not work.
 
-mod answer;
+pub(crate) mod answer;
 mod dress;
-mod error;
-mod lists;
+pub(crate) mod error;
+pub(crate) mod lists;
 mod no_mcp;
-mod respondent;
-mod transport;
-mod unreachable;
+pub(crate) mod respondent;
+pub(crate) mod transport;
+pub(crate) mod unreachable;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +25,9 @@ use weir_wire::{ErrorObject, Method, RequestId, Revision, error_code, scan, writ
 use answer::AnswerEvent;
 pub(crate) use answer::{Answer, Note};
 pub(crate) use error::ClientError;
-pub(crate) use lists::{ListedItems, MissingUpstream, ServerList};
-pub(crate) use respondent::{Answering, DeclinedRequest, Respondent};
+pub(crate) use respondent::{DeclinedRequest, Respondent};
+pub(crate) use transport::Token;
 use transport::{Response, Transport};
-pub(crate) use transport::{Token, bearer, pool};
-pub(crate) use unreachable::explain as explain_unreachable;
 
 use crate::terminal::note;
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use weir_core::telemetry::{InstrumentRow, rows};
 
-use crate::telemetry::exposed;
+use crate::telemetry::metric_names::exposed;
 
 const HEAD: &str = "# Errors
 

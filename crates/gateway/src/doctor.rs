@@ -5,7 +5,7 @@
 
 mod certificate;
 mod machine;
-mod machine_finding;
+pub(crate) mod machine_finding;
 mod servers;
 
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use weir_upstream::{ClientImplementation, UpstreamFactory, UpstreamPorts};
 
 pub(crate) use machine_finding::{FindingGrade, MachineFinding};
 
-use crate::config::{Config, UpstreamPlan};
-use crate::handover::OwnProgram;
+use crate::config::checked_config::{Config, UpstreamPlan};
+use crate::handover::successor::OwnProgram;
 use crate::system::{SystemClock, SystemRandom};
 
 /// The time limit of a connection, and of all lists after it. A child process has `start` in

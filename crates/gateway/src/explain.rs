@@ -4,17 +4,17 @@
 //! It queries the same rules, limits and lists that requests go through, and consumes no quota. No
 //! call is made, and the sender in the question is never used for requests.
 
-mod access_question;
+pub(crate) mod access_question;
 mod call_walk;
 mod decision_steps;
-mod explainer;
-mod explanation;
+pub(crate) mod explainer;
+pub(crate) mod explanation;
 mod tool_lookup;
 
 pub(crate) use access_question::{AccessQuestion, DEFAULT_ENDPOINT};
 use call_walk::CallWalk;
-pub(crate) use explainer::{Explainer, ExplainerSources};
-pub(crate) use explanation::{Explanation, ExplanationStep, StepEffect};
+pub(crate) use explainer::Explainer;
+pub(crate) use explanation::Explanation;
 
 impl Explainer {
     /// Follows the path of a call and returns the explanation.

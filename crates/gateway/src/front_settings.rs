@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use weir_upstream::TransportSettings;
 
-use crate::config::Config;
+use crate::config::checked_config::Config;
 use crate::mcp_clients::help_page;
 
 /// Returns the settings of the client side at its bound address. Callers' tokens are kept only if

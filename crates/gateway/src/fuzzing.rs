@@ -1,6 +1,6 @@
 //! The bodies of fuzz targets, so that they run as ordinary tests too.
 
-use crate::config::{ConfigLoader, ConfigSource};
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
 
 /// Parses and checks any bytes as a config.
 ///

@@ -15,26 +15,22 @@
 //! Not moved: HTTP+SSE connections on either side, parked calls, the table of tasks, and counters
 //! of limits.
 
-mod generated_seal_key;
+pub(crate) mod generated_seal_key;
 mod link;
 mod message;
-mod protocol;
-mod resources;
-mod state_transfer;
-mod stores;
-mod successor;
+pub(crate) mod protocol;
+pub(crate) mod resources;
+pub(crate) mod state_transfer;
+pub(crate) mod stores;
+pub(crate) mod successor;
 
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
 use listenfd::ListenFd;
 
-pub(crate) use generated_seal_key::GeneratedSealKey;
-pub(crate) use protocol::{DrainingPredecessor, HandoverState, Predecessor};
+pub(crate) use protocol::{HandoverState, Predecessor};
 pub(crate) use resources::HandoverResources;
-pub(crate) use state_transfer::MovableState;
-pub(crate) use stores::{MovableRecords, MovableReplays};
-pub(crate) use successor::{OwnProgram, RunningGateway, Successor};
 
 use resources::{CLIENTS, HANDOVER, KEEPER, OPERATORS};
 

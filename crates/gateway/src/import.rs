@@ -1,18 +1,17 @@
 //! Converts servers in the files of MCP clients to upstreams of weir. It neither starts a server
 //! nor connects to one.
 
-mod credentials;
-mod server_converter;
+pub(crate) mod credentials;
+pub(crate) mod server_converter;
 mod server_summary;
-mod upstream_entry;
+pub(crate) mod upstream_entry;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use credentials::{MASK, has_credential, looks_secret, split_credential};
-pub(crate) use server_converter::{ConvertedServer, ServerConverter, SkippedServer};
-pub(crate) use upstream_entry::{UpstreamEntry, flow, scalar};
+pub(crate) use server_converter::SkippedServer;
 
-use crate::config::{ConfigProblem, FoundFile, find};
+use crate::config::config_report::ConfigProblem;
+use crate::config::foreign::found_servers::{FoundFile, find};
 use crate::mcp_clients::McpClient;
 
 /// A file that was read.

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
-use crate::config::InputVariable;
+use crate::config::foreign::inputs::InputVariable;
 use crate::terminal::one_line;
 
 /// Ends of the input that are no answer: Ctrl-C and Ctrl-D.

@@ -2,7 +2,7 @@
 
 use weir_policy::limit::LimitSettings;
 
-use crate::config::Config;
+use crate::config::checked_config::Config;
 
 /// Returns the limits of a config. An upstream's concurrency permits are its own `in_flight`: calls
 /// queue for them fairly by principal, before the upstream's own bound would refuse calls of any

@@ -6,13 +6,13 @@
 //! tokens in the policy crate and gets its own for upstreams in the upstream crate, independently
 //! of this module.
 
-mod accounts;
-mod challenge;
+pub(crate) mod accounts;
+pub(crate) mod challenge;
 mod discovery;
 mod grant;
 mod json_http;
-mod login_account;
-mod login_error;
+pub(crate) mod login_account;
+pub(crate) mod login_error;
 mod redirect_listener;
 mod server_url;
 
@@ -21,7 +21,6 @@ use sha2::{Digest, Sha256};
 use url::Url;
 use weir_core::port::Random;
 
-pub(crate) use accounts::LoginAccounts;
 pub(crate) use challenge::LoginChallenge;
 pub(crate) use login_account::LoginAccount;
 pub(crate) use login_error::LoginError;

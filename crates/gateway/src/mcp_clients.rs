@@ -2,17 +2,15 @@
 //! entries, after the clients' public documentation. `weir import` reads these files,
 //! `weir connect` writes them, and the HTML pages show the same entries.
 
-mod client_entry;
-mod file_merge;
-mod help_page;
-mod line_diff;
+pub(crate) mod client_entry;
+pub(crate) mod file_merge;
+pub(crate) mod help_page;
+pub(crate) mod line_diff;
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use client_entry::{EndpointConnection, EntryCredential, TOKEN_VARIABLE};
-pub(crate) use file_merge::MergedFile;
-pub(crate) use help_page::{client_sections, escape, help_page, style_policy, usual_credential};
-pub(crate) use line_diff::{ChangedLine, changed_lines};
+pub(crate) use client_entry::TOKEN_VARIABLE;
+pub(crate) use help_page::help_page;
 
 /// An MCP client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

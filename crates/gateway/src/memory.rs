@@ -16,7 +16,7 @@ use weir_core::telemetry::instruments;
 use weir_front::{MemoryPressure, PressureHandle};
 use weir_store::ReplayCaps;
 
-use crate::config::Config;
+use crate::config::checked_config::Config;
 use heap_trimmer::HeapTrimmer;
 
 /// The time between two measurements. A process takes hundreds of megabytes in less only if each

@@ -10,12 +10,16 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use weir_demo::RunningServer;
 
-use crate::config::{Config, ConfigLoader, ConfigSource, LogPlan};
-use crate::mcp_clients::{EndpointConnection, EntryCredential, McpClient};
+use crate::config::checked_config::Config;
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
+use crate::config::log_plan::LogPlan;
+use crate::mcp_clients::McpClient;
+use crate::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
 use crate::serve::{CANNOT_START, ProcessSignals, catch_file_size_limit, drain};
 use crate::telemetry;
 use crate::terminal;
-use crate::weir::{StartError, Weir};
+use crate::weir::Weir;
+use crate::weir::errors::StartError;
 
 /// The first port tried; every second port after it follows if it is taken.
 const FIRST_PORT: u16 = 8080;

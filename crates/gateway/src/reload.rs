@@ -12,8 +12,13 @@ use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::config::{Config, ConfigLoader, ConfigReport, Severity, TeamFileVersion};
-use crate::weir::{ReloadError, Strictness, Weir};
+use crate::config::checked_config::Config;
+use crate::config::config_loader::ConfigLoader;
+use crate::config::config_report::{ConfigReport, Severity};
+use crate::config::team_files::TeamFileVersion;
+use crate::weir::Weir;
+use crate::weir::errors::ReloadError;
+use crate::weir::strictness::Strictness;
 
 /// The quiet time after the last event, so that a half-written file is rarely read.
 const DEBOUNCE: Duration = Duration::from_millis(250);

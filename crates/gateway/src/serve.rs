@@ -15,16 +15,22 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use weir_upstream::keeper::ChildKeeper;
 
-use crate::admin::{ControlHandles, ReloadRequest};
+use crate::admin::state::{ControlHandles, ReloadRequest};
 use crate::audit::{AuditService, ChainHeads};
-use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource};
-use crate::handover::{
-    DrainingPredecessor, HandoverResources, InheritedSockets, OwnProgram, Predecessor,
-    RunningGateway,
-};
+use crate::config::checked_config::Config;
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
+use crate::config::config_report::ConfigReport;
+use crate::config::foreign::inputs::InputSource;
+use crate::handover::InheritedSockets;
+use crate::handover::protocol::{DrainingPredecessor, Predecessor};
+use crate::handover::resources::HandoverResources;
+use crate::handover::successor::{OwnProgram, RunningGateway};
 use crate::reload::{ConfigFollower, log_report};
-use crate::telemetry::{self, LogControl};
-use crate::weir::{StartError, Strictness, Weir};
+use crate::telemetry;
+use crate::telemetry::logs::LogControl;
+use crate::weir::Weir;
+use crate::weir::errors::StartError;
+use crate::weir::strictness::Strictness;
 use banner::StartBanner;
 
 /// The config was not usable.

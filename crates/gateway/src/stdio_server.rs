@@ -11,7 +11,7 @@ mod gateway_state;
 mod http_request;
 mod in_flight;
 mod login_keeper;
-mod remote;
+pub(crate) mod remote;
 mod response_messages;
 mod streams;
 
@@ -29,7 +29,7 @@ use weir_front::InMemoryChannel;
 use weir_wire::message::{Notification, Request as HostRequest, Response as HostResponse};
 use weir_wire::{IncomingMessage, JsonLimits, Message, Method, RequestId, error_code, scan};
 
-pub(crate) use remote::{RemoteGate, remote_config};
+pub(crate) use remote::RemoteGate;
 
 use exchange::HostExchange;
 use gateway_state::StdioGatewayState;

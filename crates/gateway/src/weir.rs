@@ -2,10 +2,10 @@
 
 mod applied_config;
 mod components;
-mod errors;
+pub(crate) mod errors;
 mod exposure;
 mod listeners;
-mod strictness;
+pub(crate) mod strictness;
 mod takeover;
 
 use std::fmt;
@@ -19,16 +19,20 @@ use weir_core::{Catalog, HandoverArrival};
 use weir_front::InMemoryChannel;
 use weir_upstream::keeper::ChildKeeper;
 
-use crate::admin::{AdminListener, ControlHandles};
+use crate::admin::AdminListener;
+use crate::admin::state::ControlHandles;
 use crate::audit::ChainHeads;
-use crate::config::{
-    Config, ConfigLoader, ConfigReport, ConfigSource, IncludeErrors, TeamFile, TeamFileVersion,
-    Weakening, weakenings,
-};
+use crate::config::checked_config::{Config, IncludeErrors};
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
+use crate::config::config_report::ConfigReport;
+use crate::config::team_files::{TeamFile, TeamFileVersion};
+use crate::config::weakenings;
+use crate::config::weakenings::weakening::Weakening;
 use crate::front_settings;
-use crate::handover::{HandoverResources, Successor};
+use crate::handover::resources::HandoverResources;
+use crate::handover::successor::Successor;
 use crate::memory::MemoryWatch;
-use crate::telemetry::Telemetry;
+use crate::telemetry::export_control::Telemetry;
 use crate::terminal::count;
 
 use applied_config::{AppliedConfig, build, settings_needing_restart, topology};

@@ -12,7 +12,8 @@ use subtle::ConstantTimeEq;
 use weir_core::principal::Subject;
 
 use crate::settings::{ApiKey, VerifierSettings};
-use crate::token::{TokenRefusal, with_implied};
+use crate::token::mapping::with_implied;
+use crate::token::token_refusal::TokenRefusal;
 
 /// The prefix of every key.
 const BEGIN: &str = "weir_";

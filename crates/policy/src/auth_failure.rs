@@ -1,6 +1,6 @@
 //! The reasons why an authentication fails.
 
-use crate::token::TokenRefusal;
+use crate::token::token_refusal::TokenRefusal;
 
 /// The reason for an authentication failure.
 #[derive(Clone, Copy)]

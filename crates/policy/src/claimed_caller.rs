@@ -15,7 +15,9 @@ use weir_core::principal::VerifiedIdentity;
 use crate::api_key::ApiKeys;
 use crate::mtls::CertificateReader;
 use crate::settings::{TokenIssuer, VerifierSettings};
-use crate::token::{TokenClaims, TokenRefusal, has_audience, subject};
+use crate::token::claims::{TokenClaims, has_audience};
+use crate::token::mapping::subject;
+use crate::token::token_refusal::TokenRefusal;
 
 /// A hypothetical caller. As a verifier it gives every request this identity.
 #[derive(Debug)]

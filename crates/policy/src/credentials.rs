@@ -23,10 +23,13 @@ use weir_core::telemetry::instruments;
 use crate::api_key::ApiKeys;
 use crate::auth_failure::AuthFailure;
 use crate::introspect::{Introspector, PresentedToken};
-use crate::jwks::{KeyKeeper, KeyKeeperPorts};
+use crate::jwks::key_keeper::{KeyKeeper, KeyKeeperPorts};
 use crate::mtls::CertificateReader;
 use crate::settings::{TokenIssuer, TokenValidation, VerifierSettings};
-use crate::token::{self, JwtParts, TokenClaims, TokenRefusal, TokenTimes};
+use crate::token;
+use crate::token::claims::{TokenClaims, TokenTimes};
+use crate::token::jwt::JwtParts;
+use crate::token::token_refusal::TokenRefusal;
 
 /// The longest time that a token is trusted without another check, for every lifetime in the token.
 const TOKEN_CACHE_TIME: Duration = Duration::from_secs(60);

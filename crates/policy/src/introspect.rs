@@ -22,10 +22,11 @@ use weir_core::network::SenderNetwork;
 use weir_core::port::{BorrowedSecret, FetchRequest, UrlSource};
 
 use crate::auth_failure::AuthFailure;
-use crate::jwks::KeyKeeperPorts;
+use crate::jwks::key_keeper::KeyKeeperPorts;
 use crate::settings::{ClientSecret, TokenIssuer};
 use crate::strict_json;
-use crate::token::{TokenClaims, TokenRefusal};
+use crate::token::claims::TokenClaims;
+use crate::token::token_refusal::TokenRefusal;
 
 /// The largest response that is read, in bytes.
 const LARGEST: usize = 64 << 10;

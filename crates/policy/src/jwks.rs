@@ -1,13 +1,11 @@
 //! The keys of issuers: read, looked up, and kept fresh (RFC 7517).
 
 mod discovery;
-mod key_keeper;
+pub(crate) mod key_keeper;
 
 use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::DecodingKey;
 use serde_json::{Map, Value};
-
-pub(crate) use key_keeper::{KeyKeeper, KeyKeeperPorts, KeyLookup};
 
 use crate::settings::SignatureAlgorithm;
 use crate::strict_json;

@@ -12,13 +12,13 @@ mod certificate;
 mod claimed_caller;
 mod credentials;
 mod introspect;
-mod jwks;
+pub(crate) mod jwks;
 pub mod limit;
 mod mtls;
 pub mod rules;
 pub mod settings;
 mod strict_json;
-mod token;
+pub(crate) mod token;
 
 pub use allow_all::{AllowAll, NoLimits, OpenAccessVerifier};
 pub use api_key::digest as api_key_digest;

@@ -9,9 +9,10 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::audit::is_invisible;
+use crate::audit::record_object::is_invisible;
 use crate::settings::{CertificateName, CertificateRules, VerifierSettings};
-use crate::token::{TokenRefusal, with_implied};
+use crate::token::mapping::with_implied;
+use crate::token::token_refusal::TokenRefusal;
 
 /// The issuer of a certificate's subject. It is not a URL, so no issuer of tokens can have this
 /// name.

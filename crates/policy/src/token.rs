@@ -4,22 +4,22 @@
 //! trusted, and no URL in a token is fetched, before the signature is checked; the `iss` claim only
 //! selects among the issuers of the config.
 
-mod claims;
-mod jwt;
-mod mapping;
-mod token_refusal;
+pub(crate) mod claims;
+pub(crate) mod jwt;
+pub(crate) mod mapping;
+pub(crate) mod token_refusal;
 
 use jsonwebtoken::crypto;
 
 #[cfg(test)]
 pub(crate) use claims::audiences;
-pub(crate) use claims::{TokenClaims, TokenTimes, has_audience};
+pub(crate) use claims::{TokenClaims, has_audience};
 pub(crate) use jwt::JwtParts;
-pub(crate) use mapping::{subject, with_implied};
+pub(crate) use mapping::subject;
 pub(crate) use token_refusal::TokenRefusal;
 
 use crate::auth_failure::AuthFailure;
-use crate::jwks::{KeyKeeper, KeyLookup};
+use crate::jwks::key_keeper::{KeyKeeper, KeyLookup};
 use crate::settings::{SignatureAlgorithm, TokenIssuer, TokenValidation};
 
 /// The longest token that is checked, in bytes.

@@ -3,7 +3,7 @@
 //! well-behaved client would.
 
 mod connection;
-mod exchange;
+pub(crate) mod exchange;
 mod header_text;
 mod modern_envelope;
 mod raw_socket;
@@ -28,7 +28,7 @@ use connection::KeptConnections;
 use header_text::{append, insert};
 
 use crate::message_recorder::MessageRecorder;
-use crate::mock_server::CANARY;
+use crate::mock_server::authorization::CANARY;
 
 /// A client of one endpoint. Clones share the request counter and the session.
 ///

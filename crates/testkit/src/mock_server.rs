@@ -2,7 +2,7 @@
 //! misbehaves as scripted and remembers every request. Its state survives [`MockServer::stop`] and
 //! [`MockServer::restart`], except for sessions.
 
-mod authorization;
+pub(crate) mod authorization;
 mod behaviour;
 mod breakable_stream;
 mod builder;

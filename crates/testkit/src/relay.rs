@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use weir_wire::{Revision, meta};
 
-use crate::client::{HttpExchange, RawClient};
+use crate::client::RawClient;
+use crate::client::exchange::HttpExchange;
 
 /// The capacity of each queue, in messages.
 const QUEUE: usize = 64;

@@ -12,13 +12,18 @@ use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchRespon
 use weir_core::upstream::{CallDeadlines, Upstream};
 use weir_wire::write::ObjectWriter;
 
-use crate::credential::{UpstreamCredentials, UpstreamHttpClient};
-use crate::http::{Fetcher, HttpClient, Poster, RootCertificates, TlsError};
+use crate::credential::UpstreamCredentials;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
+use crate::http::fetcher::Fetcher;
+use crate::http::http_client::HttpClient;
+use crate::http::poster::Poster;
+use crate::http::tls::{RootCertificates, TlsError};
 use crate::ports::UpstreamPorts;
 use crate::secret_mask::SecretMask;
 use crate::server_transport::ServerTransport;
 use crate::settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
-use crate::stdio::{ChildSource, StdioUpstream};
+use crate::stdio::StdioUpstream;
+use crate::stdio::child_source::ChildSource;
 use crate::streamable::HttpUpstream;
 use crate::upstream_context::UpstreamContext;
 use crate::upstream_service::UpstreamService;

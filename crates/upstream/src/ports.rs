@@ -8,7 +8,7 @@ use weir_core::catalog::SessionListTable;
 use weir_core::port::{Clock, Random};
 use weir_core::session_notifier::SessionNotifier;
 
-use crate::keeper::ChildKeeper;
+use crate::keeper::keeper_client::ChildKeeper;
 
 /// The ports that upstreams use.
 #[derive(Clone)]

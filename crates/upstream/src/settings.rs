@@ -8,7 +8,7 @@ use weir_core::CapabilityClass;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::CallDeadlines;
 
-use crate::credential::UpstreamOAuth;
+use crate::credential::settings::UpstreamOAuth;
 use crate::secret::{SecretHeader, SecretText};
 
 /// One upstream. Two equal settings describe the same server, so a reload keeps the upstream that

@@ -13,13 +13,17 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::scan::{self, JsonLimits};
-use crate::splice::{MetaEdits, ObjectEdits, ObjectRewriter};
+use crate::header;
+use crate::message::{IncomingMessage, Message};
+use crate::params::Params;
+use crate::scan;
+use crate::scan::json_limits::JsonLimits;
+use crate::splice::object_edits::{MetaEdits, ObjectEdits};
+use crate::splice::rewriter::ObjectRewriter;
 use crate::splitter::{ReplySplitter, SplitCaps, SplitMessage};
-use crate::sse::{
-    DecodedEvent, EventDecoder, SseCaps, SseDecoder, SseItem, StreamEncoder, write_event,
-};
-use crate::{IncomingMessage, Message, Params, header};
+use crate::sse::decoder::{SseCaps, SseDecoder, SseItem};
+use crate::sse::encoder::{StreamEncoder, write_event};
+use crate::sse::event_decoder::{DecodedEvent, EventDecoder};
 
 const SMALL: JsonLimits = JsonLimits {
     max_depth: 32,

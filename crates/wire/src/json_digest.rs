@@ -5,7 +5,9 @@
 //! chance alone, once in 2^64. That is enough to leave out a repetition, and no proof of equality.
 
 use crate::json_lexer::{JsonLexer, LexerEvent};
-use crate::scan::{JsonLimits, ScanError, lone_surrogate};
+use crate::scan::json_limits::JsonLimits;
+use crate::scan::json_members::lone_surrogate;
+use crate::scan::scan_error::ScanError;
 
 /// Digests one JSON text whose bytes come in chunks. The input must be UTF-8; this is not checked
 /// here.

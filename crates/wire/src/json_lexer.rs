@@ -6,7 +6,8 @@
 //! text. It does not check UTF-8 (see [`crate::utf8`]) and decodes no escapes.
 
 use crate::plain_runs;
-use crate::scan::{JsonLimits, ScanError, ScanErrorKind};
+use crate::scan::json_limits::JsonLimits;
+use crate::scan::scan_error::{ScanError, ScanErrorKind};
 
 /// An event of the lexer. The depth is [`JsonLexer::depth`] at that moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,12 +8,15 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::error_code;
 use crate::error_object::ErrorObject;
 use crate::id::IdError;
+use crate::id::RequestId;
 use crate::method::MethodName;
-use crate::params::ParamsError;
-use crate::scan::{self, JsonLimits, ScanError};
-use crate::{RequestId, error_code};
+use crate::params::params_error::ParamsError;
+use crate::scan;
+use crate::scan::json_limits::JsonLimits;
+use crate::scan::scan_error::ScanError;
 
 /// The content of one HTTP body, SSE event or stdio line.
 #[derive(Clone, Debug)]

@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use crate::{Revision, case_folding};
+use crate::case_folding;
+use crate::revision::Revision;
 
 /// The method of a request that no revision defines, such as one of an extension. Its own name is
 /// in the table, but exists in no revision.

@@ -6,15 +6,16 @@
 
 mod member_slot;
 mod meta_view;
-mod params_error;
+pub(crate) mod params_error;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::log_level::LogLevel;
 use crate::method::{Method, MethodName};
-use crate::{LogLevel, scan, write};
+use crate::{scan, write};
 use member_slot::{MemberSlot, read_level, read_object, read_text, read_token, record_position};
 
 pub use meta_view::Meta;

@@ -6,15 +6,14 @@
 //! input; on other input they stop early, but never panic, recurse or loop.
 
 mod fast_scanner;
-mod json_limits;
-mod json_members;
+pub(crate) mod json_limits;
+pub(crate) mod json_members;
 mod key_set;
-mod scan_error;
+pub(crate) mod scan_error;
 
 use std::ops::Range;
 
 use crate::json_lexer::{JsonLexer, LexerEvent};
-pub(crate) use json_members::lone_surrogate;
 use key_set::ObjectKeySet;
 
 pub use json_limits::JsonLimits;

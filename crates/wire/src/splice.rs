@@ -8,9 +8,9 @@
 //! [`StringEditor`] changes single strings at any depth.
 
 mod block_replacer;
-mod object_edits;
-mod rewriter;
-mod splice_output;
+pub(crate) mod object_edits;
+pub(crate) mod rewriter;
+pub(crate) mod splice_output;
 mod string_editor;
 mod structured_as_text;
 mod whole_object;
@@ -22,7 +22,6 @@ use bytes::{Bytes, BytesMut};
 pub use block_replacer::{BlockReplacer, ReplacedBlock};
 pub use object_edits::{MetaEdits, ObjectEdits};
 pub use rewriter::{ObjectRewriter, ObservedMembers, SpliceError};
-pub(crate) use splice_output::HeldMember;
 pub use string_editor::{PathStep, StringEdit, StringEditor};
 pub use structured_as_text::{CarriedValues, LeftOutTexts, StructuredAsText};
 

@@ -11,10 +11,13 @@ mod withheld_members;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::id::RequestId;
 use crate::json_lexer::{JsonLexer, LexerEvent};
-use crate::scan::{JsonLimits, MemberKey, ScanError};
+use crate::message::{Message, MessageError, Response};
+use crate::scan::json_limits::JsonLimits;
+use crate::scan::json_members::MemberKey;
+use crate::scan::scan_error::ScanError;
 use crate::utf8::Utf8Checker;
-use crate::{Message, MessageError, RequestId, Response};
 use withheld_members::{WithheldMembers, duplicate};
 
 pub use withheld_members::WITHHELD;

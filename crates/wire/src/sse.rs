@@ -5,9 +5,9 @@
 //! [`write_event`], [`write_comment`] and [`write_retry`], or [`StreamEncoder`] for data that comes
 //! in chunks. The meaning of an event and reconnecting are not in here.
 
-mod decoder;
-mod encoder;
-mod event_decoder;
+pub(crate) mod decoder;
+pub(crate) mod encoder;
+pub(crate) mod event_decoder;
 
 pub use decoder::{SseCaps, SseDecoder, SseError, SseItem};
 pub use encoder::{StreamEncoder, write_comment, write_event, write_retry};

@@ -1,6 +1,6 @@
 //! UTF-8 checked across chunk borders: the lexer looks at bytes only.
 
-use crate::scan::{ScanError, ScanErrorKind};
+use crate::scan::scan_error::{ScanError, ScanErrorKind};
 
 /// Checks UTF-8 across chunk borders.
 #[derive(Debug, Default)]

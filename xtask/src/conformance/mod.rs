@@ -10,7 +10,7 @@
 mod dual;
 mod expected_failures;
 mod score_table;
-mod servers;
+pub(crate) mod servers;
 mod suite;
 mod suite_leg;
 mod verdict;

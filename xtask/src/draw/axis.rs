@@ -1,6 +1,6 @@
 //! The mapping of numbers to pixels, with round steps.
 
-use super::ValueUnit;
+use crate::draw::unit::ValueUnit;
 
 /// The scale of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

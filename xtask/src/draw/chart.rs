@@ -1,10 +1,10 @@
 //! Charts of lines over time or another ascending number: plain, steps, stacked, or bars.
 
 use super::svg::width;
-use super::{
-    AxisScale, ChartAxis, GRID, INK, PALE, PALETTE, PictureArea, SvgPicture, TextAnchor, TextStyle,
-    ValueUnit,
-};
+use super::{GRID, INK, PALE, PALETTE};
+use crate::draw::axis::{AxisScale, ChartAxis};
+use crate::draw::svg::{PictureArea, SvgPicture, TextAnchor, TextStyle};
+use crate::draw::unit::ValueUnit;
 
 /// One line and its name.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Single large numbers, and tables.
 
-use super::{GRID, INK, PALE, PictureArea, SvgPicture, TextAnchor, TextStyle};
+use super::{GRID, INK, PALE};
+use crate::draw::svg::{PictureArea, SvgPicture, TextAnchor, TextStyle};
 
 /// A number with its name, on a ground with the colour of its state.
 #[derive(Debug)]

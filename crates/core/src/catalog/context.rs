@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 
 use super::closed_upstreams::ClosedUpstreams;
 use super::settings::{CatalogPorts, CatalogSettings};
-use crate::schema::SchemaCache;
+use crate::schema::compile::SchemaCache;
 
 /// Shared by the catalog, its watchers and its background task.
 #[derive(Debug)]

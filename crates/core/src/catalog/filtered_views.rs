@@ -15,7 +15,7 @@ use super::view::{CatalogItem, NameIndex, View, content};
 use crate::content_version::ContentVersion;
 use crate::fast::FastMap;
 use crate::names::EndpointId;
-use crate::port::{Audience, Authorizer, Visibility};
+use crate::port::decisions::{Audience, Authorizer, Visibility};
 use crate::principal::Principal;
 
 /// Parts kept at the same time. One is a few words for each item, and few audiences are awake at

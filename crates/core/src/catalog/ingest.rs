@@ -14,8 +14,9 @@ use crate::failure::Failure;
 use crate::list_kind::ListKind;
 use crate::log_text::sanitize_text;
 use crate::names::UpstreamId;
-use crate::schema::ToolSchema;
-use crate::telemetry::{instruments, upstream_label};
+use crate::schema::compile::ToolSchema;
+use crate::telemetry::instruments;
+use crate::telemetry::meters::upstream_label;
 
 /// The items of a walk, with the counts of its irregularities.
 pub(super) struct IngestedItems {

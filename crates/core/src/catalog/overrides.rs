@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::list_kind::ListKind;
     use crate::names::UpstreamId;
-    use crate::schema::SchemaCache;
+    use crate::schema::compile::SchemaCache;
 
     fn tool(text: &str) -> Arc<Tool> {
         let draft =

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::settings::RefreshPace;
-use crate::port::Random;
+use crate::port::environment::Random;
 
 /// Keeps the walks over one upstream's list apart. A storm of changes leads to few walks, and the
 /// last change to one more; an upstream that never stops changing is walked ever more slowly.

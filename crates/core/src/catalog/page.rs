@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::Catalog;
-use super::session_lists::SessionClient;
 use super::view::View;
 use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
+use crate::catalog::session_lists::session_views::SessionClient;
 use crate::cursor::{Cursor, CursorScope};
 use crate::endpoint::PageSize;
 use crate::failure::{Failure, FailureKind};

@@ -7,8 +7,8 @@
 
 mod subscriber_name;
 mod subscription_follower;
-mod subscription_table;
-mod update_inbox;
+pub(crate) mod subscription_table;
+pub(crate) mod update_inbox;
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ use subscription_table::{ConsentReceiver, SubscriptionTable};
 pub use update_inbox::UpdateInbox;
 
 use super::Catalog;
-use super::session_lists::SessionSubscription;
 use crate::call::SessionKey;
+use crate::catalog::session_lists::session_subscriptions::SessionSubscription;
 use crate::failure::{Failure, FailureKind};
 use crate::names::UpstreamId;
 

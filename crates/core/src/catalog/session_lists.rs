@@ -8,10 +8,10 @@
 mod client_index;
 mod difference;
 mod list_session;
-mod session_list_table;
-mod session_subscriptions;
+pub(crate) mod session_list_table;
+pub(crate) mod session_subscriptions;
 mod session_view_cache;
-mod session_views;
+pub(crate) mod session_views;
 mod session_walk;
 mod walk_pace;
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::session_lists::SessionListTable;
-use crate::port::{Authorizer, Clock, Random};
+use crate::catalog::session_lists::session_list_table::SessionListTable;
+use crate::port::decisions::Authorizer;
+use crate::port::environment::{Clock, Random};
 
 /// Settings of a [`super::Catalog`].
 #[derive(Clone, Debug, PartialEq)]

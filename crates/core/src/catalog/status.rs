@@ -10,7 +10,7 @@ use super::list_feed::{FeedState, ListFeed};
 use crate::capability::CapabilityClass;
 use crate::list_kind::ListKind;
 use crate::names::UpstreamId;
-use crate::schema::ToolSchema;
+use crate::schema::compile::ToolSchema;
 use crate::upstream::{ServerDescription, UpstreamHealth};
 
 /// One upstream.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::call_deadlines::CallDeadlines;
 use crate::endpoint::{ResultLimit, UpstreamRules};
-use crate::schema::Validation;
+use crate::schema::check_mode::Validation;
 use crate::secrets::SecretSearch;
 use crate::toolset::ToolHints;
 

@@ -12,8 +12,9 @@ use crate::content_version::ContentVersion;
 use crate::list_kind::ListKind;
 use crate::log_text::sanitize_text;
 use crate::names::UpstreamId;
-use crate::schema::{SchemaCache, ToolSchema, UnusableSchema};
-use crate::telemetry::{ItemMeter, UpstreamMeter};
+use crate::schema::compile::{SchemaCache, ToolSchema};
+use crate::schema::unusable::UnusableSchema;
+use crate::telemetry::meters::{ItemMeter, UpstreamMeter};
 use crate::toolset::ToolHints;
 
 /// Characters of a tool's name that a metric label keeps.

@@ -7,19 +7,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Catalog;
 use super::terms::ResolvedRules;
 use super::tool::{Tool, ToolDraft};
 use super::view::{CatalogItem, View};
 use super::view_builder::{ListEntry, names};
-use super::{CallTerms, Catalog};
 use crate::capability::CapabilityClass;
+use crate::catalog::terms::CallTerms;
 use crate::endpoint::{Endpoint, EndpointMode, NamePrefix, UpstreamRules};
 use crate::list_kind::ListKind;
 use crate::names::{EndpointId, UpstreamId};
-use crate::schema::{
-    CheckMode, Mismatch, SchemaCache, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema, UnusableSchema,
-    verdict_of_arguments,
-};
+use crate::schema::check_mode::CheckMode;
+use crate::schema::compile::{SchemaCache, ToolSchema};
+use crate::schema::mismatch::{Mismatch, SchemaVerdict};
+use crate::schema::unusable::UnusableSchema;
+use crate::schema::{TOO_COSTLY_TEXT, verdict_of_arguments};
 use crate::secrets::ArgumentSecret;
 
 /// A tool that could be meant by a name.

@@ -13,7 +13,7 @@ use crate::capability::CapabilityClass;
 use crate::content_version::ContentVersion;
 use crate::list_kind::ListKind;
 use crate::names::EndpointId;
-use crate::port::Audience;
+use crate::port::decisions::Audience;
 use crate::principal::Principal;
 
 impl Catalog {

@@ -8,7 +8,8 @@ use crate::failure::Failure;
 use crate::list_kind::{ListKind, ListKinds};
 use crate::names::UpstreamId;
 use crate::port::Fut;
-use crate::trace::{AttributeValue, FinishedCall, OwnSpan};
+use crate::trace::own_span::OwnSpan;
+use crate::trace::{AttributeValue, FinishedCall};
 use crate::upstream::{ListPage, ListWatch, ServerDescription};
 
 /// The name of the span of a walk.

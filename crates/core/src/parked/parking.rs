@@ -12,7 +12,7 @@ use tokio::time::Sleep;
 use super::{ParkedCallDetails, ParkedReply};
 use crate::call::ParkedId;
 use crate::failure::Failure;
-use crate::port::CallParking;
+use crate::port::call_parking::CallParking;
 use crate::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
 
 /// The wait for further questions after one, so that the questions a server asks at once are asked

@@ -8,13 +8,15 @@ use weir_clean::DocumentKind;
 
 use super::reply_cleaning::document;
 use crate::call::Call;
-use crate::catalog::{CatalogItem, Tool};
+use crate::catalog::tool::Tool;
+use crate::catalog::view::CatalogItem;
 use crate::clean::{error_text, take_error_text};
 use crate::failure::{Failure, FailureKind};
 use crate::reply::{Payload, ReplyEnd};
-use crate::schema::cut;
+use crate::schema::mismatch::cut;
 use crate::secrets::{SecretAction, SecretSearch};
-use crate::telemetry::{instruments, upstream_label};
+use crate::telemetry::instruments;
+use crate::telemetry::meters::upstream_label;
 
 /// Refuses a call with a secret in its arguments, if the operator configured that.
 ///

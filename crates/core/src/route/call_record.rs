@@ -14,14 +14,15 @@ use super::reply_cleaning::RemovedCount;
 use super::reply_transform::{EndChanges, ReplyTransform};
 use super::schema_check::is_error;
 use crate::call::Call;
-use crate::catalog::{CallTimings, CatalogItem};
+use crate::catalog::call_timings::CallTimings;
+use crate::catalog::view::CatalogItem;
 use crate::failure::{Failure, FailureKind};
 use crate::live_calls::{CallPhase, LiveCallGuard};
 use crate::log_text::sanitize_text;
-use crate::port::{AuditLog, CallAttempt, CallPermission, CallPermit, EndedCall};
+use crate::port::decisions::{AuditLog, CallAttempt, CallPermission, CallPermit, EndedCall};
 use crate::principal::Principal;
 use crate::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent};
-use crate::telemetry::is_failed;
+use crate::telemetry::meters::is_failed;
 use crate::trace::{self, FinishedCall, ServerSpan};
 use crate::upstream::CarriedRevision;
 

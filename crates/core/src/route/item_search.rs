@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use super::target::{self, CallTarget};
 use crate::call::Call;
-use crate::catalog::{Catalog, CatalogItem, SessionClient, View};
+use crate::catalog::Catalog;
+use crate::catalog::session_lists::session_views::SessionClient;
+use crate::catalog::view::{CatalogItem, View};
 use crate::endpoint::EndpointMode;
 use crate::failure::{Failure, FailureKind};
 use crate::list_kind::ListKind;
 use crate::names::resource_uri;
-use crate::port::{Authorizer, Visibility};
+use crate::port::decisions::{Authorizer, Visibility};
 use crate::principal::Principal;
 
 /// The search among the lists of a catalog.

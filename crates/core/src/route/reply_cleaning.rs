@@ -13,7 +13,7 @@ use weir_wire::splitter::WITHHELD;
 use weir_wire::{meta, scan};
 
 use crate::call::Call;
-use crate::catalog::CatalogItem;
+use crate::catalog::view::CatalogItem;
 use crate::clean;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, FailureKind};

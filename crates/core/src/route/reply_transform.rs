@@ -11,15 +11,15 @@ use weir_wire::{error_code, scan};
 use super::answer_search::AnswerSearch;
 use super::reply_cleaning::{self, RemovedCount, ReplyCleaning};
 use super::size_check::SizeCheck;
-use super::tasks::TaskNaming;
 use super::{message_edits, schema_check, uri_renaming};
 use crate::call::Call;
-use crate::catalog::CatalogItem;
+use crate::catalog::view::CatalogItem;
 use crate::endpoint::Endpoint;
 use crate::failure::{Failure, FailureKind};
-use crate::port::ContentChanges;
+use crate::port::decisions::ContentChanges;
 use crate::question::PendingQuestion;
 use crate::reply::{NoteKind, Payload, ReplyEnd, ReplyEvent, ReplyNote};
+use crate::route::tasks::task_naming::TaskNaming;
 
 /// The most values of one completion (specification, server/utilities/completion).
 const MOST_VALUES: usize = 100;

@@ -7,14 +7,17 @@ use opentelemetry::KeyValue;
 use weir_wire::scan;
 
 use crate::call::Call;
-use crate::catalog::{CatalogItem, Tool};
+use crate::catalog::tool::Tool;
+use crate::catalog::view::CatalogItem;
 use crate::failure::{Failure, FailureKind};
 use crate::reply::{Payload, ReplyEnd};
-use crate::schema::{
-    CheckMode, CompiledSchema, Mismatch, SchemaVerdict, TOO_COSTLY_TEXT, ToolSchema,
-    UnusableSchema, cut, message, verdict, verdict_of_arguments,
-};
-use crate::telemetry::{instruments, upstream_label};
+use crate::schema::check_mode::CheckMode;
+use crate::schema::compile::{CompiledSchema, ToolSchema};
+use crate::schema::mismatch::{Mismatch, SchemaVerdict, cut, message};
+use crate::schema::unusable::UnusableSchema;
+use crate::schema::{TOO_COSTLY_TEXT, verdict, verdict_of_arguments};
+use crate::telemetry::instruments;
+use crate::telemetry::meters::upstream_label;
 
 /// A result longer than this is not validated, unless the operator enforces it.
 const MOST_BUFFERED: usize = 4 << 20;

@@ -11,7 +11,7 @@ use super::tasks::gather_result;
 use crate::call::InputMode;
 use crate::failure::Failure;
 use crate::live_calls::LiveCallGuard;
-use crate::parked::ParkingContext;
+use crate::parked::parking::ParkingContext;
 use crate::port::Fut;
 use crate::reply::{Reply, ReplyEvent, ReplySource};
 

@@ -7,11 +7,13 @@ use weir_wire::method::Method;
 
 use super::reply_cleaning::document;
 use crate::call::Call;
-use crate::catalog::{CatalogItem, Tool};
+use crate::catalog::tool::Tool;
+use crate::catalog::view::CatalogItem;
 use crate::endpoint::{OversizedAction, ResultLimit};
 use crate::failure::{Failure, FailureKind};
 use crate::reply::{Payload, ReplyEnd};
-use crate::telemetry::{instruments, upstream_label};
+use crate::telemetry::instruments;
+use crate::telemetry::meters::upstream_label;
 
 /// The bound of one call's result.
 #[derive(Debug)]

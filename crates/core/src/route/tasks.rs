@@ -3,8 +3,8 @@
 //! These requests are no calls of tools: they are not decided and audited anew. The name binds a
 //! task to the caller.
 
-mod task_naming;
-mod task_result;
+pub(crate) mod task_naming;
+pub(crate) mod task_result;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -25,17 +25,18 @@ use super::reply_transform::ReplyTransform;
 use crate::admit::Authenticated;
 use crate::call::{Call, TaskMode};
 use crate::call_deadlines::CallDeadlines;
-use crate::catalog::{Catalog, CatalogItem, ClosingMode};
+use crate::catalog::Catalog;
+use crate::catalog::closed_upstreams::ClosingMode;
+use crate::catalog::view::CatalogItem;
 use crate::failure::{Failure, FailureKind};
 use crate::list_kind::ListKind;
-use crate::port::KeptTask;
+use crate::port::task_book::KeptTask;
 use crate::principal::Principal;
 use crate::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use crate::task::{TaskLocation, TaskNames};
 use crate::upstream::{CarriedRevision, OutboundCall, TaskNotifications, Upstream};
 use task_naming::named;
-pub(super) use task_naming::{TaskNaming, task_of_call};
-pub(super) use task_result::TaskDrivenReply;
+pub(super) use task_naming::task_of_call;
 
 /// The largest state of a task, its result included: it is read whole.
 const MAX_STATE_BYTES: usize = 16 << 20;
@@ -48,7 +49,7 @@ const CONCURRENT_STATE_REQUESTS: usize = 8;
 
 /// The requests about tasks, and the names that tell tasks apart.
 #[derive(Clone)]
-pub(super) struct TaskRequests {
+pub(crate) struct TaskRequests {
     pub(super) catalog: Arc<Catalog>,
     /// Without names no call becomes a task.
     pub(super) names: Option<TaskNames>,

@@ -14,7 +14,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use weir_wire::splice::{PathStep, StringEdit, StringEditor};
 use weir_wire::{scan, write};
 
-use crate::catalog::CatalogItem;
+use crate::catalog::view::CatalogItem;
 use crate::endpoint::{Endpoint, EndpointMode, NamePrefix};
 use crate::failure::{Failure, FailureKind};
 use crate::names::{UpstreamId, resource_uri};

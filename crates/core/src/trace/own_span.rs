@@ -6,7 +6,7 @@ use super::{
     AttributeValue, FinishedCall, FinishedSpan, SINK, SpanContext, SpanKind, is_drawn_by, nonzero,
     offer, outcome_of,
 };
-use crate::port::Random;
+use crate::port::environment::Random;
 
 /// A sampled piece of weir's own work. No request caused it, so it begins a trace. If it is dropped
 /// before its end, it is not recorded.

@@ -11,8 +11,8 @@ use super::{
     AttributeValue, CLIENTS_DECIDE, FinishedCall, FinishedSpan, SINK, ServerSpan, SpanContext,
     SpanKind, is_drawn, nonzero, offer, outcome_of, span_name,
 };
-use crate::names::RequestName;
-use crate::port::Random;
+use crate::names::request_name::RequestName;
+use crate::port::environment::Random;
 
 /// W3C trace context of a call, as the client gave it (checked) or as weir began it.
 #[derive(Clone, Debug, Default)]

@@ -17,10 +17,12 @@ use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::Params;
 use weir_wire::{JsonLimits as ScanLimits, Message, RequestId, Revision, scan};
 
-use crate::failure::{
-    self, FailureContext, MessageRefusal, RequestFailure, RequestRefusal, RequestResult,
-    log_and_render,
-};
+use crate::failure;
+use crate::failure::failure_data::FailureContext;
+use crate::failure::message_refusal::MessageRefusal;
+use crate::failure::request_refusal::RequestRefusal;
+use crate::failure::response_table::log_and_render;
+use crate::failure::{RequestFailure, RequestResult};
 use crate::http::answer::{self, RenderedMessage, with_labels};
 use crate::http::body::ResponseBody;
 use crate::method::canonical_call::canonical_call;
@@ -30,14 +32,17 @@ use crate::method::offered_methods::{check_offered_or_ask, is_call, list_of_meth
 use crate::method::subscriptions;
 use crate::method::tasks;
 use crate::reply::client_asker::ClientAsker;
-use crate::reply::encode::{self, BatchBudget, ResponseContext};
+use crate::reply::encode;
+use crate::reply::encode::batch_budget::BatchBudget;
+use crate::reply::encode::response_context::ResponseContext;
 use crate::reply::running_call::{OwnedCall, RunningCall, SessionOwner};
 use crate::request::outcome::RequestOutcome;
 use crate::request::request_context::HttpRequestContext;
 use crate::request::request_tracing::{begin_span, run_item_in_span};
 use crate::session::known_clients::ClientRequest;
 use crate::session::session_lookup::{NoSession, load_session, sessionless};
-use crate::session::sessions::{LegacySessions, LoadedSession};
+use crate::session::sessions::LoadedSession;
+use crate::session::sessions::session_table::LegacySessions;
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(

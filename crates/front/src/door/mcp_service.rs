@@ -15,7 +15,8 @@ use weir_wire::{
 
 use crate::door::legacy;
 use crate::door::modern;
-use crate::failure::{MessageRefusal, RequestFailure, RequestResult};
+use crate::failure::message_refusal::MessageRefusal;
+use crate::failure::{RequestFailure, RequestResult};
 use crate::layer::read_body::AnswerRequests;
 use crate::method::listening_stream;
 use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest, EndpointRequest};

@@ -21,7 +21,9 @@ use weir_core::{Authenticated, EndpointId};
 use weir_wire::{IncomingMessage, Message};
 
 use crate::door::mcp_service;
-use crate::failure::{self, RequestFailure, RequestRefusal, RequestResult};
+use crate::failure;
+use crate::failure::request_refusal::RequestRefusal;
+use crate::failure::{RequestFailure, RequestResult};
 use crate::http::answer::{self, with_labels};
 use crate::http::body::{HttpAnswer, ResponseBody};
 use crate::http::keep_alive::{self, KeepAlive};

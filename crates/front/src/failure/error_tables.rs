@@ -7,7 +7,10 @@ use weir_core::{Failure, FailureKind};
 use weir_wire::{Revision, error_code};
 
 use super::response_table::{MessageRow, RefusalAdvice, refusal_response};
-use super::{FailureBody, FailureContext, MessageRefusal, RequestRefusal, log_and_render};
+use crate::failure::failure_data::FailureContext;
+use crate::failure::message_refusal::MessageRefusal;
+use crate::failure::request_refusal::RequestRefusal;
+use crate::failure::response_table::{FailureBody, log_and_render};
 
 /// One row of the table of refusals before a message is read, for the docs.
 #[derive(Debug)]

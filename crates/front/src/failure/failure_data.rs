@@ -8,7 +8,7 @@ use weir_era::render;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, Revision, meta, scan};
 
-use super::MessageRefusal;
+use crate::failure::message_refusal::MessageRefusal;
 
 /// The request and client that a failure is rendered for.
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,9 @@ use weir_core::{Failure, FailureKind};
 use weir_wire::{ErrorObject, RequestId, Revision, error_code};
 
 use super::failure_data::{self, FailureContext, SpecifiedMember};
-use super::{FailureCause, LabelledCause, MessageRefusal, RequestFailure, RequestRefusal};
+use super::{FailureCause, LabelledCause, RequestFailure};
+use crate::failure::message_refusal::MessageRefusal;
+use crate::failure::request_refusal::RequestRefusal;
 use crate::http::answer::{self, RenderedMessage};
 use crate::http::body::{HttpAnswer, ResponseBody};
 use crate::request::outcome::RequestOutcome;

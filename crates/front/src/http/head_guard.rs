@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use http::{HeaderMap, Method, Request, Uri, header};
 use weir_core::fast::FastState;
 
-use crate::failure::RequestRefusal;
+use crate::failure::request_refusal::RequestRefusal;
 use crate::settings::FrontSettings;
 
 /// The allowed hosts and origins.

@@ -17,7 +17,9 @@ use serde_json::json;
 use tower::Service;
 use weir_core::EndpointId;
 
-use crate::failure::{self, RequestFailure, RequestRefusal};
+use crate::failure;
+use crate::failure::RequestFailure;
+use crate::failure::request_refusal::RequestRefusal;
 use crate::http::body::HttpAnswer;
 use crate::http::challenge::METADATA_PATH;
 use crate::settings::ResourceMetadata;

@@ -12,7 +12,8 @@ use weir_core::port::{BorrowedSecret, Evidence, Fut, SenderEntrance, SenderRejec
 use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
 
 use super::check::Check;
-use crate::failure::{RequestFailure, RequestRefusal};
+use crate::failure::RequestFailure;
+use crate::failure::request_refusal::RequestRefusal;
 use crate::http::challenge;
 use crate::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
 use crate::request::request_context::HttpRequestContext;

@@ -21,8 +21,8 @@ use weir_core::telemetry::instruments;
 
 use super::read_body::discard_body;
 use crate::http::body::{BodyError, HttpAnswer, RequestBody, RequestLabels, ResponseBody};
-use crate::listen::RequestGuard;
 use crate::listen::client_peer::ClientPeer;
+use crate::listen::connection_activity::RequestGuard;
 use crate::memory_pressure::MemoryPressure;
 use crate::request::endpoint_meters::{EndpointMeters, HttpLabels};
 use crate::request::outcome::{RequestOutcome, ResponseOutcome};

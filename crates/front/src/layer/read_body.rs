@@ -15,7 +15,8 @@ use tower::{Layer, Service};
 use weir_core::budget::ByteReservation;
 use weir_core::port::Fut;
 
-use crate::failure::{RequestFailure, RequestRefusal, RequestResult};
+use crate::failure::request_refusal::RequestRefusal;
+use crate::failure::{RequestFailure, RequestResult};
 use crate::http::body::{BodyError, HttpAnswer, RequestBody};
 use crate::http::head_guard::declared_length;
 use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest};

@@ -8,7 +8,8 @@ use axum::body::Body;
 use http::Request;
 
 use super::check::Check;
-use crate::failure::{RequestFailure, RequestRefusal};
+use crate::failure::RequestFailure;
+use crate::failure::request_refusal::RequestRefusal;
 use crate::http::head_guard::HeadGuard;
 
 /// The rules for senders.

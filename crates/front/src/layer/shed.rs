@@ -15,7 +15,8 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 use weir_core::port::Fut;
 
-use crate::failure::{RequestFailure, RequestRefusal};
+use crate::failure::RequestFailure;
+use crate::failure::request_refusal::RequestRefusal;
 use crate::in_flight::InFlightPermit;
 use crate::memory_pressure::MemoryPressure;
 use crate::request::endpoint_request::facts_of;

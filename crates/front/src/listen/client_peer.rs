@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use crate::listen::{ConnectionActivity, Http2Shared};
+use crate::listen::connection_activity::ConnectionActivity;
+use crate::listen::http2::http2_shared::Http2Shared;
 
 /// The properties of a connection that all its requests share.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@
 //! part of an answer is handed to the library before there is window for it, so a waiting stream
 //! can be reset, and waiting bytes are counted.
 
-mod flow_control;
+pub(crate) mod flow_control;
 mod frame_watch;
-mod http2_shared;
+pub(crate) mod http2_shared;
 mod request_stream;
 
 use std::future::Future;

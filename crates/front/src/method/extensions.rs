@@ -16,7 +16,8 @@ use weir_wire::method::{EXTENSION_METHOD, MethodName};
 
 use crate::failure::RequestResult;
 use crate::method::canonical_call::canonical_call;
-use crate::reply::encode::{self, ResponseContext};
+use crate::reply::encode;
+use crate::reply::encode::response_context::ResponseContext;
 use crate::reply::running_call::{OwnedCall, RunningCall};
 use crate::request::request_context::HttpRequestContext;
 

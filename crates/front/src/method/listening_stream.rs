@@ -25,7 +25,9 @@ use weir_era::lift::LiftedRequest;
 use weir_era::render::{self, WeirIdentity};
 use weir_wire::{RequestId, Revision, scan, sse};
 
-use crate::failure::{MessageRefusal, RequestFailure, RequestRefusal, RequestResult};
+use crate::failure::message_refusal::MessageRefusal;
+use crate::failure::request_refusal::RequestRefusal;
+use crate::failure::{RequestFailure, RequestResult};
 use crate::http::answer::{self, with_labels};
 use crate::http::body::HttpAnswer;
 use crate::http::body::{BodyError, ResponseBody};
@@ -39,7 +41,8 @@ use crate::session::permits::{NoStreamPermit, StreamPermit};
 use crate::session::replay;
 use crate::session::session_lookup::load_session;
 use crate::session::session_news::{SessionListChanges, StreamClient};
-use crate::session::sessions::{GetStreamGuard, SubscribedResource};
+use crate::session::sessions::local_session::SubscribedResource;
+use crate::session::sessions::session_guards::GetStreamGuard;
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
 pub(crate) async fn open_get(

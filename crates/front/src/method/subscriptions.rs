@@ -24,7 +24,8 @@ use crate::method::canonical_call::canonical_call;
 use crate::method::offered_methods::check_offered;
 use crate::request::request_context::HttpRequestContext;
 use crate::session::permits::StreamPermit;
-use crate::session::sessions::{LoadedSession, SubscribedResource};
+use crate::session::sessions::LoadedSession;
+use crate::session::sessions::local_session::SubscribedResource;
 
 /// Subscriptions of one stream that are requested at the same time.
 pub(crate) const SUBSCRIBED_AT_ONCE: usize = 16;

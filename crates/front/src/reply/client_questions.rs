@@ -16,7 +16,8 @@ use weir_wire::method::Method;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{RequestId, Revision};
 
-use crate::session::sessions::{AskGuard, ClientReply};
+use crate::session::sessions::local_session::ClientReply;
+use crate::session::sessions::session_guards::AskGuard;
 use crate::state::FrontState;
 
 /// The open questions of one stream.

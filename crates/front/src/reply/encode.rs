@@ -1,10 +1,10 @@
 //! Encodes replies as answers: JSON if the first event is the end; an event stream if a
 //! notification comes first, or the wait grows long.
 
-mod batch_budget;
+pub(crate) mod batch_budget;
 mod call_event_stream;
 mod held_part;
-mod response_context;
+pub(crate) mod response_context;
 mod result_stream;
 mod url_elicitation;
 
@@ -19,7 +19,10 @@ use weir_era::{structured, tasks};
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::splice::{BlockReplacer, ObjectEdits};
 
-use crate::failure::{self, FailureContext, RequestResult, log_and_render};
+use crate::failure;
+use crate::failure::RequestResult;
+use crate::failure::failure_data::FailureContext;
+use crate::failure::response_table::log_and_render;
 use crate::http::answer::{self, RenderedMessage};
 use crate::http::body::ResponseBody;
 use crate::http::challenge;

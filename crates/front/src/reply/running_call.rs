@@ -14,7 +14,7 @@ use weir_core::{Failure, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_wire::method::Method;
 
 use crate::reply::client_asker::{ClientAsker, NextStep};
-use crate::session::sessions::RegisteredCall;
+use crate::session::sessions::session_guards::RegisteredCall;
 use crate::state::FrontState;
 
 /// A call in progress: first the wait for its reply, then the reply's events. Dropping it cancels

@@ -22,10 +22,11 @@ use weir_core::{Principal, SessionKey};
 use weir_wire::sse;
 
 use crate::http::keep_alive::{self, KeepAlive};
-use crate::reply::encode::ResponseContext;
+use crate::reply::encode::response_context::ResponseContext;
 use crate::request::request_context::HttpRequestContext;
 use crate::session::permits::StreamPermit;
-use crate::session::sessions::{DetachLimits, LoadedSession, StreamReaderGuard};
+use crate::session::sessions::LoadedSession;
+use crate::session::sessions::session_guards::{DetachLimits, StreamReaderGuard};
 use crate::settings::FrontSettings;
 use crate::state::FrontState;
 

@@ -5,7 +5,9 @@ use weir_core::{Authenticated, CapabilityClass};
 use weir_era::session::LegacySessionRecord;
 use weir_wire::{RequestId, Revision};
 
-use crate::failure::{MessageRefusal, RequestFailure, RequestRefusal};
+use crate::failure::RequestFailure;
+use crate::failure::message_refusal::MessageRefusal;
+use crate::failure::request_refusal::RequestRefusal;
 use crate::request::request_context::HttpRequestContext;
 use crate::session::sessions::LoadedSession;
 

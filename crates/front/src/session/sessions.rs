@@ -5,11 +5,11 @@
 
 mod anonymous_sessions;
 mod client_answers;
-mod local_session;
+pub(crate) mod local_session;
 mod notified_lists;
-mod session_expiry;
-mod session_guards;
-mod session_table;
+pub(crate) mod session_expiry;
+pub(crate) mod session_guards;
+pub(crate) mod session_table;
 mod session_transfer;
 
 use std::cell::Cell;
@@ -32,10 +32,8 @@ use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
 use weir_era::server_questions;
 use weir_era::session::LegacySessionRecord;
 
-pub(crate) use self::local_session::{ClientReply, SubscribedResource};
-pub(crate) use self::session_expiry::{SessionUpkeep, run_upkeep};
 pub(crate) use self::session_guards::{
-    AskGuard, DetachLimits, GetStreamGuard, RegisteredCall, StreamReaderGuard, SubscriptionGuard,
+    DetachLimits, GetStreamGuard, RegisteredCall, StreamReaderGuard, SubscriptionGuard,
 };
 use self::session_table::CANCEL_TOPIC;
 pub(crate) use self::session_table::{LegacySessions, session_key};

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 
-use crate::config::Config;
+use crate::config::checked_config::Config;
 
 /// The config in force and its history.
 pub(crate) struct ConfigHistory {

@@ -19,7 +19,7 @@ use weir_core::principal::VerifiedIdentity;
 use weir_policy::CredentialVerifier;
 
 use super::admin_error::AdminError;
-use crate::config::AdminPlan;
+use crate::config::admin_plan::AdminPlan;
 
 /// The path under weir's public URL that is the audience of operators' tokens.
 const AUDIENCE: &str = "/admin";

@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::admin_error::AdminError;
 use super::state::AdminState;
-use crate::mcp_clients::style_policy;
+use crate::mcp_clients::help_page::style_policy;
 use html::text;
 use page_query::PageQuery;
 

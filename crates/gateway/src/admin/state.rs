@@ -17,10 +17,11 @@ use super::config_history::ConfigHistory;
 use super::inherited::{self, MovedOverride};
 use super::operator_auth::OperatorAuth;
 use super::overrides::OperatorOverrides;
-use crate::config::Config;
-use crate::explain::Explainer;
-use crate::telemetry::{LogControl, Metrics};
-use crate::weir::Strictness;
+use crate::config::checked_config::Config;
+use crate::explain::explainer::Explainer;
+use crate::telemetry::logs::LogControl;
+use crate::telemetry::metrics::Metrics;
+use crate::weir::strictness::Strictness;
 
 /// The handles.
 pub(crate) struct AdminParts {

@@ -21,7 +21,7 @@ use weir_core::instant::rfc3339;
 
 use super::admin_error::{AdminError, json};
 use super::state::AdminState;
-use crate::explain::AccessQuestion;
+use crate::explain::access_question::AccessQuestion;
 
 /// The items in a response by default, and below it the most.
 const DEFAULT_LIMIT: usize = 200;

@@ -20,7 +20,7 @@ use weir_wire::Params;
 use weir_wire::method::Method;
 
 use super::*;
-use crate::config::AuditFilePlan;
+use crate::config::audit_plan::AuditFilePlan;
 use crate::system::SystemClock;
 
 /// A fresh folder, removed on drop.

@@ -18,7 +18,7 @@ use super::event_queue::{AuditEventQueue, AuditWriterMessage};
 use super::file_tail::AuditFileTail;
 use super::outlets::AuditOutlets;
 use super::rotation;
-use crate::config::AuditPlan;
+use crate::config::audit_plan::AuditPlan;
 
 /// The time that the writer waits after the first event for others, so that a busy weir wakes it
 /// seldom.

@@ -8,10 +8,12 @@ use clap::Args;
 use weir_core::names::UpstreamId;
 
 use super::exit_code::{EXIT_USAGE, exit_with_error};
-use crate::config::{
-    ConfigLoader, ConfigSource, NewUpstream, Severity, upstream_slug, with_upstream,
-};
-use crate::import::{UpstreamEntry, flow, has_credential};
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
+use crate::config::config_report::Severity;
+use crate::config::edit::{NewUpstream, with_upstream};
+use crate::config::upstream_slug;
+use crate::import::credentials::has_credential;
+use crate::import::upstream_entry::{UpstreamEntry, flow};
 use crate::{atomic_file, terminal};
 
 /// The options of `weir add`.

@@ -9,7 +9,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
 
 use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE};
-use crate::client::{bearer, explain_unreachable, pool};
+use crate::client::transport::{bearer, pool};
+use crate::client::unreachable::explain as explain_unreachable;
 
 /// The timeout of a request. Changes are quick, but a reload starts new upstreams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(40);

@@ -14,7 +14,10 @@ use super::exit_code::{
 };
 use super::server_target::{ServerTarget, print_client_error};
 use super::unknown_name::{self, UnknownName};
-use crate::client::{Client, ClientError, Note, ServerList};
+use crate::client::Client;
+use crate::client::answer::Note;
+use crate::client::error::ClientError;
+use crate::client::lists::ServerList;
 use crate::serve::ProcessSignals;
 use crate::terminal;
 

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use super::config_file::load;
 use super::doctor_command::show_upstream;
 use super::exit_code::EXIT_NO;
-use crate::config::{InputSource, weakenings};
+use crate::config::foreign::inputs::InputSource;
+use crate::config::weakenings;
 use crate::serve::BAD_CONFIG;
 use crate::terminal::{self, count};
 

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource};
+use crate::config::checked_config::Config;
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
+use crate::config::config_report::ConfigReport;
+use crate::config::foreign::inputs::InputSource;
 use crate::terminal;
 
 /// A config file, given as an argument, by `--config` or in the environment.

@@ -15,8 +15,11 @@ use super::exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
 use super::table::columns;
 use credential_choice::CredentialOptions;
 
-use crate::config::{Config, ConfigLoader, ConfigSource};
-use crate::mcp_clients::{ClientFolders, EndpointConnection, McpClient, MergedFile};
+use crate::config::checked_config::Config;
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
+use crate::mcp_clients::client_entry::EndpointConnection;
+use crate::mcp_clients::file_merge::MergedFile;
+use crate::mcp_clients::{ClientFolders, McpClient};
 use crate::suggestion::nearest;
 use crate::terminal::{self, one_line};
 use crate::{atomic_file, login};

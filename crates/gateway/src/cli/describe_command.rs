@@ -10,7 +10,7 @@ use super::exit_code::{EXIT_UNREACHABLE, exit_with_error};
 use super::server_target::{ServerTarget, print_client_error};
 use super::table::columns;
 use super::unknown_name::{UnknownName, find_by_own_name};
-use crate::client::ServerList;
+use crate::client::lists::ServerList;
 use crate::terminal::{self, one_line, plain};
 
 /// The most references that are followed in a schema.

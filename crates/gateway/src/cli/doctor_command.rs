@@ -6,8 +6,10 @@ use clap::Args;
 
 use super::config_file::{ConfigFileOptions, load_with_report};
 use super::exit_code::EXIT_NO;
-use crate::config::{ConfigReport, InputSource};
-use crate::doctor::{DoctorFindings, FindingGrade, MachineFinding, UpstreamFinding, examine};
+use crate::config::config_report::ConfigReport;
+use crate::config::foreign::inputs::InputSource;
+use crate::doctor::machine_finding::{FindingGrade, MachineFinding};
+use crate::doctor::{DoctorFindings, UpstreamFinding, examine};
 use crate::serve::BAD_CONFIG;
 use crate::terminal;
 

@@ -12,7 +12,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use super::exit_code::{EXIT_NO, EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::operators_options::{ADMIN_URL_HINT, OperatorsOptions};
 use crate::admin::{LIVENESS_PATH, READINESS_PATH};
-use crate::client::{explain_unreachable, pool};
+use crate::client::transport::pool;
+use crate::client::unreachable::explain as explain_unreachable;
 use crate::terminal;
 
 /// The timeout. A running weir answers at once, and health checks are repeated soon.

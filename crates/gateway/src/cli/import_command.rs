@@ -10,8 +10,11 @@ use clap::Args;
 
 use super::exit_code::{EXIT_USAGE, exit_with_error};
 use crate::atomic_file;
-use crate::config::{ConfigLoader, ConfigSource, Severity};
-use crate::import::{ClientFile, ConvertedServer, ServerConverter, SkippedServer, read, scalar};
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
+use crate::config::config_report::Severity;
+use crate::import::server_converter::{ConvertedServer, ServerConverter, SkippedServer};
+use crate::import::upstream_entry::scalar;
+use crate::import::{ClientFile, read};
 use crate::mcp_clients::{ClientFolders, McpClient};
 use crate::terminal::{self, one_line};
 

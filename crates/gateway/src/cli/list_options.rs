@@ -10,8 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use super::exit_code::{EXIT_INCOMPLETE, EXIT_NO};
 use super::server_target::ServerTarget;
-use crate::client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
-use crate::config::Time;
+use crate::client::Client;
+use crate::client::error::ClientError;
+use crate::client::lists::{ListedItems, MissingUpstream, ServerList};
+use crate::config::raw::units::Time;
 use crate::terminal::{self, count, one_line};
 
 /// The interval between reads of an incomplete list.

@@ -7,8 +7,12 @@ use url::Url;
 
 use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::server_target::print_client_error;
-use crate::client::{Client, ClientError};
-use crate::login::{self, LoginAccounts, LoginChoices, LoginError};
+use crate::client::Client;
+use crate::client::error::ClientError;
+use crate::login;
+use crate::login::LoginChoices;
+use crate::login::accounts::LoginAccounts;
+use crate::login::login_error::LoginError;
 use crate::terminal;
 
 /// The options of `weir login`.

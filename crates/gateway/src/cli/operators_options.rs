@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::config::{DEFAULT_OPERATORS, find_admin_address};
+use crate::config::admin_address::find_admin_address;
+use crate::config::check::admin_check::DEFAULT_LISTEN as DEFAULT_OPERATORS;
 use crate::system::on_this_machine;
 use crate::terminal;
 

@@ -12,7 +12,9 @@ use super::list_options::{self, ListOptions, about};
 use super::server_target::{ServerTarget, print_client_error};
 use super::table::columns;
 use super::unknown_name::{self, UnknownName};
-use crate::client::{Client, ClientError, ListedItems, ServerList};
+use crate::client::Client;
+use crate::client::error::ClientError;
+use crate::client::lists::{ListedItems, ServerList};
 use crate::terminal::{self, one_line};
 
 /// The options of `weir resources`.

@@ -8,8 +8,13 @@ use url::Url;
 
 use super::exit_code::{EXIT_UNREACHABLE, EXIT_USAGE, exit_with_error};
 use super::terminal_respondent::TerminalRespondent;
-use crate::client::{Client, ClientError, Respondent, Token};
-use crate::login::{self, LoginAccount, LoginAccounts};
+use crate::client::Client;
+use crate::client::error::ClientError;
+use crate::client::respondent::Respondent;
+use crate::client::transport::Token;
+use crate::login;
+use crate::login::accounts::LoginAccounts;
+use crate::login::login_account::LoginAccount;
 use crate::terminal;
 
 /// The server that a command connects to.

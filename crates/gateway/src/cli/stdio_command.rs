@@ -11,15 +11,22 @@ use http::{HeaderValue, Uri};
 use weir_upstream::keeper::ChildKeeper;
 
 use super::exit_code::{EXIT_INTERRUPTED, EXIT_NO, EXIT_USAGE};
-use crate::client::bearer;
-use crate::config::{Config, ConfigLoader, ConfigReport, ConfigSource, InputSource, LogPlan};
-use crate::handover::OwnProgram;
+use crate::client::transport::bearer;
+use crate::config::checked_config::Config;
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
+use crate::config::config_report::ConfigReport;
+use crate::config::foreign::inputs::InputSource;
+use crate::config::log_plan::LogPlan;
+use crate::handover::successor::OwnProgram;
 use crate::reload::{ConfigFollower, log_report};
 use crate::serve::{ProcessSignals, SignalAction, catch_file_size_limit};
-use crate::stdio_server::{RemoteGate, StdioGateway, StdioGatewaySettings, remote_config};
+use crate::stdio_server::remote::{RemoteGate, remote_config};
+use crate::stdio_server::{StdioGateway, StdioGatewaySettings};
 use crate::telemetry;
 use crate::terminal::{can_ask, one_line};
-use crate::weir::{StartError, Strictness, Weir};
+use crate::weir::Weir;
+use crate::weir::errors::StartError;
+use crate::weir::strictness::Strictness;
 
 /// The longest wait for a client that does not read its last messages. Longer than a drain.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(6);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 use weir_wire::{Method, error_code};
 
-use crate::client::{Answering, DeclinedRequest, Respondent};
+use crate::client::respondent::{Answering, DeclinedRequest, Respondent};
 use crate::terminal::{self, one_line, plain};
 use form_field::FormField;
 use keyboard::KeyboardReader;

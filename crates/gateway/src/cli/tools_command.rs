@@ -11,7 +11,8 @@ use super::exit_code::{EXIT_UNREACHABLE, exit_with_error};
 use super::list_options::{self, ListOptions, about};
 use super::server_target::print_client_error;
 use super::table::columns;
-use crate::client::{Client, ListedItems, ServerList};
+use crate::client::Client;
+use crate::client::lists::{ListedItems, ServerList};
 use crate::serve::ProcessSignals;
 use crate::terminal::{self, one_line};
 

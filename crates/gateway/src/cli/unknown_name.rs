@@ -3,7 +3,9 @@
 use serde_json::Value;
 use weir_wire::error_code;
 
-use crate::client::{Client, ClientError, ListedItems, MissingUpstream, ServerList};
+use crate::client::Client;
+use crate::client::error::ClientError;
+use crate::client::lists::{ListedItems, MissingUpstream, ServerList};
 use crate::suggestion::similar;
 use crate::terminal::one_line;
 

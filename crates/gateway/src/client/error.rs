@@ -4,7 +4,7 @@ use http::Uri;
 use serde_json::Value;
 use weir_wire::error_code;
 
-use crate::login::LoginChallenge;
+use crate::login::challenge::LoginChallenge;
 use crate::terminal::one_line;
 
 /// As much of a server's own words as one line shows.

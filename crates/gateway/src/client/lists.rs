@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 use weir_wire::{Method, error_code, meta};
 
-use super::{Client, ClientError};
+use super::Client;
+use crate::client::error::ClientError;
 
 /// A list with more pages is taken for endless.
 const MOST_PAGES: usize = 1000;

@@ -5,6 +5,7 @@ use tokio::net::TcpListener;
 use weir_demo::RunningServer;
 
 use super::*;
+use crate::client::lists::ServerList;
 
 async fn listener() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").await.unwrap()

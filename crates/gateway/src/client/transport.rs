@@ -14,8 +14,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
 use super::error::HttpRefusal;
-use super::{ClientError, no_mcp, unreachable};
-use crate::login::LoginChallenge;
+use super::{no_mcp, unreachable};
+use crate::client::error::ClientError;
+use crate::login::challenge::LoginChallenge;
 
 /// The longest wait for a TCP connection.
 const CONNECT: Duration = Duration::from_secs(10);

@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 use std::path::Path as FilePath;
 
-use super::check::ADMIN;
 use super::config_files::read;
 use super::config_report::ConfigReport;
 use super::decode::decode;
 use super::document::parse;
 use super::env::{Environment, ReferenceValues, fill_in};
 use super::raw;
+use crate::config::check::admin_check::DEFAULT_LISTEN as ADMIN;
 
 /// Returns the address of `admin.listen` in this file, or its default; `None` if it is `off`.
 ///

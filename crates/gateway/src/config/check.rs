@@ -1,11 +1,11 @@
 //! The checks of a config, one function for each section. A check reports all problems and does not
 //! stop at the first.
 
-mod admin_check;
+pub(crate) mod admin_check;
 mod audit_check;
 mod auth_check;
-mod config_defaults;
-mod default_endpoints;
+pub(crate) mod config_defaults;
+pub(crate) mod default_endpoints;
 mod endpoints_check;
 mod limits_check;
 mod listen_check;
@@ -33,12 +33,13 @@ use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::env::Environment;
 use super::log_plan::{LogFormat, LogPlan};
 use super::main_config::MainConfig;
-use super::raw::{OrOff, RawConfig, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile, Time};
+use super::raw::{RawConfig, RawIncludeErrors, RawLog, RawLogFormat, RawTeamFile};
 use super::team_grants::{self, TeamGrant};
 use super::waivers::Waivers;
-pub(crate) use admin_check::DEFAULT_LISTEN as ADMIN;
+use crate::config::raw::or_off::OrOff;
+use crate::config::raw::units::Time;
 pub(crate) use config_defaults::ConfigDefaults;
-pub(crate) use default_endpoints::{DEFAULT_PATH, add_to_default_endpoints, default_endpoints};
+pub(crate) use default_endpoints::{add_to_default_endpoints, default_endpoints};
 pub(crate) use policy_check::policy_set;
 
 /// The default of `drain`. Long enough for most calls, and shorter than the grace period of process

@@ -19,7 +19,7 @@ pub(crate) type ReadFiles = BTreeMap<PathBuf, Result<String, ConfigProblem>>;
 
 /// A digest over the contents of files, in their order: the main one, the teams', the policy files.
 #[derive(Default)]
-pub(super) struct FilesFingerprint(Sha256);
+pub(crate) struct FilesFingerprint(Sha256);
 
 impl FilesFingerprint {
     pub(super) fn add_bytes(&mut self, part: &[u8]) {

@@ -14,13 +14,17 @@ use super::config_tree::ConfigNode;
 use super::decode::decode;
 use super::document::{FileFormat, parse_nonempty};
 use super::env::{Environment, ReferenceValues, SecretFiles, fill_in, fill_in_granted};
-use super::foreign::{self, FilePlace, InputSource, InputSources, ServerOrigin};
+use super::foreign;
 use super::main_config::MainConfig;
 use super::raw::{self, RawTeamFile};
 use super::team_files::{TeamFile, TeamFileVersion};
 use super::team_grants::TeamGrant;
 use super::unserved_paths::unserved_paths;
-use super::weakenings::{Weakening, team_weakenings};
+use super::weakenings::team_weakenings;
+use crate::config::foreign::file_place::FilePlace;
+use crate::config::foreign::inputs::{InputSource, InputSources};
+use crate::config::foreign::server_origin::ServerOrigin;
+use crate::config::weakenings::weakening::Weakening;
 
 /// The source of the main config.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 //! before any check. The servers of other programs may also have those programs' forms, such as
 //! `${env:NAME}` and `${input:ID}`.
 
-mod reference;
+pub(crate) mod reference;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -12,9 +12,7 @@ use super::config_files::{self, FilesFingerprint};
 use super::config_report::{ConfigPath, ConfigReport};
 use super::config_tree::{ConfigNode, NodeValue};
 use super::team_grants::TeamGrant;
-pub(crate) use reference::{
-    EnvReference, ReferenceError, ReferenceSyntax, TextPiece, WORKSPACE, is_variable, pieces,
-};
+pub(crate) use reference::{EnvReference, ReferenceError, ReferenceSyntax, WORKSPACE, is_variable};
 use reference::{ReferenceLookup, expand};
 
 /// The lookup of environment variables. Tests pass their own.

@@ -6,21 +6,19 @@
 //! unknown key in them is an error. A foreign file has no section of weir's, so it is served with
 //! the defaults: on loopback only.
 
-mod env_file;
-mod file_place;
-mod found_servers;
-mod inputs;
+pub(crate) mod env_file;
+pub(crate) mod file_place;
+pub(crate) mod found_servers;
+pub(crate) mod inputs;
 mod server_normalizer;
-mod server_origin;
+pub(crate) mod server_origin;
 mod server_values;
 
 use std::sync::LazyLock;
 
-pub(crate) use env_file::{parse as parse_env_file, read_all as read_env_files};
-pub(crate) use file_place::FilePlace;
-pub(crate) use found_servers::{FoundFile, FoundServer, find};
+pub(crate) use env_file::read_all as read_env_files;
+pub(crate) use inputs::answers;
 pub use inputs::{InputSource, InputVariable};
-pub(crate) use inputs::{InputSources, answers};
 pub(crate) use server_origin::ServerOrigin;
 
 use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};

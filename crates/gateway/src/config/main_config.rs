@@ -2,10 +2,10 @@
 
 use weir_policy::rules::{EndpointRules, PolicyFile};
 
-use super::check::ConfigDefaults;
 use super::checked_config::Config;
 use super::config_files::ReadFiles;
 use super::team_grants::TeamGrants;
+use crate::config::check::config_defaults::ConfigDefaults;
 
 /// The checked main file, with the settings that apply to all files.
 #[derive(Debug)]

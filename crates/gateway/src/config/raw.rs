@@ -1,45 +1,38 @@
 //! The config as written in the file: every key is optional, and no value is checked yet. The JSON
 //! Schema is generated from these types.
 
-mod or_off;
-mod ordered_map;
-mod raw_admin;
-mod raw_audit;
-mod raw_auth;
-mod raw_endpoint;
-mod raw_key;
+pub(crate) mod or_off;
+pub(crate) mod ordered_map;
+pub(crate) mod raw_admin;
+pub(crate) mod raw_audit;
+pub(crate) mod raw_auth;
+pub(crate) mod raw_endpoint;
+pub(crate) mod raw_key;
 mod raw_limits;
-mod raw_outbound;
-mod raw_policy;
-mod raw_rates;
-mod raw_teams;
-mod raw_telemetry;
-mod raw_toolsets;
-mod raw_upstream;
-mod units;
+pub(crate) mod raw_outbound;
+pub(crate) mod raw_policy;
+pub(crate) mod raw_rates;
+pub(crate) mod raw_teams;
+pub(crate) mod raw_telemetry;
+pub(crate) mod raw_toolsets;
+pub(crate) mod raw_upstream;
+pub(crate) mod units;
 
 pub(crate) use or_off::OrOff;
 pub(crate) use ordered_map::OrderedMap;
-pub(crate) use raw_admin::{RawAdmin, RawAdminToken, RawMetricsAccess};
-pub(crate) use raw_audit::{
-    RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp, RawRotate,
-};
-pub(crate) use raw_auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
-pub(crate) use raw_endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
+pub(crate) use raw_admin::RawAdmin;
+pub(crate) use raw_audit::RawAudit;
+pub(crate) use raw_auth::RawAuth;
+pub(crate) use raw_endpoint::{RawEndpoint, RawNaming, RawPage};
 pub(crate) use raw_key::RawKey;
 pub(crate) use raw_limits::RawLimits;
-pub(crate) use raw_outbound::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 pub(crate) use raw_policy::RawPolicy;
-pub(crate) use raw_rates::{
-    Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
-};
-pub(crate) use raw_teams::{RawConsent, RawTeam};
-pub(crate) use raw_telemetry::{RawPush, RawPushProtocol, RawTelemetry};
-pub(crate) use raw_toolsets::{RawHints, RawToolset, RawTrust};
+pub(crate) use raw_rates::RawRates;
+pub(crate) use raw_teams::RawTeam;
+pub(crate) use raw_telemetry::RawTelemetry;
+pub(crate) use raw_toolsets::{RawToolset, RawTrust};
 pub(crate) use raw_upstream::{
-    RawAsk, RawCheck, RawDeadlines, RawMcpServer, RawOversized, RawProtocol, RawResults,
-    RawSecretArguments, RawSecretResults, RawSecrets, RawSession, RawUpstream,
-    RawUpstreamDeadlines, RawUpstreamLimits, RawValidation,
+    RawDeadlines, RawMcpServer, RawUpstream, RawUpstreamDeadlines, RawValidation,
 };
 pub(crate) use units::{Size, Time};
 

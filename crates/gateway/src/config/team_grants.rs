@@ -1,6 +1,6 @@
 //! `teams`: the rights of the files in the `include` folder.
 
-mod host_pattern;
+pub(crate) mod host_pattern;
 
 use std::collections::HashMap;
 use std::path::{Component, Path as FilePath};
@@ -8,8 +8,9 @@ use std::path::{Component, Path as FilePath};
 use weir_core::toolset::NamePattern;
 
 use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::raw::{OrderedMap, RawConsent, RawTeam};
 use super::upstream_slug::upstream_slug;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_teams::{RawConsent, RawTeam};
 pub(super) use host_pattern::HostPattern;
 
 /// The rights of all teams, by the names of their files without the extension.

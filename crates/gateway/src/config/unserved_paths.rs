@@ -2,11 +2,11 @@
 
 use weir_core::toolset::NamePattern;
 
-use super::check::DEFAULT_PATH;
 use super::config_report::ConfigPath;
 use super::config_tree::ConfigNode;
 use super::team_grants::TeamGrant;
 use super::upstream_slug::upstream_slug;
+use crate::config::check::default_endpoints::DEFAULT_PATH;
 
 /// Returns the paths of a file that cannot be used: those that it names and its team may have. For
 /// a file that cannot be parsed, they are all that its team may have.

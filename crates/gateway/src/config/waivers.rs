@@ -4,10 +4,15 @@
 use std::collections::BTreeSet;
 
 use super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::raw::{
-    OrOff, OrderedMap, RawAdmin, RawAuth, RawClientAuth, RawConfig, RawEndpoint, RawMetricsAccess,
-    RawOnFailure, RawSecretArguments, RawTeamFile, RawUncounted, RawUpstream, RawValidation,
-};
+use super::raw::{RawClientAuth, RawConfig, RawTeamFile};
+use crate::config::raw::or_off::OrOff;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_admin::{RawAdmin, RawMetricsAccess};
+use crate::config::raw::raw_audit::RawOnFailure;
+use crate::config::raw::raw_auth::RawAuth;
+use crate::config::raw::raw_endpoint::RawEndpoint;
+use crate::config::raw::raw_rates::RawUncounted;
+use crate::config::raw::raw_upstream::{RawSecretArguments, RawUpstream, RawValidation};
 
 /// The paths at which a config's files give up a protection explicitly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

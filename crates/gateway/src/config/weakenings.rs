@@ -11,7 +11,7 @@ mod audit_losses;
 mod rate_losses;
 mod rule_losses;
 mod served_parts;
-mod weakening;
+pub(crate) mod weakening;
 
 use weir_policy::rules::EndpointPolicies;
 

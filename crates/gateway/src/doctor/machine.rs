@@ -13,7 +13,7 @@ use weir_upstream::TransportSettings;
 
 use super::certificate;
 use super::machine_finding::{FindingGrade, MachineFinding, finding};
-use crate::config::Config;
+use crate::config::checked_config::Config;
 
 /// Descriptors that weir needs beside those of its clients: upstreams, files, operators.
 const OTHER_DESCRIPTORS: u64 = 1024;

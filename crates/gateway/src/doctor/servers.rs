@@ -16,7 +16,7 @@ use weir_upstream::{TokenAuthority, TransportSettings};
 
 use super::certificate;
 use super::machine_finding::{FindingGrade, MachineFinding, finding};
-use crate::config::Config;
+use crate::config::checked_config::Config;
 use crate::terminal::count;
 
 /// The time limit for one server.

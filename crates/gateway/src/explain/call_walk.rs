@@ -9,8 +9,10 @@ use weir_core::names::UpstreamId;
 use weir_core::port::{Authorizer, Evidence};
 use weir_core::{Endpoint, Principal, authenticate};
 
-use super::{AccessQuestion, Explainer, Explanation, ExplanationStep, StepEffect};
-use crate::config::Config;
+use crate::config::checked_config::Config;
+use crate::explain::access_question::AccessQuestion;
+use crate::explain::explainer::Explainer;
+use crate::explain::explanation::{Explanation, ExplanationStep, StepEffect};
 
 pub(super) struct CallWalk<'a> {
     pub(super) explainer: &'a Explainer,

@@ -8,8 +8,8 @@ use weir_core::{Endpoint, Principal};
 use weir_policy::rules::{PolicyOutcome, PolicyTarget};
 use weir_upstream::{TokenAuthority, TransportSettings};
 
-use super::StepEffect;
 use super::call_walk::{CallWalk, join_with_commas};
+use crate::explain::explanation::StepEffect;
 
 impl CallWalk<'_> {
     /// Explains scopes and rules.

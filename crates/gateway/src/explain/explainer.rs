@@ -9,8 +9,8 @@ use weir_policy::limit::PolicyLimiter;
 use weir_policy::rules::PolicyAuthorizer;
 use weir_store::MemoryCounters;
 
-use crate::admin::OperatorOverrides;
-use crate::config::Config;
+use crate::admin::overrides::OperatorOverrides;
+use crate::config::checked_config::Config;
 
 /// Answers questions about access to tools.
 pub(crate) struct Explainer {

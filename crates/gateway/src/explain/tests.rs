@@ -4,7 +4,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::config::{ConfigLoader, ConfigSource};
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
 use crate::system::SystemClock;
 
 const CONFIG: &str = r#"

@@ -9,8 +9,8 @@ use weir_core::names::UpstreamId;
 use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, Endpoint};
 
-use super::StepEffect;
 use super::call_walk::{CallWalk, join_with_commas};
+use crate::explain::explanation::StepEffect;
 use crate::terminal::count;
 
 /// The most similar names that an answer lists for a possible typing mistake.

@@ -26,7 +26,7 @@ use weir_policy::audit::ChainHead;
 
 use super::generated_seal_key::GeneratedSealKey;
 use super::state_transfer::{MovableState, receive_state};
-use crate::admin::MovedOverride;
+use crate::admin::inherited::MovedOverride;
 use crate::audit::ChainHeads;
 
 /// The greeting with the version of this protocol. Different versions cannot take over from one

@@ -1,7 +1,7 @@
 //! Finds credentials in the files of other programs by name and by form, masks them for display,
 //! and names the variables that replace them.
 
-use super::UpstreamEntry;
+use crate::import::upstream_entry::UpstreamEntry;
 
 /// Endings of the last part of a name that holds a credential: of a variable, a header, an option,
 /// or a query parameter.

@@ -4,15 +4,19 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use super::ClientFile;
 use super::credentials::{
     RequiredVariable, argument_credential, is_secret_default, split_credential, url_credentials,
     url_password,
 };
-use super::{ClientFile, UpstreamEntry};
-use crate::config::{
-    EnvReference, FoundServer, InputVariable, ReferenceError, ReferenceSyntax, TextPiece,
-    WORKSPACE, is_variable, pieces, read_env_file, upstream_slug,
+use crate::config::env::reference::{
+    EnvReference, ReferenceError, ReferenceSyntax, TextPiece, WORKSPACE, is_variable, pieces,
 };
+use crate::config::foreign::env_file::parse as read_env_file;
+use crate::config::foreign::found_servers::FoundServer;
+use crate::config::foreign::inputs::InputVariable;
+use crate::config::upstream_slug;
+use crate::import::upstream_entry::UpstreamEntry;
 
 /// The longest id of an upstream.
 const LONGEST_ID: usize = 24;

@@ -1,7 +1,7 @@
 //! One-line descriptions of other programs' servers, without credentials.
 
 use super::credentials::{masked_command, masked_url};
-use crate::config::FoundServer;
+use crate::config::foreign::found_servers::FoundServer;
 
 impl FoundServer {
     /// Returns all texts that may have references.

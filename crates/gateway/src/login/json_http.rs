@@ -10,7 +10,8 @@ use serde_json::Value;
 use url::{Host, Url, form_urlencoded};
 
 use super::login_error::{LoginError, plain};
-use crate::client::{explain_unreachable, pool};
+use crate::client::transport::pool;
+use crate::client::unreachable::explain as explain_unreachable;
 
 /// The most bytes of a document; metadata and token responses have a few kilobytes.
 const LONGEST: usize = 256 << 10;

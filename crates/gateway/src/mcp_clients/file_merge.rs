@@ -6,7 +6,8 @@ use serde_json::{Map, Value as Json};
 
 use super::client_entry::{EndpointConnection, EntryValue};
 use super::{ClientFormat, McpClient};
-use crate::config::{json_options, json_tree};
+use crate::config::edit::json_tree;
+use crate::config::json::options as json_options;
 
 /// The result of inserting a server into a client's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,8 +216,8 @@ fn object(keys: &[(String, EntryValue)]) -> Json {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-    use super::super::EntryCredential;
     use super::*;
+    use crate::mcp_clients::client_entry::EntryCredential;
 
     fn merged(client: McpClient, text: &str) -> String {
         let connection = EndpointConnection {

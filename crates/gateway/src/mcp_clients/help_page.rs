@@ -10,8 +10,9 @@ use http::HeaderValue;
 use sha2::{Digest as _, Sha256};
 use weir_front::settings::HelpPage;
 
-use super::{ClientFolders, EndpointConnection, EntryCredential, McpClient};
-use crate::config::Config;
+use super::{ClientFolders, McpClient};
+use crate::config::checked_config::Config;
+use crate::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
 
 const STYLE: &str = include_str!("page.css");
 /// The placeholder of an endpoint's path while the page is built.

@@ -9,10 +9,10 @@ use weir_core::Endpoint;
 use weir_core::catalog::{UpstreamReach, UpstreamStatus};
 use weir_core::endpoint::EndpointMode;
 
-use crate::config::Config;
+use crate::config::checked_config::Config;
 use crate::local_time::TimeZone;
 use crate::system::on_this_machine;
-use crate::telemetry::print_error;
+use crate::telemetry::logs::print_error;
 use crate::terminal::{count, one_line};
 use crate::weir::Weir;
 

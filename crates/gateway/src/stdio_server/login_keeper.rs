@@ -8,8 +8,10 @@ use url::Url;
 use weir_core::port::Fut;
 use weir_upstream::{ProvidedToken, TokenProvider};
 
-use crate::client::bearer;
-use crate::login::{self, LoginAccount, LoginAccounts};
+use crate::client::transport::bearer;
+use crate::login;
+use crate::login::accounts::LoginAccounts;
+use crate::login::login_account::LoginAccount;
 use crate::terminal::one_line;
 
 /// The keeper of the tokens for one remote server.

@@ -12,7 +12,8 @@ use weir_core::catalog::{UpstreamReach, UpstreamStatus};
 use weir_upstream::{SharedTokenProvider, TransportSettings, UpstreamOAuth};
 
 use super::login_keeper::LoginKeeper;
-use crate::config::{Config, ConfigLoader, ConfigSource};
+use crate::config::checked_config::Config;
+use crate::config::config_loader::{ConfigLoader, ConfigSource};
 use crate::terminal::one_line;
 
 /// The longest wait for the first answer of the remote server.

@@ -6,9 +6,9 @@ use weir_core::telemetry::set_max_names;
 use weir_core::trace::{self, SpanSink};
 use weir_upstream::{TlsError, UpstreamFactory};
 
-use super::Metrics;
 use super::otlp::{ExportTasks, OtlpExporters};
-use crate::config::{OtlpPlan, TelemetryPlan};
+use crate::config::telemetry_plan::{OtlpPlan, TelemetryPlan};
+use crate::telemetry::metrics::Metrics;
 
 /// The running telemetry.
 #[derive(Debug)]

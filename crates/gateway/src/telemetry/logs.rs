@@ -23,7 +23,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use super::log_filter;
 use super::log_queue::{LineWriter, LogQueue};
 use super::log_rate::LogRateLimit;
-use crate::config::{LogFormat, LogPlan};
+use crate::config::log_plan::{LogFormat, LogPlan};
 use crate::local_time::TimeZone;
 
 /// The exporter logs its own start, of no interest to operators.

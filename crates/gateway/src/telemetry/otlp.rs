@@ -20,8 +20,8 @@ use weir_core::telemetry::instruments;
 use weir_core::trace::{FinishedSpan, SpanSink};
 use weir_upstream::{TlsError, UpstreamFactory};
 
-use super::Metrics;
-use crate::config::OtlpPlan;
+use crate::config::telemetry_plan::OtlpPlan;
+use crate::telemetry::metrics::Metrics;
 
 /// The most finished spans that wait.
 const QUEUE: usize = 2048;

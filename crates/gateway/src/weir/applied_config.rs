@@ -6,7 +6,7 @@ use weir_core::catalog::Topology;
 use weir_core::upstream::Upstream;
 use weir_upstream::{UpstreamBuildError, UpstreamFactory};
 
-use crate::config::{Config, UpstreamPlan};
+use crate::config::checked_config::{Config, UpstreamPlan};
 
 /// The config in force, and the upstreams built from it.
 pub(super) struct AppliedConfig {

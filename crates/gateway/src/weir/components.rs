@@ -17,14 +17,18 @@ use weir_upstream::{ClientImplementation, UpstreamFactory};
 
 use super::applied_config::{BuiltUpstream, topology};
 use super::errors::StartError;
-use crate::admin::{self, OperatorOverrides, Readiness};
+use crate::admin;
+use crate::admin::overrides::OperatorOverrides;
+use crate::admin::state::Readiness;
 use crate::audit::{AuditService, ChainHeads};
 use crate::clients::Clients;
-use crate::config::Config;
-use crate::explain::{Explainer, ExplainerSources};
-use crate::handover::{GeneratedSealKey, HandoverState, MovableRecords, MovableReplays};
+use crate::config::checked_config::Config;
+use crate::explain::explainer::{Explainer, ExplainerSources};
+use crate::handover::generated_seal_key::GeneratedSealKey;
+use crate::handover::protocol::HandoverState;
+use crate::handover::stores::{MovableRecords, MovableReplays};
 use crate::system::{SystemClock, SystemRandom};
-use crate::telemetry::Metrics;
+use crate::telemetry::metrics::Metrics;
 
 /// The shared base of all components: clock, randomness, keys, and the upstream factory.
 pub(super) struct ComponentBase {

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 
 use super::exposure::Exposure;
 use crate::audit::AuditError;
-use crate::config::{ConfigReport, Protection, Weakening};
+use crate::config::config_report::ConfigReport;
+use crate::config::weakenings::weakening::{Protection, Weakening};
 use crate::terminal::count;
 
 /// The reason why weir did not start.

@@ -6,7 +6,10 @@
 
 use std::net::SocketAddr;
 
-use crate::config::{AdminPlan, Config, ConfigPath, is_local};
+use crate::config::admin_plan::AdminPlan;
+use crate::config::checked_config::Config;
+use crate::config::config_report::ConfigPath;
+use crate::config::local_host::is_local;
 
 /// A listener that would serve other machines without asking for credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

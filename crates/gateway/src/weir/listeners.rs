@@ -11,8 +11,12 @@ use weir_store::{MemoryMailbox, MemoryTasks, TaskCaps};
 use super::components::Components;
 use super::errors::{StartError, front_reason, reason};
 use super::exposure;
-use crate::admin::{AdminListener, AdminParts, AdminState, ConfigHistory, OperatorAuth};
-use crate::config::{AdminPlan, Config};
+use crate::admin::AdminListener;
+use crate::admin::config_history::ConfigHistory;
+use crate::admin::operator_auth::OperatorAuth;
+use crate::admin::state::{AdminParts, AdminState};
+use crate::config::admin_plan::AdminPlan;
+use crate::config::checked_config::Config;
 use crate::front_settings;
 
 /// The bound listeners. The clients' one is absent if clients are inside the process.

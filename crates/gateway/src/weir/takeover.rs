@@ -9,7 +9,10 @@ use super::Weir;
 use super::components::Stores;
 use crate::admin::AdminListener;
 use crate::audit::AuditService;
-use crate::handover::{HandoverResources, HandoverState, MovableState, RunningGateway, Successor};
+use crate::handover::protocol::HandoverState;
+use crate::handover::resources::HandoverResources;
+use crate::handover::state_transfer::MovableState;
+use crate::handover::successor::{RunningGateway, Successor};
 
 impl RunningGateway for Weir {
     fn handover_resources(&self) -> std::io::Result<HandoverResources> {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use weir_core::names::EndpointId;
 
 use super::token_refusal::TokenRefusal;
-use crate::audit::is_invisible;
+use crate::audit::record_object::is_invisible;
 use crate::settings::{TokenIssuer, VerifierSettings};
 
 /// The longest name of a subject. OpenID has at most 255.

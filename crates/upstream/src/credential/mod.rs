@@ -8,13 +8,13 @@
 
 mod bearer_challenge;
 mod bearer_token;
-mod settings;
+pub(crate) mod settings;
 mod token_account;
 mod token_discovery;
 mod token_error;
 mod token_fetcher;
 mod token_response;
-mod upstream_http_client;
+pub(crate) mod upstream_http_client;
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,9 +30,9 @@ pub use settings::{
 };
 use token_account::TokenAccount;
 use token_fetcher::TokenFetcher;
-pub(crate) use upstream_http_client::{SendError, UpstreamHttpClient};
+pub(crate) use upstream_http_client::UpstreamHttpClient;
 
-use crate::http::HttpClient;
+use crate::http::http_client::HttpClient;
 use crate::upstream_context::UpstreamContext;
 
 /// The most callers with a kept exchanged token at one server. The least recently used is evicted

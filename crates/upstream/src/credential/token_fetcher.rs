@@ -21,7 +21,7 @@ use super::settings::{ClientAuthMethod, TokenAuthority, TokenExchange, UpstreamO
 use super::token_discovery::{TokenDiscovery, TokenTarget, resource_identifier};
 use super::token_error::TokenError;
 use super::token_response;
-use crate::http::HttpClient;
+use crate::http::http_client::HttpClient;
 use crate::upstream_context::UpstreamContext;
 
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);

@@ -8,7 +8,10 @@ use weir_core::Failure;
 
 use super::bearer_challenge::BearerChallenge;
 use super::token_account::TokenAccount;
-use crate::http::{HeaderField, HttpClient, HttpResponseBody, UpstreamHttpError};
+use crate::http::http_client::HttpClient;
+use crate::http::http_error::UpstreamHttpError;
+use crate::http::outgoing_request::HeaderField;
+use crate::http::response_body::HttpResponseBody;
 
 /// The client of one server, for one account if the server wants tokens. Clones share the
 /// connections.

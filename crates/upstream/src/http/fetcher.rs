@@ -18,8 +18,9 @@ use weir_core::{Failure, FailureKind};
 use super::connector::tcp_connector;
 use super::dns::SystemLookup;
 use super::document_client::{PooledClient, pooled_client};
-use super::guard::{self, CheckedLookup, GuardedConnector};
+use super::guard;
 use super::tls::{RootCertificates, TlsError};
+use crate::http::guard::guarded_connector::{CheckedLookup, GuardedConnector};
 
 const FORM_TYPE: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 const JSON_TYPE: HeaderValue = HeaderValue::from_static("application/json");

@@ -9,28 +9,28 @@
 //! Nothing here knows JSON-RPC, tokens or sessions, and the pool knows no redirects, cookies or
 //! proxies. Its errors state how far a request got, because that decides if it may be sent again.
 
-mod advice;
+pub(crate) mod advice;
 mod bounded_connection;
 mod byte_stream;
 mod chunk_decoder;
 mod connector;
 mod dns;
 mod document_client;
-mod fetcher;
-mod guard;
+pub(crate) mod fetcher;
+pub(crate) mod guard;
 mod http1_connection;
 mod http2_connection;
-mod http_client;
-mod http_error;
+pub(crate) mod http_client;
+pub(crate) mod http_error;
 mod idle_connections;
 mod idle_pool;
 mod message_head;
-mod outgoing_request;
-mod poster;
-mod response_body;
+pub(crate) mod outgoing_request;
+pub(crate) mod poster;
+pub(crate) mod response_body;
 #[cfg(test)]
 mod tests;
-mod tls;
+pub(crate) mod tls;
 
 use std::future::poll_fn;
 use std::sync::{Arc, MutexGuard};
@@ -42,21 +42,15 @@ use tower::Service;
 use weir_core::Budgets;
 use weir_core::budget::{ByteBudget, ConnectionSide, DescriptorBudget};
 
-pub(crate) use advice::with_advice;
 use byte_stream::ByteStream;
 use connector::{ConnectTimeout, UpstreamConnector};
-pub(crate) use fetcher::Fetcher;
-pub(crate) use http_client::HttpClient;
-pub(crate) use http_error::{RequestProgress, UpstreamHttpError};
+pub(crate) use http_error::UpstreamHttpError;
 use http1_connection::Http1Connection;
 use http2_connection::{Http2Connection, RetiredMark};
 use idle_connections::{IDLE_TIMEOUT, IdleConnections, RestedConnection, TRIAL_TIME};
 use idle_pool::IdlePool;
-pub(crate) use outgoing_request::HeaderField;
 use outgoing_request::OutgoingRequest;
-pub(crate) use poster::Poster;
 pub(crate) use response_body::HttpResponseBody;
-pub(crate) use tls::RootCertificates;
 pub use tls::{TlsError, client_tls};
 
 /// The pool of connections to one server. Opens the first one with the first request.

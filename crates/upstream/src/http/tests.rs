@@ -16,6 +16,8 @@ use weir_testkit::ClosedPort;
 use super::connector::{https_connector, tcp_connector};
 use super::dns::{DnsCache, DnsResolver, SystemLookup};
 use super::*;
+use crate::http::http_error::RequestProgress;
+use crate::http::tls::RootCertificates;
 
 const GET: Method = Method::GET;
 const POST: Method = Method::POST;

@@ -24,12 +24,10 @@
 //! is not found.
 
 mod descendants;
-mod keeper_client;
+pub(crate) mod keeper_client;
 mod keeper_process;
-mod keeper_protocol;
+pub(crate) mod keeper_protocol;
 mod process_handle;
 
-pub(crate) use keeper_client::{ChildControlSocket, KeptChild};
 pub use keeper_client::{ChildKeeper, KeeperProgram};
 pub use keeper_process::run;
-pub(crate) use keeper_protocol::ChildSpec;

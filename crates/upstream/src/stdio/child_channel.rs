@@ -6,7 +6,7 @@
 //! dropped, because a guess would show one client's messages to another: a message may come late,
 //! when its call is over.
 
-mod child_request;
+pub(crate) mod child_request;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,6 @@ use weir_wire::method::Method;
 use weir_wire::{
     ErrorObject, JsonLimits, Message, Notification, Request, Revision, error_code, meta, scan,
 };
-
-pub(crate) use child_request::ChildRequest;
 
 use super::child_relay::{ChildRelay, RelayRecipient};
 use super::non_message_lines::NonMessageLines;

@@ -8,8 +8,8 @@ use weir_core::{Failure, FailureKind};
 
 use super::sse;
 use super::upstream_child::UpstreamChild;
-use crate::credential::UpstreamHttpClient;
-use crate::keeper::ChildKeeper;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
+use crate::keeper::keeper_client::ChildKeeper;
 use crate::settings::StdioUpstreamSettings;
 use crate::upstream_context::UpstreamContext;
 

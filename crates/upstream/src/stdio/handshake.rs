@@ -13,8 +13,9 @@ use weir_era::{capability_forwarding, lower};
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
-use super::child_channel::{ChildChannel, ChildRequest, RequestPurpose};
+use super::child_channel::{ChildChannel, RequestPurpose};
 use crate::settings::UpstreamProtocol;
+use crate::stdio::child_channel::child_request::ChildRequest;
 
 /// The wait for an answer to the probe before `initialize` is sent as well. Legacy servers may not
 /// answer an unknown method, and slow starters answer late.

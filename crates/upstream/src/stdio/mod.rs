@@ -5,13 +5,13 @@
 //! when unused or retired.
 
 mod asking_turn;
-mod child_channel;
+pub(crate) mod child_channel;
 mod child_environment;
 mod child_eras;
 mod child_handover;
 mod child_key;
 mod child_relay;
-mod child_source;
+pub(crate) mod child_source;
 mod child_start;
 mod error_tail;
 mod handshake;

@@ -10,10 +10,11 @@ use weir_era::upstream_messages::ResendProof;
 use weir_wire::LogLevel;
 
 use super::asking_turn::AskingTurn;
-use super::child_channel::{ChildRequest, RequestPurpose};
+use super::child_channel::RequestPurpose;
 use super::handshake::{ChildClients, HandshakeOutcome};
 use super::upstream_child::UpstreamChild;
 use crate::failed_attempt::FailedAttempt;
+use crate::stdio::child_channel::child_request::ChildRequest;
 
 /// A child that is ready for calls.
 #[derive(Debug)]

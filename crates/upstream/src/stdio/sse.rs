@@ -15,11 +15,11 @@ use weir_wire::sse::{SseCaps, SseDecoder, SseItem};
 use super::child_channel::ChildChannel;
 use super::message_memory::{MessageMemory, SkippedMessage};
 use super::upstream_child::UpstreamChild;
-use crate::credential::UpstreamHttpClient;
-use crate::http::HttpResponseBody;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
+use crate::http::response_body::HttpResponseBody;
 use crate::idle_events::IdleEvents;
 use crate::own_requests;
-use crate::streamable::{EVENTS, media_type, post_notification, unsent_attempt};
+use crate::streamable::http_post::{EVENTS, media_type, post_notification, unsent_attempt};
 use crate::upstream_context::UpstreamContext;
 
 /// Opens a stream to the server.

@@ -16,13 +16,14 @@ use weir_wire::method::Method;
 use weir_wire::{LogLevel, Message, scan};
 
 use super::asking_turn::AskingPermit;
-use super::child_channel::{ChildRequest, RequestPurpose};
+use super::child_channel::RequestPurpose;
 use super::running_child::RunningChild;
 use crate::failed_attempt::FailedAttempt;
 use crate::own_requests;
 use crate::result_expectation::{ResultExpectation, classify_result};
 use crate::server_questions::ServerQuestions;
 use crate::started_reply::wait_for_first_event;
+use crate::stdio::child_channel::child_request::ChildRequest;
 use crate::upstream_context::UpstreamContext;
 
 /// Makes a call.

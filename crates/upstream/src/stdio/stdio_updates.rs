@@ -13,12 +13,12 @@ use weir_era::lower;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
-use super::child_channel::ChildRequest;
 use super::running_child::RunningChild;
 use super::stdio_call;
 use super::stdio_watch::subscribe;
 use crate::failed_attempt::FailedAttempt;
 use crate::list_page;
+use crate::stdio::child_channel::child_request::ChildRequest;
 use crate::upstream_context::UpstreamContext;
 
 /// The subscriptions to resources of a stdio server.

@@ -11,13 +11,14 @@ use weir_era::upstream_messages::ClientDeclaration;
 use weir_wire::Message;
 use weir_wire::method::Method;
 
-use super::child_channel::{ChildRequest, RequestPurpose};
+use super::child_channel::RequestPurpose;
 use super::running_child::RunningChild;
 use super::stdio_call;
 use crate::failed_attempt::FailedAttempt;
 use crate::list_changes::ListChangeReader;
 use crate::list_page::{self, ToolListRules, parse_page};
 use crate::own_requests;
+use crate::stdio::child_channel::child_request::ChildRequest;
 use crate::upstream_context::UpstreamContext;
 
 /// A watch on a stdio server.

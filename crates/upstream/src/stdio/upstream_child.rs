@@ -22,7 +22,8 @@ use super::child_environment;
 use super::error_tail::{ErrorLineRate, ErrorTail};
 use super::message_memory::{MessageMemory, SkippedMessage};
 use super::value_claim::{ValueClaim, ValueClaims, claim_pair};
-use crate::keeper::{ChildControlSocket, ChildKeeper, ChildSpec, KeptChild};
+use crate::keeper::keeper_client::{ChildControlSocket, ChildKeeper, KeptChild};
+use crate::keeper::keeper_protocol::ChildSpec;
 use crate::settings::StdioUpstreamSettings;
 use crate::upstream_context::UpstreamContext;
 

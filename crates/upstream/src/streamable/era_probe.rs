@@ -15,7 +15,8 @@ use super::{HttpUpstream, ServerDialog};
 use crate::failed_attempt::FailedAttempt;
 use crate::retry_backoff::RetryBackoff;
 use crate::settings::UpstreamProtocol;
-use crate::stdio::{ChildSource, StdioUpstream, sse};
+use crate::stdio::child_source::ChildSource;
+use crate::stdio::{StdioUpstream, sse};
 
 /// The most probes with a lost connection before the server is called without an answer.
 const MAX_PROBES: usize = 3;

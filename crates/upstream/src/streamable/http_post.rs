@@ -14,9 +14,11 @@ use weir_wire::{ErrorObject, IncomingMessage as Parsed, Message};
 use super::response_part::ResponseReadError;
 use super::response_reader::ResponseReader;
 use super::retry_after::retry_after;
-use crate::credential::{SendError, UpstreamHttpClient};
+use crate::credential::upstream_http_client::{SendError, UpstreamHttpClient};
 use crate::failed_attempt::FailedAttempt;
-use crate::http::{HttpResponseBody, RequestProgress, with_advice};
+use crate::http::advice::with_advice;
+use crate::http::http_error::RequestProgress;
+use crate::http::response_body::HttpResponseBody;
 use crate::message_limits::message_limits;
 use crate::upstream_context::UpstreamContext;
 

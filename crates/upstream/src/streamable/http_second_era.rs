@@ -11,7 +11,7 @@ use weir_core::upstream::ListKinds;
 use weir_wire::Revision;
 
 use super::session_pool::{ImportedSessions, SessionPool};
-use crate::credential::UpstreamHttpClient;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
 use crate::failed_attempt::FailedAttempt;
 use crate::retry_backoff::RetryBackoff;
 use crate::settings::SessionSharing;

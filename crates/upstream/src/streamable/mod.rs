@@ -4,7 +4,7 @@
 mod era_guess;
 mod era_probe;
 mod http_call;
-mod http_post;
+pub(crate) mod http_post;
 mod http_second_era;
 mod http_updates;
 mod http_watch;
@@ -21,7 +21,7 @@ mod standing_stream;
 mod standing_stream_slots;
 mod stream_reader;
 mod stream_resumption;
-mod upstream_session;
+pub(crate) mod upstream_session;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,14 +39,14 @@ use weir_era::upstream_messages::ResendProof;
 use weir_wire::Revision;
 
 use era_guess::EraGuess;
-pub(crate) use http_post::{EVENTS, media_type, post_notification, unsent_attempt};
 use http_second_era::HttpSecondEra;
 use http_updates::HttpUpdates;
 use http_watch::HttpWatch;
 use modern_server::ModernServer;
 use session_pool::{ImportedSessions, SessionPool};
 
-use crate::credential::{UpstreamCredentials, UpstreamHttpClient};
+use crate::credential::UpstreamCredentials;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
 use crate::failed_attempt::FailedAttempt;
 use crate::retry_backoff::RetryBackoff;
 use crate::settings::{SessionSharing, UpstreamProtocol};

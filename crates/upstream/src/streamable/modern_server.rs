@@ -18,7 +18,7 @@ use weir_wire::{Revision, error_code};
 
 use super::http_call::{self, PendingRequest};
 use super::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION};
-use crate::credential::UpstreamHttpClient;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
 use crate::failed_attempt::FailedAttempt;
 use crate::own_requests;
 use crate::result_expectation::ResultExpectation;

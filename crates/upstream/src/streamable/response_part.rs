@@ -5,7 +5,7 @@ use weir_core::hold::HoldReservation;
 use weir_wire::splitter::ResponseEnd;
 
 use crate::held_blocks::HeldBlocks;
-use crate::http::UpstreamHttpError;
+use crate::http::http_error::UpstreamHttpError;
 
 /// One part of a response body.
 #[derive(Debug)]

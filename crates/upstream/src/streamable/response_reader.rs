@@ -17,7 +17,7 @@ use weir_wire::sse::{self, SseItem};
 
 use super::message_collector::{MessageBound, MessageCollector, ReleaseRule};
 use super::response_part::{ResponsePart, ResponseReadError};
-use crate::http::HttpResponseBody;
+use crate::http::response_body::HttpResponseBody;
 use crate::idle_events::IdleEvents;
 use crate::upstream_context::UpstreamContext;
 

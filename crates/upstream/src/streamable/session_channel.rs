@@ -18,7 +18,7 @@ use weir_wire::{Message, Revision};
 use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, media_type};
 use super::reading_state::ReadingTask;
 use super::response_reader::ResponseReader;
-use crate::credential::UpstreamHttpClient;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
 use crate::outbox::{Outbox, PushOutcome};
 use crate::own_requests;
 use crate::upstream_context::UpstreamContext;

@@ -20,13 +20,14 @@ use weir_era::upstream_messages::{ResendProof, RevisionDialect};
 use weir_wire::Revision;
 
 use super::standing_stream_slots::StandingStreamSlots;
-use super::upstream_session::{ExportedHttpSession, SessionClient, UpstreamSession};
-use crate::credential::UpstreamHttpClient;
+use super::upstream_session::{SessionClient, UpstreamSession};
+use crate::credential::upstream_http_client::UpstreamHttpClient;
 use crate::exported::{ExportedClient, ExportedOwner};
 use crate::failed_attempt::FailedAttempt;
 use crate::keyed_slots::{KeyedSlot, KeyedSlots};
 use crate::retry_backoff::RetryBackoff;
 use crate::settings::SessionSharing;
+use crate::streamable::upstream_session::session_handover::ExportedHttpSession;
 use crate::upstream_context::UpstreamContext;
 
 /// The most streams of imported sessions that are opened at the same time.

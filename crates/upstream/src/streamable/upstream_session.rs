@@ -4,7 +4,7 @@
 //! A session does not reopen itself: that is left to the pool.
 
 mod lists;
-mod session_handover;
+pub(crate) mod session_handover;
 
 use std::sync::{Arc, Weak};
 
@@ -26,7 +26,6 @@ use weir_wire::method::Method;
 use weir_wire::{LogLevel, Revision, scan};
 
 pub(crate) use lists::list;
-pub(super) use session_handover::ExportedHttpSession;
 
 use super::http_call::{self, PendingRequest};
 use super::http_post::{self, ClassifiedResponse, RefusedResponse};
@@ -37,7 +36,7 @@ use super::side_channel::SideChannel;
 use super::standing_stream::{self, StandingStream};
 use super::standing_stream_slots::StandingStreamSlots;
 use super::stream_reader;
-use crate::credential::UpstreamHttpClient;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
 use crate::failed_attempt::FailedAttempt;
 use crate::own_requests;
 use crate::result_expectation::ResultExpectation;

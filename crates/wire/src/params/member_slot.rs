@@ -6,8 +6,10 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::params_error::ParamsError;
-use crate::scan::{self, JsonMember};
-use crate::{LogLevel, RequestId};
+use crate::id::RequestId;
+use crate::log_level::LogLevel;
+use crate::scan;
+use crate::scan::json_members::JsonMember;
 
 /// The position of a member's value, if it is present. It is half the size of a range, because a
 /// view has many of them and is moved often.

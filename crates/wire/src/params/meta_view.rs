@@ -8,8 +8,11 @@ use super::member_slot::{
     MemberSlot, read_level, read_object, read_text, read_token, record_position,
 };
 use super::params_error::ParamsError;
-use crate::scan::{self, JsonMember};
-use crate::{LogLevel, Revision, meta};
+use crate::log_level::LogLevel;
+use crate::meta;
+use crate::revision::Revision;
+use crate::scan;
+use crate::scan::json_members::JsonMember;
 
 /// The keys of a `_meta` object that weir reads.
 #[derive(Clone, Debug)]

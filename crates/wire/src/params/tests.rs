@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use super::*;
-use crate::Revision;
+use crate::revision::Revision;
 
 fn view(text: &str) -> Params {
     Params::parse(Some(&Bytes::copy_from_slice(text.as_bytes()))).unwrap()

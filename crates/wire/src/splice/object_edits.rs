@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::meta;
-use crate::scan::MemberKey;
+use crate::scan::json_members::MemberKey;
 
 /// The name of a member.
 pub(super) type EditName = Cow<'static, str>;

@@ -8,7 +8,8 @@ use super::ByteSink;
 use super::object_edits::{MemberAction, ObjectEdits};
 use super::splice_output::{HeldMember, SpliceOutput};
 use crate::json_lexer::{JsonLexer, LexerEvent};
-use crate::scan::{JsonLimits, ScanError, ScanErrorKind};
+use crate::scan::json_limits::JsonLimits;
+use crate::scan::scan_error::{ScanError, ScanErrorKind};
 use crate::write;
 
 /// The most bytes of an observed value that are kept.

@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use bytes::Bytes;
 
 use super::ByteSink;
-use crate::scan::MemberKey;
+use crate::scan::json_members::MemberKey;
 
 /// The longest key that is held: a longer one is not a known name, and passes unread. White space
 /// between members is cut to this length.

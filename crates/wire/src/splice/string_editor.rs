@@ -5,7 +5,9 @@ use bytes::Bytes;
 use super::ByteSink;
 use super::splice_output::SpliceOutput;
 use crate::json_lexer::{JsonLexer, LexerEvent};
-use crate::scan::{self, JsonLimits, ScanError};
+use crate::scan;
+use crate::scan::json_limits::JsonLimits;
+use crate::scan::scan_error::ScanError;
 use crate::write;
 
 /// The longest string that is read; a longer one passes unchanged.

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::scan::{self, JsonLimits, ScanErrorKind};
+use crate::scan;
+use crate::scan::json_limits::JsonLimits;
+use crate::scan::scan_error::ScanErrorKind;
 use crate::{meta, testing};
 
 fn apply(edits: ObjectEdits, text: &str) -> String {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
-use crate::scan::ScanErrorKind;
+use crate::scan::scan_error::ScanErrorKind;
 use crate::testing;
 
 const CAPS: SplitCaps = SplitCaps {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::json_lexer::{JsonLexer, LexerEvent};
-use crate::scan::{ScanError, ScanErrorKind};
-use crate::splice::HeldMember;
+use crate::scan::scan_error::{ScanError, ScanErrorKind};
+use crate::splice::splice_output::HeldMember;
 use crate::write;
 
 /// The members of a result that are kept to its end.

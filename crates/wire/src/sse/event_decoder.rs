@@ -2,7 +2,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::{SseCaps, SseDecoder, SseError, SseItem};
+use crate::sse::decoder::{SseCaps, SseDecoder, SseError, SseItem};
 
 /// One complete event, or a keep-alive.
 #[derive(Clone, Debug, PartialEq, Eq)]

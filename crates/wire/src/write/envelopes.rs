@@ -3,7 +3,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::ObjectWriter;
-use crate::{ErrorObject, RequestId};
+use crate::error_object::ErrorObject;
+use crate::id::RequestId;
 
 /// A whole request message.
 #[must_use]

@@ -10,9 +10,8 @@ use std::{
 
 use anyhow::Context;
 
-use super::{
-    BoundedChild, CheckStatus, ConformanceSuite, RequirementSet, ScenarioCheck, SuiteRun, read,
-};
+use super::{CheckStatus, ConformanceSuite, RequirementSet, ScenarioCheck, SuiteRun, read};
+use crate::conformance::servers::BoundedChild;
 use crate::conformance::suite_leg::FixtureEra;
 
 /// The most time for one scenario. The suite gives the client half a minute of it.

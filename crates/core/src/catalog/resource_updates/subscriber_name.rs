@@ -9,7 +9,7 @@ use crate::catalog::view::CatalogItem;
 use crate::endpoint::EndpointMode;
 use crate::list_kind::ListKind;
 use crate::names::resource_uri;
-use crate::port::Visibility;
+use crate::port::decisions::Visibility;
 
 impl Catalog {
     /// The subscriber's name for an updated resource, if it may be notified.

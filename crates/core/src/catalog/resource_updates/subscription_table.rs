@@ -9,7 +9,7 @@ use opentelemetry::KeyValue;
 use tokio::sync::{Notify, oneshot};
 
 use super::update_inbox::UpdateInbox;
-use crate::catalog::CatalogItem;
+use crate::catalog::view::CatalogItem;
 use crate::failure::Failure;
 use crate::names::{EndpointId, UpstreamId};
 use crate::principal::Principal;

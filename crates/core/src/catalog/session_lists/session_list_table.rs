@@ -14,7 +14,7 @@ use crate::budget::ByteBudget;
 use crate::call::SessionKey;
 use crate::list_kind::ListKinds;
 use crate::names::UpstreamId;
-use crate::port::Random;
+use crate::port::environment::Random;
 use crate::session_notifier::SessionNotifier;
 
 /// The most bytes of all differences together.

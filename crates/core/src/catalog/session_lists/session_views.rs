@@ -14,7 +14,7 @@ use crate::call::SessionKey;
 use crate::capability::CapabilityClass;
 use crate::catalog::Catalog;
 use crate::catalog::catalog_source::CatalogSource;
-use crate::catalog::resource_updates::ResourceSubscriber;
+use crate::catalog::resource_updates::subscription_table::ResourceSubscriber;
 use crate::catalog::view::{CatalogItem, Freshness, NameIndex, View};
 use crate::catalog::view_builder::ListEntry;
 use crate::content_version::ContentVersion;
@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::fast::FastMap;
 use crate::list_kind::{ListKind, ListKinds};
 use crate::names::{EndpointId, UpstreamId};
-use crate::port::Visibility;
+use crate::port::decisions::Visibility;
 use crate::principal::Principal;
 
 /// A client of an endpoint, in its session.

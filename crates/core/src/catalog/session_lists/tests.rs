@@ -9,7 +9,7 @@ use crate::catalog::tool::{Tool, ToolDraft};
 use crate::failure::Failure;
 use crate::fakes::Sevens;
 use crate::port::Fut;
-use crate::schema::SchemaCache;
+use crate::schema::compile::SchemaCache;
 use crate::session_notifier::SessionNotifier;
 use crate::upstream::ListWatch;
 

@@ -7,7 +7,8 @@ use tokio::sync::mpsc;
 use weir_wire::method::Method;
 
 use super::*;
-use crate::names::{EndpointId, RequestName, UpstreamId};
+use crate::names::request_name::RequestName;
+use crate::names::{EndpointId, UpstreamId};
 use crate::parked::ParkedCall;
 use crate::principal::{Principal, VerifiedIdentity};
 use crate::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};

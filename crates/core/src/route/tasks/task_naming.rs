@@ -10,10 +10,11 @@ use weir_wire::splice::ObjectEdits;
 use weir_wire::write::{ObjectWriter, string};
 
 use crate::call::{Call, InputMode, TaskMode};
-use crate::catalog::{CatalogItem, TaskSupport};
+use crate::catalog::tool::TaskSupport;
+use crate::catalog::view::CatalogItem;
 use crate::failure::{Failure, FailureKind};
 use crate::names::EndpointId;
-use crate::port::KeptTask;
+use crate::port::task_book::KeptTask;
 use crate::principal::Principal;
 use crate::task::{TaskLocation, TaskNames};
 

@@ -15,7 +15,7 @@ use weir_wire::{RequestId, Revision};
 
 use super::result_stream::ResultStream;
 use crate::http::answer::RenderedMessage;
-use crate::listen::Http2Flow;
+use crate::listen::http2::flow_control::Http2Flow;
 use crate::request::request_context::HttpRequestContext;
 use crate::settings::{FrontLimits, FrontSettings};
 use crate::state::FrontState;

@@ -6,8 +6,8 @@ use std::sync::PoisonError;
 use weir_core::SessionKey;
 use weir_core::upstream::ListKind;
 
-use super::LegacySessions;
 use crate::session::moved_sessions::MovedSession;
+use crate::session::sessions::session_table::LegacySessions;
 
 impl LegacySessions {
     /// Describes all sessions with state beside their records.

@@ -18,7 +18,7 @@ use super::super::state::AdminState;
 use super::super::views::client_views::session_of;
 use super::ActionResponse;
 use super::request::{self, ActionRequest};
-use crate::config::Time;
+use crate::config::raw::units::Time;
 
 /// The most bytes of the name of an issuer or subject.
 const LONGEST: usize = 1024;

@@ -17,8 +17,8 @@ use super::super::overrides::{OverrideTarget, words};
 use super::super::state::{AdminState, ReloadRequest};
 use super::ActionResponse;
 use super::request::{self, ActionRequest};
-use crate::config::Time;
-use crate::weir::Strictness;
+use crate::config::raw::units::Time;
+use crate::weir::strictness::Strictness;
 
 /// The time that a reload request waits for its result. Reading a config takes milliseconds; the
 /// start of child processes is not waited for.

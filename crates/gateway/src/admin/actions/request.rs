@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::super::admin_error::AdminError;
-use crate::config::Time;
+use crate::config::raw::units::Time;
 
 /// The most bytes of a body.
 const LONGEST: usize = 16 << 10;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::state::AdminState;
 use super::html::text;
-use crate::mcp_clients::{client_sections, usual_credential};
+use crate::mcp_clients::help_page::{client_sections, usual_credential};
 
 /// Returns the URL of an endpoint.
 pub(super) fn url(desk: &AdminState, path: &str) -> String {

@@ -7,7 +7,7 @@ use weir_core::catalog::sanitize_text;
 use weir_core::instant::rfc3339;
 
 use super::super::views::Rfc3339Time;
-use crate::mcp_clients::escape;
+use crate::mcp_clients::help_page::escape;
 
 /// The most characters of a text on a page.
 const LONGEST: usize = 500;

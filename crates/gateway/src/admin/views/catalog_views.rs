@@ -17,7 +17,7 @@ use weir_core::upstream::ListKind;
 use super::super::admin_error::{AdminError, json};
 use super::super::state::AdminState;
 use super::{AdminQuery, Rfc3339Time};
-use crate::explain::DEFAULT_ENDPOINT;
+use crate::explain::access_question::DEFAULT_ENDPOINT;
 
 /// The bytes of JSON that count as one token. Tokenizers differ: for tool definitions in English a
 /// token has 3.5 to 4.5 bytes.

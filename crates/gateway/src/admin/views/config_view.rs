@@ -16,7 +16,8 @@ use super::super::config_history::ConfigHistoryState;
 use super::super::state::AdminState;
 use super::upstream_views::OverrideView;
 use super::{AdminQuery, Rfc3339Time, millis};
-use crate::config::{Config, TeamFile};
+use crate::config::checked_config::Config;
+use crate::config::team_files::TeamFile;
 
 /// The applied config, its history, and the operators' changes since.
 #[derive(Serialize)]

@@ -16,7 +16,7 @@ use super::super::admin_error::{AdminError, json};
 use super::super::overrides::{OperatorOverride, OverrideTarget};
 use super::super::state::AdminState;
 use super::{AdminQuery, Rfc3339Time, millis, without_secrets};
-use crate::config::{Config, UpstreamPlan};
+use crate::config::checked_config::{Config, UpstreamPlan};
 
 /// An upstream.
 #[derive(Serialize)]

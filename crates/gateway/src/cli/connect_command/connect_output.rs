@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::super::table::truncate;
-use crate::import::{MASK, looks_secret, split_credential};
-use crate::mcp_clients::{
-    ChangedLine, ClientFolders, EndpointConnection, EntryCredential, McpClient, changed_lines,
-};
+use crate::import::credentials::{MASK, looks_secret, split_credential};
+use crate::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
+use crate::mcp_clients::line_diff::{ChangedLine, changed_lines};
+use crate::mcp_clients::{ClientFolders, McpClient};
 use crate::terminal::{self, one_line};
 
 /// The longest line of a diff in characters. A file without line ends has all of its content in one

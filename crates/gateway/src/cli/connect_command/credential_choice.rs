@@ -3,11 +3,14 @@
 use clap::Args;
 use url::Url;
 
-use crate::client::Token;
-use crate::config::{Config, InputVariable};
+use crate::client::transport::Token;
+use crate::config::checked_config::Config;
+use crate::config::foreign::inputs::InputVariable;
 use crate::input_prompt::prompt_input;
-use crate::login::{self, LoginAccounts};
-use crate::mcp_clients::{EntryCredential, McpClient, TOKEN_VARIABLE};
+use crate::login;
+use crate::login::accounts::LoginAccounts;
+use crate::mcp_clients::McpClient;
+use crate::mcp_clients::client_entry::{EntryCredential, TOKEN_VARIABLE};
 use crate::terminal;
 
 /// The options of the credential.

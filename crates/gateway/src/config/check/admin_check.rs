@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use sha2::{Digest as _, Sha256};
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{OrOff, RawAdmin, RawAdminToken, RawMetricsAccess};
-use super::super::{AdminPlan, ConfigSecret, OperatorKey, is_local};
 use super::auth_check::api_keys::{digest_of, is_patterned, parse_expiry};
 use super::listen_check;
+use crate::config::admin_plan::{AdminPlan, OperatorKey};
+use crate::config::config_secret::ConfigSecret;
+use crate::config::local_host::is_local;
+use crate::config::raw::or_off::OrOff;
+use crate::config::raw::raw_admin::{RawAdmin, RawAdminToken, RawMetricsAccess};
 
 /// The default address, beside the clients' port. It is on loopback, because every caller that
 /// reaches it may read all state and change much.

@@ -7,12 +7,14 @@ use weir_policy::audit::{ArgumentPointer, ArgumentRecording, AuditKey};
 use weir_upstream::HttpUpstreamSettings;
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{
-    RawArguments, RawAudit, RawAuditFile, RawKey, RawOnFailure, RawOtlp, RawRotate, RawUpstream,
-    Size, Time,
-};
-use super::super::{AuditFilePlan, AuditPlan};
 use super::{sealing_keys_check, upstreams_check};
+use crate::config::audit_plan::{AuditFilePlan, AuditPlan};
+use crate::config::raw::raw_audit::{
+    RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp, RawRotate,
+};
+use crate::config::raw::raw_key::RawKey;
+use crate::config::raw::raw_upstream::RawUpstream;
+use crate::config::raw::units::{Size, Time};
 
 /// The default of `sync`: the most recent records that a power failure may lose.
 const DEFAULT_SYNC: Duration = Duration::from_millis(100);

@@ -14,7 +14,8 @@ use weir_policy::settings::{CertificateName, CertificateRules, VerifierSettings}
 use super::super::checked_config::implied_base;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::local_host::is_local;
-use super::super::raw::{RawAuth, RawConfig, RawSubject};
+use super::super::raw::RawConfig;
+use crate::config::raw::raw_auth::{RawAuth, RawSubject};
 use shared_texts::arcs;
 
 /// The largest `leeway`. Clocks that differ by more are broken, and tokens would live too long.

@@ -13,10 +13,12 @@ use weir_core::upstream::CallDeadlines;
 use weir_upstream::OwnDeadlines;
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{
-    RawAlphabet, RawCheck, RawConfig, RawDeadlines, RawNaming, RawOversized, RawPage, RawPrefix,
-    RawResults, RawUpstreamDeadlines, RawValidation, Size, Time,
+use super::super::raw::RawConfig;
+use crate::config::raw::raw_endpoint::{RawAlphabet, RawNaming, RawPage, RawPrefix};
+use crate::config::raw::raw_upstream::{
+    RawCheck, RawDeadlines, RawOversized, RawResults, RawUpstreamDeadlines, RawValidation,
 };
+use crate::config::raw::units::{Size, Time};
 
 /// The smallest `results.max`: room for the note in a cut result, and for the JSON around its text.
 const MIN_RESULT_BYTES: usize = 1 << 10;

@@ -9,9 +9,11 @@ use weir_core::upstream::CallDeadlines;
 
 use super::super::config_part::ConfigPart;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{OrOff, OrderedMap, RawEndpoint};
 use super::config_defaults::{self, ConfigDefaults};
 use super::{policy_check, toolsets_check};
+use crate::config::raw::or_off::OrOff;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_endpoint::RawEndpoint;
 
 /// The deadlines of an endpoint that sets no limit: the upstream's own apply.
 const UNBOUNDED: CallDeadlines = CallDeadlines {

@@ -8,8 +8,9 @@ use http::Uri;
 use weir_front::settings::{AddressRange, ClientCertificates, ListenerTlsFiles, ServerIdentity};
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{OrOff, RawClientAuth, RawConfig, RawLegacySessions, RawServer, RawTls};
+use super::super::raw::{RawClientAuth, RawConfig, RawLegacySessions, RawServer, RawTls};
 use super::limits_check;
+use crate::config::raw::or_off::OrOff;
 
 /// The default address, on loopback, so that a first try exposes no port to the network.
 pub(crate) const DEFAULT_LISTEN: SocketAddr =

@@ -5,10 +5,11 @@ use weir_core::names::UpstreamId;
 use super::super::checked_config::UpstreamPlan;
 use super::super::config_part::ConfigPart;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{OrderedMap, RawMcpServer, RawProtocol, RawUpstream};
 use super::super::upstream_slug::upstream_slug;
 use super::config_defaults::ConfigDefaults;
 use super::upstreams_check;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_upstream::{RawMcpServer, RawProtocol, RawUpstream};
 
 pub(super) fn check(
     raw: Option<OrderedMap<RawMcpServer>>,

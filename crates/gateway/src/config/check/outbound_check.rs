@@ -4,8 +4,10 @@ use weir_upstream::{ClientAuthMethod, SecretText, TokenAuthority, TokenExchange,
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::local_host::is_local_host;
-use super::super::raw::{RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken};
 use super::placeholder;
+use crate::config::raw::raw_outbound::{
+    RawOutbound, RawOutboundMode, RawSecretPlace, RawSubjectToken,
+};
 
 const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 /// The largest number of scopes.

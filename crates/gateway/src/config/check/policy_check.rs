@@ -11,8 +11,10 @@ use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyDiagnostic, Poli
 use super::super::checked_config::Config;
 use super::super::config_files::{ReadFiles, read_once};
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport, Severity};
-use super::super::raw::{OrOff, RawEndpoint, RawPolicy};
 use super::toolsets_check;
+use crate::config::raw::or_off::OrOff;
+use crate::config::raw::raw_endpoint::RawEndpoint;
+use crate::config::raw::raw_policy::RawPolicy;
 
 /// Reads the policy files, even if their rules end up unused, so that a repaired file is noticed.
 pub(super) fn read<'a>(

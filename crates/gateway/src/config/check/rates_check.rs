@@ -9,10 +9,11 @@ use weir_policy::limit::{
 };
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{
-    Frequency, OrderedMap, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
+use crate::config::checked_config::{Config, UpstreamPlan};
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_rates::{
+    Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
 };
-use super::super::{Config, UpstreamPlan};
 
 /// The largest rate. A higher one is no limit in practice.
 const MAX_PER_SECOND: u64 = 1_000_000;

@@ -3,8 +3,10 @@
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{RawConfig, RawKey};
-use super::super::{ConfigSecret, SealingKey};
+use super::super::raw::RawConfig;
+use crate::config::checked_config::SealingKey;
+use crate::config::config_secret::ConfigSecret;
+use crate::config::raw::raw_key::RawKey;
 
 /// Checks the store of sessions.
 pub(super) fn check_store(raw: &RawConfig, report: &mut ConfigReport) {

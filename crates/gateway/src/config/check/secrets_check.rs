@@ -11,7 +11,8 @@ use super::super::config_files::read_once;
 use super::super::config_part::ConfigPart;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::config_tree::{ConfigNode, NodeValue};
-use super::super::raw::{OrOff, RawSecretArguments, RawSecretResults, RawSecrets};
+use crate::config::raw::or_off::OrOff;
+use crate::config::raw::raw_upstream::{RawSecretArguments, RawSecretResults, RawSecrets};
 
 /// Returns the search for secrets in one upstream's calls. Absent without such a section, or if its
 /// patterns have errors. Relative paths start at `folder`.

@@ -6,10 +6,14 @@ use weir_core::toolset::NamePattern;
 
 use super::super::config_part::ConfigPart;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{OrOff, RawEndpoint, RawOutbound, RawTeamFile};
-use super::super::team_grants::{HostPattern, TeamGrant, has_parent, matches_any};
+use super::super::raw::RawTeamFile;
+use super::super::team_grants::{TeamGrant, has_parent, matches_any};
 use super::super::upstream_slug::upstream_slug;
 use super::config_defaults::ConfigDefaults;
+use crate::config::raw::or_off::OrOff;
+use crate::config::raw::raw_endpoint::RawEndpoint;
+use crate::config::raw::raw_outbound::RawOutbound;
+use crate::config::team_grants::host_pattern::HostPattern;
 
 /// Checks a team's file against its rights. `standing` holds the parts of the files read before.
 pub(super) fn check_rights(

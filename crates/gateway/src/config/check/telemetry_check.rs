@@ -10,9 +10,13 @@ use weir_upstream::HttpUpstreamSettings;
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::env::Environment;
-use super::super::raw::{OrderedMap, RawPush, RawPushProtocol, RawTelemetry, RawUpstream, Time};
-use super::super::{ConfigSecret, OtlpPlan, TelemetryPlan};
 use super::upstreams_check;
+use crate::config::config_secret::ConfigSecret;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_telemetry::{RawPush, RawPushProtocol, RawTelemetry};
+use crate::config::raw::raw_upstream::RawUpstream;
+use crate::config::raw::units::Time;
+use crate::config::telemetry_plan::{OtlpPlan, TelemetryPlan};
 
 /// The default of `interval`, from the specification of the environment variables.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);

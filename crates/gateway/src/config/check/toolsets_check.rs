@@ -6,7 +6,8 @@ use weir_core::names::ToolNaming;
 use weir_core::toolset::{NamePattern, ToolHints, Toolset};
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{OrderedMap, RawHints, RawToolset};
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_toolsets::{RawHints, RawToolset};
 
 /// The largest number of entries. Each is matched against every tool.
 const MAX_ENTRIES: usize = 10_000;

@@ -11,15 +11,18 @@ use weir_upstream::{
 
 use super::super::config_part::ConfigPart;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::raw::{
-    OrderedMap, RawAsk, RawProtocol, RawSession, RawTrust, RawUpstream, RawUpstreamDeadlines,
-    RawUpstreamLimits, Size, Time,
-};
 use super::super::upstream_slug::upstream_slug;
-use super::super::{ConfigSecret, UpstreamPlan};
 use super::config_defaults::{self, ConfigDefaults};
 use super::outbound_check::OutboundContext;
 use super::{outbound_check, placeholder, secrets_check, toolsets_check};
+use crate::config::checked_config::UpstreamPlan;
+use crate::config::config_secret::ConfigSecret;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_toolsets::RawTrust;
+use crate::config::raw::raw_upstream::{
+    RawAsk, RawProtocol, RawSession, RawUpstream, RawUpstreamDeadlines, RawUpstreamLimits,
+};
+use crate::config::raw::units::{Size, Time};
 
 /// Headers that weir writes itself.
 const OWN_HEADERS: [&str; 12] = [

@@ -5,9 +5,9 @@ use std::path::Path as FilePath;
 use super::super::config_files::{self, ReadFiles};
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::config_tree::{ConfigNode, NodeText, NodeValue};
-use super::super::env::is_variable;
 use super::server_normalizer::ENV_FILE;
 use super::server_origin::CONTAINERS;
+use crate::config::env::reference::is_variable;
 
 /// Reads the variable files that servers name, and adds the variables to their `env`. Variables
 /// that `env` has already take precedence. Relative paths start at `folder`. Returns the text of

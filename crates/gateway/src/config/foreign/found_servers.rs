@@ -7,9 +7,11 @@ use super::super::config_files;
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::config_tree::{ConfigNode, NodeValue};
 use super::super::document::parse_nonempty;
+use super::inputs;
 use super::server_normalizer::{ENV_FILE, ServerNormalizer};
 use super::server_origin::{CONTAINERS, ServerOrigin};
-use super::{FilePlace, InputVariable, inputs};
+use crate::config::foreign::file_place::FilePlace;
+use crate::config::foreign::inputs::InputVariable;
 
 /// The content of a file of another program.
 #[derive(Debug, Default)]

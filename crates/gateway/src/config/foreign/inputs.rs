@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::config_tree::{ConfigNode, NodeValue};
-use super::super::env::{
-    EnvReference, Environment, ReferenceError, ReferenceSyntax, TextPiece, pieces,
+use super::super::env::Environment;
+use crate::config::env::reference::{
+    EnvReference, ReferenceError, ReferenceSyntax, TextPiece, pieces,
 };
 
 /// The key at the top of a file.

@@ -2,10 +2,10 @@
 
 use super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::config_tree::{ConfigNode, NodeValue};
-use super::super::env::is_variable;
-use super::super::raw::RawMcpServer;
 use super::server_origin::{CONTAINERS, ServerOrigin};
 use super::server_values::{brace_variables, flatten_command, texts};
+use crate::config::env::reference::is_variable;
+use crate::config::raw::raw_upstream::RawMcpServer;
 
 /// The key of a variable file. It is removed once the file is read.
 pub(super) const ENV_FILE: &str = "envFile";

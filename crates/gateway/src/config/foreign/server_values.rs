@@ -1,7 +1,7 @@
 //! The values of a server: numbers as texts, bare variables as references, a command in parts.
 
 use super::super::config_tree::{ConfigNode, NodeValue};
-use super::super::env::is_variable;
+use crate::config::env::reference::is_variable;
 
 /// Flattens a command that is a map (`path`, `args`, `env`), as in older files of Zed.
 pub(super) fn flatten_command(keys: &mut Vec<(String, ConfigNode)>) {

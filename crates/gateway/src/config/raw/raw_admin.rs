@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::ConfigSecret;
-use super::OrOff;
+use crate::config::config_secret::ConfigSecret;
+use crate::config::raw::or_off::OrOff;
 
 /// The listener for operators.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

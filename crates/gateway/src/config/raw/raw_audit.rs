@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::units::{Size, Time};
-use super::{OrderedMap, RawKey};
-use crate::config::ConfigSecret;
+use crate::config::config_secret::ConfigSecret;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_key::RawKey;
 
 /// The audit log. Absent: refusals and failures are logged, and no audit records are kept.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

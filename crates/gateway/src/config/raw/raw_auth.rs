@@ -3,8 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::ConfigSecret;
-use super::{OrderedMap, Time};
+use crate::config::config_secret::ConfigSecret;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::units::Time;
 
 /// The authentication of clients.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::super::ConfigSecret;
+use crate::config::config_secret::ConfigSecret;
 
 /// A sealing key, as `weir keygen` prints it.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

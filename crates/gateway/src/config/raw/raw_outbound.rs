@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::ConfigSecret;
+use crate::config::config_secret::ConfigSecret;
 
 /// weir's credentials at an upstream. The client's own token is never forwarded.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

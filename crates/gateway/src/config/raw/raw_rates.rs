@@ -8,7 +8,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, de};
 
-use super::{OrderedMap, Time};
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::units::Time;
 
 /// Rate limits and quotas of clients. An absent key means no limit.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::OrderedMap;
 use super::units::Time;
-use crate::config::ConfigSecret;
+use crate::config::config_secret::ConfigSecret;
+use crate::config::raw::ordered_map::OrderedMap;
 
 /// Metrics and traces, and the collector that they are sent to. Metrics are always at the
 /// operators' listener, under `/metrics`.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::OrderedMap;
+use crate::config::raw::ordered_map::OrderedMap;
 
 /// The tools of an endpoint and their presentation. Every key takes names as the endpoint would
 /// show them without an alias, or `upstream/tool` with the upstream's own name.

@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::units::{Size, Time};
-use super::{OrderedMap, RawOutbound};
-use crate::config::ConfigSecret;
+use crate::config::config_secret::ConfigSecret;
+use crate::config::raw::ordered_map::OrderedMap;
+use crate::config::raw::raw_outbound::RawOutbound;
 
 /// An upstream, with either `url` or `command`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

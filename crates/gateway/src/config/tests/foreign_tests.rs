@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use weir_upstream::{SecretText, TransportSettings};
 
 use super::*;
+use crate::config::local_host::is_local;
 
 /// Returns the environment variables of a child process.
 fn env(pairs: &[(&str, &str)]) -> Vec<(String, SecretText)> {

@@ -3,8 +3,9 @@
 use weir_policy::settings::{TokenIssuer, TokenValidation};
 
 use super::super::config_report::ConfigPath;
-use super::super::{AdminPlan, Config};
 use super::weakening::ProtectionLoss;
+use crate::config::admin_plan::AdminPlan;
+use crate::config::checked_config::Config;
 
 pub(super) fn credentials(old: &Config, new: &Config) -> Vec<ProtectionLoss> {
     let is_lost = old.auth.required && !new.auth.required;

@@ -1,8 +1,9 @@
 //! The audit log: its existence, its destinations, and the key that signs it.
 
 use super::super::config_report::ConfigPath;
-use super::super::{AuditPlan, Config};
 use super::weakening::ProtectionLoss;
+use crate::config::audit_plan::AuditPlan;
+use crate::config::checked_config::Config;
 
 /// A part of the audit log: its key, its presence in a plan, the message about its loss, and the
 /// hint that gives it up.

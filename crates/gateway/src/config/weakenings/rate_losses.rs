@@ -2,9 +2,9 @@
 
 use weir_policy::limit::{LimitSettings, RateLimit, ToolLimit, UncountedQuota};
 
-use super::super::Config;
 use super::super::config_report::ConfigPath;
 use super::weakening::ProtectionLoss;
+use crate::config::checked_config::Config;
 
 /// Finds the loss of all limits together.
 pub(super) fn all_limits(old: &Config, new: &Config) -> Vec<ProtectionLoss> {

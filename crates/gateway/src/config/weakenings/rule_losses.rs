@@ -8,10 +8,10 @@ use weir_core::names::EndpointId;
 use weir_core::toolset::{NamePattern, ToolHints, Toolset};
 use weir_policy::rules::PolicyFile;
 
-use super::super::Config;
 use super::super::config_report::ConfigPath;
 use super::served_parts::{ServedParts, tool_scopes};
 use super::weakening::ProtectionLoss;
+use crate::config::checked_config::Config;
 
 /// Finds a config that falls back to the default endpoints, which show every upstream without the
 /// scopes and rules of the listed ones.

@@ -10,8 +10,9 @@ use weir_policy::rules::EndpointPolicies;
 
 use super::super::config_part::ConfigPart;
 use super::super::config_report::ConfigPath;
-use super::super::{Config, UpstreamPlan, Waivers};
 use super::weakening::ProtectionLoss;
+use crate::config::checked_config::{Config, UpstreamPlan};
+use crate::config::waivers::Waivers;
 
 /// The upstreams and endpoints of a config or a team's file, with their rules and waivers.
 #[derive(Clone, Copy)]

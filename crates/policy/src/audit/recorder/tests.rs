@@ -18,8 +18,9 @@ use weir_wire::params::Params;
 
 use super::super::chain::AuditChain;
 use super::super::chain_head::ChainHead;
-use super::super::{ArgumentPointer, ChainInspector};
 use super::*;
+use crate::audit::recorded_arguments::ArgumentPointer;
+use crate::audit::verify::ChainInspector;
 
 /// Keeps all events in memory, or refuses to.
 #[derive(Default)]

@@ -259,7 +259,7 @@ async fn a_clock_before_1970_or_far_off_refuses_and_does_not_panic() {
     }
     let before = std::time::UNIX_EPOCH - Duration::from_secs(1);
     let all = json!({ "exp": now, "iat": now });
-    let times = crate::token::TokenTimes::read(all.as_object().unwrap()).unwrap();
+    let times = crate::token::claims::TokenTimes::read(all.as_object().unwrap()).unwrap();
     assert_eq!(
         times.check(before, Duration::from_secs(30)),
         Err(crate::token::TokenRefusal::NotYet)

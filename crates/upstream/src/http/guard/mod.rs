@@ -5,11 +5,10 @@
 //! is resolved once, every address of the answer is checked, and only the checked addresses are
 //! dialled: no second look-up could give another answer. No client of weir follows redirects.
 
-mod guarded_connector;
+pub(crate) mod guarded_connector;
 mod public_address;
 mod url_check;
 
-pub(crate) use guarded_connector::{CheckedLookup, GuardedConnector};
 pub(crate) use url_check::check_url;
 
 /// The reason for not opening a URL of an outsider.

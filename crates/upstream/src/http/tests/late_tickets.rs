@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{POST, ask};
 use crate::http::connector::{https_connector, tcp_connector};
 use crate::http::dns::{DnsCache, DnsResolver, SystemLookup};
+use crate::http::tls::RootCertificates;
 use crate::http::*;
 
 /// Tests a server over TLS that responds before its handshake is over, so that its session tickets

@@ -9,7 +9,7 @@ use weir_era::upstream_messages;
 use weir_wire::LogLevel;
 
 use super::{SessionClient, UpstreamSession};
-use crate::credential::UpstreamHttpClient;
+use crate::credential::upstream_http_client::UpstreamHttpClient;
 use crate::streamable::standing_stream_slots::StandingStreamSlots;
 use crate::upstream_context::UpstreamContext;
 

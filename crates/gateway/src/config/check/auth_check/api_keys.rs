@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use weir_policy::settings::ApiKey;
 
 use super::super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
-use super::super::super::raw::{RawApiKey, RawAuth};
 use super::shared_texts::arcs;
+use crate::config::raw::raw_auth::{RawApiKey, RawAuth};
 
 pub(super) fn check(section: &RawAuth, report: &mut ConfigReport) -> Vec<ApiKey> {
     let mut keys: Vec<ApiKey> = Vec::new();

@@ -9,9 +9,9 @@ use weir_policy::settings::{
 
 use super::super::super::config_report::{ConfigPath, ConfigProblem, ConfigReport};
 use super::super::super::local_host::is_local_host;
-use super::super::super::raw::{RawAuth, RawIntrospection, RawIssuer};
 use super::super::placeholder;
 use super::shared_texts::arcs;
+use crate::config::raw::raw_auth::{RawAuth, RawIntrospection, RawIssuer};
 
 /// The default of `max_lifetime`: it bounds the use of a stolen token.
 const DEFAULT_MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
