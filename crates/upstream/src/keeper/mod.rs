@@ -4,7 +4,7 @@
 //! [`ChildKeeper`] starts it with the first child: weir's own program again, with one end of a Unix
 //! socket, the *pipe*, as its standard input. For each child one byte goes over the pipe, with four
 //! descriptors: the *line*, a socket of this child alone, and the child's three streams. On the
-//! line weir writes the command to start ([`ChildSpec`]). The keeper answers `started` or `failed`,
+//! line weir writes the command to start ([`ChildSpec`](keeper_protocol::ChildSpec)). The keeper answers `started` or `failed`,
 //! and later `ended` with the status. weir requests a child's end by closing its half of the line;
 //! the keeper answers `ending`, and then weir closes the child's input.
 //!
