@@ -160,7 +160,7 @@ async fn status_page_shows_actor_reason_and_expiry_of_a_disabled_upstream() {
         let (tag, rest) = time.split_once('>').unwrap();
         let shown = rest.split_once('<').unwrap().0;
         assert!(
-            tag.contains("title=\"20") && !shown.starts_with("20"),
+            tag.contains("title=\"20") && !shown.contains('-'),
             "{time}"
         );
     }
