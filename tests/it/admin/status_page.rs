@@ -159,10 +159,7 @@ async fn status_page_shows_actor_reason_and_expiry_of_a_disabled_upstream() {
     for time in front.split("<time ").skip(1) {
         let (tag, rest) = time.split_once('>').unwrap();
         let shown = rest.split_once('<').unwrap().0;
-        assert!(
-            tag.contains("title=\"20") && !shown.contains('-'),
-            "{time}"
-        );
+        assert!(tag.contains("title=\"20") && !shown.contains('-'), "{time}");
     }
     let page = body(&ops.get("/upstreams/one").await);
     assert!(
