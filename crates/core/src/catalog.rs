@@ -119,6 +119,26 @@ struct CatalogLayout {
     by_id: FastMap<UpstreamId, Arc<CatalogSource>>,
 }
 
+impl CatalogLayout {
+    /// The upstreams of an endpoint, in config order; none for an unknown endpoint.
+    fn sources_of(&self, endpoint: &EndpointId) -> &[Arc<CatalogSource>] {
+        self.endpoint_lists
+            .get(endpoint)
+            .map(|stand| &stand.sources[..])
+            .unwrap_or_default()
+    }
+
+    /// An upstream of an endpoint.
+    fn source_of(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+    ) -> Option<&Arc<CatalogSource>> {
+        let mut sources = self.sources_of(endpoint).iter();
+        sources.find(|source| source.id() == upstream)
+    }
+}
+
 impl Catalog {
     /// An empty catalog, to be filled by [`Self::apply`]. Must be called inside a tokio runtime,
     /// because it spawns tasks.

@@ -18,15 +18,11 @@ impl Catalog {
     #[must_use]
     pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<ServerDescription>)> {
         let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
         let about = |source: &Arc<CatalogSource>| {
             Some((source.id().clone(), source.base().snapshot().about.clone()?))
         };
-        sources.iter().filter_map(about).collect()
+        let sources = layout.sources_of(endpoint).iter();
+        sources.filter_map(about).collect()
     }
 
     /// True if an endpoint has this list: some upstream offers it, once offered it, or is still
@@ -34,12 +30,7 @@ impl Catalog {
     #[must_use]
     pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
         let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        sources.iter().any(|source| {
+        layout.sources_of(endpoint).iter().any(|source| {
             let snapshot = source.base().snapshot();
             snapshot.list(kind).offers || snapshot.about.is_none()
         })
@@ -101,75 +92,41 @@ impl Catalog {
     /// True if an upstream of the endpoint completes arguments, or is still unknown.
     #[must_use]
     pub fn completes(&self, endpoint: &EndpointId) -> bool {
-        let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        sources.iter().any(|source| {
-            source
-                .base()
-                .snapshot()
-                .about
-                .as_ref()
-                .is_none_or(|about| about.completes)
-        })
+        self.any_upstream(endpoint, |about| about.is_none_or(|about| about.completes))
     }
 
     /// True if an upstream of the endpoint announces updates of single resources, or is still
     /// unknown.
     #[must_use]
     pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
-        let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        sources.iter().any(|source| {
-            source
-                .base()
-                .snapshot()
-                .about
-                .as_ref()
-                .is_none_or(|about| about.subscribes)
-        })
+        self.any_upstream(endpoint, |about| about.is_none_or(|about| about.subscribes))
     }
 
     /// True if calls of an upstream of the endpoint can become tasks. An upstream that is still
     /// unknown counts as one without tasks.
     #[must_use]
     pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream_declares(endpoint, |about| about.tasks)
+        self.any_upstream(endpoint, |about| about.is_some_and(|about| about.tasks))
     }
 
     /// True if an upstream of the endpoint declares that its tools have interfaces (MCP Apps).
     #[must_use]
     pub fn has_apps(&self, endpoint: &EndpointId) -> bool {
-        self.any_upstream_declares(endpoint, |about| about.apps)
+        self.any_upstream(endpoint, |about| about.is_some_and(|about| about.apps))
     }
 
-    /// True if any known upstream of the endpoint declares the feature.
-    fn any_upstream_declares(
+    /// True if the description of any upstream of the endpoint fits; it is absent for an upstream
+    /// that is still unknown.
+    fn any_upstream(
         &self,
         endpoint: &EndpointId,
-        what: impl Fn(&ServerDescription) -> bool,
+        fits: impl Fn(Option<&ServerDescription>) -> bool,
     ) -> bool {
         let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        sources.iter().any(|source| {
-            source
-                .base()
-                .snapshot()
-                .about
-                .as_ref()
-                .is_some_and(|about| what(about))
-        })
+        layout
+            .sources_of(endpoint)
+            .iter()
+            .any(|source| fits(source.base().snapshot().about.as_deref()))
     }
 
     /// The extensions of the one upstream of a transparent endpoint. An aggregating endpoint has

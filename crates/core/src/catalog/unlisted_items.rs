@@ -19,12 +19,7 @@ impl Catalog {
         exposed: &str,
     ) -> Option<CatalogItem> {
         let layout = self.layout.load();
-        let source = layout
-            .endpoint_lists
-            .get(endpoint)?
-            .sources
-            .iter()
-            .find(|source| source.id() == upstream)?;
+        let source = layout.source_of(endpoint, upstream)?;
         let tool = Arc::new(Tool::unlisted(upstream, exposed));
         let (terms, listed_without) = (source.rules().of(exposed), CapabilityClass::BASE);
         Some(CatalogItem {
@@ -44,12 +39,7 @@ impl Catalog {
         name: &str,
     ) -> Option<CatalogItem> {
         let layout = self.layout.load();
-        let source = layout
-            .endpoint_lists
-            .get(endpoint)?
-            .sources
-            .iter()
-            .find(|source| source.id() == upstream)?;
+        let source = layout.source_of(endpoint, upstream)?;
         let tool = Arc::new(Tool::of_method(upstream, name));
         let (terms, listed_without) = (source.rules().of_methods(), CapabilityClass::BASE);
         Some(CatalogItem {

@@ -295,12 +295,8 @@ impl Catalog {
             return Vec::new();
         }
         let layout = self.layout.load();
-        let sources = layout
-            .endpoint_lists
-            .get(endpoint)
-            .map(|stand| &stand.sources[..])
-            .unwrap_or_default();
-        let open = sources
+        let open = layout
+            .sources_of(endpoint)
             .iter()
             .filter(|source| self.context.closed_upstreams.find(source.id()).is_none());
         let served = |source: &Arc<CatalogSource>| {
