@@ -21,6 +21,7 @@ pub(crate) use self::response_table::{
     accepted, into_answer, message_error, no_content, ok, ok_message, redirect, refusal_answer,
     render_failure,
 };
+use crate::http::answer;
 use crate::http::body::HttpAnswer;
 
 /// The answer to a request, or its failure.
@@ -95,6 +96,18 @@ impl RequestFailure {
             headers.extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
         }
         self
+    }
+}
+
+/// An answer or a failure under these labels of its request for the metrics.
+pub(crate) fn with_labels(
+    answered: RequestResult,
+    method: &'static str,
+    era: &'static str,
+) -> RequestResult {
+    match answered {
+        Ok(answer) => Ok(answer::with_labels(answer, method, era)),
+        Err(failure) => Err(failure.labelled(method, era)),
     }
 }
 

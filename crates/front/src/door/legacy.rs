@@ -53,10 +53,8 @@ pub(crate) async fn serve(
     params: Params,
 ) -> RequestResult {
     let label = request.method.known().map_or("other", Method::as_str);
-    serve_unlabelled(context, known, headers, request, params)
-        .await
-        .map(|answer| with_labels(answer, label, "legacy"))
-        .map_err(|failure| failure.labelled(label, "legacy"))
+    let answered = serve_unlabelled(context, known, headers, request, params).await;
+    failure::with_labels(answered, label, "legacy")
 }
 
 async fn serve_unlabelled(
@@ -491,14 +489,12 @@ async fn item_of_batch(
         let message = weir_wire::write::error_response(id, true, &error);
         Some(failure::ok_message(message, RequestOutcome::ProtocolError))
     };
-    let wrong =
-        |error: weir_wire::params::ParamsError| MessageRefusal::WrongParams(error.to_string());
     match item {
         Err(bad) => error(bad.id.clone().as_ref(), bad.into()),
         Ok(Message::Request(request)) => {
             let id = request.id.clone();
             match Params::of(&request.method, request.params.as_ref()) {
-                Err(bad) => error(Some(&id), wrong(bad)),
+                Err(bad) => error(Some(&id), MessageRefusal::wrong_params(bad)),
                 Ok(params) => match begin_span(context, &request, &params, false) {
                     None => answer_batch_item(session, request, params, room).await,
                     Some((context, span)) => {
@@ -514,7 +510,7 @@ async fn item_of_batch(
         }
         Ok(Message::Notification(notification)) => {
             if let Err(bad) = Params::of(&notification.method, notification.params.as_ref()) {
-                return error(None, wrong(bad));
+                return error(None, MessageRefusal::wrong_params(bad));
             }
             handle_notification(context, known, opened, &notification).await;
             None

@@ -73,8 +73,6 @@ pub(crate) fn handle_message<'a>(
     let refused = |id: Option<&RequestId>, refusal| -> Fut<'a, RequestResult> {
         Box::pin(ready(Err(RequestFailure::message(id, refusal))))
     };
-    let wrong =
-        |error: weir_wire::params::ParamsError| MessageRefusal::WrongParams(error.to_string());
     let message = match incoming {
         Ok(IncomingMessage::One(message)) => message,
         Ok(IncomingMessage::Batch(items)) => {
@@ -85,11 +83,11 @@ pub(crate) fn handle_message<'a>(
     match message {
         Message::Request(request) => match Params::of(&request.method, request.params.as_ref()) {
             Ok(params) => self::handle_request(context, known, headers, request, params),
-            Err(error) => refused(Some(&request.id), wrong(error)),
+            Err(error) => refused(Some(&request.id), MessageRefusal::wrong_params(error)),
         },
         Message::Notification(notification) => {
             if let Err(error) = Params::of(&notification.method, notification.params.as_ref()) {
-                return refused(None, wrong(error));
+                return refused(None, MessageRefusal::wrong_params(error));
             }
             Box::pin(
                 async move { legacy::notification(context, known, headers, &notification).await },

@@ -17,7 +17,6 @@ use weir_wire::{RequestId, Revision, header};
 use crate::failure;
 use crate::failure::message_refusal::MessageRefusal;
 use crate::failure::{FailureCause, RequestFailure, RequestResult};
-use crate::http::answer::with_labels;
 use crate::http::body::ResponseBody;
 use crate::http::header_names;
 use crate::method::canonical_call::canonical_call;
@@ -47,10 +46,8 @@ pub(crate) fn serve<'a>(
         Ok(lifted) => {
             record_client(context, known, &lifted);
             Box::pin(async move {
-                dispatch(context, known, headers, &request, lifted)
-                    .await
-                    .map(|answer| with_labels(answer, label, "modern"))
-                    .map_err(|failure| failure.labelled(label, "modern"))
+                let answered = dispatch(context, known, headers, &request, lifted).await;
+                failure::with_labels(answered, label, "modern")
             })
         }
     }
@@ -103,8 +100,6 @@ fn check_envelope(
 ) -> Result<(), MessageRefusal> {
     let mismatch = |text: &str| MessageRefusal::HeaderMismatch(text.to_owned());
     let bad = |text: &str| MessageRefusal::WrongParams(text.to_owned());
-    let wrong =
-        |error: weir_wire::params::ParamsError| MessageRefusal::WrongParams(error.to_string());
     let [version, method, name] = single_headers(
         headers,
         [
@@ -115,10 +110,17 @@ fn check_envelope(
     );
     let version = version.ok_or(NO_VERSION).map_err(mismatch)?;
     let method = method.ok_or(NO_METHOD).map_err(mismatch)?;
-    let meta = params.meta().map_err(wrong)?;
+    let meta = params.meta().map_err(MessageRefusal::wrong_params)?;
     let meta = meta.ok_or_else(|| bad("`_meta` is missing"))?;
-    let says = meta.protocol_version().map_err(wrong)?.unwrap_or_default();
-    if meta.client_capabilities().map_err(wrong)?.is_none() {
+    let says = meta
+        .protocol_version()
+        .map_err(MessageRefusal::wrong_params)?
+        .unwrap_or_default();
+    if meta
+        .client_capabilities()
+        .map_err(MessageRefusal::wrong_params)?
+        .is_none()
+    {
         return Err(bad(
             "`_meta` has no `io.modelcontextprotocol/clientCapabilities`: send an object, `{}` for none",
         ));

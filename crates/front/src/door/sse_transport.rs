@@ -24,7 +24,7 @@ use crate::door::mcp_service;
 use crate::failure;
 use crate::failure::request_refusal::RequestRefusal;
 use crate::failure::{RequestFailure, RequestResult};
-use crate::http::answer::{self, with_labels};
+use crate::http::answer;
 use crate::http::body::{HttpAnswer, ResponseBody};
 use crate::http::keep_alive::{self, KeepAlive};
 use crate::in_flight::InFlightPermit;
@@ -102,9 +102,7 @@ impl Service<AuthenticatedRequest> for SseService {
                 SsePath::Stream => (open_connection(&authenticated), "GET"),
                 SsePath::Messages => (take_message(&authenticated).await, "POST"),
             };
-            answered
-                .map(|answer| with_labels(answer, label, "legacy"))
-                .map_err(|failure| failure.labelled(label, "legacy"))
+            failure::with_labels(answered, label, "legacy")
         })
     }
 }

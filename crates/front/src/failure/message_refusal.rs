@@ -1,6 +1,7 @@
 //! The refusals of a message before it is carried out.
 
 use weir_wire::message::MessageError;
+use weir_wire::params::ParamsError;
 
 /// A message that is not valid, or not at this point of its session.
 #[derive(Debug)]
@@ -31,6 +32,13 @@ pub(crate) enum MessageRefusal {
     InitializeInBatch,
     /// The answers of a batch exceed its memory.
     NoRoomInBatch(String),
+}
+
+impl MessageRefusal {
+    /// The refusal of parameters that cannot be read.
+    pub(crate) fn wrong_params(error: ParamsError) -> Self {
+        Self::WrongParams(error.to_string())
+    }
 }
 
 impl From<MessageError> for MessageRefusal {

@@ -95,6 +95,7 @@ where
         request.extensions_mut().insert(facts.clone());
         ObserveFuture {
             answering: self.inner.call(request),
+            answer: None,
             discarding: None,
             observed: Some(observed),
             facts,
@@ -109,8 +110,10 @@ pin_project! {
     pub(crate) struct ObserveFuture<F> {
         #[pin]
         answering: F,
-        // The answer that waits for the rest of its request's body to be discarded.
-        discarding: Option<(Fut<'static, bool>, Response<Body>)>,
+        // The answer, once it is known.
+        answer: Option<Response<Body>>,
+        // Discards the rest of the request's body, if there is one.
+        discarding: Option<Fut<'static, bool>>,
         observed: Option<ObservedRequest>,
         facts: Arc<RequestFacts>,
         state: Arc<FrontState>,
@@ -126,36 +129,26 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let (mut answer, in_step) = match this.discarding.take() {
-            Some((mut discarding, answer)) => match discarding.as_mut().poll(cx) {
-                Poll::Ready(in_step) => (answer, in_step),
-                Poll::Pending => {
-                    *this.discarding = Some((discarding, answer));
-                    return Poll::Pending;
-                }
-            },
-            None => {
-                let Ok(answer) = ready!(this.answering.poll(cx));
-                // The answer is encoded, or its stream begins. The rest of it waits for the client,
-                // and must not keep other requests out.
-                drop(this.facts.take_permit());
-                // A request refused by its head has an unread body. The connection must not end
-                // without a response while the client's next request is on it.
-                let unread = this.facts.take_body().filter(|body| !body.is_end_stream());
-                match unread.filter(|_| *this.version <= Version::HTTP_11) {
-                    None => (answer, true),
-                    Some(body) => {
-                        let mut discarding: Fut<'static, bool> = Box::pin(discard_body(body));
-                        match discarding.as_mut().poll(cx) {
-                            Poll::Ready(in_step) => (answer, in_step),
-                            Poll::Pending => {
-                                *this.discarding = Some((discarding, answer));
-                                return Poll::Pending;
-                            }
-                        }
-                    }
-                }
-            }
+        if this.answer.is_none() {
+            let Ok(answer) = ready!(this.answering.poll(cx));
+            *this.answer = Some(answer);
+            // The answer is encoded, or its stream begins. The rest of it waits for the client, and
+            // must not keep other requests out.
+            drop(this.facts.take_permit());
+            // A request refused by its head has an unread body. The connection must not end without
+            // a response while the client's next request is on it.
+            let unread = this.facts.take_body().filter(|body| !body.is_end_stream());
+            *this.discarding = unread
+                .filter(|_| *this.version <= Version::HTTP_11)
+                .map(|body| Box::pin(discard_body(body)) as Fut<'static, bool>);
+        }
+        let in_step = match this.discarding {
+            Some(discarding) => ready!(discarding.as_mut().poll(cx)),
+            None => true,
+        };
+        let (Some(mut answer), Some(observed)) = (this.answer.take(), this.observed.take()) else {
+            // It has answered before.
+            return Poll::Pending;
         };
         let is_last = this.state.memory_pressure.get() > MemoryPressure::None
             || this.state.drain.is_cancelled();
@@ -166,13 +159,7 @@ where
         // The listener knows the length of each answer, and which statuses have none.
         answer.headers_mut().remove(header::CONTENT_LENGTH);
         let (labels, outcome) = this.facts.take_labels();
-        Poll::Ready(Ok(match this.observed.take() {
-            Some(observed) => observed.finish(answer, labels, outcome),
-            // A future that is polled after its end.
-            None => {
-                ObservedRequest::new(this.facts.name.clone(), None).finish(answer, labels, outcome)
-            }
-        }))
+        Poll::Ready(Ok(observed.finish(answer, labels, outcome)))
     }
 }
 

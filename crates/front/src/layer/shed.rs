@@ -20,7 +20,6 @@ use crate::failure::request_refusal::RequestRefusal;
 use crate::in_flight::InFlightPermit;
 use crate::memory_pressure::MemoryPressure;
 use crate::request::endpoint_request::facts_of;
-use crate::request::request_facts::RequestFacts;
 use crate::settings::FrontSettings;
 use crate::state::FrontState;
 
@@ -97,7 +96,6 @@ where
                 };
                 ShedFuture {
                     waiting: Some(Box::new(WaitingRequest {
-                        facts: facts_of(request.extensions()),
                         request,
                         service: self.inner.clone(),
                         permit: Box::pin(waiting),
@@ -113,7 +111,6 @@ where
 struct WaitingRequest<S> {
     service: S,
     request: Request<Body>,
-    facts: Arc<RequestFacts>,
     permit: Fut<'static, Option<InFlightPermit>>,
 }
 
@@ -146,7 +143,7 @@ where
         if let Some(waiting) = this.waiting {
             let permit = ready!(waiting.permit.as_mut().poll(cx));
             if let (Some(permit), Some(mut waiting)) = (permit, this.waiting.take()) {
-                waiting.facts.hold_permit(permit);
+                facts_of(waiting.request.extensions()).hold_permit(permit);
                 this.serving
                     .set(Some(waiting.service.call(waiting.request)));
             } else {

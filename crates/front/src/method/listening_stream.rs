@@ -27,8 +27,8 @@ use weir_wire::{RequestId, Revision, scan, sse};
 
 use crate::failure::message_refusal::MessageRefusal;
 use crate::failure::request_refusal::RequestRefusal;
-use crate::failure::{RequestFailure, RequestResult};
-use crate::http::answer::{self, with_labels};
+use crate::failure::{self, RequestFailure, RequestResult};
+use crate::http::answer;
 use crate::http::body::HttpAnswer;
 use crate::http::body::{BodyError, ResponseBody};
 use crate::http::keep_alive::{self, KeepAlive};
@@ -50,10 +50,8 @@ pub(crate) async fn open_get(
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> RequestResult {
-    open_session_stream(context, known, headers)
-        .await
-        .map(|answer| with_labels(answer, "GET", "legacy"))
-        .map_err(|failure| failure.labelled("GET", "legacy"))
+    let answered = open_session_stream(context, known, headers).await;
+    failure::with_labels(answered, "GET", "legacy")
 }
 
 async fn open_session_stream(
