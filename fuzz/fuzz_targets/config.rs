@@ -1,4 +1,4 @@
-//! See `weir_gateway::fuzzing::config`.
+//! See `weir_config::fuzzing::config`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_gateway::fuzzing::config(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_config::fuzzing::config(data));

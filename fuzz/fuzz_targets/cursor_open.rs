@@ -1,4 +1,4 @@
-//! See `weir_core::fuzzing::cursor_open`.
+//! See `weir_catalog::fuzzing::cursor_open`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_core::fuzzing::cursor_open(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_catalog::fuzzing::cursor_open(data));

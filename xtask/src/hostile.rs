@@ -16,8 +16,14 @@ use crate::{
 /// The filter of every attack: those over the binary, and those that need one of its crates alone
 /// (frames and window of HTTP/2, interim answers).
 const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|hostile_input|limits::flood)::|^user_reports::large_results::stalled_client_uses_bounded/) \
-     | package(weir-front) & test(/^http2_limits::/) | package(weir-upstream) & test(/endless_interim|bounded_connection::/)";
-const PACKAGES: [&str; 3] = ["weir-tests", "weir-front", "weir-upstream"];
+     | package(weir-front) & test(/^http2_limits::/) | package(weir-upstream) & test(/endless_interim/)
+     | package(weir-http-client) & test(/bounded_connection::/)";
+const PACKAGES: [&str; 4] = [
+    "weir-tests",
+    "weir-front",
+    "weir-upstream",
+    "weir-http-client",
+];
 /// The same filter by parts of names, for the runner without expressions.
 const NAMES: [&str; 7] = [
     "hostile::",

@@ -13,7 +13,8 @@ use crate::telemetry::instruments;
 
 /// A JSON text without hidden characters, and the number of those removed. A text without any is
 /// returned unchanged.
-pub(crate) fn text(upstream: &UpstreamId, document: DocumentKind, text: Bytes) -> (Bytes, u64) {
+#[must_use]
+pub fn text(upstream: &UpstreamId, document: DocumentKind, text: Bytes) -> (Bytes, u64) {
     match weir_clean::clean(document, &text) {
         None => (text, 0),
         Some(done) => {
@@ -24,7 +25,7 @@ pub(crate) fn text(upstream: &UpstreamId, document: DocumentKind, text: Bytes) -
 }
 
 /// Cleans an error in place. Returns the number of characters removed.
-pub(crate) fn error(upstream: &UpstreamId, error: &mut UpstreamError) -> u64 {
+pub fn error(upstream: &UpstreamId, error: &mut UpstreamError) -> u64 {
     let (cleaned, removed) = text(upstream, DocumentKind::Error, error_text(error));
     if removed > 0 {
         take_error_text(error, &cleaned);
@@ -33,7 +34,8 @@ pub(crate) fn error(upstream: &UpstreamId, error: &mut UpstreamError) -> u64 {
 }
 
 /// Message and data of an error as one [`weir_clean::DocumentKind::Error`].
-pub(crate) fn error_text(error: &UpstreamError) -> Bytes {
+#[must_use]
+pub fn error_text(error: &UpstreamError) -> Bytes {
     let mut out = BytesMut::with_capacity(error.message.len() + 32);
     let mut object = ObjectWriter::new(&mut out);
     object.string("message", &error.message);
@@ -45,7 +47,7 @@ pub(crate) fn error_text(error: &UpstreamError) -> Bytes {
 }
 
 /// Takes both over from a text that [`error_text`] made.
-pub(crate) fn take_error_text(error: &mut UpstreamError, text: &Bytes) {
+pub fn take_error_text(error: &mut UpstreamError, text: &Bytes) {
     if let Some(message) = scan::find(text, "message").and_then(|at| scan::string(&text[at])) {
         error.message = message.into_owned();
     }
@@ -53,7 +55,8 @@ pub(crate) fn take_error_text(error: &mut UpstreamError, text: &Bytes) {
 }
 
 /// A server's `instructions`, without hidden characters.
-pub(crate) fn instructions(upstream: &UpstreamId, given: String) -> String {
+#[must_use]
+pub fn instructions(upstream: &UpstreamId, given: String) -> String {
     let mut out = BytesMut::with_capacity(given.len() + 32);
     ObjectWriter::new(&mut out)
         .string("instructions", &given)
@@ -67,7 +70,7 @@ pub(crate) fn instructions(upstream: &UpstreamId, given: String) -> String {
 }
 
 /// Counts removed characters in the metrics.
-pub(crate) fn count(upstream: &UpstreamId, removed: RemovalCounts) {
+pub fn count(upstream: &UpstreamId, removed: RemovalCounts) {
     for removal in &REMOVALS {
         let characters = removed.of(removal.kind);
         if characters > 0 {

@@ -17,7 +17,8 @@ impl fmt::Debug for ContentVersion {
 impl ContentVersion {
     /// The digest of parts, each with its length, so that moving a byte from one to the next
     /// changes it.
-    pub(crate) fn of(parts: &[&[u8]]) -> Self {
+    #[must_use]
+    pub fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
             hash.update((part.len() as u64).to_be_bytes());

@@ -85,6 +85,10 @@ pub enum FailureKind {
 pub const BLOCKED: &str =
     "These credentials are blocked by an operator: ask whoever runs this service";
 
+/// The message to callers of an upstream that is disabled.
+pub const UPSTREAM_DISABLED: &str =
+    "The server that has this is disabled by an operator; try again later";
+
 /// The reason for not authenticating a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthenticationDenial {
@@ -145,7 +149,7 @@ impl Failure {
 
     /// The same, with the upstream's own error changed, if it is one.
     #[must_use]
-    pub(crate) fn with_upstream_error(mut self, change: impl FnOnce(&mut UpstreamError)) -> Self {
+    pub fn with_upstream_error(mut self, change: impl FnOnce(&mut UpstreamError)) -> Self {
         if let FailureKind::Upstream(error) = &mut self.0.kind {
             change(error);
         }

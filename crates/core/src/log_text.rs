@@ -14,6 +14,15 @@ pub fn sanitize_text(text: &str, most: usize) -> String {
         .collect()
 }
 
+/// Reports if a character is invisible or steers the text around it: control characters (C0, DEL,
+/// C1), line and paragraph separators, marks of direction, invisible characters and tags.
+#[must_use]
+pub fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+        || matches!(c, '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

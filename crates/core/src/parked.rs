@@ -5,34 +5,29 @@
 //! dropping it cancels the call. [`crate::port::CallParking`] keeps parked calls, and bounds their
 //! number and time.
 
-pub(crate) mod parking;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use weir_wire::method::Method;
 use weir_wire::scan;
-use weir_wire::write::ObjectWriter;
 
 pub use crate::call::ParkedId;
 
-use crate::failure::Failure;
 use crate::names::request_name::RequestName;
 use crate::names::{EndpointId, UpstreamId};
 use crate::principal::Principal;
 use crate::question::PendingQuestion;
 use crate::reply::Reply;
 
-/// Questions that may be open at once. A server that asks more is not answered.
-const MAX_OPEN_QUESTIONS: usize = 32;
-
 /// A call that waits. Dropping it cancels the call at the upstream.
 #[derive(Debug)]
 pub struct ParkedReply {
-    reply: Reply,
-    open: Vec<KeyedQuestion>,
-    asked: u64,
+    /// The reply of the call, unread.
+    pub reply: Reply,
+    /// The questions without an answer.
+    pub open: Vec<KeyedQuestion>,
+    /// The number of questions so far.
+    pub asked: u64,
 }
 
 /// The description of a parked call for operators: its owner, its item and its questions.
@@ -70,9 +65,11 @@ pub struct ParkedCall {
 /// A question under the key by which the client answers it. Keys are never used again in the same
 /// call.
 #[derive(Debug)]
-struct KeyedQuestion {
-    key: String,
-    ask: PendingQuestion,
+pub struct KeyedQuestion {
+    /// The key.
+    pub key: String,
+    /// The question.
+    pub ask: PendingQuestion,
 }
 
 impl ParkedReply {
@@ -84,82 +81,6 @@ impl ParkedReply {
             open: Vec::new(),
             asked: 0,
         }
-    }
-
-    /// Checks these `inputResponses`: each answer needs the shape that its question asks for.
-    /// Missing ones are asked for again, unknown ones ignored (specification 2026-07-28,
-    /// basic/patterns/mrtr).
-    ///
-    /// # Errors
-    ///
-    /// `InvalidParams`, with the key of the bad answer.
-    fn check(&self, answers: &[u8]) -> Result<(), Failure> {
-        for open in &self.open {
-            let Some(range) = scan::find(answers, &open.key) else {
-                continue;
-            };
-            if !is_answer_shape(open.ask.question.method, &answers[range]) {
-                let text = format!(
-                    "`inputResponses.{}` is no answer to what was asked",
-                    open.key
-                );
-                return Err(Failure::invalid_params(text));
-            }
-        }
-        Ok(())
-    }
-
-    /// Passes the answers to the upstream; unanswered questions stay open.
-    fn pass_answers(mut self, answers: &Bytes) -> Self {
-        let open = std::mem::take(&mut self.open);
-        for one in open {
-            match scan::find(answers, &one.key) {
-                Some(range) => one.ask.answer(Ok(answers.slice(range))),
-                None => self.open.push(one),
-            }
-        }
-        self
-    }
-
-    /// Keeps a question for the client.
-    fn take(&mut self, ask: PendingQuestion) {
-        // If the question is dropped, the upstream learns that there is no answer.
-        if self.open.len() < MAX_OPEN_QUESTIONS {
-            self.asked += 1;
-            self.open.push(KeyedQuestion {
-                key: format!("input-{}", self.asked),
-                ask,
-            });
-        }
-    }
-
-    fn asked(&self) -> Vec<&'static str> {
-        self.open
-            .iter()
-            .map(|open| open.ask.question.method.as_str())
-            .collect()
-    }
-
-    /// An `input_required` result with the open questions.
-    fn questions(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(512);
-        let mut result = ObjectWriter::new(&mut out);
-        result.string("resultType", "input_required");
-        result.with("inputRequests", |out| {
-            let mut requests = ObjectWriter::new(out);
-            for KeyedQuestion { key, ask } in &self.open {
-                requests.with(key, |out| {
-                    let question = &ask.question;
-                    ObjectWriter::new(out)
-                        .string("method", question.method.as_str())
-                        .raw("params", &question.params)
-                        .end();
-                });
-            }
-            requests.end();
-        });
-        result.end();
-        out.freeze()
     }
 }
 

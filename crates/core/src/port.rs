@@ -10,6 +10,7 @@ pub(crate) mod environment;
 mod records;
 mod replay_log;
 mod replicas;
+mod session_lists;
 pub(crate) mod task_book;
 
 pub use borrowed_secret::BorrowedSecret;
@@ -29,6 +30,7 @@ pub use replay_log::{ReplayLog, ReplayedEvents, StreamKey};
 pub use replicas::{
     BusMessage, MessageBus, ReplicaId, ReplicaLease, ReplicaMailbox, SharedCounters,
 };
+pub use session_lists::{ListSession, SessionListObserver, SessionListRegistry};
 pub use task_book::{KeptTask, TaskBook};
 
 use std::future::Future;

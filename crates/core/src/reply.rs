@@ -240,6 +240,17 @@ impl fmt::Debug for Reply {
     }
 }
 
+/// A reply is a source itself, for layers that pass it on. Polled after its end, it fails.
+impl ReplySource for Reply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        self.poll_next(cx).map(|event| {
+            event.unwrap_or_else(|| {
+                ReplyEvent::End(Failure::internal("a reply ended without an end").into())
+            })
+        })
+    }
+}
+
 struct MappedReply<F> {
     inner: Box<dyn ReplySource>,
     change: F,

@@ -8,7 +8,7 @@
 pub(crate) mod check_mode;
 pub(crate) mod compile;
 mod member_pattern;
-pub(crate) mod mismatch;
+pub mod mismatch;
 mod shape;
 mod unreadable;
 pub(crate) mod unusable;
@@ -17,9 +17,8 @@ use serde_json::Value;
 use weir_wire::scan::{self, JsonLimits, ScanErrorKind};
 
 pub use check_mode::{CheckMode, Validation};
-pub(crate) use compile::CompiledSchema;
-pub use mismatch::Mismatch;
-pub(crate) use mismatch::SchemaVerdict;
+pub use compile::{CompiledSchema, SchemaCache, ToolSchema};
+pub use mismatch::{Mismatch, SchemaVerdict};
 pub use unusable::UnusableSchema;
 
 /// Keys and values of a value that is validated: as many as a client's request may have altogether.
@@ -27,17 +26,19 @@ pub use unusable::UnusableSchema;
 const MOST_TOKENS: u32 = JsonLimits::DEFAULT_TOKENS;
 
 /// The reason for refusing arguments that cannot be checked at a bearable cost.
-pub(crate) const TOO_COSTLY_TEXT: &str = "checking them against the schema would cost too much: send less at once, or nest it less deeply";
+pub const TOO_COSTLY_TEXT: &str = "checking them against the schema would cost too much: send less at once, or nest it less deeply";
 
 /// Validates the bytes of a value against a schema.
-pub(crate) fn verdict(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
+#[must_use]
+pub fn verdict(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
     judged(schema, bytes, CompiledSchema::verdict)
 }
 
 /// Validates the bytes of a tool's arguments against its input schema. Properties must not differ
 /// in case alone from those that the schema names: a server without regard to case would mix them
 /// up.
-pub(crate) fn verdict_of_arguments(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
+#[must_use]
+pub fn verdict_of_arguments(schema: &CompiledSchema, bytes: &[u8]) -> SchemaVerdict {
     judged(schema, bytes, CompiledSchema::verdict_of_arguments)
 }
 

@@ -11,9 +11,9 @@ pub(crate) mod client_meter;
 mod duration_histogram;
 mod instrument_row;
 mod log_line_rate;
-pub(crate) mod meters;
+pub mod meters;
 mod store_operation;
-pub(crate) mod zeroed_counters;
+pub mod zeroed_counters;
 
 pub use client_meter::ClientMeter;
 pub use duration_histogram::{

@@ -45,25 +45,31 @@ pub struct ToolHints {
 pub struct NamePattern(Arc<str>);
 
 /// The names of a tool that patterns are matched with.
-pub(crate) struct ToolNames<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct ToolNames<'a> {
     /// The names that the endpoint could give it.
-    pub(crate) names: &'a [&'a str],
+    pub names: &'a [&'a str],
     /// `upstream/tool`.
-    pub(crate) qualified: &'a str,
+    pub qualified: &'a str,
 }
 
 /// The overrides of a toolset for one tool.
 #[derive(Debug, Default)]
-pub(crate) struct ToolOverrides {
-    pub(crate) alias: Option<Arc<str>>,
-    pub(crate) description: Option<Arc<str>>,
-    pub(crate) hints: ToolHints,
-    pub(crate) scopes: Vec<Arc<str>>,
+pub struct ToolOverrides {
+    /// The name that clients see instead of the one by the rule.
+    pub alias: Option<Arc<str>>,
+    /// The description that clients see instead of the upstream's.
+    pub description: Option<Arc<str>>,
+    /// The operator's hints about the tool's behaviour.
+    pub hints: ToolHints,
+    /// The scopes that a caller has to have.
+    pub scopes: Vec<Arc<str>>,
 }
 
 impl Toolset {
     /// The overrides for a tool; absent if the endpoint does not have it.
-    pub(crate) fn overrides_for(&self, known: &ToolNames<'_>) -> Option<ToolOverrides> {
+    #[must_use]
+    pub fn overrides_for(&self, known: &ToolNames<'_>) -> Option<ToolOverrides> {
         let fits = |pattern: &NamePattern| {
             known
                 .names

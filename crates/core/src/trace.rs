@@ -4,7 +4,7 @@
 //! A request that is not sampled costs two loads. A client's trace context is continued, but its
 //! sampled flag counts only if the operator permits it (F17).
 
-pub(crate) mod own_span;
+pub mod own_span;
 mod trace_context;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

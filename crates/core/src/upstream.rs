@@ -16,13 +16,13 @@ pub use crate::list_kind::{ListKind, ListKinds};
 
 use crate::call::{Call, SessionKey, TaskMode};
 use crate::capability::CapabilityClass;
-use crate::catalog::tool::Tool;
 use crate::failure::Failure;
 use crate::names::UpstreamId;
 use crate::port::Fut;
 use crate::principal::Principal;
 use crate::reply::Reply;
 use crate::token::ClientToken;
+use crate::tool::Tool;
 
 /// A call that has found its upstream.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 mod notifications;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use weir_core::catalog::CatalogItem;
+use weir_core::catalog_item::CatalogItem;
 use weir_core::upstream::ListKind;
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::splice::{BlockReplacer, MetaEdits, ObjectEdits, ReplacedBlock};
@@ -18,11 +18,76 @@ pub use notifications::{
     updated,
 };
 
-/// The identity of weir in every result, made once.
+/// The identity of weir in every result, and the edits that results get with it, made once.
 #[derive(Clone, Debug)]
 pub struct WeirIdentity {
     /// The `Implementation` object of weir itself.
-    pub server_info: Bytes,
+    pub(crate) server_info: Bytes,
+    results: ResultEdits,
+}
+
+/// The edits of complete results ([`complete`]).
+#[derive(Clone, Debug)]
+struct ResultEdits {
+    modern: ObjectEdits,
+    modern_resource: ObjectEdits,
+    legacy: ObjectEdits,
+    /// Of a method that no revision knows, for a legacy client.
+    legacy_extension: ObjectEdits,
+}
+
+impl WeirIdentity {
+    /// The identity with this `Implementation` object.
+    #[must_use]
+    pub fn new(server_info: Bytes) -> Self {
+        let results = ResultEdits::new(own(&server_info));
+        Self {
+            server_info,
+            results,
+        }
+    }
+
+    /// The edits of the `_meta` of a modern result.
+    pub(crate) fn meta(&self) -> MetaEdits {
+        own(&self.server_info)
+    }
+}
+
+impl ResultEdits {
+    fn new(own: MetaEdits) -> Self {
+        let all = ObjectEdits::new()
+            .without_variants_of(&WITHHELD)
+            .observe(IS_ERROR);
+        // Members that would announce a continuation of the call never come from a server: older
+        // revisions have no such members.
+        let modern = all
+            .clone()
+            .set("resultType", &b"\"complete\""[..])
+            .meta(own)
+            .remove("requestState")
+            .remove("inputRequests");
+        // A server without cache hints promises no freshness (server/utilities/caching).
+        let modern_resource = modern
+            .clone()
+            .ensure("ttlMs", &b"0"[..])
+            .ensure("cacheScope", &b"\"private\""[..]);
+        // Before 2026-07-28 structured content is an object.
+        let legacy = all
+            .clone()
+            .remove("resultType")
+            .remove("ttlMs")
+            .remove("cacheScope")
+            .only_object("structuredContent")
+            .meta(MetaEdits::new().drop_owned());
+        // All other members are between client and server.
+        let legacy_extension = all.remove("resultType").meta(MetaEdits::new().drop_owned());
+        Self {
+            modern,
+            modern_resource,
+            legacy,
+            legacy_extension,
+        }
+    }
 }
 
 /// The member of a result that marks a tool's failure; [`complete`] has it observed.
@@ -41,46 +106,22 @@ pub fn tool_error(result: &mut ObjectWriter<'_>, text: &str) {
 /// The edits of a complete result of a method for a client of this revision. The value of
 /// [`IS_ERROR`] is observed.
 #[must_use]
-pub fn complete(revision: Revision, method: Method, about: &WeirIdentity) -> ObjectEdits {
-    let edits = ObjectEdits::new().without_variants_of(&WITHHELD);
-    if revision.is_modern() {
-        // Members that would announce a continuation of the call never come from a server: older
-        // revisions have no such members.
-        let edits = edits
-            .observe(IS_ERROR)
-            .set("resultType", &b"\"complete\""[..])
-            .meta(own(about));
-        let edits = edits.remove("requestState").remove("inputRequests");
-        if method != Method::ResourcesRead {
-            return edits;
-        }
-        // A server without cache hints promises no freshness (server/utilities/caching).
-        edits
-            .ensure("ttlMs", &b"0"[..])
-            .ensure("cacheScope", &b"\"private\""[..])
-    } else if method == EXTENSION_METHOD {
-        // All other members are between client and server.
-        edits
-            .observe(IS_ERROR)
-            .remove("resultType")
-            .meta(MetaEdits::new().drop_owned())
-    } else {
-        let edits = edits
-            .observe(IS_ERROR)
-            .remove("resultType")
-            .remove("ttlMs")
-            .remove("cacheScope");
-        // Before 2026-07-28 structured content is an object.
-        edits
-            .only_object("structuredContent")
-            .meta(MetaEdits::new().drop_owned())
+pub fn complete(revision: Revision, method: Method, about: &WeirIdentity) -> &ObjectEdits {
+    let results = &about.results;
+    match (revision.is_modern(), method) {
+        (true, Method::ResourcesRead) => &results.modern_resource,
+        (true, _) => &results.modern,
+        (false, EXTENSION_METHOD) => &results.legacy_extension,
+        (false, _) => &results.legacy,
     }
 }
 
 /// The same for a result that lost this number of hidden characters: its `_meta` states the number.
 #[must_use]
-pub fn cleaned(complete: ObjectEdits, removed: u64) -> ObjectEdits {
-    complete.add_meta(meta::WEIR_CLEANED, removed.to_string())
+pub fn cleaned(complete: &ObjectEdits, removed: u64) -> ObjectEdits {
+    complete
+        .clone()
+        .add_meta(meta::WEIR_CLEANED, removed.to_string())
 }
 
 /// The replacement by text of content blocks that the revision does not have; no value if it has
@@ -121,17 +162,17 @@ pub fn input_required(about: &WeirIdentity, sealed: Option<&str>) -> ObjectEdits
         .without_variants_of(&WITHHELD)
         .remove("ttlMs")
         .remove("cacheScope")
-        .meta(own(about));
+        .meta(about.meta());
     match sealed {
         Some(sealed) => edits.set("requestState", json(sealed)),
         None => edits,
     }
 }
 
-fn own(about: &WeirIdentity) -> MetaEdits {
+fn own(server_info: &Bytes) -> MetaEdits {
     MetaEdits::new()
         .drop_owned()
-        .add(meta::SERVER_INFO, about.server_info.clone())
+        .add(meta::SERVER_INFO, server_info.clone())
 }
 
 /// The JSON array of a list page's items, and the braces that end the result and the response

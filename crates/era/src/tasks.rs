@@ -8,7 +8,7 @@ use weir_wire::method::Method;
 use weir_wire::splice::{MetaEdits, ObjectEdits};
 use weir_wire::splitter::WITHHELD;
 use weir_wire::write::ObjectWriter;
-use weir_wire::{ErrorObject, meta, scan, write};
+use weir_wire::{ErrorObject, Revision, meta, scan, write};
 
 pub use crate::extensions::TASKS as EXTENSION;
 
@@ -162,9 +162,25 @@ pub fn lowered(state: &Bytes) -> Bytes {
     out.freeze()
 }
 
-/// A `CreateTaskResult` in the form of 2025-11-25.
+/// A `CreateTaskResult` for a client of this revision: the result, and the edits that it needs. No
+/// value for a revision without tasks.
 #[must_use]
-pub fn lowered_created(created: &Bytes) -> Bytes {
+pub fn created_for(
+    revision: Revision,
+    created: &Bytes,
+    about: &crate::render::WeirIdentity,
+) -> Option<(Bytes, ObjectEdits)> {
+    if revision.is_modern() {
+        Some((created.clone(), rendered_created(about)))
+    } else if revision.has_task_param() {
+        Some((lowered_created(created), ObjectEdits::new()))
+    } else {
+        None
+    }
+}
+
+/// A `CreateTaskResult` in the form of 2025-11-25.
+fn lowered_created(created: &Bytes) -> Bytes {
     let mut out = BytesMut::with_capacity(created.len() + 16);
     let mut object = ObjectWriter::new(&mut out);
     object.raw("task", &lowered(created));
@@ -177,18 +193,17 @@ pub fn lowered_created(created: &Bytes) -> Bytes {
 #[must_use]
 pub fn rendered(about: &crate::render::WeirIdentity) -> ObjectEdits {
     let edits = ObjectEdits::new().set("resultType", &b"\"complete\""[..]);
-    bare(edits).meta(own(about))
+    bare(edits).meta(about.meta())
 }
 
 /// The same for a `CreateTaskResult`, without questions and result.
-#[must_use]
-pub fn rendered_created(about: &crate::render::WeirIdentity) -> ObjectEdits {
+fn rendered_created(about: &crate::render::WeirIdentity) -> ObjectEdits {
     let edits = ObjectEdits::new().set("resultType", &b"\"task\""[..]);
     bare(edits)
         .remove("result")
         .remove("error")
         .remove("inputRequests")
-        .meta(own(about))
+        .meta(about.meta())
 }
 
 /// `notifications/tasks`, on a listen stream with its subscription's id. No value for a malformed
@@ -212,7 +227,7 @@ pub fn task_notification(state: &Bytes, subscription: &[u8]) -> Option<Bytes> {
 pub fn acknowledged(about: &crate::render::WeirIdentity) -> ObjectEdits {
     ObjectEdits::new()
         .set("resultType", &b"\"complete\""[..])
-        .meta(own(about))
+        .meta(about.meta())
 }
 
 /// The same edits for a result that names its task (2025-11-25, "Associating Task-Related
@@ -277,12 +292,6 @@ fn bare(edits: ObjectEdits) -> ObjectEdits {
         .remove("ttl")
         .remove("pollInterval")
         .remove("requestState")
-}
-
-fn own(about: &crate::render::WeirIdentity) -> MetaEdits {
-    MetaEdits::new()
-        .drop_owned()
-        .add(meta::SERVER_INFO, about.server_info.clone())
 }
 
 /// Copies the members of `_meta` that belong to the peers.

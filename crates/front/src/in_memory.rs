@@ -16,18 +16,17 @@ use http::{HeaderValue, Request, Response, header};
 use http_body::Frame;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use weir_layers::layer::observe::ObservedBody;
+use weir_listen::{ClientPeer, IncomingRequest, ListenerState, RequestBody, RequestService as _};
 
-use crate::http::body::RequestBody;
-use crate::layer::observe::{IncomingRequest, ObservedBody};
-use crate::listen::client_peer::ClientPeer;
-use crate::listen::listener_state::ListenerState;
+use crate::router::FrontRouter;
 
 const LOCALHOST: HeaderValue = HeaderValue::from_static("localhost");
 
 /// A channel to the client side. Clones share it.
 #[derive(Clone)]
 pub struct InMemoryChannel {
-    listening: Arc<ListenerState>,
+    listening: Arc<ListenerState<FrontRouter>>,
     peer: ClientPeer,
 }
 
@@ -37,7 +36,7 @@ pub struct InMemoryChannel {
 pub struct FrontStopped;
 
 impl InMemoryChannel {
-    pub(crate) fn new(listening: Arc<ListenerState>) -> Self {
+    pub(crate) fn new(listening: Arc<ListenerState<FrontRouter>>) -> Self {
         Self {
             listening,
             peer: ClientPeer::in_memory(),
@@ -47,7 +46,7 @@ impl InMemoryChannel {
     /// Makes a drain wait for a request that is not sent yet.
     #[must_use]
     pub fn upcoming(&self) -> UpcomingRequest {
-        UpcomingRequest(self.listening.tasks.token())
+        UpcomingRequest(self.listening.tasks().token())
     }
 
     /// Sends a request, with its `Host` set here, and waits for the head of its response.
@@ -60,8 +59,8 @@ impl InMemoryChannel {
         mut request: Request<Bytes>,
     ) -> Result<Response<InMemoryBody>, FrontStopped> {
         request.headers_mut().insert(header::HOST, LOCALHOST);
-        let (router, force) = (self.listening.router.load_full(), &self.listening.force);
-        let running = self.listening.tasks.token();
+        let (router, force) = (self.listening.service(), self.listening.force());
+        let running = self.listening.tasks().token();
         let incoming = IncomingRequest {
             request: request.map(RequestBody::whole),
             peer: self.peer.clone(),

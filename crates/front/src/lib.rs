@@ -1,26 +1,17 @@
-//! The client side of weir: the listener, the layers that each request passes ([`router`]), modern
-//! and legacy requests, legacy sessions, and the one table that turns failures into responses
-//! ([`failure`]).
+//! The client side of weir, put together: the order of layers that each request passes
+//! ([`router`]), modern and legacy requests, methods and replies. The listener, sessions and the
+//! layers are crates of their own.
 //!
 //! It has no upstream and no HTTP client; it reaches other crates through ports of core.
 
 mod door;
-pub(crate) mod failure;
-mod http;
-mod in_flight;
 mod in_memory;
-mod layer;
-pub(crate) mod listen;
-mod memory_pressure;
+pub(crate) mod keep_alive;
 mod method;
 mod overview;
-mod ports;
 pub(crate) mod reply;
-mod request;
 mod router;
 pub(crate) mod session;
-pub mod settings;
-mod state;
 
 use std::fmt;
 use std::io;
@@ -29,32 +20,29 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use weir_core::Router;
 use weir_core::seal::Sealer;
+use weir_layers::state::FrontState;
+pub use weir_listen::ListenerTlsError;
+use weir_listen::{ListenerCertificates, ListenerState};
+use weir_router::Router;
 
 pub use door::sse_transport::SSE_PATHS;
-pub use failure::{
+pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
+pub use overview::{FrontOverview, SessionSeen};
+pub use weir_layers::failure::{
     ErrorRow, MessageErrorRow, RefusalRow, error_table, message_error_table, refusal_table,
 };
-pub use http::well_known_documents::WELL_KNOWN_PATHS;
-pub use in_memory::{FrontStopped, InMemoryBody, InMemoryChannel, UpcomingRequest};
-pub use listen::ListenerTlsError;
-pub use memory_pressure::{MemoryPressure, PressureHandle};
-pub use overview::{FrontOverview, SessionSeen};
-pub use ports::FrontPorts;
-pub use session::known_clients::ClientSeen;
-pub use session::moved_sessions::{MovedSession, MovingSessions};
-pub use session::stream_registry::StreamSeen;
-pub use settings::FrontSettings;
+pub use weir_layers::http::well_known_documents::WELL_KNOWN_PATHS;
+pub use weir_layers::memory_pressure::{MemoryPressure, PressureHandle};
+pub use weir_layers::ports::FrontPorts;
+pub use weir_layers::settings::{self, FrontSettings};
+pub use weir_session::{ClientSeen, MovedSession, MovingSessions, StreamSeen};
 
-use crate::listen::listener_state::ListenerState;
-use crate::listen::tls::ListenerCertificates;
 use router::FrontRouter;
-use state::FrontState;
 
 /// The running client side.
 pub struct Front {
-    listening: Arc<ListenerState>,
+    listening: Arc<ListenerState<FrontRouter>>,
     shared: Arc<FrontState>,
     address: SocketAddr,
     /// A duplicate of the listening socket for another process. Absent once the drain begins:
@@ -84,7 +72,10 @@ impl Front {
         settings: &FrontSettings,
         inherited: Option<TcpListener>,
     ) -> Result<TcpListener, BindError> {
-        Ok(listen::bind(inherited, settings.listen, settings.limits.backlog)?.into_std()?)
+        Ok(
+            weir_listen::bind(inherited, settings.listen, settings.limits.listener.backlog)?
+                .into_std()?,
+        )
     }
 
     /// Listens and serves, at the `inherited` listening socket if there is one.
@@ -99,14 +90,12 @@ impl Front {
         sealer: Sealer,
     ) -> Result<Self, BindError> {
         let certificates = certificates(&settings)?;
-        let listener = listen::bind(inherited, settings.listen, settings.limits.backlog)?;
+        let listener =
+            weir_listen::bind(inherited, settings.listen, settings.limits.listener.backlog)?;
         let address = listener.local_addr()?;
         let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
         let shared = FrontState::new(ports, router, sealer);
-        let listening = ListenerState::new(
-            FrontRouter::new(settings, address, shared.clone()),
-            certificates,
-        )?;
+        let listening = listener_of(settings, address, &shared, certificates)?;
         listening.start(listener);
         shared.start();
         Ok(Self {
@@ -132,10 +121,7 @@ impl Front {
         // An address of this machine, so that its host is a known one.
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let shared = FrontState::new(ports, router, sealer);
-        let listening = ListenerState::new(
-            FrontRouter::new(settings, address, shared.clone()),
-            certificates,
-        )?;
+        let listening = listener_of(settings, address, &shared, certificates)?;
         shared.start();
         Ok(Self {
             listening,
@@ -177,11 +163,8 @@ impl Front {
     pub fn reload(&self, settings: FrontSettings) -> Result<(), BindError> {
         let certificates = certificates(&settings)?;
         self.listening.use_certificates(certificates)?;
-        self.listening.router.store(Arc::new(FrontRouter::new(
-            settings,
-            self.address,
-            self.shared.clone(),
-        )));
+        let router = FrontRouter::new(settings, self.address, &self.shared);
+        self.listening.replace_service(router);
         Ok(())
     }
 
@@ -194,38 +177,35 @@ impl Front {
     /// The sessions, for a graceful restart.
     #[must_use]
     pub fn moving_sessions(&self) -> MovingSessions {
-        MovingSessions(self.shared.clone())
+        MovingSessions::new(self.shared.sessions.clone())
     }
 
     /// The handle that reports memory pressure.
     #[must_use]
     pub fn pressure(&self) -> PressureHandle {
-        PressureHandle {
-            pressure: self.shared.memory_pressure.clone(),
-            pages: self.shared.pages.clone(),
-        }
+        self.shared.pressure_handle()
     }
 
     /// Stops accepting, ends listening streams gracefully, lets calls finish for at most
     /// `deadline`, then closes everything.
     pub async fn drain(&self, deadline: Duration) {
-        self.listening.drain.cancel();
+        self.listening.drain().cancel();
         self.socket
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        self.listening.tasks.close();
+        self.listening.tasks().close();
         self.shared.detached_tasks.close();
         let done = async {
-            self.listening.tasks.wait().await;
+            self.listening.tasks().wait().await;
             self.shared.detached_tasks.wait().await;
         };
         if tokio::time::timeout(deadline, done).await.is_err() {
             tracing::warn!("drain deadline exceeded: running calls are cancelled");
         }
-        self.listening.force.cancel();
+        self.listening.force().cancel();
         self.shared.force.cancel();
-        self.listening.tasks.wait().await;
+        self.listening.tasks().wait().await;
         self.shared.background_tasks.close();
         self.shared.background_tasks.wait().await;
     }
@@ -241,10 +221,25 @@ impl fmt::Debug for Front {
 
 impl Drop for Front {
     fn drop(&mut self) {
-        self.listening.drain.cancel();
-        self.listening.force.cancel();
+        self.listening.drain().cancel();
+        self.listening.force().cancel();
         self.shared.force.cancel();
     }
+}
+
+/// The state of a listener with the service of these settings. Its connections end with the drain.
+fn listener_of(
+    settings: FrontSettings,
+    address: SocketAddr,
+    shared: &Arc<FrontState>,
+    certificates: Option<Arc<ListenerCertificates>>,
+) -> Result<Arc<ListenerState<FrontRouter>>, ListenerTlsError> {
+    ListenerState::new(
+        FrontRouter::new(settings, address, shared),
+        shared.ports.budgets.clone(),
+        shared.drain.clone(),
+        certificates,
+    )
 }
 
 fn certificates(

@@ -7,6 +7,5 @@ pub(crate) mod listening_stream;
 pub(crate) mod lists;
 pub(crate) mod mirrored_headers;
 pub(crate) mod offered_methods;
-pub(crate) mod page_cache;
 pub(crate) mod subscriptions;
 pub(crate) mod tasks;

@@ -7,12 +7,9 @@ use std::time::SystemTime;
 use weir_core::port::{RecordKey, RecordKind};
 use weir_core::{Principal, SessionKey};
 use weir_era::session::LegacySessionRecord;
+use weir_layers::state::FrontState;
+use weir_session::{ClientSeen, StreamSeen, session_key};
 use weir_wire::Revision;
-
-use crate::session::known_clients::ClientSeen;
-use crate::session::sessions::session_table::session_key;
-use crate::session::stream_registry::StreamSeen;
-use crate::state::FrontState;
 
 /// A view of the client side. Clones share it.
 #[derive(Clone)]

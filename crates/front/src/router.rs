@@ -2,37 +2,38 @@
 //! of each route. An outer layer stands first.
 
 use std::collections::HashSet;
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use http::Request;
-use tower::{Service as _, ServiceBuilder, service_fn};
+use tower::{Service, ServiceBuilder, service_fn};
 use weir_era::render::WeirIdentity;
+use weir_layers::failure::RequestFailure;
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::http::body::HttpAnswer;
+use weir_layers::http::head_guard::HeadGuard;
+use weir_layers::http::well_known_documents::WellKnownDocuments;
+use weir_layers::layer::authenticate::{
+    AddressRate, AuthenticateLayer, PrincipalRate, audit_entrance,
+};
+use weir_layers::layer::check::{CheckLayer, CheckService};
+use weir_layers::layer::cors::{CorsPolicy, CorsService};
+use weir_layers::layer::isolate_panics::{IsolatePanics, IsolatePanicsLayer};
+use weir_layers::layer::observe::{Observe, ObserveLayer, ObservedBody};
+use weir_layers::layer::read_body::ReadBodyLayer;
+use weir_layers::layer::respond::{Respond, RespondLayer};
+use weir_layers::layer::sender_check::{SenderCheck, SenderRules};
+use weir_layers::layer::shed::{Shed, ShedLayer};
+use weir_layers::request::endpoint_meters::EndpointMeters;
+use weir_layers::request::endpoint_request::{EndpointRequest, EndpointRoute};
+use weir_layers::settings::FrontSettings;
+use weir_layers::state::FrontState;
+use weir_listen::{IncomingRequest, ListenerLimits, RequestService};
 
 use crate::door::mcp_service::McpService;
 use crate::door::sse_transport::{SsePath, SseService};
-use crate::failure::RequestFailure;
-use crate::failure::request_refusal::RequestRefusal;
-use crate::http::body::HttpAnswer;
-use crate::http::head_guard::HeadGuard;
-use crate::http::well_known_documents::WellKnownDocuments;
-use crate::layer::authenticate::{AddressRate, AuthenticateLayer, PrincipalRate, audit_entrance};
-use crate::layer::check::{CheckLayer, CheckService};
-use crate::layer::cors::{CorsPolicy, CorsService};
-use crate::layer::help_page::HelpPageLayer;
-use crate::layer::isolate_panics::{IsolatePanics, IsolatePanicsLayer};
-use crate::layer::observe::{IncomingRequest, Observe, ObserveLayer, ObservedAnswer};
-use crate::layer::read_body::ReadBodyLayer;
-use crate::layer::respond::{Respond, RespondLayer};
-use crate::layer::sender_check::{SenderCheck, SenderRules};
-use crate::layer::shed::{Shed, ShedLayer};
-use crate::request::endpoint_meters::EndpointMeters;
-use crate::request::endpoint_request::{EndpointRequest, EndpointRoute};
-use crate::settings::{FrontLimits, FrontSettings};
-use crate::state::FrontState;
 
 /// The layers around the router.
 type FrontService =
@@ -42,14 +43,13 @@ type FrontService =
 pub(crate) struct FrontRouter {
     service: FrontService,
     settings: Arc<FrontSettings>,
-    state: Arc<FrontState>,
 }
 
 impl FrontRouter {
     pub(crate) fn new(
         settings: FrontSettings,
         address: SocketAddr,
-        state: Arc<FrontState>,
+        state: &Arc<FrontState>,
     ) -> Self {
         let settings = Arc::new(settings);
         let guard = Arc::new(HeadGuard::new(&settings, address));
@@ -66,9 +66,8 @@ impl FrontRouter {
             routes.add(&path, |router, path| router.route_service(path, route));
         }
         let public_paths = Arc::new(routes.paths.clone());
-        let about = Arc::new(WeirIdentity {
-            server_info: crate::http::answer::server_info(&settings.server),
-        });
+        let server_info = weir_layers::http::answer::server_info(&settings.server);
+        let about = Arc::new(WeirIdentity::new(server_info));
         let of_endpoints: Vec<_> = endpoints
             .iter()
             .map(|endpoint| {
@@ -90,7 +89,7 @@ impl FrontRouter {
         }
         let rules = Arc::new(SenderRules {
             guard,
-            headers: settings.limits.headers,
+            headers: settings.limits.listener.headers,
             public_paths: public_paths.clone(),
         });
         let service = ServiceBuilder::new()
@@ -107,29 +106,21 @@ impl FrontRouter {
             // Before authentication: a browser sends preflights without credentials.
             .layer(CorsPolicy::new(&settings, public_paths))
             .service(routes.router);
-        Self {
-            service,
-            settings,
-            state,
-        }
+        Self { service, settings }
     }
+}
 
-    /// Serves one request.
-    pub(crate) fn serve(
-        &self,
-        request: IncomingRequest,
-    ) -> impl Future<Output = Result<ObservedAnswer, Infallible>> + Send + use<> {
+impl RequestService for FrontRouter {
+    type Body = ObservedBody;
+    type Future = <FrontService as Service<IncomingRequest>>::Future;
+
+    fn serve(&self, incoming: IncomingRequest) -> Self::Future {
         // Every layer is ready at any time: it refuses a request, and never waits before it.
-        self.service.clone().call(request)
+        self.service.clone().call(incoming)
     }
 
-    pub(crate) fn limits(&self) -> &FrontLimits {
-        &self.settings.limits
-    }
-
-    /// The state that survives a reload.
-    pub(crate) fn state(&self) -> &FrontState {
-        &self.state
+    fn limits(&self) -> &ListenerLimits {
+        &self.settings.limits.listener
     }
 }
 
@@ -167,13 +158,11 @@ impl Routes {
     fn add_endpoint(&mut self, endpoint: &Arc<EndpointRoute>, guard: &Arc<HeadGuard>) {
         let (guard, of_context) = (guard.clone(), endpoint.clone());
         let route = ServiceBuilder::new()
-            // Replaces the body of a refusal, so it stands above the refusals.
-            .layer(HelpPageLayer::new(
-                endpoint.settings.help.as_ref(),
-                &endpoint.endpoint,
-            ))
-            // The failures of all layers below become responses.
-            .layer(RespondLayer::of_endpoint(endpoint.meters.clone()))
+            // The failures of all layers below become responses; a browser gets the help page.
+            .layer(
+                RespondLayer::of_endpoint(endpoint.meters.clone())
+                    .with_help_page(endpoint.settings.help.as_ref(), &endpoint.endpoint),
+            )
             // By the head alone, so it costs least: method, declared size, media types.
             .layer(CheckLayer::new(move |request: &Request<Body>| {
                 guard.check_endpoint_request(request).map_err(Into::into)

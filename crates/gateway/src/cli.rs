@@ -1,51 +1,26 @@
 //! The command line of `weir`.
 
-mod add_command;
-mod admin_client;
-mod admin_command;
-mod apikey_command;
-mod audit_command;
-mod call_arguments;
-mod call_command;
-mod check_command;
-mod config_file;
-mod connect_command;
-mod content;
-mod describe_command;
-mod doctor_command;
-mod exit_code;
-mod explain_command;
-mod health_command;
-mod import_command;
-mod init_command;
-mod list_options;
-mod login_command;
-mod operators_options;
-mod prompts_command;
-mod resources_command;
-mod server_target;
 mod stdio_command;
-mod table;
-mod terminal_respondent;
-mod tools_command;
-mod unknown_name;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use data_encoding::BASE64URL_NOPAD;
-use weir_core::port::Random;
 
-use config_file::ConfigFileOptions;
-use exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
+use weir_commands::config_file::ConfigFileOptions;
+use weir_commands::exit_code::{EXIT_UNWRITTEN, EXIT_USAGE, exit_with_error};
+use weir_commands::{
+    add_command, admin_command, apikey_command, audit_command, call_command, check_command,
+    connect_command, describe_command, doctor_command, explain_command, health_command,
+    import_command, init_command, keygen_command, login_command, prompts_command,
+    resources_command, tools_command,
+};
+use weir_config::ConfigSource;
+use weir_config_file::schema::schema;
+use weir_handover::InheritedSockets;
 
-use crate::config::config_loader::ConfigSource;
-use crate::config::schema;
-use crate::handover::InheritedSockets;
-use crate::system::SystemRandom;
-use crate::{quickstart, serve, telemetry, terminal};
+use crate::{quickstart, serve};
 
 /// One endpoint in front of many MCP servers, old and new, for clients old and new.
 #[derive(Debug, Parser)]
@@ -190,7 +165,7 @@ pub async fn run(inherited: Result<InheritedSockets, String>) -> ExitCode {
     let Cli { command, log } = Cli::parse();
     let code = run_command(command, log.as_deref(), inherited).await;
     // A closed pipe is not an error.
-    match terminal::lost_output() {
+    match weir_terminal::lost_output() {
         Some(error) => exit_with_error(
             EXIT_UNWRITTEN,
             format_args!("standard output cannot be written: {error}"),
@@ -254,7 +229,7 @@ async fn run_command(
         CliCommand::Health(options) => health_command::health(&options).await,
         CliCommand::Admin(options) => Box::pin(admin_command::admin(options)).await,
         CliCommand::Audit { command } => audit_command::run(command),
-        CliCommand::Keygen => print_text(&keygen()),
+        CliCommand::Keygen => print_text(&keygen_command::keygen()),
         CliCommand::Apikey { subject, operator } => {
             let of = if operator {
                 apikey_command::KeyOwner::Operator
@@ -270,19 +245,19 @@ async fn run_command(
         ),
         CliCommand::Docs {
             page: DocsPage::Configuration,
-        } => print_text(&crate::docs::configuration()),
+        } => print_text(&weir_config_file::configuration_page()),
         CliCommand::Docs {
             page: DocsPage::Errors,
-        } => print_text(&crate::docs::errors()),
+        } => print_text(&weir_commands::docs::errors()),
         CliCommand::Docs {
             page: DocsPage::Metrics,
-        } => print_text(&crate::docs::metrics()),
+        } => print_text(&weir_commands::docs::metrics()),
     }
 }
 
 /// Checks a log filter, also for commands that do not log.
 fn log_filter(text: &str) -> Result<String, String> {
-    telemetry::check_filter(text).map(|()| text.to_owned())
+    weir_telemetry::check_filter(text).map(|()| text.to_owned())
 }
 
 fn completions(shell: clap_complete::Shell) -> ExitCode {
@@ -293,22 +268,8 @@ fn completions(shell: clap_complete::Shell) -> ExitCode {
 }
 
 fn print_text(text: &str) -> ExitCode {
-    terminal::write(text);
+    weir_terminal::write(text);
     ExitCode::SUCCESS
-}
-
-fn keygen() -> String {
-    let mut bytes = [0; 33];
-    SystemRandom.fill(&mut bytes);
-    let [id, secret @ ..] = bytes;
-    format!(
-        "# Put the secret where weir starts (WEIR_KEY), and the line into the config. A new key goes in front; keep the\n\
-         # old one behind it until what it sealed has expired.\n\
-         WEIR_KEY={}\n\
-         # keys: [{{ id: {}, secret: \"${{WEIR_KEY}}\" }}]\n",
-        BASE64URL_NOPAD.encode(&secret),
-        id.max(1)
-    )
 }
 
 #[cfg(test)]
@@ -318,33 +279,5 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
-    }
-
-    // Proves G05.
-    #[test]
-    fn a_generated_key_is_accepted_and_no_two_are_equal() {
-        let (one, two) = (keygen(), keygen());
-        assert_ne!(one, two);
-        let value = |text: &str, start: &str| {
-            let line = text
-                .lines()
-                .find(|line| line.starts_with(start))
-                .expect("the line is printed");
-            line[start.len()..].to_owned()
-        };
-        let secret = value(&one, "WEIR_KEY=");
-        let entry = value(&one, "# keys: ");
-        let environment = move |name: &str| (name == "WEIR_KEY").then(|| secret.clone());
-        let source = ConfigSource::Text {
-            name: "keys".to_owned(),
-            text: format!("keys: {entry}\n"),
-        };
-        let outcome = crate::config::ConfigLoader::new(source, &environment).load();
-        assert_eq!(
-            outcome.config.map(|config| config.keys.len()),
-            Some(1),
-            "{}",
-            outcome.report
-        );
     }
 }

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Some(code) = weir_gateway::keeper::run_if_asked() {
+    if let Some(code) = weir_program::keeper::run_if_asked() {
         return code;
     }
     // Before there are threads, because it reads and changes the environment.
-    let inherited = weir_gateway::InheritedSockets::take();
+    let inherited = weir_handover::InheritedSockets::take();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -30,6 +30,6 @@ fn main() -> ExitCode {
     };
     let code = runtime.block_on(weir_gateway::cli::run(inherited));
     drop(runtime);
-    weir_gateway::telemetry::finish_log();
+    weir_telemetry::finish_log();
     code
 }

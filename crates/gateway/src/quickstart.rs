@@ -8,18 +8,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
+use weir_client_configs::mcp_clients::McpClient;
+use weir_client_configs::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
+use weir_composition::{StartError, Weir};
+use weir_config::{Config, ConfigLoader, ConfigSource};
 use weir_demo::RunningServer;
+use weir_program::{ProcessSignals, catch_file_size_limit};
+use weir_telemetry::LogPlan;
 
-use crate::config::checked_config::Config;
-use crate::config::config_loader::{ConfigLoader, ConfigSource};
-use crate::config::log_plan::LogPlan;
-use crate::mcp_clients::McpClient;
-use crate::mcp_clients::client_entry::{EndpointConnection, EntryCredential};
-use crate::serve::{CANNOT_START, ProcessSignals, catch_file_size_limit, drain};
-use crate::telemetry;
-use crate::terminal;
-use crate::weir::Weir;
-use crate::weir::errors::StartError;
+use crate::serve::{CANNOT_START, drain};
 
 /// The first port tried; every second port after it follows if it is taken.
 const FIRST_PORT: u16 = 8080;
@@ -35,13 +32,13 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
         filter: Some("warn".to_owned()),
         ..LogPlan::default()
     };
-    if let Err(why) = telemetry::start_log(&quiet, log) {
-        telemetry::print_error(format_args!("weir: {why}"));
+    if let Err(why) = weir_telemetry::start_log(&quiet, log) {
+        weir_telemetry::print_error(format_args!("weir: {why}"));
         return ExitCode::from(CANNOT_START);
     }
-    telemetry::install_panic_hook();
+    weir_telemetry::install_panic_hook();
     if let Err(error) = catch_file_size_limit() {
-        telemetry::print_error(format_args!(
+        weir_telemetry::print_error(format_args!(
             "weir: signal handlers cannot be installed: {error}"
         ));
         return ExitCode::from(CANNOT_START);
@@ -50,7 +47,7 @@ pub(crate) async fn quickstart(listen: Option<SocketAddr>, log: Option<&str>) ->
     match Box::pin(run(listen)).await {
         Ok(code) => code,
         Err(error) => {
-            telemetry::print_error(format_args!("weir: cannot start: {error:#}"));
+            weir_telemetry::print_error(format_args!("weir: cannot start: {error:#}"));
             ExitCode::from(CANNOT_START)
         }
     }
@@ -65,7 +62,7 @@ async fn run(listen: Option<SocketAddr>) -> anyhow::Result<ExitCode> {
         .await
         .context("the demo server `desk`")?;
     let weir = start(listen, &notes, &desk).await?;
-    terminal::line(welcome(&weir, &notes, &desk));
+    weir_terminal::line(welcome(&weir, &notes, &desk));
     let mut changes = tokio::time::interval(CHANGE_EVERY);
     // The first tick comes at once, before any change is due.
     changes.tick().await;

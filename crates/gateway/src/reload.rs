@@ -11,14 +11,10 @@ use std::time::Duration;
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-
-use crate::config::checked_config::Config;
-use crate::config::config_loader::ConfigLoader;
-use crate::config::config_report::{ConfigReport, Severity};
-use crate::config::team_files::TeamFileVersion;
-use crate::weir::Weir;
-use crate::weir::errors::ReloadError;
-use crate::weir::strictness::Strictness;
+use weir_admin::Strictness;
+use weir_composition::{ReloadError, Weir};
+use weir_config::{Config, ConfigLoader, TeamFileVersion};
+use weir_config_file::config_report::{ConfigReport, Severity};
 
 /// The quiet time after the last event, so that a half-written file is rarely read.
 const DEBOUNCE: Duration = Duration::from_millis(250);

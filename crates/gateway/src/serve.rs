@@ -10,31 +10,26 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use sd_notify::NotifyState;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use weir_upstream::keeper::ChildKeeper;
+use weir_process::keeper::ChildKeeper;
 
-use crate::admin::state::{ControlHandles, ReloadRequest};
-use crate::audit::{AuditService, ChainHeads};
-use crate::config::checked_config::Config;
-use crate::config::config_loader::{ConfigLoader, ConfigSource};
-use crate::config::config_report::ConfigReport;
-use crate::config::foreign::inputs::InputSource;
-use crate::handover::InheritedSockets;
-use crate::handover::protocol::{DrainingPredecessor, Predecessor};
-use crate::handover::resources::HandoverResources;
-use crate::handover::successor::{OwnProgram, RunningGateway};
 use crate::reload::{ConfigFollower, log_report};
-use crate::telemetry;
-use crate::telemetry::logs::LogControl;
-use crate::weir::Weir;
-use crate::weir::errors::StartError;
-use crate::weir::strictness::Strictness;
-use banner::StartBanner;
+use banner::{BoundAddresses, StartBanner};
+use weir_admin::{ControlHandles, ReloadRequest, Strictness};
+use weir_audit::{AuditService, ChainHeads};
+use weir_commands::exit_code::EXIT_BAD_CONFIG;
+use weir_composition::{StartError, Weir};
+use weir_config::{Config, ConfigLoader, ConfigSource};
+use weir_config_file::config_report::ConfigReport;
+use weir_config_file::foreign::inputs::InputSource;
+use weir_handover::{
+    DrainingPredecessor, HandoverResources, InheritedSockets, Predecessor, RunningGateway,
+    start_successor,
+};
+use weir_program::{OwnProgram, ProcessSignals, SignalAction, catch_file_size_limit};
+use weir_telemetry::LogControl;
 
-/// The config was not usable.
-pub(crate) const BAD_CONFIG: u8 = 2;
 /// weir could not start.
 pub(crate) const CANNOT_START: u8 = 1;
 /// The most reload requests that wait.
@@ -67,25 +62,26 @@ pub(crate) async fn serve(start: ServeStart<'_>) -> ExitCode {
         return cannot_start(&format!("signal handlers cannot be installed: {error}"));
     }
     let environment = |name: &str| std::env::var(name).ok();
-    let loader = ConfigLoader::new(source, &environment)
-        .with_inputs(InputSource::Prompt(&crate::input_prompt::prompt_input));
+    let loader = ConfigLoader::new(source, &environment).with_inputs(InputSource::Prompt(
+        &weir_commands::input_prompt::prompt_input,
+    ));
     let mut loader = loader.with_listen(listen);
     let outcome = loader.load();
     let Some(config) = outcome.config else {
-        telemetry::print_error(format_args!(
+        weir_telemetry::print_error(format_args!(
             "{}\nweir: the config has errors, so nothing was started",
             outcome.report
         ));
-        return ExitCode::from(BAD_CONFIG);
+        return ExitCode::from(EXIT_BAD_CONFIG);
     };
-    let log = match telemetry::start_log(&config.log, log) {
+    let log = match weir_telemetry::start_log(&config.log, log) {
         Ok(log) => log,
         Err(why) => {
-            telemetry::print_error(format_args!("weir: {why}"));
-            return ExitCode::from(BAD_CONFIG);
+            weir_telemetry::print_error(format_args!("weir: {why}"));
+            return ExitCode::from(EXIT_BAD_CONFIG);
         }
     };
-    telemetry::install_panic_hook();
+    weir_telemetry::install_panic_hook();
     log_report(&outcome.report);
     let (program, (estate, predecessor)) = match (
         OwnProgram::own(),
@@ -158,13 +154,17 @@ async fn run(
             return cannot_start(&format!("signal handlers cannot be installed: {error}"));
         }
         (_, Err(error @ (StartError::Exposed(_) | StartError::TeamFiles(_)))) => {
-            return refuse_start(BAD_CONFIG, &error.to_string());
+            return refuse_start(EXIT_BAD_CONFIG, &error.to_string());
         }
         (_, Err(error)) => return cannot_start(&error.to_string()),
     };
+    let bound = BoundAddresses {
+        clients: weir.address(),
+        operators: weir.admin_address(),
+    };
     let mut banner = log
         .person()
-        .map(|person| StartBanner::show(&weir, &config, person.colors));
+        .map(|person| StartBanner::show(&config, bound, person.colors));
     if banner.is_none() {
         tracing::info!(
             clients = %weir.address(),
@@ -208,7 +208,7 @@ async fn run(
                 }
             },
             () = before.wait_for_end() => {}
-            () = StartBanner::follow(&mut banner, &weir) => {}
+            () = StartBanner::follow(&mut banner, weir.catalog()) => {}
             () = follower.changed() => follower.reload_if_changed(&weir),
             Some(ReloadRequest { strictness, done }) = reloads.recv() => {
                 follower.reload(&weir, strictness);
@@ -305,7 +305,7 @@ fn refuse_handover(weir: &mut Weir, why: String) {
 
 /// Starts a successor. Returns true once it serves.
 async fn hand_over(weir: &mut Weir, program: &OwnProgram) -> bool {
-    let outcome = program.start_successor(weir).await;
+    let outcome = start_successor(program, weir).await;
     match weir.record_handover(outcome) {
         Ok(id) => {
             tracing::info!(process = id, "graceful restart: new process serves");
@@ -357,61 +357,7 @@ fn refuse_start(code: u8, why: &str) -> ExitCode {
     if tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!("start failed: {why}");
     } else {
-        telemetry::print_error(format_args!("weir: cannot start: {why}"));
+        weir_telemetry::print_error(format_args!("weir: cannot start: {why}"));
     }
     ExitCode::from(code)
-}
-
-/// Turns a write beyond the system's limit of file size (`ulimit -f`) into an error, instead of the
-/// end of the process. The signal is caught, not ignored, because child processes would inherit an
-/// ignored signal. The handler stays until the end.
-pub(crate) fn catch_file_size_limit() -> std::io::Result<()> {
-    let number = nix::sys::signal::Signal::SIGXFSZ as i32;
-    signal(SignalKind::from_raw(number)).map(drop)
-}
-
-/// The action that a signal requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SignalAction {
-    /// SIGTERM or SIGINT.
-    Stop,
-    /// SIGHUP.
-    Reload,
-    /// SIGUSR2.
-    HandOver,
-}
-
-/// The signals weir acts on.
-pub(crate) struct ProcessSignals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    user: Signal,
-}
-
-impl ProcessSignals {
-    /// Installs the handlers.
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-            user: signal(SignalKind::user_defined2())?,
-        })
-    }
-
-    /// Waits for the next signal. Cancel safe.
-    pub(crate) async fn next(&mut self) -> SignalAction {
-        tokio::select! {
-            _ = self.terminate.recv() => SignalAction::Stop,
-            _ = self.interrupt.recv() => SignalAction::Stop,
-            _ = self.hangup.recv() => SignalAction::Reload,
-            _ = self.user.recv() => SignalAction::HandOver,
-        }
-    }
-
-    /// Waits for SIGTERM or SIGINT. Cancel safe.
-    pub(crate) async fn stop(&mut self) {
-        while self.next().await != SignalAction::Stop {}
-    }
 }

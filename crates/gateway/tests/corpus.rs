@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
+use weir_catalog::fuzzing as catalog;
 use weir_clean::fuzzing as clean;
+use weir_config::fuzzing as config;
 use weir_core::fuzzing as core;
-use weir_gateway::fuzzing as gateway;
 use weir_wire::fuzzing as wire;
 
 /// Pieces that break JSON, headers and SSE in interesting places.
@@ -210,7 +211,7 @@ fn clean_corpus() {
 // Proves B16.
 #[test]
 fn cursor_open_corpus() {
-    run("cursor_open", 300, CORE, core::cursor_open);
+    run("cursor_open", 300, CORE, catalog::cursor_open);
 }
 
 // Proves B23.
@@ -222,5 +223,5 @@ fn schema_cost_corpus() {
 // Proves G01.
 #[test]
 fn config_corpus() {
-    run("config", 100, CONFIG, gateway::config);
+    run("config", 100, CONFIG, config::config);
 }

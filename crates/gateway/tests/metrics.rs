@@ -9,7 +9,7 @@ use opentelemetry::KeyValue;
 use weir_core::UpstreamId;
 use weir_core::telemetry::{ItemMeter, UpstreamMeter, instruments};
 use weir_core::upstream::ListKind;
-use weir_gateway::telemetry::Metrics;
+use weir_telemetry::Metrics;
 use weir_wire::method::Method;
 
 /// The most series of an instrument, besides the one for the rest.

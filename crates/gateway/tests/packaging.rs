@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::Value;
+use weir_admin::ROUTES;
+use weir_config::{Config, ConfigLoader, ConfigSource};
 use weir_front::{SSE_PATHS, WELL_KNOWN_PATHS};
-use weir_gateway::admin::ROUTES;
-use weir_gateway::config::{Config, ConfigLoader, ConfigSource};
 
 fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
@@ -272,7 +272,7 @@ fn under<'a>(schema: &'a Value, found: Vec<&'a Value>, key: &str) -> Vec<&'a Val
 
 #[test]
 fn config_keys_in_docs_exist() {
-    let schema: Value = serde_json::from_str(&weir_gateway::config::schema()).unwrap();
+    let schema: Value = serde_json::from_str(&weir_config_file::schema::schema()).unwrap();
     let sections = schema["properties"].as_object().unwrap();
     let docs = std::fs::read_dir(root().join("docs"))
         .unwrap()

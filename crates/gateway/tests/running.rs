@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use weir_gateway::config::ConfigSource;
-use weir_gateway::{Exposure, ReloadError, StartError, Weir};
+use weir_composition::{Exposure, ReloadError, StartError, Weir};
+use weir_config::ConfigSource;
 use weir_testkit::mock_server::{CallGate, MockTool};
 use weir_testkit::{ClientAnswer, MockBehaviour, MockServer, RawClient};
 

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use weir_core::call::Call;
-use weir_core::catalog::CatalogItem;
+use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::EndpointId;
 use weir_core::port::{

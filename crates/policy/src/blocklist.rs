@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use weir_core::call::Call;
-use weir_core::catalog::CatalogItem;
+use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{BLOCKED, Failure, FailureKind};
 use weir_core::fast::FastMap;
 use weir_core::names::{EndpointId, UpstreamId};

@@ -5,7 +5,6 @@
 
 mod allow_all;
 mod api_key;
-pub mod audit;
 mod auth_failure;
 mod blocklist;
 mod certificate;
@@ -22,7 +21,6 @@ pub(crate) mod token;
 
 pub use allow_all::{AllowAll, NoLimits, OpenAccessVerifier};
 pub use api_key::digest as api_key_digest;
-pub use audit::{LogAudit, NoAudit};
 pub use blocklist::BlocklistAuthorizer;
 pub use certificate::{CertificateValidity, certificate_validity};
 pub use claimed_caller::{ClaimedCaller, claimed_caller};

@@ -32,11 +32,12 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use weir_core::call::Call;
-use weir_core::catalog::{CatalogItem, Tool};
+use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::Failure;
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Clock, Limiter, PermitWait, SharedCounters};
 use weir_core::principal::Principal;
+use weir_core::tool::Tool;
 use weir_core::upstream::ListKind;
 
 use bucket_table::{BucketKey, BucketTable};

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use weir_core::is_invisible;
 use weir_core::principal::Subject;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::audit::record_object::is_invisible;
 use crate::settings::{CertificateName, CertificateRules, VerifierSettings};
 use crate::token::mapping::with_implied;
 use crate::token::token_refusal::TokenRefusal;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use weir_core::call::Call;
-use weir_core::catalog::CatalogItem;
+use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
 use weir_core::names::{EndpointId, UpstreamId};
 use weir_core::port::{Audience, Authorizer, CallPermission, Visibility};

@@ -59,5 +59,5 @@ pub(crate) async fn principal_named(name: &'static str) -> Principal {
         .await
         .expect("it lets everybody in")
         .into_parts()
-        .0
+        .principal
 }

@@ -7,12 +7,12 @@ use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
 use weir_core::{Failure, FailureKind};
 use weir_era::upstream_messages::ResendProof;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::breaker::Breaker;
 use crate::call_time_limits::TimeoutHandler;
-use crate::failed_attempt::FailedAttempt;
 use crate::server_transport::ServerTransport;
-use crate::upstream_context::UpstreamContext;
 
 /// The transport and the circuit breaker of one server. Every running call has a share of it: the
 /// last one to end ends the server's tasks.
@@ -39,9 +39,9 @@ impl CallAttempts {
         outbound: &OutboundCall,
         again: Option<ResendProof>,
     ) -> Result<Reply, FailedAttempt> {
-        self.breaker.admit(self.site.now()).map_err(|wait| {
+        self.breaker.admit(self.site.clock.now()).map_err(|wait| {
             let text = "The upstream has not been reachable for a while: try again later";
-            let failure = self.site.fail(FailureKind::Unavailable, text);
+            let failure = self.site.label.fail(FailureKind::Unavailable, text);
             FailedAttempt::new(failure.retry_after(wait)).mark_not_attempted()
         })?;
         let spoken = self.transport.call(outbound, again).await;
@@ -57,9 +57,9 @@ impl CallAttempts {
                 if refusal.era_in_doubt {
                     self.transport.doubt_era();
                 }
-                self.site.note_error(&refusal.failure);
+                self.site.record.note_error(&refusal.failure);
                 match (refusal.not_reached, refusal.not_attempted) {
-                    (true, _) => self.breaker.record_failure(self.site.now()),
+                    (true, _) => self.breaker.record_failure(self.site.clock.now()),
                     (false, true) => {}
                     (false, false) => self.breaker.record_success(),
                 }
@@ -75,9 +75,10 @@ impl TimeoutHandler for CallAttempts {
         } else {
             "The upstream showed no life for longer than it may: the call was cancelled"
         };
-        let failure = self.site.fail(FailureKind::TimedOut, text);
+        let failure = self.site.label.fail(FailureKind::TimedOut, text);
         self.record(Some(
-            &FailedAttempt::new(self.site.fail(FailureKind::TimedOut, text)).mark_not_reached(),
+            &FailedAttempt::new(self.site.label.fail(FailureKind::TimedOut, text))
+                .mark_not_reached(),
         ));
         failure
     }
@@ -85,6 +86,6 @@ impl TimeoutHandler for CallAttempts {
 
 impl Drop for CallAttempts {
     fn drop(&mut self) {
-        self.site.abort_tasks();
+        self.site.tasks.abort();
     }
 }

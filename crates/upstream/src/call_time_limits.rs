@@ -20,8 +20,7 @@ use weir_core::reply::{
     NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource,
 };
 use weir_core::upstream::CallDeadlines;
-
-use crate::started_reply::poll_next_event;
+use weir_upstream_core::started_reply::poll_next_event;
 
 /// The called server: it records that a limit passed and makes the failure for the client.
 pub(crate) trait TimeoutHandler: Send + Sync {

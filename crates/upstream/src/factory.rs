@@ -10,22 +10,16 @@ use weir_core::Failure;
 use weir_core::names::UpstreamId;
 use weir_core::port::{DocumentFetcher, DocumentPoster, FetchRequest, FetchResponse, Fut};
 use weir_core::upstream::{CallDeadlines, Upstream};
+use weir_http_client::{Fetcher, HttpClient, HttpServer, Poster, RootCertificates, TlsError};
+use weir_oauth_client::{TokenContext, UpstreamCredentials, UpstreamHttpClient};
+use weir_upstream_core::upstream_context::{ContextSettings, UpstreamContext};
+use weir_upstream_http::HttpUpstream;
+use weir_upstream_stdio::{ChildSource, StdioUpstream};
 use weir_wire::write::ObjectWriter;
 
-use crate::credential::UpstreamCredentials;
-use crate::credential::upstream_http_client::UpstreamHttpClient;
-use crate::http::fetcher::Fetcher;
-use crate::http::http_client::HttpClient;
-use crate::http::poster::Poster;
-use crate::http::tls::{RootCertificates, TlsError};
 use crate::ports::UpstreamPorts;
-use crate::secret_mask::SecretMask;
 use crate::server_transport::ServerTransport;
 use crate::settings::{HttpUpstreamSettings, TransportSettings, UpstreamSettings};
-use crate::stdio::StdioUpstream;
-use crate::stdio::child_source::ChildSource;
-use crate::streamable::HttpUpstream;
-use crate::upstream_context::UpstreamContext;
 use crate::upstream_service::UpstreamService;
 
 /// The name and version of weir that every server gets, never the client's own.
@@ -91,26 +85,33 @@ impl UpstreamFactory {
         &self,
         settings: UpstreamSettings,
     ) -> Result<Arc<dyn Upstream>, UpstreamBuildError> {
-        let client_info = self.identity.client_info.clone();
-        let site = UpstreamContext::new(&settings, &self.ports, client_info);
         let UpstreamSettings {
             id,
             transport,
             protocol,
             session,
+            client_capabilities,
+            allows_url_elicitation,
             baggage,
+            bounds,
             connect,
-            client_capabilities: _,
-            allows_url_elicitation: _,
-            bounds: _,
-            own_deadlines: _,
+            own_deadlines,
         } = settings;
-        let mask = SecretMask::of(&transport);
-        let advice = match &transport {
+        let credential_advice = match &transport {
             TransportSettings::Http(http) => http.auth.as_ref().and_then(|auth| auth.advice()),
             TransportSettings::Stdio(_) => None,
         };
-        let site = Arc::new(site.masking(mask).advising(advice));
+        let shared = ContextSettings {
+            id: id.clone(),
+            bounds,
+            own_deadlines,
+            client_capabilities,
+            allows_url_elicitation,
+            mask: transport.secret_mask(),
+            credential_advice,
+            client_info: self.identity.client_info.clone(),
+        };
+        let site = Arc::new(UpstreamContext::new(shared, self.ports.of_context()));
         let line = match transport {
             TransportSettings::Http(settings) => {
                 let http = self
@@ -118,11 +119,17 @@ impl UpstreamFactory {
                     .map_err(|why| UpstreamBuildError { id, why })?;
                 let credentials = settings.auth.map(|auth| {
                     let fetch: Arc<dyn DocumentFetcher> = self.fetcher.clone();
-                    UpstreamCredentials::new(&site, http.clone(), fetch, *auth)
+                    let context = TokenContext {
+                        label: site.label.clone(),
+                        clock: site.clock.clone(),
+                        tasks: site.tasks.clone(),
+                        request_ids: site.request_ids.clone(),
+                    };
+                    UpstreamCredentials::new(context, http.clone(), fetch, *auth)
                 });
                 ServerTransport::Http(Box::new(HttpUpstream::new(
                     site.clone(),
-                    UpstreamHttpClient::new(http, None),
+                    UpstreamHttpClient::without_token(http),
                     credentials,
                     protocol,
                     session,
@@ -148,7 +155,7 @@ impl UpstreamFactory {
         &self,
         settings: &HttpUpstreamSettings,
     ) -> Result<Arc<dyn DocumentPoster>, TlsError> {
-        Ok(Arc::new(Poster(
+        Ok(Arc::new(Poster::new(
             self.http(settings, CallDeadlines::LIST.connect)?,
         )))
     }
@@ -158,8 +165,17 @@ impl UpstreamFactory {
         settings: &HttpUpstreamSettings,
         connect: Duration,
     ) -> Result<HttpClient, TlsError> {
+        let headers = settings.headers.iter();
+        let server = HttpServer {
+            url: settings.url.clone(),
+            headers: headers
+                .map(|(name, value)| (name.clone(), value.expose().clone()))
+                .collect(),
+            ca_file: settings.ca_file.as_deref(),
+            h2c: settings.h2c,
+        };
         HttpClient::new(
-            settings,
+            server,
             connect,
             &self.identity.agent,
             &self.roots,

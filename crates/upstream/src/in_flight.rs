@@ -11,9 +11,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::{Failure, FailureKind};
-
-use crate::started_reply::poll_next_event;
-use crate::upstream_context::UpstreamContext;
+use weir_upstream_core::started_reply::poll_next_event;
+use weir_upstream_core::upstream_label::UpstreamLabel;
 
 /// The longest wait for the permit of a call that has just ended.
 const PERMIT_RETURN_WAIT: Duration = Duration::from_millis(100);
@@ -21,15 +20,20 @@ const PERMIT_RETURN_WAIT: Duration = Duration::from_millis(100);
 /// The permits of the calls in flight. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlightLimit {
-    site: Arc<UpstreamContext>,
+    label: UpstreamLabel,
+    most: usize,
     permits: Arc<Semaphore>,
 }
 
 impl InFlightLimit {
     /// Makes the permits that the upstream's bounds allow.
-    pub(crate) fn new(site: Arc<UpstreamContext>) -> Self {
-        let permits = Arc::new(Semaphore::new(site.bounds.in_flight));
-        Self { site, permits }
+    pub(crate) fn new(label: UpstreamLabel, most: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(most));
+        Self {
+            label,
+            most,
+            permits,
+        }
     }
 
     /// Makes a call with a permit. A call that follows directly on the end of another waits
@@ -46,7 +50,7 @@ impl InFlightLimit {
         };
         let Some(permit) = permit else {
             let text = "The upstream has as many calls in flight as it may: try again shortly";
-            return Reply::ended(self.site.fail(FailureKind::Busy, text));
+            return Reply::ended(self.label.fail(FailureKind::Busy, text));
         };
         let reply = call().await;
         if reply.is_ended() {
@@ -66,15 +70,12 @@ impl InFlightLimit {
 
     /// Returns the number of calls in flight.
     pub(crate) fn count(&self) -> usize {
-        self.site
-            .bounds
-            .in_flight
-            .saturating_sub(self.permits.available_permits())
+        self.most.saturating_sub(self.permits.available_permits())
     }
 
     /// Waits for the end of all calls in flight, at most `grace`.
     pub(crate) async fn wait_for_end(&self, grace: Duration) {
-        let all = u32::try_from(self.site.bounds.in_flight).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.most).unwrap_or(u32::MAX);
         let _still_running = tokio::time::timeout(grace, self.permits.acquire_many(all)).await;
     }
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use weir_core::Budgets;
-use weir_core::catalog::SessionListTable;
+use weir_core::port::SessionListRegistry;
 use weir_core::port::{Clock, Random};
 use weir_core::session_notifier::SessionNotifier;
-
-use crate::keeper::keeper_client::ChildKeeper;
+use weir_process::keeper::ChildKeeper;
+use weir_upstream_core::upstream_context::ContextPorts;
 
 /// The ports that upstreams use.
 #[derive(Clone)]
@@ -20,11 +20,24 @@ pub struct UpstreamPorts {
     /// The notifiers of client sessions, for messages of servers outside of calls.
     pub bells: Arc<SessionNotifier>,
     /// The known lists of single sessions.
-    pub session_lists: Arc<SessionListTable>,
+    pub session_lists: Arc<dyn SessionListRegistry>,
     /// The process that starts stdio servers and ends them with weir.
     pub keeper: Arc<ChildKeeper>,
     /// The budgets of the whole process.
     pub budgets: Budgets,
+}
+
+impl UpstreamPorts {
+    /// Returns the ports that every part of an upstream may use.
+    pub(crate) fn of_context(&self) -> ContextPorts {
+        ContextPorts {
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+            bells: self.bells.clone(),
+            session_lists: self.session_lists.clone(),
+            budgets: self.budgets.clone(),
+        }
+    }
 }
 
 impl fmt::Debug for UpstreamPorts {

@@ -13,10 +13,10 @@ use weir_core::port::Fut;
 use weir_core::reply::{NoteKind, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::OutboundCall;
 use weir_era::upstream_messages::ResendProof;
+use weir_upstream_core::started_reply::{poll_next_event, wait_for_first_event};
 
 use crate::call_attempts::CallAttempts;
 use crate::resend::call_with_resend;
-use crate::started_reply::{poll_next_event, wait_for_first_event};
 
 /// The longest wait in all for a server that just ended, if its failures state when it can be tried
 /// again.
@@ -115,7 +115,7 @@ impl ReplySource for RepeatingReply {
                     let call = self.call.take().filter(|call| {
                         let site = &call.attempts.site;
                         site.repeat_budget
-                            .take_repetition(site.millis(), site.label())
+                            .take_repetition(site.clock.millis(), site.label.attribute())
                     });
                     let Some(call) = call else {
                         return Poll::Ready(ReplyEvent::End(ReplyEnd::Failed(failure)));

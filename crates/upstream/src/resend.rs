@@ -5,9 +5,9 @@ use weir_core::reply::Reply;
 use weir_core::telemetry::instruments;
 use weir_core::upstream::OutboundCall;
 use weir_era::upstream_messages::ResendProof;
+use weir_upstream_core::failed_attempt::FailedAttempt;
 
 use crate::call_attempts::CallAttempts;
-use crate::failed_attempt::FailedAttempt;
 
 /// Makes a call, and sends it again on proof that it did not run, at most once for each kind of
 /// proof. `used` has the proofs that were taken before.
@@ -25,7 +25,7 @@ pub(crate) async fn call_with_resend(
             return Err(refusal);
         };
         let labels = [
-            attempts.site.label(),
+            attempts.site.label.attribute(),
             KeyValue::new("reason", proof.metric_label()),
         ];
         instruments().upstream_retries.add(1, &labels);

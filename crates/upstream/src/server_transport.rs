@@ -11,10 +11,9 @@ use weir_core::upstream::{
 };
 use weir_core::{CapabilityClass, SessionKey};
 use weir_era::upstream_messages::ResendProof;
-
-use crate::failed_attempt::FailedAttempt;
-use crate::stdio::StdioUpstream;
-use crate::streamable::HttpUpstream;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_http::HttpUpstream;
+use weir_upstream_stdio::StdioUpstream;
 
 /// The transport to the server.
 #[derive(Debug)]

@@ -7,9 +7,13 @@ use http::{HeaderName, Uri};
 use weir_core::CapabilityClass;
 use weir_core::names::UpstreamId;
 use weir_core::upstream::CallDeadlines;
-
-use crate::credential::settings::UpstreamOAuth;
-use crate::secret::{SecretHeader, SecretText};
+use weir_oauth_client::UpstreamOAuth;
+use weir_upstream_core::secret::SecretHeader;
+use weir_upstream_core::secret_mask::SecretMask;
+use weir_upstream_core::settings::{
+    OwnDeadlines, SessionSharing, UpstreamBounds, UpstreamProtocol,
+};
+use weir_upstream_stdio::StdioUpstreamSettings;
 
 /// One upstream. Two equal settings describe the same server, so a reload keeps the upstream that
 /// was built from them.
@@ -39,26 +43,6 @@ pub struct UpstreamSettings {
     pub own_deadlines: OwnDeadlines,
 }
 
-/// The time limits of the requests that weir makes in its own name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnDeadlines {
-    /// The limit of a page of a list, and of every other request than a probe.
-    pub list: Duration,
-    /// The limit of a probe: of each request that finds out the server's protocol or opens a
-    /// session, and of the greeting of a server of HTTP+SSE. The limit for a process is
-    /// [`StdioUpstreamSettings::start`].
-    pub probe: Duration,
-}
-
-impl Default for OwnDeadlines {
-    fn default() -> Self {
-        Self {
-            list: CallDeadlines::LIST.hard,
-            probe: CallDeadlines::LIST.hard,
-        }
-    }
-}
-
 /// The transport to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransportSettings {
@@ -81,91 +65,6 @@ pub struct HttpUpstreamSettings {
     pub ca_file: Option<PathBuf>,
     /// HTTP/2 without TLS and without negotiation ("prior knowledge"); for `http` URLs.
     pub h2c: bool,
-}
-
-/// A server that weir starts itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StdioUpstreamSettings {
-    /// The program, looked up in `PATH` of the child's environment.
-    pub command: String,
-    /// The program's arguments.
-    pub args: Vec<String>,
-    /// The environment variables beside the minimal set; values are secrets.
-    pub env: Vec<(String, SecretText)>,
-    /// The working directory. Default: weir's own.
-    pub cwd: Option<PathBuf>,
-    /// The most processes at once if each principal has its own. One more is refused as busy,
-    /// unless one was idle for [`UpstreamBounds::session_idle`].
-    pub max_processes: usize,
-    /// The time limit from the start to the answer to the first message. Package runners download
-    /// on their first start.
-    pub start: Duration,
-}
-
-/// The protocol of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum UpstreamProtocol {
-    /// Found out by a probe, remembered, and probed again after failures.
-    #[default]
-    Auto,
-    /// 2026-07-28 and later, without a probe.
-    Modern,
-    /// `initialize`, without a probe.
-    Legacy,
-    /// HTTP+SSE, the transport of 2024-11-05, without a probe. A child process has no such
-    /// transport: it is greeted as a legacy one.
-    Sse,
-}
-
-/// The sharing of an upstream session or a child process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionSharing {
-    /// All clients share it: the operator vouches that the server shows no data of one client to
-    /// another.
-    Shared,
-    /// One for each principal and capability class, and over HTTP for each session of a legacy
-    /// client.
-    Principal,
-}
-
-impl SessionSharing {
-    /// Returns the default of the capabilities that a server may use of clients. A session that all
-    /// clients share belongs to no client that could be asked: asking would need further sessions
-    /// beside it.
-    #[must_use]
-    pub fn default_client_capabilities(self) -> CapabilityClass {
-        match self {
-            Self::Shared => CapabilityClass::BASE,
-            Self::Principal => weir_era::capability_forwarding::TO_MODERN,
-        }
-    }
-}
-
-/// The bounds of one upstream's use of weir.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UpstreamBounds {
-    /// The most calls in flight; one more is refused as busy.
-    pub in_flight: usize,
-    /// The most bytes of one reply, notes included.
-    pub max_reply: usize,
-    /// The most open legacy sessions.
-    pub sessions: usize,
-    /// The idle timeout of a session or child process.
-    pub session_idle: Duration,
-    /// The most sessions over Streamable HTTP with an open stream for changes of their own lists.
-    pub standing: usize,
-}
-
-impl Default for UpstreamBounds {
-    fn default() -> Self {
-        Self {
-            in_flight: 256,
-            max_reply: 64 << 20,
-            sessions: 1000,
-            session_idle: Duration::from_secs(300),
-            standing: 256,
-        }
-    }
 }
 
 impl UpstreamSettings {
@@ -216,10 +115,28 @@ impl UpstreamSettings {
     }
 }
 
+impl TransportSettings {
+    /// Collects the secrets of the config: the values of variables, and of headers without their
+    /// authentication scheme.
+    pub(crate) fn secret_mask(&self) -> SecretMask {
+        match self {
+            Self::Stdio(stdio) => SecretMask::of(stdio.env.iter().map(|(_, value)| value.expose())),
+            Self::Http(http) => {
+                let values = http
+                    .headers
+                    .iter()
+                    .filter_map(|(_, value)| value.expose().to_str().ok());
+                SecretMask::of(values.map(|value| value.rsplit(' ').next().unwrap_or(value)))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use http::HeaderValue;
+    use weir_upstream_core::secret::SecretText;
 
     use super::*;
 
@@ -237,5 +154,23 @@ mod tests {
             .push((HeaderName::from_static("x-key"), header));
         assert!(!format!("{settings:?}").contains("canary"));
         assert!(!format!("{:?}", SecretText::new("canary-2")).contains("canary"));
+    }
+
+    #[test]
+    fn values_of_variables_are_masked_the_longest_first() {
+        let id = UpstreamId::new("u").expect("an id");
+        let mut settings = UpstreamSettings::stdio(id, "server", Vec::new());
+        let TransportSettings::Stdio(stdio) = &mut settings.transport else {
+            panic!("it is a command")
+        };
+        stdio.env = [("A", "12345678"), ("B", "123456789"), ("MODE", "debug")]
+            .map(|(name, value)| (name.to_owned(), SecretText::new(value)))
+            .into();
+        let mask = settings.transport.secret_mask();
+        assert_eq!(
+            mask.apply("debug: 123456789 and 12345678"),
+            "debug: *** and ***"
+        );
+        assert_eq!(format!("{mask:?}"), "SecretMask(2)");
     }
 }

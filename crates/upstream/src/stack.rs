@@ -16,13 +16,13 @@ use std::sync::Arc;
 use weir_core::call::{Call, TraceContext};
 use weir_core::reply::Reply;
 use weir_core::upstream::OutboundCall;
+use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::call_attempts::CallAttempts;
 use crate::call_time_limits::{self, CallTimeLimits};
 use crate::in_flight::InFlightLimit;
 use crate::repeat;
 use crate::server_transport::ServerTransport;
-use crate::upstream_context::UpstreamContext;
 
 /// The layers of one upstream, and the transport below them.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl CallStack {
         baggage: bool,
     ) -> Self {
         Self {
-            in_flight: InFlightLimit::new(site.clone()),
+            in_flight: InFlightLimit::new(site.label.clone(), site.bounds.in_flight),
             attempts: Arc::new(CallAttempts::new(site, transport)),
             baggage,
         }

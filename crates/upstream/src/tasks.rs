@@ -15,12 +15,12 @@ use weir_core::upstream::{CallDeadlines, OutboundCall};
 use weir_core::{Call, Failure, FailureKind, Principal};
 use weir_era::tasks::{self, TaskStatus};
 use weir_era::upstream_messages::RevisionDialect;
+use weir_upstream_core::own_requests;
+use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::method::Method;
 use weir_wire::{ErrorObject, Revision, error_code};
 
-use crate::own_requests;
 use crate::stack::CallStack;
-use crate::upstream_context::UpstreamContext;
 use task_result_requests::TaskResultRequests;
 
 /// The requests about tasks of one upstream.
@@ -35,7 +35,7 @@ pub(crate) struct TaskRequests {
 impl TaskRequests {
     /// Makes the requests that pass `stack`.
     pub(crate) fn new(site: Arc<UpstreamContext>, stack: Arc<CallStack>) -> Self {
-        let results = TaskResultRequests::new(site.clone());
+        let results = TaskResultRequests::new(&site);
         Self {
             site,
             stack,
@@ -79,6 +79,7 @@ struct UpstreamTaskRequest {
 impl UpstreamTaskRequest {
     async fn state(&self) -> Result<Bytes, Failure> {
         let state = self.request(Method::TasksGet).await?;
+        // The state of a modern server is in the form of the extension; another is lifted below.
         if self.is_modern() == Some(true) {
             let tongue = RevisionDialect::new(Revision::MODERN);
             let class = self
@@ -86,15 +87,15 @@ impl UpstreamTaskRequest {
                 .call
                 .capabilities
                 .class
-                .cut(self.server.site.carries(tongue));
+                .cut(self.server.site.permissions.carries(tongue));
             if tongue.may_ask(class, &state) {
                 return Ok(state);
             }
             let text = "The upstream's task asks for input that the client did not say it can give";
-            return Err(self.server.site.fail(FailureKind::BadAnswer, text));
+            return Err(self.server.site.label.fail(FailureKind::BadAnswer, text));
         }
         let bad = || {
-            self.server.site.fail(
+            self.server.site.label.fail(
                 FailureKind::BadAnswer,
                 "The upstream's answer about the task has no status",
             )
@@ -214,7 +215,7 @@ impl UpstreamTaskRequest {
             .clone()
             .call(self.outbound_for(method, self.outbound.deadlines))
             .await;
-        own_requests::read_result(&self.server.site, reply).await
+        own_requests::read_result(&self.server.site.own_requests, reply).await
     }
 
     /// Makes the request for the result. The server asks on its stream.

@@ -14,11 +14,11 @@ use weir_core::upstream::{
     ResourceUpdates, TaskNotifications, Upstream, UpstreamHealth,
 };
 use weir_core::{CapabilityClass, Failure, Principal, SessionKey};
+use weir_upstream_core::upstream_context::UpstreamContext;
 
 use crate::server_transport::ServerTransport;
 use crate::stack::CallStack;
 use crate::tasks::{self, TaskRequests};
-use crate::upstream_context::UpstreamContext;
 
 /// The grace time for the last tasks of a retired upstream, which end sessions and children.
 const RETIRE_GRACE: Duration = Duration::from_secs(6);
@@ -71,7 +71,7 @@ impl UpstreamService {
 
 impl Upstream for UpstreamService {
     fn id(&self) -> &UpstreamId {
-        &self.site.id
+        &self.site.label.id
     }
 
     fn call(self: Arc<Self>, outbound: OutboundCall) -> Fut<'static, Reply> {
@@ -106,7 +106,7 @@ impl Upstream for UpstreamService {
         }
         let outbound = self.stack.strip_baggage(outbound);
         let site = self.site.clone();
-        site.spawn(async move {
+        site.tasks.spawn(async move {
             let _place = place;
             if let ServerTransport::Http(server) = self.transport() {
                 server.welcome(&outbound).await;
@@ -158,7 +158,7 @@ impl Upstream for UpstreamService {
 
     fn health(&self) -> UpstreamHealth {
         let (transport, breaker) = (self.transport(), &self.stack.attempts.breaker);
-        let (last_error, last_error_at) = self.site.last_error().unzip();
+        let (last_error, last_error_at) = self.site.record.last_error().unzip();
         UpstreamHealth {
             revision: transport.revision(),
             second_revision: transport.second_revision(),
@@ -167,7 +167,7 @@ impl Upstream for UpstreamService {
             last_error,
             last_error_at,
             starting: transport.starting(),
-            last_lines: self.site.last_lines(),
+            last_lines: self.site.record.last_lines(),
             in_flight: self.stack.in_flight.count(),
             sessions: transport.sessions(),
         }
@@ -178,7 +178,7 @@ impl Upstream for UpstreamService {
             // Calls that still run after the grace lose their server.
             self.stack.in_flight.wait_for_end(grace).await;
             self.transport().close().await;
-            self.site.stop(RETIRE_GRACE).await;
+            self.site.tasks.stop(RETIRE_GRACE).await;
         })
     }
 }

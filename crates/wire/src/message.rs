@@ -245,11 +245,11 @@ impl EnvelopeMembers {
             return Err(MessageError::case_variant(name, known));
         }
         let refuse = |text: &str| Err(MessageError::invalid(text, known.clone()));
-        let version = self
+        let is_version_2 = self
             .jsonrpc
             .clone()
-            .and_then(|range| scan::string(&raw[range]));
-        if version.as_deref() != Some("2.0") {
+            .is_some_and(|range| scan::is_string(&raw[range], "2.0"));
+        if !is_version_2 {
             return refuse("`jsonrpc` is not \"2.0\": send JSON-RPC 2.0");
         }
         match (&self.method, &self.result, &self.error) {

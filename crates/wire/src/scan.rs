@@ -19,7 +19,7 @@ use key_set::ObjectKeySet;
 pub use json_limits::JsonLimits;
 pub use json_members::{
     JsonElements, JsonMember, JsonMembers, MemberKey, contains, elements, find, integer, is_object,
-    members, skip_value, string, trim,
+    is_string, members, skip_value, string, trim,
 };
 pub use scan_error::{ScanError, ScanErrorKind};
 

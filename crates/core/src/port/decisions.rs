@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Fut;
 use super::borrowed_secret::BorrowedSecret;
 use crate::call::Call;
-use crate::catalog::view::CatalogItem;
+use crate::catalog_item::CatalogItem;
 use crate::failure::Failure;
 use crate::names::{EndpointId, UpstreamId};
 use crate::principal::{Principal, VerifiedIdentity};

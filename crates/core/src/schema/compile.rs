@@ -18,7 +18,7 @@ use crate::content_version::ContentVersion;
 const LONGEST: usize = 256 << 10;
 
 /// A compiled schema.
-pub(crate) struct CompiledSchema {
+pub struct CompiledSchema {
     validator: Validator,
     shape: SchemaShape,
 }
@@ -29,7 +29,7 @@ impl CompiledSchema {
     /// # Errors
     ///
     /// The obstacle to using it.
-    pub(crate) fn compile(bytes: &[u8]) -> Result<Self, UnusableSchema> {
+    pub fn compile(bytes: &[u8]) -> Result<Self, UnusableSchema> {
         if bytes.len() > LONGEST {
             return Err(UnusableSchema::TooLong);
         }
@@ -141,7 +141,7 @@ impl Retrieve for RefusingRetriever {
 
 /// The usability of a tool's schema.
 #[derive(Clone, Debug)]
-pub(crate) enum ToolSchema {
+pub enum ToolSchema {
     /// There is no schema.
     None,
     /// It cannot be used.
@@ -152,7 +152,8 @@ pub(crate) enum ToolSchema {
 
 impl ToolSchema {
     /// The result of compiling the schema; absent if there is none.
-    pub(crate) fn usable(&self) -> Option<Result<(), UnusableSchema>> {
+    #[must_use]
+    pub fn usable(&self) -> Option<Result<(), UnusableSchema>> {
         match self {
             Self::None => None,
             Self::Unchecked(why) => Some(Err(*why)),
@@ -164,7 +165,7 @@ impl ToolSchema {
 /// Compiled schemas by their bytes. The references are weak: a schema lives as long as a tool that
 /// has it.
 #[derive(Debug, Default)]
-pub(crate) struct SchemaCache(Mutex<CachedSchemas>);
+pub struct SchemaCache(Mutex<CachedSchemas>);
 
 #[derive(Debug, Default)]
 struct CachedSchemas {
@@ -177,7 +178,7 @@ const FIRST_SWEEP: usize = 1024;
 
 impl SchemaCache {
     /// The contract of the schema in `bytes`.
-    pub(crate) fn of(&self, bytes: &[u8]) -> ToolSchema {
+    pub fn of(&self, bytes: &[u8]) -> ToolSchema {
         let key = ContentVersion::of(&[bytes]);
         if let Some(known) = self.lock().by_bytes.get(&key).and_then(Weak::upgrade) {
             return ToolSchema::Checked(known);

@@ -22,7 +22,8 @@ pub struct Mismatch {
 
 impl Mismatch {
     /// About the whole value.
-    pub(crate) fn whole(expected: &str) -> Self {
+    #[must_use]
+    pub fn whole(expected: &str) -> Self {
         Self::at("", expected)
     }
 
@@ -48,7 +49,7 @@ impl fmt::Display for Mismatch {
 
 /// The result of validating a value.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SchemaVerdict {
+pub enum SchemaVerdict {
     /// It matches.
     Fits,
     /// It does not; at most five mismatches.
@@ -69,21 +70,9 @@ pub(super) fn collect<'a>(errors: impl Iterator<Item = ValidationError<'a>>) -> 
     errors.take(MOST).map(mismatch).collect()
 }
 
-/// The text for the client.
-pub(crate) fn message(tool: &str, mismatches: &[Mismatch]) -> String {
-    let mut text = format!(
-        "The arguments do not match the input schema of `{}`. Correct them and call again:",
-        cut(tool, 128)
-    );
-    for mismatch in mismatches {
-        text.push_str("\n- ");
-        text.push_str(&mismatch.to_string());
-    }
-    text
-}
-
 /// At most so many characters of a text.
-pub(crate) fn cut(text: &str, most: usize) -> String {
+#[must_use]
+pub fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
         Some((at, _)) => format!("{}…", &text[..at]),

@@ -37,7 +37,8 @@ static UPSTREAMS: LazyLock<Mutex<HashMap<UpstreamId, Weak<UpstreamMeter>>>> =
     LazyLock::new(Mutex::default);
 
 /// The label of an upstream.
-pub(crate) fn upstream_label(upstream: &UpstreamId) -> KeyValue {
+#[must_use]
+pub fn upstream_label(upstream: &UpstreamId) -> KeyValue {
     KeyValue::new("upstream", upstream.to_string())
 }
 

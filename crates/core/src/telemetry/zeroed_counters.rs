@@ -213,7 +213,7 @@ pub(super) fn start_upstream_at_zero(id: &UpstreamId) {
 }
 
 /// Has the counter of an endpoint stand at 0.
-pub(crate) fn start_endpoint_at_zero(id: &EndpointId) {
+pub fn start_endpoint_at_zero(id: &EndpointId) {
     instruments()
         .cursors_abandoned
         .add(0, &[KeyValue::new("endpoint", id.as_str().to_owned())]);

@@ -12,19 +12,23 @@ use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::capabilities::class_of;
 use weir_era::session::{LegacySessionRecord, negotiate};
 use weir_era::{lift, server_questions};
+use weir_layers::failure;
+use weir_layers::failure::failure_data::FailureContext;
+use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::response_table::log_and_render;
+use weir_layers::failure::{RequestFailure, RequestResult};
+use weir_layers::http::answer::{self, RenderedMessage, with_labels};
+use weir_layers::http::body::ResponseBody;
+use weir_layers::request::outcome::RequestOutcome;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_tracing::{LEGACY_REQUEST, begin_span, run_item_in_span};
+use weir_session::{ClientRequest, LegacySessions, LoadedSession};
 use weir_wire::message::{Notification, Request, Response};
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::Params;
 use weir_wire::{JsonLimits as ScanLimits, Message, RequestId, Revision, scan};
 
-use crate::failure;
-use crate::failure::failure_data::FailureContext;
-use crate::failure::message_refusal::MessageRefusal;
-use crate::failure::request_refusal::RequestRefusal;
-use crate::failure::response_table::log_and_render;
-use crate::failure::{RequestFailure, RequestResult};
-use crate::http::answer::{self, RenderedMessage, with_labels};
-use crate::http::body::ResponseBody;
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
 use crate::method::lists::{self, ListRequest, ListResponse};
@@ -34,15 +38,9 @@ use crate::method::tasks;
 use crate::reply::client_asker::ClientAsker;
 use crate::reply::encode;
 use crate::reply::encode::batch_budget::BatchBudget;
-use crate::reply::encode::response_context::ResponseContext;
+use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall, SessionOwner};
-use crate::request::outcome::RequestOutcome;
-use crate::request::request_context::HttpRequestContext;
-use crate::request::request_tracing::{begin_span, run_item_in_span};
-use crate::session::known_clients::ClientRequest;
 use crate::session::session_lookup::{NoSession, load_session, sessionless};
-use crate::session::sessions::LoadedSession;
-use crate::session::sessions::session_table::LegacySessions;
 
 /// Serves a request without modern `_meta`.
 pub(crate) async fn serve(
@@ -119,7 +117,7 @@ async fn initialize(
     let opened = context
         .shared
         .sessions
-        .open(known.principal(), peer, &session, context.limits())
+        .open(known.principal(), peer, &session, &context.limits().session)
         .await;
     // Refused by status alone: a client that only probes could read a JSON-RPC body as a server
     // that is not weir.
@@ -297,7 +295,7 @@ async fn set_level(
     if context
         .shared
         .sessions
-        .store_changed(opened, &session, context.limits())
+        .store_changed(opened, &session, &context.limits().session)
         .await
     {
         return Ok(());
@@ -361,7 +359,7 @@ fn call(
     let (router, call) = (context.shared.router.clone(), known.for_item(call));
     let running = RunningCall::new(Box::pin(async move {
         if method == Method::TasksResult {
-            router.task_result(call).await
+            router.tasks().task_result(call)
         } else {
             router.call(call).await
         }
@@ -376,7 +374,7 @@ fn call(
         context
             .shared
             .sessions
-            .register_call(opened.key, request, context.limits());
+            .register_call(opened.key, request, &context.limits().session);
     let owner = SessionOwner::new(context.shared.clone(), cancelled, in_flight);
     let asked = ResponseContext::new(context, known, id.clone(), revision, method)
         .with_progress_token(token)
@@ -387,7 +385,7 @@ fn call(
         asked
     };
     let asked = if visits {
-        asked.with_url_elicitation(opened.key)
+        asked.with_url_elicitation(UrlElicitationForm::Error(opened.key))
     } else {
         asked
     };
@@ -495,7 +493,7 @@ async fn item_of_batch(
             let id = request.id.clone();
             match Params::of(&request.method, request.params.as_ref()) {
                 Err(bad) => error(Some(&id), MessageRefusal::wrong_params(bad)),
-                Ok(params) => match begin_span(context, &request, &params, false) {
+                Ok(params) => match begin_span(context, &request, &params, LEGACY_REQUEST) {
                     None => answer_batch_item(session, request, params, room).await,
                     Some((context, span)) => {
                         let session = SessionRequestContext {
@@ -557,7 +555,7 @@ pub(crate) async fn notification(
     notification: &Notification,
 ) -> RequestResult {
     let label = notification.method.known().map_or("other", Method::as_str);
-    if !headers.contains_key(&crate::http::header_names::SESSION) {
+    if !headers.contains_key(&weir_layers::http::header_names::SESSION) {
         return Ok(with_labels(failure::accepted(), label, "none"));
     }
     let opened = load_session(context, known, headers)
@@ -597,7 +595,7 @@ async fn handle_notification(
             context
                 .shared
                 .sessions
-                .mark_initialized(opened, context.limits())
+                .mark_initialized(opened, &context.limits().session)
                 .await;
             announce_session(context, known, opened);
         }

@@ -6,6 +6,16 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use weir_core::Authenticated;
 use weir_core::port::Fut;
+use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::{RequestFailure, RequestResult};
+use weir_layers::layer::read_body::AnswerRequests;
+use weir_layers::request::endpoint_request::{
+    AuthenticatedRequest, CompleteRequest, EndpointRequest,
+};
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::request::request_tracing::{
+    LEGACY_REQUEST, MODERN_REQUEST, begin_span, run_in_span,
+};
 use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
@@ -15,13 +25,7 @@ use weir_wire::{
 
 use crate::door::legacy;
 use crate::door::modern;
-use crate::failure::message_refusal::MessageRefusal;
-use crate::failure::{RequestFailure, RequestResult};
-use crate::layer::read_body::AnswerRequests;
 use crate::method::listening_stream;
-use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest, EndpointRequest};
-use crate::request::request_context::HttpRequestContext;
-use crate::request::request_tracing::{begin_span, run_in_span};
 
 /// The service below all layers of an endpoint.
 #[derive(Clone, Copy)]
@@ -108,8 +112,11 @@ fn handle_request<'a>(
     params: Params,
 ) -> Fut<'a, RequestResult> {
     let era = decide_era(headers, &request.id, request.method.known(), &params);
-    let is_modern = matches!(era, EraDecision::Modern);
-    match begin_span(context, &request, &params, is_modern) {
+    let attributes = match era {
+        EraDecision::Modern => MODERN_REQUEST,
+        EraDecision::Legacy | EraDecision::Refused(_) => LEGACY_REQUEST,
+    };
+    match begin_span(context, &request, &params, attributes) {
         None => serve_in_era(
             context,
             known,
@@ -170,7 +177,7 @@ fn decide_era(
         return EraDecision::Modern;
     }
     let version = headers
-        .get(&crate::http::header_names::VERSION)
+        .get(&weir_layers::http::header_names::VERSION)
         .map(|value| value.to_str().unwrap_or("?"));
     let revision = version.and_then(|text| Revision::parse(text.trim()));
     if revision.is_some_and(Revision::is_modern) {

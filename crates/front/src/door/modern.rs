@@ -9,16 +9,19 @@ use weir_core::port::Fut;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::request_state::{self, RequestStateBinding};
+use weir_era::server_questions;
+use weir_layers::failure;
+use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
+use weir_layers::http::body::ResponseBody;
+use weir_layers::http::header_names;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_session::{ClientRequest, KnownClients};
 use weir_wire::message::Request;
 use weir_wire::method::{Method, NameSource};
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision, header};
 
-use crate::failure;
-use crate::failure::message_refusal::MessageRefusal;
-use crate::failure::{FailureCause, RequestFailure, RequestResult};
-use crate::http::body::ResponseBody;
-use crate::http::header_names;
 use crate::method::canonical_call::canonical_call;
 use crate::method::extensions;
 use crate::method::listening_stream;
@@ -27,10 +30,8 @@ use crate::method::mirrored_headers;
 use crate::method::offered_methods::{check_offered_or_ask, is_call, list_of_method};
 use crate::method::tasks;
 use crate::reply::encode;
-use crate::reply::encode::response_context::ResponseContext;
+use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall};
-use crate::request::request_context::HttpRequestContext;
-use crate::session::known_clients::{ClientRequest, KnownClients};
 
 /// Serves a request with a protocol version in its `_meta`. It is read before its future begins.
 pub(crate) fn serve<'a>(
@@ -301,7 +302,12 @@ fn make_call(
     let running = RunningCall::new(Box::pin(async move { router.call(call).await }));
     let asked = ResponseContext::new(context, known, id.clone(), Revision::MODERN, method)
         .with_progress_token(token)
-        .with_binding(binding, class);
+        .with_binding(binding)
+        .with_url_elicitation(if server_questions::may_have_questions(method) {
+            UrlElicitationForm::Questions(class)
+        } else {
+            UrlElicitationForm::Unsupported
+        });
     encode::encode_reply(asked, OwnedCall::by_connection(running))
 }
 

@@ -18,25 +18,24 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tower::Service;
 use weir_core::port::{Fut, random_id};
 use weir_core::{Authenticated, EndpointId};
+use weir_layers::failure;
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::{RequestFailure, RequestResult};
+use weir_layers::http::answer;
+use weir_layers::http::body::{HttpAnswer, ResponseBody};
+use weir_layers::in_flight::InFlightPermit;
+use weir_layers::layer::observe;
+use weir_layers::layer::read_body::read_body;
+use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
+use weir_layers::request::outcome::ResponseOutcome;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::state::FrontState;
+use weir_session::{SseConnection, StreamPermit};
 use weir_wire::{IncomingMessage, Message};
 
 use crate::door::mcp_service;
-use crate::failure;
-use crate::failure::request_refusal::RequestRefusal;
-use crate::failure::{RequestFailure, RequestResult};
-use crate::http::answer;
-use crate::http::body::{HttpAnswer, ResponseBody};
-use crate::http::keep_alive::{self, KeepAlive};
-use crate::in_flight::InFlightPermit;
-use crate::layer::observe;
-use crate::layer::read_body::read_body;
+use crate::keep_alive::{self, KeepAlive};
 use crate::method::listening_stream;
-use crate::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
-use crate::request::outcome::ResponseOutcome;
-use crate::request::request_context::HttpRequestContext;
-use crate::session::permits::StreamPermit;
-use crate::session::sse_connections::SseConnection;
-use crate::state::FrontState;
 
 /// Chunks of answers that wait for a slow reader; beyond that the answers wait.
 const QUEUED_CHUNKS: usize = 16;
@@ -215,7 +214,10 @@ fn attach_session_stream(
     known: &Authenticated<()>,
     answer: &HttpAnswer,
 ) {
-    let Some(session) = answer.headers().get(&crate::http::header_names::SESSION) else {
+    let Some(session) = answer
+        .headers()
+        .get(&weir_layers::http::header_names::SESSION)
+    else {
         return;
     };
     *line.lock() = Some(session.clone());
@@ -252,7 +254,7 @@ impl Drop for SseConnectionGuard {
         self.shared.detached_tasks.spawn(async move {
             if let Ok(Some(opened)) = shared
                 .sessions
-                .load(&line.principal, &headers, context.limits())
+                .load(&line.principal, &headers, &context.limits().session)
                 .await
             {
                 shared.sessions.end(&opened.record, &opened.session).await;

@@ -3,10 +3,9 @@
 use weir_core::Call;
 use weir_core::call::{InputMode, TaskMode};
 use weir_era::lift::LiftedRequest;
+use weir_layers::http::answer;
+use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::method::Method;
-
-use crate::http::answer;
-use crate::request::request_context::HttpRequestContext;
 
 /// The canonical call of a request of either era.
 pub(crate) fn canonical_call(

@@ -10,16 +10,16 @@ use weir_core::call::InputMode;
 use weir_core::upstream::DeclaredExtension;
 use weir_core::{Authenticated, Call};
 use weir_era::lift::LiftedRequest;
+use weir_layers::failure::RequestResult;
+use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::Revision;
 use weir_wire::message::Request;
 use weir_wire::method::{EXTENSION_METHOD, MethodName};
 
-use crate::failure::RequestResult;
 use crate::method::canonical_call::canonical_call;
 use crate::reply::encode;
-use crate::reply::encode::response_context::ResponseContext;
+use crate::reply::encode::response_context::{ResponseContext, UrlElicitationForm};
 use crate::reply::running_call::{OwnedCall, RunningCall};
-use crate::request::request_context::HttpRequestContext;
 
 /// The extensions that an endpoint offers: an empty list if an operator selects tools, because an
 /// unknown extension could bypass the selection.
@@ -69,6 +69,7 @@ pub(crate) async fn serve(
         Revision::MODERN,
         EXTENSION_METHOD,
     )
-    .with_progress_token(token);
+    .with_progress_token(token)
+    .with_url_elicitation(UrlElicitationForm::Unsupported);
     encode::encode_reply(asked, OwnedCall::by_connection(running)).await
 }

@@ -16,6 +16,8 @@ use weir_core::upstream::TaskNotifications;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::LiftedRequest;
 use weir_era::tasks::{self, TaskStatus};
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_session::StreamPermit;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::scan;
@@ -23,8 +25,6 @@ use weir_wire::scan;
 use crate::method::canonical_call::canonical_call;
 use crate::method::offered_methods::check_offered;
 use crate::method::subscriptions::{ACKNOWLEDGMENT_TIME, SUBSCRIBED_AT_ONCE, subscription_permit};
-use crate::request::request_context::HttpRequestContext;
-use crate::session::permits::StreamPermit;
 
 /// The limits of a task's poll interval.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -140,6 +140,7 @@ impl TaskFollower {
         self.context
             .shared
             .router
+            .tasks()
             .request_task(self.call.for_item(self.call.inner().clone()))
             .await
     }
@@ -159,7 +160,13 @@ impl TaskFollower {
     async fn wait_for_next_poll(&mut self) {
         match &mut self.news {
             TaskAnnouncements::Unasked => {
-                let rings = self.context.shared.router.follow_task(&self.call).await;
+                let rings = self
+                    .context
+                    .shared
+                    .router
+                    .tasks()
+                    .follow_task(&self.call)
+                    .await;
                 // The next poll covers changes from before the request to announce.
                 self.news = rings.map_or(TaskAnnouncements::Silent, TaskAnnouncements::Announced);
                 if matches!(self.news, TaskAnnouncements::Silent) {

@@ -14,7 +14,7 @@ use http::HeaderMap;
 use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use weir_core::catalog::{ListChange, UpdateInbox, ViewWatch};
+use weir_catalog::{ListChange, UpdateInbox, ViewWatch};
 use weir_core::names::EndpointId;
 use weir_core::port::Fut;
 use weir_core::session_notifier::{SessionMessage, SessionReceiver};
@@ -23,26 +23,26 @@ use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::lift::LiftedRequest;
 use weir_era::render::{self, WeirIdentity};
+use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::{self, RequestFailure, RequestResult};
+use weir_layers::http::answer;
+use weir_layers::http::body::{HttpAnswer, ResponseBody};
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_listen::BodyError;
+use weir_session::{
+    GetStreamGuard, NoStreamPermit, SessionListChanges, StreamClient, StreamPermit,
+    SubscribedResource,
+};
 use weir_wire::{RequestId, Revision, scan, sse};
 
-use crate::failure::message_refusal::MessageRefusal;
-use crate::failure::request_refusal::RequestRefusal;
-use crate::failure::{self, RequestFailure, RequestResult};
-use crate::http::answer;
-use crate::http::body::HttpAnswer;
-use crate::http::body::{BodyError, ResponseBody};
-use crate::http::keep_alive::{self, KeepAlive};
+use crate::keep_alive::{self, KeepAlive};
 use crate::method::followed_tasks::{self, FollowedTasks};
 use crate::method::subscriptions::{self, GrantedResource};
 use crate::method::tasks;
 use crate::reply::client_questions::ClientQuestions;
-use crate::request::request_context::HttpRequestContext;
-use crate::session::permits::{NoStreamPermit, StreamPermit};
 use crate::session::replay;
 use crate::session::session_lookup::load_session;
-use crate::session::session_news::{SessionListChanges, StreamClient};
-use crate::session::sessions::local_session::SubscribedResource;
-use crate::session::sessions::session_guards::GetStreamGuard;
 
 /// Opens the GET stream of a session. A second one replaces the first, which ends gracefully.
 pub(crate) async fn open_get(
@@ -100,6 +100,7 @@ async fn open_session_stream(
         questions,
         news,
     });
+    // Asked here: the delay belongs to the stream, and a GET has no call that could carry it.
     let retry = opened
         .session
         .revision
@@ -340,6 +341,7 @@ enum ListeningKind {
 }
 
 impl ListeningKind {
+    /// The label of the metrics: each era has its own kind of stream.
     fn era(&self) -> &'static str {
         match self {
             Self::Get { .. } => "legacy",

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use weir_core::catalog::ListPageRequest;
+use weir_catalog::ListPageRequest;
 use weir_core::upstream::{ListKind, ListKinds};
 use weir_core::{Authenticated, CapabilityClass, Failure, FailureKind, SessionKey};
 use weir_era::capabilities::OfferedCapabilities;
 use weir_era::render::{self, PageFacts};
+use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
 use crate::method::extensions;
 use crate::method::offered_methods::{check_offered_or_ask, list_of_method};
-use crate::request::request_context::HttpRequestContext;
 
 /// The result of a list. Its items are the cached page itself.
 pub(crate) struct ListResult {

@@ -6,9 +6,8 @@ use weir_core::Authenticated;
 use weir_core::upstream::ListKind;
 use weir_era::lift::LiftedRequest;
 use weir_era::lower::{ReceivedHeader, annotated_headers, mismatched_header};
+use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::method::Method;
-
-use crate::request::request_context::HttpRequestContext;
 
 /// Compares the headers of a call with its arguments; returns the error, or `None` if they agree.
 /// Headers that the tool does not ask for are ignored. A request from inside the process has no

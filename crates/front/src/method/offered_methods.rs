@@ -2,9 +2,8 @@
 
 use weir_core::upstream::ListKind;
 use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_layers::request::request_context::HttpRequestContext;
 use weir_wire::method::Method;
-
-use crate::request::request_context::HttpRequestContext;
 
 /// The list that a method asks for.
 pub(crate) fn list_of_method(method: Method) -> Option<ListKind> {

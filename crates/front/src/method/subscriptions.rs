@@ -10,11 +10,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
-use weir_core::catalog::UpdateInbox;
+use weir_catalog::UpdateInbox;
 use weir_core::port::Fut;
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::render;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_session::{LoadedSession, StreamPermit, SubscribedResource};
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::scan;
@@ -22,10 +24,6 @@ use weir_wire::write::ObjectWriter;
 
 use crate::method::canonical_call::canonical_call;
 use crate::method::offered_methods::check_offered;
-use crate::request::request_context::HttpRequestContext;
-use crate::session::permits::StreamPermit;
-use crate::session::sessions::LoadedSession;
-use crate::session::sessions::local_session::SubscribedResource;
 
 /// Subscriptions of one stream that are requested at the same time.
 pub(crate) const SUBSCRIBED_AT_ONCE: usize = 16;

@@ -7,15 +7,15 @@ use weir_core::call::{InputMode, TaskMode};
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::tasks;
+use weir_layers::failure::{self, RequestFailure, RequestResult};
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_session::LoadedSession;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
-use crate::failure::{self, RequestFailure, RequestResult};
 use crate::method::canonical_call::canonical_call;
 use crate::method::offered_methods::check_offered;
-use crate::request::request_context::HttpRequestContext;
-use crate::session::sessions::LoadedSession;
 
 /// Returns true if a method of the tasks extension is about a task.
 pub(crate) fn is_about_task(method: Method) -> bool {
@@ -111,15 +111,18 @@ pub(crate) async fn serve_legacy(
         session: opened.is_stored.then_some(opened.key),
         ..canonical_call(context, method, lifted)
     };
-    let (router, call) = (&context.shared.router, known.for_item(Arc::new(call)));
+    let (requests, call) = (
+        context.shared.router.tasks(),
+        known.for_item(Arc::new(call)),
+    );
     if method == Method::TasksList {
-        let (states, next) = router.list_tasks(call).await?;
+        let (states, next) = requests.list_tasks(call).await?;
         return Ok(tasks::listed(&states, next.as_deref()));
     }
     let state = if method == Method::TasksCancel {
-        router.cancel_task(call).await?
+        requests.cancel_task(call).await?
     } else {
-        router.request_task(call).await?
+        requests.request_task(call).await?
     };
     Ok(tasks::lowered(&state))
 }
@@ -152,6 +155,7 @@ async fn serve_task_method(
     let state = context
         .shared
         .router
+        .tasks()
         .request_task(known.for_item(Arc::new(call)))
         .await?;
     let edits = if method == Method::TasksGet {

@@ -15,12 +15,12 @@ use bytes::Bytes;
 use weir_core::port::Fut;
 use weir_core::question::PendingQuestion;
 use weir_core::{Authenticated, Call, Reply, ReplyEnd, SessionKey};
+use weir_layers::request::request_context::HttpRequestContext as Request;
+use weir_layers::settings::FrontSettings;
+use weir_layers::state::FrontState;
 use weir_wire::{Revision, scan};
 
 use crate::reply::client_questions::ClientQuestions;
-use crate::request::request_context::HttpRequestContext as Request;
-use crate::settings::FrontSettings;
-use crate::state::FrontState;
 use question_round::QuestionRound;
 
 /// The most URL elicitations of one call that are remembered, for the notification of their

@@ -12,13 +12,11 @@ use weir_core::names::UpstreamId;
 use weir_core::question::PendingQuestion;
 use weir_core::{SessionKey, UpstreamQuestion};
 use weir_era::server_questions::{self, QuestionLowering, QuestionRefusal};
+use weir_layers::state::FrontState;
+use weir_session::{AskGuard, ClientReply};
 use weir_wire::method::Method;
 use weir_wire::write::{self, ObjectWriter};
 use weir_wire::{RequestId, Revision};
-
-use crate::session::sessions::local_session::ClientReply;
-use crate::session::sessions::session_guards::AskGuard;
-use crate::state::FrontState;
 
 /// The open questions of one stream.
 pub(crate) struct ClientQuestions {

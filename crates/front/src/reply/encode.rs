@@ -8,6 +8,8 @@ pub(crate) mod response_context;
 mod result_stream;
 mod url_elicitation;
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use tokio::time::{Duration, timeout};
@@ -16,18 +18,18 @@ use weir_core::{CallResumption, Failure, FailureKind, Payload, ReplyEnd, ReplyEv
 use weir_era::render;
 use weir_era::request_state::{self, SealedResume};
 use weir_era::{structured, tasks};
+use weir_layers::failure;
+use weir_layers::failure::RequestResult;
+use weir_layers::failure::failure_data::FailureContext;
+use weir_layers::failure::response_table::log_and_render;
+use weir_layers::http::answer::{self, RenderedMessage};
+use weir_layers::http::body::ResponseBody;
+use weir_layers::http::challenge;
+use weir_layers::request::outcome::RequestOutcome;
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::splice::{BlockReplacer, ObjectEdits};
 
-use crate::failure;
-use crate::failure::RequestResult;
-use crate::failure::failure_data::FailureContext;
-use crate::failure::response_table::log_and_render;
-use crate::http::answer::{self, RenderedMessage};
-use crate::http::body::ResponseBody;
-use crate::http::challenge;
 use crate::reply::running_call::{CallStep, OwnedCall};
-use crate::request::outcome::RequestOutcome;
 use crate::session::replay::ReplayRecorder;
 pub(crate) use batch_budget::BatchBudget;
 use call_event_stream::FirstEvent;
@@ -59,19 +61,19 @@ impl ResponseContext {
         };
         let edits = render::complete(self.revision, self.method, &self.about);
         let edits = match &self.task {
-            Some(task) => tasks::add_related_task(edits, task),
-            None => edits,
+            Some(task) => Cow::Owned(tasks::add_related_task(edits.clone(), task)),
+            None => Cow::Borrowed(edits),
         };
         match payload {
-            Payload::Whole(result) => self.encode_whole(result, edits),
+            Payload::Whole(result) => self.encode_whole(result, &edits),
             Payload::Cleaned { result, removed } => {
-                self.encode_whole(result, render::cleaned(edits, removed))
+                self.encode_whole(result, &render::cleaned(&edits, removed))
             }
             Payload::Stream(source) => {
                 let structured = structured::as_text(self.revision)
                     .filter(|_| self.is_of_tool())
                     .map(|edit| (edit, HeldPart::new(self.shared.clone())));
-                let column = ResultEdits::new(self.blocks(), structured, edits);
+                let column = ResultEdits::new(self.blocks(), structured, edits.into_owned());
                 EncodedEnd::Stream(Box::new(result_stream::ResultStream::new(
                     &self.id, column, source,
                 )))
@@ -79,7 +81,7 @@ impl ResponseContext {
         }
     }
 
-    fn encode_whole(&self, result: Bytes, edits: ObjectEdits) -> EncodedEnd {
+    fn encode_whole(&self, result: Bytes, edits: &ObjectEdits) -> EncodedEnd {
         // The result itself is dropped before its message takes memory.
         let said = self
             .with_structured_as_text(result)
@@ -112,12 +114,11 @@ impl ResponseContext {
     }
 
     fn encode_task(&self, created: &Bytes) -> EncodedEnd {
-        let said = match (self.revision.is_modern(), self.revision.has_task_param()) {
-            (true, _) => self.edited(created, tasks::rendered_created(&self.about)),
-            (false, true) => self.edited(&tasks::lowered_created(created), ObjectEdits::new()),
-            (false, false) => {
+        let said = match tasks::created_for(self.revision, created, &self.about) {
+            Some((created, edits)) => self.edited(&created, &edits),
+            None => {
                 let text = "The server makes a task of a call whose client knows none";
-                return self.encode_failure(&Failure::new(FailureKind::BadAnswer, text));
+                Err(Failure::new(FailureKind::BadAnswer, text))
             }
         };
         said.map_or_else(|failure| self.encode_failure(&failure), EncodedEnd::Message)
@@ -178,7 +179,7 @@ impl ResponseContext {
         }
     }
 
-    fn edited(&self, result: &Bytes, edits: ObjectEdits) -> Result<RenderedMessage, Failure> {
+    fn edited(&self, result: &Bytes, edits: &ObjectEdits) -> Result<RenderedMessage, Failure> {
         let replaced = self.blocks().map(|blocks| blocks.apply(result)).transpose();
         // The upstream's messages are checked when they are read.
         let edited =
@@ -216,7 +217,8 @@ impl ResponseContext {
         Err(Failure::new(kind, text).retry_after(Duration::from_secs(1)))
     }
 
-    /// Encodes a request for input. Only modern clients get a further round; their state is sealed.
+    /// Encodes a request for input. Only a call with a binding gets a further round; its state is
+    /// sealed.
     /// The call continues from `resume`; without it, from the server's own state, if it gave one.
     fn input_required(
         &self,
@@ -224,7 +226,7 @@ impl ResponseContext {
         resume: Option<CallResumption>,
     ) -> Result<RenderedMessage, Failure> {
         let bad = |text: &'static str| Failure::new(FailureKind::BadAnswer, text);
-        let (Some(bound), true) = (&self.binding, self.revision.is_modern()) else {
+        let Some(bound) = &self.binding else {
             return Err(bad(
                 "The server asks for input that this client cannot be asked for",
             ));
@@ -261,7 +263,7 @@ impl ResponseContext {
         });
         self.edited(
             &result,
-            render::input_required(&self.about, sealed.as_deref()),
+            &render::input_required(&self.about, sealed.as_deref()),
         )
     }
 }
@@ -310,8 +312,8 @@ pub(crate) fn encode_reply(
             Ok(CallStep::Event(ReplyEvent::Ask(_))) | Err(_) => None,
         };
         let keeping = asked
-            .resumable
-            .and_then(|session| ReplayRecorder::begin_recording(session, &asked));
+            .resumption
+            .and_then(|log| ReplayRecorder::begin_recording(log, &asked));
         let until = owned.deadline();
         let events = call_event_stream::CallEventStream::new(asked, owned, first);
         let counted = events.pending_outcome();

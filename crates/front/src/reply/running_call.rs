@@ -11,11 +11,11 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::Fut;
 use weir_core::reply::NoteKind;
 use weir_core::{Failure, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
+use weir_layers::state::FrontState;
+use weir_session::RegisteredCall;
 use weir_wire::method::Method;
 
 use crate::reply::client_asker::{ClientAsker, NextStep};
-use crate::session::sessions::session_guards::RegisteredCall;
-use crate::state::FrontState;
 
 /// A call in progress: first the wait for its reply, then the reply's events. Dropping it cancels
 /// the call.

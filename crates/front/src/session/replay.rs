@@ -16,19 +16,17 @@ use http_body::Frame;
 use opentelemetry::KeyValue;
 use tokio::sync::watch;
 use tokio_util::sync::WaitForCancellationFutureOwned;
+use weir_core::Principal;
 use weir_core::port::{Fut, ReplayLog, ReplayedEvents, StoreError, StreamKey};
 use weir_core::telemetry::instruments;
-use weir_core::{Principal, SessionKey};
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::settings::FrontSettings;
+use weir_layers::state::FrontState;
+use weir_session::{DetachLimits, LoadedSession, StreamPermit, StreamReaderGuard};
 use weir_wire::sse;
 
-use crate::http::keep_alive::{self, KeepAlive};
-use crate::reply::encode::response_context::ResponseContext;
-use crate::request::request_context::HttpRequestContext;
-use crate::session::permits::StreamPermit;
-use crate::session::sessions::LoadedSession;
-use crate::session::sessions::session_guards::{DetachLimits, StreamReaderGuard};
-use crate::settings::FrontSettings;
-use crate::state::FrontState;
+use crate::keep_alive::{self, KeepAlive};
+use crate::reply::encode::response_context::{ResponseContext, StreamResumption};
 
 /// The largest event that is kept. A larger answer to a call is kept as an error that states this.
 const MAX_EVENT_BYTES: usize = 512 << 10;
@@ -53,11 +51,11 @@ pub(crate) struct ReplayRecorder {
 impl ReplayRecorder {
     /// Begins the record of the answer to a request, in its session; `None` if the log keeps no
     /// record.
-    pub(crate) fn begin_recording(session: SessionKey, asked: &ResponseContext) -> Option<Self> {
+    pub(crate) fn begin_recording(log: StreamResumption, asked: &ResponseContext) -> Option<Self> {
         let mut stream = [0; 8];
         asked.shared.ports.random.fill(&mut stream);
         let key = StreamKey {
-            session,
+            session: log.session,
             stream: u64::from_ne_bytes(stream),
         };
         if !asked.shared.ports.replays.begin(key) {
@@ -73,7 +71,7 @@ impl ReplayRecorder {
             too_large: asked.too_large_to_keep(),
             first: None,
         };
-        if asked.revision.has_stream_polling() {
+        if log.from_start {
             // A client that has only an id so far can resume the whole stream.
             let mut out = BytesMut::new();
             keeping.seq = 1;
@@ -218,7 +216,7 @@ where
             return;
         };
         let (shared, limits) = (keeping.shared.clone(), &keeping.settings.limits);
-        let most = DetachLimits::of(limits);
+        let most = DetachLimits::of(&limits.session);
         let Some(place) = shared.sessions.detach(keeping.key.session, most) else {
             return;
         };

@@ -3,13 +3,12 @@
 use http::HeaderMap;
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::session::LegacySessionRecord;
+use weir_layers::failure::RequestFailure;
+use weir_layers::failure::message_refusal::MessageRefusal;
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_session::LoadedSession;
 use weir_wire::{RequestId, Revision};
-
-use crate::failure::RequestFailure;
-use crate::failure::message_refusal::MessageRefusal;
-use crate::failure::request_refusal::RequestRefusal;
-use crate::request::request_context::HttpRequestContext;
-use crate::session::sessions::LoadedSession;
 
 /// The reason that a request has no session.
 pub(crate) enum NoSession {
@@ -43,14 +42,14 @@ pub(crate) async fn load_session(
     known: &Authenticated<()>,
     headers: &HeaderMap,
 ) -> Result<LoadedSession, NoSession> {
-    if !headers.contains_key(&crate::http::header_names::SESSION) {
+    if !headers.contains_key(&weir_layers::http::header_names::SESSION) {
         return Err(NoSession::Missing);
     }
     let version = version(headers);
     let loaded = context
         .shared
         .sessions
-        .load(known.principal(), headers, context.limits())
+        .load(known.principal(), headers, &context.limits().session)
         .await;
     let loaded = loaded.map_err(|error| {
         tracing::warn!(%error, "session load failed: client is asked to retry");
@@ -62,9 +61,10 @@ pub(crate) async fn load_session(
     Ok(opened)
 }
 
-/// The legacy revision in the head, if the head names one.
+/// The legacy revision in the head, if the head names one. The era is asked here, because the
+/// header is read for requests without a message, too, and a session has no other revisions.
 fn version(headers: &HeaderMap) -> Result<Option<Revision>, ()> {
-    let Some(value) = headers.get(&crate::http::header_names::VERSION) else {
+    let Some(value) = headers.get(&weir_layers::http::header_names::VERSION) else {
         return Ok(None);
     };
     let named = Revision::parse(value.to_str().unwrap_or("?").trim());

@@ -16,7 +16,7 @@ use crate::test_front::{TestFront, settings};
 /// Settings with a short stall time.
 fn short_stall_settings() -> FrontSettings {
     let mut settings = settings();
-    settings.limits.stall_time = Duration::from_millis(300);
+    settings.limits.listener.stall_time = Duration::from_millis(300);
     settings
 }
 
@@ -192,8 +192,8 @@ async fn waiting_bytes_of_a_connection_are_bounded() {
 #[tokio::test]
 async fn an_old_connection_ends_its_streams_gracefully_and_then_itself() {
     let mut settings = settings();
-    settings.limits.h2.age = Duration::from_millis(300);
-    settings.limits.h2.last_streams = Duration::from_millis(300);
+    settings.limits.listener.h2.age = Duration::from_millis(300);
+    settings.limits.listener.h2.last_streams = Duration::from_millis(300);
     let mut world = TestFront::anonymous(settings).await;
     let mut client = connect(&world, 1 << 20).await;
     let waiting = ask(

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc::Receiver;
-use weir_core::catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
+use weir_catalog::{Catalog, CatalogPorts, CatalogSettings, SessionListTable, Topology};
 use weir_core::endpoint::{EndpointMode, PageSize, UpstreamRules};
 use weir_core::port::{Authorizer, RecordKey, ReplicaId};
 use weir_core::seal::{Sealer, SealerKey};
-use weir_core::{Endpoint, EndpointId, Router, UpstreamId};
+use weir_core::{Endpoint, EndpointId, UpstreamId};
 use weir_front::{Front, FrontPorts, FrontSettings};
+use weir_router::Router;
 use weir_testkit::{FakeClock, FakeRandom, RawClient};
 use weir_wire::Revision;
 

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc};
-use weir_core::admit::Gates;
-use weir_core::catalog::CatalogItem;
+use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
     Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
@@ -20,6 +19,7 @@ use weir_core::port::{
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
+use weir_router::Gates;
 
 /// A replay log that keeps no events.
 pub(crate) struct NoReplays;

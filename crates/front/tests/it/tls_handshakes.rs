@@ -169,8 +169,8 @@ async fn garbage_and_stalled_handshakes_are_closed_and_others_served() {
     let root = files.write();
     let mut settings = settings();
     settings.tls = Some(files.0.clone());
-    settings.limits.handshake_time = Duration::from_millis(200);
-    settings.limits.handshakes = 1;
+    settings.limits.listener.handshake_time = Duration::from_millis(200);
+    settings.limits.listener.handshakes = 1;
     let world = TestFront::anonymous(settings).await;
     let garbage: [&[u8]; 5] = [
         b"POST /mcp HTTP/1.1\r\n\r\n",
@@ -198,8 +198,8 @@ async fn stalled_handshakes_of_a_few_addresses_do_not_block_others() {
     let root = files.write();
     let mut settings = settings();
     settings.tls = Some(files.0.clone());
-    settings.limits.handshake_time = Duration::from_secs(3600);
-    settings.limits.handshakes = 16;
+    settings.limits.listener.handshake_time = Duration::from_secs(3600);
+    settings.limits.listener.handshakes = 16;
     let world = TestFront::anonymous(settings).await;
     let mut stalled = Vec::new();
     for number in 0..32 {

@@ -8,25 +8,21 @@ use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderValue, Uri};
-use weir_upstream::keeper::ChildKeeper;
+use weir_admin::Strictness;
+use weir_config::{Config, ConfigLoader, ConfigSource};
+use weir_config_file::config_report::ConfigReport;
+use weir_config_file::foreign::inputs::InputSource;
+use weir_mcp_client::bearer;
+use weir_process::keeper::ChildKeeper;
+use weir_program::{OwnProgram, ProcessSignals, SignalAction, catch_file_size_limit};
+use weir_stdio_server::{RemoteGate, StdioGateway, StdioGatewaySettings, remote_config};
+use weir_telemetry::LogPlan;
+use weir_terminal::can_ask;
+use weir_text::one_line;
 
-use super::exit_code::{EXIT_INTERRUPTED, EXIT_NO, EXIT_USAGE};
-use crate::client::transport::bearer;
-use crate::config::checked_config::Config;
-use crate::config::config_loader::{ConfigLoader, ConfigSource};
-use crate::config::config_report::ConfigReport;
-use crate::config::foreign::inputs::InputSource;
-use crate::config::log_plan::LogPlan;
-use crate::handover::successor::OwnProgram;
 use crate::reload::{ConfigFollower, log_report};
-use crate::serve::{ProcessSignals, SignalAction, catch_file_size_limit};
-use crate::stdio_server::remote::{RemoteGate, remote_config};
-use crate::stdio_server::{StdioGateway, StdioGatewaySettings};
-use crate::telemetry;
-use crate::terminal::{can_ask, one_line};
-use crate::weir::Weir;
-use crate::weir::errors::StartError;
-use crate::weir::strictness::Strictness;
+use weir_commands::exit_code::{EXIT_INTERRUPTED, EXIT_NO, EXIT_USAGE};
+use weir_composition::{StartError, Weir};
 
 /// The longest wait for a client that does not read its last messages. Longer than a drain.
 const LAST_READ_TIMEOUT: Duration = Duration::from_secs(6);
@@ -85,7 +81,7 @@ pub(super) async fn stdio(options: StdioOptions, log: Option<&str>) -> ExitCode 
     match Box::pin(run(options, log)).await {
         Ok(code) => code,
         Err((code, why)) => {
-            telemetry::print_error(format_args!("weir: {why}"));
+            weir_telemetry::print_error(format_args!("weir: {why}"));
             ExitCode::from(code)
         }
     }
@@ -114,8 +110,8 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, Stdio
         filter: served.config.log.filter.clone().or(Some("warn".to_owned())),
         ..served.config.log.clone()
     };
-    telemetry::start_log(&plan, log).map_err(|why| (EXIT_USAGE, why))?;
-    telemetry::install_panic_hook();
+    weir_telemetry::start_log(&plan, log).map_err(|why| (EXIT_USAGE, why))?;
+    weir_telemetry::install_panic_hook();
     log_report(&served.report);
     let mut signals = ProcessSignals::new().map_err(|error| {
         (
@@ -137,7 +133,7 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, Stdio
         channel: weir.channel(),
         endpoint: served.endpoint,
         authorization: served.authorization,
-        longest: served.config.front.limits.body_bytes,
+        longest: served.config.front.limits.listener.body_bytes,
         remote: served
             .remote
             .map(|url| RemoteGate::new(weir.catalog().clone(), &url)),
@@ -145,7 +141,7 @@ async fn run(options: StdioOptions, log: Option<&str>) -> Result<ExitCode, Stdio
     let mut server =
         server.map_err(|error| (EXIT_NO, format!("standard streams cannot be used: {error}")))?;
     if can_ask() {
-        telemetry::print_error(
+        weir_telemetry::print_error(
             "weir stdio waits for messages of an MCP host on standard input; Ctrl-D ends it. Put the command into the host's settings.",
         );
     }

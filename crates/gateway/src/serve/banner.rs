@@ -2,19 +2,19 @@
 //!
 //! It is not written if standard error is no terminal, or the config asks for JSON.
 
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Interval, interval};
+use weir_catalog::Catalog;
+use weir_catalog::{UpstreamReach, UpstreamStatus};
+use weir_config::Config;
 use weir_core::Endpoint;
-use weir_core::catalog::{UpstreamReach, UpstreamStatus};
 use weir_core::endpoint::EndpointMode;
-
-use crate::config::checked_config::Config;
-use crate::local_time::TimeZone;
-use crate::system::on_this_machine;
-use crate::telemetry::logs::print_error;
-use crate::terminal::{count, one_line};
-use crate::weir::Weir;
+use weir_system::on_this_machine;
+use weir_telemetry::print_error;
+use weir_text::local_time::TimeZone;
+use weir_text::{count, one_line};
 
 /// The time between two checks of the upstreams.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
@@ -59,6 +59,15 @@ enum ShownState {
     Disabled,
 }
 
+/// The addresses that both listeners are bound to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BoundAddresses {
+    /// The clients' listener.
+    pub(super) clients: SocketAddr,
+    /// The operators' listener, if the config has one.
+    pub(super) operators: Option<SocketAddr>,
+}
+
 /// The upstreams as the terminal shows them.
 #[derive(Debug)]
 pub(super) struct StartBanner {
@@ -70,19 +79,19 @@ pub(super) struct StartBanner {
 
 impl StartBanner {
     /// Shows the URLs.
-    pub(super) fn show(weir: &Weir, config: &Config, colors: bool) -> Self {
+    pub(super) fn show(config: &Config, addresses: BoundAddresses, colors: bool) -> Self {
         let colors = AnsiColors(colors);
         let upstreams = count(config.upstreams.len(), "upstream");
         let mut lines = vec![colors.bold(&format!(
             "weir {} serves {upstreams}",
             env!("CARGO_PKG_VERSION")
         ))];
-        let base = config.public_base(weir.address());
+        let base = config.public_base(addresses.clients);
         let listed = config.endpoints.iter().take(MOST_ENDPOINTS);
         let mut urls: Vec<(String, String)> = listed
             .map(|endpoint| (format!("{base}{}", endpoint.id), shows(endpoint, config)))
             .collect();
-        if let Some(admin) = weir.admin_address() {
+        if let Some(admin) = addresses.operators {
             urls.push((
                 format!("http://{}/", on_this_machine(admin)),
                 "status page, for operators".to_owned(),
@@ -124,18 +133,18 @@ impl StartBanner {
 
     /// Waits for the next check of the upstreams, and makes it; waits for ever without a banner.
     /// Cancel safe.
-    pub(super) async fn follow(banner: &mut Option<Self>, weir: &Weir) {
+    pub(super) async fn follow(banner: &mut Option<Self>, catalog: &Catalog) {
         let Some(banner) = banner else {
             return std::future::pending().await;
         };
         banner.looks.tick().await;
-        banner.show_changes(weir);
+        banner.show_changes(catalog);
     }
 
     /// Shows the upstreams with a changed state since the last check.
-    fn show_changes(&mut self, weir: &Weir) {
+    fn show_changes(&mut self, catalog: &Catalog) {
         let now = SystemTime::now();
-        let status = weir.catalog().status();
+        let status = catalog.status();
         self.known
             .retain(|(id, _)| status.iter().any(|upstream| upstream.id.as_str() == id));
         let width = status

@@ -12,6 +12,16 @@ pub(crate) fn root() -> PathBuf {
         .unwrap()
 }
 
+/// The folders of `crates/`, in order.
+pub(crate) fn crates() -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(root().join("crates"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
 /// The Rust files under a folder of the workspace, with their paths from its root, in order.
 pub(crate) fn rust_files(folder: &str) -> Vec<String> {
     let mut found = Vec::new();

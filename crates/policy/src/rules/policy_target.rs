@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use weir_core::catalog::{CatalogItem, Tool};
+use weir_core::catalog_item::CatalogItem;
 use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::tool::Tool;
 use weir_core::toolset::ToolHints;
 use weir_core::upstream::ListKind;
 

@@ -35,7 +35,7 @@ fn principal(identity: VerifiedIdentity) -> Principal {
         .block_on(authenticate(&RulesTestVerifier(identity), &evidence, ()))
         .unwrap()
         .into_parts()
-        .0
+        .principal
 }
 
 pub(super) fn person(name: &str, groups: &[&str], scopes: &[&str]) -> Principal {

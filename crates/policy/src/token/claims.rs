@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
+use weir_core::is_invisible;
 use weir_core::names::EndpointId;
 
 use super::token_refusal::TokenRefusal;
-use crate::audit::record_object::is_invisible;
 use crate::settings::{TokenIssuer, VerifierSettings};
 
 /// The longest name of a subject. OpenID has at most 255.

@@ -32,7 +32,7 @@ pub(crate) async fn principal(name: &'static str) -> Principal {
         .await
         .unwrap()
         .into_parts()
-        .0
+        .principal
 }
 
 fn key(principal: &Principal, n: u64) -> RecordKey {

@@ -14,9 +14,11 @@ use weir_core::port::Fut;
 use weir_core::{
     Failure, FailureKind, PendingQuestion, Principal, Reply, ReplyEvent, UpstreamQuestion, parked,
 };
+use weir_upstream_core::background_tasks::BackgroundTasks;
+use weir_upstream_core::upstream_clock::UpstreamClock;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_core::upstream_label::UpstreamLabel;
 use weir_wire::scan;
-
-use crate::upstream_context::UpstreamContext;
 
 /// The most held requests of one server. Each also has one of its permits of calls in flight.
 const MAX_HELD_REQUESTS: usize = 256;
@@ -30,7 +32,9 @@ type TaskOwnerKey = (Principal, Arc<str>);
 /// The held requests of one server, by principal and the server's own task id.
 #[derive(Debug)]
 pub(crate) struct TaskResultRequests {
-    site: Arc<UpstreamContext>,
+    label: UpstreamLabel,
+    clock: UpstreamClock,
+    tasks: BackgroundTasks,
     held: Mutex<HashMap<TaskOwnerKey, TaskResultEntry>>,
 }
 
@@ -66,9 +70,11 @@ struct HeldTaskQuestion {
 }
 
 impl TaskResultRequests {
-    pub(crate) fn new(site: Arc<UpstreamContext>) -> Self {
+    pub(crate) fn new(site: &UpstreamContext) -> Self {
         Self {
-            site,
+            label: site.label.clone(),
+            clock: site.clock.clone(),
+            tasks: site.tasks.clone(),
             held: Mutex::default(),
         }
     }
@@ -97,10 +103,10 @@ impl TaskResultRequests {
         }
         if all.len() >= MAX_HELD_REQUESTS {
             let text = "As many tasks of this upstream wait for input as may: answer one, or try again later";
-            return Err(self.site.fail(FailureKind::Busy, text));
+            return Err(self.label.fail(FailureKind::Busy, text));
         }
         let mut tag = [0; 4];
-        self.site.random.fill(&mut tag);
+        self.clock.random().fill(&mut tag);
         let keys = format!("input-{:08x}", u32::from_be_bytes(tag));
         let state = TaskResultState {
             open: Vec::new(),
@@ -112,7 +118,7 @@ impl TaskResultRequests {
             state: Mutex::new(state),
             bell: Notify::new(),
         });
-        let reading = self.site.background(read(held.clone(), begin()));
+        let reading = self.tasks.spawn_endless(read(held.clone(), begin()));
         all.insert(
             key.clone(),
             TaskResultEntry {

@@ -9,7 +9,7 @@
 use std::io::{BufRead, Write};
 
 use serde_json::{Value, json};
-use weir_upstream::keeper::KeeperProgram;
+use weir_process::keeper::KeeperProgram;
 use weir_upstream::{SecretText, StdioUpstreamSettings, TransportSettings, UpstreamSettings};
 
 use crate::fixtures::id;
@@ -74,7 +74,7 @@ pub(crate) fn keeper_program() -> KeeperProgram {
 #[test]
 fn keeper_main() {
     if std::env::var_os(KEEPER).is_some() {
-        weir_upstream::keeper::run().unwrap();
+        weir_process::keeper::run().unwrap();
         std::process::exit(0);
     }
 }

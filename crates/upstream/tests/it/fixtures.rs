@@ -12,8 +12,8 @@ use weir_core::principal::VerifiedIdentity as Sender;
 use weir_core::reply::{Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote};
 use weir_core::upstream::{CallDeadlines, OutboundCall, Upstream};
 use weir_core::{Failure, Principal};
+use weir_process::keeper::ChildKeeper;
 use weir_testkit::{FakeRandom, TokioClock};
-use weir_upstream::keeper::ChildKeeper;
 use weir_upstream::{
     ClientImplementation, UpstreamFactory, UpstreamPorts, UpstreamProtocol, UpstreamSettings,
 };
@@ -27,10 +27,7 @@ pub(crate) fn ports() -> UpstreamPorts {
         clock: Arc::new(TokioClock::new()),
         random: Arc::new(FakeRandom::new(7)),
         bells: Arc::default(),
-        session_lists: weir_core::catalog::SessionListTable::new(
-            Arc::default(),
-            &FakeRandom::new(8),
-        ),
+        session_lists: weir_catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
         keeper: ChildKeeper::new(keeper_program()),
         budgets: weir_core::Budgets::default(),
     }
@@ -84,7 +81,7 @@ pub(crate) async fn principal(name: Option<&str>) -> Principal {
         .await
         .unwrap()
         .into_parts()
-        .0
+        .principal
 }
 
 pub(crate) fn call(tool: &str, arguments: Value) -> Call {

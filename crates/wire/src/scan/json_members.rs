@@ -155,6 +155,16 @@ pub fn string(value: &[u8]) -> Option<Cow<'_, str>> {
     MemberKey::new(inner).text()
 }
 
+/// Reports if a JSON value is the string `text`, which needs no escapes. Equal bytes are compared
+/// without being decoded.
+#[must_use]
+pub fn is_string(value: &[u8], text: &str) -> bool {
+    let plain = value
+        .strip_prefix(b"\"")
+        .and_then(|inner| inner.strip_suffix(b"\""));
+    plain == Some(text.as_bytes()) || string(value).as_deref() == Some(text)
+}
+
 /// The value of a JSON integer without fraction or exponent, if it fits.
 #[must_use]
 pub fn integer(value: &[u8]) -> Option<i64> {

@@ -24,16 +24,16 @@ impl ObjectEdits {
     ///
     /// # Errors
     /// As [`ObjectRewriter::feed`].
-    pub fn apply_checked(self, object: &Bytes) -> Result<(Bytes, ObservedMembers), SpliceError> {
+    pub fn apply_checked(&self, object: &Bytes) -> Result<(Bytes, ObservedMembers), SpliceError> {
         match self.try_append(object) {
             Some(done) => Ok(done),
-            None => self.apply(object),
+            None => self.clone().apply(object),
         }
     }
 
     /// Edits like [`ObjectEdits::apply_checked`]; an object that cannot be edited stays as it is.
     #[must_use]
-    pub fn apply_or_keep(self, object: &Bytes) -> Bytes {
+    pub fn apply_or_keep(&self, object: &Bytes) -> Bytes {
         self.apply_checked(object)
             .map_or_else(|_| object.clone(), |(edited, _)| edited)
     }

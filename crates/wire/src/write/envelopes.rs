@@ -36,8 +36,8 @@ fn call(id: Option<&RequestId>, method: &str, params: Option<&[u8]>) -> Bytes {
 /// A whole response message with a result, a JSON object.
 #[must_use]
 pub fn response(id: &RequestId, result: &[u8]) -> Bytes {
-    let mut out = BytesMut::with_capacity(64 + result.len());
-    out.put_slice(&response_head(id));
+    let mut out = BytesMut::with_capacity(64 + id.as_json().len() + result.len());
+    put_response_head(&mut out, id);
     out.put_slice(result);
     out.put_u8(b'}');
     out.freeze()
@@ -47,13 +47,16 @@ pub fn response(id: &RequestId, result: &[u8]) -> Bytes {
 /// streamed results.
 #[must_use]
 pub fn response_head(id: &RequestId) -> Bytes {
-    let mut out = BytesMut::with_capacity(64);
-    let mut object = ObjectWriter::new(&mut out);
-    object
+    let mut out = BytesMut::with_capacity(64 + id.as_json().len());
+    put_response_head(&mut out, id);
+    out.freeze()
+}
+
+fn put_response_head(out: &mut BytesMut, id: &RequestId) {
+    ObjectWriter::new(out)
         .raw("jsonrpc", b"\"2.0\"")
         .raw("id", id.as_json())
         .key("result");
-    out.freeze()
 }
 
 /// A whole error response message. Without an id the member is left out, or null if `null_id` is

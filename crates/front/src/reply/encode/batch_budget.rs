@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weir_core::budget::{BudgetOwner, ByteBudget, ByteReservation};
 use weir_core::{Failure, FailureKind};
-
-use crate::http::answer::RenderedMessage;
+use weir_layers::http::answer::RenderedMessage;
 
 /// The bytes that the answers of one batch may have together.
 pub(crate) struct BatchBudget {
@@ -69,8 +68,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::failure;
-    use crate::request::outcome::RequestOutcome;
+    use weir_layers::failure;
+    use weir_layers::request::outcome::RequestOutcome;
 
     #[test]
     fn the_answers_of_a_batch_share_its_room() {

@@ -11,14 +11,14 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use weir_core::reply::{NoteKind, ReplyNote};
 use weir_core::{Failure, ReplyEvent};
 use weir_era::render;
+use weir_layers::request::outcome::PendingOutcome;
 use weir_wire::method::Method;
 use weir_wire::sse::{self, StreamEncoder};
 
 use super::response_context::{EncodedEnd, ResponseContext};
 use super::result_stream::ResultStream;
-use crate::http::keep_alive;
+use crate::keep_alive;
 use crate::reply::running_call::{CallStep, OwnedCall};
-use crate::request::outcome::PendingOutcome;
 
 /// The body.
 pub(super) struct CallEventStream {
@@ -63,7 +63,7 @@ impl CallEventStream {
             next_progress_at: now,
             wake: Box::pin(sleep_until(comment_at)),
             comment_at,
-            counted: PendingOutcome::new(),
+            counted: PendingOutcome::default(),
         };
         match first {
             Some(FirstEvent::Note(note)) => events.handle_note(note),

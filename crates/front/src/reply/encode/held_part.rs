@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use weir_core::hold::HoldReservation;
-
-use crate::state::FrontState;
+use weir_layers::state::FrontState;
 
 /// The size up to which a whole answer needs no reservation: each connection has that much.
 pub(super) const UNRESERVED_BYTES: usize = 8 << 10;

@@ -9,16 +9,16 @@ use weir_core::call::{RequestName, TaskMode};
 use weir_core::{Authenticated, CapabilityClass, EndpointId, Failure, Principal, SessionKey};
 use weir_era::render::WeirIdentity;
 use weir_era::request_state::RequestStateBinding;
+use weir_layers::http::answer::RenderedMessage;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_layers::settings::{FrontLimits, FrontSettings};
+use weir_layers::state::FrontState;
+use weir_listen::Http2Flow;
 use weir_wire::method::Method;
 use weir_wire::params::Params;
 use weir_wire::{RequestId, Revision};
 
 use super::result_stream::ResultStream;
-use crate::http::answer::RenderedMessage;
-use crate::listen::http2::flow_control::Http2Flow;
-use crate::request::request_context::HttpRequestContext;
-use crate::settings::{FrontLimits, FrontSettings};
-use crate::state::FrontState;
 
 /// Longer than most calls take, and short enough that a client does not stay long without an event
 /// id.
@@ -36,13 +36,12 @@ pub(crate) struct ResponseContext {
     pub(super) endpoint: EndpointId,
     pub(crate) settings: Arc<FrontSettings>,
     pub(crate) shared: Arc<FrontState>,
+    /// Present for a call that may end with questions and be made again with their answers.
     pub(super) binding: Option<StateBinding>,
-    /// The capabilities of a modern client.
-    pub(super) class: CapabilityClass,
-    /// The session in which the answer can be resumed, if it becomes a stream.
-    pub(super) resumable: Option<SessionKey>,
-    /// The session of a legacy client that supports URL elicitation.
-    pub(super) url_elicitation_session: Option<SessionKey>,
+    /// The log in which the answer is kept, if it becomes a stream.
+    pub(super) resumption: Option<StreamResumption>,
+    /// The form in which the client is asked to visit a URL.
+    pub(super) url_elicitation: UrlElicitationForm,
     /// The task of a `tasks/result` request, by the client's own name.
     pub(super) task: Option<String>,
     /// True if the answer is to be a task: then there is no tool result that could carry an error.
@@ -51,6 +50,27 @@ pub(crate) struct ResponseContext {
     pub(super) connection_flow: Option<Arc<Http2Flow>>,
     /// The owner of the answer's memory.
     pub(super) owner: BudgetOwner,
+}
+
+/// The resumption of an answer that becomes a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StreamResumption {
+    pub(crate) session: SessionKey,
+    /// True if the stream opens with an event that has an id (2025-11-25).
+    pub(crate) from_start: bool,
+}
+
+/// The form in which a client is asked to visit a URL (`-32042`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UrlElicitationForm {
+    /// Questions of the call, if this class has URL elicitation. The client makes the call again.
+    Questions(CapabilityClass),
+    /// The same error, to the client of this session.
+    Error(SessionKey),
+    /// A text for the person or model.
+    Text,
+    /// None: the method has no questions.
+    Unsupported,
 }
 
 /// The binding of a state that is handed out with this answer.
@@ -125,9 +145,8 @@ impl ResponseContext {
             settings: context.settings.clone(),
             shared: context.shared.clone(),
             binding: None,
-            class: CapabilityClass::BASE,
-            resumable: None,
-            url_elicitation_session: None,
+            resumption: None,
+            url_elicitation: UrlElicitationForm::Text,
             task: None,
             as_task: false,
             connection_flow: context
@@ -147,10 +166,10 @@ impl ResponseContext {
         Self { token, ..self }
     }
 
-    pub(crate) fn with_binding(self, binding: StateBinding, class: CapabilityClass) -> Self {
+    /// Lets the call end with questions: their state is bound to the call.
+    pub(crate) fn with_binding(self, binding: StateBinding) -> Self {
         Self {
             binding: Some(binding),
-            class,
             ..self
         }
     }
@@ -159,15 +178,18 @@ impl ResponseContext {
     /// it.
     pub(crate) fn resumable(self, session: SessionKey) -> Self {
         Self {
-            resumable: Some(session).filter(|_| self.revision.has_event_ids()),
+            resumption: self.revision.has_event_ids().then(|| StreamResumption {
+                session,
+                from_start: self.revision.has_stream_polling(),
+            }),
             ..self
         }
     }
 
-    /// Marks the client of this session as able to open a URL.
-    pub(crate) fn with_url_elicitation(self, session: SessionKey) -> Self {
+    /// Sets the form in which the client is asked to visit a URL; otherwise it is a text.
+    pub(crate) fn with_url_elicitation(self, url_elicitation: UrlElicitationForm) -> Self {
         Self {
-            url_elicitation_session: Some(session),
+            url_elicitation,
             ..self
         }
     }
@@ -185,8 +207,7 @@ impl ResponseContext {
     /// because until then the client has no event id to resume with.
     pub(super) fn stream_after(&self) -> Duration {
         let usual = self.limits().stream_after;
-        let primed = self.resumable.is_some() && self.revision.has_stream_polling();
-        if primed {
+        if self.resumption.is_some_and(|log| log.from_start) {
             usual.min(RESUMABLE_STREAM_AFTER)
         } else {
             usual

@@ -11,6 +11,9 @@ use http_body::Frame;
 use weir_core::reply::PayloadSource;
 use weir_core::{Failure, FailureKind};
 use weir_era::render;
+use weir_layers::failure;
+use weir_layers::http::answer::RenderedMessage;
+use weir_layers::request::outcome::{PendingOutcome, RequestOutcome, ResponseOutcome};
 use weir_wire::splice::{
     BlockReplacer, ObjectEdits, ObjectRewriter, ObservedMembers, SpliceError, StructuredAsText,
 };
@@ -18,9 +21,6 @@ use weir_wire::{RequestId, meta};
 
 use super::batch_budget::BatchBudget;
 use super::held_part::HeldPart;
-use crate::failure;
-use crate::http::answer::RenderedMessage;
-use crate::request::outcome::{PendingOutcome, RequestOutcome, ResponseOutcome};
 
 /// A whole response message as chunks: head, edited result, closing brace.
 pub(crate) struct ResultStream {
@@ -49,7 +49,7 @@ impl ResultStream {
             source,
             column: Some(column),
             failed: false,
-            counted: PendingOutcome::new(),
+            counted: PendingOutcome::default(),
         }
     }
 

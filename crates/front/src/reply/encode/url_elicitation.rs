@@ -9,14 +9,14 @@ use bytes::{Bytes, BytesMut};
 use weir_core::failure::UpstreamError;
 use weir_core::{CallResumption, CapabilityClass, Failure, FailureKind, Payload, SessionKey};
 use weir_era::{render, server_questions};
+use weir_layers::failure;
+use weir_layers::request::outcome::RequestOutcome;
 use weir_wire::method::Method;
 use weir_wire::write::ObjectWriter;
 use weir_wire::{ErrorObject, error_code};
 
-use super::response_context::{EncodedEnd, ResponseContext};
-use crate::failure;
+use super::response_context::{EncodedEnd, ResponseContext, UrlElicitationForm};
 use crate::reply::client_questions;
-use crate::request::outcome::RequestOutcome;
 
 impl ResponseContext {
     /// Converts the failure if it is `-32042`; `None` for any other.
@@ -32,21 +32,30 @@ impl ResponseContext {
             .as_deref()
             .map(server_questions::url_elicitations)
             .unwrap_or_default();
-        if visits.is_empty()
-            || self.revision.is_modern() && !server_questions::may_have_questions(self.method)
-        {
-            let text = "The server wants a URL visited first, and does not say which";
-            return Some(self.encode_failure(&Failure::new(FailureKind::BadAnswer, text)));
-        }
-        Some(match self.url_elicitation_session {
-            _ if self.revision.is_modern() => self.elicit_by_round(&visits),
-            Some(session) => self.elicit_by_error(failure, error, session, &visits),
-            None => self.elicit_by_text(&error.message, &visits),
+        let form = if visits.is_empty() {
+            UrlElicitationForm::Unsupported
+        } else {
+            self.url_elicitation
+        };
+        Some(match form {
+            UrlElicitationForm::Questions(class) => self.elicit_by_round(class, &visits),
+            UrlElicitationForm::Error(session) => {
+                self.elicit_by_error(failure, error, session, &visits)
+            }
+            UrlElicitationForm::Text => self.elicit_by_text(&error.message, &visits),
+            UrlElicitationForm::Unsupported => {
+                let text = "The server wants a URL visited first, and does not say which";
+                self.encode_failure(&Failure::new(FailureKind::BadAnswer, text))
+            }
         })
     }
 
-    fn elicit_by_round(&self, visits: &[server_questions::UrlElicitation]) -> EncodedEnd {
-        if !self.class.has(CapabilityClass::ELICITATION_URL) {
+    fn elicit_by_round(
+        &self,
+        class: CapabilityClass,
+        visits: &[server_questions::UrlElicitation],
+    ) -> EncodedEnd {
+        if !class.has(CapabilityClass::ELICITATION_URL) {
             let needed = Bytes::from_static(br#"{"elicitation":{"url":{}}}"#);
             let text = "The server wants a URL visited first: declare `elicitation.url`";
             return self

@@ -13,8 +13,8 @@ use weir_core::port::{BorrowedSecret, Evidence};
 use weir_core::principal::{Subject, VerifiedIdentity as Sender};
 use weir_core::upstream::{OutboundCall, Upstream};
 use weir_core::{ClientToken, Principal, Reply};
+use weir_process::keeper::ChildKeeper;
 use weir_testkit::{FakeClock, FakeRandom, MockServer, TokenServer};
-use weir_upstream::keeper::ChildKeeper;
 use weir_upstream::{
     ClientAuthMethod, ClientImplementation, HttpUpstreamSettings, SecretText, TokenAuthority,
     TokenExchange, TransportSettings, UpstreamFactory, UpstreamOAuth, UpstreamPorts,
@@ -72,10 +72,7 @@ impl TokenScene {
             clock: Arc::new(clock.clone()),
             random: Arc::new(FakeRandom::new(7)),
             bells: Arc::default(),
-            session_lists: weir_core::catalog::SessionListTable::new(
-                Arc::default(),
-                &FakeRandom::new(8),
-            ),
+            session_lists: weir_catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
             keeper: ChildKeeper::unavailable(),
             budgets: weir_core::Budgets::default(),
         };

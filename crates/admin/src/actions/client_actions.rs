@@ -1,0 +1,156 @@
+//! Operators' actions on clients: end a session, block and unblock a principal.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use weir_config_file::raw::Time;
+use weir_core::principal::Subject;
+use weir_router::live_calls::StopReason;
+
+use super::super::admin_error::{AdminError, json};
+use super::super::operator_auth::Operator;
+use super::super::overrides::{OverrideTarget, words};
+use super::super::state::AdminState;
+use super::super::views::client_views::session_of;
+use super::ActionResponse;
+use super::request::{self, ActionRequest};
+
+/// The most bytes of the name of an issuer or subject.
+const LONGEST: usize = 1024;
+
+/// The body of a request to block or unblock a principal.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PrincipalActionBody {
+    issuer: Option<String>,
+    subject: Option<String>,
+    reason: Option<String>,
+    ttl: Option<Time>,
+}
+
+/// A principal, with the reason and duration of an action on it.
+struct PrincipalAction {
+    subject: Subject,
+    target: OverrideTarget,
+    /// The principal as audit records name it.
+    what: String,
+    wish: ActionRequest,
+}
+
+impl PrincipalAction {
+    /// Reads the request body.
+    async fn read(body: Body, lasting: bool) -> Result<Self, AdminError> {
+        let PrincipalActionBody {
+            issuer,
+            subject,
+            reason,
+            ttl,
+        } = request::read(body).await?;
+        let one = |text: Option<String>, name: &str| {
+            let text = text.filter(|text| !text.is_empty() && text.len() <= LONGEST);
+            text.ok_or_else(|| {
+                AdminError::bad_request(format!(
+                    "`{name}` is missing: as `/admin/clients` shows it"
+                ))
+            })
+        };
+        let (issuer, subject) = (one(issuer, "issuer")?, one(subject, "subject")?);
+        Ok(Self {
+            what: format!(
+                "principal {} of {}",
+                request::audit_text(&subject),
+                request::audit_text(&issuer)
+            ),
+            subject: Subject::new(issuer.as_str(), subject.as_str()),
+            target: OverrideTarget::Principal { issuer, subject },
+            wish: ActionRequest::new(reason, ttl, lasting)?,
+        })
+    }
+}
+
+/// Ends a session.
+pub(crate) async fn end(
+    State(desk): State<Arc<AdminState>>,
+    Extension(operator): Extension<Operator>,
+    Path(id): Path<String>,
+    body: Body,
+) -> Result<Response, AdminError> {
+    let wish = ActionRequest::read(body, false).await?;
+    let ended = match session_of(&id) {
+        Some(key) => desk.front.end_session(key).await,
+        None => None,
+    };
+    let Some(principal) = ended else {
+        return Err(desk.refuse_unknown(&operator, "end", "session", &id));
+    };
+    let what = format!(
+        "session {id} of {}",
+        request::audit_text(&principal.to_string())
+    );
+    desk.record_action(&operator.0, "end", &wish.detail(&what, None), true);
+    Ok(ActionResponse::answer("end", true))
+}
+
+/// Blocks a principal: its requests are refused, its streams and calls end.
+pub(crate) async fn block(
+    State(desk): State<Arc<AdminState>>,
+    Extension(operator): Extension<Operator>,
+    body: Body,
+) -> Result<Response, AdminError> {
+    let PrincipalAction {
+        subject,
+        target,
+        what,
+        wish,
+    } = PrincipalAction::read(body, true).await?;
+    let digest = *subject.digest();
+    let expires = wish.expires(&desk);
+    let change = wish.change(words::BLOCK, &operator, &desk);
+    let changed = desk
+        .overrides
+        .apply(target, change, || Ok(desk.blocked.block(subject)))?;
+    let ended_calls = desk.live.stop_all(
+        |principal, _| *principal.digest() == digest,
+        StopReason::Blocked,
+    );
+    let parked = desk
+        .parking
+        .stop(&|_, stay| *stay.principal.digest() == digest);
+    let ended_streams = desk.front.end_streams(&digest);
+    desk.record_action(
+        &operator.0,
+        "block",
+        &wish.detail(&what, expires.as_deref()),
+        true,
+    );
+    let done = ActionResponse {
+        ended_calls: Some(ended_calls + parked),
+        ended_streams: Some(ended_streams),
+        ..ActionResponse::new("block", changed)
+    };
+    Ok(json(StatusCode::OK, &ActionResponse { expires, ..done }))
+}
+
+/// Unblocks a principal.
+pub(crate) async fn unblock(
+    State(desk): State<Arc<AdminState>>,
+    Extension(operator): Extension<Operator>,
+    body: Body,
+) -> Result<Response, AdminError> {
+    let PrincipalAction {
+        subject,
+        target,
+        what,
+        wish,
+    } = PrincipalAction::read(body, false).await?;
+    let changed = desk
+        .overrides
+        .remove(&target, || desk.blocked.unblock(subject.digest()));
+    desk.record_action(&operator.0, "unblock", &wish.detail(&what, None), true);
+    Ok(ActionResponse::answer("unblock", changed))
+}

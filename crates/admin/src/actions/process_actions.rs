@@ -1,0 +1,159 @@
+//! Operators' actions on the process: change the log level, reload the config.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use weir_config_file::raw::Time;
+
+use super::super::admin_error::{AdminError, json};
+use super::super::operator_auth::Operator;
+use super::super::overrides::{OverrideTarget, words};
+use super::super::state::{AdminState, ReloadRequest};
+use super::ActionResponse;
+use super::request::{self, ActionRequest};
+use crate::strictness::Strictness;
+
+/// The time that a reload request waits for its result. Reading a config takes milliseconds; the
+/// start of child processes is not waited for.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The body of a request to change the log level.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LogLevelBody {
+    level: Option<String>,
+    reason: Option<String>,
+    ttl: Option<Time>,
+}
+
+/// Sets another log level or filter; without one, restores the config's.
+pub(crate) async fn log(
+    State(desk): State<Arc<AdminState>>,
+    Extension(operator): Extension<Operator>,
+    body: Body,
+) -> Result<Response, AdminError> {
+    let LogLevelBody { level, reason, ttl } = request::read(body).await?;
+    let wish = ActionRequest::new(reason, ttl, level.is_some())?;
+    let Some(levers) = desk.controls() else {
+        return Err(no_control_handles());
+    };
+    let expires = wish.expires(&desk);
+    let shown = request::audit_text(level.as_deref().unwrap_or("as from the beginning"));
+    let refused = |why: String| {
+        desk.record_action(
+            &operator.0,
+            "log",
+            &format!("{shown}: {}", request::audit_text(&why)),
+            false,
+        );
+        AdminError::bad_request(format!("level: {why}"))
+    };
+    match level {
+        Some(level) => {
+            let change = wish.change(words::LOG, &operator, &desk);
+            desk.overrides
+                .apply(OverrideTarget::Log(shown.clone()), change, || {
+                    levers.log.set(&level).map_err(refused)
+                })?;
+        }
+        None => desk
+            .overrides
+            .remove_log_level(|| levers.log.reset())
+            .map_err(refused)?,
+    }
+    desk.record_action(
+        &operator.0,
+        "log",
+        &wish.detail(&shown, expires.as_deref()),
+        true,
+    );
+    Ok(json(
+        StatusCode::OK,
+        &ActionResponse {
+            expires,
+            ..ActionResponse::new("log", true)
+        },
+    ))
+}
+
+/// The body of a reload request.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ReloadBody {
+    reason: Option<String>,
+    allow_weaker: bool,
+}
+
+/// Reloads the config's files and returns the outcome.
+pub(crate) async fn reload(
+    State(desk): State<Arc<AdminState>>,
+    Extension(operator): Extension<Operator>,
+    body: Body,
+) -> Result<Response, AdminError> {
+    let ReloadBody {
+        reason,
+        allow_weaker,
+    } = request::read(body).await?;
+    let wish = ActionRequest::new(reason, None, false)?;
+    let Some(levers) = desk.controls() else {
+        return Err(no_control_handles());
+    };
+    let asked = if allow_weaker {
+        "asked for, and allowed to be weaker"
+    } else {
+        "asked for"
+    };
+    let may = !allow_weaker || operator.is_logged_in();
+    desk.record_action(&operator.0, "reload", &wish.detail(asked, None), may);
+    if !may {
+        let text = "only an operator with a token may allow a weaker config: this listener requires none (`admin.auth`)";
+        return Err(AdminError::new(StatusCode::FORBIDDEN, text));
+    }
+    let (done, wait) = oneshot::channel();
+    let busy = || {
+        AdminError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "weir is busy or stopping: try again",
+        )
+    };
+    let strictness = if allow_weaker {
+        Strictness::AllowWeaker
+    } else {
+        Strictness::NoWeaker
+    };
+    levers
+        .reload
+        .try_send(ReloadRequest { strictness, done })
+        .map_err(|_| busy())?;
+    match tokio::time::timeout(RELOAD_TIMEOUT, wait).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) | Err(_) => return Err(busy()),
+    }
+    match desk
+        .config_history
+        .snapshot()
+        .last
+        .and_then(|last| last.error)
+    {
+        None => Ok(ActionResponse::answer("reload", true)),
+        Some(why) => Err(AdminError::new(
+            StatusCode::CONFLICT,
+            format!("the config was refused, nothing changed: {why}"),
+        )),
+    }
+}
+
+/// The refusal if weir is embedded in another program, as in its quickstart.
+fn no_control_handles() -> AdminError {
+    AdminError::new(
+        StatusCode::CONFLICT,
+        "this weir has no config file and no log of its own",
+    )
+}

@@ -1,0 +1,98 @@
+//! The applied config, the time it was applied at, and the outcome of the last reload: for
+//! operators.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use weir_config::Config;
+
+/// The config in force and its history.
+pub struct ConfigHistory {
+    config: ArcSwap<Config>,
+    book: Mutex<ConfigHistoryState>,
+}
+
+#[derive(Clone)]
+pub(super) struct ConfigHistoryState {
+    pub(crate) started: SystemTime,
+    pub(crate) applied: SystemTime,
+    /// Changed settings that take effect only at a restart.
+    pub(super) needs_restart: Vec<&'static str>,
+    pub(crate) last: Option<ReloadOutcome>,
+}
+
+/// The outcome of a reload.
+#[derive(Clone)]
+pub(super) struct ReloadOutcome {
+    pub(crate) at: SystemTime,
+    /// The error, if the config was rejected.
+    pub(crate) error: Option<String>,
+}
+
+impl ConfigHistory {
+    /// Begins the history with the config of the start.
+    pub fn new(config: Arc<Config>, now: SystemTime) -> Self {
+        let book = ConfigHistoryState {
+            started: now,
+            applied: now,
+            needs_restart: Vec::new(),
+            last: None,
+        };
+        Self {
+            config: ArcSwap::new(config),
+            book: Mutex::new(book),
+        }
+    }
+
+    /// Records a newly applied config, with the settings that wait for a restart.
+    pub(crate) fn record_applied(
+        &self,
+        config: Arc<Config>,
+        unmoved: Vec<&'static str>,
+        now: SystemTime,
+    ) {
+        self.config.store(config);
+        let mut book = self.lock();
+        (book.applied, book.needs_restart) = (now, unmoved);
+        book.last = Some(ReloadOutcome {
+            at: now,
+            error: None,
+        });
+    }
+
+    /// Records a reload that found the config in force unchanged. It clears the error of an earlier
+    /// rejection.
+    pub(crate) fn record_unchanged(&self, now: SystemTime) {
+        self.lock().last = Some(ReloadOutcome {
+            at: now,
+            error: None,
+        });
+    }
+
+    /// Records a rejected config.
+    pub(crate) fn record_rejected(&self, why: String, now: SystemTime) {
+        self.lock().last = Some(ReloadOutcome {
+            at: now,
+            error: Some(why),
+        });
+    }
+
+    pub(crate) fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    pub(super) fn snapshot(&self) -> ConfigHistoryState {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ConfigHistoryState> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for ConfigHistory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Chronicle")
+    }
+}

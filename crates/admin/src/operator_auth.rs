@@ -1,0 +1,297 @@
+//! Authentication of operators.
+//!
+//! Reading takes a token, as bearer or as the password of HTTP Basic, so that a browser can show
+//! the page without a script. Changing takes it as bearer alone, because no browser sends that by
+//! itself. On an open listener (loopback only) the check of `Content-Type`, and those of
+//! `request_guard.rs`, keep foreign pages out too.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use data_encoding::BASE64;
+use sha2::{Digest as _, Sha256};
+use weir_config::AdminPlan;
+use weir_core::EndpointId;
+use weir_core::port::{AuditLog, BorrowedSecret, Clock, Evidence, OperatorAction, Verifier};
+use weir_core::principal::VerifiedIdentity;
+use weir_policy::CredentialVerifier;
+
+use super::admin_error::AdminError;
+
+/// The path under weir's public URL that is the audience of operators' tokens.
+const AUDIENCE: &str = "/admin";
+/// The operator's name on a listener without authentication.
+const LOCAL: &str = "local";
+
+/// The address of an operator's client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OperatorAddress(pub(super) IpAddr);
+
+/// An authenticated operator.
+#[derive(Clone, Debug)]
+pub(super) struct Operator(pub Arc<str>, OperatorLogin);
+
+/// The operator's means of authentication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OperatorLogin {
+    /// A token.
+    Token,
+    /// No authentication, on an open listener.
+    Open,
+}
+
+impl Operator {
+    /// Reports if the operator showed a token.
+    pub(super) fn is_logged_in(&self) -> bool {
+        self.1 == OperatorLogin::Token
+    }
+}
+
+/// The authenticator of the operators' listener.
+pub struct OperatorAuth {
+    /// `None` after the config switched the listener off: every request is refused until the
+    /// listener ends.
+    plan: ArcSwap<Option<AdminPlan>>,
+    credentials: Arc<CredentialVerifier>,
+    clock: Arc<dyn Clock>,
+    audit: Arc<dyn AuditLog>,
+}
+
+/// The credential in a request.
+enum OperatorCredential<'a> {
+    Missing,
+    Bearer(&'a str),
+    /// The password of HTTP Basic.
+    Password(String),
+}
+
+/// The reason why a token is no operator's.
+enum OperatorAuthError {
+    /// It is not valid, or not for this listener.
+    Unknown,
+    /// It is valid, and lacks the scope.
+    Lacks { who: Arc<str>, scope: Arc<str> },
+}
+
+impl OperatorAuth {
+    /// Returns the check of operators by this plan; `None` refuses all of them.
+    pub fn new(
+        plan: Option<AdminPlan>,
+        credentials: Arc<CredentialVerifier>,
+        clock: Arc<dyn Clock>,
+        audit: Arc<dyn AuditLog>,
+    ) -> Self {
+        Self {
+            plan: ArcSwap::new(Arc::new(plan)),
+            credentials,
+            clock,
+            audit,
+        }
+    }
+
+    /// Returns the settings in force; `None` after the config switched the listener off.
+    pub(crate) fn plan(&self) -> Arc<Option<AdminPlan>> {
+        self.plan.load_full()
+    }
+
+    /// Replaces the operators from now on. The address stays.
+    pub fn replace(&self, plan: Option<AdminPlan>) {
+        self.plan.store(Arc::new(plan));
+    }
+
+    /// Authenticates the operator of a request.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) async fn admit(&self, head: &Parts) -> Result<Operator, AdminError> {
+        let plan = self.plan.load_full();
+        let Some(plan) = &*plan else {
+            return Err(off());
+        };
+        let changes = !matches!(head.method, Method::GET | Method::HEAD);
+        if changes && !is_json(&head.headers) {
+            let text = "changes are JSON: send `Content-Type: application/json`";
+            return Err(AdminError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
+        }
+        if !plan.is_guarded() {
+            return Ok(Operator(LOCAL.into(), OperatorLogin::Open));
+        }
+        let text = match credential_of(&head.headers) {
+            OperatorCredential::Missing => {
+                return Err(unknown("an operator's token is required", changes));
+            }
+            OperatorCredential::Password(_) if changes => {
+                return Err(unknown("changes need the token as `Bearer`", changes));
+            }
+            OperatorCredential::Bearer(text) => text.to_owned(),
+            OperatorCredential::Password(text) => text,
+        };
+        let peer = head
+            .extensions
+            .get::<OperatorAddress>()
+            .map(|peer| peer.0.to_string())
+            .unwrap_or_default();
+        let refused = |who: &str, detail: String| {
+            self.audit.record_operator_action(&OperatorAction {
+                actor: who,
+                action: "login",
+                detail: &detail,
+                took_effect: false,
+            });
+        };
+        self.operator(plan, &text).await.map_err(|why| match why {
+            OperatorAuthError::Unknown => {
+                refused("unknown", format!("from {peer}: not an operator's token"));
+                unknown("this is not an operator's token", changes)
+            }
+            OperatorAuthError::Lacks { who, scope } => {
+                refused(
+                    &who,
+                    format!("from {peer}: its token lacks the scope {scope}"),
+                );
+                lacks(&scope)
+            }
+        })
+    }
+
+    /// Returns the token's operator.
+    async fn operator(&self, plan: &AdminPlan, text: &str) -> Result<Operator, OperatorAuthError> {
+        // Digests are compared, so the time of the comparison reveals no part of a token.
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        let now = self.clock.wall();
+        let own = plan.keys.iter().find(|key| key.digest == digest);
+        if let Some(key) = own {
+            let lasts = key.expires.is_none_or(|expires| now < expires);
+            return if lasts {
+                Ok(Operator(key.name.clone(), OperatorLogin::Token))
+            } else {
+                Err(OperatorAuthError::Unknown)
+            };
+        }
+        let Some(scope) = &plan.scope else {
+            return Err(OperatorAuthError::Unknown);
+        };
+        let endpoint = EndpointId::new(AUDIENCE);
+        let unknown = IpAddr::from([0, 0, 0, 0]);
+        let evidence = Evidence {
+            bearer: Some(BorrowedSecret::new(text)),
+            ..Evidence::none(unknown, &endpoint)
+        };
+        match self.credentials.verify(&evidence).await {
+            Ok(VerifiedIdentity::Subject(subject)) if subject.is_by_token => {
+                let who = Arc::from(subject.subject());
+                if subject.scopes.contains(scope) {
+                    Ok(Operator(who, OperatorLogin::Token))
+                } else {
+                    Err(OperatorAuthError::Lacks {
+                        who,
+                        scope: scope.clone(),
+                    })
+                }
+            }
+            _ => Err(OperatorAuthError::Unknown),
+        }
+    }
+}
+
+impl std::fmt::Debug for OperatorAuth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gate")
+    }
+}
+
+/// Returns the refusal after the config switched the listener off.
+pub(super) fn off() -> AdminError {
+    AdminError::new(
+        StatusCode::FORBIDDEN,
+        "the config switches this listener off",
+    )
+}
+
+fn unknown(text: &str, changes: bool) -> AdminError {
+    // A browser prompts for the first scheme that it knows.
+    let challenge = if changes {
+        "Bearer realm=\"weir\""
+    } else {
+        "Basic realm=\"weir\", charset=\"UTF-8\""
+    };
+    AdminError::new(StatusCode::UNAUTHORIZED, text).challenging(HeaderValue::from_static(challenge))
+}
+
+/// The refusal of a valid token without the scope (RFC 6750, 3.1).
+fn lacks(scope: &str) -> AdminError {
+    let text = format!("your token lacks the scope `{scope}`");
+    let challenge =
+        format!("Bearer realm=\"weir\", error=\"insufficient_scope\", scope=\"{scope}\"");
+    let refused = AdminError::new(StatusCode::FORBIDDEN, text);
+    // A scope of the config that no header can hold is in no token either.
+    match HeaderValue::try_from(challenge) {
+        Ok(challenge) => refused.challenging(challenge),
+        Err(_) => refused,
+    }
+}
+
+/// Reports if the content type is JSON. A form of a foreign page cannot send it, and a script would
+/// need CORS permission, never given here.
+fn is_json(headers: &HeaderMap) -> bool {
+    let essence = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let essence = essence
+        .and_then(|value| value.split(';').next())
+        .map(str::trim);
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}
+
+fn credential_of(headers: &HeaderMap) -> OperatorCredential<'_> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let text = given
+        .next()
+        .filter(|_| given.next().is_none())
+        .and_then(|value| value.to_str().ok());
+    let Some((scheme, rest)) = text.and_then(|text| text.split_once(' ')) else {
+        return OperatorCredential::Missing;
+    };
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("Bearer") {
+        return OperatorCredential::Bearer(rest);
+    }
+    let decoded = scheme
+        .eq_ignore_ascii_case("Basic")
+        .then(|| BASE64.decode(rest.as_bytes()).ok())
+        .flatten();
+    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    match decoded.as_deref().and_then(|pair| pair.split_once(':')) {
+        Some((_, password)) => OperatorCredential::Password(password.to_owned()),
+        None => OperatorCredential::Missing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves G14.
+    #[test]
+    fn changes_need_a_json_content_type() {
+        let of = |value: &'static str| {
+            HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static(value))])
+        };
+        assert!(
+            is_json(&of("application/json")) && is_json(&of("Application/JSON; charset=utf-8"))
+        );
+        for simple in [
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "text/plain; application/json",
+            "",
+        ] {
+            assert!(!is_json(&of(simple)), "{simple}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,65 @@
+//! The copy of records to standard output, beside the file. A pipe without a reader blocks only its
+//! own thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use crate::record::SealedRecord;
+
+use super::audit_file::AuditFile;
+use super::audit_thread::AuditThread;
+use super::copy_backlog::{BACKLOG, dropped};
+use super::otlp_export::AuditExporter;
+
+/// The sinks of copies, beside the file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AuditOutlets {
+    pub(super) stdout: Option<SyncSender<Arc<SealedRecord>>>,
+    pub(super) otlp: Option<AuditExporter>,
+}
+
+impl AuditOutlets {
+    /// Offers a record to each sink. A sink without room drops and counts it.
+    pub(super) fn offer(&self, sealed: SealedRecord) {
+        if self.stdout.is_none() && self.otlp.is_none() {
+            return;
+        }
+        let sealed = Arc::new(sealed);
+        if let Some(stdout) = &self.stdout
+            && stdout.try_send(sealed.clone()).is_err()
+        {
+            dropped("stdout", 1);
+        }
+        if let Some(otlp) = &self.otlp {
+            otlp.offer(sealed);
+        }
+    }
+}
+
+/// Starts the thread that writes records to standard output; it ends with the sender.
+///
+/// # Errors
+///
+/// Standard output is closed, or the system has no thread.
+pub(super) fn stdout() -> std::io::Result<(SyncSender<Arc<SealedRecord>>, AuditThread)> {
+    let out = AuditFile::stdout()?;
+    let (sender, receiver) = sync_channel(BACKLOG);
+    let worker = AuditThread::start("audit-stdout", move || pour(&receiver, out))?;
+    Ok((sender, worker))
+}
+
+fn pour(receiver: &Receiver<Arc<SealedRecord>>, mut out: AuditFile) {
+    while let Ok(first) = receiver.recv() {
+        let mut count = 1;
+        out.push(first.line.as_bytes());
+        for sealed in receiver.try_iter().take(BACKLOG / 8) {
+            out.push(sealed.line.as_bytes());
+            count += 1;
+        }
+        if let Err(error) = out.flush() {
+            tracing::error!(%error, "audit copy to standard output failed, stopped");
+            dropped("stdout", count);
+            return;
+        }
+    }
+}

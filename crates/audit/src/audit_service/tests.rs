@@ -1,0 +1,777 @@
+//! The audit in real files, through starts, ends, moves and full disks.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::Path;
+
+use crate::record::{
+    ArgumentRecording, AuditKey, ChainGap, ChainHead, ChainInspector, ChainSummary,
+};
+use bytes::Bytes;
+use serde_json::Value;
+use weir_core::call::RequestName;
+use weir_core::names::EndpointId;
+use weir_core::port::{CallPermission, Evidence, Fut, SenderRejection, Verifier};
+use weir_core::principal::VerifiedIdentity;
+use weir_core::{Call, FailureKind, Principal, authenticate};
+use weir_system::SystemClock;
+use weir_testkit::FakeRandom;
+use weir_wire::Params;
+use weir_wire::method::Method;
+
+use super::*;
+use crate::audit_plan::AuditFilePlan;
+
+/// A fresh folder, removed on drop.
+struct AuditTestFolder(PathBuf);
+
+impl AuditTestFolder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("weir-audit-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn plan(&self, file: &str) -> AuditPlan {
+        plan(&self.0.join(file))
+    }
+}
+
+impl Drop for AuditTestFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn plan(path: &Path) -> AuditPlan {
+    AuditPlan {
+        file: Some(AuditFilePlan {
+            path: path.to_owned(),
+            size: 64 << 20,
+            keep: 32,
+            keep_for: None,
+        }),
+        stdout: false,
+        otlp: None,
+        closed: false,
+        sync: Duration::from_millis(100),
+        queue: 1024,
+        shape: ArgumentRecording::default(),
+        key: None,
+    }
+}
+
+fn path(plan: &AuditPlan) -> &Path {
+    &plan.file.as_ref().unwrap().path
+}
+
+fn factory() -> UpstreamFactory {
+    let ports = weir_upstream::UpstreamPorts {
+        clock: Arc::new(SystemClock::new()),
+        random: Arc::new(FakeRandom::new(7)),
+        bells: Arc::default(),
+        session_lists: weir_catalog::SessionListTable::new(Arc::default(), &FakeRandom::new(8)),
+        keeper: weir_process::keeper::ChildKeeper::unavailable(),
+        budgets: weir_core::Budgets::default(),
+    };
+    UpstreamFactory::new(ports, weir_upstream::ClientImplementation::new("weir", "0"))
+}
+
+async fn start(plan: &AuditPlan) -> AuditService {
+    let auditing = AuditService::start(
+        Some(plan),
+        ChainHeads::default(),
+        Arc::new(SystemClock::new()),
+        &factory(),
+    )
+    .unwrap();
+    auditing.wait_for_first_record().await;
+    auditing
+}
+
+fn change(auditing: &AuditService, plan: Option<&AuditPlan>) {
+    let prepared = auditing.prepare(plan, &factory()).unwrap();
+    auditing.take(prepared).unwrap();
+}
+
+fn operate(auditing: &AuditService, what: &str) {
+    auditing.port().record_operator_action(&OperatorAction {
+        actor: "test",
+        action: what,
+        detail: "",
+        took_effect: true,
+    });
+}
+
+/// Verifies the chain over files, in the order given.
+fn inspect(mut inspector: ChainInspector, files: &[PathBuf]) -> ChainSummary {
+    for file in files {
+        let text = fs::read(file).unwrap();
+        inspector.begin_file();
+        for line in text.split_inclusive(|b| *b == b'\n') {
+            let whole = line.ends_with(b"\n");
+            let found = inspector.line(line.strip_suffix(b"\n").unwrap_or(line), whole);
+            found.unwrap_or_else(|trouble| {
+                panic!(
+                    "{}: {trouble:?}\n{}",
+                    file.display(),
+                    String::from_utf8_lossy(&text)
+                )
+            });
+        }
+        inspector
+            .end_file()
+            .unwrap_or_else(|trouble| panic!("{}: {trouble:?}", file.display()));
+    }
+    inspector.finish().unwrap()
+}
+
+fn verified(plan: &AuditPlan) -> ChainSummary {
+    let mut files = rotation::rotated_files(path(plan));
+    files.push(path(plan).to_owned());
+    inspect(ChainInspector::default(), &files)
+}
+
+/// Returns one member of each record of a file.
+fn members_of(path: &Path, member: &str) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap();
+    let records = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
+    records
+        .map(|record| record[member].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+fn call() -> Call {
+    let params =
+        Params::parse(Some(&Bytes::from_static(br#"{"name":"x","arguments":{}}"#))).unwrap();
+    Call::new(
+        EndpointId::new("/mcp"),
+        Method::ToolsCall,
+        params,
+        RequestName::from_bits(1),
+    )
+}
+
+async fn anybody() -> Principal {
+    struct AnonymousVerifier;
+    impl Verifier for AnonymousVerifier {
+        fn verify<'a>(&'a self, _: &'a Evidence<'a>) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
+            Box::pin(std::future::ready(Ok(VerifiedIdentity::Anonymous)))
+        }
+    }
+    let endpoint = EndpointId::new("/mcp");
+    let evidence = Evidence::none([127, 0, 0, 1].into(), &endpoint);
+    authenticate(&AnonymousVerifier, &evidence, ())
+        .await
+        .unwrap()
+        .principal()
+        .clone()
+}
+
+/// Makes a call that is allowed, and records its end.
+fn allowed(auditing: &AuditService, principal: &Principal) -> Result<(), Failure> {
+    let call = call();
+    let attempt = CallAttempt {
+        principal,
+        call: &call,
+        item: None,
+    };
+    auditing
+        .port()
+        .record_decision(&attempt, GateDecision::Allowed(&CallPermission::default()))?;
+    let ended = EndedCall {
+        outcome: "complete",
+        took: Duration::ZERO,
+        bytes: 0,
+        changes: weir_core::port::ContentChanges::default(),
+        revision: None,
+        verdict: CallPermission::default(),
+    };
+    auditing.port().record_end(&attempt, &ended);
+    Ok(())
+}
+
+// Proves F18.
+#[tokio::test]
+async fn the_chain_goes_on_over_orderly_restarts() {
+    let folder = AuditTestFolder::new("restarts");
+    let plan = folder.plan("audit.jsonl");
+    for _ in 0..3 {
+        let auditing = start(&plan).await;
+        operate(&auditing, "one");
+        operate(&auditing, "two");
+        auditing.shutdown().await;
+    }
+    let summary = verified(&plan);
+    assert_eq!(
+        (summary.first, summary.records, summary.gaps),
+        (Some(1), 12, Vec::new())
+    );
+    assert_eq!(
+        members_of(path(&plan), "kind")[..5],
+        ["started", "admin", "admin", "stopped", "started"]
+    );
+    assert!(
+        !fs::read_to_string(path(&plan))
+            .unwrap()
+            .contains("\"unclean\":true")
+    );
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(path(&plan)).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600, "nobody else reads who called what");
+}
+
+// Proves F18, G10.
+#[tokio::test]
+async fn wherever_a_sudden_end_cuts_the_file_the_next_start_says_so_and_goes_on() {
+    let folder = AuditTestFolder::new("torn");
+    let plan = folder.plan("audit.jsonl");
+    let auditing = start(&plan).await;
+    for _ in 0..5 {
+        operate(&auditing, "something");
+    }
+    auditing.shutdown().await;
+    let whole = fs::read(path(&plan)).unwrap();
+    let garbage = [
+        &b""[..],
+        b"\0\0\0\0",
+        b"\n",
+        b"half\nof\n{\"seq\":3",
+        b"\xff\xfe",
+    ];
+    for cut in (0..whole.len())
+        .step_by(37)
+        .chain([whole.len() - 1, whole.len()])
+    {
+        for garbage in garbage {
+            if cut < 10 && !garbage.is_empty() {
+                continue;
+            }
+            let left = [&whole[..cut], garbage].concat();
+            fs::write(path(&plan), &left).unwrap();
+            let auditing = start(&plan).await;
+            operate(&auditing, "after");
+            auditing.shutdown().await;
+            let summary = verified(&plan);
+            let before = whole[..cut].iter().filter(|b| **b == b'\n').count() as u64;
+            assert!(summary.records >= before + 3, "{cut}: {summary:?}");
+            let clean = left.is_empty() || left == whole || left == whole[..whole.len() - 1];
+            let text = String::from_utf8_lossy(&fs::read(path(&plan)).unwrap()).into_owned();
+            assert_eq!(
+                !text.contains("\"unclean\":true"),
+                clean,
+                "{cut} {garbage:?}"
+            );
+            assert!(
+                summary
+                    .gaps
+                    .iter()
+                    .all(|seam| matches!(seam, ChainGap::Recovered { .. }))
+            );
+        }
+    }
+}
+
+// Proves F18.
+#[tokio::test]
+async fn a_file_that_is_no_record_of_weirs_is_left_alone() {
+    let folder = AuditTestFolder::new("foreign");
+    let plan = folder.plan("audit.jsonl");
+    for text in [
+        "root:x:0:0\n",
+        "{\"a\":1}\n",
+        "{\"seq\":2,\"hash\":\"x\"}\n",
+    ] {
+        fs::write(path(&plan), text).unwrap();
+        let refused = AuditService::start(
+            Some(&plan),
+            ChainHeads::default(),
+            Arc::new(SystemClock::new()),
+            &factory(),
+        )
+        .unwrap_err();
+        assert!(refused.to_string().contains("move it away"), "{refused}");
+        assert_eq!(fs::read_to_string(path(&plan)).unwrap(), text);
+    }
+}
+
+// Proves F18.
+#[tokio::test]
+async fn two_processes_never_write_one_chain() {
+    let folder = AuditTestFolder::new("two");
+    let plan = folder.plan("audit.jsonl");
+    let auditing = start(&plan).await;
+    let refused = AuditService::start(
+        Some(&plan),
+        ChainHeads::default(),
+        Arc::new(SystemClock::new()),
+        &factory(),
+    )
+    .unwrap_err();
+    assert!(refused.to_string().contains("another process"), "{refused}");
+    auditing.shutdown().await;
+}
+
+// Proves F18.
+#[tokio::test]
+async fn full_files_are_put_aside_and_the_chain_goes_on_through_them() {
+    let folder = AuditTestFolder::new("rotation");
+    let mut plan = folder.plan("audit.jsonl");
+    plan.file = Some(AuditFilePlan {
+        size: 2000,
+        keep: 3,
+        ..plan.file.unwrap()
+    });
+    let mut head: Option<ChainHead> = None;
+    for _ in 0..12 {
+        let auditing = start(&plan).await;
+        for _ in 0..4 {
+            operate(&auditing, "something");
+        }
+        auditing.shutdown().await;
+        let summary = verified(&plan);
+        assert!(summary.head.as_ref().unwrap().seq > head.map_or(0, |head| head.seq));
+        head = summary.head;
+    }
+    assert_eq!(head.unwrap().seq, 72, "nothing is missing at the end");
+    let aside = rotation::rotated_files(path(&plan));
+    assert!((1..=3).contains(&aside.len()), "{aside:?}");
+    assert!(verified(&plan).first.unwrap() > 1, "the oldest are gone");
+}
+
+// Proves F18.
+#[test]
+fn old_files_go_by_number_and_by_age() {
+    let folder = AuditTestFolder::new("shelf");
+    let own = folder.0.join("audit.jsonl");
+    let names = [
+        "audit.jsonl.0000000000000001",
+        "audit.jsonl.0000000000000002",
+        "audit.jsonl.0000000000000002-002",
+    ];
+    let others = [
+        "audit.jsonl",
+        "audit.jsonl.bak",
+        "other.jsonl.0000000000000001",
+        "audit.jsonl.0000000000000002-2",
+    ];
+    for name in names.iter().chain(&others) {
+        fs::write(folder.0.join(name), name).unwrap();
+    }
+    assert_eq!(
+        rotation::rotated_files(&own),
+        names.map(|name| folder.0.join(name))
+    );
+    assert_eq!(
+        rotation::rotated_name(&own, 2),
+        folder.0.join("audit.jsonl.0000000000000002-003")
+    );
+    let now = std::time::SystemTime::now();
+    rotation::remove_old(&own, 2, Some(Duration::from_secs(60)), now);
+    assert_eq!(
+        rotation::rotated_files(&own),
+        names[1..]
+            .iter()
+            .map(|name| folder.0.join(name))
+            .collect::<Vec<_>>()
+    );
+    rotation::remove_old(
+        &own,
+        2,
+        Some(Duration::from_secs(60)),
+        now + Duration::from_secs(3600),
+    );
+    assert!(rotation::rotated_files(&own).is_empty());
+    assert!(
+        others.iter().all(|name| folder.0.join(name).exists()),
+        "what is not weir's stays"
+    );
+}
+
+// Proves F18.
+#[tokio::test]
+async fn a_reload_moves_the_record_and_the_chain_goes_on() {
+    let folder = AuditTestFolder::new("moves");
+    let (first, second) = (folder.plan("first.jsonl"), folder.plan("second.jsonl"));
+    // At the new path there is another chain already.
+    let auditing = start(&second).await;
+    auditing.shutdown().await;
+    let auditing = start(&first).await;
+    operate(&auditing, "here");
+    change(&auditing, Some(&second));
+    operate(&auditing, "there");
+    // The same path with other settings.
+    let signed = AuditPlan {
+        key: Some(AuditKey::new(1, [7; 32])),
+        closed: true,
+        ..second.clone()
+    };
+    change(&auditing, Some(&signed));
+    operate(&auditing, "signed");
+    auditing.shutdown().await;
+    let files = [path(&first).to_owned(), path(&second).to_owned()];
+    let summary = inspect(ChainInspector::new(vec![AuditKey::new(1, [7; 32])]), &files);
+    assert_eq!((summary.first, summary.gaps), (Some(1), Vec::new()));
+    assert!((1..=3).contains(&summary.signed), "{}", summary.signed);
+    assert!(members_of(path(&second), "what").contains(&"signed".to_owned()));
+    assert_eq!(
+        rotation::rotated_files(path(&second)).len(),
+        1,
+        "the other chain is kept"
+    );
+    // Switched off, then on again: the chain continues in the file.
+    let auditing = start(&signed).await;
+    change(&auditing, None);
+    operate(&auditing, "unseen");
+    auditing.shutdown().await;
+    assert!(!members_of(path(&second), "what").contains(&"unseen".to_owned()));
+}
+
+// Proves F13.
+#[tokio::test]
+async fn a_full_disk_refuses_calls_where_it_is_closed_and_counts_them_where_it_is_open() {
+    let anybody = anybody().await;
+    let full = plan(Path::new("/dev/full"));
+    let closed = AuditPlan {
+        closed: true,
+        queue: 64,
+        ..full.clone()
+    };
+    let auditing = AuditService::start(
+        Some(&closed),
+        ChainHeads::default(),
+        Arc::new(SystemClock::new()),
+        &factory(),
+    )
+    .unwrap();
+    for _ in 0..200 {
+        assert_eq!(
+            allowed(&auditing, &anybody).unwrap_err().kind(),
+            &FailureKind::Overloaded
+        );
+    }
+    // The operator opens the audit, or gives another path; the failing writer obeys.
+    let folder = AuditTestFolder::new("full");
+    change(
+        &auditing,
+        Some(&AuditPlan {
+            closed: false,
+            ..closed.clone()
+        }),
+    );
+    for _ in 0..200 {
+        allowed(&auditing, &anybody).unwrap();
+    }
+    let elsewhere = AuditPlan {
+        queue: 64,
+        ..folder.plan("audit.jsonl")
+    };
+    change(&auditing, Some(&elsewhere));
+    auditing.shutdown().await;
+    let summary = verified(&elsewhere);
+    let lost = summary.gaps.iter().map(|seam| match seam {
+        ChainGap::Lost { events, .. } => *events,
+        ChainGap::Recovered { .. } | ChainGap::Open { .. } => 0,
+    });
+    let calls = members_of(path(&elsewhere), "kind")
+        .iter()
+        .filter(|kind| *kind == "call")
+        .count() as u64;
+    assert_eq!(
+        calls + lost.sum::<u64>(),
+        200,
+        "what has no record is counted"
+    );
+}
+
+// Proves F18.
+#[tokio::test]
+async fn a_closed_audit_has_a_record_of_every_call_that_it_let_through() {
+    let folder = AuditTestFolder::new("closed");
+    let plan = AuditPlan {
+        closed: true,
+        queue: 64,
+        ..folder.plan("audit.jsonl")
+    };
+    let auditing = start(&plan).await;
+    let anybody = anybody().await;
+    let through = (0..5000)
+        .filter(|_| allowed(&auditing, &anybody).is_ok())
+        .count();
+    assert!(through > 0);
+    auditing.shutdown().await;
+    let summary = verified(&plan);
+    assert_eq!(
+        members_of(path(&plan), "kind")
+            .iter()
+            .filter(|kind| *kind == "call")
+            .count(),
+        through
+    );
+    assert_eq!(summary.gaps, []);
+}
+
+// Proves F18, G06.
+#[tokio::test]
+async fn the_chain_goes_on_in_the_next_process_and_names_the_end_of_the_last_ones_branch() {
+    let folder = AuditTestFolder::new("handed-over");
+    let plan = folder.plan("audit.jsonl");
+    let old = start(&plan).await;
+    operate(&old, "before");
+    let left = old.release_files().await;
+    let (clock, factory) = (Arc::new(SystemClock::new()), factory());
+    let new = AuditService::start(Some(&plan), left, clock, &factory).unwrap();
+    new.wait_for_first_record().await;
+    operate(&new, "after");
+    operate(&old, "while it drains");
+    let last = old.shutdown().await;
+    new.record_predecessor_end(last);
+    new.shutdown().await;
+    let aside = rotation::rotated_files(path(&plan)).remove(0);
+    assert_eq!(
+        members_of(&aside, "kind"),
+        ["started", "admin", "left", "admin", "stopped"]
+    );
+    assert_eq!(
+        members_of(path(&plan), "kind"),
+        ["started", "admin", "predecessor", "stopped"]
+    );
+    let summary = verified(&plan);
+    assert_eq!((summary.records, summary.gaps.as_slice()), (9, &[][..]));
+    // A later process continues the file as after any restart, regardless of the head that is left
+    // to it.
+    let other = AuditService::start(
+        Some(&plan),
+        ChainHeads {
+            calls: Some(ChainHead::genesis()),
+            refusals: None,
+        },
+        Arc::new(SystemClock::new()),
+        &factory,
+    )
+    .unwrap();
+    other.wait_for_first_record().await;
+    other.shutdown().await;
+    assert_eq!(verified(&plan).records, 11);
+}
+
+// Proves F18, G06.
+#[tokio::test]
+async fn failed_handover_leaves_the_chain_whole() {
+    let folder = AuditTestFolder::new("handed-back");
+    let plan = folder.plan("audit.jsonl");
+    let old = start(&plan).await;
+    let factory = factory();
+    let next = async |left| {
+        let next =
+            AuditService::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory).unwrap();
+        next.wait_for_first_record().await;
+        next
+    };
+    // The successor begins, and cannot serve.
+    next(old.release_files().await).await.shutdown().await;
+    operate(&old, "goes on");
+    let new = next(old.release_files().await).await;
+    operate(&old, "while it drains");
+    new.record_predecessor_end(old.shutdown().await);
+    new.shutdown().await;
+    assert_eq!(
+        rotation::rotated_files(path(&plan)).len(),
+        1,
+        "one file of the old process"
+    );
+    let summary = verified(&plan);
+    assert_eq!((summary.records, summary.gaps.as_slice()), (11, &[][..]));
+}
+
+fn refuse(auditing: &AuditService, peer: [u8; 4], principal: Option<&Principal>) {
+    let endpoint = EndpointId::new("/mcp");
+    let outcome = Err(SenderRejection {
+        reason: "missing",
+        principal,
+    });
+    auditing.port().record_entrance(&SenderEntrance {
+        peer: peer.into(),
+        endpoint: &endpoint,
+        request: "1",
+        outcome,
+    });
+}
+
+fn refusals(plan: &AuditPlan) -> PathBuf {
+    let mut path = path(plan).as_os_str().to_owned();
+    path.push(".refusals");
+    path.into()
+}
+
+// Proves F18.
+#[tokio::test]
+async fn a_flood_of_refusals_displaces_no_record_of_a_call() {
+    let folder = AuditTestFolder::new("flood");
+    let mut plan = folder.plan("audit.jsonl");
+    plan.file = Some(AuditFilePlan {
+        size: 64 << 10,
+        keep: 4,
+        ..plan.file.unwrap()
+    });
+    let auditing = start(&plan).await;
+    let anybody = anybody().await;
+    allowed(&auditing, &anybody).unwrap();
+    for n in 0..200_000_u32 {
+        let [_, a, b, c] = n.to_be_bytes();
+        refuse(&auditing, [a, b, c, 1], None);
+    }
+    allowed(&auditing, &anybody).unwrap();
+    auditing.shutdown().await;
+    assert!(
+        rotation::rotated_files(path(&plan)).is_empty(),
+        "nothing of it came to the file of the calls"
+    );
+    assert_eq!(
+        members_of(path(&plan), "kind"),
+        ["started", "call", "call", "stopped"]
+    );
+    let mut files = rotation::rotated_files(&refusals(&plan));
+    assert!(files.len() <= 4, "{files:?}");
+    files.push(refusals(&plan));
+    let summary = inspect(ChainInspector::default(), &files);
+    // A minute may end meanwhile.
+    assert!((1026..4 * 1030).contains(&summary.head.unwrap().seq));
+}
+
+// Proves F18.
+#[tokio::test]
+async fn denials_of_principals_displace_no_record_of_a_call_and_are_kept_all_the_same() {
+    let folder = AuditTestFolder::new("denials");
+    let mut plan = folder.plan("audit.jsonl");
+    plan.file = Some(AuditFilePlan {
+        size: 1 << 20,
+        keep: 4,
+        ..plan.file.unwrap()
+    });
+    let auditing = start(&plan).await;
+    let anybody = anybody().await;
+    allowed(&auditing, &anybody).unwrap();
+    let denied = Failure::new(FailureKind::Denied, "no".repeat(100));
+    // As many as the queue has room for.
+    for _ in 0..500 {
+        let call = call();
+        let attempt = CallAttempt {
+            principal: &anybody,
+            call: &call,
+            item: None,
+        };
+        auditing
+            .port()
+            .record_decision(&attempt, GateDecision::Refused(&denied))
+            .unwrap();
+    }
+    allowed(&auditing, &anybody).unwrap();
+    auditing.shutdown().await;
+    assert!(
+        rotation::rotated_files(path(&plan)).is_empty(),
+        "they do not fill the file"
+    );
+    let outcomes = members_of(path(&plan), "outcome");
+    assert_eq!(
+        outcomes
+            .iter()
+            .filter(|outcome| *outcome == "complete")
+            .count(),
+        2
+    );
+    let length = fs::metadata(path(&plan)).unwrap().len();
+    assert!((256 << 10..260 << 10).contains(&length), "{length}");
+    let kept = [
+        members_of(path(&plan), "decision"),
+        members_of(&refusals(&plan), "decision"),
+    ]
+    .concat();
+    assert_eq!(
+        kept.iter()
+            .filter(|decision| *decision == "refused")
+            .count(),
+        500
+    );
+}
+
+// Proves F18, G06.
+#[tokio::test]
+async fn the_chain_of_refusals_goes_on_in_the_next_process() {
+    let folder = AuditTestFolder::new("refusals-handed-over");
+    let plan = folder.plan("audit.jsonl");
+    let old = start(&plan).await;
+    refuse(&old, [192, 0, 2, 1], None);
+    let left = old.release_files().await;
+    assert_eq!(
+        left.refusals.as_ref().map(|head| head.seq),
+        Some(3),
+        "the open minute is written at a hand-over"
+    );
+    let new =
+        AuditService::start(Some(&plan), left, Arc::new(SystemClock::new()), &factory()).unwrap();
+    new.wait_for_first_record().await;
+    refuse(&new, [192, 0, 2, 1], None);
+    refuse(&old, [192, 0, 2, 1], None);
+    new.record_predecessor_end(old.shutdown().await);
+    new.shutdown().await;
+    let mut files = rotation::rotated_files(&refusals(&plan));
+    assert_eq!(
+        members_of(&files[0], "kind"),
+        ["started", "refusals", "left", "refusals", "stopped"]
+    );
+    files.push(refusals(&plan));
+    assert_eq!(
+        members_of(&files[1], "kind"),
+        ["started", "predecessor", "refusals", "stopped"]
+    );
+    let summary = inspect(ChainInspector::default(), &files);
+    assert_eq!((summary.records, summary.gaps.as_slice()), (9, &[][..]));
+}
+
+// Proves F18.
+#[tokio::test]
+async fn a_pipe_takes_both_chains_as_whole_lines() {
+    let folder = AuditTestFolder::new("both");
+    let pipe = folder.0.join("pipe");
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    // Open at both ends, so that no open waits.
+    let end = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(&pipe)
+        .unwrap();
+    let auditing = start(&plan(&pipe)).await;
+    let anybody = anybody().await;
+    allowed(&auditing, &anybody).unwrap();
+    refuse(&auditing, [192, 0, 2, 1], None);
+    auditing.shutdown().await;
+    let mut bytes = vec![0; 64 << 10];
+    let count = std::io::Read::read(&mut &end, &mut bytes).unwrap();
+    let text = String::from_utf8(bytes[..count].to_vec()).unwrap();
+    let records: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |chain: &Value| {
+        records
+            .iter()
+            .filter(|record| record["chain"] == *chain)
+            .count()
+    };
+    assert_eq!(
+        (of(&Value::Null), of(&"refusals".into()), records.len()),
+        (3, 3, 6),
+        "{text}"
+    );
+}

@@ -1,0 +1,451 @@
+//! The catalog: the lists of all endpoints over all upstreams.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use opentelemetry::KeyValue;
+use tokio::time::{Instant, timeout_at};
+use weir_core::capability::CapabilityClass;
+use weir_core::endpoint::{Endpoint, UpstreamRules};
+use weir_core::fast::{FastMap, FastState};
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::seal::Sealer;
+use weir_core::telemetry::instruments;
+use weir_core::telemetry::zeroed_counters::start_endpoint_at_zero;
+use weir_core::upstream::{ListKind, Upstream};
+
+use crate::call_timings::CallTimings;
+use crate::catalog_source::CatalogSource;
+use crate::context::CatalogContext;
+use crate::endpoint_lists::{EndpointLists, ListView, ListViews};
+use crate::filtered_views::FilteredViews;
+use crate::list_changes::{ChangeBroadcast, ChangeReceiver, ListChange};
+use crate::outstanding_cursors::OutstandingCursors;
+use crate::resource_updates::SubscriptionTables;
+use crate::session_lists::SessionViewCache;
+use crate::settings::{CatalogPorts, CatalogSettings};
+use crate::view::{EMPTY_VIEW, View};
+use crate::view_updater::{self, UpdateRound};
+
+/// The endpoints and upstreams of one reload, both in config order.
+#[derive(Default)]
+pub struct Topology {
+    /// The endpoints.
+    pub endpoints: Vec<Arc<Endpoint>>,
+    /// The upstreams, each with the operator's rules for it. An upstream with unchanged settings
+    /// comes as the same `Arc` again.
+    pub upstreams: Vec<(Arc<dyn Upstream>, UpstreamRules)>,
+}
+
+/// The catalog. It owns the upstreams it was given: it follows them, and retires them when a reload
+/// or the shutdown takes them away.
+pub struct Catalog {
+    pub(crate) context: Arc<CatalogContext>,
+    pub(crate) layout: ArcSwap<CatalogLayout>,
+    /// Reloads and rebuilds come one after the other.
+    pub(crate) apply_lock: Mutex<()>,
+    pub(crate) sealer: Sealer,
+    pub(crate) outstanding_cursors: OutstandingCursors,
+    pub(crate) filtered_views: FilteredViews,
+    pub(crate) subscription_tables: Arc<SubscriptionTables>,
+    pub(crate) session_views: SessionViewCache,
+}
+
+/// All endpoints and upstreams as of one reload.
+#[derive(Default)]
+pub(crate) struct CatalogLayout {
+    pub(crate) endpoint_lists: FastMap<EndpointId, EndpointLists>,
+    pub(crate) order: Vec<Arc<Endpoint>>,
+    pub(crate) sources: Vec<Arc<CatalogSource>>,
+    pub(crate) by_id: FastMap<UpstreamId, Arc<CatalogSource>>,
+}
+
+impl CatalogLayout {
+    /// The upstreams of an endpoint, in config order; none for an unknown endpoint.
+    pub(crate) fn sources_of(&self, endpoint: &EndpointId) -> &[Arc<CatalogSource>] {
+        self.endpoint_lists
+            .get(endpoint)
+            .map(|stand| &stand.sources[..])
+            .unwrap_or_default()
+    }
+
+    /// An upstream of an endpoint.
+    pub(crate) fn source_of(
+        &self,
+        endpoint: &EndpointId,
+        upstream: &UpstreamId,
+    ) -> Option<&Arc<CatalogSource>> {
+        let mut sources = self.sources_of(endpoint).iter();
+        sources.find(|source| source.id() == upstream)
+    }
+}
+
+impl Catalog {
+    /// An empty catalog, to be filled by [`Self::apply`]. Must be called inside a tokio runtime,
+    /// because it spawns tasks.
+    #[must_use]
+    pub fn new(settings: CatalogSettings, ports: CatalogPorts, sealer: Sealer) -> Arc<Self> {
+        let works = Arc::new(CatalogContext::new(settings, ports));
+        let catalog = Arc::new(Self {
+            context: works.clone(),
+            layout: ArcSwap::default(),
+            apply_lock: Mutex::default(),
+            sealer,
+            outstanding_cursors: OutstandingCursors::default(),
+            filtered_views: FilteredViews::default(),
+            subscription_tables: Arc::default(),
+            session_views: SessionViewCache::default(),
+        });
+        let weak = Arc::downgrade(&catalog);
+        let updating = view_updater::run(works.clone(), move |round| match weak.upgrade() {
+            Some(catalog) => ControlFlow::Continue(catalog.update_views(&round)),
+            None => ControlFlow::Break(()),
+        });
+        works
+            .tasks
+            .spawn(works.stop.clone().run_until_cancelled_owned(updating));
+        catalog
+    }
+
+    /// Takes a new configuration. Upstreams that come as the same `Arc` keep watcher and list.
+    /// Others start, or stop and are retired. One that follows another of the same id shows its
+    /// list until it has its own. Clients are notified if their list changed. Must be called inside
+    /// a tokio runtime.
+    pub fn apply(&self, topology: Topology) {
+        let _one = self
+            .apply_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.context.stop.is_cancelled() {
+            return;
+        }
+        let before = self.layout.load_full();
+        let sources: Vec<_> = topology
+            .upstreams
+            .into_iter()
+            .map(|(up, rules)| self.source(&before, up, rules))
+            .collect();
+        let by_id: FastMap<_, _> = sources
+            .iter()
+            .map(|source| (source.id().clone(), source.clone()))
+            .collect();
+        let mut stands =
+            FastMap::with_capacity_and_hasher(topology.endpoints.len(), FastState::default());
+        for endpoint in &topology.endpoints {
+            let desks = list_views_of(&before, endpoint);
+            let sources = endpoint
+                .mode
+                .upstreams()
+                .iter()
+                .filter_map(|id| by_id.get(id).cloned())
+                .collect();
+            start_endpoint_at_zero(&endpoint.id);
+            stands.insert(
+                endpoint.id.clone(),
+                EndpointLists {
+                    endpoint: endpoint.clone(),
+                    sources,
+                    list_views: desks,
+                },
+            );
+        }
+        let kept = |old: &Arc<CatalogSource>| sources.iter().any(|new| Arc::ptr_eq(new, old));
+        let gone: Vec<_> = before
+            .sources
+            .iter()
+            .filter(|old| !kept(old))
+            .cloned()
+            .collect();
+        self.layout.store(Arc::new(CatalogLayout {
+            endpoint_lists: stands,
+            order: topology.endpoints,
+            sources,
+            by_id,
+        }));
+        for (id, stand) in &before.endpoint_lists {
+            if !self.layout.load().endpoint_lists.contains_key(id) {
+                stand.list_views.close();
+            }
+        }
+        gone.iter().for_each(|source| self.retire(source));
+        // The base list of every endpoint is ready before a client asks for it.
+        self.layout
+            .load()
+            .endpoint_lists
+            .values()
+            .for_each(|stand| {
+                for kind in ListKind::ALL {
+                    drop(stand.list_view(&self.context, kind, CapabilityClass::BASE));
+                }
+            });
+        self.refresh(Instant::now());
+        // The background task sends announcements that were held back.
+        self.context.rebuild.notify_one();
+    }
+
+    fn source(
+        &self,
+        before: &CatalogLayout,
+        upstream: Arc<dyn Upstream>,
+        rules: UpstreamRules,
+    ) -> Arc<CatalogSource> {
+        let old = before
+            .sources
+            .iter()
+            .find(|source| source.id() == upstream.id());
+        match old {
+            Some(same) if same_object(same.upstream(), &upstream) => {
+                same.set_rules(rules);
+                same.clone()
+            }
+            _ => {
+                let snapshot = old.map(|old| old.base().snapshot());
+                CatalogSource::start(&self.context, upstream, rules, snapshot.as_deref())
+            }
+        }
+    }
+
+    fn retire(&self, source: &CatalogSource) {
+        source.stop();
+        let retiring = source
+            .upstream()
+            .clone()
+            .retire(self.context.settings.retire_grace);
+        self.context.tasks.spawn(retiring);
+    }
+
+    /// Builds all views again, for the background task: never in the middle of a reload. Returns
+    /// the due time of held-back announcements.
+    fn update_views(&self, round: &UpdateRound) -> Option<Instant> {
+        let due = {
+            let _one = self
+                .apply_lock
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.refresh(round.now)
+        };
+        if round.is_tidying {
+            self.drop_unused();
+        }
+        due
+    }
+
+    /// Drops lists that no client has asked for in a long time, and counts the lists that no client
+    /// read on.
+    fn drop_unused(&self) {
+        let layout = self.layout.load_full();
+        let used: Vec<_> = layout
+            .endpoint_lists
+            .values()
+            .flat_map(|stand| stand.drop_unused(&self.context))
+            .collect();
+        layout.sources.iter().for_each(|source| source.keep(&used));
+        for endpoint in self
+            .outstanding_cursors
+            .sweep(self.context.settings.abandoned_after)
+        {
+            instruments().cursors_abandoned.add(
+                1,
+                &[KeyValue::new("endpoint", endpoint.as_str().to_owned())],
+            );
+        }
+    }
+
+    /// Builds all views again; returns the due time of held-back announcements.
+    pub(crate) fn refresh(&self, now: Instant) -> Option<Instant> {
+        let layout = self.layout.load_full();
+        layout
+            .endpoint_lists
+            .values()
+            .filter_map(|stand| stand.refresh_views(&self.context, now))
+            .min()
+    }
+
+    /// An endpoint by its path.
+    #[must_use]
+    pub fn endpoint(&self, id: &EndpointId) -> Option<Arc<Endpoint>> {
+        self.layout
+            .load()
+            .endpoint_lists
+            .get(id)
+            .map(|stand| stand.endpoint.clone())
+    }
+
+    /// All endpoints, in config order.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<Arc<Endpoint>> {
+        self.layout.load().order.clone()
+    }
+
+    /// The list of one kind that an endpoint shows now to clients of a class, without waiting.
+    #[must_use]
+    pub fn view(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Option<Arc<View>> {
+        self.list_view(endpoint, kind, class)
+            .map(|desk| desk.view())
+    }
+
+    /// The list that an endpoint shows once the first walks over its upstreams have ended, or as it
+    /// stands [`CatalogSettings::first_list_wait`] after they began. An endpoint that does not
+    /// exist has an empty list. Cancel safe.
+    pub async fn settled_view(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Arc<View> {
+        let Some(desk) = self.list_view(endpoint, kind, class) else {
+            return EMPTY_VIEW.clone();
+        };
+        let mut built = desk.view_changes.watch();
+        loop {
+            let view = desk.view();
+            let Some(until) = view
+                .wait_until
+                .filter(|until| !view.settled && *until > Instant::now())
+            else {
+                return view;
+            };
+            match timeout_at(until, built.changed()).await {
+                Ok(ListChange::Changed) => {}
+                Ok(ListChange::EndpointGone) | Err(_) => return desk.view(),
+            }
+        }
+    }
+
+    /// Announcements of changes of one list, from now on.
+    #[must_use]
+    pub fn changes(
+        &self,
+        endpoint: &EndpointId,
+        class: CapabilityClass,
+        kind: ListKind,
+    ) -> ChangeReceiver {
+        match self.list_view(endpoint, kind, class) {
+            Some(desk) => desk.announcements.watch(),
+            None => {
+                let nowhere = Arc::new(ChangeBroadcast::default());
+                nowhere.close();
+                nowhere.watch()
+            }
+        }
+    }
+
+    /// The upstreams of the newest reload, in config order.
+    #[must_use]
+    pub fn upstreams(&self) -> Vec<Arc<dyn Upstream>> {
+        self.layout
+            .load()
+            .sources
+            .iter()
+            .map(|source| source.upstream().clone())
+            .collect()
+    }
+
+    /// An upstream by its id.
+    #[must_use]
+    pub fn upstream(&self, id: &UpstreamId) -> Option<Arc<dyn Upstream>> {
+        self.layout
+            .load()
+            .by_id
+            .get(id)
+            .map(|source| source.upstream().clone())
+    }
+
+    /// An upstream by its id, with the timings of its calls.
+    #[must_use]
+    pub fn upstream_with_timings(
+        &self,
+        id: &UpstreamId,
+    ) -> Option<(Arc<dyn Upstream>, Arc<CallTimings>)> {
+        self.layout
+            .load()
+            .by_id
+            .get(id)
+            .map(|source| (source.upstream().clone(), source.timings.clone()))
+    }
+
+    /// Stops following, retires every upstream, and waits until all of that is done.
+    pub async fn shutdown(&self) {
+        {
+            let _one = self
+                .apply_lock
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            self.context.stop.cancel();
+            let layout = self.layout.swap(Arc::default());
+            layout.sources.iter().for_each(|source| self.retire(source));
+            layout
+                .endpoint_lists
+                .values()
+                .for_each(|stand| stand.list_views.close());
+        }
+        self.context.tasks.close();
+        self.context.tasks.wait().await;
+    }
+
+    pub(crate) fn list_view(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Option<Arc<ListView>> {
+        self.layout
+            .load()
+            .endpoint_lists
+            .get(endpoint)
+            .map(|stand| stand.list_view(&self.context, kind, class))
+    }
+}
+
+impl Drop for Catalog {
+    fn drop(&mut self) {
+        self.context.stop.cancel();
+    }
+}
+
+impl fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layout = self.layout.load();
+        write!(
+            f,
+            "Catalog({} endpoints, {} upstreams)",
+            layout.order.len(),
+            layout.sources.len()
+        )
+    }
+}
+
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Topology({} endpoints, {} upstreams)",
+            self.endpoints.len(),
+            self.upstreams.len()
+        )
+    }
+}
+
+/// The lists of an endpoint outlive a reload: clients hold on to them.
+fn list_views_of(before: &CatalogLayout, endpoint: &Endpoint) -> Arc<ListViews> {
+    before
+        .endpoint_lists
+        .get(&endpoint.id)
+        .map(|stand| stand.list_views.clone())
+        .unwrap_or_default()
+}
+
+/// The same object, with any vtable: the vtables of one type may differ between codegen units.
+fn same_object(one: &Arc<dyn Upstream>, other: &Arc<dyn Upstream>) -> bool {
+    std::ptr::eq(
+        Arc::as_ptr(one).cast::<()>(),
+        Arc::as_ptr(other).cast::<()>(),
+    )
+}

@@ -1,0 +1,165 @@
+//! One upstream as the catalog follows it, with a feed and a watcher for each capability class.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+use weir_core::capability::CapabilityClass;
+use weir_core::endpoint::UpstreamRules;
+use weir_core::names::UpstreamId;
+use weir_core::upstream::{ListKind, Upstream};
+
+use super::call_timings::CallTimings;
+use super::context::CatalogContext;
+use super::followed_upstream::FollowedUpstream;
+use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
+use super::list_watcher::ListWatcher;
+use super::resolved_rules::ResolvedRules;
+
+/// An upstream and its feeds.
+pub(super) struct CatalogSource {
+    followed: Arc<FollowedUpstream>,
+    /// The timings of its latest calls.
+    pub(super) timings: Arc<CallTimings>,
+    base: Arc<ListFeed>,
+    others: Mutex<Vec<(Arc<ListFeed>, CancellationToken)>>,
+    stop: CancellationToken,
+}
+
+impl CatalogSource {
+    /// Begins to follow an upstream in the base class. `before` is the snapshot of its predecessor
+    /// of the same id.
+    pub(super) fn start(
+        works: &Arc<CatalogContext>,
+        upstream: Arc<dyn Upstream>,
+        rules: UpstreamRules,
+        before: Option<&UpstreamSnapshot>,
+    ) -> Arc<Self> {
+        let base = feed(works, upstream.id(), CapabilityClass::BASE, before);
+        let stop = works.stop.child_token();
+        let followed = Arc::new(FollowedUpstream::new(upstream, rules));
+        let source = Arc::new(Self {
+            followed: followed.clone(),
+            timings: Arc::default(),
+            base: base.clone(),
+            others: Mutex::default(),
+            stop: stop.clone(),
+        });
+        spawn(works, ListWatcher::new(works.clone(), followed, base), stop);
+        source
+    }
+
+    pub(super) fn id(&self) -> &UpstreamId {
+        self.followed.id()
+    }
+
+    pub(super) fn upstream(&self) -> &Arc<dyn Upstream> {
+        &self.followed.server
+    }
+
+    pub(super) fn rules(&self) -> Arc<ResolvedRules> {
+        self.followed.rules()
+    }
+
+    /// Takes the rules of a reload; equal ones are no change.
+    pub(super) fn set_rules(&self, rules: UpstreamRules) {
+        self.followed.set_rules(rules);
+    }
+
+    /// Asks for a list that the server does not declare, with this walk and all that follow, and
+    /// waits until it was asked for once, or cannot be asked.
+    pub(super) async fn ask_undeclared(&self, kind: ListKind) {
+        if self.followed.add_undeclared(kind) {
+            self.feeds()
+                .iter()
+                .for_each(|feed| feed.walk_now.notify_one());
+        }
+        self.base
+            .wait_for(|snapshot| {
+                snapshot.list(kind).is_asked_for || snapshot.state != FeedState::Fresh
+            })
+            .await;
+    }
+
+    pub(super) fn base(&self) -> &Arc<ListFeed> {
+        &self.base
+    }
+
+    /// The feed for clients of this class, which is first cut to the members that weir carries to
+    /// this upstream. Starts to follow the class if need be. If too many are followed already,
+    /// returns the base feed.
+    pub(super) fn feed(
+        &self,
+        works: &Arc<CatalogContext>,
+        class: CapabilityClass,
+    ) -> Arc<ListFeed> {
+        let class = class.cut(self.upstream().carries());
+        if class == CapabilityClass::BASE || self.stop.is_cancelled() {
+            return self.base.clone();
+        }
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((feed, _)) = others.iter().find(|(feed, _)| feed.class == class) {
+            return feed.clone();
+        }
+        if others.len() + 1 >= works.settings.max_classes {
+            return self.base.clone();
+        }
+        let feed = feed(works, self.id(), class, None);
+        let stop = self.stop.child_token();
+        others.push((feed.clone(), stop.clone()));
+        spawn(
+            works,
+            ListWatcher::new(works.clone(), self.followed.clone(), feed.clone()),
+            stop,
+        );
+        feed
+    }
+
+    /// All feeds, the base first.
+    pub(super) fn feeds(&self) -> Vec<Arc<ListFeed>> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::once(&self.base)
+            .chain(others.iter().map(|(feed, _)| feed))
+            .cloned()
+            .collect()
+    }
+
+    /// Ends the feeds of classes that are not in `used`, cut as [`Self::feed`] does.
+    pub(super) fn keep(&self, used: &[CapabilityClass]) {
+        let carried = self.upstream().carries();
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.retain(|(feed, stop)| {
+            let wanted = used.iter().any(|class| class.cut(carried) == feed.class);
+            if !wanted {
+                stop.cancel();
+            }
+            wanted
+        });
+    }
+
+    /// Ends all feeds.
+    pub(super) fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+fn feed(
+    works: &CatalogContext,
+    id: &UpstreamId,
+    class: CapabilityClass,
+    before: Option<&UpstreamSnapshot>,
+) -> Arc<ListFeed> {
+    let wait = works.settings.first_list_wait;
+    Arc::new(ListFeed::new(
+        id.clone(),
+        class,
+        wait,
+        UpstreamSnapshot::starting(works.wall(), before),
+        works.rebuild.clone(),
+    ))
+}
+
+fn spawn(works: &CatalogContext, watcher: ListWatcher, stop: CancellationToken) {
+    works.tasks.spawn(async move {
+        let _stopped = stop.run_until_cancelled(watcher.run()).await;
+    });
+}

@@ -1,0 +1,59 @@
+//! The context that all parts of the catalog share, and the owner of all its tasks.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use weir_core::schema::SchemaCache;
+
+use super::closed_upstreams::ClosedUpstreams;
+use super::settings::{CatalogPorts, CatalogSettings};
+
+/// Shared by the catalog, its watchers and its background task.
+#[derive(Debug)]
+pub(super) struct CatalogContext {
+    pub(super) settings: CatalogSettings,
+    pub(super) ports: CatalogPorts,
+    pub(super) contracts: SchemaCache,
+    /// Upstreams that an operator took out.
+    pub(super) closed_upstreams: ClosedUpstreams,
+    /// Notified when a feed has a new snapshot.
+    pub(super) rebuild: Arc<Notify>,
+    /// Owns every task; the shutdown awaits them.
+    pub(super) tasks: TaskTracker,
+    /// Ends every task.
+    pub(super) stop: CancellationToken,
+    begun: Instant,
+}
+
+impl CatalogContext {
+    pub(super) fn new(settings: CatalogSettings, ports: CatalogPorts) -> Self {
+        Self {
+            settings,
+            ports,
+            contracts: SchemaCache::default(),
+            closed_upstreams: ClosedUpstreams::default(),
+            rebuild: Arc::new(Notify::new()),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            begun: Instant::now(),
+        }
+    }
+
+    pub(super) fn wall(&self) -> SystemTime {
+        self.ports.clock.wall()
+    }
+
+    /// Milliseconds since the catalog began.
+    pub(super) fn millis(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whole seconds since the catalog began, for "used last".
+    pub(super) fn seconds(&self) -> u64 {
+        self.begun.elapsed().as_secs()
+    }
+}

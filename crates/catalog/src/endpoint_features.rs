@@ -1,0 +1,152 @@
+//! The features of an endpoint, from the descriptions of its upstreams.
+
+use std::sync::Arc;
+
+use tokio::time::timeout;
+use weir_core::capability::CapabilityClass;
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::upstream::{DeclaredExtension, ListKind, ListKinds, ServerDescription};
+
+use super::Catalog;
+use super::catalog_source::CatalogSource;
+use super::list_changes::ListChange;
+
+impl Catalog {
+    /// The server information of an endpoint's upstreams, in config order; those never reached are
+    /// absent.
+    #[must_use]
+    pub fn about(&self, endpoint: &EndpointId) -> Vec<(UpstreamId, Arc<ServerDescription>)> {
+        let layout = self.layout.load();
+        let about = |source: &Arc<CatalogSource>| {
+            Some((source.id().clone(), source.base().snapshot().about.clone()?))
+        };
+        let sources = layout.sources_of(endpoint).iter();
+        sources.filter_map(about).collect()
+    }
+
+    /// True if an endpoint has this list: some upstream offers it, once offered it, or is still
+    /// unknown.
+    #[must_use]
+    pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
+        let layout = self.layout.load();
+        layout.sources_of(endpoint).iter().any(|source| {
+            let snapshot = source.base().snapshot();
+            snapshot.list(kind).offers || snapshot.about.is_none()
+        })
+    }
+
+    /// True if the server of a transparent endpoint has a list that it does not declare. The server
+    /// is asked for the list, and from then on with every walk; clients of the class then see it.
+    /// False if the server does not answer within [`super::CatalogSettings::first_list_wait`] or
+    /// cannot be asked, and always for an aggregating endpoint. Cancel safe.
+    pub async fn offers_undeclared(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> bool {
+        let (source, desk) = (
+            self.only_source(endpoint),
+            self.list_view(endpoint, kind, class),
+        );
+        let (Some(source), Some(desk)) = (source, desk) else {
+            return false;
+        };
+        let mut built = desk.view_changes.watch();
+        let asked = async {
+            source.ask_undeclared(kind).await;
+            let offers = source.base().snapshot().list(kind).offers;
+            // The view of this class is built a moment later, and after a walk of its own.
+            while offers
+                && !desk.view().is_asked_for
+                && built.changed().await == ListChange::Changed
+            {}
+            offers
+        };
+        timeout(self.context.settings.first_list_wait, asked)
+            .await
+            .unwrap_or(false)
+    }
+
+    /// The lists without change notifications: those for which the server of a transparent endpoint
+    /// declares none. An aggregating endpoint announces all, since weir looks for changes itself.
+    #[must_use]
+    pub fn lists_without_notifications(&self, endpoint: &EndpointId) -> ListKinds {
+        let about = self
+            .only_source(endpoint)
+            .and_then(|source| source.base().snapshot().about.clone());
+        about.map_or_else(ListKinds::default, |about| about.notifies_of.others())
+    }
+
+    /// True if an endpoint shows one server as it is.
+    #[must_use]
+    pub fn is_transparent(&self, endpoint: &EndpointId) -> bool {
+        let layout = self.layout.load();
+        layout
+            .endpoint_lists
+            .get(endpoint)
+            .is_some_and(|stand| stand.endpoint.mode.is_transparent())
+    }
+
+    /// True if an upstream of the endpoint completes arguments, or is still unknown.
+    #[must_use]
+    pub fn completes(&self, endpoint: &EndpointId) -> bool {
+        self.any_upstream(endpoint, |about| about.is_none_or(|about| about.completes))
+    }
+
+    /// True if an upstream of the endpoint announces updates of single resources, or is still
+    /// unknown.
+    #[must_use]
+    pub fn subscribes(&self, endpoint: &EndpointId) -> bool {
+        self.any_upstream(endpoint, |about| about.is_none_or(|about| about.subscribes))
+    }
+
+    /// True if calls of an upstream of the endpoint can become tasks. An upstream that is still
+    /// unknown counts as one without tasks.
+    #[must_use]
+    pub fn has_tasks(&self, endpoint: &EndpointId) -> bool {
+        self.any_upstream(endpoint, |about| about.is_some_and(|about| about.tasks))
+    }
+
+    /// True if an upstream of the endpoint declares that its tools have interfaces (MCP Apps).
+    #[must_use]
+    pub fn has_apps(&self, endpoint: &EndpointId) -> bool {
+        self.any_upstream(endpoint, |about| about.is_some_and(|about| about.apps))
+    }
+
+    /// True if the description of any upstream of the endpoint fits; it is absent for an upstream
+    /// that is still unknown.
+    fn any_upstream(
+        &self,
+        endpoint: &EndpointId,
+        fits: impl Fn(Option<&ServerDescription>) -> bool,
+    ) -> bool {
+        let layout = self.layout.load();
+        layout
+            .sources_of(endpoint)
+            .iter()
+            .any(|source| fits(source.base().snapshot().about.as_deref()))
+    }
+
+    /// The extensions of the one upstream of a transparent endpoint. An aggregating endpoint has
+    /// none, since weir could not find the upstream that a message is for.
+    #[must_use]
+    pub fn extensions(&self, endpoint: &EndpointId) -> Vec<DeclaredExtension> {
+        let about = self
+            .only_source(endpoint)
+            .and_then(|source| source.base().snapshot().about.clone());
+        about
+            .map(|about| about.extensions.clone())
+            .unwrap_or_default()
+    }
+
+    /// The one upstream of a transparent endpoint.
+    fn only_source(&self, endpoint: &EndpointId) -> Option<Arc<CatalogSource>> {
+        let layout = self.layout.load();
+        let stand = layout
+            .endpoint_lists
+            .get(endpoint)
+            .filter(|stand| stand.endpoint.mode.is_transparent())?;
+        stand.sources.first().cloned()
+    }
+}

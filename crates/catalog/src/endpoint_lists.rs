@@ -1,0 +1,305 @@
+//! The lists of one endpoint in the catalog: its upstreams, and a list view for each list and each
+//! capability class that asks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::time::Instant;
+use weir_core::capability::CapabilityClass;
+use weir_core::content_version::ContentVersion;
+use weir_core::endpoint::Endpoint;
+use weir_core::log_text::sanitize_text;
+use weir_core::upstream::ListKind;
+
+use super::catalog_source::CatalogSource;
+use super::context::CatalogContext;
+use super::list_changes::ChangeBroadcast;
+use super::superseded_views::SupersededViews;
+use super::view::{ChangeCount, View};
+use super::view_builder::{EndpointSegments, ViewBuilder};
+
+/// An endpoint as of one reload. State that clients hold on to is in [`ListViews`], which outlives
+/// reloads.
+pub(super) struct EndpointLists {
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) sources: Vec<Arc<CatalogSource>>,
+    pub(super) list_views: Arc<ListViews>,
+}
+
+/// The list views of one endpoint: at most one for each list and each of the few classes.
+#[derive(Default)]
+pub(super) struct ListViews {
+    open: ArcSwap<Vec<Arc<ListView>>>,
+    /// Held while views are built, so that they are built one after the other.
+    segments: Mutex<EndpointSegments>,
+}
+
+/// One list as clients of one class see it: the current view, older ones for their cursors, and
+/// announcements.
+pub(super) struct ListView {
+    kind: ListKind,
+    pub(super) class: CapabilityClass,
+    current: ArcSwap<View>,
+    superseded: Mutex<SupersededViews>,
+    announcer: Mutex<AnnouncementThrottle>,
+    /// Announces every new view, at once.
+    pub(super) view_changes: Arc<ChangeBroadcast>,
+    /// Announces changes that clients see, at a limited rate.
+    pub(super) announcements: Arc<ChangeBroadcast>,
+    /// The time of the last access, in seconds of [`CatalogContext::seconds`].
+    last_used: AtomicU64,
+}
+
+/// Holds announcements back so that clients are notified of one change in a window: the first at
+/// once, the last always.
+#[derive(Debug, Default)]
+struct AnnouncementThrottle {
+    last: Option<Instant>,
+    is_pending: bool,
+}
+
+impl EndpointLists {
+    /// Returns the list view for a class, made on its first use.
+    pub(super) fn list_view(
+        &self,
+        works: &Arc<CatalogContext>,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Arc<ListView> {
+        let desk = match self.list_views.find(kind, class) {
+            Some(desk) => desk,
+            None => self.open(works, kind, class),
+        };
+        let now = works.seconds();
+        // Only once a second: a store on every request would keep the cache line bouncing between
+        // cores.
+        if desk.last_used.load(Ordering::Relaxed) != now {
+            desk.last_used.store(now, Ordering::Relaxed);
+        }
+        desk
+    }
+
+    fn open(
+        &self,
+        works: &Arc<CatalogContext>,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Arc<ListView> {
+        let mut segments = self
+            .list_views
+            .segments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(desk) = self.list_views.find(kind, class) {
+            return desk;
+        }
+        let builder = self.view_builder(works, kind, class);
+        let view = builder.build(&mut segments, None);
+        log_collisions(&view, &View::empty());
+        let desk = Arc::new(ListView {
+            kind,
+            class,
+            current: ArcSwap::from_pointee(view),
+            superseded: Mutex::default(),
+            announcer: Mutex::default(),
+            view_changes: Arc::default(),
+            announcements: Arc::default(),
+            last_used: AtomicU64::new(works.seconds()),
+        });
+        let mut open = self.list_views.all();
+        open.push(desk.clone());
+        self.list_views.open.store(Arc::new(open));
+        // A reload may have come in between: then this view is an old one.
+        works.rebuild.notify_one();
+        desk
+    }
+
+    fn view_builder<'a>(
+        &'a self,
+        works: &'a Arc<CatalogContext>,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> ViewBuilder<'a> {
+        ViewBuilder {
+            works,
+            endpoint: &self.endpoint,
+            sources: &self.sources,
+            kind,
+            class,
+        }
+    }
+
+    /// Builds the views again and announces changes. Returns the due time of held-back
+    /// announcements.
+    pub(super) fn refresh_views(
+        &self,
+        works: &Arc<CatalogContext>,
+        now: Instant,
+    ) -> Option<Instant> {
+        let mut segments = self
+            .list_views
+            .segments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let desks = self.list_views.all();
+        for desk in &desks {
+            let before = desk.view();
+            let builder = self.view_builder(works, desk.kind, desk.class);
+            let view = builder.build(&mut segments, Some(&before));
+            desk.show(view, &before, works, now);
+        }
+        drop(segments);
+        desks
+            .iter()
+            .filter_map(|desk| desk.announce_if_due(now, works.settings.change_window))
+            .min()
+    }
+
+    /// Closes list views that were not used for long, and drops unneeded segments. Returns the
+    /// classes still in use.
+    pub(super) fn drop_unused(&self, works: &CatalogContext) -> Vec<CapabilityClass> {
+        let (now, idle) = (works.seconds(), works.settings.class_idle.as_secs());
+        let mut segments = self
+            .list_views
+            .segments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.list_views.all();
+        open.retain(|desk| {
+            let keep = desk.class == CapabilityClass::BASE || desk.is_used(now, idle);
+            if !keep {
+                // A client that took hold of it in this very moment has to come again.
+                desk.close();
+            }
+            keep
+        });
+        let classes = open.iter().map(|desk| desk.class).collect();
+        self.list_views.open.store(Arc::new(open));
+        segments.keep(&self.sources);
+        classes
+    }
+}
+
+impl ListViews {
+    /// The endpoint is gone.
+    pub(super) fn close(&self) {
+        self.all().iter().for_each(|desk| desk.close());
+    }
+
+    /// Wakes all waiting clients: the list that they see may be another now.
+    pub(super) fn announce_all(&self) {
+        self.all()
+            .iter()
+            .for_each(|desk| desk.announcements.announce());
+    }
+
+    fn find(&self, kind: ListKind, class: CapabilityClass) -> Option<Arc<ListView>> {
+        self.open
+            .load()
+            .iter()
+            .find(|desk| desk.class == class && desk.kind == kind)
+            .cloned()
+    }
+
+    fn all(&self) -> Vec<Arc<ListView>> {
+        self.open.load().to_vec()
+    }
+}
+
+impl ListView {
+    pub(super) fn view(&self) -> Arc<View> {
+        self.current.load_full()
+    }
+
+    /// The view of this version, current or kept.
+    pub(super) fn pinned(
+        &self,
+        version: ContentVersion,
+        now: Instant,
+        age: Duration,
+    ) -> Option<Arc<View>> {
+        let current = self.view();
+        if current.version == version {
+            return Some(current);
+        }
+        self.superseded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .find(version, now, age)
+    }
+
+    fn show(&self, view: View, before: &Arc<View>, works: &CatalogContext, now: Instant) {
+        let moved = view.version != before.version;
+        let is_news = moved || ChangeCount::is_news_after(view.change_count, before.change_count);
+        if moved {
+            self.superseded
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .put(
+                    before.clone(),
+                    now,
+                    works.settings.superseded_views,
+                    works.settings.superseded_time,
+                );
+            log_collisions(&view, before);
+        }
+        self.current.store(Arc::new(view));
+        self.view_changes.announce();
+        // A client that comes later sees the new list anyway.
+        if is_news && self.announcements.watchers() > 0 {
+            self.announcer
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_pending = true;
+        }
+    }
+
+    /// Announces a pending change if its time has come; else returns its due time.
+    fn announce_if_due(&self, now: Instant, window: Duration) -> Option<Instant> {
+        let mut announcer = self
+            .announcer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !announcer.is_pending {
+            return None;
+        }
+        let due = announcer.last.map_or(now, |last| last + window);
+        if due > now {
+            return Some(due);
+        }
+        *announcer = AnnouncementThrottle {
+            last: Some(now),
+            is_pending: false,
+        };
+        drop(announcer);
+        self.announcements.announce();
+        None
+    }
+
+    fn close(&self) {
+        self.announcements.close();
+        self.view_changes.close();
+    }
+
+    fn is_used(&self, now: u64, idle: u64) -> bool {
+        now.saturating_sub(self.last_used.load(Ordering::Relaxed)) < idle
+            || self.announcements.watchers() > 0
+    }
+}
+
+/// Logs new collisions, once.
+fn log_collisions(view: &View, before: &View) {
+    for collision in view
+        .collisions
+        .iter()
+        .filter(|collision| !before.collisions.contains(collision))
+    {
+        tracing::warn!(
+            exposed = &*collision.exposed, kept = %collision.kept, dropped = %collision.dropped,
+            native = sanitize_text(&collision.native, 64),
+            "tool name collision: one tool is not listed",
+        );
+    }
+}

@@ -1,0 +1,64 @@
+//! The catalog: the lists of every endpoint, kept ready so that no client's request ever asks an
+//! upstream for a list.
+//!
+//! Each upstream has a watcher that walks all its pages and receives its change notifications; it
+//! publishes immutable snapshots. A background task builds a view of each endpoint from them, off
+//! the request path, and announces changes to the clients that see them. An upstream that is slow,
+//! down or flapping delays no client.
+//!
+//! It is not a router: `weir-router` makes calls. It knows no protocol either: items are the
+//! upstreams' own bytes.
+//!
+//! No two files need each other. A file with an `impl Catalog` of its own stands above
+//! `catalog.rs`.
+
+mod call_timings;
+mod catalog;
+mod catalog_source;
+mod closed_upstreams;
+mod context;
+mod cursor;
+mod endpoint_features;
+mod endpoint_lists;
+mod fakes;
+mod filtered_views;
+mod followed_upstream;
+pub mod fuzzing;
+mod ingest;
+mod list_changes;
+mod list_feed;
+mod list_watcher;
+mod operator_actions;
+mod outstanding_cursors;
+mod overrides;
+mod pace;
+mod page;
+mod resolved_rules;
+mod resource_updates;
+mod session_lists;
+mod settings;
+mod status;
+mod superseded_views;
+mod tool_draft;
+mod traced_tool;
+mod unlisted_items;
+mod view;
+mod view_builder;
+mod view_updater;
+mod view_watch;
+mod walk;
+mod walk_span;
+
+pub use call_timings::{CallTimings, RecentCalls};
+pub use catalog::{Catalog, Topology};
+pub use closed_upstreams::{ClosedUpstream, ClosingMode};
+pub use list_changes::{ChangeReceiver, ListChange};
+pub use page::{CatalogPage, ListPageRequest};
+pub use resource_updates::{ResourceSubscriber, ResourceSubscription, UpdateInbox};
+pub use session_lists::{SessionClient, SessionListTable, SessionLists, SessionSubscription};
+pub use settings::{CatalogPorts, CatalogSettings, RefreshPace};
+pub use status::{ListStatus, UpstreamReach, UpstreamStatus};
+pub use tool_draft::InvalidItem;
+pub use traced_tool::{ToolPlacement, TracedTool, trace_by_config};
+pub use view::{IncompleteUpstream, NameCollision, NameLookup, View};
+pub use view_watch::ViewWatch;

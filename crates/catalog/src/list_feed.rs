@@ -1,0 +1,205 @@
+//! The feed of one upstream's list in one capability class: written by its watcher alone, read by
+//! all.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use weir_core::capability::CapabilityClass;
+use weir_core::names::UpstreamId;
+use weir_core::tool::Tool;
+use weir_core::upstream::{ListKind, ServerDescription};
+
+use super::view::Freshness;
+
+/// The state of an upstream's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FeedState {
+    /// Not known yet.
+    Pending,
+    /// As the upstream last listed it, and weir would learn of a change.
+    Fresh,
+    /// As the upstream listed it earlier; it cannot be asked now.
+    Stale,
+    /// The list is not known any more.
+    Down,
+}
+
+/// One upstream's list at one moment. Immutable; cloning shares all that is large.
+#[derive(Clone, Debug)]
+pub(super) struct UpstreamSnapshot {
+    pub(super) state: FeedState,
+    pub(super) since: SystemTime,
+    /// By [`ListKind`].
+    pub(super) lists: [ListSnapshot; 4],
+    /// The number of `list_changed` notifications of the server so far. By [`ListKind`].
+    pub(super) change_counts: [u64; 4],
+    pub(super) about: Option<Arc<ServerDescription>>,
+    /// True once the first walk has ended, well or badly.
+    pub(super) walked: bool,
+    /// The reason for being stale or down.
+    pub(super) error: Option<Arc<str>>,
+    /// Good walks so far.
+    pub(super) walks: u64,
+    /// The end of the last good one.
+    pub(super) walked_at: Option<SystemTime>,
+    /// Definitions that changed so far.
+    pub(super) redefined: u64,
+}
+
+/// One of an upstream's lists at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct ListSnapshot {
+    pub(super) items: Arc<[Arc<Tool>]>,
+    /// The guard that cut the last walk.
+    pub(super) truncated: Option<&'static str>,
+    pub(super) freshness: Freshness,
+    pub(super) public: bool,
+    /// True if the upstream offers it, or once did.
+    pub(super) offers: bool,
+    /// True if the upstream was asked for it, declared or not.
+    pub(super) is_asked_for: bool,
+    /// Items that the last walk left out.
+    pub(super) rejected: u64,
+}
+
+impl Default for ListSnapshot {
+    fn default() -> Self {
+        Self {
+            items: Arc::new([]),
+            truncated: None,
+            freshness: Freshness::NONE,
+            public: false,
+            offers: false,
+            is_asked_for: false,
+            rejected: 0,
+        }
+    }
+}
+
+impl UpstreamSnapshot {
+    pub(super) fn list(&self, kind: ListKind) -> &ListSnapshot {
+        &self.lists[kind as usize]
+    }
+
+    /// True if all lists are empty.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lists.iter().all(|list| list.items.is_empty())
+    }
+
+    /// Withdraws every promise of freshness.
+    pub(super) fn clear_freshness(&mut self) {
+        self.lists
+            .iter_mut()
+            .for_each(|list| list.freshness = Freshness::NONE);
+    }
+
+    /// A snapshot without any list, or with the lists of a predecessor that had other settings.
+    pub(super) fn starting(since: SystemTime, before: Option<&Self>) -> Self {
+        let Some(before) = before.filter(|before| !before.is_empty()) else {
+            return Self::pending(since);
+        };
+        // A reload that changes a timeout must not make every client see the tools go and come
+        // back.
+        let mut snapshot = Self {
+            state: FeedState::Stale,
+            since,
+            walked: false,
+            walks: 0,
+            ..before.clone()
+        };
+        snapshot.clear_freshness();
+        snapshot
+    }
+
+    fn pending(since: SystemTime) -> Self {
+        Self {
+            state: FeedState::Pending,
+            since,
+            lists: Default::default(),
+            change_counts: [0; 4],
+            about: None,
+            walked: false,
+            error: None,
+            walks: 0,
+            walked_at: None,
+            redefined: 0,
+        }
+    }
+
+    /// The reason why the list is not whole and fresh, as clients see it.
+    pub(super) fn reason(&self, kind: ListKind) -> Option<&'static str> {
+        match self.state {
+            FeedState::Pending => Some("pending"),
+            FeedState::Fresh => self.list(kind).truncated.map(|_| "truncated"),
+            FeedState::Stale => Some("stale"),
+            FeedState::Down => Some("down"),
+        }
+    }
+}
+
+/// The feed that a watcher publishes to.
+#[derive(Debug)]
+pub(super) struct ListFeed {
+    pub(super) upstream: UpstreamId,
+    pub(super) class: CapabilityClass,
+    /// Lists wait for the first walk until then.
+    pub(super) wait_until: Instant,
+    snapshot: ArcSwap<UpstreamSnapshot>,
+    /// Notified if an operator wants the lists walked now.
+    pub(super) walk_now: Notify,
+    /// Wakes tasks that wait for the next snapshot.
+    published: Notify,
+    rebuild: Arc<Notify>,
+}
+
+impl ListFeed {
+    /// A feed that begins with `snapshot`. Lists wait for the first walk for at most `wait`.
+    pub(super) fn new(
+        upstream: UpstreamId,
+        class: CapabilityClass,
+        wait: Duration,
+        snapshot: UpstreamSnapshot,
+        bell: Arc<Notify>,
+    ) -> Self {
+        Self {
+            upstream,
+            class,
+            wait_until: Instant::now() + wait,
+            snapshot: ArcSwap::from_pointee(snapshot),
+            walk_now: Notify::new(),
+            published: Notify::new(),
+            rebuild: bell,
+        }
+    }
+
+    pub(super) fn snapshot(&self) -> Arc<UpstreamSnapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Publishes a changed snapshot and requests that views are built again. Only the feed's own
+    /// watcher calls this.
+    pub(super) fn publish(&self, change: impl FnOnce(&mut UpstreamSnapshot)) {
+        let mut next = UpstreamSnapshot::clone(&self.snapshot.load());
+        change(&mut next);
+        self.snapshot.store(Arc::new(next));
+        self.published.notify_waiters();
+        self.rebuild.notify_one();
+    }
+
+    /// Waits for a snapshot that `holds` accepts. Cancel safe.
+    pub(super) async fn wait_for(&self, holds: impl Fn(&UpstreamSnapshot) -> bool) {
+        loop {
+            let mut published = pin!(self.published.notified());
+            // A snapshot that is published between the check and the wait counts.
+            published.as_mut().enable();
+            if holds(&self.snapshot.load()) {
+                return;
+            }
+            published.await;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The operators' actions on upstreams: taking one out, letting it in again, and reading its lists
+//! now.
+
+use std::sync::{Arc, PoisonError};
+
+use tokio::time::Instant;
+use weir_core::failure::{Failure, FailureKind, UPSTREAM_DISABLED};
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::upstream::ListKind;
+
+use super::Catalog;
+use super::catalog_source::CatalogSource;
+use super::closed_upstreams::{ClosedUpstream, ClosingMode};
+
+impl Catalog {
+    /// Takes an upstream out, until [`Self::reopen`], over reloads too. Clients are notified if
+    /// their list changed. Running calls are left alone. False if there is no such upstream.
+    pub fn close(&self, id: &UpstreamId, how: ClosingMode) -> bool {
+        let known = self.layout.load().by_id.contains_key(id);
+        if known {
+            let since = self.context.wall();
+            self.context.closed_upstreams.change(|map| {
+                map.insert(id.clone(), ClosedUpstream { mode: how, since });
+            });
+            self.rebuild();
+        }
+        known
+    }
+
+    /// Lets an upstream in again. False if it was not taken out.
+    pub fn reopen(&self, id: &UpstreamId) -> bool {
+        let was = self.closed(id).is_some();
+        if was {
+            self.context.closed_upstreams.change(|map| {
+                map.remove(id);
+            });
+            self.rebuild();
+        }
+        was
+    }
+
+    /// The state of an upstream that was taken out; absent for any other.
+    #[must_use]
+    pub fn closed(&self, id: &UpstreamId) -> Option<ClosedUpstream> {
+        self.context.closed_upstreams.find(id)
+    }
+
+    /// Starts a walk of all lists of an upstream now, or as soon as its pace allows. False if there
+    /// is no such upstream.
+    pub fn walk_now(&self, id: &UpstreamId) -> bool {
+        let source = self.layout.load().by_id.get(id).cloned();
+        source
+            .inspect(|source| {
+                source
+                    .feeds()
+                    .iter()
+                    .for_each(|feed| feed.walk_now.notify_one())
+            })
+            .is_some()
+    }
+
+    /// The failure that callers of an upstream get that was taken out.
+    #[must_use]
+    pub fn closed_failure(&self, id: &UpstreamId) -> Option<Failure> {
+        self.closed(id)
+            .map(|_| Failure::new(FailureKind::Unavailable, UPSTREAM_DISABLED).with_upstream(id))
+    }
+
+    /// The same for a name that the upstream would have on an endpoint, were it let in.
+    #[must_use]
+    pub fn closed_failure_of_name(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        name: &str,
+    ) -> Option<Failure> {
+        let layout = self.layout.load();
+        let closed = |source: &&Arc<CatalogSource>| self.closed(source.id()).is_some();
+        let mut closed = layout
+            .endpoint_lists
+            .get(endpoint)?
+            .sources
+            .iter()
+            .filter(closed);
+        let has = |source: &&Arc<CatalogSource>| {
+            let snapshot = source.base().snapshot();
+            snapshot
+                .list(kind)
+                .items
+                .iter()
+                .any(|item| *item.native == *name)
+        };
+        closed
+            .find(has)
+            .and_then(|source| self.closed_failure(source.id()))
+    }
+
+    fn rebuild(&self) {
+        let _one = self
+            .apply_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.refresh(Instant::now());
+        // The background task sends announcements that were held back.
+        self.context.rebuild.notify_one();
+    }
+}

@@ -1,0 +1,165 @@
+//! The task of a table: a subscription stream to the server, opened again when it is lost, for
+//! exactly the resources that clients subscribed to.
+
+use std::sync::{Arc, Weak};
+
+use tokio::time::{Instant, timeout};
+use weir_core::failure::{Failure, FailureKind};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::{ResourceUpdate, ResourceUpdates};
+
+use super::subscription_table::{ResourceSubscriber, SubscriptionTable, SubscriptionTables};
+use crate::catalog::Catalog;
+use crate::context::CatalogContext;
+use crate::pace::Backoff;
+
+/// Follows until the table has no subscribers, or the catalog is gone.
+pub(super) async fn run(
+    catalog: Weak<Catalog>,
+    works: Arc<CatalogContext>,
+    tables: Arc<SubscriptionTables>,
+    table: Arc<SubscriptionTable>,
+) {
+    let follower = SubscriptionFollower {
+        catalog,
+        works,
+        table,
+    };
+    let settings = &follower.works.settings;
+    let mut backoff = Backoff::new(settings.reopen_first, settings.reopen_most);
+    let mut missed = false;
+    loop {
+        let began = Instant::now();
+        let failure = match follower.open().await {
+            Ok(mut line) => match follower.follow(&mut *line, missed).await {
+                Ok(()) => {
+                    drop(line);
+                    if tables.remove_if_empty(&follower.table) {
+                        return;
+                    }
+                    continue;
+                }
+                Err(failure) => {
+                    missed = true;
+                    failure
+                }
+            },
+            Err(failure) => failure,
+        };
+        if began.elapsed() >= settings.reopen_calm {
+            backoff.reset();
+        }
+        follower.handle_loss(&failure);
+        if tables.remove_if_empty(&follower.table) {
+            return;
+        }
+        tokio::time::sleep(backoff.next(&*follower.works.ports.random)).await;
+        if tables.remove_if_empty(&follower.table) {
+            return;
+        }
+    }
+}
+
+struct SubscriptionFollower {
+    catalog: Weak<Catalog>,
+    works: Arc<CatalogContext>,
+    table: Arc<SubscriptionTable>,
+}
+
+impl SubscriptionFollower {
+    /// Opens a stream to the upstream as the config now has it.
+    async fn open(&self) -> Result<Box<dyn ResourceUpdates>, Failure> {
+        let gone = || {
+            Failure::new(
+                FailureKind::Unavailable,
+                "The server of this resource is not served any more",
+            )
+        };
+        let upstream = self
+            .catalog
+            .upgrade()
+            .and_then(|catalog| catalog.upstream(&self.table.upstream));
+        let upstream = upstream.ok_or_else(gone)?;
+        let time = upstream.open_time(self.works.settings.open_time);
+        let opening = upstream.updates();
+        let late = || {
+            Failure::new(
+                FailureKind::TimedOut,
+                "The server did not open a line for updates in time",
+            )
+        };
+        timeout(time, opening)
+            .await
+            .unwrap_or_else(|_| Err(late().with_upstream(&self.table.upstream)))
+    }
+
+    /// Sends the wanted subscriptions to the server, and its updates to the clients, until no
+    /// resource is wanted.
+    async fn follow(
+        &self,
+        line: &mut dyn ResourceUpdates,
+        mut missed: bool,
+    ) -> Result<(), Failure> {
+        loop {
+            if self.table.is_empty() {
+                // A server whose connection stays open must not go on sending. If it cannot be
+                // reached, the end of the stream has the same effect.
+                let _told =
+                    timeout(self.works.settings.open_time, line.set_subscriptions(&[])).await;
+                return Ok(());
+            }
+            if let Some(wanted) = self.table.take_wanted() {
+                let late = || {
+                    Failure::new(
+                        FailureKind::TimedOut,
+                        "The server did not take the subscriptions in time",
+                    )
+                };
+                let asking = timeout(
+                    self.works.settings.open_time,
+                    line.set_subscriptions(&wanted),
+                );
+                let refused = asking
+                    .await
+                    .unwrap_or_else(|_| Err(late().with_upstream(&self.table.upstream)))?;
+                self.table.record_consent(&wanted, refused);
+                // Updates may have been missed while there was no stream.
+                if std::mem::take(&mut missed) {
+                    self.deliver_update(&ResourceUpdate::Any);
+                }
+            }
+            tokio::select! {
+                () = self.table.wanted_changed.notified() => {}
+                told = line.next_update() => {
+                    instruments().updates_in.add(1, &[self.table.label()]);
+                    self.deliver_update(&told?);
+                }
+            }
+        }
+    }
+
+    fn deliver_update(&self, updated: &ResourceUpdate) {
+        let Some(catalog) = self.catalog.upgrade() else {
+            return;
+        };
+        let subscribers = match updated {
+            ResourceUpdate::Resource(uri) => self.table.subscribers_of(uri),
+            ResourceUpdate::Any => self.table.all(),
+        };
+        for subscriber in subscribers {
+            let native = match updated {
+                ResourceUpdate::Resource(uri) => uri,
+                ResourceUpdate::Any => &subscriber.item.tool.native,
+            };
+            if let Some(exposed) = catalog.name_for_subscriber(&subscriber, native) {
+                let ResourceSubscriber { inbox, item, .. } = &subscriber;
+                inbox.put(exposed, &item.exposed);
+            }
+        }
+    }
+
+    fn handle_loss(&self, failure: &Failure) {
+        tracing::debug!(upstream = %self.table.upstream, error = failure.cause(), "resource subscription stream lost");
+        self.table.record_loss(failure);
+    }
+}

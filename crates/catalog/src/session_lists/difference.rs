@@ -1,0 +1,120 @@
+//! The difference between the list of one session and the shared list.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use weir_core::budget::{ByteBudget, ByteReservation};
+use weir_core::content_version::ContentVersion;
+use weir_core::tool::Tool;
+
+/// The most items in a difference.
+const MOST_ITEMS: usize = 256;
+/// The most bytes in a difference.
+const MOST_BYTES: usize = 256 << 10;
+
+/// Counters of a session at the time of a walk. A walk is due once they are higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct WalkMark {
+    /// Notifications, and occasions on which one may have been missed.
+    pub(super) changes: u64,
+    pub(super) calls: u64,
+}
+
+/// The difference that one walk found.
+#[derive(Debug)]
+pub(super) struct ListDifference {
+    /// The session's counters when the walk began.
+    pub(super) mark: WalkMark,
+    /// Items that are new or defined otherwise than in the shared list, in the server's order.
+    pub(super) changed: Vec<Arc<Tool>>,
+    /// Native names of shared items that the session lacks.
+    pub(super) removed: HashSet<Arc<str>>,
+    /// A digest of both.
+    pub(super) digest: ContentVersion,
+    _memory: Option<ByteReservation>,
+}
+
+impl ListDifference {
+    /// No difference: the session's clients see the shared list.
+    pub(super) fn none(mark: WalkMark) -> Self {
+        let (changed, removed) = (Vec::new(), HashSet::new());
+        Self {
+            mark,
+            changed,
+            removed,
+            digest: ContentVersion::default(),
+            _memory: None,
+        }
+    }
+
+    /// Compares a session's list with the shared one. If a guard cut the walk (`is_cut`), missing
+    /// items do not count as removed.
+    ///
+    /// # Errors
+    /// The exceeded bound: `items`, `bytes`, or `memory` for the bound of all sessions together.
+    pub(super) fn between(
+        shared: &[Arc<Tool>],
+        own: &[Arc<Tool>],
+        is_cut: bool,
+        mark: WalkMark,
+        memory: &ByteBudget,
+    ) -> Result<Self, &'static str> {
+        let known: HashMap<&str, &Arc<Tool>> =
+            shared.iter().map(|tool| (&*tool.native, tool)).collect();
+        let is_another = |tool: &&Arc<Tool>| {
+            known
+                .get(&*tool.native)
+                .is_none_or(|same| same.digest != tool.digest)
+        };
+        let changed: Vec<_> = own.iter().filter(is_another).cloned().collect();
+        let listed: HashSet<&str> = own.iter().map(|tool| &*tool.native).collect();
+        let missing = shared
+            .iter()
+            .map(|tool| &tool.native)
+            .filter(|native| !is_cut && !listed.contains(&***native));
+        let removed: HashSet<Arc<str>> = missing.cloned().collect();
+        if changed.is_empty() && removed.is_empty() {
+            return Ok(Self::none(mark));
+        }
+        if changed.len() + removed.len() > MOST_ITEMS {
+            return Err("items");
+        }
+        let bytes = changed
+            .iter()
+            .map(|tool| tool.raw.len())
+            .chain(removed.iter().map(|name| name.len()))
+            .sum();
+        if bytes > MOST_BYTES {
+            return Err("bytes");
+        }
+        let reserved = memory.try_reserve(bytes).ok_or("memory")?;
+        let mut names: Vec<&Arc<str>> = removed.iter().collect();
+        names.sort_unstable();
+        let parts = changed
+            .iter()
+            .map(|tool| &tool.digest.0[..])
+            .chain(std::iter::once(&b"-"[..]));
+        let digest = ContentVersion::of(
+            &parts
+                .chain(names.iter().map(|name| name.as_bytes()))
+                .collect::<Vec<_>>(),
+        );
+        Ok(Self {
+            mark,
+            changed,
+            removed,
+            digest,
+            _memory: Some(reserved),
+        })
+    }
+
+    /// True if the session's list is the shared one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty()
+    }
+
+    /// The session's own item of this native name.
+    pub(super) fn changed(&self, native: &str) -> Option<&Arc<Tool>> {
+        self.changed.iter().find(|tool| *tool.native == *native)
+    }
+}

@@ -1,0 +1,143 @@
+//! The state of the catalog, for operators.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use weir_core::capability::CapabilityClass;
+use weir_core::names::UpstreamId;
+use weir_core::schema::ToolSchema;
+use weir_core::upstream::{ListKind, ServerDescription, UpstreamHealth};
+
+use super::Catalog;
+use super::call_timings::RecentCalls;
+use super::closed_upstreams::ClosedUpstream;
+use super::list_feed::{FeedState, ListFeed};
+
+/// One upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamStatus {
+    /// Its id.
+    pub id: UpstreamId,
+    /// Its own report.
+    pub health: UpstreamHealth,
+    /// The server information from its last initialization.
+    pub about: Option<Arc<ServerDescription>>,
+    /// The state of an upstream that an operator took out.
+    pub closed: Option<ClosedUpstream>,
+    /// The outcomes of its calls in the last minute or two.
+    pub recent: RecentCalls,
+    /// Its lists, the base class first.
+    pub lists: Vec<ListStatus>,
+}
+
+/// One upstream's list in one capability class.
+#[derive(Clone, Debug)]
+pub struct ListStatus {
+    /// The clients' class of accepted requests.
+    pub class: CapabilityClass,
+    /// `pending`, `fresh`, `stale` or `down`.
+    pub state: &'static str,
+    /// The start of this state.
+    pub since: SystemTime,
+    /// Tools listed now.
+    pub tools: usize,
+    /// Prompts listed now.
+    pub prompts: usize,
+    /// Resources and resource templates listed now.
+    pub resources: usize,
+    /// Tools with a schema that is not used for validation.
+    pub unchecked: usize,
+    /// Items that the last walk left out, because they are no tools or have a name twice.
+    pub rejected: u64,
+    /// The number of times that a tool came back with another definition under the same name.
+    pub redefined: u64,
+    /// The guard that cut the last walk.
+    pub truncated: Option<&'static str>,
+    /// Good walks so far.
+    pub walks: u64,
+    /// The end of the last good one.
+    pub walked_at: Option<SystemTime>,
+    /// The reason for being stale or down.
+    pub error: Option<Arc<str>>,
+}
+
+/// The reachability of an upstream: the one answer of the admin API and the metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamReach {
+    /// It has not answered yet: it starts, or is being asked.
+    Unknown,
+    /// It answers, and its lists are fresh.
+    Up,
+    /// It cannot be reached, or does not give its lists.
+    Down,
+}
+
+impl UpstreamStatus {
+    /// The reachability, independent of an operator's actions.
+    #[must_use]
+    pub fn reach(&self) -> UpstreamReach {
+        match self.lists.first().map(|list| list.state) {
+            _ if self.health.down => UpstreamReach::Down,
+            Some("fresh") => UpstreamReach::Up,
+            Some("pending") | None => UpstreamReach::Unknown,
+            Some(_) => UpstreamReach::Down,
+        }
+    }
+
+    /// The obstacle to reading its list of tools, or else the cause of its last failure, which may
+    /// be past. For operators.
+    #[must_use]
+    pub fn cause(&self) -> Option<&str> {
+        let list = self.lists.first().and_then(|list| list.error.as_deref());
+        list.or(self.health.last_error.as_deref())
+    }
+}
+
+impl Catalog {
+    /// Every upstream, in config order.
+    #[must_use]
+    pub fn status(&self) -> Vec<UpstreamStatus> {
+        let layout = self.layout.load();
+        let status = |source: &Arc<super::catalog_source::CatalogSource>| UpstreamStatus {
+            id: source.id().clone(),
+            health: source.upstream().health(),
+            about: source.base().snapshot().about.clone(),
+            closed: self.closed(source.id()),
+            recent: source.timings.recent(),
+            lists: source.feeds().iter().map(|feed| list(feed)).collect(),
+        };
+        layout.sources.iter().map(status).collect()
+    }
+}
+
+fn list(feed: &ListFeed) -> ListStatus {
+    let snapshot = feed.snapshot();
+    let (tools, count) = (snapshot.list(ListKind::Tools), |kind| {
+        snapshot.list(kind).items.len()
+    });
+    let is_unchecked = |contract: &ToolSchema| matches!(contract, ToolSchema::Unchecked(_));
+    ListStatus {
+        class: feed.class,
+        state: match snapshot.state {
+            FeedState::Pending => "pending",
+            FeedState::Fresh => "fresh",
+            FeedState::Stale => "stale",
+            FeedState::Down => "down",
+        },
+        since: snapshot.since,
+        tools: tools.items.len(),
+        prompts: count(ListKind::Prompts),
+        resources: count(ListKind::Resources) + count(ListKind::Templates),
+        unchecked: tools
+            .items
+            .iter()
+            .filter(|t| is_unchecked(&t.input) || is_unchecked(&t.output))
+            .count(),
+        rejected: snapshot.lists.iter().map(|list| list.rejected).sum(),
+        redefined: snapshot.redefined,
+        truncated: snapshot.lists.iter().find_map(|list| list.truncated),
+        walks: snapshot.walks,
+        walked_at: snapshot.walked_at,
+        error: snapshot.error.clone(),
+    }
+}

@@ -1,0 +1,569 @@
+//! Builds a view of one endpoint for one capability class from the feeds of its upstreams. It is a
+//! pure function of the feeds, so that every replica shows the same list in the same order.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use weir_core::capability::CapabilityClass;
+use weir_core::catalog_item::{CallTerms, CatalogItem};
+use weir_core::content_version::ContentVersion;
+use weir_core::endpoint::{Endpoint, EndpointMode, NamePrefix};
+use weir_core::fast::{FastMap, FastState};
+use weir_core::names::{UpstreamId, resource_uri};
+use weir_core::tool::Tool;
+use weir_core::toolset::{ToolHints, ToolNames};
+use weir_core::upstream::ListKind;
+
+use super::catalog_source::CatalogSource;
+use super::closed_upstreams::ClosedUpstream;
+use super::context::CatalogContext;
+use super::list_feed::{FeedState, ListFeed, UpstreamSnapshot};
+use super::overrides::{apply_overrides, link_interface};
+use super::resolved_rules::ResolvedRules;
+use super::view::{ChangeCount, Freshness, IncompleteUpstream, NameCollision, NameIndex, View};
+
+/// The named items of one upstream on one endpoint, kept until its tools or rules change.
+#[derive(Clone)]
+struct UpstreamSegment {
+    tools: Arc<[Arc<Tool>]>,
+    /// The list that clients without sessions see, if it differs.
+    sessionless: Option<Arc<[Arc<Tool>]>>,
+    rules: Arc<ResolvedRules>,
+    entries: Arc<[ListEntry]>,
+    digest: ContentVersion,
+}
+
+pub(super) struct ListEntry {
+    pub(super) name: Arc<str>,
+    /// True if the operator chose the name: then no other tool gets it.
+    chosen: bool,
+    /// The name to take if the first is taken.
+    otherwise: Option<Arc<str>>,
+    tool: Arc<Tool>,
+    pub(super) terms: Arc<CallTerms>,
+    listed_without: CapabilityClass,
+}
+
+/// The segments of one endpoint, by upstream and the class they were listed for.
+#[derive(Default)]
+pub(super) struct EndpointSegments {
+    /// The endpoint whose naming the segments follow.
+    endpoint: Option<Endpoint>,
+    known: HashMap<(UpstreamId, CapabilityClass, ListKind), UpstreamSegment>,
+}
+
+/// The contribution of one upstream to a view.
+struct UpstreamPart {
+    feed: Arc<ListFeed>,
+    /// The snapshot that is shown.
+    shown: Arc<UpstreamSnapshot>,
+    /// The snapshot that clients without sessions see, if the server has another list for clients
+    /// with sessions. Items that are in it alone can be called by all.
+    sessionless: Option<Arc<UpstreamSnapshot>>,
+    reason: Option<&'static str>,
+    walked: bool,
+}
+
+impl UpstreamPart {
+    fn of(builder: &ViewBuilder<'_>, source: &Arc<CatalogSource>) -> Self {
+        let kind = builder.kind;
+        let feed = source.feed(builder.works, builder.class);
+        let own = feed.snapshot();
+        let (walked, known) = (
+            own.walked,
+            matches!(own.state, FeedState::Fresh | FeedState::Stale),
+        );
+        if known || feed.class == CapabilityClass::BASE {
+            let sessionless = feed
+                .class
+                .has(CapabilityClass::SESSIONS)
+                .then(|| source.base().snapshot());
+            return Self {
+                feed,
+                reason: own.reason(kind),
+                shown: own,
+                sessionless,
+                walked,
+            };
+        }
+        // Until the list for this class is known, the base list is shown in its place.
+        let shown = source.base().snapshot();
+        let reason = if walked { "stale" } else { "pending" };
+        let reason = shown.reason(kind).unwrap_or(reason);
+        Self {
+            feed: source.base().clone(),
+            shown,
+            sessionless: None,
+            reason: Some(reason),
+            walked,
+        }
+    }
+}
+
+/// The inputs of one view besides the views before it.
+#[derive(Clone, Copy)]
+pub(super) struct ViewBuilder<'a> {
+    /// The shared parts of the catalog.
+    pub(super) works: &'a Arc<CatalogContext>,
+    /// The endpoint that shows the view.
+    pub(super) endpoint: &'a Endpoint,
+    /// The upstreams of the endpoint, in config order.
+    pub(super) sources: &'a [Arc<CatalogSource>],
+    /// The kind of the list.
+    pub(super) kind: ListKind,
+    /// The class of the clients that see the view.
+    pub(super) class: CapabilityClass,
+}
+
+impl ViewBuilder<'_> {
+    /// Builds the view. Parts of `before` that did not change are shared.
+    pub(super) fn build(&self, segments: &mut EndpointSegments, before: Option<&View>) -> View {
+        let Self {
+            works,
+            endpoint,
+            sources,
+            kind,
+            ..
+        } = *self;
+        segments.follow(endpoint);
+        let mut status = ViewStatus::new(!sources.is_empty());
+        let mut used = Vec::with_capacity(sources.len());
+        let mut said = None;
+        let is_as_it_is = endpoint.mode.is_transparent() && endpoint.tools.is_none();
+        for source in sources {
+            if let Some(closed) = works.closed_upstreams.find(source.id()) {
+                status.closed(source, closed);
+                continue;
+            }
+            let part = UpstreamPart::of(self, source);
+            status.add(self, source, &part);
+            if is_as_it_is {
+                said = Some(ChangeCount {
+                    class: part.feed.class,
+                    times: part.shown.change_counts[kind as usize],
+                });
+            }
+            used.push(segments.of(endpoint, source, kind, &part));
+        }
+        let version = version(endpoint, kind, &used);
+        let list =
+            match before.filter(|before| before.version == version && same_terms(before, &used)) {
+                Some(same) => AssembledList {
+                    items: same.items.clone(),
+                    collisions: same.collisions.clone(),
+                    body: same.name_index.clone(),
+                },
+                None => assemble(&used),
+            };
+        View {
+            version,
+            items: list.items,
+            missing: status.missing,
+            collisions: list.collisions,
+            public: status.public,
+            settled: status.settled,
+            is_asked_for: status.is_asked_for,
+            is_of_session: false,
+            name_index: list.body,
+            freshness: status.freshness,
+            wait_until: status.wait_until,
+            has_cursors: AtomicBool::new(
+                before.is_some_and(|before| before.version == version && before.is_promised()),
+            ),
+            content: std::sync::OnceLock::new(),
+            change_count: said,
+        }
+    }
+}
+
+struct ViewStatus {
+    missing: Vec<IncompleteUpstream>,
+    public: bool,
+    settled: bool,
+    is_asked_for: bool,
+    freshness: Freshness,
+    wait_until: Option<tokio::time::Instant>,
+}
+
+impl ViewStatus {
+    fn new(any: bool) -> Self {
+        let freshness = if any {
+            Freshness::OPEN
+        } else {
+            Freshness::NONE
+        };
+        Self {
+            missing: Vec::new(),
+            public: any,
+            settled: true,
+            is_asked_for: true,
+            freshness,
+            wait_until: None,
+        }
+    }
+
+    fn add(&mut self, builder: &ViewBuilder<'_>, source: &Arc<CatalogSource>, part: &UpstreamPart) {
+        let kind = builder.kind;
+        let (shown, list) = (&part.shown, part.shown.list(kind));
+        if let Some(reason) = part.reason {
+            self.missing.push(IncompleteUpstream {
+                upstream: source.id().clone(),
+                reason,
+                since: shown.since,
+            });
+        }
+        let whole = matches!(part.reason, None | Some("truncated"));
+        for list in
+            std::iter::once(list).chain(part.sessionless.as_ref().map(|shown| shown.list(kind)))
+        {
+            self.public &= list.public;
+            self.freshness = self.freshness.narrow(if whole {
+                list.freshness
+            } else {
+                Freshness::NONE
+            });
+        }
+        self.is_asked_for &= list.is_asked_for;
+        if !part.walked {
+            self.settled = false;
+            self.wait_until = self
+                .wait_until
+                .max(Some(source.feed(builder.works, builder.class).wait_until));
+        }
+    }
+
+    /// An upstream that an operator took out shows no items, and no list waits for it.
+    fn closed(&mut self, source: &CatalogSource, closed: ClosedUpstream) {
+        self.missing.push(IncompleteUpstream {
+            upstream: source.id().clone(),
+            reason: "disabled",
+            since: closed.since,
+        });
+        self.freshness = Freshness::NONE;
+    }
+}
+
+impl EndpointSegments {
+    /// Drops names that were made by another rule.
+    fn follow(&mut self, endpoint: &Endpoint) {
+        if self.endpoint.as_ref() != Some(endpoint) {
+            *self = Self {
+                endpoint: Some(endpoint.clone()),
+                known: HashMap::new(),
+            };
+        }
+    }
+
+    fn of(
+        &mut self,
+        endpoint: &Endpoint,
+        source: &CatalogSource,
+        kind: ListKind,
+        part: &UpstreamPart,
+    ) -> UpstreamSegment {
+        let (tools, rules) = (&part.shown.list(kind).items, source.rules());
+        let sessionless = part
+            .sessionless
+            .as_ref()
+            .map(|shown| &shown.list(kind).items);
+        let key = (source.id().clone(), part.feed.class, kind);
+        if let Some(known) = self.known.get(&key)
+            && Arc::ptr_eq(&known.tools, tools)
+            && known.sessionless.as_ref().map(Arc::as_ptr) == sessionless.map(Arc::as_ptr)
+            && Arc::ptr_eq(&known.rules, &rules)
+        {
+            return known.clone();
+        }
+        let own = tools
+            .iter()
+            .filter_map(|tool| ListEntry::new(endpoint, tool, &rules));
+        let only_without_sessions = only_in(sessionless.map_or(&[][..], |tools| tools), tools);
+        let bridged = only_without_sessions.filter_map(|tool| {
+            let entry = ListEntry::new(endpoint, tool, &rules)?;
+            Some(ListEntry {
+                listed_without: CapabilityClass::SESSIONS,
+                ..entry
+            })
+        });
+        let entries: Arc<[ListEntry]> = own.chain(bridged).collect();
+        let mut parts: Vec<&[u8]> = Vec::with_capacity(entries.len() * 3);
+        for entry in &*entries {
+            parts.push(entry.name.as_bytes());
+            parts.push(entry.otherwise.as_deref().unwrap_or_default().as_bytes());
+            parts.push(&entry.tool.digest.0);
+        }
+        let digest = ContentVersion::of(&parts);
+        let (tools, sessionless) = (tools.clone(), sessionless.cloned());
+        let segment = UpstreamSegment {
+            tools,
+            sessionless,
+            rules,
+            entries,
+            digest,
+        };
+        self.known.insert(key, segment.clone());
+        segment
+    }
+
+    /// Drops upstreams and classes that are not followed any more.
+    pub(super) fn keep(&mut self, sources: &[Arc<CatalogSource>]) {
+        let live: Vec<_> = sources
+            .iter()
+            .flat_map(|source| source.feeds())
+            .map(|f| (f.upstream.clone(), f.class))
+            .collect();
+        self.known
+            .retain(|(id, class, _), _| live.iter().any(|(known, at)| known == id && at == class));
+    }
+}
+
+/// The tools of the first list whose names the second does not have.
+fn only_in<'a>(
+    tools: &'a [Arc<Tool>],
+    others: &'a [Arc<Tool>],
+) -> impl Iterator<Item = &'a Arc<Tool>> {
+    let others = if tools.is_empty() { &[][..] } else { others };
+    let known: HashSet<&str, FastState> = others.iter().map(|tool| &*tool.native).collect();
+    tools
+        .iter()
+        .filter(move |tool| !known.contains(&*tool.native))
+}
+
+impl ListEntry {
+    /// A tool as the endpoint shows it; absent if the endpoint's selection leaves it out.
+    pub(super) fn new(
+        endpoint: &Endpoint,
+        tool: &Arc<Tool>,
+        rules: &ResolvedRules,
+    ) -> Option<Self> {
+        let believed = if rules.given.trusted {
+            tool.hints
+        } else {
+            ToolHints::default()
+        };
+        let (terms, listed_without) = (rules.of(&tool.native), CapabilityClass::BASE);
+        let (name, otherwise) = names(endpoint, tool);
+        let renames = matches!(
+            endpoint.mode,
+            EndpointMode::Aggregate {
+                prefix: NamePrefix::Always,
+                ..
+            }
+        );
+        let shown = if renames && tool.kind == ListKind::Tools {
+            link_interface(tool)
+        } else {
+            None
+        };
+        let tool = shown.as_ref().unwrap_or(tool);
+        let Some(set) = endpoint
+            .tools
+            .as_ref()
+            .filter(|_| tool.kind == ListKind::Tools)
+        else {
+            let terms = terms.on_endpoint(&[], believed);
+            let tool = tool.clone();
+            return Some(Self {
+                name,
+                chosen: false,
+                otherwise,
+                tool,
+                terms,
+                listed_without,
+            });
+        };
+        let known: Vec<&str> = std::iter::once(&*name)
+            .chain(otherwise.as_deref())
+            .collect();
+        let made = set.overrides_for(&ToolNames {
+            names: &known,
+            qualified: &tool.qualified_name(),
+        })?;
+        let terms = terms.on_endpoint(&made.scopes, made.hints.or(believed));
+        let same = made.description.is_none() && made.hints == ToolHints::default();
+        let tool = if same {
+            tool.clone()
+        } else {
+            apply_overrides(tool, made.description.as_deref(), made.hints)
+        };
+        Some(match made.alias {
+            Some(alias) => Self {
+                name: alias,
+                chosen: true,
+                otherwise: None,
+                tool,
+                terms,
+                listed_without,
+            },
+            None => Self {
+                name,
+                chosen: false,
+                otherwise,
+                tool,
+                terms,
+                listed_without,
+            },
+        })
+    }
+}
+
+impl ListEntry {
+    /// The name that the entry gets beside others: the first of its names that is not taken.
+    pub(super) fn first_free_name(&self, is_taken: impl Fn(&str) -> bool) -> Option<&Arc<str>> {
+        std::iter::once(&self.name)
+            .chain(&self.otherwise)
+            .find(|name| !is_taken(name))
+    }
+
+    /// The item under this name.
+    pub(super) fn named(self, exposed: Arc<str>) -> CatalogItem {
+        let Self {
+            tool,
+            terms,
+            listed_without,
+            ..
+        } = self;
+        CatalogItem {
+            exposed,
+            tool,
+            terms,
+            listed_without,
+        }
+    }
+}
+
+/// The name that a tool gets by the endpoint's rule, and the one to take if that is taken.
+pub(super) fn names(endpoint: &Endpoint, tool: &Tool) -> (Arc<str>, Option<Arc<str>>) {
+    match &endpoint.mode {
+        EndpointMode::Transparent(_) => (tool.native.clone(), None),
+        EndpointMode::Aggregate { prefix, .. }
+            if matches!(tool.kind, ListKind::Resources | ListKind::Templates) =>
+        {
+            let exposed = Arc::from(resource_uri::expose(&tool.upstream, &tool.native));
+            match prefix {
+                NamePrefix::Always => (exposed, None),
+                NamePrefix::None => (tool.native.clone(), Some(exposed)),
+            }
+        }
+        EndpointMode::Aggregate {
+            naming,
+            prefix: NamePrefix::Always,
+            ..
+        } => (naming.expose(&tool.upstream, &tool.native).into(), None),
+        EndpointMode::Aggregate {
+            naming,
+            prefix: NamePrefix::None,
+            ..
+        } => {
+            let bare = naming.bare(&tool.upstream, &tool.native).into();
+            (
+                bare,
+                Some(naming.expose(&tool.upstream, &tool.native).into()),
+            )
+        }
+    }
+}
+
+fn version(endpoint: &Endpoint, kind: ListKind, used: &[UpstreamSegment]) -> ContentVersion {
+    let mode: &[u8] = match &endpoint.mode {
+        EndpointMode::Transparent(_) => b"t",
+        EndpointMode::Aggregate {
+            prefix: NamePrefix::Always,
+            ..
+        } => b"a",
+        EndpointMode::Aggregate {
+            prefix: NamePrefix::None,
+            ..
+        } => b"n",
+    };
+    // An upstream without entries leaves no trace: the list is the same without it.
+    let shown = used
+        .iter()
+        .filter(|segment| !segment.entries.is_empty())
+        .map(|segment| &segment.digest.0[..]);
+    ContentVersion::of(
+        &[kind.word().as_bytes(), mode]
+            .into_iter()
+            .chain(shown)
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// Rules are not part of the version, because clients do not see them; items carry them all the
+/// same.
+fn same_terms(before: &View, used: &[UpstreamSegment]) -> bool {
+    let mut entries = used.iter().flat_map(|segment| segment.entries.iter());
+    before.items.iter().all(|item| {
+        let known = entries
+            .by_ref()
+            .find(|entry| Arc::ptr_eq(&entry.tool, &item.tool));
+        known.is_some_and(|entry| {
+            Arc::ptr_eq(&entry.terms, &item.terms) && entry.listed_without == item.listed_without
+        })
+    })
+}
+
+struct AssembledList {
+    items: Arc<[CatalogItem]>,
+    collisions: Arc<[NameCollision]>,
+    body: Arc<NameIndex>,
+}
+
+/// Gives every entry its name, first come first served in config order, and reports those that get
+/// no name. A name that the operator chose is never another tool's: an upstream could take it
+/// otherwise.
+fn assemble(used: &[UpstreamSegment]) -> AssembledList {
+    let entries = || used.iter().flat_map(|segment| segment.entries.iter());
+    let chosen: HashMap<&str, &Tool> = entries()
+        .filter(|entry| entry.chosen)
+        .map(|entry| (&*entry.name, &*entry.tool))
+        .collect();
+    let count = used.iter().map(|segment| segment.entries.len()).sum();
+    let mut items: Vec<CatalogItem> = Vec::with_capacity(count);
+    let mut taken: FastMap<Arc<str>, u32> =
+        FastMap::with_capacity_and_hasher(count, FastState::default());
+    let mut collisions = Vec::new();
+    for entry in entries() {
+        let free = |name: &&Arc<str>| {
+            !taken.contains_key(*name) && (entry.chosen || !chosen.contains_key(&***name))
+        };
+        let name = std::iter::once(&entry.name)
+            .chain(&entry.otherwise)
+            .find(free);
+        let Some(name) = name else {
+            let holder = taken.get(&entry.name).map(|at| &*items[*at as usize].tool);
+            let kept = holder
+                .or_else(|| chosen.get(&*entry.name).copied())
+                .unwrap_or(&entry.tool)
+                .upstream
+                .clone();
+            let (dropped, native) = (entry.tool.upstream.clone(), entry.tool.native.clone());
+            collisions.push(NameCollision {
+                exposed: entry.name.clone(),
+                kept,
+                dropped,
+                native,
+            });
+            continue;
+        };
+        taken.insert(name.clone(), u32::try_from(items.len()).unwrap_or(u32::MAX));
+        let (tool, terms, listed_without) = (
+            entry.tool.clone(),
+            entry.terms.clone(),
+            entry.listed_without,
+        );
+        items.push(CatalogItem {
+            exposed: name.clone(),
+            tool,
+            terms,
+            listed_without,
+        });
+    }
+    let body = NameIndex::index(taken, &items);
+    AssembledList {
+        items: items.into(),
+        collisions: collisions.into(),
+        body: Arc::new(body),
+    }
+}

@@ -1,0 +1,166 @@
+//! Lists as a principal sees them: the visible part of a view, and the announcements of its
+//! changes.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use weir_core::capability::CapabilityClass;
+use weir_core::content_version::ContentVersion;
+use weir_core::names::EndpointId;
+use weir_core::port::Audience;
+use weir_core::principal::Principal;
+use weir_core::upstream::ListKind;
+
+use super::Catalog;
+use super::filtered_views::PrincipalSight;
+use super::list_changes::{ChangeReceiver, ListChange};
+use super::view::{ChangeCount, EMPTY_VIEW, View};
+
+impl Catalog {
+    /// The part of an endpoint's list that a principal sees now, without waiting.
+    #[must_use]
+    pub fn visible_view(
+        &self,
+        endpoint: &EndpointId,
+        kind: ListKind,
+        class: CapabilityClass,
+        principal: &Principal,
+    ) -> Option<Arc<View>> {
+        self.view(endpoint, kind, class)
+            .map(|whole| self.visible_part(endpoint, whole, principal))
+    }
+
+    /// Announcements of changes of the list that a principal sees, from now on. Changes of hidden
+    /// items are not announced.
+    #[must_use]
+    pub fn watch_list(
+        self: &Arc<Self>,
+        endpoint: &EndpointId,
+        class: CapabilityClass,
+        kind: ListKind,
+        principal: &Principal,
+    ) -> ViewWatch {
+        let changes = self.changes(endpoint, class, kind);
+        let mut watching = ViewWatch {
+            changes,
+            catalog: self.clone(),
+            endpoint: endpoint.clone(),
+            kind,
+            class,
+            principal: principal.clone(),
+            last: ContentVersion::default(),
+            change_count: None,
+            is_behind: false,
+        };
+        (watching.last, watching.change_count) = watching.now();
+        watching
+    }
+
+    /// Announces that the visibility rules changed: clients that see another list than before are
+    /// notified.
+    pub fn announce_rule_change(&self) {
+        self.layout
+            .load()
+            .endpoint_lists
+            .values()
+            .for_each(|stand| stand.list_views.announce_all());
+    }
+
+    /// The audience for [`crate::cursor::CursorScope`]: a cursor is good only as long as its owner
+    /// sees the same list.
+    pub(super) fn audience(
+        &self,
+        endpoint: &EndpointId,
+        principal: &Principal,
+    ) -> Option<Audience> {
+        self.context.ports.authorizer.audience(principal, endpoint)
+    }
+
+    /// The part of `whole` that the principal sees.
+    #[must_use]
+    pub fn visible_part(
+        &self,
+        endpoint: &EndpointId,
+        whole: Arc<View>,
+        principal: &Principal,
+    ) -> Arc<View> {
+        let Some(audience) = self.audience(endpoint, principal) else {
+            return whole;
+        };
+        let sight = PrincipalSight {
+            authorizer: &*self.context.ports.authorizer,
+            endpoint,
+            principal,
+        };
+        self.filtered_views.part_of(whole, audience, &sight)
+    }
+}
+
+/// The receiver of [`Catalog::watch_list`]. Cheap enough for tens of thousands: no task, no
+/// channel.
+pub struct ViewWatch {
+    changes: ChangeReceiver,
+    catalog: Arc<Catalog>,
+    endpoint: EndpointId,
+    kind: ListKind,
+    class: CapabilityClass,
+    principal: Principal,
+    /// The version that the client saw when it was last notified.
+    last: ContentVersion,
+    /// The server's notifications up to then.
+    change_count: Option<ChangeCount>,
+    /// The client was last notified of another version, before this watch began.
+    is_behind: bool,
+}
+
+impl ViewWatch {
+    /// The next change of the list that the principal sees. For a caller that is polled itself,
+    /// such as a response body.
+    pub fn poll_changed(&mut self, cx: &mut Context<'_>) -> Poll<ListChange> {
+        if std::mem::take(&mut self.is_behind) {
+            return Poll::Ready(ListChange::Changed);
+        }
+        loop {
+            match self.changes.poll_changed(cx) {
+                Poll::Ready(ListChange::Changed) => {
+                    let (version, said) = self.now();
+                    let is_news = ChangeCount::is_news_after(
+                        said,
+                        std::mem::replace(&mut self.change_count, said),
+                    );
+                    if std::mem::replace(&mut self.last, version) != version || is_news {
+                        return Poll::Ready(ListChange::Changed);
+                    }
+                }
+                end @ (Poll::Ready(ListChange::EndpointGone) | Poll::Pending) => return end,
+            }
+        }
+    }
+
+    /// The version that the client knows, once it was notified of the last change.
+    #[must_use]
+    pub fn last(&self) -> ContentVersion {
+        self.last
+    }
+
+    /// Continues from the version of which the client was notified in an earlier watch: if it sees
+    /// another one now, that is a change.
+    pub fn resume_from(&mut self, told: ContentVersion) {
+        self.is_behind = told != self.last;
+    }
+
+    fn now(&self) -> (ContentVersion, Option<ChangeCount>) {
+        let seen =
+            self.catalog
+                .visible_view(&self.endpoint, self.kind, self.class, &self.principal);
+        let seen = seen.unwrap_or_else(|| EMPTY_VIEW.clone());
+        (seen.content(), seen.change_count)
+    }
+}
+
+impl fmt::Debug for ViewWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watching({} of {})", self.endpoint, self.principal)
+    }
+}

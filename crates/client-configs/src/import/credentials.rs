@@ -1,0 +1,397 @@
+//! Finds credentials in the files of other programs by name and by form, masks them for display,
+//! and names the variables that replace them.
+
+use crate::import::upstream_entry::UpstreamEntry;
+
+/// Endings of the last part of a name that holds a credential: of a variable, a header, an option,
+/// or a query parameter.
+const CREDENTIALS: [&str; 12] = [
+    "authorization",
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "apikey",
+    "accesskey",
+    "cookie",
+    "credential",
+    "credentials",
+    "pat",
+    "dsn",
+];
+/// Prefixes of the tokens of well-known services.
+const TOKEN_PREFIXES: [&str; 22] = [
+    "sk-",
+    "sk_",
+    "pk_",
+    "rk_",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "ghu_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "xapp-",
+    "AKIA",
+    "AIza",
+    "eyJ",
+    "ya29.",
+    "hf_",
+    "npm_",
+    "ntn_",
+    "lin_api_",
+    "figd_",
+];
+/// The shortest text that is tested for randomness. A shorter one may be a word.
+const MIN_RANDOM_CHARS: usize = 20;
+/// The text shown in place of a credential.
+pub const MASK: &str = "***";
+
+/// A variable that must be set in the environment that weir starts in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequiredVariable {
+    /// Its name.
+    pub name: String,
+    /// Its meaning, and the place of its value.
+    pub about: String,
+}
+
+/// Reports if a name is that of a credential: of a variable, a header, an option or a query
+/// parameter.
+pub(crate) fn holds_credential(name: &str) -> bool {
+    let name = name.trim_start_matches('-').to_ascii_lowercase();
+    let last = name.rsplit(['-', '_', '.']).next().unwrap_or_default();
+    matches!(last, "key" | "auth" | "pass") || CREDENTIALS.iter().any(|end| last.ends_with(end))
+}
+
+/// Reports if a text looks like a credential, under any name.
+pub fn looks_secret(text: &str) -> bool {
+    TOKEN_PREFIXES
+        .iter()
+        .any(|begin| text.len() > begin.len() + 8 && text.starts_with(begin))
+        || url_password(text).is_some()
+        || is_random(text)
+}
+
+/// Reports if the default of a variable (`${NAME:-default}`) is a credential.
+pub(crate) fn is_secret_default(name: &str, default: &str) -> bool {
+    holds_credential(name) && !is_plain(default) || looks_secret(default)
+}
+
+/// Masks the secret defaults of variables in a text. With `is_credential` every default is masked.
+fn without_defaults(text: &str, is_credential: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (inside, after) = after.split_once('}').unwrap_or((after, ""));
+        let inside = match inside.split_once(":-") {
+            Some((name, default)) if is_credential || is_secret_default(name, default) => {
+                format!("{name}:-{MASK}")
+            }
+            _ => inside.to_owned(),
+        };
+        shown.extend([before, "${", &inside, "}"]);
+        rest = after;
+    }
+    shown + rest
+}
+
+/// Returns the password in a URL such as `postgres://user:password@host`.
+pub(crate) fn url_password(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("://")?;
+    let (user, _) = rest.split(['/', '?', '#']).next()?.rsplit_once('@')?;
+    user.split_once(':')
+        .map(|(_, password)| password)
+        .filter(|password| !password.is_empty())
+}
+
+/// Reports if letters, cases and digits alternate as often as in a random text.
+fn is_random(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-+=.".contains(&byte);
+    let kind = |byte: u8| {
+        (
+            byte.is_ascii_digit(),
+            byte.is_ascii_uppercase(),
+            byte.is_ascii_lowercase(),
+        )
+    };
+    let bytes = text.as_bytes();
+    let changes = bytes.windows(2).filter(|pair| {
+        pair.iter().all(u8::is_ascii_alphanumeric) && kind(pair[0]) != kind(pair[1])
+    });
+    bytes.len() >= MIN_RANDOM_CHARS
+        && bytes.iter().copied().all(fits)
+        && changes.count() * 5 >= bytes.len()
+}
+
+/// Splits a text before its credential: `Bearer ` and the token.
+pub fn split_credential<'a>(name: &str, value: &'a str) -> Option<(&'a str, &'a str)> {
+    let value_of = |text: &'a str| if text.is_empty() { None } else { Some(text) };
+    if !(holds_credential(name) && !is_plain(value) || looks_secret(value)) {
+        return match value.split_once(' ') {
+            // `Bearer x` under a name that is not one of a credential.
+            Some((scheme, rest)) if is_scheme(scheme) => {
+                Some((&value[..=scheme.len()], value_of(rest)?))
+            }
+            _ => None,
+        };
+    }
+    match value.split_once(' ') {
+        Some((scheme, rest)) if is_scheme(scheme) => {
+            Some((&value[..=scheme.len()], value_of(rest)?))
+        }
+        _ => Some(("", value_of(value)?)),
+    }
+}
+
+fn is_scheme(word: &str) -> bool {
+    ["bearer", "basic", "token", "apikey"]
+        .iter()
+        .any(|scheme| word.eq_ignore_ascii_case(scheme))
+}
+
+/// Reports if a value is a number, a boolean or the path of a file, and so no credential under any
+/// name.
+fn is_plain(value: &str) -> bool {
+    value.is_empty()
+        || matches!(value, "true" | "false")
+        || value.len() < MIN_RANDOM_CHARS && value.parse::<f64>().is_ok()
+        || value.starts_with(['/', '~', '.'])
+}
+
+/// Finds the credential in one argument of a command. Returns the text before it, its name, and the
+/// credential.
+pub(crate) fn argument_credential<'a>(
+    before: Option<&str>,
+    argument: &'a str,
+) -> Option<(&'a str, String, &'a str)> {
+    let whole = |name: &str, value: &'a str| {
+        let (start, credential) = split_credential(name, value)?;
+        Some((
+            &argument[..argument.len() - value.len() + start.len()],
+            name.to_owned(),
+            credential,
+        ))
+    };
+    if let Some((name, value)) = argument
+        .split_once('=')
+        .filter(|(name, _)| is_name(name.trim_start_matches('-')))
+    {
+        return whole(name, value);
+    }
+    // `--header Authorization:...`, `-H "X-Api-Key: ..."`.
+    if let Some((name, value)) = argument
+        .split_once(':')
+        .filter(|(name, _)| is_name(name) && holds_credential(name))
+    {
+        return whole(name, value.trim_start());
+    }
+    let option = before.filter(|before| before.starts_with('-') && !before.contains('='));
+    match option.filter(|_| !argument.starts_with('-')) {
+        Some(option) => whole(option, argument),
+        None => whole("arg", argument),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+}
+
+/// Returns the credentials in the query and the path of a URL, each with its name.
+pub(crate) fn url_credentials(url: &str) -> Vec<(String, &str)> {
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let (query, _) = query.split_once('#').unwrap_or((query, ""));
+    let members = query.split('&').filter_map(|member| member.split_once('='));
+    let members = members
+        .filter(|(name, value)| {
+            !value.is_empty() && (holds_credential(name) || looks_secret(value))
+        })
+        .map(|(name, value)| (name.to_owned(), value));
+    let segments = path
+        .split('/')
+        .skip(3)
+        .filter(|segment| looks_secret(segment));
+    members
+        .chain(segments.map(|segment| ("url".to_owned(), segment)))
+        .filter(|(_, text)| !text.contains("${"))
+        .collect()
+}
+
+/// Returns a URL with its credentials masked.
+pub(crate) fn masked_url(url: &str) -> String {
+    let url = match url_password(url) {
+        Some(password) => url.replacen(&format!(":{password}@"), &format!(":{MASK}@"), 1),
+        None => url.to_owned(),
+    };
+    let secrets: Vec<String> = url_credentials(&url)
+        .into_iter()
+        .map(|(_, text)| text.to_owned())
+        .collect();
+    let url = secrets
+        .iter()
+        .fold(url, |url, secret| url.replace(secret.as_str(), MASK));
+    without_defaults(&url, false)
+}
+
+/// Returns a command line with its credentials masked, and its arguments quoted if necessary.
+pub(crate) fn masked_command(command: &str, args: &[String]) -> String {
+    let mut shown = vec![quoted(command)];
+    let mut before = None;
+    for argument in args {
+        let masked = match argument_credential(before, argument) {
+            Some((start, _, credential)) if !credential.contains("${") => {
+                let rest = &argument[start.len() + credential.len()..];
+                format!("{start}{MASK}{rest}")
+            }
+            _ if argument.contains("://") => masked_url(argument),
+            found => without_defaults(argument, found.is_some()),
+        };
+        shown.push(quoted(&masked));
+        before = Some(argument.as_str());
+    }
+    shown.join(" ")
+}
+
+/// Reports if an entry has a credential that is not a reference.
+pub fn has_credential(entry: &UpstreamEntry) -> bool {
+    let found = |text: &str| !text.contains("${");
+    let in_maps = entry.env.iter().chain(&entry.headers);
+    let mut in_maps = in_maps.filter_map(|(name, value)| split_credential(name, value));
+    let befores =
+        std::iter::once(None).chain(entry.args.iter().map(|argument| Some(argument.as_str())));
+    let mut in_args = befores
+        .zip(&entry.args)
+        .filter_map(|(before, argument)| argument_credential(before, argument));
+    in_maps.any(|(_, text)| found(text))
+        || in_args.any(|(_, _, text)| found(text))
+        || entry
+            .url
+            .as_deref()
+            .is_some_and(|url| !url_credentials(url).is_empty())
+}
+
+fn quoted(text: &str) -> String {
+    let is_plain = !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"_-+=./:@%,*?&${}".contains(&b));
+    if is_plain {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_recognised_by_name_and_by_format() {
+        for text in [
+            "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+            "postgres://me:hunter2@db/x",
+            "eyJhbGciOiJFUzI1NiJ9.e30.c2lnbmF0dXJl",
+            "9f86d081884c7d659a2feaa0c55ad015",
+        ] {
+            assert!(looks_secret(text), "{text}");
+        }
+        for text in [
+            "@modelcontextprotocol/server-filesystem",
+            "claude-sonnet-4-20250514",
+            "/srv/docs/2024-11-05",
+            "http://127.0.0.1:3001/mcp",
+            "postgres://db/x",
+            "mcp-server-sqlite-npx",
+        ] {
+            assert!(!looks_secret(text), "{text}");
+        }
+        for name in [
+            "GITHUB_TOKEN",
+            "Authorization",
+            "x-api-key",
+            "--api-key",
+            "DB_PASSWORD",
+            "client_secret",
+        ] {
+            assert!(holds_credential(name), "{name}");
+        }
+        for name in ["LOG_LEVEL", "PORT", "Accept", "--path", "TOKEN_COUNT"] {
+            assert!(!holds_credential(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn schemes_stay_and_switches_are_no_credentials() {
+        assert_eq!(
+            split_credential("Authorization", "Bearer abc"),
+            Some(("Bearer ", "abc"))
+        );
+        assert_eq!(
+            split_credential("X", "Bearer abc"),
+            Some(("Bearer ", "abc"))
+        );
+        assert_eq!(split_credential("API_KEY", "abc"), Some(("", "abc")));
+        assert_eq!(split_credential("USE_TOKEN", "true"), None);
+        assert_eq!(split_credential("KEY", "/run/secrets/key"), None);
+        assert_eq!(split_credential("LOG_LEVEL", "debug"), None);
+    }
+
+    #[test]
+    fn commands_and_urls_are_shown_without_credentials() {
+        let shown = |args: &[&str]| {
+            masked_command(
+                "npx",
+                &args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>(),
+            )
+        };
+        for (args, wanted) in [
+            (&["-y", "a b"][..], "npx -y 'a b'"),
+            (&["--api-key", "canary"], "npx --api-key ***"),
+            (&["--api-key=canary", "x"], "npx --api-key=*** x"),
+            (&["-e", "GITHUB_TOKEN=canary"], "npx -e GITHUB_TOKEN=***"),
+            (&["-e", "GITHUB_TOKEN"], "npx -e GITHUB_TOKEN"),
+            (
+                &["--header", "Authorization: Bearer canary"],
+                "npx --header 'Authorization: Bearer ***'",
+            ),
+            (
+                &["--header", "Authorization:${AUTH}"],
+                "npx --header Authorization:${AUTH}",
+            ),
+            (&["postgres://me:canary@db/x"], "npx ***"),
+            (
+                &["postgres://me:canary@${DB}/x"],
+                "npx postgres://me:***@${DB}/x",
+            ),
+            (
+                &["--key", "${API_KEY:-canary}"],
+                "npx --key ${API_KEY:-***}",
+            ),
+            (&["${LEVEL:-info}"], "npx ${LEVEL:-info}"),
+            (
+                &["--token", "${LEVEL:-canary}"],
+                "npx --token ${LEVEL:-***}",
+            ),
+            (
+                &["https://x/mcp?token=canary&a=1"],
+                "npx https://x/mcp?token=***&a=1",
+            ),
+        ] {
+            assert_eq!(shown(args), wanted);
+        }
+        assert_eq!(
+            masked_url("https://u:canary@x/mcp?key=canary"),
+            "https://u:***@x/mcp?key=***"
+        );
+        assert_eq!(
+            masked_url("https://x/s/9f86d081884c7d659a2feaa0c55ad015/mcp"),
+            "https://x/s/***/mcp"
+        );
+    }
+}

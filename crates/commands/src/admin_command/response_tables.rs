@@ -1,0 +1,258 @@
+//! Formats responses of the admin API as tables. Control characters from upstreams and clients are
+//! removed.
+
+use serde_json::Value;
+use weir_text::{count, one_line, plain};
+
+use super::admin_request::AdminCommand;
+
+/// The columns of a table: their heads, and the JSON pointers of their values in a row.
+type TableColumns = [(&'static str, &'static str)];
+
+const UPSTREAMS: &TableColumns = &[
+    ("UPSTREAM", "/id"),
+    ("STATE", "/state"),
+    ("SINCE", "/since"),
+    ("PROTOCOL", "/protocol"),
+    ("AND", "/second_protocol"),
+    ("P50 MS", "/calls/p50_ms"),
+    ("P99 MS", "/calls/p99_ms"),
+    ("NOW", "/calls/in_flight"),
+    ("FAILED", "/calls/failed"),
+    ("TOOLS", "/catalog/tools"),
+    ("LAST ERROR", "/last_error"),
+];
+
+const ITEMS: &TableColumns = &[
+    ("EXPOSED", "/exposed"),
+    ("UPSTREAM", "/upstream"),
+    ("NATIVE", "/native"),
+    ("TOKENS", "/tokens_estimated"),
+    ("ARGUMENTS", "/input_validation"),
+];
+
+const SESSIONS: &TableColumns = &[
+    ("SESSION", "/id"),
+    ("PRINCIPAL", "/principal/subject"),
+    ("PROGRAM", "/software/name"),
+    ("PROTOCOL", "/protocol"),
+    ("SINCE", "/since"),
+    ("CALLS", "/calls"),
+    ("STREAM", "/stream"),
+    ("SUBSCRIBED TO", "/subscriptions"),
+];
+
+const CLIENTS: &TableColumns = &[
+    ("PROGRAM", "/software/name"),
+    ("VERSION", "/software/version"),
+    ("SUBJECT", "/principal/subject"),
+    ("ISSUER", "/principal/issuer"),
+    ("PROTOCOL", "/protocol"),
+    ("STREAMS", "/streams"),
+    ("CALLS", "/calls"),
+    ("SEEN", "/last_seen"),
+];
+
+const LIMITS: &TableColumns = &[
+    ("LIMIT", "/limit"),
+    ("OF", "/of/name"),
+    ("ALLOWS", "/allows"),
+    ("WAIT MS", "/wait_ms"),
+];
+
+const CALLS: &TableColumns = &[
+    ("CALL", "/id"),
+    ("TOOL", "/tool"),
+    ("UPSTREAM", "/upstream"),
+    ("PRINCIPAL", "/principal/subject"),
+    ("PHASE", "/phase"),
+    ("AGE MS", "/age_ms"),
+    ("REQUEST", "/request"),
+];
+
+const PARKED: &TableColumns = &[
+    ("PARKED", "/id"),
+    ("TOOL", "/tool"),
+    ("UPSTREAM", "/upstream"),
+    ("PRINCIPAL", "/principal/subject"),
+    ("WAITS FOR", "/waits_for"),
+    ("SINCE", "/since"),
+    ("UNTIL", "/until"),
+    ("REQUEST", "/request"),
+];
+
+/// Formats a response for people.
+pub(crate) fn show(command: &AdminCommand, answer: &Value) -> String {
+    match command {
+        AdminCommand::Upstreams { id: None } => table(&upstreams(&answer["upstreams"]), UPSTREAMS),
+        AdminCommand::Catalog { .. } => {
+            let total = format!(
+                "{} in all, about {} tokens\n",
+                answer["total"], answer["tokens_estimated"]
+            );
+            let own = answer["sessions"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|own| {
+                    let upstream = plain(own["upstream"].as_str().unwrap_or_default());
+                    let sessions = count(own["differing"].as_u64().unwrap_or_default(), "session");
+                    format!(
+                        "{upstream} has other items in {sessions}, visible in these sessions only\n"
+                    )
+                });
+            table(&answer["items"], ITEMS) + &total + &own.collect::<String>()
+        }
+        AdminCommand::Sessions => table(&answer["sessions"], SESSIONS),
+        AdminCommand::Clients => table(&answer["clients"], CLIENTS),
+        AdminCommand::Limits => table(&answer["refusing"], LIMITS),
+        AdminCommand::Calls { .. } => calls(answer),
+        AdminCommand::Upstreams { .. } | AdminCommand::Config => format_members(answer, ""),
+        AdminCommand::Disable { .. }
+        | AdminCommand::Enable { .. }
+        | AdminCommand::Drain { .. }
+        | AdminCommand::Refresh { .. }
+        | AdminCommand::Cancel { .. }
+        | AdminCommand::End { .. }
+        | AdminCommand::Block { .. }
+        | AdminCommand::Unblock { .. }
+        | AdminCommand::Log { .. }
+        | AdminCommand::Reload { .. } => format_change(answer),
+    }
+}
+
+/// Returns the upstreams. One that is starting has its last output in place of an error.
+fn upstreams(all: &Value) -> Value {
+    let mut all = all.clone();
+    for upstream in all
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .filter(|upstream| upstream["last_error"].is_null())
+    {
+        if let Some(seconds) = upstream["starting"]["seconds"].as_u64() {
+            let says = upstream["starting"]["says"].as_str().unwrap_or("none yet");
+            upstream["last_error"] =
+                format!("starting for {seconds} s, last output: {says}").into();
+        }
+    }
+    all
+}
+
+/// Formats the running calls, and below them those that wait for their clients.
+fn calls(answer: &Value) -> String {
+    let running = table(&answer["calls"], CALLS);
+    if answer["parked"].as_array().is_none_or(Vec::is_empty) {
+        return running;
+    }
+    format!("{running}\n{}", table(&answer["parked"], PARKED))
+}
+
+/// Formats the result of a change.
+fn format_change(answer: &Value) -> String {
+    let mut out = plain(answer["done"].as_str().unwrap_or("done"));
+    if answer["changed"] == Value::Bool(false) {
+        out.push_str(": no change");
+    }
+    for (member, what) in [("ended_calls", "call"), ("ended_streams", "stream")] {
+        if let Some(ended) = answer[member].as_u64() {
+            out.push_str(&format!(", {} ended", count(ended, what)));
+        }
+    }
+    if let Some(expires) = answer["expires"].as_str() {
+        out.push_str(&format!(", until {}", plain(expires)));
+    }
+    out.push('\n');
+    out
+}
+
+/// Formats every member on a line of its own.
+fn format_members(value: &Value, name: &str) -> String {
+    let under = |key: &str| {
+        if name.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{name}.{key}")
+        }
+    };
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| format_members(value, &under(key)))
+            .collect(),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(n, item)| format_members(item, &under(&n.to_string())))
+            .collect(),
+        Value::Null => String::new(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            format!("{:<28} {}\n", plain(name), cell(value))
+        }
+    }
+}
+
+fn table(rows: &Value, columns: &TableColumns) -> String {
+    let rows = rows.as_array().map(Vec::as_slice).unwrap_or_default();
+    let row = |row: &Value| {
+        columns
+            .iter()
+            .map(|(_, at)| cell(row.pointer(at).unwrap_or(&Value::Null)))
+            .collect()
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+    super::super::table::table(&heads, &rows, weir_terminal::width())
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => one_line(text),
+        Value::Array(items) if items.iter().all(Value::is_string) => {
+            items.iter().map(cell).collect::<Vec<_>>().join(", ")
+        }
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_table_has_its_columns_under_their_heads_and_steers_nothing() {
+        let rows =
+            json!([{ "a": "x\u{1b}[2Jy", "b": { "c": 5 } }, { "a": "long\nname", "b": null }]);
+        let shown = table(&rows, &[("A", "/a"), ("B", "/b/c")]);
+        assert_eq!(shown, "A          B\nx[2Jy      5\nlong name  -\n");
+        let long = "y".repeat(100);
+        assert!(
+            table(&json!([{ "a": long }]), &[("A", "/a")]).contains(&long),
+            "a pipe gets all of it"
+        );
+    }
+
+    #[test]
+    fn calls_that_wait_stand_below_those_that_run() {
+        let none = calls(&json!({ "calls": [], "parked": [] }));
+        assert_eq!(none.lines().count(), 1, "{none}");
+        let one = json!({ "id": "p1", "waits_for": ["roots/list", "elicitation/create"] });
+        let shown = calls(&json!({ "calls": [], "parked": [one] }));
+        assert!(
+            shown.contains("\nPARKED") && shown.contains("roots/list, elicitation/create"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn change_is_summarised_in_one_line() {
+        let answer = json!({ "done": "disable", "changed": false, "expires": "2026-01-01T00:00:00Z", "ended_calls": 2 });
+        assert_eq!(
+            format_change(&answer),
+            "disable: no change, 2 calls ended, until 2026-01-01T00:00:00Z\n"
+        );
+    }
+}

@@ -1,0 +1,330 @@
+//! `weir import [CLIENT|FILE ...] [--write FILE]`: converts the servers of MCP clients to a config
+//! of weir.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use weir_client_configs::import::server_converter::{
+    ConvertedServer, ServerConverter, SkippedServer,
+};
+use weir_client_configs::import::upstream_entry::scalar;
+use weir_client_configs::import::{ClientFile, read};
+use weir_client_configs::mcp_clients::{ClientFolders, McpClient};
+use weir_config::{ConfigLoader, ConfigSource};
+use weir_config_file::config_report::Severity;
+use weir_system::atomic_file;
+use weir_text::one_line;
+
+use super::exit_code::{EXIT_USAGE, exit_with_error};
+
+/// The exit code if there is no server to import.
+const EXIT_NOTHING_FOUND: u8 = 1;
+/// The placeholder of a credential while a config is checked.
+const CREDENTIAL_PLACEHOLDER: &str = "7f3a9c2e51b8d604";
+/// The placeholder of a variable at the beginning of a URL.
+const URL_PLACEHOLDER: &str = "http://127.0.0.1:9";
+
+/// The options of `weir import`.
+#[derive(Debug, Args)]
+pub struct ImportOptions {
+    /// A client (claude-desktop, claude-code, cursor, vscode, gemini, windsurf, codex, zed) or a
+    /// file; default: all clients
+    #[arg(value_name = "CLIENT|FILE")]
+    from: Vec<String>,
+    /// Write the config to this file, readable by its owner only, instead of printing it
+    #[arg(long, short, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Replace the file of --write if it exists
+    #[arg(long, requires = "write")]
+    force: bool,
+    /// The home folder to search for clients' files, instead of your own
+    #[arg(long, value_name = "FOLDER")]
+    home: Option<PathBuf>,
+}
+
+/// Reads the clients' files, shows their servers, and prints or writes the config. Starts no
+/// server.
+pub fn import(options: &ImportOptions) -> ExitCode {
+    let Some(folders) = ClientFolders::of_user(options.home.as_deref()) else {
+        return exit_with_error(
+            EXIT_USAGE,
+            "the variable HOME is not set: name the folder, such as --home /home/me",
+        );
+    };
+    let files = match files(&options.from, &folders) {
+        Ok(files) => files,
+        Err(why) => return exit_with_error(EXIT_USAGE, why),
+    };
+    if let Some(file) = options
+        .write
+        .as_deref()
+        .filter(|file| !options.force && file.exists())
+    {
+        return exit_with_error(
+            EXIT_USAGE,
+            format_args!(
+                "{} exists already: choose another name, or add --force",
+                file.display()
+            ),
+        );
+    }
+    let (mut sources, mut is_broken) = (Vec::new(), false);
+    for read in read(files, &folders.home) {
+        match read {
+            Ok(source) => sources.push(source),
+            Err(problem) => {
+                is_broken = true;
+                weir_terminal::note(problem);
+            }
+        }
+    }
+    let mut converter = ServerConverter::default();
+    converter.reserve(&sources);
+    for source in &sources {
+        if !source.found.report.problems().is_empty() {
+            weir_terminal::note(&source.found.report);
+        }
+        converter.convert(source);
+    }
+    leave_out_broken(&mut converter);
+    show(&converter, &sources);
+    if converter.converted.is_empty() {
+        return if is_broken {
+            ExitCode::from(EXIT_USAGE)
+        } else {
+            print_nothing_found(options, &sources)
+        };
+    }
+    let text = config(&converter);
+    match &options.write {
+        None => weir_terminal::write(&text),
+        Some(file) => {
+            let written = if options.force {
+                atomic_file::replace(file, &text)
+            } else {
+                atomic_file::create(file, &text)
+            };
+            if let Err(error) = written {
+                return exit_with_error(
+                    EXIT_USAGE,
+                    format_args!("{} cannot be written: {error}", file.display()),
+                );
+            }
+        }
+    }
+    print_next_steps(&converter, options.write.as_deref());
+    if is_broken {
+        ExitCode::from(EXIT_USAGE)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// Returns the requested files, each with its client.
+fn files(
+    from: &[String],
+    folders: &ClientFolders,
+) -> Result<Vec<(Option<McpClient>, PathBuf)>, String> {
+    let of = |client: McpClient| {
+        client
+            .found(folders)
+            .into_iter()
+            .map(move |file| (Some(client), file))
+    };
+    if from.is_empty() {
+        return Ok(McpClient::ALL.into_iter().flat_map(of).collect());
+    }
+    let mut all = Vec::new();
+    for name in from {
+        match McpClient::named(name) {
+            Some(client) => all.extend(of(client)),
+            None if Path::new(name).is_file() => {
+                all.push((McpClient::of(Path::new(name), folders), PathBuf::from(name)))
+            }
+            None => {
+                let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::name).collect();
+                return Err(format!(
+                    "`{name}` is neither a file nor a client; clients are {}",
+                    known.join(", ")
+                ));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Leaves out servers that weir would refuse. The others are useful without them.
+fn leave_out_broken(converter: &mut ServerConverter) {
+    for one in std::mem::take(&mut converter.converted) {
+        match first_error(&one) {
+            None => converter.converted.push(one),
+            Some(why) => converter.skipped.push(SkippedServer {
+                name: one.name,
+                origin: one.origin,
+                why,
+            }),
+        }
+    }
+    let written: String = converter
+        .converted
+        .iter()
+        .map(|one| one.entry.block("", ""))
+        .collect();
+    converter
+        .variables
+        .retain(|variable| written.contains(&format!("${{{}}}", variable.name)));
+}
+
+/// Returns the first error that `weir check` would find in an upstream.
+fn first_error(one: &ConvertedServer) -> Option<String> {
+    let urls: HashSet<&str> = one
+        .entry
+        .url
+        .iter()
+        .filter_map(|url| url.strip_prefix("${")?.split(['}', ':']).next())
+        .collect();
+    let text = format!(
+        "upstreams:\n  {}:\n{}",
+        scalar(&one.id),
+        one.entry.block("    ", "  ")
+    );
+    let environment = |name: &str| {
+        let is_named =
+            text.contains(&format!("${{{name}}}")) || text.contains(&format!("${{{name}:-"));
+        let stand_in = if urls.contains(name) {
+            URL_PLACEHOLDER
+        } else {
+            CREDENTIAL_PLACEHOLDER
+        };
+        std::env::var(name)
+            .ok()
+            .or_else(|| is_named.then(|| stand_in.to_owned()))
+    };
+    let outcome = ConfigLoader::new(
+        ConfigSource::Text {
+            name: String::new(),
+            text: text.clone(),
+        },
+        &environment,
+    )
+    .load();
+    let error = outcome
+        .report
+        .problems()
+        .iter()
+        .find(|problem| problem.severity == Severity::Error)?;
+    let key = error.path.to_string();
+    let key = key.split('.').skip(2).collect::<Vec<_>>().join(".");
+    Some(format!("{key} {}", error.message).trim().to_owned())
+}
+
+/// Prints every file with its servers.
+fn show(converter: &ServerConverter, sources: &[ClientFile]) {
+    for source in sources {
+        let client = source
+            .client
+            .map(|client| format!(" ({})", client.title()))
+            .unwrap_or_default();
+        let own = |origin: &str| origin.starts_with(&format!("{}:", source.file.display()));
+        let mut text = format!("{}{client}", one_line(&source.file.display().to_string()));
+        for one in converter.converted.iter().filter(|one| own(&one.origin)) {
+            let line = one.origin.rsplit(':').next().unwrap_or_default();
+            let renamed = if one.id == one.name {
+                String::new()
+            } else {
+                format!(", as `{}`", one.id)
+            };
+            let _ = write!(
+                text,
+                "\n  line {line}: {}{renamed}\n    {}",
+                one_line(&one.name),
+                one_line(&one.summary)
+            );
+        }
+        for left in converter.skipped.iter().filter(|left| own(&left.origin)) {
+            let line = left.origin.rsplit(':').next().unwrap_or_default();
+            let _ = write!(
+                text,
+                "\n  line {line}: {}\n    left out: {}",
+                one_line(&left.name),
+                one_line(&left.why)
+            );
+        }
+        if source.found.servers.is_empty() {
+            text.push_str("\n  no servers");
+        }
+        weir_terminal::note(text);
+    }
+}
+
+/// Prints that there is no server to import.
+fn print_nothing_found(options: &ImportOptions, sources: &[ClientFile]) -> ExitCode {
+    if sources.is_empty() && options.from.is_empty() {
+        let known: Vec<&str> = McpClient::ALL.into_iter().map(McpClient::title).collect();
+        let why = format!(
+            "there is no file of {} here; name a file, such as: weir import mcp.json",
+            known.join(", ")
+        );
+        return exit_with_error(EXIT_NOTHING_FOUND, why);
+    }
+    exit_with_error(
+        EXIT_NOTHING_FOUND,
+        "there is no server to import; `weir init` writes a config without any",
+    )
+}
+
+/// Returns the text of the config.
+fn config(converter: &ServerConverter) -> String {
+    let mut text = String::from(
+        "# Written by `weir import`. docs/configuration.md explains every key; `weir check FILE` finds mistakes.\n",
+    );
+    if !converter.variables.is_empty() {
+        text.push_str("# ${NAME} is an environment variable; set these where weir starts:\n");
+        for variable in &converter.variables {
+            let _ = writeln!(text, "#   {}: {}", variable.name, one_line(&variable.about));
+        }
+    }
+    text.push_str("listen: 127.0.0.1:8080\nupstreams:\n");
+    for one in &converter.converted {
+        let client = one
+            .client
+            .map(|client| format!(" ({client})"))
+            .unwrap_or_default();
+        let _ = write!(
+            text,
+            "  # {}{client}\n  {}:\n{}",
+            one_line(&one.origin),
+            scalar(&one.id),
+            one.entry.block("    ", "  ")
+        );
+    }
+    text
+}
+
+/// Prints the next steps.
+fn print_next_steps(converter: &ServerConverter, written: Option<&Path>) {
+    let mut text = match converter.converted.len() {
+        1 => "1 server became an upstream".to_owned(),
+        n => format!("{n} servers became upstreams"),
+    };
+    text.push_str("; nothing was started.");
+    if !converter.variables.is_empty() {
+        text.push_str(
+            "\nCredentials are not in the config. Set these variables where weir starts:",
+        );
+        for variable in &converter.variables {
+            let _ = write!(text, "\n  {}  {}", variable.name, one_line(&variable.about));
+        }
+    }
+    if let Some(file) = written {
+        let file = file.display();
+        let _ = write!(
+            text,
+            "\nNext: weir check {file}, then weir serve --config {file}"
+        );
+    }
+    weir_terminal::note(text);
+}

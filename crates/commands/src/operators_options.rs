@@ -1,0 +1,97 @@
+//! Finds the operators' listener of a running weir for commands.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use weir_config::DEFAULT_ADMIN_LISTEN as DEFAULT_OPERATORS;
+use weir_config::find_admin_address;
+use weir_system::on_this_machine;
+
+/// The hint for an operator if no weir answers.
+pub(super) const ADMIN_URL_HINT: &str =
+    "--config FILE finds the operators' listener of a config, and --admin URL names it";
+
+/// The operators' listener: given by URL, by a config, or the default one.
+#[derive(Debug, Args)]
+pub(super) struct OperatorsOptions {
+    /// The operators' listener of a running weir; default: that of the config, or
+    /// http://127.0.0.1:8081
+    #[arg(long, global = true, env = "WEIR_ADMIN", value_name = "URL")]
+    admin: Option<String>,
+    /// The config file of the running weir, to look up its operators' listener
+    #[arg(long, short, global = true, env = "WEIR_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl OperatorsOptions {
+    /// Returns the given URL, without a slash at its end.
+    pub(super) fn given_url(&self) -> Option<String> {
+        self.admin
+            .as_deref()
+            .map(|admin| admin.trim_end_matches('/').to_owned())
+    }
+
+    /// Returns the URL of the listener.
+    ///
+    /// # Errors
+    /// A message for people: the config switches it off.
+    pub(crate) fn url(&self) -> Result<String, String> {
+        if let Some(admin) = self.given_url() {
+            return Ok(admin);
+        }
+        let Some(file) = &self.config else {
+            return Ok(format!("http://{DEFAULT_OPERATORS}"));
+        };
+        let off = || {
+            format!(
+                "{} has `admin: {{ listen: off }}`: this weir has no listener for operators",
+                file.display()
+            )
+        };
+        configured_address(file)
+            .map(|address| format!("http://{address}"))
+            .ok_or_else(off)
+    }
+}
+
+/// Returns the listener's address in this config, as a program on the same machine reaches it.
+/// `None` if the config switches it off.
+fn configured_address(file: &Path) -> Option<SocketAddr> {
+    match find_admin_address(file, &|name| std::env::var(name).ok()) {
+        Ok(address) => address.map(on_this_machine),
+        Err(why) => {
+            // The file may have changed since weir read it, so the default address is tried.
+            weir_terminal::note(format_args!(
+                "weir: {}: {why}; asking {DEFAULT_OPERATORS}",
+                file.display()
+            ));
+            Some(DEFAULT_OPERATORS)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_listener_wins_and_the_default_is_the_last_resort() {
+        let operators = |admin: Option<&str>, config: Option<&str>| OperatorsOptions {
+            admin: admin.map(str::to_owned),
+            config: config.map(PathBuf::from),
+        };
+        assert_eq!(
+            operators(Some("http://h:1/"), Some("/nowhere")).url(),
+            Ok("http://h:1".to_owned())
+        );
+        assert_eq!(
+            operators(None, None).url(),
+            Ok("http://127.0.0.1:8081".to_owned())
+        );
+        assert_eq!(
+            operators(None, Some("/nowhere/weir.yaml")).url(),
+            Ok("http://127.0.0.1:8081".to_owned())
+        );
+    }
+}

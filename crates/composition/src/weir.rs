@@ -1,0 +1,490 @@
+//! The composition of the gateway: the only place with all the crates together.
+
+mod applied_config;
+mod components;
+pub(crate) mod errors;
+pub(crate) mod exposure;
+mod listeners;
+mod takeover;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+use weir_catalog::Catalog;
+use weir_core::HandoverArrival;
+use weir_core::port::OperatorAction;
+use weir_core::telemetry::{instruments, unix_seconds};
+use weir_front::InMemoryChannel;
+use weir_process::keeper::ChildKeeper;
+
+use crate::front_settings;
+use weir_memory::MemoryWatch;
+
+use applied_config::{AppliedConfig, build, settings_needing_restart, topology};
+use components::{ComponentBase, Components, PolicyStack};
+use errors::{INVALID, front_reason, refusal_reasons};
+use errors::{ReloadError, StartError};
+use exposure::Exposure;
+use listeners::{BoundListeners, OpenListeners, clients_listener, operators_listener};
+use weir_admin::{AdminListener, ControlHandles, Strictness};
+use weir_audit::ChainHeads;
+use weir_config::{
+    Config, ConfigLoader, ConfigSource, IncludeErrors, TeamFile, TeamFileVersion, Weakening,
+    weakenings,
+};
+use weir_config_file::config_report::ConfigReport;
+use weir_handover::{HandoverResources, Successor};
+use weir_telemetry::Telemetry;
+use weir_text::count;
+
+/// A running gateway. Dropping it stops it without a drain; [`Weir::shutdown`] drains.
+pub struct Weir {
+    listeners: OpenListeners,
+    components: Components,
+    memory: MemoryWatch,
+    telemetry: Telemetry,
+    applied: Mutex<AppliedConfig>,
+    successor: Option<Successor>,
+    /// Cancelled once the previous process has ended. `None` if there is no such process.
+    predecessor_ended: Option<CancellationToken>,
+    /// True without listeners.
+    is_in_memory: bool,
+}
+
+impl Weir {
+    /// Starts with a checked config. Returns once both listeners accept and the config is applied;
+    /// upstreams may still be starting. Must be called inside a tokio runtime. Upstreams with a
+    /// `command` cannot be started by it: their keeper is the `weir` program.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]: no part keeps running then.
+    pub async fn start(config: Arc<Config>) -> Result<Self, StartError> {
+        Self::start_with(
+            config,
+            HandoverResources::default(),
+            ChildKeeper::unavailable(),
+        )
+        .await
+    }
+
+    /// Starts with the estate of the previous process, and the keeper of child processes.
+    pub async fn start_with(
+        config: Arc<Config>,
+        estate: HandoverResources,
+        keeper: Arc<ChildKeeper>,
+    ) -> Result<Self, StartError> {
+        check_team_files(&config)?;
+        // Both ports first: if one of them cannot be bound, no child process is started and no
+        // upstream is contacted.
+        let (clients, address) = clients_listener(&config, estate.clients)?;
+        let operators = operators_listener(config.admin.as_ref(), estate.operators).await?;
+        let config = config.served_at(address);
+        let estate = HandoverResources {
+            clients: None,
+            operators: None,
+            ..estate
+        };
+        // Boxed, because it runs once, and its large future would enlarge those of its callers.
+        Box::pin(Self::assemble(
+            config,
+            estate,
+            keeper,
+            BoundListeners {
+                clients: Some(clients),
+                operators,
+            },
+        ))
+        .await
+    }
+
+    /// Starts without listeners: clients come through [`Self::channel`] alone.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_in_memory(
+        config: &Config,
+        keeper: Arc<ChildKeeper>,
+    ) -> Result<Self, StartError> {
+        check_team_files(config)?;
+        let config = Arc::new(config.in_memory());
+        Box::pin(Self::assemble(
+            config,
+            HandoverResources::default(),
+            keeper,
+            BoundListeners::default(),
+        ))
+        .await
+    }
+
+    async fn assemble(
+        config: Arc<Config>,
+        estate: HandoverResources,
+        keeper: Arc<ChildKeeper>,
+        listeners: BoundListeners,
+    ) -> Result<Self, StartError> {
+        let HandoverResources {
+            sealing,
+            state: will,
+            ..
+        } = estate;
+        let is_in_memory = listeners.clients.is_none();
+        let arrival = if will.sessions_move {
+            HandoverArrival::awaited()
+        } else {
+            HandoverArrival::default()
+        };
+        let base = ComponentBase::new(&config, sealing, keeper, arrival);
+        let telemetry = Telemetry::start(
+            &config.telemetry,
+            base.metrics.clone(),
+            base.factory.clone(),
+        )?;
+        let upstreams = build(&config, &[], &base.factory)?;
+        let deciders = PolicyStack::start(&config, &base, will.chain_heads()).await?;
+        let inside = Components::new(&config, base, deciders, &upstreams, will);
+        let open = match OpenListeners::new(&config, &inside, listeners).await {
+            Ok(open) => open,
+            Err(error) => {
+                inside.catalog.shutdown().await;
+                inside.policy.auditing.shutdown().await;
+                return Err(error);
+            }
+        };
+        inside.ready.set(true);
+        record_load_time("ok");
+        note_team_files(&[], &config.team_files);
+        let memory =
+            MemoryWatch::start(&config, open.front.pressure(), inside.base.budgets.clone());
+        let applied = Mutex::new(AppliedConfig {
+            started: config.clone(),
+            config,
+            upstreams,
+        });
+        let (successor, predecessor_ended) = (None, None);
+        Ok(Self {
+            listeners: open,
+            components: inside,
+            memory,
+            telemetry,
+            applied,
+            successor,
+            predecessor_ended,
+            is_in_memory,
+        })
+    }
+
+    /// Starts with the config of a source.
+    ///
+    /// # Errors
+    ///
+    /// As [`Weir::start`], and the errors of the config.
+    pub async fn start_from(source: ConfigSource) -> Result<Self, StartError> {
+        Self::start(load(source).map_err(StartError::Config)?).await
+    }
+
+    /// Reloads the config of a source; see [`Weir::reload`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Weir::reload`], and the errors of the config.
+    pub fn reload_from(&self, source: ConfigSource) -> Result<Vec<&'static str>, ReloadError> {
+        let config = load(source)
+            .map_err(ReloadError::Config)
+            .inspect_err(|error| self.refused_reload(error))?;
+        self.reload(&config, Strictness::NoWeaker)
+    }
+
+    /// The address of the clients' listener: the real port if the config has 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.listeners.front.local_addr()
+    }
+
+    /// Returns a channel for a client inside the process.
+    pub fn channel(&self) -> InMemoryChannel {
+        self.listeners.front.channel()
+    }
+
+    /// The address of the operators' listener.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.listeners.admin.as_ref().map(AdminListener::address)
+    }
+
+    /// Sets the control handles, so that operators can change the log level and reload.
+    pub fn set_controls(&self, levers: ControlHandles) {
+        self.listeners.desk.set_controls(levers);
+    }
+
+    /// The catalog with the state of the upstreams.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.components.catalog
+    }
+
+    /// Applies a new config. No call and no session is dropped, and upstreams with unchanged
+    /// settings keep their connections, sessions and lists. Returns the changed settings that take
+    /// effect only at a restart. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// An upstream cannot be built from its settings, a listener is bound to an address that the
+    /// config may not be served at, or the config lost protections without giving them up by name.
+    /// The config in force is unchanged then.
+    pub fn reload(
+        &self,
+        config: &Arc<Config>,
+        strictness: Strictness,
+    ) -> Result<Vec<&'static str>, ReloadError> {
+        let config = &match self.is_in_memory {
+            true => Arc::new(config.in_memory()),
+            false => config.clone(),
+        };
+        let lost = weakenings(&self.applied().config, config);
+        let (unmoved, lost) = match strictness {
+            Strictness::NoWeaker if !lost.is_empty() => Err(ReloadError::Weaker(lost)),
+            Strictness::NoWeaker | Strictness::AllowWeaker => {
+                self.apply(config).map(|unmoved| (unmoved, lost))
+            }
+        }
+        .inspect_err(|error| self.refused_reload(error))?;
+        count_reload("ok");
+        record_refusal_reasons(&[]);
+        let mut detail = format!(
+            "{}, {}",
+            count(config.upstreams.len(), "upstream"),
+            count(config.endpoints.len(), "endpoint")
+        );
+        for lost in &lost {
+            tracing::warn!(path = %lost.path, lost = lost.message, "config weakened: protection given up, as an operator allowed");
+            detail.push_str(&format!("; weaker: {}: {}", lost.path, lost.message));
+        }
+        self.record_action("config", "reload", &detail, true);
+        self.listeners
+            .desk
+            .record_applied_config(config.clone(), unmoved.clone());
+        Ok(unmoved)
+    }
+
+    /// Counts and audits the refusal of a config with errors.
+    pub fn record_invalid_config(&self, why: &dyn fmt::Display) {
+        self.note_refusal(why.to_string(), "error", &[INVALID]);
+    }
+
+    fn refused_reload(&self, error: &ReloadError) {
+        let result = if error.is_weaker() { "weaker" } else { "error" };
+        self.note_refusal(error.to_string(), result, &error.reasons());
+    }
+
+    fn note_refusal(&self, why: String, result: &'static str, reasons: &[&'static str]) {
+        count_reload(result);
+        record_refusal_reasons(reasons);
+        self.record_action("config", "reload", &why, false);
+        self.listeners.desk.record_rejected_config(why);
+    }
+
+    /// Records the lost protections of teams' files in the metrics. They stay in force; the rest of
+    /// the config is applied.
+    pub fn record_held_protections(&self, lost: &[Weakening]) {
+        record_refusal_reasons(
+            &lost
+                .iter()
+                .map(|lost| lost.protection.label())
+                .collect::<Vec<_>>(),
+        );
+    }
+
+    /// Records that the files have the config in force again, after a refused one.
+    pub fn record_unchanged_config(&self) {
+        record_load_time("ok");
+        record_refusal_reasons(&[]);
+        self.listeners.desk.record_unchanged_config();
+    }
+
+    fn record_action(&self, who: &str, what: &str, detail: &str, done: bool) {
+        self.components
+            .policy
+            .gates
+            .audit
+            .record_operator_action(&OperatorAction {
+                actor: who,
+                action: what,
+                detail,
+                took_effect: done,
+            });
+    }
+
+    /// Refuses a config that a start at the bound addresses would refuse.
+    fn check_exposure(&self, config: &Config) -> Result<(), Exposure> {
+        exposure::check_clients(self.address(), config)?;
+        match (self.admin_address(), &config.admin) {
+            (Some(bound), Some(plan)) => exposure::check_operators(bound, plan),
+            // A listener that the config switches off refuses every operator until it ends.
+            _ => Ok(()),
+        }
+    }
+
+    fn apply(&self, config: &Arc<Config>) -> Result<Vec<&'static str>, ReloadError> {
+        let Self {
+            listeners: open,
+            components: inside,
+            ..
+        } = self;
+        let config = &config.served_at(self.address());
+        if !self.is_in_memory {
+            self.check_exposure(config)?;
+        }
+        let mut applied = self.applied();
+        let upstreams = build(config, &applied.upstreams, &inside.base.factory)?;
+        let audit = inside
+            .policy
+            .auditing
+            .prepare(config.audit.as_ref(), &inside.base.factory)?;
+        let told = self.telemetry.prepare(&config.telemetry)?;
+        // The front first: it refuses bad certificates before any change. Its paths are those of
+        // the catalog, so it is reloaded once more after the catalog.
+        let take = || {
+            open.front
+                .reload(front_settings::of_config(config, self.address()))
+        };
+        take().map_err(|error| ReloadError::Front(front_reason(&error)))?;
+        inside.policy.auditing.take(audit)?;
+        self.telemetry.take(told, &config.telemetry);
+        inside.apply_rules(config);
+        inside.catalog.apply(topology(config, &upstreams));
+        if let Err(error) = take() {
+            // The certificates were good a moment ago; the old ones still serve.
+            tracing::error!(
+                error = front_reason(&error),
+                "certificates changed during a reload: new paths wait for the next"
+            );
+        }
+        inside.replace(config);
+        open.desk.operator_auth.replace(config.admin.clone());
+        self.memory.replace(config);
+        let unmoved = settings_needing_restart(&applied.started, config);
+        note_team_files(&applied.config.team_files, &config.team_files);
+        applied.config = config.clone();
+        applied.upstreams = upstreams;
+        Ok(unmoved)
+    }
+
+    fn applied(&self) -> MutexGuard<'_, AppliedConfig> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stops in phases: not ready, no new connections, open streams closed, calls drained until the
+    /// config's deadline, upstreams retired, the operators' listener last.
+    pub async fn shutdown(self) {
+        // Boxed like the start.
+        Box::pin(self.end()).await;
+    }
+
+    async fn end(mut self) {
+        self.components.ready.set(false);
+        if self.successor.is_some() {
+            // Operators and their probes are the successor's at once.
+            self.listeners.close_admin().await;
+        }
+        let drain = self.applied().config.drain;
+        self.listeners.front.drain(drain).await;
+        if let Some(ended) = self
+            .predecessor_ended
+            .take()
+            .filter(|_| self.successor.is_some())
+        {
+            // The last requests of the previous process reach their sessions and child processes
+            // through this one.
+            let _in_time = tokio::time::timeout(drain, ended.cancelled()).await;
+        }
+        self.components.catalog.shutdown().await;
+        self.components.policy.clients.shutdown().await;
+        self.memory.shutdown().await;
+        self.listeners.close_admin().await;
+        // Last, so that all earlier events are recorded.
+        let last = self.components.policy.auditing.shutdown().await;
+        if let Some(successor) = self
+            .successor
+            .take()
+            .filter(|_| last != ChainHeads::default())
+        {
+            successor.send_end(&last).await;
+        }
+        self.telemetry.shutdown().await;
+    }
+}
+
+impl fmt::Debug for Weir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Weir({})", self.address())
+    }
+}
+
+/// Records the reasons for a refusal of the config in the files; an empty list clears them.
+fn record_refusal_reasons(reasons: &[&'static str]) {
+    for reason in refusal_reasons() {
+        let is_one = u64::from(reasons.contains(&reason));
+        instruments()
+            .config_refused
+            .record(is_one, &[opentelemetry::KeyValue::new("reason", reason)]);
+    }
+}
+
+/// Refuses a start with faulty teams' files, if the config demands that.
+fn check_team_files(config: &Config) -> Result<(), StartError> {
+    let faulty: Vec<String> = config
+        .team_files
+        .iter()
+        .filter(|file| file.is_faulty())
+        .map(|file| file.name.clone())
+        .collect();
+    match config.include_errors {
+        IncludeErrors::RefuseStart if !faulty.is_empty() => Err(StartError::TeamFiles(faulty)),
+        IncludeErrors::RefuseStart | IncludeErrors::LeaveOut => Ok(()),
+    }
+}
+
+/// Records the files of `include` with errors, and clears those of the former config.
+fn note_team_files(before: &[TeamFile], now: &[TeamFile]) {
+    let gone = before
+        .iter()
+        .filter(|old| now.iter().all(|new| new.name != old.name))
+        .map(|old| (old, None));
+    for (file, serves) in gone.chain(now.iter().map(|file| (file, Some(file.version)))) {
+        for version in TeamFileVersion::FAULTY {
+            let labels = [
+                ("file", file.name.clone()),
+                ("serves", version.label().to_owned()),
+            ];
+            let labels = labels.map(|(name, value)| opentelemetry::KeyValue::new(name, value));
+            instruments()
+                .config_team_files
+                .record(u64::from(serves == Some(version)), &labels);
+        }
+    }
+}
+
+/// Counts a reload in the metrics: `ok`, `error` or `weaker`.
+fn count_reload(result: &'static str) {
+    instruments()
+        .config_reloads
+        .add(1, &[opentelemetry::KeyValue::new("result", result)]);
+    record_load_time(result);
+}
+
+/// Records the time of the last load of the config.
+fn record_load_time(result: &'static str) {
+    let now = unix_seconds(std::time::SystemTime::now());
+    instruments()
+        .config_last_reload
+        .record(now, &[opentelemetry::KeyValue::new("result", result)]);
+}
+
+fn load(source: ConfigSource) -> Result<Arc<Config>, ConfigReport> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let outcome = ConfigLoader::new(source, &environment).load();
+    outcome.config.map(Arc::new).ok_or(outcome.report)
+}

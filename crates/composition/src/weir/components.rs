@@ -1,0 +1,310 @@
+//! The components of a gateway behind its listeners, in the order of their dependencies.
+
+use std::sync::Arc;
+
+use weir_admin::{OperatorOverrides, Readiness};
+use weir_audit::{AuditService, ChainHeads};
+use weir_catalog::Catalog;
+use weir_catalog::SessionListTable;
+use weir_catalog::{CatalogPorts, CatalogSettings};
+use weir_config::Config;
+use weir_core::port::{Clock, Random};
+use weir_core::seal::{Sealer, SealerKey};
+use weir_core::session_notifier::SessionNotifier;
+use weir_core::{Budgets, HandoverArrival};
+use weir_explain::{Explainer, ExplainerSources};
+use weir_handover::{GeneratedSealKey, HandoverState, MovableRecords, MovableReplays};
+use weir_policy::BlocklistAuthorizer;
+use weir_policy::limit::PolicyLimiter;
+use weir_policy::rules::PolicyAuthorizer;
+use weir_process::keeper::ChildKeeper;
+use weir_router::Gates;
+use weir_router::Router;
+use weir_store::{MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
+use weir_system::{SystemClock, SystemRandom};
+use weir_telemetry::Metrics;
+use weir_upstream::{ClientImplementation, UpstreamFactory};
+
+use super::applied_config::{BuiltUpstream, topology};
+use super::errors::StartError;
+use crate::clients::Clients;
+
+/// The shared base of all components: clock, randomness, keys, and the upstream factory.
+pub(super) struct ComponentBase {
+    pub metrics: Metrics,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) random: Arc<dyn Random>,
+    pub(super) sealing: GeneratedSealKey,
+    pub(super) sealer: Sealer,
+    /// The notifiers of clients' sessions.
+    pub(super) bells: Arc<SessionNotifier>,
+    /// The budgets of the process.
+    pub(super) budgets: Budgets,
+    /// The table of session lists at upstreams.
+    session_lists: Arc<SessionListTable>,
+    pub(super) factory: Arc<UpstreamFactory>,
+    /// The parent of the child processes of upstreams.
+    pub keeper: Arc<ChildKeeper>,
+    /// The arrival of the previous process's sessions and child processes.
+    arrival: HandoverArrival,
+}
+
+impl ComponentBase {
+    /// `sealing` is the key that the previous process left, and `arrival` the state that it still
+    /// sends.
+    pub(crate) fn new(
+        config: &Config,
+        sealing: Option<GeneratedSealKey>,
+        keeper: Arc<ChildKeeper>,
+        arrival: HandoverArrival,
+    ) -> Self {
+        // First, because an instrument used before the installation would never record.
+        let metrics = Metrics::install(config.telemetry.measured);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let random: Arc<dyn Random> = Arc::new(SystemRandom);
+        let sealing = sealing.unwrap_or_else(|| GeneratedSealKey::fresh(&*random));
+        let sealer = sealer(config, &sealing);
+        let bells = Arc::<SessionNotifier>::default();
+        keeper.set_arrival(arrival.clone());
+        let session_lists = SessionListTable::new(bells.clone(), &*random);
+        let budgets = Budgets::default();
+        let ports = weir_upstream::UpstreamPorts {
+            clock: clock.clone(),
+            random: random.clone(),
+            bells: bells.clone(),
+            session_lists: session_lists.clone(),
+            keeper: keeper.clone(),
+            budgets: budgets.clone(),
+        };
+        let factory = Arc::new(UpstreamFactory::new(
+            ports,
+            ClientImplementation::new("weir", env!("CARGO_PKG_VERSION")),
+        ));
+        Self {
+            metrics,
+            clock,
+            random,
+            sealing,
+            sealer,
+            bells,
+            session_lists,
+            budgets,
+            factory,
+            keeper,
+            arrival,
+        }
+    }
+}
+
+fn sealer(config: &Config, sealing: &GeneratedSealKey) -> Sealer {
+    if config.keys.is_empty() {
+        sealing.sealer()
+    } else {
+        Sealer::new(
+            config
+                .keys
+                .iter()
+                .map(|key| SealerKey::new(key.id, &key.secret))
+                .collect(),
+        )
+    }
+}
+
+/// The policy stack: authentication, authorization, limits, and the audit.
+pub(super) struct PolicyStack {
+    pub clients: Clients,
+    pub limits: Arc<PolicyLimiter>,
+    pub(super) rules: Arc<PolicyAuthorizer>,
+    pub(super) blocked: Arc<BlocklistAuthorizer>,
+    pub auditing: Arc<AuditService>,
+    pub(super) gates: Gates,
+}
+
+impl PolicyStack {
+    /// The audit continues after `left`, the last records of the previous process. Returns when the
+    /// start is recorded. Must be called inside a tokio runtime.
+    pub(crate) async fn start(
+        config: &Config,
+        base: &ComponentBase,
+        left: ChainHeads,
+    ) -> Result<Self, StartError> {
+        let ComponentBase {
+            clock,
+            random,
+            factory,
+            ..
+        } = base;
+        let clients = Clients::start(
+            config.auth.clone(),
+            factory.clone(),
+            clock.clone(),
+            random.clone(),
+        );
+        let counters = Arc::new(MemoryCounters::new(clock.clone()));
+        let limits = Arc::new(PolicyLimiter::new(
+            config.limit_settings(),
+            clock.clone(),
+            counters,
+        ));
+        limits.start_at_zero();
+        let rules = Arc::new(PolicyAuthorizer::new(config.rules.clone()));
+        let blocked = Arc::new(BlocklistAuthorizer::new(rules.clone()));
+        let auditing = Arc::new(AuditService::start(
+            config.audit.as_ref(),
+            left,
+            clock.clone(),
+            factory,
+        )?);
+        auditing.wait_for_first_record().await;
+        let gates = Gates {
+            authorizer: blocked.clone(),
+            limiter: limits.clone(),
+            audit: auditing.port(),
+        };
+        Ok(Self {
+            clients,
+            limits,
+            rules,
+            blocked,
+            auditing,
+            gates,
+        })
+    }
+}
+
+/// The stores of client state between requests.
+pub(super) struct Stores {
+    pub(super) records: Arc<MovableRecords>,
+    pub(super) replays: Arc<MovableReplays>,
+    pub(super) parking: Arc<MemoryParking>,
+    pub(super) bus: Arc<MemoryBus>,
+}
+
+impl Stores {
+    fn new(
+        config: &Config,
+        ComponentBase {
+            clock,
+            random,
+            arrival,
+            ..
+        }: &ComponentBase,
+    ) -> Self {
+        let records = MemoryRecords::new(clock.clone(), config.sessions);
+        let replays = MemoryReplays::new(clock.clone(), weir_memory::replays(config));
+        Self {
+            records: Arc::new(MovableRecords::new(records, arrival.clone())),
+            replays: Arc::new(MovableReplays::new(replays)),
+            parking: Arc::new(MemoryParking::new(
+                clock.clone(),
+                random.clone(),
+                config.parked,
+            )),
+            bus: Arc::default(),
+        }
+    }
+
+    /// Applies another config's bounds.
+    pub(super) fn limit(&self, config: &Config) {
+        self.records.own().set_caps(config.sessions);
+        self.replays.own().set_caps(weir_memory::replays(config));
+        self.parking.set_caps(config.parked);
+    }
+}
+
+/// All components of a gateway behind its listeners.
+pub(super) struct Components {
+    pub(super) base: ComponentBase,
+    pub(super) policy: PolicyStack,
+    pub(super) stores: Stores,
+    pub catalog: Arc<Catalog>,
+    pub(super) ready: Readiness,
+    pub(super) explainer: Arc<Explainer>,
+    /// The operators' changes in force.
+    pub(super) overrides: Arc<OperatorOverrides>,
+}
+
+impl Components {
+    /// Assembles the components over these upstreams and starts to watch them, with the previous
+    /// process's last state.
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        base: ComponentBase,
+        deciders: PolicyStack,
+        upstreams: &[BuiltUpstream],
+        will: HandoverState,
+    ) -> Self {
+        let catalog = catalog(config, &base, &deciders.gates);
+        catalog.apply(topology(config, upstreams));
+        // Before the first request is served.
+        let book = weir_admin::apply_inherited(
+            will.changes,
+            &catalog,
+            &deciders.blocked,
+            &*deciders.gates.audit,
+            base.clock.wall(),
+        );
+        base.metrics.observe_catalog(&catalog);
+        let kept = Stores::new(config, &base);
+        let ready = Readiness::new(deciders.clients.verifier());
+        let asked = ready.clone();
+        base.metrics.set_ready_check(move || asked.is_ready());
+        let sources = ExplainerSources {
+            rules: deciders.rules.clone(),
+            limits: deciders.limits.clone(),
+            clock: base.clock.clone(),
+            catalog: catalog.clone(),
+            overrides: book.clone(),
+        };
+        let explainer = Arc::new(Explainer::live(config.clone(), sources));
+        Self {
+            base,
+            policy: deciders,
+            stores: kept,
+            catalog,
+            ready,
+            explainer,
+            overrides: book,
+        }
+    }
+
+    pub(super) fn router(&self) -> Router {
+        Router::new(self.catalog.clone(), self.policy.gates.clone())
+    }
+
+    /// Applies the settings that cannot fail.
+    pub(crate) fn replace(&self, config: &Arc<Config>) {
+        let PolicyStack {
+            clients, limits, ..
+        } = &self.policy;
+        clients.replace(config.auth.clone());
+        self.stores.limit(config);
+        limits.replace(config.limit_settings());
+        self.explainer.set_config(config.clone());
+    }
+
+    /// Applies the config's rules, and notifies the clients whose lists change.
+    pub(super) fn apply_rules(&self, config: &Config) {
+        let rules = &self.policy.rules;
+        if *rules.policies() != *config.rules {
+            rules.replace(config.rules.clone());
+            self.catalog.announce_rule_change();
+        }
+    }
+}
+
+fn catalog(config: &Config, base: &ComponentBase, gates: &Gates) -> Arc<Catalog> {
+    let settings = CatalogSettings {
+        first_list_wait: config.catalog.first_list_wait,
+        change_window: config.catalog.change_window,
+        ..CatalogSettings::default()
+    };
+    let (clock, random) = (base.clock.clone(), base.random.clone());
+    let ports = CatalogPorts {
+        clock,
+        random,
+        authorizer: gates.authorizer.clone(),
+        session_lists: base.session_lists.clone(),
+    };
+    Catalog::new(settings, ports, base.sealer.clone())
+}

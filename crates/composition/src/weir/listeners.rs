@@ -1,0 +1,191 @@
+//! The two listeners: clients' and operators'.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use weir_admin::{AdminListener, AdminParts, AdminState, ConfigHistory, OperatorAuth};
+use weir_config::{AdminPlan, Config};
+use weir_front::Front;
+use weir_router::live_calls::LiveCalls;
+use weir_router::{Router, TaskNames};
+use weir_store::{MemoryMailbox, MemoryTasks, TaskCaps};
+
+use super::components::Components;
+use super::errors::{StartError, front_reason, reason};
+use super::exposure;
+use crate::front_settings;
+
+/// The bound listeners. The clients' one is absent if clients are inside the process.
+#[derive(Default)]
+pub(super) struct BoundListeners {
+    pub clients: Option<TcpListener>,
+    /// The listener, and the plan's address for messages.
+    pub operators: Option<(tokio::net::TcpListener, SocketAddr)>,
+}
+
+/// The open listeners, and the state for operators.
+pub(super) struct OpenListeners {
+    pub front: Front,
+    pub desk: Arc<AdminState>,
+    /// `None` if the config has no such listener, or a successor has it.
+    pub admin: Option<AdminListener>,
+}
+
+impl OpenListeners {
+    /// Serves at the sockets for clients and for operators, both bound and checked. Must be called
+    /// inside a tokio runtime.
+    pub(crate) async fn new(
+        config: &Arc<Config>,
+        inside: &Components,
+        BoundListeners { clients, operators }: BoundListeners,
+    ) -> Result<Self, StartError> {
+        let router = inside.router();
+        let live = router.live().clone();
+        let front = front(config, inside, router, clients).await?;
+        let desk = Arc::new(desk(config, inside, &front, live));
+        let admin = operators.map(|(listener, address)| {
+            AdminListener::start(listener, desk.clone())
+                .map_err(|error| cannot_listen(address, true, reason(&error)))
+        });
+        Ok(Self {
+            front,
+            desk,
+            admin: admin.transpose()?,
+        })
+    }
+
+    /// Closes the operators' listener, after its running responses.
+    pub(super) async fn close_admin(&mut self) {
+        if let Some(admin) = self.admin.take() {
+            admin.shutdown().await;
+        }
+    }
+}
+
+/// Builds the client side, with its dependencies behind core's ports.
+async fn front(
+    config: &Config,
+    Components {
+        base,
+        policy: deciders,
+        stores: kept,
+        ..
+    }: &Components,
+    router: Router,
+    listener: Option<TcpListener>,
+) -> Result<Front, StartError> {
+    let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
+    let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
+    let tasks = TaskNames::new(base.sealer.clone(), random.clone(), clock.clone(), book);
+    let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
+    let ports = weir_front::FrontPorts {
+        verifier: deciders.clients.verifier(),
+        authorizer: gates.authorizer.clone(),
+        limiter: gates.limiter.clone(),
+        audit: gates.audit.clone(),
+        records: kept.records.clone(),
+        replays: kept.replays.clone(),
+        bells: base.bells.clone(),
+        budgets: base.budgets.clone(),
+        bus: kept.bus.clone(),
+        mailbox: Arc::new(MemoryMailbox::new(&**random)),
+        clock: clock.clone(),
+        random: random.clone(),
+    };
+    let failed = |error| cannot_listen(config.front.listen, false, front_reason(&error));
+    let bound = match &listener {
+        Some(listener) => listener
+            .local_addr()
+            .map_err(|error| cannot_listen(config.front.listen, false, reason(&error)))?,
+        None => config.front.listen,
+    };
+    let (settings, sealer) = (
+        front_settings::of_config(config, bound),
+        base.sealer.clone(),
+    );
+    match listener {
+        Some(listener) => Front::bind(settings, Some(listener), ports, router, sealer)
+            .await
+            .map_err(failed),
+        None => Front::in_memory(settings, ports, router, sealer).map_err(failed),
+    }
+}
+
+fn cannot_listen(address: SocketAddr, operators: bool, why: String) -> StartError {
+    StartError::Listen {
+        address,
+        operators,
+        why,
+    }
+}
+
+/// Binds the clients' listener, and checks the bound address against the config.
+pub(super) fn clients_listener(
+    config: &Config,
+    inherited: Option<TcpListener>,
+) -> Result<(TcpListener, SocketAddr), StartError> {
+    let listen = config.front.listen;
+    let listener = Front::listener(&config.front, inherited)
+        .map_err(|error| cannot_listen(listen, false, front_reason(&error)))?;
+    let bound = listener
+        .local_addr()
+        .map_err(|error| cannot_listen(listen, false, reason(&error)))?;
+    exposure::check_clients(bound, config)?;
+    Ok((listener, bound))
+}
+
+/// Binds the operators' listener, and checks the bound address against the plan. Returns the plan's
+/// address too, for messages; `None` if the config has no such listener.
+pub(super) async fn operators_listener(
+    plan: Option<&AdminPlan>,
+    inherited: Option<TcpListener>,
+) -> Result<Option<(tokio::net::TcpListener, SocketAddr)>, StartError> {
+    let Some(plan) = plan else { return Ok(None) };
+    let failed = |error: std::io::Error| cannot_listen(plan.listen, true, reason(&error));
+    let listener = AdminListener::listener(plan.listen, inherited)
+        .await
+        .map_err(failed)?;
+    exposure::check_operators(listener.local_addr().map_err(failed)?, plan)?;
+    Ok(Some((listener, plan.listen)))
+}
+
+/// Builds the state of the admin listener.
+fn desk(
+    config: &Arc<Config>,
+    Components {
+        base,
+        policy: deciders,
+        stores: kept,
+        catalog,
+        ready,
+        explainer,
+        overrides: book,
+    }: &Components,
+    front: &Front,
+    live: Arc<LiveCalls>,
+) -> AdminState {
+    let (clock, audit, clients) = (&base.clock, &deciders.gates.audit, &deciders.clients);
+    let parts = AdminParts {
+        metrics: base.metrics.clone(),
+        ready: ready.clone(),
+        explainer: explainer.clone(),
+        catalog: catalog.clone(),
+        live,
+        parking: kept.parking.clone(),
+        front: front.overview(),
+        limits: deciders.limits.clone(),
+        blocked: deciders.blocked.clone(),
+        credentials: clients.verifier(),
+        config_history: ConfigHistory::new(config.clone(), clock.wall()),
+        operator_auth: OperatorAuth::new(
+            config.admin.clone(),
+            clients.verifier(),
+            clock.clone(),
+            audit.clone(),
+        ),
+        audit: audit.clone(),
+        clock: clock.clone(),
+        clients: front.local_addr(),
+    };
+    AdminState::new(parts, book.clone())
+}

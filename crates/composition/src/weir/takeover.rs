@@ -1,0 +1,104 @@
+//! The hand-over of a running weir to another process.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use weir_admin::AdminListener;
+use weir_audit::{AuditService, ChainHead};
+use weir_handover::{HandoverResources, HandoverState, MovableState, RunningGateway, Successor};
+
+use super::Weir;
+use super::components::Stores;
+
+impl RunningGateway for Weir {
+    fn handover_resources(&self) -> std::io::Result<HandoverResources> {
+        let operators = self
+            .listeners
+            .admin
+            .as_ref()
+            .map(AdminListener::socket)
+            .transpose()?;
+        Ok(HandoverResources {
+            clients: Some(self.listeners.front.socket()?.into()),
+            operators: operators.map(Into::into),
+            sealing: Some(self.components.base.sealing.clone()),
+            state: HandoverState::default(),
+            keeper: self.components.base.keeper.clone_pipe()?.map(Into::into),
+        })
+    }
+
+    async fn prepare_handover(&self) -> HandoverState {
+        let changes = self.listeners.desk.begin_handover();
+        let audit = self.components.policy.auditing.release_files().await;
+        let text = |head: Option<ChainHead>| head.map(|head| head.to_string());
+        HandoverState {
+            audit: text(audit.calls),
+            refusals: text(audit.refusals),
+            changes,
+            sessions_move: true,
+        }
+    }
+
+    fn session_state(&self) -> MovableState {
+        let Stores {
+            records,
+            replays,
+            bus,
+            ..
+        } = &self.components.stores;
+        MovableState {
+            records: records.clone(),
+            replays: replays.clone(),
+            bus: bus.clone(),
+            front: self.listeners.front.moving_sessions(),
+            upstreams: self
+                .applied()
+                .upstreams
+                .iter()
+                .map(|(_, upstream)| upstream.clone())
+                .collect(),
+        }
+    }
+}
+
+impl Weir {
+    /// Notes that this process took over from one that has ended once the token is cancelled. This
+    /// process ends after it.
+    pub fn set_predecessor(&mut self, predecessor_ended: CancellationToken) {
+        self.predecessor_ended = Some(predecessor_ended);
+    }
+
+    /// Stops waiting for sessions, because the previous process is gone.
+    pub fn stop_awaiting_sessions(&self) {
+        self.components.stores.records.complete();
+    }
+
+    /// Records the outcome of a hand-over: the successor's process id, or the reason. After a
+    /// successful one [`Self::shutdown`] closes the operators' listener first.
+    ///
+    /// # Errors
+    ///
+    /// The reason of a failed hand-over.
+    pub fn record_handover(&mut self, outcome: Result<Successor, String>) -> Result<u32, String> {
+        let outcome = outcome.map(|successor| self.successor.insert(successor).id);
+        if outcome.is_err() {
+            self.listeners.desk.abort_handover();
+        }
+        let detail = match &outcome {
+            Ok(successor) => format!("process {successor} serves"),
+            Err(why) => why.clone(),
+        };
+        self.record_action("signal", "hand over", &detail, outcome.is_ok());
+        outcome
+    }
+
+    /// The audit.
+    pub fn auditing(&self) -> &Arc<AuditService> {
+        &self.components.policy.auditing
+    }
+
+    /// Reports if another process has taken over.
+    pub fn has_successor(&self) -> bool {
+        self.successor.is_some()
+    }
+}

@@ -1,0 +1,102 @@
+//! The files of a config: listing, reading, and a fingerprint of their contents.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path as FilePath, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::config_report::{ConfigPath, ConfigProblem};
+use crate::config_tree::MAX_BYTES;
+
+/// The most files in a folder, which may hold one per team. A folder with more was probably named
+/// by mistake.
+const MAX_FILES: usize = 1000;
+
+/// The files that a config names, each with its text or the read error.
+pub type ReadFiles = BTreeMap<PathBuf, Result<String, ConfigProblem>>;
+
+/// A digest over the contents of files, in their order: the main one, the teams', the policy files.
+#[derive(Debug, Default)]
+pub struct FilesFingerprint(Sha256);
+
+impl FilesFingerprint {
+    /// Adds bytes, apart from those before and after them.
+    pub fn add_bytes(&mut self, part: &[u8]) {
+        self.0.update((part.len() as u64).to_be_bytes());
+        self.0.update(part);
+    }
+
+    /// Adds a file by its path and its text, or the error of its read.
+    pub fn add_file(&mut self, file: &FilePath, text: &Result<String, ConfigProblem>) {
+        self.add_bytes(file.as_os_str().as_encoded_bytes());
+        match text {
+            Ok(text) => self.add_bytes(text.as_bytes()),
+            Err(problem) => self.add_bytes(problem.message.as_bytes()),
+        }
+    }
+
+    /// Returns the digest of all parts so far.
+    pub fn digest(self) -> [u8; 32] {
+        self.0.finalize().into()
+    }
+}
+
+/// Returns the folder that relative paths in a file start at.
+pub fn folder_of(file: &FilePath) -> PathBuf {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// Lists the configs in a folder, sorted by name.
+pub fn files_in(folder: &FilePath) -> Result<Vec<PathBuf>, String> {
+    let cannot = |error: std::io::Error| format!("cannot read {}: {error}", folder.display());
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(cannot)? {
+        let path = entry.map_err(cannot)?.path();
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let config = path
+            .extension()
+            .is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|own| extension == *own));
+        if config && !hidden && path.is_file() {
+            files.push(path);
+        }
+    }
+    if files.len() > MAX_FILES {
+        return Err(format!(
+            "{} has {} files, more than {MAX_FILES}",
+            folder.display(),
+            files.len()
+        ));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads a file, up to the largest size of a config.
+pub fn read(file: &FilePath) -> Result<String, ConfigProblem> {
+    let problem = |message: String| ConfigProblem::error(ConfigPath::root(), message);
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes))
+        .map_err(|error| problem(format!("cannot be read: {error}")))?;
+    if bytes.len() > MAX_BYTES {
+        return Err(problem(format!(
+            "the file has more than the {MAX_BYTES} bytes a config may have"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|_| problem("is not UTF-8 text".to_owned()))
+}
+
+/// Returns the text of a file. Each file is read once.
+pub fn read_once<'a>(
+    file: &FilePath,
+    texts: &'a mut ReadFiles,
+) -> &'a Result<String, ConfigProblem> {
+    texts.entry(file.to_owned()).or_insert_with(|| read(file))
+}

@@ -1,0 +1,190 @@
+//! Reads the servers of another program's file as written, for `weir import`: no reference is
+//! filled in, and no server is started.
+
+use std::path::Path as FilePath;
+
+use crate::config_files;
+use crate::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use crate::config_tree::{ConfigNode, NodeValue};
+use crate::document::parse_nonempty;
+use crate::foreign::file_place::FilePlace;
+use crate::foreign::inputs;
+use crate::foreign::inputs::InputVariable;
+use crate::foreign::server_normalizer::{ENV_FILE, ServerNormalizer};
+use crate::foreign::server_origin::{CONTAINERS, ServerOrigin};
+
+/// The content of a file of another program.
+#[derive(Debug, Default)]
+pub struct FoundFile {
+    /// Its servers, without those that are switched off.
+    pub servers: Vec<FoundServer>,
+    /// Its inputs.
+    pub inputs: Vec<InputVariable>,
+    /// The messages about it.
+    pub report: ConfigReport,
+}
+
+/// A server, with the texts of the file.
+#[derive(Debug, Default)]
+pub struct FoundServer {
+    /// Its key in the file.
+    pub name: String,
+    /// The line of its entry.
+    pub line: u32,
+    /// The place of the file, or the project of Claude Code.
+    pub place: FilePlace,
+    /// The URL, for a server over HTTP.
+    pub url: Option<String>,
+    /// True for HTTP+SSE.
+    pub is_sse: bool,
+    /// The program, for a server that is started.
+    pub command: Option<String>,
+    /// The arguments of the program.
+    pub args: Vec<String>,
+    /// Environment variables of the program.
+    pub env: Vec<(String, String)>,
+    /// The file with further environment variables.
+    pub env_file: Option<String>,
+    /// The working directory of the program.
+    pub cwd: Option<String>,
+    /// Headers of requests to the URL.
+    pub headers: Vec<(String, String)>,
+}
+
+impl FoundServer {
+    /// Returns all texts that may have references.
+    pub fn texts(&self) -> impl Iterator<Item = &String> {
+        let maps = self.env.iter().chain(&self.headers).map(|(_, text)| text);
+        let single = [&self.url, &self.command, &self.cwd].into_iter().flatten();
+        single.chain(&self.args).chain(maps)
+    }
+}
+
+/// Finds the servers of a file.
+///
+/// # Errors
+/// The file cannot be read or parsed.
+pub fn find(file: &FilePath, home: Option<&FilePath>) -> Result<FoundFile, ConfigProblem> {
+    let name = file.display().to_string();
+    let named = |problem: ConfigProblem| ConfigProblem {
+        file: name.clone(),
+        ..problem
+    };
+    let (mut tree, format) = config_files::read(file)
+        .and_then(|text| parse_nonempty(&name, &text))
+        .map_err(named)?;
+    let mut found = FoundFile::default();
+    let NodeValue::Map(entries) = &mut tree.value else {
+        return Ok(found);
+    };
+    found.inputs = inputs::parse(entries, &mut found.report);
+    let own = FilePlace::of(file, home);
+    for (container, node) in containers(entries) {
+        // Claude Code keeps servers for one project under the project's folder.
+        let project = container
+            .segments()
+            .nth(1)
+            .filter(|_| container.depth() == 3)
+            .map(Into::into);
+        let place = FilePlace {
+            project: project.or_else(|| own.project.clone()),
+            ..own.clone()
+        };
+        let NodeValue::Map(servers) = &mut node.value else {
+            continue;
+        };
+        // A conversion does not depend on the environment.
+        let origin = ServerOrigin {
+            format,
+            place: &place,
+            environment: &|_| Some(String::new()),
+        };
+        let mut aliases = Vec::new();
+        let mut part = ServerNormalizer {
+            container: &container,
+            is_foreign: true,
+            origin: &origin,
+            aliases: &mut aliases,
+            report: &mut found.report,
+        };
+        let servers = part.normalise(std::mem::take(servers));
+        found.servers.extend(
+            servers
+                .into_iter()
+                .map(|(name, server)| FoundServer::of(name, &server, place.clone())),
+        );
+    }
+    found.report.set_file(&name, |_| 0);
+    Ok(found)
+}
+
+/// Returns the maps of servers in a file: at the top, in the settings of VS Code, and in Claude
+/// Code's projects.
+fn containers(entries: &mut [(String, ConfigNode)]) -> Vec<(ConfigPath, &mut ConfigNode)> {
+    let mut all = Vec::new();
+    for (key, node) in entries {
+        let path = ConfigPath::root().key(&*key);
+        if CONTAINERS.contains(&key.as_str()) {
+            all.push((path, node));
+            continue;
+        }
+        let NodeValue::Map(inner) = &mut node.value else {
+            continue;
+        };
+        for (inner_key, node) in inner {
+            let path = path.key(&*inner_key);
+            if key == "mcp" && inner_key == "servers" {
+                all.push((path, node));
+            } else if let ("projects", NodeValue::Map(project)) = (key.as_str(), &mut node.value) {
+                let servers = project.iter_mut().find(|(key, _)| key == CONTAINERS[0]);
+                all.extend(servers.map(|(key, node)| (path.key(&*key), node)));
+            }
+        }
+    }
+    all
+}
+
+impl FoundServer {
+    fn of(name: String, server: &ConfigNode, place: FilePlace) -> Self {
+        let text = |key: &str| {
+            server
+                .find(&ConfigPath::root().key(key))
+                .and_then(ConfigNode::as_text)
+                .map(str::to_owned)
+        };
+        let map = |key: &str| {
+            let entries = server
+                .find(&ConfigPath::root().key(key))
+                .map(ConfigNode::entries)
+                .unwrap_or_default();
+            let texts = entries
+                .iter()
+                .filter_map(|(key, node)| Some((key.clone(), node.as_text()?.to_owned())));
+            texts.collect()
+        };
+        let args = match server.find(&ConfigPath::at("args")) {
+            Some(ConfigNode {
+                value: NodeValue::List(items),
+                ..
+            }) => items
+                .iter()
+                .filter_map(ConfigNode::as_text)
+                .map(str::to_owned)
+                .collect(),
+            _ => Vec::new(),
+        };
+        Self {
+            line: server.line,
+            place,
+            url: text("url"),
+            is_sse: text("type").as_deref() == Some("sse"),
+            command: text("command"),
+            args,
+            env: map("env"),
+            env_file: text(ENV_FILE),
+            cwd: text("cwd"),
+            headers: map("headers"),
+            name,
+        }
+    }
+}

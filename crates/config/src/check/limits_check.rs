@@ -1,0 +1,273 @@
+//! `limits`: checks the range of each key, and converts it to the settings it belongs to.
+
+use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use weir_config_file::raw::RawLimits;
+use weir_core::hold::HoldLimits;
+use weir_front::settings::{FrontLimits, H2Limits, ListenerLimits, SessionLimits};
+use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
+
+/// The largest body that the config can allow: memory of a request is a small multiple of its body.
+const MAX_BODY_BYTES: usize = 4 << 20;
+/// The memory that an idle weir needs.
+const MIN_PROCESS_BYTES: usize = 16 << 20;
+/// The size of a result up to which every message is held.
+const MIN_HOLD_BYTES: usize = 64 << 10;
+/// The range of a window in HTTP/2 (RFC 9113 section 6.9.1).
+const H2_WINDOW: std::ops::RangeInclusive<usize> = 1024..=(1 << 31) - 1;
+
+/// The value of a key that counts something, or its default.
+macro_rules! count {
+    ($judge:expr, $raw:expr, $default:expr, $name:ident) => {
+        $judge
+            .at_least(stringify!($name), $raw.$name, 1)
+            .unwrap_or($default.$name)
+    };
+}
+
+/// The value of a key that is a time, or its default.
+macro_rules! time {
+    ($judge:expr, $raw:expr, $default:expr, $name:ident) => {
+        $judge
+            .time(stringify!($name), $raw.$name.map(|time| time.0))
+            .unwrap_or($default.$name)
+    };
+}
+
+/// The value of a key that is a size, or its default.
+macro_rules! size {
+    ($judge:expr, $raw:expr, $default:expr, $name:ident) => {
+        $judge
+            .at_least(stringify!($name), $raw.$name.map(|size| size.0), 1)
+            .unwrap_or($default.$name)
+    };
+}
+
+pub(super) fn check(raw: Option<&RawLimits>, report: &mut ConfigReport) -> FrontLimits {
+    let d = FrontLimits::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = LimitsChecker { report };
+    FrontLimits {
+        listener: listener(raw, &mut judge),
+        session: session(raw, &mut judge),
+        body_time: time!(judge, raw, d, body_time),
+        body_rate: raw.body_rate.map_or(d.body_rate, |size| size.0 as u64),
+        body_rate_grace: time!(judge, raw, d, body_rate_grace),
+        in_flight: count!(judge, raw, d, in_flight),
+        in_flight_wait: raw.in_flight_wait.map_or(d.in_flight_wait, |time| time.0),
+        streams: count!(judge, raw, d, streams),
+        streams_per_principal: count!(judge, raw, d, streams_per_principal),
+        subscriptions: count!(judge, raw, d, subscriptions),
+        subscriptions_per_principal: count!(judge, raw, d, subscriptions_per_principal),
+        subscriptions_per_client: count!(judge, raw, d, subscriptions_per_client),
+        batch_items: count!(judge, raw, d, batch_items),
+        batch_bytes: size!(judge, raw, d, batch_bytes),
+        stream_after: time!(judge, raw, d, stream_after),
+        keep_alive: time!(judge, raw, d, keep_alive),
+        progress_interval: raw
+            .progress_interval
+            .map_or(d.progress_interval, |time| time.0),
+        retry: time!(judge, raw, d, retry),
+        page_cache_bytes: raw
+            .page_cache_bytes
+            .map_or(d.page_cache_bytes, |size| size.0),
+        state_time: time!(judge, raw, d, state_time),
+    }
+}
+
+fn listener(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> ListenerLimits {
+    let d = ListenerLimits::default();
+    if raw.body_bytes.is_some_and(|size| size.0 > MAX_BODY_BYTES) {
+        judge.add_error("body_bytes", "is more than the maximum of 4MiB");
+    }
+    if raw.head_bytes.is_some_and(|size| size.0 < 8 << 10) {
+        judge.add_error(
+            "head_bytes",
+            "is less than 8KiB: a bearer token alone may be that long",
+        );
+    }
+    ListenerLimits {
+        backlog: count!(judge, raw, d, backlog),
+        connections: count!(judge, raw, d, connections),
+        connections_per_address: count!(judge, raw, d, connections_per_address),
+        handshakes: count!(judge, raw, d, handshakes),
+        handshake_time: time!(judge, raw, d, handshake_time),
+        head_time: time!(judge, raw, d, head_time),
+        head_bytes: size!(judge, raw, d, head_bytes),
+        headers: count!(judge, raw, d, headers),
+        body_bytes: size!(judge, raw, d, body_bytes),
+        idle_time: time!(judge, raw, d, idle_time),
+        stall_time: d.stall_time,
+        tcp_keepalive: time!(judge, raw, d, tcp_keepalive),
+        tcp_user_timeout: time!(judge, raw, d, tcp_user_timeout),
+        h2: h2(raw, judge),
+        drain_idle: raw.drain_idle.map_or(d.drain_idle, |time| time.0),
+    }
+}
+
+fn session(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> SessionLimits {
+    let d = SessionLimits::default();
+    SessionLimits {
+        // Set from the result of `sessions`.
+        sessions: d.sessions,
+        sessions_per_principal: d.sessions_per_principal,
+        session_idle: time!(judge, raw, d, session_idle),
+        session_age: time!(judge, raw, d, session_age),
+        detached_per_session: count!(judge, raw, d, detached_per_session),
+        detached: count!(judge, raw, d, detached),
+    }
+}
+
+fn h2(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> H2Limits {
+    let d = H2Limits::default();
+    let mut window = |name, size: Option<weir_config_file::raw::Size>, default: u32| {
+        let Some(size) = size else { return default };
+        if !H2_WINDOW.contains(&size.0) {
+            judge.add_error(
+                name,
+                "is not an HTTP/2 window size: write 1KiB to just under 2GiB",
+            );
+        }
+        u32::try_from(size.0).unwrap_or(default)
+    };
+    let stream_window = window("h2_stream_window", raw.h2_stream_window, d.stream_window);
+    let connection_window = window(
+        "h2_connection_window",
+        raw.h2_connection_window,
+        d.connection_window,
+    );
+    H2Limits {
+        streams: judge
+            .at_least("h2_streams", raw.h2_streams, 1)
+            .unwrap_or(d.streams),
+        stream_window,
+        connection_window,
+        send_buffer: judge
+            .at_least(
+                "h2_send_buffer",
+                raw.h2_send_buffer.map(|size| size.0),
+                1024,
+            )
+            .unwrap_or(d.send_buffer),
+        ping: judge
+            .time("h2_ping", raw.h2_ping.map(|time| time.0))
+            .unwrap_or(d.ping),
+        ping_timeout: judge
+            .time("h2_ping_timeout", raw.h2_ping_timeout.map(|time| time.0))
+            .unwrap_or(d.ping_timeout),
+        age: judge
+            .time("h2_age", raw.h2_age.map(|time| time.0))
+            .unwrap_or(d.age),
+        last_streams: d.last_streams,
+    }
+}
+
+/// Returns the caps of the session store.
+pub(super) fn sessions(raw: Option<&RawLimits>, report: &mut ConfigReport) -> RecordCaps {
+    let d = RecordCaps::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = LimitsChecker { report };
+    RecordCaps {
+        total: judge
+            .at_least("sessions", raw.sessions, 1)
+            .unwrap_or(d.total),
+        per_principal: judge
+            .at_least("sessions_per_principal", raw.sessions_per_principal, 1)
+            .unwrap_or(d.per_principal),
+    }
+}
+
+/// Returns the bound on the memory of the process.
+pub(super) fn memory(raw: Option<&RawLimits>, report: &mut ConfigReport) -> Option<u64> {
+    let size = raw?.memory?.0;
+    if size < MIN_PROCESS_BYTES {
+        LimitsChecker { report }
+            .add_error("memory", "is less than 16MiB, the minimum for weir itself");
+    }
+    Some(size as u64)
+}
+
+/// Returns the caps of the replay logs.
+pub(super) fn replays(raw: Option<&RawLimits>, report: &mut ConfigReport) -> ReplayCaps {
+    let d = ReplayCaps::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = LimitsChecker { report };
+    ReplayCaps {
+        total: raw.replay_bytes.map_or(d.total, |size| size.0),
+        per_session: raw
+            .replay_bytes_per_session
+            .map_or(d.per_session, |size| size.0),
+        age: judge
+            .time("replay_age", raw.replay_age.map(|time| time.0))
+            .unwrap_or(d.age),
+    }
+}
+
+/// Returns the bounds on results that are held.
+pub(super) fn hold(raw: Option<&RawLimits>, report: &mut ConfigReport) -> HoldLimits {
+    let d = HoldLimits::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = LimitsChecker { report };
+    let per_call = raw.hold_per_call.map_or(d.per_call, |size| size.0);
+    if per_call < MIN_HOLD_BYTES {
+        judge.add_error(
+            "hold_per_call",
+            "is less than 64KiB: results up to that size are always held",
+        );
+    }
+    let total = raw.hold.map_or(d.total.max(per_call), |size| size.0);
+    if total < per_call {
+        judge.add_error("hold", "is less than `hold_per_call`");
+    }
+    HoldLimits { per_call, total }
+}
+
+/// Returns the caps of parked calls.
+pub(super) fn parked(raw: Option<&RawLimits>, report: &mut ConfigReport) -> ParkingCaps {
+    let d = ParkingCaps::default();
+    let Some(raw) = raw else { return d };
+    let mut judge = LimitsChecker { report };
+    ParkingCaps {
+        total: judge.at_least("parked", raw.parked, 1).unwrap_or(d.total),
+        per_principal: judge
+            .at_least("parked_per_principal", raw.parked_per_principal, 1)
+            .unwrap_or(d.per_principal),
+        // Checked with the other limits.
+        time: raw.state_time.map_or(d.time, |time| time.0),
+    }
+}
+
+struct LimitsChecker<'a> {
+    report: &'a mut ConfigReport,
+}
+
+impl LimitsChecker<'_> {
+    fn add_error(&mut self, name: &str, message: &str) {
+        self.report.add(ConfigProblem::error(
+            ConfigPath::at("limits").key(name),
+            message,
+        ));
+    }
+
+    fn at_least<N: PartialOrd + From<u16> + Copy>(
+        &mut self,
+        name: &str,
+        value: Option<N>,
+        least: u16,
+    ) -> Option<N> {
+        if value.is_some_and(|value| value < N::from(least)) {
+            self.add_error(name, &format!("must be at least {least}"));
+        }
+        value
+    }
+
+    fn time(
+        &mut self,
+        name: &str,
+        value: Option<std::time::Duration>,
+    ) -> Option<std::time::Duration> {
+        if value.is_some_and(|value| value.is_zero()) {
+            self.add_error(name, "must not be zero");
+        }
+        value
+    }
+}

@@ -1,0 +1,238 @@
+//! `listen`, `public_url`, `tls`, `cors`, `allowed_hosts`, `trusted_proxies`, `legacy_sessions`,
+//! `server`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use http::Uri;
+use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use weir_config_file::raw::OrOff;
+use weir_config_file::raw::{RawClientAuth, RawConfig, RawLegacySessions, RawServer, RawTls};
+use weir_front::settings::{AddressRange, ClientCertificates, ListenerTlsFiles, ServerIdentity};
+
+use super::limits_check;
+
+/// The default address, on loopback, so that a first try exposes no port to the network.
+pub(crate) const DEFAULT_LISTEN: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+
+pub(super) fn check(
+    raw: &RawConfig,
+    folder: &std::path::Path,
+    report: &mut ConfigReport,
+) -> weir_front::FrontSettings {
+    let listen = raw.listen.as_deref().map_or(DEFAULT_LISTEN, |text| {
+        address(text, &ConfigPath::at("listen"), report)
+    });
+    weir_front::FrontSettings {
+        tls: tls(OrOff::section(raw.tls.as_ref()), folder, report),
+        public_url: raw
+            .public_url
+            .as_deref()
+            .and_then(|url| public_url(url, report)),
+        hosts: hosts(
+            raw.allowed_hosts.as_deref(),
+            &ConfigPath::at("allowed_hosts"),
+            report,
+        ),
+        origins: origins(raw, report),
+        trusted_proxies: proxies(raw, report),
+        sessionless: matches!(raw.legacy_sessions, Some(RawLegacySessions::Optional)),
+        http_sse: raw.http_sse.unwrap_or(true),
+        server: server(raw.server.as_ref()),
+        limits: limits_check::check(raw.limits.as_ref(), report),
+        ..weir_front::FrontSettings::at(listen)
+    }
+}
+
+pub(super) fn address(text: &str, path: &ConfigPath, report: &mut ConfigReport) -> SocketAddr {
+    if let Ok(address) = text.parse() {
+        return address;
+    }
+    let hint = match text.rsplit_once(':') {
+        Some(("localhost", port)) => format!("write 127.0.0.1:{port}"),
+        Some(("" | "*", port)) => {
+            format!("write 0.0.0.0:{port} for all interfaces, 127.0.0.1:{port} for this machine")
+        }
+        None if text.parse::<u16>().is_ok() => format!("write 127.0.0.1:{text}"),
+        _ => "write address:port, such as 127.0.0.1:8080 or [::1]:8080".to_owned(),
+    };
+    report.add(
+        ConfigProblem::error(path.clone(), format!("`{text}` is not an address and port"))
+            .hint(hint),
+    );
+    DEFAULT_LISTEN
+}
+
+fn tls(
+    raw: Option<&RawTls>,
+    folder: &std::path::Path,
+    report: &mut ConfigReport,
+) -> Option<ListenerTlsFiles> {
+    let raw = raw?;
+    let clients = client_certificates(raw, folder, report);
+    let mut file = |name: &Option<String>, key: &str| {
+        let path = ConfigPath::at("tls").key(key);
+        match name {
+            Some(name) => readable(name, folder, path, report),
+            None => {
+                if !report.has_error_under(&path) {
+                    report.add(
+                        ConfigProblem::error(path, "is missing")
+                            .hint("TLS needs both `cert` and `key`"),
+                    );
+                }
+                PathBuf::new()
+            }
+        }
+    };
+    Some(ListenerTlsFiles {
+        cert: file(&raw.cert, "cert"),
+        key: file(&raw.key, "key"),
+        clients,
+    })
+}
+
+fn readable(
+    name: &str,
+    folder: &std::path::Path,
+    path: ConfigPath,
+    report: &mut ConfigReport,
+) -> PathBuf {
+    let file = folder.join(name);
+    if let Err(error) = std::fs::File::open(&file) {
+        report.add(ConfigProblem::error(
+            path,
+            format!("cannot read {name}: {error}"),
+        ));
+    }
+    file
+}
+
+/// Checks the authorities and the need of client certificates.
+fn client_certificates(
+    raw: &RawTls,
+    folder: &std::path::Path,
+    report: &mut ConfigReport,
+) -> Option<ClientCertificates> {
+    let Some(name) = &raw.client_ca else {
+        if raw.client_auth.is_some() {
+            let problem = ConfigProblem::error(
+                ConfigPath::at("tls.client_auth"),
+                "has no effect without `client_ca`",
+            );
+            report.add(
+                problem
+                    .hint("name the authorities of clients' certificates: client_ca: clients.pem"),
+            );
+        }
+        return None;
+    };
+    let ca = readable(name, folder, ConfigPath::at("tls.client_ca"), report);
+    Some(ClientCertificates {
+        ca,
+        required: matches!(raw.client_auth, Some(RawClientAuth::Required)),
+    })
+}
+
+/// Returns the text without a trailing slash if it is only `scheme://host[:port]`.
+fn origin(text: &str) -> Option<&str> {
+    let uri: Uri = text.parse().ok()?;
+    let scheme = uri.scheme_str()?;
+    let authority = uri.authority()?;
+    let bare = (scheme == "http" || scheme == "https")
+        && !authority.host().is_empty()
+        && !authority.as_str().contains('@')
+        && matches!(uri.path(), "" | "/")
+        && uri.query().is_none();
+    bare.then(|| text.trim_end_matches('/'))
+}
+
+fn public_url(text: &str, report: &mut ConfigReport) -> Option<String> {
+    let origin = origin(text);
+    if origin.is_none() {
+        report.add(
+            ConfigProblem::error(
+                ConfigPath::at("public_url"),
+                format!("`{text}` is not of the form scheme://host[:port]"),
+            )
+            .hint("paths come from `endpoints`; write https://mcp.example.com"),
+        );
+    }
+    origin.map(str::to_owned)
+}
+
+fn origins(raw: &RawConfig, report: &mut ConfigReport) -> Vec<String> {
+    let listed = raw.cors.as_ref().and_then(|cors| cors.origins.as_ref());
+    let mut origins = Vec::new();
+    for (n, text) in listed.into_iter().flatten().enumerate() {
+        match origin(text) {
+            Some(origin) => origins.push(origin.to_owned()),
+            None => {
+                let hint = if text == "*" {
+                    "every website could call every tool: list the allowed origins"
+                } else {
+                    "write https://app.example.com"
+                };
+                let message = format!("`{text}` is not an origin");
+                report.add(
+                    ConfigProblem::error(ConfigPath::at("cors.origins").key(n), message).hint(hint),
+                );
+            }
+        }
+    }
+    origins
+}
+
+pub(super) fn hosts(
+    given: Option<&[String]>,
+    path: &ConfigPath,
+    report: &mut ConfigReport,
+) -> Vec<String> {
+    let mut hosts = Vec::new();
+    for (n, host) in given.into_iter().flatten().enumerate() {
+        // `http` checks the syntax of the authority. Port and user are checked here.
+        let authority = host.parse::<http::uri::Authority>().ok();
+        if authority.is_some_and(|authority| !authority.host().is_empty() && !host.contains('@')) {
+            hosts.push(host.to_ascii_lowercase());
+        } else {
+            let message = format!("`{host}` is not a host");
+            let hint = "write mcp.example.com, or mcp.example.com:8443 for that port only";
+            report.add(ConfigProblem::error(path.key(n), message).hint(hint));
+        }
+    }
+    hosts
+}
+
+fn proxies(raw: &RawConfig, report: &mut ConfigReport) -> Vec<AddressRange> {
+    let mut networks = Vec::new();
+    for (n, text) in raw.trusted_proxies.iter().flatten().enumerate() {
+        match text.parse() {
+            Ok(network) => networks.push(network),
+            Err(error) => report.add(ConfigProblem::error(
+                ConfigPath::at("trusted_proxies").key(n),
+                format!("{error}"),
+            )),
+        }
+        if text.ends_with("/0") {
+            report.add(ConfigProblem::warning(
+                ConfigPath::at("trusted_proxies").key(n),
+                "every client could forge the address that its requests come from",
+            ));
+        }
+    }
+    networks
+}
+
+fn server(raw: Option<&RawServer>) -> ServerIdentity {
+    let own = ServerIdentity {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..ServerIdentity::default()
+    };
+    let Some(raw) = raw else { return own };
+    ServerIdentity {
+        name: raw.name.clone().unwrap_or(own.name),
+        title: raw.title.clone(),
+        version: own.version,
+    }
+}

@@ -1,0 +1,204 @@
+//! `policy:`, common and of endpoints. Rules are read and checked with the rest of the config, each
+//! file once.
+
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use weir_config_file::config_files::{ReadFiles, read_once};
+use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport, Severity};
+use weir_config_file::raw::OrOff;
+use weir_config_file::raw::RawEndpoint;
+use weir_config_file::raw::RawPolicy;
+use weir_core::Endpoint;
+use weir_core::endpoint::EndpointMode;
+use weir_policy::rules::{EndpointPolicies, EndpointRules, PolicyDiagnostic, PolicyFile};
+
+use super::super::checked_config::Config;
+use super::toolsets_check;
+
+/// Reads the policy files, even if their rules end up unused, so that a repaired file is noticed.
+pub(super) fn read<'a>(
+    all: impl Iterator<Item = &'a RawPolicy>,
+    folder: &FilePath,
+    texts: &mut ReadFiles,
+) {
+    for name in all.flat_map(|policy| policy.files.iter().flatten()) {
+        read_once(&folder.join(name), texts);
+    }
+}
+
+/// Returns the rules of one `policy:`. Its files start at the folder and are read into the texts.
+pub(super) fn read_policy_files(
+    raw: Option<&OrOff<RawPolicy>>,
+    folder: &FilePath,
+    texts: &mut ReadFiles,
+    path: &ConfigPath,
+    report: &mut ConfigReport,
+) -> Vec<PolicyFile> {
+    let Some(raw) = OrOff::section(raw) else {
+        return Vec::new();
+    };
+    let files = raw.files.as_deref().unwrap_or_default();
+    if raw.inline.is_none() && files.is_empty() && !report.has_error_under(path) {
+        let problem = ConfigProblem::error(
+            path.clone(),
+            "has no rules, and without a rule nothing is allowed",
+        );
+        report.add(problem.hint(
+            "name `files`, write `inline` rules, or write `policy: off` to allow everything",
+        ));
+    }
+    let mut sheets = Vec::new();
+    for (n, name) in files.iter().enumerate() {
+        let path = path.key("files").key(n);
+        let file = folder.join(name);
+        match read_once(&file, texts) {
+            Err(problem) => report.add(ConfigProblem {
+                path,
+                ..problem.clone()
+            }),
+            Ok(text) => {
+                let found = PolicyFile::read(name, text, 1);
+                sheets.extend(take(found, &path, Some(&file), report));
+            }
+        }
+    }
+    if let Some(text) = &raw.inline {
+        let path = path.key("inline");
+        // The position of the text in the file is unknown here, so its rules are named by their
+        // line within it.
+        sheets.extend(take(
+            PolicyFile::read(&path.to_string(), text, 1),
+            &path,
+            None,
+            report,
+        ));
+    }
+    sheets
+}
+
+/// Returns the policy of one endpoint. Its `scoped` is set later, when all upstreams are known.
+pub(super) fn endpoint_policy(
+    raw: &RawEndpoint,
+    endpoint: &Endpoint,
+    folder: &FilePath,
+    texts: &mut ReadFiles,
+    report: &mut ConfigReport,
+) -> EndpointRules {
+    let path = ConfigPath::at("endpoints").key(&endpoint.id);
+    let scopes = toolsets_check::scopes(
+        raw.scopes.as_deref().unwrap_or_default(),
+        &path.key("scopes"),
+        report,
+    );
+    let policy = raw.policy.as_ref();
+    let sheets = read_policy_files(policy, folder, texts, &path.key("policy"), report);
+    EndpointRules {
+        endpoint: endpoint.id.clone(),
+        scopes,
+        scoped: false,
+        files: sheets,
+    }
+}
+
+/// Returns the policies of the whole config: those of all files, and one for every endpoint with
+/// tools that need scopes.
+pub(crate) fn policy_set(
+    config: &Config,
+    common: Vec<PolicyFile>,
+    rulings: &[EndpointRules],
+) -> Arc<EndpointPolicies> {
+    let all = config.endpoints.iter().filter_map(|endpoint| {
+        let given = rulings
+            .iter()
+            .find(|ruling| ruling.endpoint == endpoint.id)
+            .cloned();
+        let ruling = given.unwrap_or_else(|| EndpointRules {
+            endpoint: endpoint.id.clone(),
+            scopes: Vec::new(),
+            scoped: false,
+            files: Vec::new(),
+        });
+        let ruling = EndpointRules {
+            scoped: is_scoped(config, endpoint),
+            ..ruling
+        };
+        (ruling.scoped || !ruling.scopes.is_empty() || !ruling.files.is_empty()).then_some(ruling)
+    });
+    Arc::new(EndpointPolicies::new(common, all.collect()))
+}
+
+/// Reports if a tool that the endpoint may show needs scopes.
+fn is_scoped(config: &Config, endpoint: &Endpoint) -> bool {
+    let shows = |id| match &endpoint.mode {
+        EndpointMode::Aggregate { upstreams, .. } => upstreams.contains(id),
+        EndpointMode::Transparent(one) => one == id,
+    };
+    let mut upstreams = config
+        .upstreams
+        .iter()
+        .filter(|plan| shows(&plan.settings.id));
+    endpoint
+        .tools
+        .as_ref()
+        .is_some_and(|set| !set.scopes.is_empty())
+        || upstreams.any(|plan| {
+            plan.rules
+                .tools
+                .iter()
+                .any(|(_, tool)| !tool.scopes.is_empty())
+        })
+}
+
+fn take(
+    found: Result<(PolicyFile, Vec<PolicyDiagnostic>), Vec<PolicyDiagnostic>>,
+    path: &ConfigPath,
+    file: Option<&FilePath>,
+    report: &mut ConfigReport,
+) -> Option<PolicyFile> {
+    let (sheet, complaints) = match found {
+        Ok((sheet, doubts)) => (Some(sheet), doubts),
+        Err(wrong) => (None, wrong),
+    };
+    for complaint in complaints {
+        report.add(problem(complaint, path, file));
+    }
+    sheet
+}
+
+fn problem(
+    complaint: PolicyDiagnostic,
+    path: &ConfigPath,
+    file: Option<&FilePath>,
+) -> ConfigProblem {
+    let PolicyDiagnostic {
+        line,
+        message,
+        hint,
+        is_warning: harmless,
+    } = complaint;
+    let severity = if harmless {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    let problem = ConfigProblem {
+        severity,
+        hint,
+        ..ConfigProblem::error(path.clone(), "")
+    };
+    match (file, line) {
+        // A problem in a file of its own has its own line.
+        (Some(file), line) => ConfigProblem {
+            file: file.display().to_string(),
+            line,
+            message,
+            ..problem
+        },
+        (None, Some(line)) => ConfigProblem {
+            message: format!("line {line} of it: {message}"),
+            ..problem
+        },
+        (None, None) => ConfigProblem { message, ..problem },
+    }
+}

@@ -1,0 +1,82 @@
+//! `keys` and `store`: the store of sessions, and the sealing keys.
+
+use data_encoding::{BASE64URL, BASE64URL_NOPAD};
+use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use weir_config_file::config_secret::ConfigSecret;
+use weir_config_file::raw::RawConfig;
+use weir_config_file::raw::RawKey;
+
+use crate::checked_config::SealingKey;
+
+/// Checks the store of sessions.
+pub(super) fn check_store(raw: &RawConfig, report: &mut ConfigReport) {
+    let path = ConfigPath::at("store");
+    match raw.store.as_deref() {
+        None | Some("memory") => {}
+        Some(url)
+            if ["redis", "rediss", "valkey"]
+                .iter()
+                .any(|scheme| url.starts_with(&format!("{scheme}:"))) =>
+        {
+            report.add(
+                ConfigProblem::error(path, "a shared store is not implemented in this version")
+                    .hint("write `memory`"),
+            );
+        }
+        Some(_) => report.add(ConfigProblem::error(path, "is not a store").hint("write `memory`")),
+    }
+}
+
+pub(super) fn keys(raw: &RawConfig, report: &mut ConfigReport) -> Vec<SealingKey> {
+    let path = ConfigPath::at("keys");
+    let mut keys: Vec<SealingKey> = Vec::new();
+    for (n, raw) in raw.keys.iter().flatten().enumerate() {
+        let path = path.key(n);
+        match key(raw) {
+            Ok(key) if keys.iter().any(|other| other.id == key.id) => {
+                report.add(ConfigProblem::error(
+                    path.key("id"),
+                    format!("two keys have the id {}", key.id),
+                ));
+            }
+            Ok(key) => keys.push(key),
+            Err((part, message)) => report
+                .add(ConfigProblem::error(path.key(part), message).hint(
+                    "`weir keygen` prints a whole entry; keep its secret in the environment",
+                )),
+        }
+    }
+    if raw.keys.as_ref().is_some_and(Vec::is_empty) {
+        report.add(
+            ConfigProblem::error(path, "is empty")
+                .hint("leave it out for a random key at every start"),
+        );
+    }
+    keys
+}
+
+pub(super) fn key(raw: &RawKey) -> Result<SealingKey, (&'static str, &'static str)> {
+    let id = raw
+        .id
+        .filter(|&id| id > 0)
+        .ok_or(("id", "must be a number from 1 to 255"))?;
+    let secret = raw
+        .secret
+        .as_ref()
+        .map(ConfigSecret::expose)
+        .ok_or(("secret", "is missing"))?;
+    let bytes = BASE64URL_NOPAD
+        .decode(secret.as_bytes())
+        .or_else(|_| BASE64URL.decode(secret.as_bytes()));
+    let secret: [u8; 32] = bytes
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or(("secret", "is not 32 bytes of URL-safe base64"))?;
+    // A real key has nearly 32 different bytes; `AAAA...` and typed patterns have few.
+    let mut seen = secret;
+    seen.sort_unstable();
+    if seen.chunk_by(|a, b| a == b).count() < 12 {
+        return Err(("secret", "is a placeholder, not a random key"));
+    }
+    Ok(SealingKey { id, secret })
+}

@@ -1,0 +1,261 @@
+//! `telemetry`: metrics, traces, and the collector that they are sent to.
+
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::PathAndQuery;
+use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use weir_config_file::config_secret::ConfigSecret;
+use weir_config_file::env::Environment;
+use weir_config_file::raw::OrderedMap;
+use weir_config_file::raw::RawUpstream;
+use weir_config_file::raw::Time;
+use weir_config_file::raw::{RawPush, RawPushProtocol, RawTelemetry};
+use weir_core::telemetry::DEFAULT_MAX_NAMES;
+use weir_core::trace::SpanSampling;
+use weir_telemetry::{OtlpPlan, TelemetryPlan};
+use weir_upstream::HttpUpstreamSettings;
+
+use super::upstreams_check;
+
+/// The default of `interval`, from the specification of the environment variables.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
+/// The default of `timeout`, from the specification of the environment variables.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest `max_names`, for a scrape of readable size.
+const MAX_NAMES: usize = 100_000;
+
+/// The paths of metrics and traces at a collector.
+const BY_HTTP: [&str; 2] = ["/v1/metrics", "/v1/traces"];
+const BY_GRPC: [&str; 2] = [
+    "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+    "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+];
+
+pub(super) fn check(
+    raw: Option<RawTelemetry>,
+    folder: &std::path::Path,
+    environment: Environment<'_>,
+    report: &mut ConfigReport,
+) -> TelemetryPlan {
+    let at = ConfigPath::at("telemetry");
+    let RawTelemetry {
+        metrics,
+        traces,
+        otlp,
+    } = raw.unwrap_or_default();
+    let metrics = metrics.unwrap_or_default();
+    let names = metrics.max_names.unwrap_or(DEFAULT_MAX_NAMES);
+    if names > MAX_NAMES {
+        report.add(ConfigProblem::error(
+            at.key("metrics").key("max_names"),
+            "must be at most 100000",
+        ));
+    }
+    let traces = traces.unwrap_or_default();
+    if traces
+        .sample
+        .is_some_and(|share| !(0.0..=1.0).contains(&share))
+    {
+        let problem = ConfigProblem::error(at.key("traces").key("sample"), "must be from 0 to 1");
+        report.add(problem.hint("write 0.01 for one of a hundred requests"));
+    }
+    let fallback = TelemetryPlan::SAMPLING;
+    let ratio = traces
+        .sample
+        .or_else(|| sampler(environment))
+        .unwrap_or(fallback.ratio);
+    let sampling = SpanSampling {
+        ratio,
+        by_clients: traces.by_clients.unwrap_or(fallback.by_clients),
+    };
+    let (raw, at) = match otlp {
+        Some(raw) => (Some(raw), at.key("otlp")),
+        None => (
+            of_environment(environment),
+            ConfigPath::at("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        ),
+    };
+    TelemetryPlan {
+        measured: metrics.enabled.unwrap_or(true),
+        names,
+        sampling,
+        otlp: raw.and_then(|raw| push(raw, folder, &at, report)),
+    }
+}
+
+fn push(
+    raw: RawPush,
+    folder: &std::path::Path,
+    at: &ConfigPath,
+    report: &mut ConfigReport,
+) -> Option<OtlpPlan> {
+    let RawPush {
+        endpoint,
+        protocol,
+        headers,
+        ca_file,
+        interval,
+        timeout,
+    } = raw;
+    for (key, time) in [("interval", interval), ("timeout", timeout)] {
+        if time.is_some_and(|Time(time)| time.is_zero()) {
+            report.add(ConfigProblem::error(at.key(key), "must not be zero"));
+        }
+    }
+    if endpoint.is_none() {
+        if !report.has_error_under(at) {
+            report.add(
+                ConfigProblem::error(at.key("endpoint"), "is missing")
+                    .hint("write http://127.0.0.1:4318"),
+            );
+        }
+        return None;
+    }
+    // The text may hold a secret from the environment, so it is not repeated.
+    let usable = endpoint
+        .as_deref()
+        .and_then(|text| text.parse::<Uri>().ok())
+        .is_some_and(|url| {
+            let authority = url
+                .authority()
+                .is_some_and(|authority| !authority.as_str().contains('@'));
+            authority && matches!(url.scheme_str(), Some("http" | "https"))
+        });
+    if !usable {
+        let problem = ConfigProblem::error(
+            at.key("endpoint"),
+            "must be an http or https URL without user and password",
+        );
+        report.add(problem.hint("write http://127.0.0.1:4318, and credentials in `headers`"));
+        return None;
+    }
+    let grpc = matches!(protocol, Some(RawPushProtocol::Grpc));
+    let place = RawUpstream {
+        url: endpoint,
+        headers,
+        ca_file,
+        ..RawUpstream::default()
+    };
+    let mut settings = upstreams_check::http(place, folder, at, report)?;
+    // gRPC needs HTTP/2, which TLS negotiates by itself.
+    settings.h2c = grpc && settings.url.scheme_str() == Some("http");
+    let [metrics, traces] =
+        if grpc { BY_GRPC } else { BY_HTTP }.map(|path| with_path_below(&settings, path));
+    Some(OtlpPlan {
+        metrics,
+        traces,
+        grpc,
+        interval: interval.map_or(DEFAULT_INTERVAL, |Time(time)| time),
+        timeout: timeout.map_or(DEFAULT_TIMEOUT, |Time(time)| time),
+    })
+}
+
+/// Returns the settings with a path below their own.
+fn with_path_below(settings: &HttpUpstreamSettings, path: &str) -> HttpUpstreamSettings {
+    let mut parts = settings.url.clone().into_parts();
+    let full = format!("{}{path}", settings.url.path().trim_end_matches('/'));
+    parts.path_and_query = PathAndQuery::try_from(full).ok();
+    let url = Uri::from_parts(parts).unwrap_or_else(|_| settings.url.clone());
+    HttpUpstreamSettings {
+        url,
+        ..settings.clone()
+    }
+}
+
+/// Reads the standard environment variables (OpenTelemetry specification, OTLP exporter). Those of
+/// single signals are ignored.
+fn of_environment(environment: Environment<'_>) -> Option<RawPush> {
+    let said = |name: &str| environment(name).filter(|text| !text.trim().is_empty());
+    if said("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
+        return None;
+    }
+    let endpoint = said("OTEL_EXPORTER_OTLP_ENDPOINT")?;
+    let millis = |name| {
+        Some(Time(Duration::from_millis(
+            said(name)?.trim().parse().ok()?,
+        )))
+    };
+    let headers = said("OTEL_EXPORTER_OTLP_HEADERS").map(|text| {
+        let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+        OrderedMap(
+            pairs
+                .map(|(name, value)| {
+                    (
+                        name.trim().to_owned(),
+                        ConfigSecret::from(decoded(value.trim())),
+                    )
+                })
+                .collect(),
+        )
+    });
+    Some(RawPush {
+        endpoint: Some(endpoint),
+        // `http/protobuf` is the default of the specification. `http/json` is treated the same.
+        protocol: said("OTEL_EXPORTER_OTLP_PROTOCOL")
+            .filter(|text| text.trim() == "grpc")
+            .map(|_| RawPushProtocol::Grpc),
+        headers,
+        ca_file: said("OTEL_EXPORTER_OTLP_CERTIFICATE"),
+        interval: millis("OTEL_METRIC_EXPORT_INTERVAL"),
+        timeout: millis("OTEL_EXPORTER_OTLP_TIMEOUT"),
+    })
+}
+
+/// Decodes a value of the variable of headers, in which a byte may be written as `%20`. Other text
+/// stays as it is.
+fn decoded(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after
+            .get(..2)
+            .filter(|_| first == b'%')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Returns the sampled share from the standard variables.
+fn sampler(environment: Environment<'_>) -> Option<f64> {
+    let share = || {
+        environment("OTEL_TRACES_SAMPLER_ARG")?
+            .trim()
+            .parse::<f64>()
+            .ok()
+            .filter(|share| (0.0..=1.0).contains(share))
+    };
+    match environment("OTEL_TRACES_SAMPLER")?.trim() {
+        "always_on" | "parentbased_always_on" => Some(1.0),
+        "always_off" | "parentbased_always_off" => Some(0.0),
+        "traceidratio" | "parentbased_traceidratio" => share(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::decoded;
+
+    #[test]
+    fn header_values_of_the_environment_are_decoded() {
+        for (given, expected) in [
+            ("Basic%20YTpi", "Basic YTpi"),
+            ("100%", "100%"),
+            ("%zz%4", "%zz%4"),
+            ("a%2Cb", "a,b"),
+        ] {
+            assert_eq!(decoded(given), expected);
+        }
+    }
+}

@@ -1,0 +1,573 @@
+//! Loads the config: reads its files and combines the main file with the teams' files.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use weir_config_file::config_files::{FilesFingerprint, ReadFiles, files_in, folder_of, read};
+use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
+use weir_config_file::config_tree::ConfigNode;
+use weir_config_file::decode::decode;
+use weir_config_file::document::{FileFormat, parse_nonempty};
+use weir_config_file::env::{
+    Environment, GrantedVariables, ReferenceValues, SecretFiles, fill_in, fill_in_granted,
+};
+use weir_config_file::foreign;
+use weir_config_file::foreign::file_place::FilePlace;
+use weir_config_file::foreign::inputs::{InputSource, InputSources};
+use weir_config_file::foreign::server_origin::ServerOrigin;
+use weir_config_file::raw;
+use weir_config_file::raw::RawTeamFile;
+
+use super::check;
+use super::checked_config::{Config, SourceDigest};
+use super::config_part::ConfigPart;
+use super::main_config::MainConfig;
+use super::team_files::{TeamFile, TeamFileVersion};
+use super::team_grants::TeamGrant;
+use super::unserved_paths::unserved_paths;
+use super::weakenings::team_weakenings;
+use crate::weakenings::weakening::Weakening;
+
+/// The source of the main config.
+#[derive(Clone, Debug)]
+pub enum ConfigSource {
+    /// A file. Relative paths in it start at its folder.
+    File(PathBuf),
+    /// A text with a name for messages. Relative paths in it start at the working directory.
+    Text {
+        /// The name of the text in messages.
+        name: String,
+        /// The YAML or JSON.
+        text: String,
+    },
+    /// The proposed new text of a file. Relative paths in it start at the file's folder.
+    Proposed {
+        /// The file.
+        file: PathBuf,
+        /// The YAML or JSON.
+        text: String,
+    },
+}
+
+/// The result of a load.
+#[derive(Debug)]
+pub struct LoadOutcome {
+    /// The config, or `None` if the main file has errors. Errors in a team's file leave out or hold
+    /// back that file only.
+    pub config: Option<Config>,
+    /// The errors, warnings and notes about all files.
+    pub report: ConfigReport,
+    /// The protections that teams' files lost. Each of these files is held back, and its last good
+    /// version is in the config.
+    pub held_back: Vec<Weakening>,
+}
+
+/// Loads the config repeatedly and remembers the last good version of every team's file.
+pub struct ConfigLoader<'a> {
+    source: ConfigSource,
+    environment: Environment<'a>,
+    last_good: HashMap<PathBuf, String>,
+    include: Option<PathBuf>,
+    /// The policy files that the last load named.
+    rules: Vec<PathBuf>,
+    /// The files with secrets that the main file names.
+    secrets: SecretFiles,
+    /// The fingerprint of the files at the last load. Absent before the first load.
+    last_fingerprint: Option<[u8; 32]>,
+    /// True if a team's file that lost protections is accepted.
+    allows_weaker: bool,
+    /// The protections that teams' files lost in the last load.
+    held_back: Vec<Weakening>,
+    /// The source of values for the inputs that other programs' configs declare.
+    inputs: InputSource<'a>,
+    /// The values that a person entered, by the inputs' ids.
+    entered: HashMap<String, String>,
+    /// The address that replaces the main file's `listen`.
+    listen: Option<SocketAddr>,
+    /// True if weir serves one MCP client only, as its child process.
+    one_host: bool,
+}
+
+impl fmt::Debug for ConfigLoader<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The texts of files may hold secrets.
+        f.debug_struct("ConfigLoader")
+            .field("include", &self.include)
+            .field("listen", &self.listen)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> ConfigLoader<'a> {
+    /// Creates a loader that has not read any file yet.
+    #[must_use]
+    pub fn new(source: ConfigSource, environment: Environment<'a>) -> Self {
+        Self {
+            source,
+            environment,
+            last_good: HashMap::new(),
+            include: None,
+            rules: Vec::new(),
+            secrets: SecretFiles::default(),
+            last_fingerprint: None,
+            allows_weaker: false,
+            held_back: Vec::new(),
+            inputs: InputSource::Unavailable,
+            entered: HashMap::new(),
+            listen: None,
+            one_host: false,
+        }
+    }
+
+    /// Sets the source of values for the inputs of other programs' configs that no environment
+    /// variable provides.
+    #[must_use]
+    pub fn with_inputs(self, inputs: InputSource<'a>) -> Self {
+        Self { inputs, ..self }
+    }
+
+    /// Replaces the main file's `listen` with this address.
+    #[must_use]
+    pub fn with_listen(self, listen: Option<SocketAddr>) -> Self {
+        Self { listen, ..self }
+    }
+
+    /// Serves one MCP client only. An upstream that is a child process may then send requests to
+    /// the client, unless the config forbids it.
+    #[must_use]
+    pub fn for_one_host(self) -> Self {
+        Self {
+            one_host: true,
+            ..self
+        }
+    }
+
+    /// Returns the folders to watch: the main file's, the included one, and those of the policy and
+    /// secret files.
+    #[must_use]
+    pub fn folders(&self) -> Vec<PathBuf> {
+        let own = match &self.source {
+            ConfigSource::File(file) | ConfigSource::Proposed { file, .. } => Some(folder_of(file)),
+            ConfigSource::Text { .. } => None,
+        };
+        let mut folders: Vec<PathBuf> = Vec::new();
+        let rules = self.rules.iter().map(|file| folder_of(file));
+        let secrets = self.secrets.paths().map(folder_of);
+        for folder in own
+            .into_iter()
+            .chain(self.include.clone())
+            .chain(rules)
+            .chain(secrets)
+        {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+        folders
+    }
+
+    /// Reports if the contents of the config's files differ from those at the last load. The check
+    /// is cheap, because any write in the folders causes one, such as a write to weir's audit file.
+    /// Certificates that the config only names are not compared.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.last_fingerprint != Some(self.current_fingerprint())
+    }
+
+    /// Returns the fingerprint of the files' present contents.
+    fn current_fingerprint(&self) -> [u8; 32] {
+        let mut said = FilesFingerprint::default();
+        // A read error is part of the fingerprint.
+        let _ = self.read_main(&mut said);
+        let teams = self
+            .include
+            .as_deref()
+            .map(|include| files_in(include).unwrap_or_default())
+            .unwrap_or_default();
+        for file in teams.iter().chain(&self.rules) {
+            said.add_file(file, &read(file));
+        }
+        self.secrets.reread().add_to(&mut said);
+        said.digest()
+    }
+
+    fn read_main(&self, said: &mut FilesFingerprint) -> Result<String, ConfigProblem> {
+        match &self.source {
+            ConfigSource::File(file) => {
+                let text = read(file);
+                said.add_file(file, &text);
+                text
+            }
+            ConfigSource::Text { text, .. } | ConfigSource::Proposed { text, .. } => {
+                said.add_bytes(text.as_bytes());
+                Ok(text.clone())
+            }
+        }
+    }
+
+    /// Loads the config like [`Self::load`], and accepts teams' files that lost protections.
+    pub fn load_weaker(&mut self) -> LoadOutcome {
+        self.allows_weaker = true;
+        let outcome = self.load();
+        self.allows_weaker = false;
+        outcome
+    }
+
+    /// Reads every file once. A file that changes during the load makes the config stale.
+    pub fn load(&mut self) -> LoadOutcome {
+        let mut said = FilesFingerprint::default();
+        self.held_back.clear();
+        let mut outcome = self.load_all(&mut said);
+        outcome.held_back = std::mem::take(&mut self.held_back);
+        self.last_fingerprint = Some(said.digest());
+        // Only the first load may prompt: a running weir has no person to ask.
+        if matches!(self.inputs, InputSource::Prompt(_)) {
+            self.inputs = InputSource::Unavailable;
+        }
+        if let Some(config) = &mut outcome.config {
+            config.source = SourceDigest(self.last_fingerprint);
+        }
+        outcome
+    }
+
+    fn load_all(&mut self, said: &mut FilesFingerprint) -> LoadOutcome {
+        let mut report = ConfigReport::default();
+        let (name, folder) = match &self.source {
+            ConfigSource::File(file) | ConfigSource::Proposed { file, .. } => {
+                (file.display().to_string(), folder_of(file))
+            }
+            ConfigSource::Text { name, .. } => (name.clone(), PathBuf::new()),
+        };
+        let main = self
+            .read_main(said)
+            .and_then(|text| parse_nonempty(&name, &text))
+            .map_err(|problem| report.add(problem));
+        let Ok((mut tree, format)) = main else {
+            report.set_file(&name, |_| 0);
+            return LoadOutcome {
+                config: None,
+                report,
+                held_back: Vec::new(),
+            };
+        };
+        let mut adoption = ConfigReport::default();
+        let (aliases, env_files) = self.adopt(&mut tree, format, &mut adoption, &mut report);
+        let mut raw: raw::RawConfig = decode(tree.clone(), &mut report);
+        raw.listen = self.listen.map(|listen| listen.to_string()).or(raw.listen);
+        let mut main =
+            check::check_main_file(raw, &folder, self.environment, self.one_host, &mut report);
+        let broken = report.has_errors() || adoption.has_errors();
+        main.files.extend(env_files);
+        let include = main
+            .include
+            .as_deref()
+            .filter(|include| !include.is_empty());
+        self.include = include.map(|include| folder.join(include));
+        // The main file's own endpoints come first, so no team's file can displace them.
+        main.has_default_endpoint = !main.own_endpoints && !main.config.upstreams.is_empty();
+        if main.has_default_endpoint {
+            main.config.endpoints =
+                check::default_endpoints(&main.config.upstreams, &main.defaults);
+        }
+        let mut teams = ConfigReport::default();
+        if let Some(include) = self.include.clone() {
+            match files_in(&include) {
+                Ok(files) => {
+                    main.teams.warn_of_missing(files.iter(), &mut report);
+                    self.add_teams(files, &mut main, said, &mut teams);
+                }
+                Err(message) => {
+                    report.add(ConfigProblem::error(ConfigPath::at("include"), message))
+                }
+            }
+        }
+        main.files
+            .iter()
+            .for_each(|(file, text)| said.add_file(file, text));
+        self.secrets.add_to(said);
+        self.rules = std::mem::take(&mut main.files).into_keys().collect();
+        let names_none = main.config.endpoints.is_empty();
+        main.config.names_endpoints =
+            main.own_endpoints || !(main.has_default_endpoint || names_none);
+        if !main.own_endpoints && names_none {
+            main.config.endpoints = check::default_endpoints(&[], &main.defaults);
+        }
+        let (common, rulings) = (
+            std::mem::take(&mut main.common),
+            std::mem::take(&mut main.rulings),
+        );
+        main.config.rules = check::policy_set(&main.config, common, &rulings);
+        if let Some(oauth) = &mut main.config.front.oauth {
+            let scopes = |endpoint: &weir_core::Endpoint| {
+                (
+                    endpoint.id.clone(),
+                    main.config.rules.scopes(&endpoint.id).to_vec(),
+                )
+            };
+            oauth.scopes = main.config.endpoints.iter().map(scopes).collect();
+        }
+        let broken = broken || report.has_errors();
+        if !broken {
+            check::check_whole(&main.config, &mut report);
+        }
+        report.set_lines(|path| tree.line_of(path));
+        report.apply_aliases(&aliases);
+        report.append(adoption);
+        report.set_file(&name, |_| 0);
+        report.append(teams);
+        LoadOutcome {
+            config: (!broken).then_some(main.config),
+            report,
+            held_back: Vec::new(),
+        }
+    }
+
+    /// Converts the servers of other programs' configs to weir's form, and fills in all references.
+    /// `adoption` gets messages with places in the file, `report` those with places in the tree.
+    /// Returns the aliases between the two, and the variable files (`envFile`) that were read.
+    fn adopt(
+        &mut self,
+        tree: &mut ConfigNode,
+        format: FileFormat,
+        adoption: &mut ConfigReport,
+        report: &mut ConfigReport,
+    ) -> (Vec<(ConfigPath, ConfigPath)>, ReadFiles) {
+        let home = (self.environment)("HOME").map(PathBuf::from);
+        let place = match &self.source {
+            ConfigSource::File(file) | ConfigSource::Proposed { file, .. } => {
+                FilePlace::of(file, home.as_deref())
+            }
+            ConfigSource::Text { .. } => FilePlace::default(),
+        };
+        let origin = ServerOrigin {
+            format,
+            place: &place,
+            environment: self.environment,
+        };
+        let adopted = foreign::adopt(tree, &origin, adoption);
+        let mut sources = InputSources {
+            environment: self.environment,
+            source: self.inputs,
+            entered: &mut self.entered,
+        };
+        let answers = foreign::answers(&adopted.inputs, tree, &mut sources, adoption);
+        let surroundings = ReferenceValues {
+            project: place.project.clone(),
+            answers,
+        };
+        self.secrets = fill_in(tree, self.environment, &surroundings, report);
+        let env_files = foreign::env_file::read_all(tree, &place.folder, adoption);
+        (adopted.aliases, env_files)
+    }
+
+    /// Adds every team's file. A file with errors contributes its last good version, if there is
+    /// one.
+    fn add_teams(
+        &mut self,
+        files: Vec<PathBuf>,
+        main: &mut MainConfig,
+        said: &mut FilesFingerprint,
+        teams: &mut ConfigReport,
+    ) {
+        self.last_good.retain(|file, _| files.contains(file));
+        for file in files {
+            let (upstreams, endpoints) =
+                (main.config.upstreams.clone(), main.config.endpoints.clone());
+            let standing = ConfigPart {
+                upstreams,
+                endpoints,
+                ..ConfigPart::default()
+            };
+            let grant = main.teams.of(&file);
+            let mut own = ConfigReport::default();
+            let text = read(&file);
+            said.add_file(&file, &text);
+            let read = match &text {
+                Ok(text) => self.check_team(
+                    &TeamText {
+                        file: &file,
+                        text,
+                        grant: &grant,
+                    },
+                    main,
+                    &standing,
+                    &mut own,
+                ),
+                Err(problem) => {
+                    own.add(problem.clone());
+                    Err(ReadFiles::new())
+                }
+            };
+            // A policy file is watched even if it is the file with errors, so that its repair
+            // triggers a reload.
+            let named = read
+                .as_ref()
+                .map_or_else(Clone::clone, |part| part.files.clone());
+            let part = read.ok();
+            let before = self
+                .last_good
+                .get(&file)
+                .filter(|before| text.as_ref().is_ok_and(|now| now != *before) || part.is_none());
+            let before = before.and_then(|text| {
+                let last = TeamText {
+                    file: &file,
+                    text,
+                    grant: &grant,
+                };
+                self.check_team(&last, main, &standing, &mut ConfigReport::default())
+                    .ok()
+            });
+            let part = part.filter(|part| !self.hold_back_weaker(before.as_ref(), part, &mut own));
+            own.set_file(&file.display().to_string(), |_| 0);
+            let part = match (part, text) {
+                (Some(part), Ok(text)) => {
+                    self.last_good.insert(file.clone(), text);
+                    main.config.team_files.push(TeamFile::new(
+                        &file,
+                        TeamFileVersion::Current,
+                        &own,
+                    ));
+                    part
+                }
+                (_, text) => Self::keep_last_good(
+                    before,
+                    &TeamText {
+                        file: &file,
+                        text: &text.unwrap_or_default(),
+                        grant: &grant,
+                    },
+                    main,
+                    &mut own,
+                ),
+            };
+            teams.append(own);
+            if !main.own_endpoints && part.endpoints.is_empty() {
+                check::add_to_default_endpoints(main, &part.upstreams, &grant);
+            }
+            main.config.upstreams.extend(part.upstreams);
+            main.config.endpoints.extend(part.endpoints);
+            main.rulings.extend(part.rulings);
+            main.config.waivers.extend(part.waivers);
+            for (file, text) in named.into_iter().chain(part.files) {
+                // The text that an earlier team read is the one to compare with: if the file has
+                // changed since, the config is stale.
+                main.files.entry(file).or_insert(text);
+            }
+        }
+    }
+
+    /// Returns the last good version of a team's file that has errors, or an empty part without
+    /// one.
+    fn keep_last_good(
+        before: Option<ConfigPart>,
+        now: &TeamText<'_>,
+        main: &mut MainConfig,
+        own: &mut ConfigReport,
+    ) -> ConfigPart {
+        let TeamText { file, text, grant } = now;
+        let serves = if before.is_some() {
+            TeamFileVersion::LastGood
+        } else {
+            TeamFileVersion::Absent
+        };
+        let mut state = TeamFile::new(file, serves, own);
+        let note = match before {
+            Some(_) => "its last good version stays in use",
+            None => "it is left out, and its paths answer 503",
+        };
+        if before.is_none() {
+            let tree = parse_nonempty(&file.display().to_string(), text).ok();
+            state.unserved = unserved_paths(
+                tree.as_ref().map(|(tree, _)| tree),
+                grant,
+                !main.own_endpoints,
+            );
+        }
+        main.config.team_files.push(state);
+        let mut problem =
+            ConfigProblem::warning(ConfigPath::root(), format!("this file has errors: {note}"));
+        problem.file = file.display().to_string();
+        own.add(problem);
+        before.unwrap_or_default()
+    }
+
+    /// Reports and records the protections that a team's file lost against its last good version.
+    /// Returns true if the file is held back for that.
+    fn hold_back_weaker(
+        &mut self,
+        before: Option<&ConfigPart>,
+        now: &ConfigPart,
+        own: &mut ConfigReport,
+    ) -> bool {
+        let lost = before
+            .filter(|_| !self.allows_weaker)
+            .map(|before| team_weakenings(before, now))
+            .unwrap_or_default();
+        for lost in &lost {
+            own.add(
+                ConfigProblem::error(lost.path.clone(), lost.message.clone())
+                    .hint(lost.hint.clone()),
+            );
+        }
+        let is_held = !lost.is_empty();
+        self.held_back.extend(lost);
+        is_held
+    }
+
+    /// Checks a team's file.
+    ///
+    /// # Errors
+    /// The file has errors. The error holds the policy files that it names.
+    fn check_team(
+        &self,
+        file: &TeamText<'_>,
+        main: &MainConfig,
+        standing: &ConfigPart,
+        report: &mut ConfigReport,
+    ) -> Result<ConfigPart, ReadFiles> {
+        let TeamText { file, text, grant } = file;
+        let (mut tree, format) = match parse_nonempty(&file.display().to_string(), text) {
+            Ok(read) => read,
+            Err(problem) => {
+                report.add(problem);
+                return Err(ReadFiles::new());
+            }
+        };
+        // A variable that the team has no grant for looks unset.
+        let environment = |name: &str| {
+            grant
+                .has_variable(name)
+                .then(|| (self.environment)(name))
+                .flatten()
+        };
+        let origin = ServerOrigin {
+            format,
+            place: &FilePlace::default(),
+            environment: &environment,
+        };
+        foreign::adopt_of_team(&mut tree, &origin, report);
+        let granted = GrantedVariables {
+            contains: &|name| grant.has_variable(name),
+            right: grant.right_path("env"),
+        };
+        fill_in_granted(&mut tree, &granted, self.environment, report);
+        let raw: RawTeamFile = decode(tree.clone(), report);
+        let part = check::check_team_file(raw, grant, &main.defaults, standing, report);
+        // Lines are known here. The caller adds the file's name.
+        report.set_lines(|path| tree.line_of(path));
+        if report.has_errors() {
+            Err(part.files)
+        } else {
+            Ok(part)
+        }
+    }
+}
+
+/// A team's file: its text and its grants.
+struct TeamText<'a> {
+    file: &'a std::path::Path,
+    text: &'a str,
+    grant: &'a TeamGrant,
+}

@@ -1,0 +1,32 @@
+//! The contribution of one file to the config.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use weir_config_file::config_files::ReadFiles;
+use weir_core::Endpoint;
+use weir_core::secrets::SecretPatterns;
+use weir_policy::rules::EndpointRules;
+
+use super::checked_config::UpstreamPlan;
+use super::waivers::Waivers;
+
+/// The compiled pattern files, shared by all upstreams that name one. `None` for a file with
+/// errors.
+pub(crate) type PatternFiles = BTreeMap<PathBuf, Option<Arc<SecretPatterns>>>;
+
+/// The contribution of one file (the main one or a team's).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConfigPart {
+    pub(crate) upstreams: Vec<UpstreamPlan>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// The policies of single endpoints.
+    pub(crate) rulings: Vec<EndpointRules>,
+    /// The policy and pattern files.
+    pub(crate) files: ReadFiles,
+    /// The compiled patterns of the pattern files.
+    pub(crate) patterns: PatternFiles,
+    /// The protections that the file gives up explicitly.
+    pub(crate) waivers: Waivers,
+}

@@ -1,0 +1,339 @@
+//! One file per team. A bad file affects no other team.
+
+use super::*;
+
+fn ids(outcome: &LoadOutcome) -> Vec<String> {
+    let config = outcome.config.as_ref().unwrap();
+    config
+        .upstreams
+        .iter()
+        .map(|plan| plan.settings.id.to_string())
+        .collect()
+}
+
+/// A main file that grants each team its hosts.
+const MAIN: &str = r#"include: teams
+upstreams: { own: { url: "http://own/mcp" } }
+teams:
+  a: { hosts: [a, a2], ids: ["a*"], paths: [/a, /mcp/a*], upstreams: [own] }
+  b: { hosts: [b, b2], ids: ["b*"], paths: [/a, /mcp/b*] }
+  c: { hosts: [own], ids: [own], paths: [/mcp/own] }
+"#;
+
+fn team(id: &str) -> String {
+    format!("upstreams: {{ {id}: {{ url: \"http://{id}/mcp\" }} }}\n")
+}
+
+#[test]
+fn a_bad_team_file_keeps_its_last_good_version_only() {
+    let folder = ConfigTestFolder::new("teams");
+    let main = folder.write("weir.yaml", MAIN);
+    folder.write("teams/a.yaml", &team("a"));
+    folder.write("teams/b.yaml", &team("b"));
+    folder.write("teams/notes.txt", "not a config");
+    let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
+    assert_eq!(ids(&loader.load()), ["own", "a", "b"]);
+    assert_eq!(loader.folders(), [folder.0.clone(), folder.0.join("teams")]);
+
+    // a breaks, b changes: a stays as it was, b is new, and the report names file and line.
+    folder.write("teams/a.yaml", "upstreams:\n  a2: { url: 5 }\n");
+    folder.write("teams/b.yaml", &team("b2"));
+    let outcome = loader.load();
+    assert_eq!(ids(&outcome), ["own", "a", "b2"]);
+    let report = outcome.report.to_string();
+    assert!(
+        report
+            .contains("teams/a.yaml:2: error: upstreams.a2.url: expected a string, found a number"),
+        "{report}"
+    );
+    assert!(
+        report.contains("its last good version stays in use"),
+        "{report}"
+    );
+
+    // A file that is removed takes its upstreams along. A file that never was valid adds no
+    // upstreams.
+    std::fs::remove_file(folder.0.join("teams/a.yaml")).unwrap();
+    folder.write("teams/c.yaml", "listen: 127.0.0.1:1\n");
+    let outcome = loader.load();
+    assert_eq!(ids(&outcome), ["own", "b2"]);
+    assert!(
+        outcome.report.to_string().contains("it is left out"),
+        "{}",
+        outcome.report
+    );
+}
+
+// Proves G01.
+#[test]
+fn a_team_file_that_lost_its_scopes_or_rules_keeps_its_last_good_version_only() {
+    let folder = ConfigTestFolder::new("weaker-teams");
+    let main = folder.write("weir.yaml", MAIN);
+    let serving = |more: &str| {
+        format!(
+            "{}endpoints: {{ /a: {{ upstream: a{more} }} }}\n",
+            team("a")
+        )
+    };
+    let guarded = ", scopes: [x], policy: { inline: \"permit(principal, action, resource);\" }";
+    folder.write("teams/a.yaml", &serving(guarded));
+    folder.write("teams/b.yaml", &team("b"));
+    let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
+    let scopes = |outcome: &LoadOutcome| {
+        let config = outcome.config.as_ref().unwrap();
+        config.rules.scopes(&weir_core::EndpointId::new("/a")).len()
+    };
+    assert_eq!(scopes(&loader.load()), 1);
+    folder.write("teams/a.yaml", &serving(""));
+    folder.write("teams/b.yaml", &team("b2"));
+    let outcome = loader.load();
+    assert_eq!(
+        (scopes(&outcome), ids(&outcome)),
+        (1, ["own", "a", "b2"].map(str::to_owned).to_vec())
+    );
+    let lost: Vec<_> = outcome
+        .held_back
+        .iter()
+        .map(|lost| lost.path.to_string())
+        .collect();
+    assert_eq!(lost, ["endpoints./a.policy", "endpoints./a.scopes"]);
+    let report = outcome.report.to_string();
+    assert!(
+        report.contains("teams/a.yaml: error: endpoints./a.scopes") && report.contains("stays"),
+        "{report}"
+    );
+    // An operator accepts it once, and a team gives it up explicitly.
+    let outcome = loader.load_weaker();
+    assert_eq!((scopes(&outcome), outcome.held_back.len()), (0, 0));
+    folder.write("teams/a.yaml", &serving(guarded));
+    assert_eq!(scopes(&loader.load()), 1);
+    folder.write("teams/a.yaml", &serving(", scopes: [], policy: off"));
+    let outcome = loader.load();
+    assert_eq!((scopes(&outcome), outcome.held_back.len()), (0, 0));
+}
+
+#[test]
+fn only_the_configs_own_files_make_it_stale() {
+    let folder = ConfigTestFolder::new("stale");
+    let rules = |who: &str| format!("permit(principal in Group::\"{who}\", action, resource);");
+    let main = folder.write(
+        "weir.yaml",
+        "include: teams\nteams: { a: { hosts: [a, a2], ids: [\"a*\"] }, b: { hosts: [b] } }\npolicy: { files: [main.cedar] }\n",
+    );
+    folder.write("main.cedar", &rules("a"));
+    folder.write("teams/a.yaml", &team("a"));
+    let mut loader = ConfigLoader::new(ConfigSource::File(main.clone()), &environment);
+    assert!(loader.is_stale(), "never read");
+    let digest = |outcome: LoadOutcome| outcome.config.unwrap().source.digest().unwrap();
+    let first = digest(loader.load());
+    assert!(!loader.is_stale());
+    assert_eq!(digest(loader.load()), first);
+    folder.write("audit.jsonl", "{}\n");
+    folder.write("teams/notes.txt", "not a config");
+    folder.write("other.cedar", &rules("b"));
+    assert!(!loader.is_stale(), "what stands beside it is nothing to it");
+    let changes: [(&str, &str); 4] = [
+        (
+            "weir.yaml",
+            "include: teams\nteams: { a: { hosts: [a, a2], ids: [\"a*\"] }, b: { hosts: [b] } }\npolicy: { files: [main.cedar] }\nlisten: 127.0.0.1:0\n",
+        ),
+        ("main.cedar", &rules("b")),
+        ("teams/a.yaml", &team("a2")),
+        ("teams/b.yaml", &team("b")),
+    ];
+    for (name, text) in changes {
+        folder.write(name, text);
+        assert!(loader.is_stale(), "{name}");
+        assert!(loader.load().config.is_some(), "{name}");
+        assert!(!loader.is_stale(), "{name}");
+    }
+    std::fs::remove_file(folder.0.join("teams/b.yaml")).unwrap();
+    assert!(loader.is_stale(), "a file that goes away is news");
+}
+
+#[test]
+fn repaired_team_policy_file_makes_config_stale() {
+    let folder = ConfigTestFolder::new("mended");
+    let main = folder.write(
+        "weir.yaml",
+        "include: teams\nteams: { a: { hosts: [a], paths: [/a], files: [\"rules/*\"] } }\nupstreams: { own: { url: \"http://own/\" } }\n",
+    );
+    let endpoint = "endpoints: { /a: { upstream: a, policy: { files: [rules/a.cedar] } } }\n";
+    folder.write("teams/a.yaml", &format!("{}{endpoint}", team("a")));
+    let good = "permit(principal, action, resource);\nforbid(principal, action, resource) when { resource.native == \"x\" };";
+    // Broken from the start, and broken after a good version.
+    for before in ["permit(principal", good] {
+        folder.write("rules/a.cedar", before);
+        let mut loader = ConfigLoader::new(ConfigSource::File(main.clone()), &environment);
+        loader.load();
+        folder.write("rules/a.cedar", "permit(principal");
+        assert_eq!(
+            ids(&loader.load()),
+            ["own"],
+            "a policy that cannot be read is none to go on with"
+        );
+        assert!(
+            loader.folders().contains(&folder.0.join("rules")),
+            "its folder is watched"
+        );
+        assert!(!loader.is_stale());
+        folder.write("rules/a.cedar", good);
+        assert!(loader.is_stale(), "it was mended");
+        assert_eq!(ids(&loader.load()), ["own", "a"]);
+    }
+}
+
+#[test]
+fn changed_secret_file_makes_config_stale() {
+    let folder = ConfigTestFolder::new("secrets");
+    let secret = folder.write("secrets/token", "canary-one\n");
+    let main = folder.write(
+        "weir.yaml",
+        &format!(
+            "upstreams: {{ a: {{ url: \"http://a/\", headers: {{ x: \"Bearer ${{file:{}}}\" }} }} }}\n",
+            secret.display()
+        ),
+    );
+    let mut loader = ConfigLoader::new(ConfigSource::File(main), &environment);
+    let first = loader.load().config.unwrap();
+    assert!(!loader.is_stale());
+    assert_eq!(
+        loader.folders(),
+        [folder.0.clone(), folder.0.join("secrets")]
+    );
+    folder.write("secrets/other", "x");
+    assert!(!loader.is_stale());
+    folder.write("secrets/token", "canary-two\n");
+    assert!(loader.is_stale());
+    let second = loader.load().config.unwrap();
+    assert!(first != second && !loader.is_stale());
+    // If the file is removed, the config has an error, and its return makes the config stale.
+    std::fs::remove_file(&secret).unwrap();
+    assert!(loader.is_stale());
+    assert!(loader.load().config.is_none() && !loader.is_stale());
+    folder.write("secrets/token", "canary-two");
+    assert!(loader.is_stale());
+    assert_eq!(loader.load().config, Some(second));
+}
+
+#[test]
+fn a_team_gives_its_upstreams_ids_of_its_own() {
+    let folder = ConfigTestFolder::new("ids");
+    let loaded = |grant: &str, id: &str| {
+        let main = folder.write(
+            "weir.yaml",
+            &format!("include: teams\nteams: {{ Red_Team: {{ hosts: [x]{grant} }} }}\nupstreams: {{ own: {{ url: \"http://own/\" }} }}\n"),
+        );
+        folder.write(
+            "teams/Red_Team.yaml",
+            &format!("upstreams: {{ {id}: {{ url: \"http://x/\" }} }}\n"),
+        );
+        let outcome = ConfigLoader::new(ConfigSource::File(main.clone()), &environment).load();
+        folder.write(
+            "teams/Red_Team.yaml",
+            &format!("mcpServers: {{ {id}: {{ url: \"http://x/\" }} }}\n"),
+        );
+        let servers = ConfigLoader::new(ConfigSource::File(main), &environment).load();
+        assert_eq!(ids(&outcome), ids(&servers));
+        (ids(&outcome).len() == 2, outcome.report.to_string())
+    };
+    for id in ["red-team", "red-team-files"] {
+        assert!(loaded("", id).0, "{id}");
+    }
+    for id in ["billing", "red", "red-teams", "red-teamfiles"] {
+        let (is_taken, report) = loaded("", id);
+        assert!(!is_taken, "{id}");
+        let said = format!(
+            "Red_Team.yaml:1: error: upstreams.{id}: has the id `{id}`, which the main file does not grant"
+        );
+        assert!(
+            report.contains(&said) && report.contains("red-team or red-team-*"),
+            "{report}"
+        );
+    }
+    let granted = ", ids: [billing, \"r-*\"]";
+    for (id, is_taken) in [("billing", true), ("r-x", true), ("red-team", false)] {
+        assert_eq!(loaded(granted, id).0, is_taken, "{id}");
+    }
+}
+
+#[test]
+fn a_team_cannot_take_anothers_id_or_path() {
+    let folder = ConfigTestFolder::new("clash");
+    let main = folder.write("weir.yaml", MAIN);
+    folder.write(
+        "teams/a.yaml",
+        &format!(
+            "{}endpoints: {{ /a: {{ upstreams: [a, own] }} }}\n",
+            team("a")
+        ),
+    );
+    folder.write(
+        "teams/b.yaml",
+        &format!("{}endpoints: {{ /a: {{ upstream: b }} }}\n", team("b")),
+    );
+    folder.write("teams/c.yaml", &team("own"));
+    let outcome = ConfigLoader::new(ConfigSource::File(main), &environment).load();
+    assert_eq!(ids(&outcome), ["own", "a"]);
+    let report = outcome.report.to_string();
+    assert!(
+        report.contains("b.yaml:2: error: endpoints./a: another file has an endpoint of this path"),
+        "{report}"
+    );
+    assert!(
+        report.contains("c.yaml:1: error: upstreams.own: another upstream has the id `own`"),
+        "{report}"
+    );
+}
+
+// Proves G01.
+#[test]
+fn unreadable_file_is_an_error() {
+    let folder = ConfigTestFolder::new("unreadable");
+    let missing =
+        ConfigLoader::new(ConfigSource::File(folder.0.join("none.yaml")), &environment).load();
+    assert!(missing.config.is_none());
+    assert!(
+        missing
+            .report
+            .to_string()
+            .contains("none.yaml: error: cannot be read: No such file"),
+        "{}",
+        missing.report
+    );
+    let main = folder.0.join("binary.yaml");
+    std::fs::write(&main, [0xff, 0xfe, 0x00]).unwrap();
+    assert!(
+        ConfigLoader::new(ConfigSource::File(main), &environment)
+            .load()
+            .report
+            .to_string()
+            .contains("is not UTF-8 text")
+    );
+    assert!(
+        ConfigLoader::new(ConfigSource::File(folder.0.clone()), &environment)
+            .load()
+            .config
+            .is_none()
+    );
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(500))]
+    /// A good file with any bytes changed gives a config or an error, never a panic, and errors of
+    /// values have lines.
+    // Proves G01.
+    #[test]
+    fn mutated_files_never_panic(at in proptest::collection::vec((0..2000_usize, 0..128_u8), 1..6)) {
+        let mut bytes = include_bytes!("full.yaml").to_vec();
+        for (place, byte) in at {
+            let place = place % bytes.len();
+            bytes[place] = byte;
+        }
+        let outcome = load(&String::from_utf8(bytes).unwrap());
+        assert_eq!(outcome.config.is_none(), outcome.report.has_errors());
+        for problem in outcome.report.problems() {
+            assert!(problem.path.is_root() || problem.line.is_some(), "{problem}");
+        }
+    }
+}

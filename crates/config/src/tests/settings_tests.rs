@@ -1,0 +1,331 @@
+//! The settings of valid configs.
+
+use std::time::Duration;
+
+use weir_config_file::local_host::is_local_host;
+use weir_core::endpoint::{EndpointMode, NamePrefix, UpstreamRules};
+use weir_core::schema::CheckMode;
+use weir_core::{Endpoint, EndpointId};
+use weir_policy::limit::{LimitSettings, RateLimit, UncountedQuota};
+use weir_store::RecordCaps;
+use weir_upstream::{OwnDeadlines, SessionSharing, TransportSettings, UpstreamProtocol};
+
+use super::*;
+
+fn endpoint<'a>(config: &'a Config, path: &str) -> &'a Endpoint {
+    config
+        .endpoints
+        .iter()
+        .find(|endpoint| endpoint.id.as_str() == path)
+        .unwrap()
+}
+
+#[test]
+fn single_url_is_a_valid_config() {
+    let config = good("upstreams: { a: { url: http://127.0.0.1:3001/mcp }, b: { command: npx } }");
+    assert_eq!(config.front.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(
+        config.admin.as_ref().unwrap().listen.to_string(),
+        "127.0.0.1:8081"
+    );
+    assert_eq!(config.drain, Duration::from_secs(25));
+    assert_eq!(
+        config.front.limits,
+        weir_front::settings::FrontLimits::default()
+    );
+    assert_eq!(config.sessions, RecordCaps::default());
+    assert_eq!(config.upstreams[0].rules, UpstreamRules::default());
+    let paths: Vec<&str> = config
+        .endpoints
+        .iter()
+        .map(|endpoint| endpoint.id.as_str())
+        .collect();
+    assert_eq!(paths, ["/mcp", "/mcp/a", "/mcp/b"]);
+    assert!(
+        matches!(&endpoint(&config, "/mcp").mode, EndpointMode::Aggregate { upstreams, .. } if upstreams.len() == 2)
+    );
+    assert!(
+        matches!(&endpoint(&config, "/mcp/b").mode, EndpointMode::Transparent(id) if id.as_str() == "b")
+    );
+    assert_eq!(
+        config.upstreams[0].settings.session,
+        SessionSharing::Principal
+    );
+    assert_eq!(config.upstreams[1].settings.session, SessionSharing::Shared);
+}
+
+#[test]
+fn every_key_is_applied() {
+    let config = good(include_str!("full.yaml"));
+    let limits = &config.front.limits;
+    assert_eq!(
+        (
+            limits.listener.connections,
+            limits.listener.body_bytes,
+            limits.listener.h2.send_buffer,
+        ),
+        (9000, 2 << 20, 16 << 10)
+    );
+    assert_eq!(
+        config.sessions,
+        RecordCaps {
+            total: 1000,
+            per_principal: 10
+        }
+    );
+    assert_eq!(config.keys.len(), 1);
+    assert_eq!(config.admin, None);
+    let files = &config.upstreams[0];
+    assert_eq!(files.settings.protocol, UpstreamProtocol::Legacy);
+    assert_eq!(
+        (
+            files.settings.bounds.in_flight,
+            files.settings.bounds.standing
+        ),
+        (7, 5)
+    );
+    assert_eq!(files.rules.deadlines.idle, Duration::from_secs(60));
+    assert_eq!(
+        files.rules.deadlines.hard,
+        Duration::from_secs(600),
+        "comes from the top"
+    );
+    assert_eq!(files.settings.connect, Duration::from_secs(1));
+    let (name, slow) = &files.rules.tools[0];
+    assert_eq!(
+        (name.as_str(), slow.deadlines.unwrap().idle),
+        ("slow", Duration::from_secs(1200))
+    );
+    assert_eq!(slow.deadlines.unwrap().hard, Duration::from_secs(3600));
+    assert!(slow.safe_to_repeat && !files.rules.tools[1].1.safe_to_repeat);
+    let seconds = |list, probe| OwnDeadlines {
+        list: Duration::from_secs(list),
+        probe: Duration::from_secs(probe),
+    };
+    assert_eq!(
+        files.settings.own_deadlines,
+        seconds(20, 3),
+        "the list's comes from the top"
+    );
+    assert_eq!(config.upstreams[1].settings.own_deadlines, seconds(20, 10));
+    assert_eq!(slow.validation.unwrap().output, CheckMode::Enforce);
+    assert_eq!(
+        slow.validation.unwrap().input,
+        CheckMode::Warn,
+        "comes from the upstream"
+    );
+    let TransportSettings::Stdio(child) = &config.upstreams[1].settings.transport else {
+        panic!()
+    };
+    assert_eq!((child.command.as_str(), child.max_processes), ("npx", 2));
+    assert_eq!(child.env.len(), 1);
+    let EndpointMode::Aggregate {
+        upstreams,
+        naming,
+        prefix,
+    } = &endpoint(&config, "/all").mode
+    else {
+        panic!()
+    };
+    assert_eq!(
+        upstreams.iter().map(|id| id.as_str()).collect::<Vec<_>>(),
+        ["child", "files"],
+        "as the endpoint lists them"
+    );
+    assert_eq!(*prefix, NamePrefix::None, "comes from the top");
+    assert_eq!(naming.expose(&upstreams[0], "x"), "child-x");
+    assert_eq!(endpoint(&config, "/all").page.items, 50);
+    assert_eq!(endpoint(&config, "/files").page.items, 100);
+    assert_eq!(endpoint(&config, "/files").deadlines, None);
+    let cut = files
+        .rules
+        .deadlines
+        .cut(endpoint(&config, "/all").deadlines.unwrap());
+    assert_eq!(
+        (cut.idle, cut.hard),
+        (Duration::from_secs(60), Duration::from_secs(180)),
+        "the shorter of both"
+    );
+}
+
+#[test]
+fn secrets_of_a_config_do_not_print() {
+    let text = format!("{:?}", good(include_str!("full.yaml")));
+    assert!(!text.contains("canary"), "{text}");
+    assert!(!text.contains("0, 1, 2, 3"), "the sealing key is in it");
+}
+
+#[test]
+fn non_loopback_needs_allow_anyone() {
+    for listen in ["127.0.0.1:1", "127.9.9.9:1", "\"[::1]:1\""] {
+        good(&format!("listen: {listen}"));
+    }
+    for listen in ["0.0.0.0:1", "\"[::]:1\"", "10.0.0.1:1"] {
+        assert!(
+            load(&format!("listen: {listen}")).config.is_none(),
+            "{listen}"
+        );
+        assert!(
+            load(&format!("listen: {listen}\nauth: {{ mode: none }}"))
+                .config
+                .is_none()
+        );
+        good(&format!(
+            "listen: {listen}\nauth: {{ mode: none, allow_anyone: true }}"
+        ));
+    }
+}
+
+#[test]
+fn numbers_may_come_from_the_environment() {
+    let config = good("listen: 127.0.0.1:${PORT}\nlimits: { connections: '${PORT}' }");
+    assert_eq!(config.front.listen.port(), 9000);
+    assert_eq!(config.front.limits.listener.connections, 9000);
+}
+
+#[test]
+fn mcp_servers_map_is_accepted() {
+    let config = good(
+        r#"{ "mcpServers": {
+            "My Files": { "command": "npx", "args": ["-y", "server"], "env": { "KEY": "x" }, "alwaysAllow": [] },
+            "web": { "type": "http", "url": "https://example.com/mcp", "headers": { "Authorization": "Bearer ${TOKEN}" } }
+        } }"#,
+    );
+    assert_eq!(config.upstreams[0].settings.id.as_str(), "my-files");
+    let TransportSettings::Http(web) = &config.upstreams[1].settings.transport else {
+        panic!()
+    };
+    assert_eq!(web.headers[0].0, "authorization");
+}
+
+#[test]
+fn equal_files_give_equal_settings_and_a_change_shows() {
+    let text = include_str!("full.yaml");
+    let changed = good(&text.replace("in_flight: 7", "in_flight: 8"));
+    let (one, two) = (good(text), good(text));
+    assert_eq!(one, two);
+    assert_ne!(one.upstreams[0].settings, changed.upstreams[0].settings);
+    assert_eq!(one.upstreams[1].settings, changed.upstreams[1].settings);
+}
+
+#[test]
+fn every_example_passes_check() {
+    let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"));
+    let mut seen = 0;
+    let entries = [folder.to_owned(), folder.join("identity")]
+        .map(|folder| std::fs::read_dir(folder).unwrap());
+    for entry in entries.into_iter().flatten() {
+        let file = entry.unwrap().path();
+        if file
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "json")
+        {
+            let variables = |name: &str| {
+                let any = || Some("AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA".into());
+                // Variables that no file names are not set.
+                environment(name).or_else(|| {
+                    if name.starts_with("OTEL_") {
+                        None
+                    } else {
+                        any()
+                    }
+                })
+            };
+            let outcome = ConfigLoader::new(ConfigSource::File(file.clone()), &variables).load();
+            assert!(
+                outcome.report.problems().is_empty(),
+                "{}:\n{}",
+                file.display(),
+                outcome.report
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen >= 10, "only {seen} examples");
+}
+
+#[test]
+fn limits_inherit_absent_keys() {
+    let rates = good(include_str!("full.yaml")).rates;
+    let says = |limit: &RateLimit| {
+        let rate = limit
+            .rate()
+            .map(|rate| (rate.count.get(), rate.per.as_secs(), rate.burst.get()));
+        (rate, limit.daily())
+    };
+    assert_eq!(
+        rates.address.as_ref().map(says),
+        Some((Some((50, 1, 200)), None))
+    );
+    assert_eq!(
+        rates.principal.as_ref().map(says),
+        Some((Some((20, 1, 100)), Some(10_000)))
+    );
+    assert_eq!(
+        says(&rates.endpoints[&EndpointId::new("/files")]),
+        (Some((5, 1, 5)), Some(10_000))
+    );
+    let groups: Vec<_> = rates
+        .groups
+        .iter()
+        .map(|(name, limit)| (&**name, says(limit)))
+        .collect();
+    let batch = ("batch", (Some((20, 1, 100)), Some(100)));
+    assert_eq!(
+        groups,
+        [batch, ("staff", (Some((100, 1, 500)), Some(10_000)))]
+    );
+    assert_eq!(
+        says(&rates.clients["ci"]),
+        (Some((600, 60, 600)), Some(10_000))
+    );
+    let tools: Vec<_> = rates
+        .tools
+        .iter()
+        .map(|tool| (tool.pattern.as_str(), tool.cost.get(), tool.shared))
+        .collect();
+    assert_eq!(
+        tools,
+        [("files/write_*", 3, false), ("*/delete_*", 1, true)]
+    );
+    assert_eq!(
+        rates.upstreams.values().map(says).collect::<Vec<_>>(),
+        [(Some((100, 1, 100)), Some(200_000))]
+    );
+    let concurrency = &rates.concurrency;
+    assert_eq!(
+        (concurrency.principal, concurrency.queue, concurrency.wait),
+        (32, 64, Duration::from_secs(1))
+    );
+    assert_eq!(concurrency.upstream_queue, 64);
+    assert_eq!(rates.uncounted, UncountedQuota::Refused);
+    assert_eq!(
+        good("upstreams: { a: { url: http://127.0.0.1:3001/mcp } }").rates,
+        LimitSettings::default()
+    );
+}
+
+#[test]
+fn local_hosts_are_recognised_by_name_and_address() {
+    for host in [
+        "localhost",
+        "LocalHost",
+        "127.0.0.1",
+        "127.9.9.9",
+        "::1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+    ] {
+        assert!(is_local_host(host), "{host}");
+    }
+    for host in [
+        "",
+        "localhost.example",
+        "128.0.0.1",
+        "[::2]",
+        "[::ffff:192.0.2.1]",
+        "127.0.0.1.example",
+    ] {
+        assert!(!is_local_host(host), "{host}");
+    }
+}

@@ -1,0 +1,176 @@
+//! The text protocol between two processes while one takes over from the other: a few short lines.
+//!
+//! | sender | line | when |
+//! |---|---|---|
+//! | predecessor | `weir 2 KEY` | before the successor runs |
+//! | successor | `prepared` | it has read its config, and will now open its files |
+//! | predecessor | `go WILL` | it has put its audit file aside; the [`HandoverState`] is JSON |
+//! | successor | `serving sessions` | it accepts; the predecessor drains. From now on both send a [`HandoverMessage`](super::message::HandoverMessage) a line |
+//!
+//! A predecessor whose [`HandoverState`] lacks `sessions_move`, and a successor that takes no
+//! sessions, are of an older release:
+//!
+//! | sender | line | when |
+//! |---|---|---|
+//! | successor | `serving` | it accepts; the predecessor drains |
+//! | predecessor | `ended SEQ:HASH SEQ:HASH` | it has kept its last audit records, of calls and of refusals (`-`: not), and goes |
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt as _, BufReader as Reader};
+use tokio::task::JoinHandle;
+use weir_audit::{ChainHead, ChainHeads};
+
+use super::generated_seal_key::GeneratedSealKey;
+use super::moved_override::MovedOverride;
+use super::state_transfer::{MovableState, receive_state};
+
+/// The greeting with the version of this protocol. Different versions cannot take over from one
+/// another.
+pub(super) const GREETING: &str = "weir 2";
+pub(super) const PREPARED: &str = "prepared";
+pub(super) const GO: &str = "go ";
+pub(super) const SERVING: &str = "serving";
+pub(super) const SERVING_SESSIONS: &str = "serving sessions";
+pub(super) const ENDED: &str = "ended ";
+
+/// The timeout of each message from the other process.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The state that is final only when the successor may begin.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct HandoverState {
+    /// The last audit record, after which the chain continues; as [`ChainHead`] is written.
+    pub audit: Option<String>,
+    /// The last record of the chain of refusals.
+    #[serde(default)]
+    pub refusals: Option<String>,
+    /// The operators' changes in force.
+    pub changes: Vec<MovedOverride>,
+    /// True if sessions move to a successor that sends `serving sessions`.
+    #[serde(default)]
+    pub sessions_move: bool,
+}
+
+impl HandoverState {
+    /// Returns the last audit records, if there are any.
+    pub fn chain_heads(&self) -> ChainHeads {
+        let read = |head: &Option<String>| head.as_deref().and_then(ChainHead::read);
+        ChainHeads {
+            calls: read(&self.audit),
+            refusals: read(&self.refusals),
+        }
+    }
+}
+
+/// The previous process, while it drains.
+#[derive(Debug)]
+pub struct DrainingPredecessor(JoinHandle<ChainHeads>);
+
+impl DrainingPredecessor {
+    /// Waits for the end of the previous process and returns its last audit records, if it sent
+    /// them. Cancel safe.
+    pub async fn wait_for_end(&mut self) -> ChainHeads {
+        (&mut self.0).await.unwrap_or_default()
+    }
+}
+
+/// Reads the last line of a process that moves no sessions.
+async fn read_end(line: tokio::net::UnixStream) -> ChainHeads {
+    let said = Reader::new(line)
+        .lines()
+        .next_line()
+        .await
+        .ok()
+        .flatten()
+        .unwrap_or_default();
+    let mut heads = said
+        .strip_prefix(ENDED)
+        .unwrap_or_default()
+        .split(' ')
+        .map(ChainHead::read);
+    ChainHeads {
+        calls: heads.next().flatten(),
+        refusals: heads.next().flatten(),
+    }
+}
+
+/// The previous process, as its successor sees it. Dropping it without
+/// [`Predecessor::report_serving`] signals that the hand-over failed.
+#[derive(Debug)]
+pub struct Predecessor(BufReader<UnixStream>);
+
+impl Predecessor {
+    /// Reads the greeting with the sealing key.
+    ///
+    /// # Errors
+    ///
+    /// The greeting is another one, or does not come in time.
+    pub(super) fn read_greeting(line: UnixStream) -> io::Result<(GeneratedSealKey, Self)> {
+        line.set_read_timeout(Some(MESSAGE_TIMEOUT))?;
+        let mut line = BufReader::new(line);
+        let said = read_line(&mut line)?;
+        let key = said
+            .strip_prefix(GREETING)
+            .and_then(|rest| GeneratedSealKey::read(rest.trim()));
+        let sealing = key.ok_or_else(|| io::Error::other("it is a weir of another version"))?;
+        Ok((sealing, Self(line)))
+    }
+
+    /// Reports that this process is about to open its files, and waits for permission. Returns the
+    /// previous process's last state.
+    ///
+    /// # Errors
+    ///
+    /// The previous process is gone, or aborted the hand-over.
+    pub fn wait_for_permission(&mut self) -> io::Result<HandoverState> {
+        write_line(self.0.get_ref(), PREPARED)?;
+        let said = read_line(&mut self.0)?;
+        match said.strip_prefix(GO).map(serde_json::from_str) {
+            Some(Ok(will)) => Ok(will),
+            _ => Err(io::Error::other(format!("unexpected message `{said:.40}`"))),
+        }
+    }
+
+    /// Reports that this process serves, and receives the sessions if the previous process moves
+    /// them (`state`). Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The previous process is gone.
+    pub fn report_serving(self, state: Option<MovableState>) -> io::Result<DrainingPredecessor> {
+        let line = self.0.into_inner();
+        write_line(
+            &line,
+            if state.is_some() {
+                SERVING_SESSIONS
+            } else {
+                SERVING
+            },
+        )?;
+        line.set_nonblocking(true)?;
+        let line = tokio::net::UnixStream::from_std(line)?;
+        Ok(DrainingPredecessor(match state {
+            Some(state) => tokio::spawn(receive_state(state, line)),
+            None => tokio::spawn(read_end(line)),
+        }))
+    }
+}
+
+/// Writes one line.
+pub(super) fn write_line(mut line: &UnixStream, word: &str) -> io::Result<()> {
+    line.write_all(format!("{word}\n").as_bytes())
+}
+
+/// Reads one line.
+fn read_line(line: &mut BufReader<UnixStream>) -> io::Result<String> {
+    let mut said = String::new();
+    line.read_line(&mut said)?;
+    match said.pop() {
+        Some('\n') => Ok(said),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}

@@ -1,0 +1,28 @@
+//! The resources that a process leaves to its successor, and the names of its sockets.
+
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+
+use super::generated_seal_key::GeneratedSealKey;
+use super::protocol::HandoverState;
+
+/// The names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.
+pub(super) const CLIENTS: &str = "clients";
+pub(super) const OPERATORS: &str = "operators";
+pub(super) const HANDOVER: &str = "handover";
+pub(super) const KEEPER: &str = "keeper";
+
+/// The resources that a process leaves to its successor.
+#[derive(Debug, Default)]
+pub struct HandoverResources {
+    /// The listening socket for clients.
+    pub clients: Option<TcpListener>,
+    /// The listening socket for operators.
+    pub operators: Option<TcpListener>,
+    /// The generated sealing key, absent if the config has `keys`.
+    pub sealing: Option<GeneratedSealKey>,
+    /// The predecessor's last state.
+    pub state: HandoverState,
+    /// The pipe to the keeper of the child processes.
+    pub keeper: Option<UnixStream>,
+}

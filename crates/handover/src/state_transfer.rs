@@ -1,0 +1,315 @@
+//! The state that moves to the successor. It is sent once the successor serves. Both processes stay
+//! linked until the predecessor has ended, so that a request finds its session in either of them.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use weir_audit::{ChainHead, ChainHeads};
+use weir_core::port::{RecordKind, RecordStore as _, ReplayLog as _, StreamKey};
+use weir_core::telemetry::instruments;
+use weir_core::upstream::{HandoverSession, Upstream};
+use weir_front::MovingSessions;
+use weir_process::descriptors;
+use weir_store::MemoryBus;
+
+use super::link::{HandoverLink, next_message};
+use super::message::{Base64Bytes, HandoverMessage, LogChange, WireSession};
+use super::stores::{MovableRecords, MovableReplays, answer};
+
+/// The time that requests wait for sessions on their way.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The stores, sessions and upstreams that take part in a move.
+#[derive(Clone)]
+pub struct MovableState {
+    /// The records of sessions.
+    pub records: Arc<MovableRecords>,
+    /// The replay logs of sessions.
+    pub replays: Arc<MovableReplays>,
+    /// The messages between sessions and running calls.
+    pub bus: Arc<MemoryBus>,
+    /// The sessions of the client side.
+    pub front: MovingSessions,
+    /// The upstreams, with their sessions and child processes.
+    pub upstreams: Vec<Arc<dyn Upstream>>,
+}
+
+impl std::fmt::Debug for MovableState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MovableState").finish_non_exhaustive()
+    }
+}
+
+/// Moves the state to the successor, and stays linked with it until this process has ended. Must be
+/// called inside a tokio runtime.
+///
+/// # Errors
+/// The successor is gone.
+pub(super) async fn move_state(
+    state: MovableState,
+    lines: Lines<BufReader<OwnedReadHalf>>,
+    to: OwnedWriteHalf,
+) -> io::Result<LinkToSuccessor> {
+    let (children, other) = UnixStream::pair()?;
+    let other = other.into_std()?;
+    descriptors::send(to.as_ref(), DESCRIPTOR_TAG, &[other.as_fd()]).await?;
+    drop(other);
+    let link = HandoverLink::start(to);
+    // Before the records, so that a message about a moved session reaches the successor.
+    state.link_bus(&link);
+    let receiving = StateReceiver {
+        state: state.clone(),
+        link: link.clone(),
+        children: None,
+        open: HashSet::new(),
+    };
+    tokio::spawn(receiving.receive(lines));
+    let sessions = state.records.move_to(&link);
+    state.replays.copy_to(&link);
+    for session in state.front.copy_all() {
+        link.send(HandoverMessage::Session(WireSession::of(session)));
+    }
+    for upstream in &state.upstreams {
+        for HandoverSession {
+            description,
+            descriptors: given,
+        } in upstream.clone().export_sessions().await
+        {
+            let borrowed: Vec<_> = given.iter().map(OwnedFd::as_fd).collect();
+            if !given.is_empty()
+                && descriptors::send(&children, DESCRIPTOR_TAG, &borrowed)
+                    .await
+                    .is_err()
+            {
+                continue;
+            }
+            let (id, session) = (upstream.id().to_string(), Base64Bytes(description));
+            link.send(HandoverMessage::Upstream {
+                id,
+                session,
+                has_descriptors: !given.is_empty(),
+            });
+        }
+    }
+    link.send(HandoverMessage::Complete);
+    instruments()
+        .sessions
+        .add(-i64::try_from(sessions).unwrap_or(i64::MAX), &[]);
+    tracing::info!(
+        sessions,
+        "graceful restart: moving sessions to the new process"
+    );
+    Ok(LinkToSuccessor(link))
+}
+
+/// The byte that descriptors are sent with.
+const DESCRIPTOR_TAG: u8 = b'c';
+
+/// The link to the successor.
+#[derive(Debug)]
+pub(crate) struct LinkToSuccessor(Arc<HandoverLink>);
+
+impl LinkToSuccessor {
+    /// Reports the end of this process, with its last audit records.
+    pub(crate) async fn send_end(self, last: &ChainHeads) {
+        let text = |head: &Option<ChainHead>| head.as_ref().map(ToString::to_string);
+        self.0.send(HandoverMessage::Ended {
+            calls: text(&last.calls),
+            refusals: text(&last.refusals),
+        });
+        self.0.flush().await;
+    }
+}
+
+impl MovableState {
+    fn link_bus(&self, link: &Arc<HandoverLink>) {
+        let weak = Arc::downgrade(link);
+        self.bus.link(link.id, move |message| {
+            if let Some(link) = weak.upgrade() {
+                let body = Base64Bytes(message.body.clone());
+                link.send_if_room(
+                    HandoverMessage::Bus {
+                        topic: message.topic.to_owned(),
+                        body,
+                    },
+                    message.body.len(),
+                );
+            }
+        });
+    }
+}
+
+/// Processes the predecessor's messages. Returns its last audit records once it has ended.
+pub(super) async fn receive_state(state: MovableState, line: UnixStream) -> ChainHeads {
+    let records = state.records.clone();
+    let receiving = async {
+        let children = match descriptors::receive(&line).await {
+            Ok(Some((_, given))) => given.into_iter().next().and_then(|socket| {
+                let socket = std::os::unix::net::UnixStream::from(socket);
+                socket.set_nonblocking(true).ok()?;
+                UnixStream::from_std(socket).ok()
+            }),
+            Ok(None) | Err(_) => None,
+        };
+        let (from, to) = line.into_split();
+        let link = HandoverLink::start(to);
+        state.link_bus(&link);
+        let receiving = StateReceiver {
+            state: state.clone(),
+            link,
+            children,
+            open: HashSet::new(),
+        };
+        receiving.receive(BufReader::new(from).lines()).await
+    };
+    let late = async {
+        tokio::time::sleep(ARRIVAL_TIMEOUT).await;
+        records.complete();
+        std::future::pending::<ChainHeads>().await
+    };
+    tokio::select! {
+        last = receiving => last,
+        never = late => never,
+    }
+}
+
+/// The receiver of the other process's messages.
+struct StateReceiver {
+    state: MovableState,
+    link: Arc<HandoverLink>,
+    /// The socket that receives descriptors of child processes.
+    children: Option<UnixStream>,
+    /// The streams that the other process still writes to.
+    open: HashSet<StreamKey>,
+}
+
+impl StateReceiver {
+    /// Processes messages until the other process is gone. Returns its last audit records, if it
+    /// sent them.
+    async fn receive(mut self, mut lines: Lines<BufReader<OwnedReadHalf>>) -> ChainHeads {
+        let mut last = ChainHeads::default();
+        loop {
+            match next_message(&mut lines).await {
+                Ok(Some(message)) => last = self.take(message).await.unwrap_or(last),
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "graceful restart: link to the other process broke");
+                    break;
+                }
+            }
+        }
+        tracing::debug!("graceful restart: link to the other process closed");
+        self.link.fail_requests();
+        self.state.bus.unlink(self.link.id);
+        self.state.records.complete();
+        // The other process cannot end the streams that it still wrote to.
+        self.open
+            .into_iter()
+            .for_each(|key| self.state.replays.end(key));
+        last
+    }
+
+    /// Processes a message. Returns the last audit records if the predecessor has ended.
+    async fn take(&mut self, message: HandoverMessage) -> Option<ChainHeads> {
+        let Self { state, link, .. } = self;
+        match message {
+            HandoverMessage::Record(record) => {
+                state.records.own().put(record.record());
+                instruments().sessions.add(1, &[]);
+            }
+            HandoverMessage::Log(log) => {
+                let log = log.log();
+                let running = log.streams.iter().filter(|(_, is_over)| !is_over);
+                self.open.extend(running.map(|(stream, _)| StreamKey {
+                    session: log.session,
+                    stream: *stream,
+                }));
+                state.replays.own().restore(log);
+            }
+            HandoverMessage::Session(session) => state.front.take_over(session.session()),
+            HandoverMessage::Upstream {
+                id,
+                session,
+                has_descriptors,
+            } => {
+                self.import(&id, session, has_descriptors).await;
+            }
+            HandoverMessage::Complete => {
+                let sessions = state.records.own().count(RecordKind::Session);
+                tracing::info!(sessions, "graceful restart: sessions received");
+                state.records.complete();
+            }
+            HandoverMessage::Request { number, request } => {
+                let (records, link) = (state.records.clone(), link.clone());
+                // The records may have moved on to a third process.
+                tokio::spawn(async move {
+                    let reply = answer(&records, request).await;
+                    link.send(HandoverMessage::Reply { number, reply });
+                });
+            }
+            HandoverMessage::Reply { number, reply } => link.complete_request(number, reply),
+            HandoverMessage::LogChange(change) => self.change_log(change),
+            HandoverMessage::Bus {
+                topic,
+                body: Base64Bytes(body),
+            } => state.bus.receive(link.id, &topic, body),
+            HandoverMessage::Ended { calls, refusals } => {
+                let read = |head: Option<String>| head.as_deref().and_then(ChainHead::read);
+                return Some(ChainHeads {
+                    calls: read(calls),
+                    refusals: read(refusals),
+                });
+            }
+        }
+        None
+    }
+
+    async fn import(&self, id: &str, session: Base64Bytes, has_descriptors: bool) {
+        let descriptors = match (&self.children, has_descriptors) {
+            (Some(children), true) => match descriptors::receive(children).await {
+                Ok(Some((_, descriptors))) => descriptors,
+                Ok(None) | Err(_) => return,
+            },
+            (None, true) => return,
+            (_, false) => Vec::new(),
+        };
+        // A child process whose upstream is gone from the config ends when its descriptors are
+        // closed.
+        let upstream = self
+            .state
+            .upstreams
+            .iter()
+            .find(|upstream| upstream.id().as_str() == id);
+        if let Some(upstream) = upstream {
+            upstream
+                .clone()
+                .import_session(HandoverSession {
+                    description: session.0,
+                    descriptors,
+                })
+                .await;
+        }
+    }
+
+    fn change_log(&mut self, change: LogChange) {
+        let replays = &self.state.replays;
+        match change {
+            LogChange::Begin { stream } => {
+                self.open.insert(stream.key());
+                replays.begin(stream.key());
+            }
+            LogChange::Keep { stream, seq, event } => replays.append(stream.key(), seq, event.0),
+            LogChange::End { stream } => {
+                self.open.remove(&stream.key());
+                replays.end(stream.key());
+            }
+            LogChange::Forget { session } => replays.forget(session.key()),
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! The session stores, which move to the successor. A process uses its own until then. Afterwards
+//! it uses the successor's for requests that still come over its old connections.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use tokio::sync::watch;
+use weir_core::port::{
+    Fut, RecordKey, RecordKind, RecordStore, ReplayLog, ReplayedEvents, StoreError, StoredRecord,
+    StreamKey, WriteCondition, WriteOutcome,
+};
+use weir_core::{HandoverArrival, SessionKey};
+use weir_store::{MemoryRecords, MemoryReplays};
+
+use super::link::HandoverLink;
+use super::message::{
+    Base64Bytes, HandoverMessage, LogChange, RecordReply, RecordRequest, WireKey, WireLog,
+    WireRecord, WireStream, millis,
+};
+
+/// The records of sessions.
+pub struct MovableRecords {
+    own: MemoryRecords,
+    location: RwLock<RecordsLocation>,
+    arrival: HandoverArrival,
+}
+
+impl std::fmt::Debug for MovableRecords {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MovableRecords").finish_non_exhaustive()
+    }
+}
+
+/// The location of the records.
+enum RecordsLocation {
+    /// In this process.
+    Here,
+    /// On their way from the predecessor.
+    Arriving,
+    /// In the successor.
+    Moved(Arc<HandoverLink>),
+}
+
+impl MovableRecords {
+    /// Returns the records of this process. Requests wait until the predecessor's records have
+    /// arrived.
+    pub fn new(own: MemoryRecords, arrival: HandoverArrival) -> Self {
+        let location = if arrival.is_complete() {
+            RecordsLocation::Here
+        } else {
+            RecordsLocation::Arriving
+        };
+        Self {
+            own,
+            location: RwLock::new(location),
+            arrival,
+        }
+    }
+
+    /// The records in this process.
+    pub fn own(&self) -> &MemoryRecords {
+        &self.own
+    }
+
+    /// Marks the arrival as complete.
+    pub fn complete(&self) {
+        let mut location = self.change();
+        if matches!(&*location, RecordsLocation::Arriving) {
+            *location = RecordsLocation::Here;
+        }
+        drop(location);
+        self.arrival.complete();
+    }
+
+    /// Sends all records over the link, and makes every further request there. Returns the number
+    /// of records sent.
+    pub(super) fn move_to(&self, link: &Arc<HandoverLink>) -> usize {
+        // Requests take the same lock, so no request runs in between.
+        let mut location = self.change();
+        let all = self.own.take_all();
+        let count = all.len();
+        all.into_iter()
+            .for_each(|record| link.send(HandoverMessage::Record(WireRecord::of(record))));
+        *location = RecordsLocation::Moved(link.clone());
+        count
+    }
+
+    fn location(&self) -> RwLockReadGuard<'_, RecordsLocation> {
+        self.location.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self) -> RwLockWriteGuard<'_, RecordsLocation> {
+        self.location
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RecordStore for MovableRecords {
+    fn load<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        touch: Option<Duration>,
+    ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>> {
+        let link = match &*self.location() {
+            RecordsLocation::Here => return self.own.load(key, touch),
+            RecordsLocation::Arriving => None,
+            RecordsLocation::Moved(link) => Some(link.clone()),
+        };
+        Box::pin(async move {
+            let Some(link) = link else {
+                self.arrival.wait().await;
+                return self.load(key, touch).await;
+            };
+            let request = RecordRequest::Load {
+                key: WireKey::of(key),
+                touch: touch.map(millis),
+            };
+            match link.request(request).await? {
+                RecordReply::Loaded {
+                    value: Base64Bytes(value),
+                    version,
+                } => Ok(Some(StoredRecord { value, version })),
+                RecordReply::Absent => Ok(None),
+                other @ (RecordReply::Stored(_)
+                | RecordReply::Conflict
+                | RecordReply::OwnerFull
+                | RecordReply::Full
+                | RecordReply::Removed(_)
+                | RecordReply::Failed(_)) => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    fn store<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        value: Bytes,
+        ttl: Duration,
+        expect: WriteCondition,
+    ) -> Fut<'a, Result<WriteOutcome, StoreError>> {
+        let link = match &*self.location() {
+            RecordsLocation::Here => return self.own.store(key, value, ttl, expect),
+            // A new record cannot be among those that arrive.
+            RecordsLocation::Arriving if expect == WriteCondition::Absent => {
+                return self.own.store(key, value, ttl, expect);
+            }
+            RecordsLocation::Arriving => None,
+            RecordsLocation::Moved(link) => Some(link.clone()),
+        };
+        Box::pin(async move {
+            let Some(link) = link else {
+                self.arrival.wait().await;
+                return self.store(key, value, ttl, expect).await;
+            };
+            match link
+                .request(RecordRequest::store(key, value, ttl, expect))
+                .await?
+            {
+                RecordReply::Stored(version) => Ok(WriteOutcome::Stored(version)),
+                RecordReply::Conflict => Ok(WriteOutcome::Conflict),
+                RecordReply::OwnerFull => Ok(WriteOutcome::OwnerFull),
+                RecordReply::Full => Ok(WriteOutcome::Full),
+                other @ (RecordReply::Loaded { .. }
+                | RecordReply::Absent
+                | RecordReply::Removed(_)
+                | RecordReply::Failed(_)) => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a RecordKey) -> Fut<'a, Result<bool, StoreError>> {
+        let link = match &*self.location() {
+            RecordsLocation::Here => return self.own.remove(key),
+            RecordsLocation::Arriving => None,
+            RecordsLocation::Moved(link) => Some(link.clone()),
+        };
+        Box::pin(async move {
+            let Some(link) = link else {
+                self.arrival.wait().await;
+                return self.remove(key).await;
+            };
+            match link
+                .request(RecordRequest::Remove {
+                    key: WireKey::of(key),
+                })
+                .await?
+            {
+                RecordReply::Removed(was_there) => Ok(was_there),
+                other @ (RecordReply::Loaded { .. }
+                | RecordReply::Absent
+                | RecordReply::Stored(_)
+                | RecordReply::Conflict
+                | RecordReply::OwnerFull
+                | RecordReply::Full
+                | RecordReply::Failed(_)) => Err(unexpected(&other)),
+            }
+        })
+    }
+
+    fn count(&self, kind: RecordKind) -> usize {
+        self.own.count(kind)
+    }
+
+    fn visit(&self, kind: RecordKind, look: &mut dyn FnMut(&RecordKey, &[u8])) {
+        self.own.visit(kind, look);
+    }
+
+    fn expired(&self, kind: RecordKind) -> Vec<RecordKey> {
+        self.own.expired(kind)
+    }
+}
+
+fn unexpected(reply: &RecordReply) -> StoreError {
+    StoreError(format!("an answer to another request: {reply:?}"))
+}
+
+/// Serves a request of the predecessor.
+pub(crate) async fn answer(records: &MovableRecords, request: RecordRequest) -> RecordReply {
+    let failed = |error: StoreError| RecordReply::Failed(error.0);
+    match request {
+        RecordRequest::Load { key, touch } => {
+            let found = records
+                .load(&key.key(), touch.map(Duration::from_millis))
+                .await;
+            found.map_or_else(failed, RecordReply::loaded)
+        }
+        RecordRequest::Store {
+            key,
+            value,
+            ttl,
+            version,
+        } => {
+            let expect = version.map_or(WriteCondition::Absent, WriteCondition::Version);
+            let written = records
+                .store(&key.key(), value.0, Duration::from_millis(ttl), expect)
+                .await;
+            written.map_or_else(failed, RecordReply::stored)
+        }
+        RecordRequest::Remove { key } => records
+            .remove(&key.key())
+            .await
+            .map_or_else(failed, RecordReply::Removed),
+    }
+}
+
+/// The replay logs of sessions. They stay in a process whose calls still write to them, and the
+/// successor gets a copy.
+pub struct MovableReplays {
+    own: MemoryReplays,
+    successor: ArcSwapOption<HandoverLink>,
+    /// Held for writing while the logs are copied: no change comes in between.
+    copying: RwLock<()>,
+}
+
+impl std::fmt::Debug for MovableReplays {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MovableReplays").finish_non_exhaustive()
+    }
+}
+
+impl MovableReplays {
+    /// Returns the logs of this process.
+    pub fn new(own: MemoryReplays) -> Self {
+        Self {
+            own,
+            successor: ArcSwapOption::empty(),
+            copying: RwLock::default(),
+        }
+    }
+
+    /// The logs in this process.
+    pub fn own(&self) -> &MemoryReplays {
+        &self.own
+    }
+
+    /// Sends a copy of all logs over the link, and every change from now on.
+    pub(super) fn copy_to(&self, link: &Arc<HandoverLink>) {
+        let _none_changes = self.copying.write().unwrap_or_else(PoisonError::into_inner);
+        self.own
+            .copy_all()
+            .into_iter()
+            .for_each(|log| link.send(HandoverMessage::Log(WireLog::of(log))));
+        self.successor.store(Some(link.clone()));
+    }
+
+    fn change<T>(
+        &self,
+        change: impl FnOnce(&MemoryReplays) -> T,
+        told: impl FnOnce() -> LogChange,
+    ) -> T {
+        let _changes = self.copying.read().unwrap_or_else(PoisonError::into_inner);
+        let outcome = change(&self.own);
+        if let Some(link) = &*self.successor.load() {
+            link.change_log(told());
+        }
+        outcome
+    }
+}
+
+impl ReplayLog for MovableReplays {
+    fn begin(&self, key: StreamKey) -> bool {
+        self.change(
+            |own| own.begin(key),
+            || LogChange::Begin {
+                stream: WireStream::of(key),
+            },
+        )
+    }
+
+    fn append(&self, key: StreamKey, seq: u64, event: Bytes) {
+        let copy = event.clone();
+        let told = || LogChange::Keep {
+            stream: WireStream::of(key),
+            seq,
+            event: Base64Bytes(copy),
+        };
+        self.change(|own| own.append(key, seq, event), told);
+    }
+
+    fn end(&self, key: StreamKey) {
+        self.change(
+            |own| own.end(key),
+            || LogChange::End {
+                stream: WireStream::of(key),
+            },
+        );
+    }
+
+    fn events_after(
+        &self,
+        key: StreamKey,
+        seq: u64,
+    ) -> Fut<'_, Result<Option<ReplayedEvents>, StoreError>> {
+        self.own.events_after(key, seq)
+    }
+
+    fn watch_events(&self, key: StreamKey) -> Option<watch::Receiver<u64>> {
+        self.own.watch_events(key)
+    }
+
+    fn forget(&self, session: SessionKey) {
+        self.change(|own| own.forget(session), || LogChange::forget(session));
+    }
+
+    fn expire(&self) {
+        self.own.expire();
+    }
+}

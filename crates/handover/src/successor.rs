@@ -1,0 +1,225 @@
+//! The start of the process that takes over from this one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use command_fds::{CommandFdExt as _, FdMapping};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::Child;
+use weir_audit::{ChainHead, ChainHeads};
+use weir_program::OwnProgram;
+
+use super::protocol::{
+    ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, SERVING_SESSIONS, write_line,
+};
+use super::resources::{CLIENTS, HANDOVER, HandoverResources, KEEPER, OPERATORS};
+use super::state_transfer::{LinkToSuccessor, MovableState, move_state};
+
+/// The first descriptor in systemd's protocol.
+const FIRST_DESCRIPTOR: i32 = 3;
+/// The time that the successor has to read the config and to open listeners, files and keys: longer
+/// than a start takes.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// The time that a failed successor has to log the reason: its log waits for at most a second
+/// itself.
+const EXIT_GRACE: Duration = Duration::from_secs(3);
+
+/// The running gateway, as the start of its successor needs it.
+pub trait RunningGateway: Sync {
+    /// Returns the resources that another process needs to take over, without those that it can
+    /// read from the config.
+    ///
+    /// # Errors
+    ///
+    /// The system has no file descriptor left, or weir is stopping.
+    fn handover_resources(&self) -> io::Result<HandoverResources>;
+
+    /// Leaves the audit's chain and path, and the operators' changes, to the successor. It may
+    /// begin after that. Operators' changes are refused here from now on.
+    fn prepare_handover(&self) -> impl Future<Output = HandoverState> + Send;
+
+    /// Returns the session state, for the previous or the next process.
+    fn session_state(&self) -> MovableState;
+}
+
+/// Starts the program again beside `weir`, and returns once it serves. `weir` serves meanwhile,
+/// and continues if this fails.
+///
+/// # Errors
+///
+/// For people: the reason. The other process is gone then.
+pub async fn start_successor(
+    program: &OwnProgram,
+    weir: &impl RunningGateway,
+) -> Result<Successor, String> {
+    let estate = weir
+        .handover_resources()
+        .map_err(|error| format!("the sockets cannot be handed over: {error}"))?;
+    let (line, mut child) =
+        spawn(program, estate).map_err(|error| format!("{}: {error}", program))?;
+    let (told, said) = (SuccessorHandshake::new(line), child.id());
+    let mut timed_out = false;
+    let outcome = match (told, said) {
+        (Ok(told), Some(id)) => match tokio::time::timeout(START_TIMEOUT, told.run(weir)).await {
+            Ok(Ok(line)) => Ok(Successor { id, line }),
+            Ok(Err(error)) => Err(format!(
+                "the new process did not start: see its own messages ({error})"
+            )),
+            Err(_) => {
+                timed_out = true;
+                Err(format!(
+                    "the new process did not serve within {} s",
+                    START_TIMEOUT.as_secs()
+                ))
+            }
+        },
+        (Err(error), _) => Err(error.to_string()),
+        (_, None) => Err("the new process ended at once".to_owned()),
+    };
+    if outcome.is_err() {
+        // A successor that gave up closes the socket before it has logged the reason. One that
+        // hangs must not come to serve later.
+        let gave_up = !timed_out && tokio::time::timeout(EXIT_GRACE, child.wait()).await.is_ok();
+        if !gave_up {
+            let _ = child.kill().await;
+        }
+    }
+    outcome
+}
+
+/// Spawns the process with the sockets. Returns this end of the hand-over socket.
+fn spawn(program: &OwnProgram, estate: HandoverResources) -> io::Result<(StdStream, Child)> {
+    let HandoverResources {
+        clients,
+        operators,
+        sealing,
+        state: _,
+        keeper,
+    } = estate;
+    let (own, other) = StdStream::pair()?;
+    let key = sealing.map(|sealing| sealing.text()).unwrap_or_default();
+    write_line(&own, &format!("{GREETING} {key}"))?;
+    let sockets = [
+        (CLIENTS, clients.map(OwnedFd::from)),
+        (OPERATORS, operators.map(OwnedFd::from)),
+    ];
+    let sockets = sockets.into_iter().chain([
+        (HANDOVER, Some(other.into())),
+        (KEEPER, keeper.map(OwnedFd::from)),
+    ]);
+    let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets
+        .filter_map(|(name, socket)| Some((name, socket?)))
+        .unzip();
+    let mut command = Command::new(program.path());
+    command
+        .args(program.arguments())
+        .env("LISTEN_FDS", sockets.len().to_string())
+        .env("LISTEN_FDNAMES", names.join(":"))
+        // The pid is unknown before the spawn. Without it the sockets belong to the process
+        // that was started with them.
+        .env_remove("LISTEN_PID")
+        .stdin(Stdio::null());
+    let mappings = (FIRST_DESCRIPTOR..)
+        .zip(sockets)
+        .map(|(child_fd, parent_fd)| FdMapping {
+            parent_fd,
+            child_fd,
+        })
+        .collect();
+    command.fd_mappings(mappings).map_err(io::Error::other)?;
+    // The command holds the other end of the socket: once it is dropped, the socket closes when
+    // that process ends.
+    let mut command = tokio::process::Command::from(command);
+    Ok((own, command.spawn()?))
+}
+
+/// The process that serves now.
+#[derive(Debug)]
+pub struct Successor {
+    /// Its process id.
+    pub id: u32,
+    line: SuccessorConnection,
+}
+
+/// The connection to the successor.
+#[derive(Debug)]
+enum SuccessorConnection {
+    /// The link to a successor of an older release, which takes no sessions.
+    Text(OwnedWriteHalf),
+    /// The link that moves the sessions.
+    Link(LinkToSuccessor),
+}
+
+impl Successor {
+    /// Sends the end of this process, with its last audit records. Without this the successor sees
+    /// the connection close.
+    pub async fn send_end(self, last: &ChainHeads) {
+        match self.line {
+            SuccessorConnection::Link(link) => link.send_end(last).await,
+            SuccessorConnection::Text(mut line) => {
+                let text = |head: &Option<ChainHead>| {
+                    head.as_ref().map_or("-".to_owned(), ToString::to_string)
+                };
+                let (calls, refusals) = (text(&last.calls), text(&last.refusals));
+                // The successor may be gone already.
+                let _gone = line
+                    .write_all(format!("{ENDED}{calls} {refusals}\n").as_bytes())
+                    .await;
+            }
+        }
+    }
+}
+
+/// The protocol with a successor that starts.
+struct SuccessorHandshake {
+    line: OwnedWriteHalf,
+    said: Lines<BufReader<OwnedReadHalf>>,
+}
+
+impl SuccessorHandshake {
+    fn new(line: StdStream) -> io::Result<Self> {
+        line.set_nonblocking(true)?;
+        let (said, line) = UnixStream::from_std(line)?.into_split();
+        Ok(Self {
+            line,
+            said: BufReader::new(said).lines(),
+        })
+    }
+
+    async fn run(mut self, weir: &impl RunningGateway) -> io::Result<SuccessorConnection> {
+        match self.read_line().await?.as_str() {
+            PREPARED => {}
+            other => return Err(unexpected(other, PREPARED)),
+        }
+        let will = serde_json::to_string(&weir.prepare_handover().await)?;
+        self.line
+            .write_all(format!("{GO}{will}\n").as_bytes())
+            .await?;
+        match self.read_line().await?.as_str() {
+            SERVING => Ok(SuccessorConnection::Text(self.line)),
+            SERVING_SESSIONS => {
+                let link = move_state(weir.session_state(), self.said, self.line).await?;
+                Ok(SuccessorConnection::Link(link))
+            }
+            other => Err(unexpected(other, SERVING)),
+        }
+    }
+
+    async fn read_line(&mut self) -> io::Result<String> {
+        self.said
+            .next_line()
+            .await?
+            .ok_or_else(|| io::Error::other("it ended"))
+    }
+}
+
+fn unexpected(said: &str, word: &str) -> io::Error {
+    io::Error::other(format!(
+        "unexpected message `{said:.40}`, expected `{word}`"
+    ))
+}

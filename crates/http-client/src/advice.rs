@@ -1,0 +1,115 @@
+//! Advice for operators on errors of connections.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use rustls::CertificateError;
+use weir_core::{causes, chain};
+
+/// An error with the advice that belongs to it, as one text.
+#[derive(Debug)]
+pub struct AdvisedError {
+    error: Box<dyn Error + Send + Sync>,
+    advice: Option<&'static str>,
+}
+
+/// Adds advice to an error of a known kind. Other errors stay as they are.
+pub fn with_advice(error: impl Into<Box<dyn Error + Send + Sync>>) -> AdvisedError {
+    let error = error.into();
+    let advice = causes(&*error).filter_map(advice_for).last();
+    AdvisedError { error, advice }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kinds of the standard library are dozens, and more may come"
+)]
+fn advice_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return advice_for_tls(error);
+    }
+    let error = error.downcast_ref::<io::Error>()?;
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Some(
+            "no server listens at that address: start the server, or correct the host and the port of `url`",
+        ),
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Some(
+            "there is no route to that address: check the network, or correct the host of `url`",
+        ),
+        // Errors of the system's resolver have no kind of their own.
+        _ if error.to_string().contains("lookup address") => Some(
+            "the host of `url` has no address: correct its name, or check the DNS of this machine",
+        ),
+        _ => None,
+    }
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls may add kinds of errors: the advice fits all without one of their own"
+)]
+fn advice_for_tls(error: &rustls::Error) -> Option<&'static str> {
+    let rustls::Error::InvalidCertificate(error) = error else {
+        return matches!(error, rustls::Error::InvalidMessage(_)).then_some(
+            "the port does not speak TLS: write `http://` in `url`, or a port that does",
+        );
+    };
+    Some(match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired: renew it at the server, and check the clock of this machine"
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "the server's certificate is not valid yet: check the clocks of both machines"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "the server's certificate is for another name: use a name of the certificate in `url`"
+        }
+        _ => {
+            "the server's certificate is not from a trusted authority: name the file of that authority, or of a self-signed \
+             certificate, as `ca_file`"
+        }
+    })
+}
+
+impl fmt::Display for AdvisedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = chain(&*self.error);
+        match self.advice {
+            Some(advice) => write!(f, "{said}; {advice}"),
+            None => f.write_str(&said),
+        }
+    }
+}
+
+impl Error for AdvisedError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn innermost_known_error_gives_the_advice() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let text = with_advice(io::Error::other(refused)).to_string();
+        assert!(text.contains("no server listens at that address"), "{text}");
+        let issuer = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let text = with_advice(io::Error::other(io::Error::new(
+            io::ErrorKind::InvalidData,
+            issuer,
+        )))
+        .to_string();
+        assert!(
+            text.contains("UnknownIssuer") && text.ends_with("as `ca_file`"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn unknown_error_has_no_advice() {
+        assert_eq!(
+            with_advice("the stream broke").to_string(),
+            "the stream broke"
+        );
+    }
+}

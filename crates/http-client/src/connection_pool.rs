@@ -1,0 +1,233 @@
+//! The pool of connections to one server: HTTP/1.1 connections, each driven by the request that
+//! uses it, and one HTTP/2 connection if the server has that.
+
+use std::future::poll_fn;
+use std::sync::{Arc, MutexGuard};
+
+use http::{Response, Uri};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tower::Service;
+use weir_core::Budgets;
+use weir_core::budget::{ByteBudget, ConnectionSide, DescriptorBudget};
+
+use crate::byte_stream::ByteStream;
+use crate::connector::{ConnectTimeout, UpstreamConnector};
+use crate::http_error::UpstreamHttpError;
+use crate::http1_connection::Http1Connection;
+use crate::http2_connection::{Http2Connection, RetiredMark};
+use crate::idle_connections::{IDLE_TIMEOUT, IdleConnections, RestedConnection, TRIAL_TIME};
+use crate::idle_pool::IdlePool;
+use crate::outgoing_request::OutgoingRequest;
+use crate::response_body::HttpResponseBody;
+
+#[cfg(test)]
+mod tests;
+
+/// The pool of connections to one server. Opens the first one with the first request.
+#[derive(Debug)]
+pub(crate) struct ConnectionPool {
+    dial: UpstreamConnector,
+    origin: Uri,
+    prior_knowledge: bool,
+    descriptors: DescriptorBudget,
+    windows: ByteBudget,
+    idle: Arc<IdlePool>,
+}
+
+/// The connection that carries a request.
+enum PooledConnection {
+    Http1(Http1Connection),
+    Http2(Http2Connection),
+}
+
+impl ConnectionPool {
+    /// Makes the pool for the server of `origin`. `prior_knowledge`: HTTP/2 without negotiation.
+    pub(crate) fn new(
+        dial: UpstreamConnector,
+        origin: Uri,
+        prior_knowledge: bool,
+        budgets: &Budgets,
+    ) -> Arc<Self> {
+        let (descriptors, windows) = (budgets.descriptors.clone(), budgets.windows.clone());
+        Arc::new(Self {
+            dial,
+            origin,
+            prior_knowledge,
+            descriptors,
+            windows,
+            idle: Arc::default(),
+        })
+    }
+
+    /// Sends one request and waits for the response's head. Dropping the future, or later the body
+    /// before its end, cancels the request: the connection is closed (HTTP/1.1) or the stream reset
+    /// (HTTP/2).
+    ///
+    /// # Errors
+    /// The request got no response. A kept connection that is dead before a byte is written is
+    /// replaced by another.
+    pub(crate) async fn send_request(
+        self: &Arc<Self>,
+        ask: OutgoingRequest<'_>,
+    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+        if let Some(answer) = self.send_over_http2(ask).await {
+            return answer;
+        }
+        while let Some(line) = self.take_idle().await {
+            match self.send_over_http1(line, ask).await {
+                Err(UpstreamHttpError::NotSent(_)) => {}
+                answer => {
+                    if matches!(
+                        answer,
+                        Err(UpstreamHttpError::Closed | UpstreamHttpError::Broken(_))
+                    ) {
+                        self.idle().record_loss();
+                    }
+                    return answer;
+                }
+            }
+        }
+        // On the heap: most requests need no new connection.
+        Box::pin(self.send_over_new(ask)).await
+    }
+
+    /// Sends a request as [`Self::send_request`] does, but never on a kept HTTP/1.1 connection.
+    ///
+    /// # Errors
+    /// The request got no response.
+    pub(crate) async fn send_on_new_connection(
+        self: &Arc<Self>,
+        ask: OutgoingRequest<'_>,
+    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+        match self.send_over_http2(ask).await {
+            Some(answer) => answer,
+            None => self.send_over_new(ask).await,
+        }
+    }
+
+    /// Sends a request over the HTTP/2 connection; absent if no such connection takes it.
+    async fn send_over_http2(
+        self: &Arc<Self>,
+        ask: OutgoingRequest<'_>,
+    ) -> Option<Result<Response<HttpResponseBody>, UpstreamHttpError>> {
+        let many = {
+            let mut idle = self.idle();
+            idle.http2.take_if(|(many, _)| !many.is_open());
+            let (many, used) = idle.http2.as_mut()?;
+            *used = Instant::now();
+            many.clone()
+        };
+        let mark = many.retired();
+        match Box::pin(many.send_request(ask)).await {
+            // A connection may refuse new requests before it ends.
+            Err(UpstreamHttpError::NotSent(_)) => {
+                self.idle.retire(&mark);
+                None
+            }
+            answer => Some(answer.map(|answer| self.http2_response(answer, mark))),
+        }
+    }
+
+    fn http2_response(
+        &self,
+        answer: Response<Incoming>,
+        mark: RetiredMark,
+    ) -> Response<HttpResponseBody> {
+        answer.map(|body| HttpResponseBody::http2(body, mark, self.idle.clone()))
+    }
+
+    /// Sends a request over an HTTP/1.1 connection.
+    async fn send_over_http1(
+        &self,
+        line: Http1Connection,
+        ask: OutgoingRequest<'_>,
+    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+        let (line, head) = line.send_request(ask).await?;
+        let mut answer = Response::new(HttpResponseBody::http1(
+            line,
+            head.framing,
+            head.persists.then(|| self.idle.clone()),
+        ));
+        *answer.status_mut() = head.status;
+        *answer.headers_mut() = head.headers;
+        Ok(answer)
+    }
+
+    async fn send_over_new(
+        self: &Arc<Self>,
+        ask: OutgoingRequest<'_>,
+    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+        match Box::pin(self.open()).await? {
+            PooledConnection::Http1(line) => self.send_over_http1(line, ask).await,
+            PooledConnection::Http2(many) => {
+                let mark = many.retired();
+                let sent = Box::pin(many.send_request(ask)).await;
+                sent.map(|answer| self.http2_response(answer, mark))
+            }
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, IdleConnections> {
+        self.idle.lock()
+    }
+
+    /// Takes an idle connection that is open and has no unread bytes.
+    async fn take_idle(&self) -> Option<Http1Connection> {
+        loop {
+            let RestedConnection {
+                connection: mut line,
+                mut rest,
+                watch,
+            } = self.idle().take(Instant::now())?;
+            if let Some(watch) = watch {
+                let _still_quiet =
+                    Box::pin(tokio::time::timeout(watch, line.wait_until_disturbed())).await;
+                rest = TRIAL_TIME;
+            }
+            let is_quiet = line.is_quiet(rest);
+            self.idle().record_check(is_quiet, rest);
+            if is_quiet && rest < IDLE_TIMEOUT {
+                return Some(line);
+            }
+        }
+    }
+
+    /// Opens a connection, or returns the HTTP/2 connection that another request has opened
+    /// meanwhile.
+    async fn open(self: &Arc<Self>) -> Result<PooledConnection, UpstreamHttpError> {
+        let descriptor = self
+            .descriptors
+            .take(ConnectionSide::Upstream)
+            .ok_or(UpstreamHttpError::NoDescriptor)?;
+        let mut dial = self.dial.clone();
+        let made = async {
+            poll_fn(|cx| dial.poll_ready(cx)).await?;
+            dial.call(self.origin.clone()).await
+        };
+        let stream = ByteStream::from(made.await.map_err(|error| {
+            if error.is::<ConnectTimeout>() {
+                UpstreamHttpError::ConnectTimeout
+            } else {
+                UpstreamHttpError::Connect(error)
+            }
+        })?);
+        if !self.prior_knowledge && !stream.is_h2() {
+            return Ok(PooledConnection::Http1(Http1Connection::new(
+                stream, descriptor,
+            )));
+        }
+        if let Some((many, _)) = self
+            .idle()
+            .http2
+            .as_ref()
+            .filter(|(many, _)| many.is_open())
+        {
+            return Ok(PooledConnection::Http2(many.clone()));
+        }
+        let many = Http2Connection::open(stream, descriptor, &self.windows).await?;
+        self.idle().http2 = Some((many.clone(), Instant::now()));
+        self.idle.start_sweep();
+        Ok(PooledConnection::Http2(many))
+    }
+}

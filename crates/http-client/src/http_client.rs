@@ -1,0 +1,145 @@
+//! The HTTP client of one upstream. It knows requests and responses, not messages, tokens or
+//! sessions.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, Uri, header};
+use weir_core::Budgets;
+
+use super::connector::{https_connector, tcp_connector};
+use super::dns::{DnsCache, DnsResolver, SystemLookup};
+use super::http_error::UpstreamHttpError;
+use super::outgoing_request::{HeaderField, OutgoingRequest};
+use super::response_body::HttpResponseBody;
+use super::tls::{RootCertificates, TlsError};
+use crate::connection_pool::ConnectionPool;
+
+/// A server of the config.
+#[derive(Debug)]
+pub struct HttpServer<'a> {
+    /// The server's URL: `http` or `https`, with a host.
+    pub url: Uri,
+    /// The operator's headers on every request.
+    pub headers: Vec<HeaderField>,
+    /// A PEM file with further root certificates for this server.
+    pub ca_file: Option<&'a Path>,
+    /// HTTP/2 without TLS and without negotiation ("prior knowledge"); for `http` URLs.
+    pub h2c: bool,
+}
+
+/// A pooled client for one server, without an account. Clones share the connections.
+#[derive(Clone, Debug)]
+pub struct HttpClient {
+    inner: Arc<HttpClientInner>,
+    /// True if every request goes on a connection of its own.
+    is_without_reuse: bool,
+}
+
+#[derive(Debug)]
+struct HttpClientInner {
+    pool: Arc<ConnectionPool>,
+    uri: Uri,
+    headers: Vec<HeaderField>,
+}
+
+impl HttpClient {
+    /// Makes a client for `server`. Connects with the first request.
+    ///
+    /// # Errors
+    /// The certificate file is not usable.
+    pub fn new(
+        server: HttpServer<'_>,
+        connect: Duration,
+        agent: &HeaderValue,
+        roots: &RootCertificates,
+        budgets: &Budgets,
+    ) -> Result<Self, TlsError> {
+        let mut headers = vec![(header::USER_AGENT, agent.clone())];
+        headers.extend(server.headers);
+        let tls = roots.config(server.ca_file)?;
+        let tcp = tcp_connector(DnsResolver::new(Arc::new(DnsCache::new(Arc::new(
+            SystemLookup,
+        )))));
+        let lines = ConnectionPool::new(
+            https_connector(tcp, tls, connect),
+            server.url.clone(),
+            server.h2c,
+            budgets,
+        );
+        let inner = Arc::new(HttpClientInner {
+            pool: lines,
+            uri: server.url,
+            headers,
+        });
+        Ok(Self {
+            inner,
+            is_without_reuse: false,
+        })
+    }
+
+    /// Returns the same client for another URL of the same origin.
+    pub fn with_url(&self, uri: Uri) -> Self {
+        let HttpClientInner {
+            pool: lines,
+            headers,
+            ..
+        } = &*self.inner;
+        let inner = HttpClientInner {
+            pool: lines.clone(),
+            uri,
+            headers: headers.clone(),
+        };
+        Self {
+            inner: Arc::new(inner),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the same client without reuse of HTTP/1.1 connections. On a new connection a
+    /// response can only belong to its own request.
+    pub fn without_reuse(&self) -> Self {
+        Self {
+            is_without_reuse: true,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the server's URL.
+    pub fn url(&self) -> &Uri {
+        &self.inner.uri
+    }
+
+    /// Sends one request and waits for the response's head. Dropping the future, or later the body,
+    /// cancels the request: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2). The
+    /// headers of the protocol, `own`, override those of the config.
+    ///
+    /// # Errors
+    /// The request got no response.
+    pub async fn send(
+        &self,
+        method: &Method,
+        own: &[HeaderField],
+        body: &Bytes,
+    ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
+        let HttpClientInner {
+            pool: lines,
+            uri,
+            headers,
+        } = &*self.inner;
+        let ask = OutgoingRequest {
+            method,
+            uri,
+            usual: headers,
+            own,
+            body,
+        };
+        if self.is_without_reuse {
+            Box::pin(lines.send_on_new_connection(ask)).await
+        } else {
+            lines.send_request(ask).await
+        }
+    }
+}

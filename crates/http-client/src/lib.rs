@@ -1,0 +1,41 @@
+//! The HTTP client of weir: requests to the servers of the config, and documents and tokens from
+//! URLs of outsiders.
+//!
+//! A general client hands every request to a task that owns its connection, and every response
+//! back: two wakes, a dozen allocations and two header maps for one call. Here the task that waits
+//! for the response reads it from the socket. The parser is strict where RFC 9112 asks for it; a
+//! property test compares it with hyper.
+//!
+//! Nothing here knows JSON-RPC, tokens or sessions, and the pool knows no redirects, cookies or
+//! proxies. Its errors state how far a request got, because that decides if it may be sent again.
+
+mod advice;
+mod bounded_connection;
+mod byte_stream;
+mod chunk_decoder;
+mod connection_pool;
+mod connector;
+mod dns;
+mod document_client;
+mod fetcher;
+mod guard;
+mod http1_connection;
+mod http2_connection;
+mod http_client;
+mod http_error;
+mod idle_connections;
+mod idle_pool;
+mod message_head;
+mod outgoing_request;
+mod poster;
+mod response_body;
+mod tls;
+
+pub use advice::{AdvisedError, with_advice};
+pub use fetcher::Fetcher;
+pub use http_client::{HttpClient, HttpServer};
+pub use http_error::{RequestProgress, UpstreamHttpError};
+pub use outgoing_request::HeaderField;
+pub use poster::Poster;
+pub use response_body::HttpResponseBody;
+pub use tls::{RootCertificates, TlsError, client_tls};

@@ -1,0 +1,237 @@
+//! The body of a response. Dropped after its last byte, it returns the connection to the pool.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::http_error::UpstreamHttpError;
+use super::http1_connection::Http1Connection;
+use super::http2_connection::RetiredMark;
+use super::idle_pool::IdlePool;
+use super::message_head::ResponseFraming;
+
+/// The body of a response. Dropping it before its end cancels the request.
+#[derive(Debug)]
+pub struct HttpResponseBody {
+    kind: BodyProtocol,
+    is_kept: bool,
+}
+
+#[derive(Debug)]
+enum BodyProtocol {
+    Http1(Http1Body),
+    Http2(Http2Body),
+}
+
+/// A body on an HTTP/2 stream.
+#[derive(Debug)]
+struct Http2Body {
+    incoming: Incoming,
+    /// The retirement mark of its connection, and the pool that keeps the connection.
+    connection: (RetiredMark, Arc<IdlePool>),
+}
+
+/// A body on an HTTP/1.1 connection.
+#[derive(Debug)]
+struct Http1Body {
+    /// Absent once the connection is lost, or closed at the end.
+    connection: Option<Http1Connection>,
+    framing: ResponseFraming,
+    /// The pool that takes the connection after the end; absent if the connection cannot be used
+    /// again.
+    pool: Option<Arc<IdlePool>>,
+}
+
+impl HttpResponseBody {
+    pub(super) fn http1(
+        line: Http1Connection,
+        framing: ResponseFraming,
+        home: Option<Arc<IdlePool>>,
+    ) -> Self {
+        let is_kept = line.is_kept;
+        let mut single = Http1Body {
+            connection: Some(line),
+            framing,
+            pool: home,
+        };
+        if single.framing.is_over() {
+            single.return_connection();
+        }
+        Self {
+            kind: BodyProtocol::Http1(single),
+            is_kept,
+        }
+    }
+
+    pub(super) fn http2(incoming: Incoming, connection: RetiredMark, home: Arc<IdlePool>) -> Self {
+        Self {
+            kind: BodyProtocol::Http2(Http2Body {
+                incoming,
+                connection: (connection, home),
+            }),
+            is_kept: false,
+        }
+    }
+
+    /// True if the response came on an HTTP/1.1 connection that had carried another one before: its
+    /// bytes may belong to another request.
+    pub fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    /// Keeps the connection from being used again, because the server's responses on it belong to
+    /// other requests. An HTTP/1.1 connection is closed. An HTTP/2 connection takes no more
+    /// requests and is closed after those it has; this one is reset when the body is dropped.
+    pub fn retire_connection(&mut self) {
+        match &mut self.kind {
+            BodyProtocol::Http1(single) => single.pool = None,
+            BodyProtocol::Http2(Http2Body {
+                connection: (mark, home),
+                ..
+            }) => home.retire(mark),
+        }
+    }
+}
+
+#[cfg(test)]
+impl HttpResponseBody {
+    /// Waits until more of the body is readable.
+    pub(super) async fn readable(&self) {
+        if let BodyProtocol::Http1(Http1Body {
+            connection: Some(line),
+            framing,
+            ..
+        }) = &self.kind
+            && !framing.is_over()
+        {
+            line.readable().await;
+        }
+    }
+}
+
+impl Http1Body {
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, UpstreamHttpError>>> {
+        loop {
+            if self.framing.is_over() {
+                return Poll::Ready(None);
+            }
+            let Some(line) = &mut self.connection else {
+                return Poll::Ready(None);
+            };
+            match self.framing.next(line) {
+                Ok(None) if self.framing.is_over() => return Poll::Ready(None),
+                Ok(None) => {}
+                Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
+                Err(error) => return self.failed(error),
+            }
+            match (ready!(line.poll_read(cx)), &self.framing) {
+                (Ok(()), _) => {}
+                (Err(UpstreamHttpError::Closed), ResponseFraming::Close) => self.connection = None,
+                (Err(error), _) => return self.failed(error),
+            }
+        }
+    }
+
+    fn failed(
+        &mut self,
+        error: UpstreamHttpError,
+    ) -> Poll<Option<Result<Bytes, UpstreamHttpError>>> {
+        self.connection = None;
+        Poll::Ready(Some(Err(error)))
+    }
+
+    /// Returns the connection to the pool.
+    fn return_connection(&mut self) {
+        if let (Some(line), Some(home)) = (self.connection.take(), self.pool.take())
+            && let Some(line) = line.into_idle()
+        {
+            home.return_to_pool(line);
+        }
+    }
+
+    /// True if the body is over.
+    fn is_over(&self) -> bool {
+        self.connection.is_none() || self.framing.is_over()
+    }
+}
+
+impl ResponseFraming {
+    /// Takes the next bytes of the body off the read buffer; absent if they are still to come, or
+    /// the body is over.
+    fn next(&mut self, line: &mut Http1Connection) -> Result<Option<Bytes>, UpstreamHttpError> {
+        let unread = &mut line.unread;
+        match self {
+            Self::Chunked(chunked) => {
+                let data = chunked.next(unread)?;
+                chunked.read_ahead(unread)?;
+                Ok(data)
+            }
+            Self::Length(_) | Self::Close if unread.is_empty() => Ok(None),
+            Self::Close => Ok(Some(unread.split().freeze())),
+            Self::Length(rest) => {
+                let now = usize::try_from(*rest)
+                    .unwrap_or(usize::MAX)
+                    .min(unread.len());
+                *rest -= now as u64;
+                Ok(Some(unread.split_to(now).freeze()))
+            }
+        }
+    }
+}
+
+impl Drop for Http1Body {
+    /// Returns the connection to the pool if all was read. Often only the end of a stream is unread
+    /// but has arrived: then the connection is kept, too.
+    fn drop(&mut self) {
+        if self.pool.is_none() {
+            return;
+        }
+        if !self.framing.is_over() && !matches!(self.framing, ResponseFraming::Length(_)) {
+            drop(self.poll_data(&mut Context::from_waker(Waker::noop())));
+        }
+        if self.framing.is_over() {
+            self.return_connection();
+        }
+    }
+}
+
+impl http_body::Body for HttpResponseBody {
+    type Data = Bytes;
+    type Error = UpstreamHttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UpstreamHttpError>>> {
+        match &mut self.kind {
+            BodyProtocol::Http1(single) => single.poll_data(cx).map_ok(Frame::data),
+            BodyProtocol::Http2(body) => Pin::new(&mut body.incoming)
+                .poll_frame(cx)
+                .map_err(UpstreamHttpError::Stream),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            BodyProtocol::Http1(single) => single.is_over(),
+            BodyProtocol::Http2(body) => body.incoming.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            BodyProtocol::Http1(single) => match &single.framing {
+                ResponseFraming::Length(rest) => SizeHint::with_exact(*rest),
+                ResponseFraming::Chunked(_) | ResponseFraming::Close => SizeHint::default(),
+            },
+            BodyProtocol::Http2(body) => body.incoming.size_hint(),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Failures of requests: the one error of every layer. [`response_table`] turns them into responses.
+
+mod error_tables;
+pub mod failure_data;
+pub mod message_refusal;
+pub mod request_refusal;
+pub mod response_table;
+
+use std::convert::Infallible;
+
+use http::{HeaderName, HeaderValue};
+use weir_core::Failure;
+use weir_wire::{RequestId, Revision};
+
+pub use self::error_tables::{
+    ErrorRow, MessageErrorRow, RefusalRow, error_table, message_error_table, refusal_table,
+};
+pub use self::message_refusal::MessageRefusal;
+pub use self::request_refusal::RequestRefusal;
+pub use self::response_table::{
+    accepted, into_answer, message_error, no_content, ok, ok_message, redirect, refusal_answer,
+    render_failure,
+};
+use crate::http::answer;
+use crate::http::body::HttpAnswer;
+
+/// The answer to a request, or its failure.
+pub type RequestResult = Result<HttpAnswer, RequestFailure>;
+
+/// A failure, and the labels of its request for the metrics.
+#[derive(Debug)]
+pub struct RequestFailure(Box<LabelledCause>);
+
+#[derive(Debug)]
+struct LabelledCause {
+    cause: FailureCause,
+    method: &'static str,
+    era: &'static str,
+}
+
+/// The cause of a failure.
+#[derive(Debug)]
+pub enum FailureCause {
+    /// The request is refused by its head, its sender or a limit.
+    Refused {
+        /// The reason, with its status in the table.
+        refusal: RequestRefusal,
+        /// Headers with computed values.
+        headers: Vec<(HeaderName, HeaderValue)>,
+    },
+    /// The message is not valid, or not at this point.
+    Message {
+        /// Absent for a notification, a response, and a message whose id cannot be read.
+        id: Option<RequestId>,
+        /// The reason, with its code in the table.
+        refusal: MessageRefusal,
+    },
+    /// The request could not be carried out.
+    Call {
+        /// The id of the request.
+        id: RequestId,
+        /// The failure.
+        failure: Failure,
+        /// The revision that the client speaks.
+        revision: Revision,
+        /// True for `tools/call`: a failure that a model can act on is a result.
+        tool_call: bool,
+    },
+    /// A layer panicked. The request's id is lost with it.
+    Panicked,
+}
+
+impl RequestFailure {
+    /// A message that is refused.
+    pub fn message(id: Option<&RequestId>, refusal: MessageRefusal) -> Self {
+        let id = id.cloned();
+        FailureCause::Message { id, refusal }.into()
+    }
+
+    /// A failed request of any method but `tools/call`.
+    pub fn call(id: &RequestId, revision: Revision, failure: Failure) -> Self {
+        let cause = FailureCause::Call {
+            id: id.clone(),
+            failure,
+            revision,
+            tool_call: false,
+        };
+        cause.into()
+    }
+
+    /// The failure under these labels of its request.
+    pub fn labelled(mut self, method: &'static str, era: &'static str) -> Self {
+        (self.0.method, self.0.era) = (method, era);
+        self
+    }
+
+    /// Adds a header with a computed value to a refusal. A text that is no valid header value is
+    /// left out.
+    pub(crate) fn with_header(mut self, name: HeaderName, value: String) -> Self {
+        if let FailureCause::Refused { headers, .. } = &mut self.0.cause {
+            headers.extend(HeaderValue::try_from(value).ok().map(|value| (name, value)));
+        }
+        self
+    }
+}
+
+/// An answer or a failure under these labels of its request for the metrics.
+pub fn with_labels(
+    answered: RequestResult,
+    method: &'static str,
+    era: &'static str,
+) -> RequestResult {
+    match answered {
+        Ok(answer) => Ok(answer::with_labels(answer, method, era)),
+        Err(failure) => Err(failure.labelled(method, era)),
+    }
+}
+
+impl From<FailureCause> for RequestFailure {
+    fn from(cause: FailureCause) -> Self {
+        Self(Box::new(LabelledCause {
+            cause,
+            method: "none",
+            era: "none",
+        }))
+    }
+}
+
+impl From<Infallible> for RequestFailure {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl From<RequestRefusal> for RequestFailure {
+    fn from(refusal: RequestRefusal) -> Self {
+        let headers = Vec::new();
+        FailureCause::Refused { refusal, headers }.into()
+    }
+}

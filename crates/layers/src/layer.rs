@@ -1,0 +1,13 @@
+//! The layers of a request, a file each; the router of `front` puts them in order. None of them knows
+//! MCP.
+
+pub mod authenticate;
+pub mod check;
+pub mod cors;
+mod help_page;
+pub mod isolate_panics;
+pub mod observe;
+pub mod read_body;
+pub mod respond;
+pub mod sender_check;
+pub mod shed;

@@ -1,0 +1,327 @@
+//! Authenticates a request, and checks its rates: by its head alone, before its body is paid for.
+//!
+//! Every refusal is counted and audited; no error leads to a default identity.
+
+use std::task::{Context, Poll};
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, header};
+use tower::{Layer, Service};
+use weir_core::failure::AuthenticationDenial;
+use weir_core::port::{BorrowedSecret, Evidence, Fut, SenderEntrance, SenderRejection};
+use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
+
+use super::check::Check;
+use crate::failure::RequestFailure;
+use crate::failure::request_refusal::RequestRefusal;
+use crate::http::challenge;
+use crate::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
+use crate::request::request_context::HttpRequestContext;
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The layer.
+#[derive(Debug, Clone, Copy)]
+pub struct AuthenticateLayer;
+
+impl<S> Layer<S> for AuthenticateLayer {
+    type Service = Authenticate<S>;
+
+    fn layer(&self, inner: S) -> Authenticate<S> {
+        Authenticate(inner)
+    }
+}
+
+/// A service that takes authenticated requests.
+#[derive(Debug, Clone)]
+pub struct Authenticate<S>(S);
+
+impl<S, T> Service<Box<EndpointRequest>> for Authenticate<S>
+where
+    S: Service<AuthenticatedRequest, Response = T, Error = RequestFailure> + Clone + Send + 'static,
+    S::Future: Send,
+    T: 'static,
+{
+    type Response = T;
+    type Error = RequestFailure;
+    type Future = Fut<'static, Result<T, RequestFailure>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Box<EndpointRequest>) -> Self::Future {
+        let mut inner = self.0.clone();
+        Box::pin(async move {
+            let sender = check_credentials(&request).await?;
+            inner.call(AuthenticatedRequest { request, sender }).await
+        })
+    }
+}
+
+/// The check of an address's rate.
+#[derive(Debug, Clone, Copy)]
+pub struct AddressRate;
+
+impl Check<Box<EndpointRequest>> for AddressRate {
+    fn check(&self, request: &Box<EndpointRequest>) -> Result<(), RequestFailure> {
+        let context = &request.context;
+        let taken = context
+            .shared
+            .ports
+            .limiter
+            .admit_address(context.client_address);
+        taken.map_err(|failure| {
+            audit_refusal(context, "address_limit", None);
+            rate_refusal(&failure)
+        })
+    }
+}
+
+/// The check of a principal's rate.
+#[derive(Debug, Clone, Copy)]
+pub struct PrincipalRate;
+
+impl Check<AuthenticatedRequest> for PrincipalRate {
+    fn check(
+        &self,
+        AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
+    ) -> Result<(), RequestFailure> {
+        let (context, principal) = (&request.context, sender.principal());
+        principal.meter().request();
+        let taken = context
+            .shared
+            .ports
+            .limiter
+            .admit_request(principal, &context.endpoint);
+        taken.map_err(|failure| {
+            principal.meter().limited();
+            audit_refusal(context, "principal_limit", Some(principal));
+            rate_refusal(&failure)
+        })
+    }
+}
+
+/// Audits an admitted request.
+pub fn audit_entrance(authenticated: AuthenticatedRequest) -> AuthenticatedRequest {
+    let principal = authenticated.sender.principal();
+    if !principal.is_anonymous() {
+        audit(&authenticated.request.context, Ok(principal));
+    }
+    authenticated
+}
+
+/// Checks the credentials, and if their principal may use the endpoint.
+async fn check_credentials(
+    EndpointRequest { head, context }: &EndpointRequest,
+) -> Result<Authenticated<()>, RequestFailure> {
+    let ports = &context.shared.ports;
+    let (bearer, api_key) = match (bearer_token(head), single_header(&head.headers, &API_KEY)) {
+        (Ok(bearer), Ok(api_key)) => (bearer, api_key),
+        (Err(refusal), _) | (_, Err(refusal)) => {
+            audit_refusal(context, "malformed", None);
+            return Err(refusal.into());
+        }
+    };
+    let evidence = Evidence {
+        bearer: bearer.map(BorrowedSecret::new),
+        api_key: api_key.map(BorrowedSecret::new),
+        certificate: context.peer().certificate.as_deref(),
+        peer: context.client_address,
+        endpoint: &context.endpoint,
+    };
+    let sender = match authenticate(&*ports.verifier, &evidence, ()).await {
+        // A token is a secret: it is kept only if some upstream is called in its owner's name.
+        Ok(sender) if context.settings.keep_tokens => sender.with_verified_token(&evidence),
+        Ok(sender) => sender,
+        Err(failure) => {
+            audit_refusal(context, reason(&failure), None);
+            return Err(unauthenticated_refusal(context, &failure));
+        }
+    };
+    match ports
+        .authorizer
+        .may_enter(sender.principal(), &context.endpoint)
+    {
+        Ok(()) => Ok(sender),
+        Err(failure) => {
+            audit_refusal(context, failure.reason(), Some(sender.principal()));
+            Err(forbidden_refusal(context, &failure))
+        }
+    }
+}
+
+/// Audits a refusal, with the principal if it is known.
+fn audit_refusal(
+    context: &HttpRequestContext,
+    reason: &'static str,
+    principal: Option<&Principal>,
+) {
+    audit(context, Err(SenderRejection { reason, principal }));
+}
+
+fn audit(context: &HttpRequestContext, outcome: Result<&Principal, SenderRejection<'_>>) {
+    context.shared.ports.audit.record_entrance(&SenderEntrance {
+        peer: context.client_address,
+        endpoint: &context.endpoint,
+        request: context.name.as_str(),
+        outcome,
+    });
+}
+
+/// The text after `Bearer `. Another scheme is no credential here. A token in the query is refused,
+/// even beside another credential: it would end in logs (RFC 6750, 2.3 and 5.3).
+fn bearer_token(head: &Parts) -> Result<Option<&str>, RequestRefusal> {
+    let in_query = |query: &str| {
+        query
+            .split('&')
+            .any(|pair| pair.split('=').next() == Some("access_token"))
+    };
+    if head.uri.query().is_some_and(in_query) {
+        return Err(RequestRefusal::TokenInQuery);
+    }
+    let text = single_header(&head.headers, &header::AUTHORIZATION)?;
+    Ok(text
+        .and_then(|text| text.split_once(' '))
+        .and_then(|(scheme, token)| {
+            scheme
+                .eq_ignore_ascii_case("Bearer")
+                .then(|| token.trim_start_matches(' '))
+        }))
+}
+
+/// A header that may stand once: of two, another reader might believe the other.
+fn single_header<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a str>, RequestRefusal> {
+    let mut given = headers.get_all(name).iter();
+    let Some(value) = given.next() else {
+        return Ok(None);
+    };
+    match (value.to_str(), given.next()) {
+        (Ok(text), None) => Ok(Some(text)),
+        _ => Err(RequestRefusal::MalformedCredentials),
+    }
+}
+
+fn reason(failure: &Failure) -> &'static str {
+    let FailureKind::Unauthenticated(denial) = failure.kind() else {
+        return "unavailable";
+    };
+    match denial {
+        AuthenticationDenial::Missing => "missing",
+        AuthenticationDenial::Invalid(reason) => reason,
+    }
+}
+
+/// The refusal without a principal: for the client's fault, or because the check could not be made.
+fn unauthenticated_refusal(context: &HttpRequestContext, failure: &Failure) -> RequestFailure {
+    let FailureKind::Unauthenticated(denial) = failure.kind() else {
+        return RequestRefusal::VerifierUnavailable.into();
+    };
+    let refusal = match denial {
+        AuthenticationDenial::Missing => RequestRefusal::CredentialsMissing,
+        AuthenticationDenial::Invalid(_) => RequestRefusal::CredentialsInvalid,
+    };
+    RequestFailure::from(refusal).with_header(
+        header::WWW_AUTHENTICATE,
+        challenge::unauthenticated(context, *denial),
+    )
+}
+
+/// The refusal of a principal that may not use the endpoint. A denial at this point concerns the
+/// principal, independent of the request.
+fn forbidden_refusal(context: &HttpRequestContext, failure: &Failure) -> RequestFailure {
+    if let FailureKind::InsufficientScope(scopes) = failure.kind() {
+        RequestFailure::from(RequestRefusal::ScopesMissing).with_header(
+            header::WWW_AUTHENTICATE,
+            challenge::insufficient(context, scopes),
+        )
+    } else {
+        RequestRefusal::Blocked.into()
+    }
+}
+
+/// The refusal beyond a rate, and the time to retry after (draft-ietf-httpapi-ratelimit-headers).
+fn rate_refusal(failure: &Failure) -> RequestFailure {
+    if !matches!(failure.kind(), FailureKind::Limit) {
+        return RequestRefusal::Overloaded.into();
+    }
+    let wait = failure
+        .retry_delay()
+        .unwrap_or_default()
+        .as_millis()
+        .div_ceil(1000)
+        .max(1);
+    let refusal = RequestFailure::from(RequestRefusal::RateLimited)
+        .with_header(header::RETRY_AFTER, wait.to_string());
+    let Some(limited) = failure.limit_reached() else {
+        return refusal;
+    };
+    let (policy, limit, window) = (
+        header_text(&limited.policy),
+        limited.limit,
+        limited.window.as_secs().max(1),
+    );
+    refusal
+        .with_header(
+            HeaderName::from_static("ratelimit"),
+            format!("\"{policy}\";r=0;t={wait}"),
+        )
+        .with_header(
+            HeaderName::from_static("ratelimit-policy"),
+            format!("\"{policy}\";q={limit};w={window}"),
+        )
+}
+
+/// A name of the config as the text of a header's string (RFC 9651): printable ASCII, without
+/// quotes and backslashes.
+fn header_text(name: &str) -> String {
+    let fits = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
+    name.chars()
+        .map(|c| if fits(c) { c } else { '_' })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use weir_core::call::RequestName;
+    use weir_core::failure::LimitReached;
+
+    use super::*;
+    use crate::failure;
+
+    // Proves F01.
+    #[test]
+    fn rate_refusal_names_limit_and_retry_after() {
+        let window = Duration::from_secs(60);
+        let limited = LimitReached {
+            policy: "group:a\"b\\c\né".into(),
+            limit: 20,
+            window,
+            quota: false,
+        };
+        let failure = Failure::new(FailureKind::Limit, "")
+            .retry_after(Duration::from_millis(1001))
+            .limited_by(limited);
+        let refusal = rate_refusal(&failure);
+        let answer = failure::into_answer(refusal, &RequestName::from_bits(0));
+        assert_eq!(answer.status(), 429);
+        let headers: Vec<_> = answer
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .filter(|(name, _)| *name != "content-type")
+            .collect();
+        let wanted = [
+            ("retry-after", "2"),
+            ("ratelimit", r#""group:a_b_c__";r=0;t=2"#),
+            ("ratelimit-policy", r#""group:a_b_c__";q=20;w=60"#),
+        ];
+        assert_eq!(headers, wanted);
+    }
+}

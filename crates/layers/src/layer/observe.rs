@@ -1,0 +1,372 @@
+//! The outermost layer: names a request, counts its duration and outcome, and keeps what it holds
+//! until its answer ends.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header};
+use http_body::{Body as _, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use tower::{Layer, Service};
+use weir_core::call::RequestName;
+use weir_core::port::Fut;
+use weir_core::telemetry::instruments;
+use weir_listen::{BodyError, IncomingRequest, RequestGuard, ServedBody};
+
+use super::read_body::discard_body;
+use crate::http::body::{HttpAnswer, RequestLabels, ResponseBody};
+use crate::memory_pressure::MemoryPressure;
+use crate::request::endpoint_meters::{EndpointMeters, HttpLabels};
+use crate::request::outcome::{RequestOutcome, ResponseOutcome};
+use crate::request::request_facts::RequestFacts;
+use crate::request::request_span::RequestSpan;
+use crate::state::FrontState;
+
+/// The answer with its body observed, on its way to the client.
+pub(crate) type ObservedAnswer<B = Body> = Response<ObservedBody<B>>;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The layer.
+#[derive(Clone)]
+pub struct ObserveLayer(Arc<FrontState>);
+
+impl std::fmt::Debug for ObserveLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObserveLayer").finish_non_exhaustive()
+    }
+}
+
+impl ObserveLayer {
+    /// The layer that names requests and counts them in this state.
+    pub fn new(state: Arc<FrontState>) -> Self {
+        Self(state)
+    }
+}
+
+impl<S> Layer<S> for ObserveLayer {
+    type Service = Observe<S>;
+
+    fn layer(&self, inner: S) -> Observe<S> {
+        Observe {
+            inner,
+            state: self.0.clone(),
+        }
+    }
+}
+
+/// A service whose requests are observed. Dropping its future records that the client disconnected
+/// before the answer.
+#[derive(Clone)]
+pub struct Observe<S> {
+    inner: S,
+    state: Arc<FrontState>,
+}
+
+impl<S> std::fmt::Debug for Observe<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Observe").finish_non_exhaustive()
+    }
+}
+
+impl<S> Service<IncomingRequest> for Observe<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = ObservedAnswer;
+    type Error = Infallible;
+    type Future = ObserveFuture<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, IncomingRequest { request, peer }: IncomingRequest) -> Self::Future {
+        let name = self.state.request_name();
+        let beat = peer.pulse.begin_request();
+        let version = request.version();
+        let http = HttpLabels::of(request.method(), version, peer.secure);
+        http.add_active(1);
+        let observed = ObservedRequest::new(name.clone(), Some((beat, http)));
+        let (head, body) = request.into_parts();
+        let facts = Arc::new(RequestFacts::new(name, peer, body));
+        let mut request = Request::from_parts(head, Body::empty());
+        request.extensions_mut().insert(facts.clone());
+        ObserveFuture {
+            answering: self.inner.call(request),
+            answer: None,
+            discarding: None,
+            observed: Some(observed),
+            facts,
+            state: self.state.clone(),
+            version,
+        }
+    }
+}
+
+pin_project! {
+    /// An answer in the making.
+    pub struct ObserveFuture<F> {
+        #[pin]
+        answering: F,
+        // The answer, once it is known.
+        answer: Option<Response<Body>>,
+        // Discards the rest of the request's body, if there is one.
+        discarding: Option<Fut<'static, bool>>,
+        observed: Option<ObservedRequest>,
+        facts: Arc<RequestFacts>,
+        state: Arc<FrontState>,
+        version: Version,
+    }
+}
+
+impl<F> Future for ObserveFuture<F>
+where
+    F: Future<Output = Result<Response<Body>, Infallible>>,
+{
+    type Output = Result<ObservedAnswer, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if this.answer.is_none() {
+            let Ok(answer) = ready!(this.answering.poll(cx));
+            *this.answer = Some(answer);
+            // The answer is encoded, or its stream begins. The rest of it waits for the client, and
+            // must not keep other requests out.
+            drop(this.facts.take_permit());
+            // A request refused by its head has an unread body. The connection must not end without
+            // a response while the client's next request is on it.
+            let unread = this.facts.take_body().filter(|body| !body.is_end_stream());
+            *this.discarding = unread
+                .filter(|_| *this.version <= Version::HTTP_11)
+                .map(|body| Box::pin(discard_body(body)) as Fut<'static, bool>);
+        }
+        let in_step = match this.discarding {
+            Some(discarding) => ready!(discarding.as_mut().poll(cx)),
+            None => true,
+        };
+        let (Some(mut answer), Some(observed)) = (this.answer.take(), this.observed.take()) else {
+            // It has answered before.
+            return Poll::Pending;
+        };
+        let is_last = this.state.memory_pressure.get() > MemoryPressure::None
+            || this.state.drain.is_cancelled();
+        if *this.version <= Version::HTTP_11 && (is_last || !in_step) {
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(header::CONNECTION, close);
+        }
+        // The listener knows the length of each answer, and which statuses have none.
+        answer.headers_mut().remove(header::CONTENT_LENGTH);
+        let (labels, outcome) = this.facts.take_labels();
+        Poll::Ready(Ok(observed.finish(answer, labels, outcome)))
+    }
+}
+
+/// A request that has begun.
+pub struct ObservedRequest {
+    ending: RequestEnd,
+}
+
+impl std::fmt::Debug for ObservedRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObservedRequest").finish_non_exhaustive()
+    }
+}
+
+/// Observes a message that is answered elsewhere than in the response to its own POST.
+pub fn observe_message(name: RequestName) -> ObservedRequest {
+    ObservedRequest::new(name, None)
+}
+
+impl ObservedRequest {
+    fn new(name: RequestName, of: Option<(RequestGuard, HttpLabels)>) -> Self {
+        let (labels, counted) = (
+            RequestLabels::NONE,
+            Some(ResponseOutcome::Now(RequestOutcome::Cancelled)),
+        );
+        let (status, began) = (None, Instant::now());
+        let (beat, http) = of.unzip();
+        Self {
+            ending: RequestEnd {
+                labels,
+                counted,
+                status,
+                began,
+                name,
+                http,
+                sent: 0,
+                _beat: beat,
+            },
+        }
+    }
+
+    /// Records the head of the answer; its body is observed to its end.
+    fn finish<B>(
+        self,
+        mut answer: Response<B>,
+        labels: RequestLabels,
+        outcome: Option<ResponseOutcome>,
+    ) -> ObservedAnswer<B> {
+        let mut ending = self.ending;
+        if let Ok(value) = HeaderValue::from_str(ending.name.as_str()) {
+            answer.headers_mut().insert(REQUEST_ID, value);
+        }
+        ending.labels = labels;
+        ending.counted = outcome;
+        ending.status = Some(answer.status());
+        answer.map(|body| ObservedBody {
+            body: Some(body),
+            ending,
+        })
+    }
+
+    /// Records the answer to a message that is not the response to its own POST.
+    pub fn finish_message(self, mut answer: HttpAnswer) -> ObservedAnswer<ResponseBody> {
+        let labels = answer.body_mut().take_labels();
+        let outcome = answer.extensions_mut().remove::<ResponseOutcome>();
+        self.finish(answer, labels, outcome)
+    }
+}
+
+/// Runs when the answer ends, in any way.
+struct RequestEnd {
+    labels: RequestLabels,
+    /// Absent if the status implies the outcome.
+    counted: Option<ResponseOutcome>,
+    /// Absent before the head of the answer.
+    status: Option<StatusCode>,
+    began: Instant,
+    name: RequestName,
+    /// Absent for a message whose HTTP request is counted apart.
+    http: Option<HttpLabels>,
+    /// Bytes of the answer's body so far.
+    sent: u64,
+    _beat: Option<RequestGuard>,
+}
+
+impl Drop for RequestEnd {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        let tally = self.counted.as_ref().map_or_else(
+            || {
+                self.status
+                    .map_or(RequestOutcome::Cancelled, RequestOutcome::of_status)
+            },
+            ResponseOutcome::outcome,
+        );
+        let meters = self
+            .labels
+            .meters
+            .as_deref()
+            .unwrap_or(EndpointMeters::without_endpoint());
+        let span = self.labels.span.as_ref();
+        let _entered = span.map(|span| span.log_span().enter());
+        if !matches!(self.counted, Some(ResponseOutcome::Elsewhere)) {
+            meters.count_request(
+                (self.labels.method, self.labels.era, tally),
+                took,
+                span.map(RequestSpan::span_context),
+            );
+        }
+        if let Some(http) = &self.http {
+            http.add_active(-1);
+            meters.count_http(http, self.status.unwrap_or_default(), took, self.sent);
+        }
+        if let Some(span) = span {
+            span.end(tally, self.status.unwrap_or_default().as_u16());
+        }
+        tracing::debug!(
+            request = self.name.as_str(),
+            method = self.labels.method,
+            era = self.labels.era,
+            status = self.status.unwrap_or_default().as_u16(),
+            outcome = tally.as_str(),
+            ms = took.as_millis(),
+            "request completed"
+        );
+    }
+}
+
+/// The error of an answer that ended by a panic in weir.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer ended by a panic")]
+struct BodyPanicked;
+
+/// An answer's body, observed to its end.
+pub struct ObservedBody<B = Body> {
+    /// Absent after a panic.
+    body: Option<B>,
+    ending: RequestEnd,
+}
+
+impl<B> std::fmt::Debug for ObservedBody<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ObservedBody").finish_non_exhaustive()
+    }
+}
+
+impl ServedBody for ObservedBody {
+    fn until(&self) -> Option<tokio::time::Instant> {
+        self.ending.labels.until
+    }
+}
+
+impl<B> http_body::Body for ObservedBody<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        // A panic here would end the connection, and with it its other requests.
+        let this = &mut *self;
+        let entered = this
+            .ending
+            .labels
+            .span
+            .as_ref()
+            .map(|span| span.log_span().enter());
+        let Some(body) = &mut this.body else {
+            return Poll::Ready(None);
+        };
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            Pin::new(body).poll_frame(cx).map_err(Into::into)
+        }));
+        drop(entered);
+        if let Ok(Poll::Ready(Some(Ok(frame)))) = &polled {
+            this.ending.sent += frame.data_ref().map_or(0, Bytes::len) as u64;
+        }
+        polled.unwrap_or_else(|_| {
+            instruments().panics.add(1, &[]);
+            tracing::error!(
+                request = self.ending.name.as_str(),
+                "internal error: panic while sending a response body"
+            );
+            self.body = None;
+            self.ending.counted = Some(ResponseOutcome::Now(RequestOutcome::Failed));
+            Poll::Ready(Some(Err(BodyPanicked.into())))
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(B::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body
+            .as_ref()
+            .map_or_else(SizeHint::default, B::size_hint)
+    }
+}

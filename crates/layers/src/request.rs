@@ -1,0 +1,9 @@
+//! One request: its context, its facts, its labels and its trace.
+
+pub mod endpoint_meters;
+pub mod endpoint_request;
+pub mod outcome;
+pub mod request_context;
+pub(crate) mod request_facts;
+pub(crate) mod request_span;
+pub mod request_tracing;

@@ -1,0 +1,119 @@
+//! A request on its way through the layers of an endpoint.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::Bytes;
+use http::Request;
+use http::request::Parts;
+use weir_core::{Authenticated, EndpointId};
+use weir_era::render::WeirIdentity;
+
+use crate::http::client_address::client_address;
+use crate::request::endpoint_meters::EndpointMeters;
+use crate::request::request_context::{HttpRequestContext, trace_of_headers};
+use crate::request::request_facts::RequestFacts;
+use crate::settings::FrontSettings;
+use crate::state::FrontState;
+
+/// An endpoint of one configuration.
+pub struct EndpointRoute {
+    /// The state that survives a reload.
+    pub shared: Arc<FrontState>,
+    /// The settings of its configuration.
+    pub settings: Arc<FrontSettings>,
+    /// The name and version of weir in results.
+    pub about: Arc<WeirIdentity>,
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// The metrics of the endpoint.
+    pub meters: Arc<EndpointMeters>,
+}
+
+impl std::fmt::Debug for EndpointRoute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EndpointRoute").finish_non_exhaustive()
+    }
+}
+
+/// A request whose head is checked. On the heap: a future that takes it by value would hold and
+/// copy it at every layer.
+pub struct EndpointRequest {
+    /// The head as it came.
+    pub head: Parts,
+    /// The context of the request.
+    pub context: HttpRequestContext,
+}
+
+impl std::fmt::Debug for EndpointRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EndpointRequest").finish_non_exhaustive()
+    }
+}
+
+impl EndpointRequest {
+    /// The request with its context: the client's address is the peer's own, or the one that a
+    /// trusted proxy reports.
+    pub fn new(route: &EndpointRoute, is_over_http_sse: bool, request: Request<Body>) -> Box<Self> {
+        let (head, _) = request.into_parts();
+        let facts = facts_of(&head.extensions);
+        let context = HttpRequestContext {
+            shared: route.shared.clone(),
+            settings: route.settings.clone(),
+            about: route.about.clone(),
+            endpoint: route.endpoint.clone(),
+            name: facts.name.clone(),
+            client_address: client_address(
+                facts.peer.address,
+                &head.headers,
+                &route.settings.trusted_proxies,
+            ),
+            facts,
+            trace: trace_of_headers(&head.headers),
+            meters: route.meters.clone(),
+            is_over_http_sse,
+        };
+        Box::new(Self { head, context })
+    }
+}
+
+/// The facts of a request, which the outermost layer has set.
+#[expect(
+    clippy::expect_used,
+    reason = "without the outermost layer no request comes here"
+)]
+pub(crate) fn facts_of(extensions: &http::Extensions) -> Arc<RequestFacts> {
+    extensions
+        .get::<Arc<RequestFacts>>()
+        .expect("the outermost layer sets the facts")
+        .clone()
+}
+
+/// An authenticated request that may use the endpoint.
+pub struct AuthenticatedRequest {
+    /// The request, with its body unread.
+    pub request: Box<EndpointRequest>,
+    /// Proof of the sender's credentials.
+    pub sender: Authenticated<()>,
+}
+
+impl std::fmt::Debug for AuthenticatedRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuthenticatedRequest")
+            .finish_non_exhaustive()
+    }
+}
+
+/// An authenticated request with its whole body; a GET and a DELETE have none.
+pub struct CompleteRequest {
+    /// The request and its sender.
+    pub authenticated: AuthenticatedRequest,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl std::fmt::Debug for CompleteRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CompleteRequest").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! The outcome of a request in `mcp.server.operation.duration`: one label, known at the end of the
+//! answer.
+//!
+//! The status does not show it: a refused call, a tool's own error and an upstream that is down are
+//! all HTTP 200.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use http::StatusCode;
+use weir_core::FailureKind;
+
+/// The outcomes, from good to bad: the outcome of a batch is that of its worst item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RequestOutcome {
+    /// The request succeeded.
+    Ok,
+    /// A tool answered with an error result.
+    ToolError,
+    /// A JSON-RPC error: a malformed envelope, an unknown method, tool or cursor, an upstream's own
+    /// error.
+    ProtocolError,
+    /// The request was rejected: by its head, for want of credentials or scopes, by a rule or a
+    /// limit, or for arguments against the tool's schema.
+    Refused,
+    /// weir or an upstream failed: not reached, too late, lost, no valid answer, or weir sheds
+    /// load.
+    Failed,
+    /// The client cancelled the request or disconnected before the end.
+    Cancelled,
+}
+
+impl RequestOutcome {
+    const ALL: [Self; 6] = [
+        Self::Ok,
+        Self::ToolError,
+        Self::ProtocolError,
+        Self::Refused,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// The label.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::ToolError => "tool_error",
+            Self::ProtocolError => "protocol_error",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The outcome of an answer without a message of its own.
+    pub(crate) fn of_status(status: StatusCode) -> Self {
+        match status {
+            status if status.is_success() => Self::Ok,
+            status if status.is_client_error() => Self::Refused,
+            _ => Self::Failed,
+        }
+    }
+
+    /// The outcome of a failure.
+    pub(crate) fn of_failure(kind: &FailureKind) -> Self {
+        match kind {
+            FailureKind::TimedOut
+            | FailureKind::Unavailable
+            | FailureKind::BadAnswer
+            | FailureKind::ResultUnknown
+            | FailureKind::Busy
+            | FailureKind::Internal
+            | FailureKind::Overloaded => Self::Failed,
+            FailureKind::Limit
+            | FailureKind::Denied
+            | FailureKind::BadArguments
+            | FailureKind::InsufficientScope(_)
+            | FailureKind::Unauthenticated(_) => Self::Refused,
+            FailureKind::MethodNotFound
+            | FailureKind::InvalidParams
+            | FailureKind::UnknownResource(_)
+            | FailureKind::MissingCapability(_)
+            | FailureKind::Upstream(_) => Self::ProtocolError,
+        }
+    }
+
+    /// The outcome of a result, from the text of its `isError`.
+    pub fn of_result(is_error: Option<&[u8]>) -> Self {
+        if is_error == Some(b"true") {
+            Self::ToolError
+        } else {
+            Self::Ok
+        }
+    }
+}
+
+/// The outcome of an answer, among its extensions, if its status does not show it.
+#[derive(Clone, Debug)]
+pub enum ResponseOutcome {
+    /// Known with the head.
+    Now(RequestOutcome),
+    /// Known at the end of the body.
+    Later(PendingOutcome),
+    /// Counted at the answer to the message that the request carried.
+    Elsewhere,
+}
+
+impl ResponseOutcome {
+    /// The outcome as it is known now.
+    pub fn outcome(&self) -> RequestOutcome {
+        match self {
+            Self::Now(tally) => *tally,
+            Self::Later(later) => later.outcome(),
+            Self::Elsewhere => RequestOutcome::Ok,
+        }
+    }
+}
+
+/// An outcome that the body of an answer sets at its end; until then,
+/// [`RequestOutcome::Cancelled`].
+#[derive(Clone, Debug)]
+pub struct PendingOutcome(Arc<AtomicU8>);
+
+/// An outcome that is not known yet.
+impl Default for PendingOutcome {
+    fn default() -> Self {
+        Self(Arc::new(AtomicU8::new(RequestOutcome::Cancelled as u8)))
+    }
+}
+
+impl PendingOutcome {
+    /// Sets the outcome, at the end of the body.
+    pub fn set(&self, tally: RequestOutcome) {
+        self.0.store(tally as u8, Ordering::Relaxed);
+    }
+
+    fn outcome(&self) -> RequestOutcome {
+        RequestOutcome::ALL[usize::from(self.0.load(Ordering::Relaxed))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pending_outcome_is_read_as_it_was_set() {
+        assert!(RequestOutcome::ALL.is_sorted());
+        let later = PendingOutcome::default();
+        assert_eq!(
+            later.outcome(),
+            RequestOutcome::Cancelled,
+            "nothing was said"
+        );
+        for tally in RequestOutcome::ALL {
+            later.set(tally);
+            assert_eq!(ResponseOutcome::Later(later.clone()).outcome(), tally);
+        }
+    }
+}

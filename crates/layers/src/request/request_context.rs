@@ -1,0 +1,88 @@
+//! The context of one request, from the head on.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use weir_core::budget::{BudgetOwner, ByteReservation};
+use weir_core::call::{RequestName, TraceContext};
+use weir_core::{Authenticated, EndpointId};
+use weir_era::lift;
+use weir_era::render::WeirIdentity;
+use weir_listen::ClientPeer;
+
+use crate::http::header_names;
+use crate::request::endpoint_meters::EndpointMeters;
+use crate::request::request_facts::RequestFacts;
+use crate::settings::{FrontLimits, FrontSettings};
+use crate::state::FrontState;
+
+/// The context of one request, with the settings that it began with.
+#[derive(Clone)]
+pub struct HttpRequestContext {
+    /// The state that survives a reload.
+    pub shared: Arc<FrontState>,
+    /// The settings that the request began with.
+    pub settings: Arc<FrontSettings>,
+    /// The name and version of weir in results.
+    pub about: Arc<WeirIdentity>,
+    /// The endpoint of the request.
+    pub endpoint: EndpointId,
+    /// The name of the request.
+    pub name: RequestName,
+    /// The connection, and what the layers share about the request.
+    pub facts: Arc<RequestFacts>,
+    /// The client's address: the peer's own, or the one a trusted proxy reports.
+    pub client_address: IpAddr,
+    /// The trace context of the head. A trace context in `_meta` takes precedence.
+    pub trace: TraceContext,
+    /// The metrics of the endpoint.
+    pub meters: Arc<EndpointMeters>,
+    /// True if the answer goes to an HTTP+SSE stream that it shares with others: it cannot be
+    /// resumed.
+    pub is_over_http_sse: bool,
+}
+
+impl std::fmt::Debug for HttpRequestContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpRequestContext").finish_non_exhaustive()
+    }
+}
+
+impl HttpRequestContext {
+    /// The connection of the request.
+    pub fn peer(&self) -> &ClientPeer {
+        &self.facts.peer
+    }
+
+    /// The limits that the request began with.
+    pub fn limits(&self) -> &FrontLimits {
+        &self.settings.limits
+    }
+
+    /// An empty reservation in the budget of all bodies, owned by this principal.
+    pub(crate) fn bodies(&self, known: &Authenticated<()>) -> ByteReservation {
+        self.shared.ports.budgets.bodies.empty_of(self.owner(known))
+    }
+
+    /// The owner of memory that is held for the request and its answer.
+    pub fn owner(&self, known: &Authenticated<()>) -> BudgetOwner {
+        BudgetOwner::of(known.principal(), self.client_address)
+    }
+}
+
+/// The trace context of a head (W3C). A header that is given twice counts as absent. `baggage` is
+/// ignored: a client that wants it forwarded sends it in `_meta`, and the operator names the
+/// upstreams it may go to.
+pub(crate) fn trace_of_headers(headers: &HeaderMap) -> TraceContext {
+    let one = |name: &http::HeaderName| {
+        let mut all = headers.get_all(name).iter();
+        let value = all.next()?.to_str().ok()?;
+        all.next().is_none().then_some(value)
+    };
+    lift::parse_trace(
+        one(&header_names::TRACEPARENT),
+        one(&header_names::TRACESTATE),
+        None,
+    )
+}

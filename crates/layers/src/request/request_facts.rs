@@ -1,0 +1,79 @@
+//! What the layers share about one request beside its head: the one extension of a request.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use weir_core::call::RequestName;
+use weir_listen::{ClientPeer, RequestBody};
+
+use crate::http::body::RequestLabels;
+use crate::in_flight::InFlightPermit;
+use crate::request::outcome::ResponseOutcome;
+
+/// The connection of a request, its name, and the parts that one layer leaves for another one.
+pub struct RequestFacts {
+    pub(crate) name: RequestName,
+    pub(crate) peer: ClientPeer,
+    parts: Mutex<SharedParts>,
+}
+
+impl std::fmt::Debug for RequestFacts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RequestFacts").finish_non_exhaustive()
+    }
+}
+
+struct SharedParts {
+    /// Taken by the layer that reads it.
+    body: Option<RequestBody>,
+    /// Taken by a layer that answers outside of the response to this request.
+    permit: Option<InFlightPermit>,
+    labels: RequestLabels,
+    outcome: Option<ResponseOutcome>,
+}
+
+impl RequestFacts {
+    pub(crate) fn new(name: RequestName, peer: ClientPeer, body: RequestBody) -> Self {
+        Self {
+            name,
+            peer,
+            parts: Mutex::new(SharedParts {
+                body: Some(body),
+                permit: None,
+                labels: RequestLabels::NONE,
+                outcome: None,
+            }),
+        }
+    }
+
+    /// The body, unless it was taken before.
+    pub(crate) fn take_body(&self) -> Option<RequestBody> {
+        self.lock().body.take()
+    }
+
+    /// Keeps the in-flight permit until the answer begins.
+    pub(crate) fn hold_permit(&self, permit: InFlightPermit) {
+        self.lock().permit = Some(permit);
+    }
+
+    /// The in-flight permit, unless it was taken before.
+    pub fn take_permit(&self) -> Option<InFlightPermit> {
+        self.lock().permit.take()
+    }
+
+    /// Leaves the labels and the outcome of the answer to the metrics.
+    pub(crate) fn leave_labels(&self, labels: RequestLabels, outcome: Option<ResponseOutcome>) {
+        let mut parts = self.lock();
+        (parts.labels, parts.outcome) = (labels, outcome);
+    }
+
+    /// The labels and the outcome of the answer.
+    pub(crate) fn take_labels(&self) -> (RequestLabels, Option<ResponseOutcome>) {
+        let mut parts = self.lock();
+        let labels = std::mem::replace(&mut parts.labels, RequestLabels::NONE);
+        (labels, parts.outcome.take())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SharedParts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,51 @@
+//! The trace span of a request, from its decoding to the end of its answer.
+
+use std::sync::Arc;
+
+use weir_core::trace::{AttributeValue, ServerSpan, SpanContext};
+
+use crate::request::outcome::RequestOutcome;
+
+/// The span. Dropped before its end, it ends as cancelled.
+#[derive(Debug)]
+pub struct RequestSpan(Arc<ServerSpan>);
+
+impl RequestSpan {
+    /// Takes a span that has begun.
+    pub(crate) fn new(span: Arc<ServerSpan>) -> Self {
+        Self(span)
+    }
+
+    /// Ends the span of an item of a batch, which has no status of its own.
+    pub(crate) fn end_item(&self, tally: RequestOutcome) {
+        self.0
+            .end(tally.as_str(), tally != RequestOutcome::Ok, Vec::new());
+    }
+
+    /// Ends the span with the answer.
+    pub(crate) fn end(&self, tally: RequestOutcome, status: u16) {
+        let status = vec![(
+            "http.response.status_code",
+            AttributeValue::Number(status.into()),
+        )];
+        self.0
+            .end(tally.as_str(), tally != RequestOutcome::Ok, status);
+    }
+
+    /// The trace and span ids.
+    pub(crate) fn span_context(&self) -> SpanContext {
+        self.0.context()
+    }
+
+    /// The span of the log.
+    pub(crate) fn log_span(&self) -> &tracing::Span {
+        self.0.log()
+    }
+}
+
+impl Drop for RequestSpan {
+    fn drop(&mut self) {
+        self.0
+            .end(RequestOutcome::Cancelled.as_str(), true, Vec::new());
+    }
+}

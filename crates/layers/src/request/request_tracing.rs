@@ -1,0 +1,136 @@
+//! Traces requests: a span for each that is sampled, from its decoding to the end of its answer.
+
+use tracing::Instrument as _;
+use weir_core::call::{RequestName, TraceContext};
+use weir_core::trace::{self, AttributeValue, ServerSpan};
+use weir_era::lift;
+use weir_wire::Revision;
+use weir_wire::message::Request;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+
+use crate::failure::{self, RequestResult};
+use crate::http::answer::RenderedMessage;
+use crate::request::outcome::RequestOutcome;
+use crate::request::request_context::HttpRequestContext;
+use crate::request::request_span::RequestSpan;
+
+/// The most characters of a client's request id in a span.
+const MAX_REQUEST_ID_CHARS: usize = 64;
+
+/// The attributes of a span that tell the era of its request.
+pub type EraAttributes = &'static [(&'static str, &'static str)];
+
+/// The attributes of a modern request.
+pub const MODERN_REQUEST: EraAttributes = &[
+    ("weir.era", "modern"),
+    ("mcp.protocol.version", Revision::MODERN.as_str()),
+];
+/// The attributes of a legacy request. Its revision is that of its session, which is not known yet.
+pub const LEGACY_REQUEST: EraAttributes = &[("weir.era", "legacy")];
+
+/// Begins a span if this request is traced; returns the context with it. Requests of a batch each
+/// have a span, all or none.
+pub fn begin_span(
+    context: &HttpRequestContext,
+    request: &Request,
+    params: &Params,
+    era: EraAttributes,
+) -> Option<(HttpRequestContext, RequestSpan)> {
+    if !trace::may_sample(&context.name) {
+        return None;
+    }
+    let trace = lift::trace_of(params).or(&context.trace);
+    let method = request.method.known().map_or("other", Method::as_str);
+    let random = &*context.shared.ports.random;
+    let attributes = || attributes(context, request, era);
+    let span = ServerSpan::begin(&trace, method, &context.name, random, attributes)?;
+    let trace = TraceContext {
+        span: Some(span.clone()),
+        ..trace
+    };
+    Some((
+        HttpRequestContext {
+            trace,
+            ..context.clone()
+        },
+        RequestSpan::new(span),
+    ))
+}
+
+/// Runs `answering` inside the span. Log lines in between name the trace; the answer's body takes
+/// the span along.
+pub async fn run_in_span(
+    span: RequestSpan,
+    request: &RequestName,
+    answering: impl Future<Output = RequestResult>,
+) -> RequestResult {
+    let answered = answering.instrument(span.log_span().clone()).await;
+    let mut answer = match answered {
+        Ok(answer) => answer,
+        // Logged inside the span, as every failure.
+        Err(failure) => span
+            .log_span()
+            .in_scope(|| failure::into_answer(failure, request)),
+    };
+    answer.body_mut().labels.span = Some(span);
+    Ok(answer)
+}
+
+/// Runs `answering` for an item of a batch inside the span.
+pub async fn run_item_in_span(
+    span: RequestSpan,
+    answering: impl Future<Output = Option<RenderedMessage>>,
+) -> Option<RenderedMessage> {
+    let said = answering.instrument(span.log_span().clone()).await;
+    // A cancelled request has no answer.
+    let tally = said
+        .as_ref()
+        .map_or(RequestOutcome::Cancelled, |said| said.tally);
+    span.end_item(tally);
+    said
+}
+
+/// Attributes by the semantic conventions for MCP. The session id is left out, because it grants
+/// access to the session. Resource URIs are left out, too: they are unbounded, and some contain
+/// secrets.
+fn attributes(
+    context: &HttpRequestContext,
+    request: &Request,
+    era: EraAttributes,
+) -> Vec<(&'static str, AttributeValue)> {
+    let id: String = String::from_utf8_lossy(request.id.as_json())
+        .trim_matches('"')
+        .chars()
+        .take(MAX_REQUEST_ID_CHARS)
+        .collect();
+    let method = request.method.known();
+    let mut all = vec![
+        (
+            "mcp.method.name",
+            AttributeValue::Word(method.map_or("other", Method::as_str)),
+        ),
+        ("jsonrpc.request.id", AttributeValue::Text(id.into())),
+        ("network.transport", AttributeValue::Word("tcp")),
+        ("network.protocol.name", AttributeValue::Word("http")),
+        (
+            "weir.endpoint",
+            AttributeValue::Text(context.endpoint.as_str().into()),
+        ),
+        (
+            "weir.request.id",
+            AttributeValue::Text(context.name.as_str().into()),
+        ),
+    ];
+    all.extend(
+        era.iter()
+            .map(|(key, word)| (*key, AttributeValue::Word(word))),
+    );
+    if method == Some(Method::ToolsCall) {
+        all.push((
+            "gen_ai.operation.name",
+            AttributeValue::Word("execute_tool"),
+        ));
+    }
+    all
+}

@@ -1,0 +1,46 @@
+//! The properties of a connection that all its requests share.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use crate::connection_activity::ConnectionActivity;
+use crate::http2::http2_shared::Http2Shared;
+
+/// The properties of a connection that all its requests share.
+#[derive(Clone, Debug)]
+pub struct ClientPeer {
+    /// The address of the other end of the connection: a client or a proxy.
+    pub address: IpAddr,
+    /// The client certificate (DER, leaf), verified against the listener's roots.
+    pub certificate: Option<Arc<[u8]>>,
+    /// The requests of the connection.
+    pub pulse: Arc<ConnectionActivity>,
+    /// True if the connection uses TLS.
+    pub secure: bool,
+    /// The state that an HTTP/2 connection shares with its requests.
+    pub http2: Option<Http2Shared>,
+    /// True inside the process, with no router that reads headers in place of bodies.
+    pub in_memory: bool,
+}
+
+impl ClientPeer {
+    pub(crate) fn new(address: IpAddr, pulse: Arc<ConnectionActivity>) -> Self {
+        Self {
+            address,
+            certificate: None,
+            pulse,
+            secure: false,
+            http2: None,
+            in_memory: false,
+        }
+    }
+
+    /// The peer of a channel inside the process.
+    #[must_use]
+    pub fn in_memory() -> Self {
+        Self {
+            in_memory: true,
+            ..Self::new(IpAddr::V4(Ipv4Addr::LOCALHOST), Arc::default())
+        }
+    }
+}

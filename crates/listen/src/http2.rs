@@ -1,0 +1,343 @@
+//! One HTTP/2 connection: its requests are tasks, and it ends when it is old, idle, flooded, or
+//! stalled.
+//!
+//! Our own driver over the `h2` crate, because weir limits the memory that a client can hold. No
+//! part of an answer is handed to the library before there is window for it, so a waiting stream
+//! can be reset, and waiting bytes are counted.
+
+pub(crate) mod flow_control;
+mod frame_watch;
+pub(crate) mod http2_shared;
+mod request_stream;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Ping, PingPong, Reason, RecvStream};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use weir_core::budget::{ByteBudget, ByteReservation};
+
+use flow_control::{CountedChunk, Http2Flow};
+use frame_watch::FrameWatch;
+use http2_shared::Http2Shared;
+use request_stream::StreamPace;
+
+use super::client_peer::ClientPeer;
+use super::connection_activity::ConnectionActivity;
+use super::connection_counts::{count_closed, count_reset_stream};
+use super::listener_settings::ListenerLimits;
+use super::listener_state::{ConnectionResult, ListenerState};
+use super::request_body::RequestBody;
+use super::request_service::{IncomingRequest, RequestService};
+
+/// The window of every connection (RFC 9113, 6.9.2).
+const FIRST_WINDOW: u32 = 65_535;
+
+/// The memory of a stream with its request and its possibly large head, beside that of its
+/// connection.
+const STREAM_BYTES: usize = 16 << 10;
+
+/// Streams that the client may make weir reset by breaking the protocol, over the life of the
+/// connection (CVE-2025-8671).
+const PROVOKED_RESETS: usize = 256;
+
+/// Serves an HTTP/2 connection to its end.
+pub(super) async fn serve<S, R>(
+    io: S,
+    listening: Arc<ListenerState<R>>,
+    limits: &ListenerLimits,
+    peer: ClientPeer,
+) -> ConnectionResult
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    R: RequestService,
+{
+    let budgets = listening.budgets.clone();
+    let Some(_first) = budgets.connections.try_reserve(FIRST_WINDOW as usize) else {
+        count_closed("memory");
+        return Ok(());
+    };
+    let (window, _more) = connection_window(&budgets.windows, limits.h2.connection_window);
+    let (flow, closing) = (Http2Flow::new(), CancellationToken::new());
+    let io = FrameWatch::new(io, flow.clone());
+    let Ok(handshake) = timeout(
+        limits.head_time,
+        http2_builder(limits, window).handshake(io),
+    )
+    .await
+    else {
+        count_closed("head_timeout");
+        return Ok(());
+    };
+    let peer = ClientPeer {
+        http2: Some(Http2Shared {
+            flow: flow.clone(),
+            closing: closing.clone(),
+        }),
+        ..peer
+    };
+    let (pulse, drain) = (peer.pulse.clone(), listening.drain.clone());
+    let mut driver = Http2Driver::new(handshake?, listening, peer, limits);
+    let aged = tokio::select! {
+        ended = &mut driver => return ended,
+        () = drain.cancelled() => false,
+        () = old_or_idle(&pulse, limits.h2.age, limits.idle_time) => true,
+    };
+    driver.connection.graceful_shutdown();
+    if !aged {
+        return driver.await;
+    }
+    closing.cancel();
+    match timeout(limits.h2.last_streams, driver).await {
+        Ok(ended) => ended,
+        Err(_) => {
+            count_closed("h2_age");
+            Ok(())
+        }
+    }
+}
+
+/// The window of a connection: the bytes that its client may send before they are read. The
+/// protocol fixes its first part; the rest is as large as memory allows.
+fn connection_window(windows: &ByteBudget, most: u32) -> (u32, ByteReservation) {
+    let share = windows.reserve_share(most.saturating_sub(FIRST_WINDOW) as usize);
+    let more = u32::try_from(share.bytes()).unwrap_or(0);
+    (most.min(FIRST_WINDOW + more), share)
+}
+
+fn http2_builder(all: &ListenerLimits, window: u32) -> Builder {
+    let limits = &all.h2;
+    let mut builder = h2::server::Builder::new();
+    builder
+        .max_concurrent_streams(limits.streams)
+        .initial_window_size(limits.stream_window)
+        .initial_connection_window_size(window)
+        .max_send_buffer_size(limits.send_buffer)
+        .max_header_list_size(u32::try_from(all.head_bytes).unwrap_or(u32::MAX))
+        .max_local_error_reset_streams(Some(PROVOKED_RESETS));
+    builder
+}
+
+/// Drives a connection: accepts its streams, and watches its window, its floods and its pings.
+struct Http2Driver<S, R> {
+    connection: Connection<FrameWatch<S>, CountedChunk>,
+    listening: Arc<ListenerState<R>>,
+    peer: ClientPeer,
+    flow: Arc<Http2Flow>,
+    /// Ends the streams' tasks when the connection is dropped.
+    streams: CancellationToken,
+    limits: ListenerLimits,
+    /// True once the connection got GOAWAY for a flood.
+    is_flood_closed: bool,
+    /// The time the connection's window was found used up, and the bytes granted by then.
+    exhausted: Option<(Instant, u64)>,
+    pings: Option<PingPong>,
+    /// The time of the last ping, and the bytes moved over the connection by then.
+    pinged: Option<(Instant, u64)>,
+    next_ping: Instant,
+    check_interval: Duration,
+    check_timer: Pin<Box<Sleep>>,
+}
+
+impl<S, R> Http2Driver<S, R>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    R: RequestService,
+{
+    fn new(
+        mut connection: Connection<FrameWatch<S>, CountedChunk>,
+        listening: Arc<ListenerState<R>>,
+        peer: ClientPeer,
+        limits: &ListenerLimits,
+    ) -> Self {
+        let flow = peer
+            .http2
+            .as_ref()
+            .map_or_else(Http2Flow::new, |shared| shared.flow.clone());
+        let every = limits.h2.ping_timeout.min(limits.stall_time / 3);
+        Self {
+            pings: connection.ping_pong(),
+            connection,
+            listening,
+            peer,
+            flow,
+            streams: CancellationToken::new(),
+            limits: limits.clone(),
+            is_flood_closed: false,
+            exhausted: None,
+            pinged: None,
+            next_ping: Instant::now() + limits.h2.ping,
+            check_interval: every,
+            check_timer: Box::pin(sleep(every)),
+        }
+    }
+
+    fn begin_stream(&self, request: Request<RecvStream>, mut respond: SendResponse<CountedChunk>) {
+        let budgets = &self.listening.budgets;
+        let Some(memory) = budgets.connections.try_reserve(STREAM_BYTES) else {
+            count_reset_stream("memory");
+            // Unprocessed, so the client may send it again.
+            return respond.send_reset(Reason::REFUSED_STREAM);
+        };
+        let pace = StreamPace {
+            window: self.flow.open_window(respond.stream_id().as_u32()),
+            flow: self.flow.clone(),
+            stall_time: self.limits.stall_time,
+        };
+        let incoming = IncomingRequest {
+            request: request.map(RequestBody::http2),
+            peer: self.peer.clone(),
+        };
+        let service = self.listening.service();
+        let messages = budgets.messages.clone();
+        let serving = request_stream::serve_stream(incoming, respond, service, messages, pace);
+        // On the heap: each of the futures around it reserves room for it once more.
+        let serving = Box::pin(serving);
+        let serving = async move {
+            let _memory = memory;
+            serving.await;
+        };
+        // A forced end of the connection also ends this task.
+        self.listening
+            .tasks
+            .spawn(self.streams.clone().run_until_cancelled_owned(serving));
+    }
+
+    /// Checks the timers. `EncodedEnd` with the reason if the connection must be dropped.
+    fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
+        while self.check_timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if self.is_stalled(now) {
+                return Poll::Ready("window_stalled");
+            }
+            if self.is_dead(now, cx) {
+                return Poll::Ready("ping_timeout");
+            }
+            self.check_timer.as_mut().reset(now + self.check_interval);
+        }
+        Poll::Pending
+    }
+
+    /// True once the connection's own window has been used up for too long while answers waited.
+    fn is_stalled(&mut self, now: Instant) -> bool {
+        let Some(granted) = self.flow.exhausted_grant() else {
+            self.exhausted = None;
+            return false;
+        };
+        match self.exhausted {
+            Some((since, before)) if before == granted => {
+                now.duration_since(since) >= self.limits.stall_time
+            }
+            _ => {
+                self.exhausted = Some((now, granted));
+                false
+            }
+        }
+    }
+
+    /// True if a ping stays unanswered and no bytes move either.
+    fn is_dead(&mut self, now: Instant, cx: &mut Context<'_>) -> bool {
+        let Some(pings) = &mut self.pings else {
+            return false;
+        };
+        let moved = self.flow.moved_bytes();
+        match self.pinged {
+            None if now >= self.next_ping => {
+                if pings.send_ping(Ping::opaque()).is_ok() {
+                    self.pinged = Some((now, moved));
+                }
+                false
+            }
+            None => false,
+            Some(_) if pings.poll_pong(cx).is_ready() => {
+                self.pinged = None;
+                self.next_ping = now + self.limits.h2.ping;
+                false
+            }
+            Some((_, before)) if before != moved => {
+                self.pinged = Some((now, moved));
+                false
+            }
+            Some((since, _)) => now.duration_since(since) >= self.limits.h2.ping_timeout,
+        }
+    }
+}
+
+impl<S, R> Future for Http2Driver<S, R>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    R: RequestService,
+{
+    type Output = ConnectionResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ConnectionResult> {
+        let this = &mut *self;
+        loop {
+            match this.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => this.begin_stream(request, respond),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error.into())),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending if this.flow.is_flooded() && !this.is_flood_closed => {
+                    this.is_flood_closed = true;
+                    count_closed("h2_flood");
+                    this.connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                }
+                Poll::Pending => break,
+            }
+        }
+        match this.poll_time(cx) {
+            Poll::Ready(reason) => {
+                count_closed(reason);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S, R> Drop for Http2Driver<S, R> {
+    fn drop(&mut self) {
+        self.streams.cancel();
+    }
+}
+
+/// Ends when the connection is too old, or has had no request for a whole idle time.
+async fn old_or_idle(pulse: &ConnectionActivity, age: Duration, idle: Duration) {
+    let end = Instant::now() + age;
+    let mut served = pulse.requests_begun();
+    loop {
+        let check = Instant::now() + idle;
+        sleep_until(check.min(end)).await;
+        let quiet = !pulse.is_busy() && pulse.requests_begun() == served;
+        if Instant::now() >= end || quiet {
+            return;
+        }
+        served = pulse.requests_begun();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn h2_goes_when_idle_and_when_old() {
+        let pulse = Arc::new(ConnectionActivity::default());
+        let (age, idle) = (Duration::from_secs(100), Duration::from_secs(30));
+        let began = Instant::now();
+        old_or_idle(&pulse, age, idle).await;
+        assert_eq!(began.elapsed(), idle);
+        let beat = pulse.begin_request();
+        let began = Instant::now();
+        old_or_idle(&pulse, age, idle).await;
+        assert_eq!(began.elapsed(), age);
+        drop(beat);
+    }
+}

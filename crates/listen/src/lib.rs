@@ -1,0 +1,168 @@
+//! The listener of the client side, from bytes to requests: accept, limits of connections, TLS,
+//! HTTP/1.1 and HTTP/2, timeouts of heads, and the phases of a drain.
+//!
+//! It knows no path and no message of MCP: a [`RequestService`] answers the requests. It is our own
+//! loop over hyper, because `axum::serve` has no connection limit, sets no timer (so that half a
+//! head is waited for without end), and costs more memory for each stream.
+
+mod client_peer;
+mod connection;
+mod connection_activity;
+mod connection_counts;
+mod connection_slots;
+mod guarded_stream;
+mod handshake_limit;
+mod http2;
+mod listener_settings;
+mod listener_state;
+mod poll_on_wake;
+mod repoll_on_wake;
+mod request_body;
+mod request_framing;
+mod request_service;
+mod socket;
+mod tls;
+mod write_stall_watch;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use weir_core::budget::{ByteReservation, ConnectionSide, DescriptorPermit};
+use weir_core::telemetry::instruments;
+
+use connection_counts::count_closed;
+
+pub use client_peer::ClientPeer;
+pub use connection_activity::{ConnectionActivity, RequestGuard};
+pub use guarded_stream::{DISCARD_TIME, DISCARDED_BYTES};
+pub use http2::flow_control::Http2Flow;
+pub use http2::http2_shared::Http2Shared;
+pub use listener_settings::{ClientCertificates, H2Limits, ListenerLimits, ListenerTlsFiles};
+pub use listener_state::ListenerState;
+pub use request_body::{BodyError, RequestBody};
+pub use request_service::{IncomingRequest, RequestService, ServedBody};
+pub use socket::bind;
+pub use tls::{ListenerCertificates, ListenerTlsError};
+
+/// The wait of the accept loop when the process has no descriptor left (A14).
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
+/// The memory of a connection with one request of usual size.
+const CONNECTION_BYTES: usize = 20 << 10;
+/// The interval between checks of the certificate files.
+const CERTIFICATE_POLL: Duration = Duration::from_secs(5);
+
+impl<R: RequestService> ListenerState<R> {
+    /// Starts the accept loop and the certificate watch as tasks of [`Self::tasks`]; both end with
+    /// the drain.
+    pub fn start(self: &Arc<Self>, listener: TcpListener) {
+        self.tasks.spawn(
+            self.drain
+                .clone()
+                .run_until_cancelled_owned(accept(self.clone(), listener)),
+        );
+        self.tasks.spawn(
+            self.drain
+                .clone()
+                .run_until_cancelled_owned(watch_certificates(self.clone())),
+        );
+    }
+
+    fn serve_connection(self: &Arc<Self>, stream: TcpStream, address: std::net::IpAddr) {
+        let service = self.service();
+        let (limits, budgets) = (service.limits(), &self.budgets);
+        let slot =
+            match self
+                .slots
+                .take(address, limits.connections, limits.connections_per_address)
+            {
+                Ok(slot) => slot,
+                Err(none) => return count_closed(none.as_str()),
+            };
+        let Some(descriptor) = budgets.descriptors.take(ConnectionSide::Front) else {
+            return count_closed("no_files");
+        };
+        let Some(memory) = budgets.connections.try_reserve(CONNECTION_BYTES) else {
+            return count_closed("memory");
+        };
+        socket::set_options(&stream, limits);
+        let listening = self.clone();
+        let force = self.force.clone();
+        self.tasks.spawn(async move {
+            let _open = OpenConnection::begin(slot, descriptor, memory);
+            force
+                .run_until_cancelled(connection::serve(stream, address, listening))
+                .await;
+        });
+    }
+}
+
+/// An open connection: counted until it is dropped, also if its task ends by a panic.
+struct OpenConnection {
+    _slot: connection_slots::ConnectionSlot,
+    _descriptor: DescriptorPermit,
+    _memory: ByteReservation,
+}
+
+impl OpenConnection {
+    fn begin(
+        slot: connection_slots::ConnectionSlot,
+        descriptor: DescriptorPermit,
+        memory: ByteReservation,
+    ) -> Self {
+        instruments().connections.add(1, &[]);
+        Self {
+            _slot: slot,
+            _descriptor: descriptor,
+            _memory: memory,
+        }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        instruments().connections.add(-1, &[]);
+    }
+}
+
+/// Accepts until it is dropped; then the listening socket is closed.
+async fn accept<R: RequestService>(listening: Arc<ListenerState<R>>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => listening.serve_connection(stream, peer.ip().to_canonical()),
+            Err(error) if is_exhaustion(&error) => {
+                count_closed("no_files");
+                tracing::warn!(%error, "accept failed: out of file descriptors or memory");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+            // The client disconnected before the accept.
+            Err(error) => tracing::debug!(%error, "accept failed"),
+        }
+    }
+}
+
+/// `ENFILE`, `EMFILE`, `ENOMEM`, `ENOBUFS`: accepting again at once would spin.
+fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(23 | 24 | 12 | 105 | 55))
+}
+
+async fn watch_certificates<R: RequestService>(listening: Arc<ListenerState<R>>) {
+    loop {
+        tokio::time::sleep(CERTIFICATE_POLL).await;
+        let Some(certificates) = listening.certificates.load_full() else {
+            continue;
+        };
+        let read = certificates.clone();
+        match tokio::task::spawn_blocking(move || read.refresh()).await {
+            Ok(Ok(true)) => match listening.use_certificates(Some(certificates)) {
+                Ok(()) => tracing::info!("certificates reloaded"),
+                Err(error) => tracing::error!(%error, "certificate reload failed"),
+            },
+            Ok(Ok(false)) | Err(_) => {}
+            Ok(Err(error)) => {
+                tracing::error!(%error, "certificate reload failed: previous certificates stay in use")
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Settings of the listener: its limits and the files of its certificates, already checked.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// PEM files, read at bind and again whenever they change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerTlsFiles {
+    /// The chain, leaf first.
+    pub cert: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+    /// The authority of client certificates; if absent, clients are not asked for any.
+    pub clients: Option<ClientCertificates>,
+}
+
+/// Certificates of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCertificates {
+    /// The file of the authorities that issue them.
+    pub ca: PathBuf,
+    /// True if a connection without one is refused.
+    pub required: bool,
+}
+
+/// Limits of the listener, its connections and the heads of requests. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerLimits {
+    /// Connections waiting to be accepted.
+    pub backlog: u32,
+    /// Open connections. The process has 20,000 files; upstreams, logs and the admin listener need
+    /// the rest.
+    pub connections: usize,
+    /// Open connections of one address; loopback is exempt.
+    pub connections_per_address: usize,
+    /// TLS handshakes at the same time.
+    pub handshakes: usize,
+    /// Time for a TLS handshake.
+    pub handshake_time: Duration,
+    /// Time for a request head, from its first byte, or from the accept for the first one.
+    pub head_time: Duration,
+    /// Size of a request head.
+    pub head_bytes: usize,
+    /// Header lines of a request.
+    pub headers: usize,
+    /// Size of a request body.
+    pub body_bytes: usize,
+    /// The longest time that a connection may stay without a request.
+    pub idle_time: Duration,
+    /// The longest time that a client may read no byte of a pending answer: measured for an HTTP/2
+    /// stream by its window, for a connection by its window or its socket.
+    pub stall_time: Duration,
+    /// Time between two TCP keep-alive probes, and to the first.
+    pub tcp_keepalive: Duration,
+    /// The longest time that sent bytes may stay unacknowledged.
+    pub tcp_user_timeout: Duration,
+    /// Limits of HTTP/2 alone.
+    pub h2: H2Limits,
+    /// During a drain: the time that an idle connection stays open, so that a request in flight to
+    /// it is not lost.
+    pub drain_idle: Duration,
+}
+
+impl Default for ListenerLimits {
+    fn default() -> Self {
+        Self {
+            backlog: 4096,
+            connections: 18_000,
+            connections_per_address: 256,
+            handshakes: 512,
+            handshake_time: Duration::from_secs(5),
+            head_time: Duration::from_secs(10),
+            head_bytes: 32 << 10,
+            headers: 100,
+            body_bytes: 1 << 20,
+            idle_time: Duration::from_secs(120),
+            stall_time: Duration::from_secs(30),
+            tcp_keepalive: Duration::from_secs(15),
+            tcp_user_timeout: Duration::from_secs(30),
+            h2: H2Limits::default(),
+            drain_idle: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Limits of an HTTP/2 connection (A10 to A12).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct H2Limits {
+    /// Streams at once.
+    pub streams: u32,
+    /// Flow-control window of a stream.
+    pub stream_window: u32,
+    /// Flow-control window of the connection.
+    pub connection_window: u32,
+    /// Buffered answer bytes of a stream: the most that a slow reader makes weir hold.
+    pub send_buffer: usize,
+    /// Time between pings.
+    pub ping: Duration,
+    /// The longest time that a ping may stay unanswered.
+    pub ping_timeout: Duration,
+    /// The age at which a connection gets GOAWAY.
+    pub age: Duration,
+    /// The time that its streams have after that.
+    pub last_streams: Duration,
+}
+
+impl Default for H2Limits {
+    fn default() -> Self {
+        Self {
+            streams: 100,
+            stream_window: 64 << 10,
+            connection_window: 1 << 20,
+            send_buffer: 32 << 10,
+            ping: Duration::from_secs(20),
+            ping_timeout: Duration::from_secs(10),
+            age: Duration::from_secs(3600),
+            last_streams: Duration::from_secs(60),
+        }
+    }
+}

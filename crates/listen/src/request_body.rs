@@ -1,0 +1,93 @@
+//! The body of a request, of either version of HTTP.
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http_body::{Frame, SizeHint};
+use hyper::body::Incoming;
+
+/// The error that breaks a body off.
+pub type BodyError = Box<dyn Error + Send + Sync>;
+
+/// The body of a request from the socket, or from inside the process. Trailers are left out.
+pub struct RequestBody(RequestSource);
+
+enum RequestSource {
+    Http1(Incoming),
+    Http2(RecvStream),
+    /// The body of a request from inside the process; `None` once it is read.
+    Whole(Option<Bytes>),
+}
+
+impl RequestBody {
+    pub(crate) fn http1(incoming: Incoming) -> Self {
+        Self(RequestSource::Http1(incoming))
+    }
+
+    pub(crate) fn http2(stream: RecvStream) -> Self {
+        Self(RequestSource::Http2(stream))
+    }
+
+    /// A body inside the process, whole from the start.
+    #[must_use]
+    pub fn whole(bytes: Bytes) -> Self {
+        Self(RequestSource::Whole(
+            Some(bytes).filter(|bytes| !bytes.is_empty()),
+        ))
+    }
+}
+
+impl http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.0 {
+            RequestSource::Http1(incoming) => Pin::new(incoming).poll_frame(cx).map_err(Into::into),
+            RequestSource::Http2(stream) => {
+                let polled = std::task::ready!(stream.poll_data(cx));
+                Poll::Ready(polled.map(|data| {
+                    let data = data?;
+                    // Bytes that were read open the flow-control window again.
+                    stream.flow_control().release_capacity(data.len())?;
+                    Ok(Frame::data(data))
+                }))
+            }
+            RequestSource::Whole(bytes) => {
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            RequestSource::Http1(incoming) => incoming.is_end_stream(),
+            RequestSource::Http2(stream) => stream.is_end_stream(),
+            RequestSource::Whole(bytes) => bytes.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            RequestSource::Http1(incoming) => incoming.size_hint(),
+            RequestSource::Http2(_) => SizeHint::default(),
+            RequestSource::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
+            }
+        }
+    }
+}
+
+/// Without the bytes, which are the client's own.
+impl fmt::Debug for RequestBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestBody")
+    }
+}

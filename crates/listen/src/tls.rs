@@ -1,0 +1,262 @@
+//! TLS: one certificate, and the authorities of client certificates. Changed files are read again
+//! without an effect on open connections.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{RootCertStore, ServerConfig};
+
+use super::listener_settings::ListenerTlsFiles;
+
+/// The error of a certificate that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenerTlsError {
+    /// A file cannot be read or is not PEM.
+    #[error("cannot read {path}: {cause}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        cause: String,
+    },
+    /// The chain and the key do not belong together, or are of a kind that TLS 1.2 and 1.3 do not
+    /// know.
+    #[error("certificate and key cannot be used: {0}")]
+    Unusable(#[from] rustls::Error),
+}
+
+/// The certificate in use.
+pub struct ListenerCertificates {
+    current: ArcSwap<CertifiedKey>,
+    clients: ArcSwap<ClientVerifier>,
+    files: Mutex<(ListenerTlsFiles, FileTimes)>,
+    provider: Arc<CryptoProvider>,
+}
+
+/// The verifier of client certificates, if they are requested.
+type ClientVerifier = Option<Arc<dyn ClientCertVerifier>>;
+
+/// The times the files were last written, compared to detect a change.
+type FileTimes = [Option<SystemTime>; 3];
+
+impl ListenerCertificates {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// A file cannot be read, or its content cannot be used.
+    pub fn read(files: &ListenerTlsFiles) -> Result<Arc<Self>, ListenerTlsError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let stamp = file_times(files);
+        let current = ArcSwap::from_pointee(certified_key(files, &provider)?);
+        let clients = ArcSwap::from_pointee(client_verifier(files, &provider)?);
+        Ok(Arc::new(Self {
+            current,
+            clients,
+            files: Mutex::new((files.clone(), stamp)),
+            provider,
+        }))
+    }
+
+    /// Reads the files again, or other ones. A broken pair has no effect.
+    pub(crate) fn replace(&self, files: &ListenerTlsFiles) -> Result<(), ListenerTlsError> {
+        let stamp = file_times(files);
+        let key = certified_key(files, &self.provider)?;
+        self.clients
+            .store(Arc::new(client_verifier(files, &self.provider)?));
+        self.current.store(Arc::new(key));
+        *self.files.lock().unwrap_or_else(PoisonError::into_inner) = (files.clone(), stamp);
+        Ok(())
+    }
+
+    /// Reads the files again if they were written since; returns true if so. Blocks on file IO, so
+    /// it must not run on a hot path.
+    pub(crate) fn refresh(&self) -> Result<bool, ListenerTlsError> {
+        let (files, known) = self
+            .files
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if file_times(&files) == known {
+            return Ok(false);
+        }
+        self.replace(&files).map(|()| true)
+    }
+
+    /// The acceptor's config: TLS 1.2 and 1.3, HTTP/2 preferred.
+    pub(crate) fn server_config(self: &Arc<Self>) -> Result<Arc<ServerConfig>, ListenerTlsError> {
+        let config = ServerConfig::builder_with_provider(self.provider.clone())
+            .with_safe_default_protocol_versions()?;
+        let config = match &**self.clients.load() {
+            None => config.with_no_client_auth(),
+            Some(verifier) => config.with_client_cert_verifier(verifier.clone()),
+        };
+        let mut config = config.with_cert_resolver(self.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}
+
+impl ResolvesServerCert for ListenerCertificates {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current.load_full())
+    }
+}
+
+impl std::fmt::Debug for ListenerCertificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Certificates")
+    }
+}
+
+fn file_times(files: &ListenerTlsFiles) -> FileTimes {
+    let ca = files.clients.as_ref().map(|clients| &clients.ca);
+    [Some(&files.cert), Some(&files.key), ca].map(|path| {
+        path.and_then(|path| {
+            std::fs::metadata(path)
+                .and_then(|data| data.modified())
+                .ok()
+        })
+    })
+}
+
+fn unreadable(path: &Path, cause: &impl ToString) -> ListenerTlsError {
+    ListenerTlsError::File {
+        path: path.to_owned(),
+        cause: cause.to_string(),
+    }
+}
+
+/// The certificates of a PEM file, at least one.
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, ListenerTlsError> {
+    let text = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unreadable(path, &error))?;
+    if chain.is_empty() {
+        Err(unreadable(path, &"it holds no certificate"))
+    } else {
+        Ok(chain)
+    }
+}
+
+fn client_verifier(
+    files: &ListenerTlsFiles,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ClientVerifier, ListenerTlsError> {
+    let Some(clients) = &files.clients else {
+        return Ok(None);
+    };
+    let mut roots = RootCertStore::empty();
+    for certificate in read_chain(&clients.ca)? {
+        roots
+            .add(certificate)
+            .map_err(|error| unreadable(&clients.ca, &error))?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let builder = if clients.required {
+        builder
+    } else {
+        builder.allow_unauthenticated()
+    };
+    builder
+        .build()
+        .map(Some)
+        .map_err(|error| unreadable(&clients.ca, &error))
+}
+
+fn certified_key(
+    files: &ListenerTlsFiles,
+    provider: &CryptoProvider,
+) -> Result<CertifiedKey, ListenerTlsError> {
+    let chain = read_chain(&files.cert)?;
+    let text = std::fs::read(&files.key).map_err(|error| unreadable(&files.key, &error))?;
+    let key =
+        PrivateKeyDer::from_pem_slice(&text).map_err(|error| unreadable(&files.key, &error))?;
+    Ok(CertifiedKey::from_der(chain, key, provider)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Writes a certificate and its key, as of `nth` seconds after a fixed time.
+    fn write(files: &ListenerTlsFiles, nth: u64) -> Vec<u8> {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        for (path, text) in [
+            (&files.cert, made.cert.pem()),
+            (&files.key, made.signing_key.serialize_pem()),
+        ] {
+            put(path, &text, nth);
+        }
+        made.cert.der().to_vec()
+    }
+
+    fn put(path: &PathBuf, text: &str, nth: u64) {
+        std::fs::write(path, text).unwrap();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_785_542_400 + nth);
+        std::fs::File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+    }
+
+    fn shown(certificates: &ListenerCertificates) -> Vec<u8> {
+        certificates.current.load().cert[0].to_vec()
+    }
+
+    #[test]
+    fn files_are_read_again_when_they_change_and_broken_ones_are_left_alone() {
+        let folder = std::env::temp_dir().join(format!("weir-tls-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let files = ListenerTlsFiles {
+            cert: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+            clients: None,
+        };
+        let first = write(&files, 0);
+        let certificates = ListenerCertificates::read(&files).unwrap();
+        assert_eq!(shown(&certificates), first);
+        assert!(!certificates.refresh().unwrap());
+        // Half of a change: the new certificate is written, its key is not.
+        let second = write(&files, 1);
+        let key = std::fs::read_to_string(&files.key).unwrap();
+        put(&files.key, "", 2);
+        assert!(certificates.refresh().is_err());
+        assert_eq!(shown(&certificates), first);
+        put(&files.key, &key, 3);
+        assert!(certificates.refresh().unwrap());
+        assert_eq!(shown(&certificates), second);
+        std::fs::remove_file(&files.cert).unwrap();
+        assert!(certificates.refresh().is_err());
+        assert_eq!(shown(&certificates), second);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let files = ListenerTlsFiles {
+            cert: "/nowhere/cert.pem".into(),
+            key: "/nowhere/key.pem".into(),
+            clients: None,
+        };
+        assert!(
+            ListenerCertificates::read(&files)
+                .unwrap_err()
+                .to_string()
+                .contains("/nowhere/cert.pem")
+        );
+    }
+}

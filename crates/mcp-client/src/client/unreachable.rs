@@ -1,0 +1,113 @@
+//! The sentence about a failed HTTP exchange, with the next step.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+
+use http::Uri;
+use rustls::CertificateError;
+use weir_core::{causes, chain};
+
+/// The cause of a failed exchange. An unknown cause keeps its own words.
+pub fn explain(url: &Uri, error: &(dyn Error + 'static)) -> String {
+    let place = url.authority().map(ToString::to_string).unwrap_or_default();
+    let (host, https) = (
+        url.host().unwrap_or_default(),
+        url.scheme_str() == Some("https"),
+    );
+    let known = |cause: &(dyn Error + 'static)| {
+        system(cause, &place, host)
+            .or_else(|| tls(cause, url))
+            .or_else(|| http(cause, https, url))
+    };
+    causes(error)
+        .find_map(known)
+        .unwrap_or_else(|| chain(error))
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "`io::ErrorKind` is non-exhaustive, with dozens of variants"
+)]
+fn system(cause: &(dyn Error + 'static), place: &str, host: &str) -> Option<String> {
+    if cause.to_string().contains("failed to lookup address") {
+        return Some(format!(
+            "the name `{host}` has no address (DNS): correct it, or use an address"
+        ));
+    }
+    let kind = cause.downcast_ref::<io::Error>()?.kind();
+    Some(match kind {
+        ErrorKind::ConnectionRefused => {
+            format!("connection refused by {place}: start the server there, or correct the URL")
+        }
+        ErrorKind::TimedOut => {
+            format!("{place} does not answer: correct the URL, or check the firewalls")
+        }
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+            format!("no route to {place}: check the network of this machine, or correct the URL")
+        }
+        ErrorKind::ConnectionReset => {
+            format!("{place} closed the connection: see the server's log")
+        }
+        _ => return None,
+    })
+}
+
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "`rustls::Error` is non-exhaustive, with dozens of variants"
+)]
+fn tls(cause: &(dyn Error + 'static), url: &Uri) -> Option<String> {
+    let error = cause.downcast_ref::<rustls::Error>();
+    Some(match error? {
+        rustls::Error::InvalidMessage(_) => {
+            format!("the port does not speak TLS: write {} for plain HTTP", with_scheme(url, "http"))
+        }
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is of an issuer that this machine does not trust: add that CA to the system's, or name its file in SSL_CERT_FILE"
+                .to_owned()
+        }
+        rustls::Error::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
+            "its certificate has expired: renew it, or correct this machine's clock".to_owned()
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "its certificate is for another name: use a name of the certificate".to_owned(),
+        rustls::Error::InvalidCertificate(CertificateError::Other(other)) if is_of_a_ca(other) => {
+            "its certificate is a CA's own, as `openssl req -x509` makes by default: make one with -addext basicConstraints=CA:FALSE, or one that a CA signs"
+                .to_owned()
+        }
+        other => format!("TLS failed: {other}"),
+    })
+}
+
+/// The verifier has a type of its own for this, and it reaches no further than its name.
+fn is_of_a_ca(error: &rustls::OtherError) -> bool {
+    format!("{error:?}").contains("CaUsedAsEndEntity")
+}
+
+fn http(cause: &(dyn Error + 'static), https: bool, url: &Uri) -> Option<String> {
+    let error = cause.downcast_ref::<hyper::Error>()?;
+    // Bytes before any request have no predicate of their own.
+    let foreign = error.is_parse() || error.to_string().contains("unexpected message");
+    if foreign && !https {
+        let other = with_scheme(url, "https");
+        return Some(format!(
+            "the port speaks another protocol than HTTP: correct it, or write {other} if it speaks TLS"
+        ));
+    }
+    if foreign {
+        return Some("the port speaks another protocol than HTTP: correct the URL".to_owned());
+    }
+    (error.is_incomplete_message() || error.is_closed()).then(|| {
+        "it closed the connection without an answer: check that the port speaks HTTP".to_owned()
+    })
+}
+
+fn with_scheme(url: &Uri, scheme: &str) -> String {
+    let rest = url.to_string();
+    format!(
+        "{scheme}://{}",
+        rest.split_once("://")
+            .map_or(rest.as_str(), |(_, rest)| rest)
+    )
+}

@@ -1,0 +1,117 @@
+//! A person's login at an MCP server that requires OAuth tokens: `weir login`, and the tokens that
+//! `weir tools` and `weir call` use.
+//!
+//! The client side of specification 2026-07-28, basic/authorization, for one person at one machine:
+//! the authorization code grant with PKCE and a loopback redirect (RFC 8252). The service checks
+//! tokens in the policy crate and gets its own for upstreams in the upstream crate, independently
+//! of this module.
+
+mod accounts;
+pub(crate) mod challenge;
+mod discovery;
+mod grant;
+mod json_http;
+mod login_account;
+mod login_error;
+mod redirect_listener;
+mod server_url;
+
+use data_encoding::BASE64URL_NOPAD;
+use sha2::{Digest, Sha256};
+use url::Url;
+use weir_core::port::Random;
+
+pub use accounts::LoginAccounts;
+pub use challenge::LoginChallenge;
+pub use login_account::LoginAccount;
+pub use login_error::LoginError;
+pub use server_url::server_url;
+
+use discovery::LoginDiscovery;
+use grant::LoginClient;
+use login_error::BROWSER_TIMEOUT;
+use redirect_listener::RedirectListener;
+use weir_system::SystemRandom;
+
+/// The person's choices on the command line.
+#[derive(Debug, Default)]
+pub struct LoginChoices {
+    /// A client id that the authorization server knows; without one this client registers itself.
+    pub client_id: Option<String>,
+    /// Scopes, separated by spaces, beyond those that the server asks for.
+    pub scope: Option<String>,
+    /// The port of the redirect, if the authorization server requires a certain one.
+    pub port: Option<u16>,
+}
+
+/// Logs in: discovers the authorization server, sends the person there, and returns the account.
+/// Dropping the future gives up.
+///
+/// `challenge` is from the server's refusal; `show` gets the URL that the person must open.
+///
+/// # Errors
+///
+/// Any [`LoginError`]; no account is kept then.
+pub async fn login(
+    server: &Url,
+    challenge: &LoginChallenge,
+    wishes: &LoginChoices,
+    show: &mut (dyn FnMut(&Url) + Send),
+) -> Result<LoginAccount, LoginError> {
+    let found = LoginDiscovery::of(server, challenge).await?;
+    let callback = RedirectListener::bind(wishes.port).await?;
+    let redirect_uri = callback.redirect_uri();
+    let client = match &wishes.client_id {
+        Some(id) => LoginClient::known(id),
+        None => LoginClient::register(&found, &redirect_uri).await?,
+    };
+    let (state, verifier) = (random(), random());
+    let scope = scopes(
+        &[
+            challenge.scope.as_deref().or(found.scope.as_deref()),
+            wishes.scope.as_deref(),
+        ],
+        &found,
+    );
+    let ask = grant::LoginAuthorizationRequest {
+        client: &client,
+        redirect_uri: &redirect_uri,
+        state: &state,
+        code_challenge: &BASE64URL_NOPAD.encode(&Sha256::digest(verifier.as_bytes())),
+        scope: scope.as_deref(),
+    };
+    show(&ask.url(&found));
+    let landed = tokio::time::timeout(BROWSER_TIMEOUT, callback.wait_for_response(&state))
+        .await
+        .map_err(|_| LoginError::TooLate)??;
+    // The first check of the answer (RFC 9207).
+    found.check_issuer(landed.issuer.as_deref())?;
+    let code = landed.code.map_err(LoginError::Refused)?;
+    client
+        .exchange(&found, &code, &redirect_uri, &verifier)
+        .await
+}
+
+/// Joins these scopes, each once, with the scope for a refresh token if it is offered.
+fn scopes(lists: &[Option<&str>], found: &LoginDiscovery) -> Option<String> {
+    let mut all: Vec<&str> = Vec::new();
+    let offline = found.offline_access().then_some("offline_access");
+    for scope in lists
+        .iter()
+        .flatten()
+        .flat_map(|list| list.split_ascii_whitespace())
+        .chain(offline)
+    {
+        if !all.contains(&scope) {
+            all.push(scope);
+        }
+    }
+    (!all.is_empty()).then(|| all.join(" "))
+}
+
+/// Returns 256 random bits, fit for a URL.
+fn random() -> String {
+    let mut bytes = [0; 32];
+    SystemRandom.fill(&mut bytes);
+    BASE64URL_NOPAD.encode(&bytes)
+}

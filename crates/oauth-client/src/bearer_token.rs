@@ -1,0 +1,38 @@
+//! An access token and its lifetime.
+
+use std::time::Duration;
+
+use http::HeaderValue;
+use weir_core::port::Random;
+use weir_upstream_core::retry_backoff::jitter;
+
+/// The last part of a token's life in which it is not used: the request has to arrive, and clocks
+/// differ.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
+
+/// A token and its lifetime.
+pub(crate) struct BearerToken {
+    /// The whole `Authorization` header. Sensitive. If absent, requests go without one.
+    pub(crate) header: Option<HeaderValue>,
+    /// The time at which a new token is requested.
+    pub(super) renew_at: Duration,
+    /// The time at which the token expires for weir.
+    pub(super) expires_at: Duration,
+}
+
+impl BearerToken {
+    /// Makes a token that was requested at `asked`.
+    pub(crate) fn new(
+        header: Option<HeaderValue>,
+        asked: Duration,
+        lifetime: Duration,
+        random: &dyn Random,
+    ) -> Self {
+        let renew = asked + lifetime.mul_f64(0.75) + jitter(lifetime.mul_f64(0.1), random);
+        Self {
+            header,
+            renew_at: renew,
+            expires_at: asked + lifetime - EXPIRY_MARGIN.min(lifetime / 10),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! One account at one server: its current token, and the one token request that is in flight.
+//!
+//! A token is renewed before it ends, at a jittered time, while the old one still serves. All
+//! requests that need a token at the same time share one token request, and it goes on when they
+//! give up. After a failure the next attempt waits, longer each time.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use futures_util::FutureExt;
+use futures_util::future::Shared;
+use weir_core::{ClientToken, Failure};
+use weir_upstream_core::retry_backoff::RetryBackoff;
+
+use super::bearer_challenge::BearerChallenge;
+use super::bearer_token::BearerToken;
+use super::token_error::TokenError;
+use super::token_fetcher::{TokenFetcher, UpstreamTokenRequest};
+
+/// The minimum time between two replacements of refused tokens. It keeps a server that refuses
+/// every token from making weir flood its authorization server.
+const FORCED_RENEWAL_INTERVAL: Duration = Duration::from_secs(5);
+type TokenFuture = Pin<Box<dyn Future<Output = Result<Arc<BearerToken>, TokenError>> + Send>>;
+type SharedTokenFuture = Shared<TokenFuture>;
+
+/// An account of weir itself or of a caller.
+pub(crate) struct TokenAccount {
+    grant: Arc<TokenFetcher>,
+    /// The caller's token, for a caller's account.
+    subject: Option<ClientToken>,
+    current: ArcSwapOption<BearerToken>,
+    state: Mutex<TokenAccountState>,
+}
+
+#[derive(Default)]
+struct TokenAccountState {
+    in_flight: Option<SharedTokenFuture>,
+    pace: RetryBackoff,
+    /// The error of the last token request, if it failed.
+    last_error: Option<TokenError>,
+    /// The time at which a refused token was last replaced.
+    last_forced: Option<Duration>,
+    /// Scopes that the server asked for and the authorization server granted.
+    added_scopes: Vec<String>,
+    /// Scopes that the server asked for and the authorization server denied.
+    denied_scopes: Vec<String>,
+}
+
+impl TokenAccount {
+    pub(crate) fn new(grant: Arc<TokenFetcher>, subject: Option<ClientToken>) -> Arc<Self> {
+        Arc::new(Self {
+            grant,
+            subject,
+            current: ArcSwapOption::empty(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Returns the token to use now.
+    ///
+    /// # Errors
+    /// `Unavailable`: no token can be had. Cancel safe: the request in flight arrives for the next
+    /// caller.
+    pub(crate) async fn current_token(self: &Arc<Self>) -> Result<Arc<BearerToken>, Failure> {
+        let now = self.grant.context().clock.now();
+        let held = self.current.load_full();
+        if let Some(held) = held.as_ref().filter(|held| now < held.renew_at) {
+            return Ok(held.clone());
+        }
+        let flight = self.token_request(now);
+        match (held.filter(|held| now < held.expires_at), flight) {
+            // The old token serves while the new one is in flight or cannot be had.
+            (Some(held), _) => Ok(held),
+            (None, Ok(flight)) => flight
+                .await
+                .map_err(|trouble| trouble.failure(self.grant.context())),
+            (None, Err(failure)) => Err(failure),
+        }
+    }
+
+    /// Replaces a token that the server refused with 401. Returns no token if another request makes
+    /// no sense now.
+    ///
+    /// # Errors
+    /// `Unavailable`: no token can be had.
+    pub(crate) async fn replace_refused(
+        self: &Arc<Self>,
+        refused: &Arc<BearerToken>,
+        challenge: BearerChallenge,
+    ) -> Result<Option<Arc<BearerToken>>, Failure> {
+        let now = self.grant.context().clock.now();
+        if let Some(held) = self
+            .current
+            .load_full()
+            .filter(|held| !Arc::ptr_eq(held, refused) && now < held.expires_at)
+        {
+            return Ok(Some(held));
+        }
+        let flight = {
+            let mut state = self.state();
+            match (&state.in_flight, state.last_forced) {
+                // Another call met the same refusal.
+                (Some(flight), _) => flight.clone(),
+                (None, Some(before)) if now < before + FORCED_RENEWAL_INTERVAL => return Ok(None),
+                (None, _) => {
+                    state.last_forced = Some(now);
+                    self.start_request(&mut state, Some(challenge))
+                }
+            }
+        };
+        flight
+            .await
+            .map(Some)
+            .map_err(|trouble| trouble.failure(self.grant.context()))
+    }
+
+    /// Requests a token with the scopes that the server asks for with 403, beside the scopes it
+    /// has. Returns no token if they cannot be had. Each scope is tried once.
+    pub(crate) async fn step_up(
+        self: &Arc<Self>,
+        challenge: &BearerChallenge,
+    ) -> Option<Arc<BearerToken>> {
+        let (flight, added) = {
+            let mut state = self.state();
+            let mut added = self.grant.permitted_scopes(&challenge.scopes);
+            added.retain(|scope| {
+                !state.added_scopes.contains(scope) && !state.denied_scopes.contains(scope)
+            });
+            // One request at a time: the one in flight has other scopes, and the next refusal comes
+            // here again.
+            if added.is_empty() || state.in_flight.is_some() {
+                return None;
+            }
+            state.added_scopes.extend(added.iter().cloned());
+            (self.start_request(&mut state, None), added)
+        };
+        match flight.await {
+            Ok(bearer) => Some(bearer),
+            Err(trouble) => {
+                let mut state = self.state();
+                state.added_scopes.retain(|scope| !added.contains(scope));
+                state.denied_scopes.extend(added);
+                // The old token is as good as before.
+                state.pace.record_success();
+                tracing::warn!(upstream = %self.grant.context().label.id, %trouble, "token step-up failed: requested scopes not granted");
+                None
+            }
+        }
+    }
+
+    /// Returns the request in flight, or starts one if the pace allows it.
+    fn token_request(self: &Arc<Self>, now: Duration) -> Result<SharedTokenFuture, Failure> {
+        let mut state = self.state();
+        if let Some(flight) = &state.in_flight {
+            return Ok(flight.clone());
+        }
+        if let Some(held) = self.current.load_full().filter(|held| now < held.renew_at) {
+            // The token arrived a moment ago.
+            let landed: TokenFuture = Box::pin(std::future::ready(Ok(held)));
+            return Ok(landed.shared());
+        }
+        match (state.pace.admit(now), &state.last_error) {
+            (Ok(()), _) | (Err(_), None) => Ok(self.start_request(&mut state, None)),
+            (Err(wait), Some(trouble)) => {
+                Err(trouble.failure(self.grant.context()).retry_after(wait))
+            }
+        }
+    }
+
+    fn start_request(
+        self: &Arc<Self>,
+        state: &mut TokenAccountState,
+        challenge: Option<BearerChallenge>,
+    ) -> SharedTokenFuture {
+        let want = UpstreamTokenRequest {
+            subject: self.subject.clone(),
+            added_scopes: state.added_scopes.clone(),
+            challenge,
+        };
+        let (grant, account) = (self.grant.clone(), Arc::downgrade(self));
+        let request = async move {
+            let outcome = grant.fetch_token(&want).await.map(Arc::new);
+            if let Some(account) = account.upgrade() {
+                account.finish_request(&outcome);
+            }
+            outcome
+        };
+        let request: TokenFuture = Box::pin(request);
+        let flight = request.shared();
+        state.in_flight = Some(flight.clone());
+        // The request goes on when a waiting caller leaves, so that the others and the next one get
+        // its token.
+        self.grant.context().tasks.spawn(flight.clone().map(drop));
+        flight
+    }
+
+    fn finish_request(&self, outcome: &Result<Arc<BearerToken>, TokenError>) {
+        let context = self.grant.context();
+        let mut state = self.state();
+        state.in_flight = None;
+        match outcome {
+            Ok(bearer) => {
+                state.pace.record_success();
+                state.last_error = None;
+                self.current.store(Some(bearer.clone()));
+            }
+            Err(trouble) => {
+                tracing::warn!(upstream = %context.label.id, %trouble, "token request failed");
+                state
+                    .pace
+                    .record_failure(context.clock.now(), context.clock.random());
+                state.last_error = Some(trouble.clone());
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, TokenAccountState> {
+        // Every field is valid by itself after a panic of the lock's holder.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TokenAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Account(<secret>)")
+    }
+}

@@ -1,0 +1,51 @@
+//! The reason for a missing token.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use weir_core::{Failure, FailureKind};
+
+use crate::token_context::TokenContext;
+
+/// The reason for a missing token. All calls that waited for the token share it.
+#[derive(Clone, Debug)]
+pub(crate) struct TokenError {
+    pub(super) text: Cow<'static, str>,
+    cause: Option<Arc<str>>,
+}
+
+impl TokenError {
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            text: text.into(),
+            cause: None,
+        }
+    }
+
+    /// Keeps the cause for operators; it has no text of another party's response.
+    pub(crate) fn because(mut self, failure: &Failure) -> Self {
+        self.cause = Some(failure.cause().into());
+        self
+    }
+
+    /// Returns the failure of a call.
+    pub(crate) fn failure(&self, context: &TokenContext) -> Failure {
+        let failure = context
+            .label
+            .fail(FailureKind::Unavailable, self.text.clone());
+        match &self.cause {
+            Some(cause) => failure.because(cause.to_string()),
+            None => failure,
+        }
+    }
+}
+
+impl fmt::Display for TokenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Some(cause) => write!(f, "{}: {cause}", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Token requests to an authorization server: client credentials (RFC 6749, 4.4), or the exchange
+//! of a caller's token (RFC 8693). Each names the server that the token is for (`resource`, RFC
+//! 8707).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use http::{HeaderValue, Method, header};
+use url::Url;
+use url::form_urlencoded::{Serializer, byte_serialize};
+use weir_core::ClientToken;
+use weir_core::port::{BorrowedSecret, DocumentFetcher, FetchRequest, UrlSource};
+use weir_era::lower;
+use weir_http_client::HttpClient;
+use weir_wire::method::Method as Rpc;
+
+use super::bearer_challenge::BearerChallenge;
+use super::bearer_token::BearerToken;
+use super::settings::{ClientAuthMethod, TokenAuthority, TokenExchange, UpstreamOAuth};
+use super::token_discovery::{TokenDiscovery, TokenTarget, resource_identifier};
+use super::token_error::TokenError;
+use super::token_response;
+use crate::token_context::TokenContext;
+
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest token response.
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
+/// The time for which discovered metadata is used before it is fetched again.
+const DISCOVERY_TTL: Duration = Duration::from_secs(3600);
+/// The time in which further refusals do not repeat the discovery; also the timeout of the request
+/// that asks for a challenge.
+const REDISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The parameters of one token request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UpstreamTokenRequest {
+    /// The caller's token that is exchanged.
+    pub(crate) subject: Option<ClientToken>,
+    /// Scopes beyond the configured ones.
+    pub(crate) added_scopes: Vec<String>,
+    /// The server's challenge to the last token.
+    pub(crate) challenge: Option<BearerChallenge>,
+}
+
+/// Gets tokens for one server.
+pub(crate) struct TokenFetcher {
+    context: TokenContext,
+    /// The server, without credentials.
+    http: HttpClient,
+    fetch: Arc<dyn DocumentFetcher>,
+    settings: UpstreamOAuth,
+    /// The discovered endpoint and the time of its discovery. Locked during the discovery.
+    target: tokio::sync::Mutex<Option<(TokenTarget, Duration)>>,
+}
+
+impl TokenFetcher {
+    pub(crate) fn new(
+        context: TokenContext,
+        http: HttpClient,
+        fetch: Arc<dyn DocumentFetcher>,
+        settings: UpstreamOAuth,
+    ) -> Self {
+        Self {
+            context,
+            http,
+            fetch,
+            settings,
+            target: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(crate) fn context(&self) -> &TokenContext {
+        &self.context
+    }
+
+    /// Filters the scopes by those that may be added at the server's request.
+    pub(crate) fn permitted_scopes(&self, scopes: &[String]) -> Vec<String> {
+        self.settings
+            .step_up
+            .iter()
+            .filter(|own| scopes.contains(own))
+            .cloned()
+            .collect()
+    }
+
+    /// Requests a token.
+    ///
+    /// # Errors
+    /// No token can be had; the error's text is for clients and the log.
+    pub(crate) async fn fetch_token(
+        &self,
+        want: &UpstreamTokenRequest,
+    ) -> Result<BearerToken, TokenError> {
+        if let TokenAuthority::Provider(keeper) = &self.settings.authority {
+            let asked = self.context.clock.now();
+            let kept = keeper.0.token(want.challenge.is_some()).await;
+            let lifetime = kept
+                .as_ref()
+                .and_then(|kept| kept.lifetime)
+                .unwrap_or(token_response::DEFAULT_LIFETIME);
+            return Ok(BearerToken::new(
+                kept.map(|kept| kept.header),
+                asked,
+                lifetime,
+                self.context.clock.random(),
+            ));
+        }
+        let place = self.token_target(want.challenge.as_ref()).await?;
+        let (form, authorization) = self.build_form(&place, want)?;
+        let began = self.context.clock.now();
+        let ask = FetchRequest {
+            url: &place.endpoint,
+            form: Some(BorrowedSecret::new(&form)),
+            authorization: authorization.as_deref().map(BorrowedSecret::new),
+            limit: MAX_RESPONSE_BYTES,
+            timeout: TOKEN_TIMEOUT,
+            url_source: place.named_by,
+        };
+        let fetched = self.fetch.fetch(ask).await;
+        let fetched = fetched.map_err(|failure| {
+            TokenError::new("The authorization server cannot be reached for a token")
+                .because(&failure)
+        })?;
+        let shown = want
+            .subject
+            .as_ref()
+            .map(|subject| subject.expose().expose());
+        let shown: Vec<&str> = shown
+            .into_iter()
+            .chain([self.settings.client_secret.expose()])
+            .collect();
+        let granted =
+            token_response::read_token_response(&fetched, want.subject.is_some(), &shown)?;
+        Ok(BearerToken::new(
+            Some(granted.header),
+            began,
+            granted.lifetime,
+            self.context.clock.random(),
+        ))
+    }
+
+    async fn token_target(
+        &self,
+        challenge: Option<&BearerChallenge>,
+    ) -> Result<TokenTarget, TokenError> {
+        let server = Url::parse(&self.http.url().to_string());
+        let server =
+            server.map_err(|_| TokenError::new("The upstream's URL has no resource identifier"))?;
+        let own = self.settings.resource.as_ref();
+        let issuer = match &self.settings.authority {
+            TokenAuthority::Issuer(issuer) => issuer,
+            TokenAuthority::Provider(_) => {
+                return Err(TokenError::new("Tokens of a keeper are not asked for"));
+            }
+            TokenAuthority::TokenEndpoint(endpoint) => {
+                let resource = own.cloned().unwrap_or_else(|| resource_identifier(&server));
+                let endpoint = endpoint.clone();
+                return Ok(TokenTarget {
+                    endpoint,
+                    named_by: UrlSource::Operator,
+                    methods: None,
+                    resource,
+                });
+            }
+        };
+        let mut known = self.target.lock().await;
+        let now = self.context.clock.now();
+        let good_for = if challenge.is_some() {
+            REDISCOVERY_INTERVAL
+        } else {
+            DISCOVERY_TTL
+        };
+        if let Some((place, _)) = known.as_ref().filter(|(_, found)| now < *found + good_for) {
+            return Ok(place.clone());
+        }
+        let asked;
+        let challenge = match challenge {
+            Some(challenge) => challenge,
+            None => {
+                asked = self.fetch_challenge().await;
+                &asked
+            }
+        };
+        let hint = challenge.resource_metadata.as_deref();
+        let mut place = TokenDiscovery {
+            fetch: &*self.fetch,
+            issuer,
+            server: &server,
+            hint,
+        }
+        .run()
+        .await?;
+        if let Some(own) = own {
+            place.resource.clone_from(own);
+        }
+        *known = Some((place.clone(), now));
+        Ok(place)
+    }
+
+    /// Sends a request without a token, for the server's challenge with the URL of its metadata.
+    /// The challenge is empty if the server sends no such header.
+    async fn fetch_challenge(&self) -> BearerChallenge {
+        let json = HeaderValue::from_static("application/json");
+        let accept = HeaderValue::from_static("application/json, text/event-stream");
+        let ping: Bytes = lower::legacy_request(self.context.request_ids.next_id(), Rpc::Ping, &[]);
+        let headers = [(header::ACCEPT, accept), (header::CONTENT_TYPE, json)];
+        let asked = self.http.send(&Method::POST, &headers, &ping);
+        match tokio::time::timeout(REDISCOVERY_INTERVAL, asked).await {
+            Ok(Ok(answer)) => BearerChallenge::read(answer.headers()),
+            _ => BearerChallenge::default(),
+        }
+    }
+
+    /// Builds the form, and the `Authorization` header if the client authenticates by one.
+    fn build_form(
+        &self,
+        place: &TokenTarget,
+        want: &UpstreamTokenRequest,
+    ) -> Result<(String, Option<String>), TokenError> {
+        let UpstreamOAuth {
+            client_id,
+            client_secret,
+            exchange,
+            scopes,
+            ..
+        } = &self.settings;
+        let mut form = Serializer::new(String::new());
+        match (&want.subject, exchange) {
+            (Some(subject), Some(exchange)) => {
+                form.append_pair(
+                    "grant_type",
+                    "urn:ietf:params:oauth:grant-type:token-exchange",
+                );
+                form.append_pair("subject_token", subject.expose().expose());
+                form.append_pair("subject_token_type", &exchange.subject_type);
+                form.append_pair("requested_token_type", TokenExchange::ACCESS_TOKEN);
+                if let Some(audience) = &exchange.audience {
+                    form.append_pair("audience", audience);
+                }
+            }
+            _ => {
+                form.append_pair("grant_type", "client_credentials");
+            }
+        }
+        form.append_pair("resource", &place.resource);
+        let scopes: Vec<&str> = scopes
+            .iter()
+            .chain(&want.added_scopes)
+            .map(String::as_str)
+            .collect();
+        if !scopes.is_empty() {
+            form.append_pair("scope", &scopes.join(" "));
+        }
+        let authorization = match self.client_auth(place)? {
+            ClientAuthMethod::Post => {
+                form.append_pair("client_id", client_id)
+                    .append_pair("client_secret", client_secret.expose());
+                None
+            }
+            ClientAuthMethod::Basic | ClientAuthMethod::Discovered => {
+                // Both are form-encoded before they are joined (RFC 6749, 2.3.1).
+                let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+                let pair = format!("{}:{}", encoded(client_id), encoded(client_secret.expose()));
+                Some(format!("Basic {}", BASE64.encode(pair.as_bytes())))
+            }
+        };
+        Ok((form.finish(), authorization))
+    }
+
+    fn client_auth(&self, place: &TokenTarget) -> Result<ClientAuthMethod, TokenError> {
+        let offers = |name: &str| {
+            place
+                .methods
+                .as_ref()
+                .is_none_or(|methods| methods.iter().any(|method| method == name))
+        };
+        match self.settings.client_auth {
+            ClientAuthMethod::Discovered if offers("client_secret_basic") => {
+                Ok(ClientAuthMethod::Basic)
+            }
+            ClientAuthMethod::Discovered if offers("client_secret_post") => {
+                Ok(ClientAuthMethod::Post)
+            }
+            ClientAuthMethod::Discovered => Err(TokenError::new(
+                "The authorization server takes no client secrets",
+            )),
+            chosen @ (ClientAuthMethod::Basic | ClientAuthMethod::Post) => Ok(chosen),
+        }
+    }
+}

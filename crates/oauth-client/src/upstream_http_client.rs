@@ -1,0 +1,121 @@
+//! The HTTP client of one upstream, for one account if the server wants tokens.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, Uri, header};
+use weir_core::Failure;
+use weir_http_client::{HeaderField, HttpClient, HttpResponseBody, UpstreamHttpError};
+
+use super::bearer_challenge::BearerChallenge;
+use super::token_account::TokenAccount;
+
+/// The client of one server, for one account if the server wants tokens. Clones share the
+/// connections.
+#[derive(Clone, Debug)]
+pub struct UpstreamHttpClient {
+    client: HttpClient,
+    account: Option<Arc<TokenAccount>>,
+}
+
+/// The error of a request without a response.
+#[derive(Debug)]
+pub enum SendError {
+    /// The connection failed.
+    Lost(UpstreamHttpError),
+    /// The request was not sent, for want of a token.
+    NoToken(Failure),
+}
+
+impl UpstreamHttpClient {
+    /// Makes a client whose requests have no token.
+    #[must_use]
+    pub fn without_token(client: HttpClient) -> Self {
+        Self::new(client, None)
+    }
+
+    /// Makes the client of an account; without one, requests have no token.
+    pub(crate) fn new(client: HttpClient, account: Option<Arc<TokenAccount>>) -> Self {
+        Self { client, account }
+    }
+
+    /// Returns the same client for another URL of the same origin.
+    pub fn with_url(&self, uri: Uri) -> Self {
+        Self {
+            client: self.client.with_url(uri),
+            account: self.account.clone(),
+        }
+    }
+
+    /// Returns the same client without reuse of HTTP/1.1 connections. On a new connection a
+    /// response can only belong to its own request.
+    pub fn without_reuse(&self) -> Self {
+        Self {
+            client: self.client.without_reuse(),
+            account: self.account.clone(),
+        }
+    }
+
+    /// Returns the server's URL.
+    pub fn url(&self) -> &Uri {
+        self.client.url()
+    }
+
+    /// Sends one request and waits for the response's head. Dropping the future, or later the body,
+    /// cancels the request: the connection is closed (HTTP/1.1) or the stream reset (HTTP/2).
+    ///
+    /// A token that the server refuses (401) is replaced once, and one with too narrow scopes (403)
+    /// widened once, if possible. A server that refuses a token has not executed the request.
+    pub async fn send(
+        &self,
+        method: Method,
+        own: Vec<HeaderField>,
+        body: Bytes,
+    ) -> Result<Response<HttpResponseBody>, SendError> {
+        match &self.account {
+            None => {
+                let sent = self.client.send(&method, &own, &body).await;
+                sent.map_err(SendError::Lost)
+            }
+            Some(account) => Box::pin(self.send_with_token(account, &method, own, &body)).await,
+        }
+    }
+
+    async fn send_with_token(
+        &self,
+        account: &Arc<TokenAccount>,
+        method: &Method,
+        mut own: Vec<HeaderField>,
+        body: &Bytes,
+    ) -> Result<Response<HttpResponseBody>, SendError> {
+        let mut bearer = account.current_token().await.map_err(SendError::NoToken)?;
+        let (mut renewed, mut widened) = (false, false);
+        let at = own.len();
+        loop {
+            own.truncate(at);
+            own.extend(
+                bearer
+                    .header
+                    .clone()
+                    .map(|header| (header::AUTHORIZATION, header)),
+            );
+            let sent = self.client.send(method, &own, body).await;
+            let answer = sent.map_err(SendError::Lost)?;
+            let challenge = || BearerChallenge::read(answer.headers());
+            let another = match answer.status() {
+                StatusCode::UNAUTHORIZED if !std::mem::replace(&mut renewed, true) => account
+                    .replace_refused(&bearer, challenge())
+                    .await
+                    .map_err(SendError::NoToken)?,
+                StatusCode::FORBIDDEN if !std::mem::replace(&mut widened, true) => {
+                    account.step_up(&challenge()).await
+                }
+                _ => None,
+            };
+            match another {
+                Some(another) => bearer = another,
+                None => return Ok(answer),
+            }
+        }
+    }
+}

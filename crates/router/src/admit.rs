@@ -1,0 +1,118 @@
+//! The gate of a call, and the type that proves that a call passed it.
+//!
+//! [`Admitted`] has no other constructor than [`admit`], so a later step that asks for it cannot be
+//! reached by a call that skipped the gate.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_core::authenticated::{Authenticated, AuthenticatedParts};
+use weir_core::call::Call;
+use weir_core::catalog_item::CatalogItem;
+use weir_core::failure::Failure;
+use weir_core::port::{
+    AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, GateDecision, Limiter,
+    PermitWait,
+};
+use weir_core::principal::Principal;
+use weir_core::token::ClientToken;
+
+/// A call that its principal may make now, of a tool that the principal sees. The router sends only
+/// this type.
+#[derive(Debug)]
+pub(crate) struct Admitted(AdmittedParts);
+
+/// The parts of an [`Admitted`] call; the proof ends here.
+#[derive(Debug)]
+pub(crate) struct AdmittedParts {
+    pub(crate) principal: Principal,
+    pub(crate) token: Option<ClientToken>,
+    pub(crate) call: Arc<Call>,
+    pub(crate) item: CatalogItem,
+    pub(crate) verdict: CallPermission,
+    /// Kept as long as the call is in flight.
+    pub(crate) permit: CallPermit,
+}
+
+impl Admitted {
+    pub(crate) fn into_parts(self) -> AdmittedParts {
+        self.0
+    }
+}
+
+/// The parts that decide about calls, and the audit that records the decisions.
+#[derive(Clone)]
+pub struct Gates {
+    /// Decides if the principal may make a call.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Decides how often a principal may call.
+    pub limiter: Arc<dyn Limiter>,
+    /// Records the decisions.
+    pub audit: Arc<dyn AuditLog>,
+}
+
+/// Decides if the principal may make this call of `item`, an item that it sees, and if it may make
+/// it now. Waits its turn if the limiter queues it. Both decisions are recorded. Cancel safe: a
+/// future that is dropped while it waits has taken no permit.
+///
+/// # Errors
+///
+/// A refusal by the authorizer; by the limiter, with the time to come again; or by the audit, if no
+/// call may be made without a record.
+pub(crate) async fn admit(
+    gates: &Gates,
+    call: Authenticated<Arc<Call>>,
+    item: CatalogItem,
+) -> Result<Admitted, Failure> {
+    let AuthenticatedParts {
+        principal,
+        token,
+        inner: call,
+    } = call.into_parts();
+    let attempt = CallAttempt {
+        principal: &principal,
+        call: &call,
+        item: Some(&item),
+    };
+    let decided = match gates.authorizer.may_call(&principal, &call, &item) {
+        Ok(verdict) => match gates.limiter.admit_call(&principal, &call, &item) {
+            Ok(PermitWait::Now(permit)) => Ok((verdict, permit)),
+            Ok(PermitWait::Later(turn)) => turn.await.map(|permit| (verdict, permit)),
+            Err(failure) => Err(failure),
+        },
+        Err(failure) => Err(failure),
+    };
+    if decided
+        .as_ref()
+        .is_err_and(|failure| failure.limit_reached().is_some())
+    {
+        principal.meter().limited();
+    }
+    match decided {
+        Ok((verdict, permit)) => {
+            gates
+                .audit
+                .record_decision(&attempt, GateDecision::Allowed(&verdict))?;
+            Ok(Admitted(AdmittedParts {
+                principal,
+                token,
+                call,
+                item,
+                verdict,
+                permit,
+            }))
+        }
+        Err(failure) => {
+            gates
+                .audit
+                .record_decision(&attempt, GateDecision::Refused(&failure))?;
+            Err(failure)
+        }
+    }
+}
+
+impl fmt::Debug for Gates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gates")
+    }
+}

@@ -1,0 +1,343 @@
+//! The record of one call: written once, when its reply ends or is dropped.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use weir_catalog::CallTimings;
+use weir_core::call::Call;
+use weir_core::catalog_item::CatalogItem;
+use weir_core::failure::{Failure, FailureKind};
+use weir_core::log_text::sanitize_text;
+use weir_core::port::{AuditLog, CallAttempt, CallPermission, CallPermit, EndedCall};
+use weir_core::principal::Principal;
+use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent};
+use weir_core::telemetry::meters::is_failed;
+use weir_core::trace;
+use weir_core::trace::{FinishedCall, ServerSpan};
+use weir_core::upstream::CarriedRevision;
+use weir_wire::Revision;
+use weir_wire::method::Method;
+
+use super::answer_search;
+use super::reply_cleaning::RemovedCount;
+use super::reply_transform::{EndChanges, ReplyTransform};
+use super::schema_check::is_error;
+use crate::live_calls::{CallPhase, LiveCallGuard};
+
+/// Characters of a name in the log.
+const MOST_OF_A_NAME: usize = 128;
+
+/// A call under way. Dropping it records that the call was cancelled.
+pub(super) struct CallRecord {
+    audit: Arc<dyn AuditLog>,
+    begun: RecordedCall,
+    began: Instant,
+    bytes: u64,
+    written: bool,
+    /// Its entry among the running calls.
+    live: Option<LiveCallGuard>,
+    /// The timings of its upstream.
+    timings: Option<Arc<CallTimings>>,
+    carried_in: CarriedRevision,
+    /// The changes of its content.
+    changed: EndChanges,
+}
+
+/// The principal, call and item of a record, and the permit that the call holds until it ends.
+pub(super) struct RecordedCall {
+    pub(super) principal: Principal,
+    pub(super) call: Arc<Call>,
+    pub(super) item: CatalogItem,
+    pub(super) verdict: CallPermission,
+    pub(super) permit: CallPermit,
+}
+
+impl CallRecord {
+    pub(super) fn begin(audit: Arc<dyn AuditLog>, begun: RecordedCall) -> Self {
+        Self {
+            audit,
+            begun,
+            began: Instant::now(),
+            bytes: 0,
+            written: false,
+            live: None,
+            timings: None,
+            carried_in: CarriedRevision::default(),
+            changed: EndChanges::default(),
+        }
+    }
+
+    /// Times the call from its beginning.
+    pub(super) fn set_timings(&mut self, timings: Arc<CallTimings>) {
+        self.timings = Some(timings);
+    }
+
+    /// The cell to which the upstream writes the revision that the call is carried in.
+    pub(super) fn carried_in(&self) -> CarriedRevision {
+        self.carried_in.clone()
+    }
+
+    /// Adds the entry of a call that was sent.
+    pub(super) fn set_live(&mut self, live: LiveCallGuard) {
+        self.live = Some(live);
+    }
+
+    /// Refuses the call if a secret in its arguments must not be passed on, and notes that.
+    pub(super) fn search_arguments(&mut self) -> Result<(), Failure> {
+        let searched = answer_search::search_arguments(&self.begun.item, &self.begun.call);
+        self.changed.secrets = searched.is_err().into();
+        searched
+    }
+
+    fn set_phase(&self, phase: CallPhase) {
+        if let Some(live) = &self.live {
+            live.set_phase(phase);
+        }
+    }
+
+    /// Ends a call that is not sent with a failure of weir.
+    pub(super) fn refuse(self, failure: Failure) -> Reply {
+        self.wrap_reply(Reply::ended(failure), ReplyTransform::default())
+    }
+
+    /// Wraps a reply so that its end writes the record.
+    pub(super) fn wrap_reply(self, reply: Reply, way: ReplyTransform) -> Reply {
+        let mut record = Some(self);
+        reply.map(move |event| match event {
+            ReplyEvent::End(end) => {
+                let (end, changed) = way.clean(end);
+                let of_whole = changed.removed.of_whole();
+                if let Some(record) = &mut record {
+                    let secrets = record.changed.secrets + changed.secrets;
+                    record.changed = EndChanges { secrets, ..changed };
+                }
+                let end = finish(way.apply(end, of_whole), record.take());
+                ReplyEvent::End(RemovedCount::with_removed_count(of_whole, end))
+            }
+            ReplyEvent::Ask(ask) => {
+                record
+                    .iter()
+                    .for_each(|record| record.set_phase(CallPhase::Asking));
+                way.ask(ask)
+            }
+            ReplyEvent::Note(note) => {
+                record
+                    .iter()
+                    .for_each(|record| record.set_phase(CallPhase::Answering));
+                ReplyEvent::Note(way.note(note))
+            }
+        })
+    }
+
+    /// Logs the failure of a call: one of its server or of weir as a warning, a refusal at debug
+    /// level.
+    fn log(&self, failure: &Failure) {
+        let RecordedCall { call, item, .. } = &self.begun;
+        let (upstream, method) = (&item.tool.upstream, call.method_name());
+        let reason = failure.reason();
+        // Not computed unless the level is on.
+        let name = || sanitize_text(&item.exposed, MOST_OF_A_NAME);
+        match failure.kind() {
+            FailureKind::TimedOut
+            | FailureKind::Unavailable
+            | FailureKind::BadAnswer
+            | FailureKind::ResultUnknown
+            | FailureKind::Internal => {
+                tracing::warn!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call failed");
+            }
+            FailureKind::Limit
+            | FailureKind::Busy
+            | FailureKind::MethodNotFound
+            | FailureKind::InvalidParams
+            | FailureKind::UnknownResource(_)
+            | FailureKind::BadArguments
+            | FailureKind::MissingCapability(_)
+            | FailureKind::Upstream(_)
+            | FailureKind::Unauthenticated(_)
+            | FailureKind::InsufficientScope(_)
+            | FailureKind::Denied
+            | FailureKind::Overloaded => {
+                tracing::debug!(%upstream, item = name(), %method, reason, cause = failure.cause(), "call refused")
+            }
+        }
+    }
+
+    /// Ends without a reply.
+    pub(super) fn end(mut self, outcome: &'static str) {
+        self.write(outcome);
+    }
+
+    fn write(&mut self, outcome: &'static str) {
+        if std::mem::replace(&mut self.written, true) {
+            return;
+        }
+        let took = self.began.elapsed();
+        let RecordedCall {
+            principal,
+            call,
+            item,
+            verdict,
+            permit,
+        } = &mut self.begun;
+        let revision = self.carried_in.revision();
+        item.tool
+            .meter
+            .record_call(call.method, outcome, took, trace::sent_span(&call.trace));
+        if let Some(revision) = revision {
+            item.tool.meter.count_revision(revision);
+        }
+        if let Some(span) = &call.trace.span {
+            record_span(span, call, item, outcome, took);
+        }
+        if let Some(timings) = &self.timings {
+            timings.note(outcome, took);
+        }
+        self.live = None;
+        let attempt = CallAttempt {
+            principal,
+            call,
+            item: Some(item),
+        };
+        let (changes, revision) = (self.changed.changes(), revision.map(Revision::as_str));
+        let verdict = std::mem::take(verdict);
+        let ended = EndedCall {
+            outcome,
+            took,
+            bytes: self.bytes,
+            changes,
+            revision,
+            verdict,
+        };
+        self.audit.record_end(&attempt, &ended);
+        // Its permit is free from here on, not only when the client has read the last byte.
+        *permit = CallPermit::free();
+    }
+}
+
+impl Drop for CallRecord {
+    fn drop(&mut self) {
+        self.write("cancelled");
+    }
+}
+
+/// Adds a call that is over to the span of its request.
+fn record_span(
+    span: &ServerSpan,
+    call: &Call,
+    item: &CatalogItem,
+    outcome: &'static str,
+    took: Duration,
+) {
+    let mut attributes = vec![
+        (
+            "mcp.method.name",
+            call.extension.clone().map_or(
+                trace::AttributeValue::Word(call.method.as_str()),
+                trace::AttributeValue::Text,
+            ),
+        ),
+        (
+            "weir.upstream",
+            trace::AttributeValue::Text(item.tool.upstream.as_str().into()),
+        ),
+    ];
+    if call.method == Method::ToolsCall {
+        attributes.push((
+            "gen_ai.operation.name",
+            trace::AttributeValue::Word("execute_tool"),
+        ));
+    }
+    let name = item.tool.meter.name();
+    attributes.extend(
+        name.map(|(attribute, name)| (attribute, trace::AttributeValue::Text(name.clone()))),
+    );
+    let failed = is_failed(outcome);
+    let asked = FinishedCall {
+        method: call.method_name(),
+        took,
+        outcome,
+        failed,
+        attributes,
+    };
+    span.record_call(&call.trace, name.map(|(_, name)| name), asked);
+}
+
+/// Writes the record, or attaches it to a result that is still arriving.
+fn finish(end: ReplyEnd, record: Option<CallRecord>) -> ReplyEnd {
+    let Some(mut record) = record else { return end };
+    if let ReplyEnd::Complete(Payload::Whole(bytes))
+    | ReplyEnd::InputRequired(Payload::Whole(bytes))
+    | ReplyEnd::Parked { result: bytes, .. }
+    | ReplyEnd::Task(bytes) = &end
+    {
+        record.bytes = bytes.len() as u64;
+    }
+    let outcome = match end {
+        ReplyEnd::Complete(Payload::Stream(inner)) => {
+            return ReplyEnd::Complete(Payload::Stream(Box::new(RecordedPayload {
+                inner,
+                record,
+                outcome: "complete",
+            })));
+        }
+        ReplyEnd::InputRequired(Payload::Stream(inner)) => {
+            return ReplyEnd::InputRequired(Payload::Stream(Box::new(RecordedPayload {
+                inner,
+                record,
+                outcome: "input_required",
+            })));
+        }
+        ReplyEnd::Complete(Payload::Whole(ref bytes)) if is_error(bytes) => "tool_error",
+        ReplyEnd::Complete(_) => "complete",
+        ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } => "input_required",
+        ReplyEnd::Task(_) => "task",
+        ReplyEnd::Failed(ref failure) => {
+            record.log(failure);
+            failure.reason()
+        }
+    };
+    record.write(outcome);
+    end
+}
+
+/// A long result: the call ends with its last byte.
+struct RecordedPayload {
+    inner: Box<dyn PayloadSource>,
+    record: CallRecord,
+    outcome: &'static str,
+}
+
+impl RecordedPayload {
+    fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        let Self { inner, record, .. } = self;
+        let Some(live) = &record.live else {
+            return inner.poll_chunk(cx);
+        };
+        live.set_phase(CallPhase::Answering);
+        live.poll_unless_stopped(cx, |cx| inner.poll_chunk(cx))
+            .map(|chunk| chunk.unwrap_or_else(|stopped| Some(Err(stopped))))
+    }
+}
+
+impl PayloadSource for RecordedPayload {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        let chunk = self.poll_inner(cx);
+        match &chunk {
+            Poll::Ready(None) => self.record.write(self.outcome),
+            Poll::Ready(Some(Err(failure))) => {
+                self.record.log(failure);
+                self.record.write(failure.reason());
+            }
+            Poll::Ready(Some(Ok(bytes))) => self.record.bytes += bytes.len() as u64,
+            Poll::Pending => {}
+        }
+        chunk
+    }
+
+    fn removed(&self) -> u64 {
+        self.inner.removed()
+    }
+}

@@ -1,0 +1,235 @@
+//! The search for the item that a call names, among the lists that its sender sees.
+
+use std::sync::Arc;
+
+use weir_catalog::{Catalog, SessionClient, View};
+use weir_core::call::Call;
+use weir_core::catalog_item::CatalogItem;
+use weir_core::endpoint::EndpointMode;
+use weir_core::failure::{Failure, FailureKind};
+use weir_core::names::resource_uri;
+use weir_core::port::{Authorizer, Visibility};
+use weir_core::principal::Principal;
+use weir_core::upstream::ListKind;
+
+use super::target::{self, CallTarget};
+
+/// The search among the lists of a catalog.
+pub(super) struct ItemSearch<'a> {
+    pub(super) catalog: &'a Arc<Catalog>,
+    pub(super) authorizer: &'a dyn Authorizer,
+}
+
+impl ItemSearch<'_> {
+    /// The item that a call names, as its sender sees it.
+    pub(super) async fn find_item(
+        &self,
+        principal: &Principal,
+        call: &Call,
+    ) -> Result<CatalogItem, Failure> {
+        let item = self.search_item(principal, call).await?;
+        // The view may be older than an operator's latest action.
+        self.catalog
+            .closed_failure(&item.tool.upstream)
+            .map_or(Ok(item), Err)
+    }
+
+    async fn search_item(
+        &self,
+        principal: &Principal,
+        call: &Call,
+    ) -> Result<CatalogItem, Failure> {
+        if let Some(name) = &call.extension {
+            return self.extension_item(principal, call, name);
+        }
+        let target = target::of(call)?;
+        let CallTarget { kind, ref name } = target;
+        let gone = || {
+            Failure::new(
+                FailureKind::Unavailable,
+                "This endpoint is not served any more",
+            )
+        };
+        let mut look =
+            ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
+        if look.seen.find(name).item().is_none() && !look.whole.settled {
+            // Right after a start the lists are not known yet: the item may be there in a moment.
+            self.catalog
+                .settled_view(&call.endpoint, kind, call.capabilities.class)
+                .await;
+            look = ViewForPrincipal::of(self.catalog, principal, call, kind).ok_or_else(gone)?;
+        }
+        let shared = look.seen.find(name).item().cloned();
+        let may_differ = match &shared {
+            Some(_) => self.catalog.has_differing_sessions(),
+            // An item that is hidden from the sender is not unknown: no session is asked for it.
+            None => look.whole.find(name).item().is_none(),
+        };
+        let client = call
+            .session
+            .filter(|_| may_differ)
+            .map(|session| SessionClient {
+                endpoint: &call.endpoint,
+                class: call.capabilities.class,
+                principal,
+                session,
+            });
+        let found = match (client, shared) {
+            (Some(client), Some(shared)) => {
+                self.catalog.shared_item_in_session(&client, kind, shared)
+            }
+            (Some(client), None) => {
+                let searching = self
+                    .catalog
+                    .own_item_of_session(&client, &look.whole, kind, name);
+                Box::pin(searching).await
+            }
+            (None, shared) => shared,
+        };
+        if let Some(item) = found {
+            return Ok(item);
+        }
+        let unlisted = if kind == ListKind::Resources {
+            self.unlisted(principal, call, name)
+        } else {
+            None
+        };
+        unlisted.ok_or_else(|| self.hidden_item_failure(principal, call, &look, &target))
+    }
+
+    /// The item of a method that no revision knows: the one upstream of a transparent endpoint. The
+    /// effect of the method is unknown to weir, so it passes only if no item of that upstream is
+    /// hidden from its sender.
+    fn extension_item(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        name: &str,
+    ) -> Result<CatalogItem, Failure> {
+        let none = || Failure::new(FailureKind::MethodNotFound, "This method is not served");
+        let endpoint = self.catalog.endpoint(&call.endpoint).ok_or_else(none)?;
+        let EndpointMode::Transparent(upstream) = &endpoint.mode else {
+            return Err(none());
+        };
+        let authorizer = self.authorizer;
+        if endpoint.tools.is_some() || !authorizer.permits_all(principal, &call.endpoint, upstream)
+        {
+            return Err(none());
+        }
+        // Scopes of single tools are scopes of the item.
+        let is_seen = |item: &CatalogItem| {
+            authorizer.may_see(principal, &call.endpoint, item) == Visibility::Visible
+        };
+        self.catalog
+            .of_method(&call.endpoint, upstream, name)
+            .filter(is_seen)
+            .ok_or_else(none)
+    }
+
+    /// A resource that no list shows: servers may have more than they list, and a template stands
+    /// for many. Its URI names the upstream, or else a template that fits.
+    fn unlisted(&self, principal: &Principal, call: &Call, uri: &str) -> Option<CatalogItem> {
+        let endpoint = self.catalog.endpoint(&call.endpoint)?;
+        let (upstream, native) = match &endpoint.mode {
+            EndpointMode::Transparent(upstream) => (upstream.clone(), uri.to_owned()),
+            EndpointMode::Aggregate { upstreams, .. } => {
+                match resource_uri::split_exposed(uri).filter(|(id, _)| upstreams.contains(id)) {
+                    Some(own) => own,
+                    None => {
+                        let templates = ViewForPrincipal::of(
+                            self.catalog,
+                            principal,
+                            call,
+                            ListKind::Templates,
+                        )?
+                        .seen;
+                        let fitting = templates
+                            .items
+                            .iter()
+                            .find(|item| resource_uri::matches_template(&item.exposed, uri))?;
+                        (fitting.tool.upstream.clone(), uri.to_owned())
+                    }
+                }
+            }
+        };
+        let item = self.catalog.unlisted_resource(&upstream, uri, &native)?;
+        let sight = self.authorizer.may_see(principal, &call.endpoint, &item);
+        (sight == Visibility::Visible).then_some(item)
+    }
+
+    /// The failure for a name without a visible item: further scopes may show it.
+    fn hidden_item_failure(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        look: &ViewForPrincipal,
+        target: &CallTarget<'_>,
+    ) -> Failure {
+        let hidden = look.whole.find(&target.name).item();
+        match hidden.map(|item| self.authorizer.may_see(principal, &call.endpoint, item)) {
+            Some(Visibility::NeedsScopes(scopes)) => Failure::new(
+                FailureKind::InsufficientScope(scopes),
+                "This takes scopes that your token lacks",
+            ),
+            // A hidden item looks like one that does not exist.
+            Some(Visibility::Hidden | Visibility::Visible) => {
+                let decided = hidden.map(|item| self.authorizer.may_call(principal, call, item));
+                let rule = decided
+                    .and_then(Result::err)
+                    .and_then(|failure| failure.rule().cloned());
+                target::unknown(target).forbidden_by(rule)
+            }
+            None => self.missing_item_failure(&look.seen, call, target),
+        }
+    }
+
+    /// The failure for a name that no item has now. If it can only be of an upstream whose lists
+    /// are not known, the failure is that one: at "unknown tool" a model would give it up for good.
+    fn missing_item_failure(&self, view: &View, call: &Call, target: &CallTarget<'_>) -> Failure {
+        let name = &*target.name;
+        if let Some(refusal) =
+            self.catalog
+                .closed_failure_of_name(&call.endpoint, target.kind, name)
+        {
+            return refusal;
+        }
+        let transparent = self.catalog.is_transparent(&call.endpoint);
+        let down = view
+            .missing
+            .iter()
+            .filter(|missing| matches!(missing.reason, "pending" | "down" | "disabled"));
+        let owner = down.map(|missing| &missing.upstream).find(|id| {
+            transparent
+                || name.strip_prefix(id.as_str()).is_some_and(|rest| {
+                    !rest.is_empty() && !rest.starts_with(char::is_alphanumeric)
+                })
+        });
+        match owner {
+            Some(id) => self.catalog.closed_failure(id).unwrap_or_else(|| {
+                let text = "The server that has this cannot be reached now; try again later";
+                Failure::new(FailureKind::Unavailable, text).with_upstream(id)
+            }),
+            None => target::unknown(target),
+        }
+    }
+}
+
+/// The list of an endpoint, and the part of it that the sender sees.
+pub(super) struct ViewForPrincipal {
+    pub(super) whole: Arc<View>,
+    pub(super) seen: Arc<View>,
+}
+
+impl ViewForPrincipal {
+    /// The present lists of a kind; absent if the endpoint is gone.
+    pub(super) fn of(
+        catalog: &Catalog,
+        principal: &Principal,
+        call: &Call,
+        kind: ListKind,
+    ) -> Option<Self> {
+        let whole = catalog.view(&call.endpoint, kind, call.capabilities.class)?;
+        let seen = catalog.visible_part(&call.endpoint, whole.clone(), principal);
+        Some(Self { whole, seen })
+    }
+}

@@ -1,0 +1,247 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use tokio::sync::mpsc;
+use weir_core::names::{EndpointId, RequestName, UpstreamId};
+use weir_core::parked::ParkedCall;
+use weir_core::principal::{Principal, VerifiedIdentity};
+use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
+use weir_core::reply::Payload;
+use weir_wire::method::Method;
+
+use super::*;
+use crate::fakes::principal;
+
+/// Parks in a map.
+#[derive(Default)]
+struct MapParking {
+    calls: Mutex<HashMap<(Principal, ParkedId), ParkedReply>>,
+    named: AtomicU8,
+    /// The description of each.
+    told: Mutex<Vec<ParkedCallDetails>>,
+}
+
+impl CallParking for MapParking {
+    fn park(
+        &self,
+        stay: ParkedCallDetails,
+        again: Option<ParkedId>,
+        parked: ParkedReply,
+    ) -> Result<ParkedId, Failure> {
+        let id =
+            again.unwrap_or_else(|| ParkedId([self.named.fetch_add(1, Ordering::Relaxed); 16]));
+        self.calls
+            .lock()
+            .unwrap()
+            .insert((stay.principal.clone(), id), parked);
+        self.told.lock().unwrap().push(stay);
+        Ok(id)
+    }
+
+    fn take(&self, principal: &Principal, id: ParkedId) -> Option<ParkedReply> {
+        self.calls.lock().unwrap().remove(&(principal.clone(), id))
+    }
+
+    fn sweep(&self) {}
+
+    fn waiting(&self) -> Vec<ParkedCall> {
+        let told = self.told.lock().unwrap();
+        let seen = |(number, stay): (u64, &ParkedCallDetails)| ParkedCall {
+            number,
+            details: stay.clone(),
+            age: Duration::ZERO,
+            left: Duration::MAX,
+        };
+        (1..).zip(&*told).map(seen).collect()
+    }
+
+    fn stop(&self, _: &dyn Fn(u64, &ParkedCallDetails) -> bool) -> usize {
+        std::mem::take(&mut *self.calls.lock().unwrap()).len()
+    }
+}
+
+/// A reply with the events that the test sends.
+struct ChannelReply(mpsc::Receiver<ReplyEvent>);
+
+impl ReplySource for ChannelReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        self.0.poll_recv(cx).map(|event| event.unwrap())
+    }
+}
+
+struct ParkingWorld {
+    place: ParkingContext,
+    events: mpsc::Sender<ReplyEvent>,
+}
+
+fn world() -> (ParkingWorld, Reply) {
+    let (events, script) = mpsc::channel(16);
+    let stay = ParkedCallDetails {
+        principal: principal(VerifiedIdentity::subject("iss", "ada")),
+        request: RequestName::from_bits(7),
+        endpoint: EndpointId::new("/mcp"),
+        upstream: UpstreamId::new("u").unwrap(),
+        method: "tools/call",
+        exposed: "u__t".into(),
+        questions: Vec::new(),
+    };
+    let place = ParkingContext {
+        parking: Arc::new(MapParking::default()),
+        details: stay,
+    };
+    let reply = place.clone().wrap_reply(Reply::live(ChannelReply(script)));
+    (ParkingWorld { place, events }, reply)
+}
+
+impl ParkingWorld {
+    async fn asks(&self, method: Method) -> AnswerReceiver {
+        let question = UpstreamQuestion {
+            method,
+            params: Bytes::from_static(b"{}"),
+        };
+        let (ask, hearing) = PendingQuestion::new(question, UpstreamId::new("u").unwrap());
+        self.events
+            .send(ReplyEvent::Ask(Box::new(ask)))
+            .await
+            .unwrap();
+        hearing
+    }
+
+    fn resume(&self, id: ParkedId, answers: &'static str) -> Result<Reply, Failure> {
+        self.place
+            .clone()
+            .resume(id, Some(&Bytes::from_static(answers.as_bytes())))
+    }
+}
+
+async fn parked(reply: &mut Reply) -> (ParkedId, String) {
+    match reply.next().await {
+        Some(ReplyEvent::End(ReplyEnd::Parked { id, result })) => {
+            (id, String::from_utf8(result.to_vec()).unwrap())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn word(hearing: &mut AnswerReceiver) -> AnswerEvent {
+    std::future::poll_fn(|cx| hearing.poll_event(cx)).await
+}
+
+const CANCEL: &str = r#"{"input-1":{"action":"cancel"},"other":{}}"#;
+
+// Proves R182, R176, R177.
+#[tokio::test(start_paused = true)]
+async fn concurrent_questions_share_one_round_and_unanswered_ones_are_repeated() {
+    let (world, mut reply) = world();
+    let (mut form, mut roots) = (
+        world.asks(Method::ElicitationCreate).await,
+        world.asks(Method::RootsList).await,
+    );
+    let (id, questions) = parked(&mut reply).await;
+    assert!(
+        questions.contains(r#""input-1":{"method":"elicitation/create","params":{}}"#),
+        "{questions}"
+    );
+    assert!(
+        questions.contains(r#""input-2":{"method":"roots/list""#),
+        "{questions}"
+    );
+    assert_eq!(
+        world.place.parking.waiting()[0].details.questions,
+        ["elicitation/create", "roots/list"]
+    );
+    let mut reply = world.resume(id, CANCEL).unwrap();
+    assert_eq!(
+        word(&mut form).await,
+        AnswerEvent::Answer(Ok(Bytes::from_static(br#"{"action":"cancel"}"#)))
+    );
+    let (id, questions) = parked(&mut reply).await;
+    assert_eq!(
+        world.place.parking.waiting()[1].details.questions,
+        ["roots/list"]
+    );
+    assert!(
+        !questions.contains("input-1") && questions.contains("input-2"),
+        "{questions}"
+    );
+    let mut reply = world.resume(id, r#"{"input-2":{"roots":[]}}"#).unwrap();
+    assert_eq!(
+        word(&mut roots).await,
+        AnswerEvent::Answer(Ok(Bytes::from_static(br#"{"roots":[]}"#)))
+    );
+    let end = ReplyEnd::Complete(Payload::Whole(Bytes::from_static(b"{}")));
+    world.events.send(ReplyEvent::End(end)).await.unwrap();
+    assert!(matches!(
+        reply.next().await,
+        Some(ReplyEvent::End(ReplyEnd::Complete(_)))
+    ));
+}
+
+// Proves R175, B19.
+#[tokio::test(start_paused = true)]
+async fn a_round_is_answered_once_and_by_its_own_principal() {
+    let (world, mut reply) = world();
+    let _form = world.asks(Method::ElicitationCreate).await;
+    let (id, _) = parked(&mut reply).await;
+    let other = principal(VerifiedIdentity::subject("iss", "bob"));
+    let mut foreign = world.place.clone();
+    foreign.details.principal = other;
+    let foreign = foreign.resume(id, None).unwrap_err();
+    assert_eq!(foreign.reason(), "invalid_params");
+    let _going_on = world.resume(id, CANCEL).unwrap();
+    assert_eq!(
+        world.resume(id, CANCEL).unwrap_err().reason(),
+        "invalid_params",
+        "used"
+    );
+}
+
+// Proves R178.
+#[tokio::test(start_paused = true)]
+async fn a_malformed_answer_is_refused_and_takes_nothing_away() {
+    let (world, mut reply) = world();
+    let _asked = [
+        world.asks(Method::ElicitationCreate).await,
+        world.asks(Method::SamplingCreateMessage).await,
+        world.asks(Method::RootsList).await,
+    ];
+    let (id, _) = parked(&mut reply).await;
+    for bad in [
+        r#"{"input-1":"yes"}"#,
+        r#"{"input-1":{"action":"maybe"}}"#,
+        r#"{"input-1":{"action":"accept","content":[]}}"#,
+        r#"{"input-2":{"role":"assistant","content":"text","model":"m"}}"#,
+        r#"{"input-2":{"role":"assistant","content":{}}}"#,
+        r#"{"input-3":{"roots":{}}}"#,
+    ] {
+        assert_eq!(
+            world.resume(id, bad).unwrap_err().reason(),
+            "invalid_params",
+            "{bad}"
+        );
+    }
+    assert!(world.resume(id, CANCEL).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn question_withdrawn_before_its_round_is_not_asked() {
+    let (world, mut reply) = world();
+    let form = world.asks(Method::ElicitationCreate).await;
+    let _roots = world.asks(Method::RootsList).await;
+    drop(form);
+    let (_, questions) = parked(&mut reply).await;
+    assert!(!questions.contains("elicitation"), "{questions}");
+}
+
+// Proves R183.
+#[tokio::test(start_paused = true)]
+async fn dropping_a_parked_reply_cancels_the_call() {
+    let (world, mut reply) = world();
+    let _form = world.asks(Method::ElicitationCreate).await;
+    let (id, _) = parked(&mut reply).await;
+    assert!(!world.events.is_closed());
+    drop(world.place.parking.take(&world.place.details.principal, id));
+    assert!(world.events.is_closed());
+}

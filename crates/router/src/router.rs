@@ -1,0 +1,436 @@
+//! The router: from an admitted call to the upstream that has the tool, and back.
+//!
+//! It takes calls of authenticated senders, and sends only [`Admitted`] ones. It checks arguments
+//! against the tool's schema before the upstream receives the call, and ensures that every call
+//! leaves one record.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::future::{self, Future};
+use std::sync::Arc;
+
+use futures_util::future::Either;
+use tokio::time::Instant;
+use weir_catalog::{Catalog, ResourceSubscriber, ResourceSubscription, UpdateInbox};
+use weir_clean::DocumentKind;
+use weir_core::Authenticated;
+use weir_core::call::{Call, CallResumption, InputMode, ParkedId, SessionKey, TaskMode};
+use weir_core::capability::CapabilityClass;
+use weir_core::catalog_item::CatalogItem;
+use weir_core::endpoint::EndpointMode;
+use weir_core::failure::Failure;
+use weir_core::names::EndpointId;
+use weir_core::parked::ParkedCallDetails;
+use weir_core::port::{CallAttempt, CallParking, GateDecision};
+use weir_core::principal::Principal;
+use weir_core::question::PendingQuestion;
+use weir_core::reply::Reply;
+use weir_core::tool::TaskSupport;
+use weir_core::upstream::{
+    CallDeadlines, CarriedRevision, ClientSessionChange, ListKind, OutboundCall,
+};
+
+use crate::admit::{Admitted, AdmittedParts, Gates, admit};
+use crate::call_record::{CallRecord, RecordedCall};
+use crate::item_search::{ItemSearch, ViewForPrincipal};
+use crate::live_calls::{CallPhase, LiveCallGuard, LiveCalls};
+use crate::parking::ParkingContext;
+use crate::reply_transform::ReplyTransform;
+use crate::sent_call::SentCall;
+use crate::task_names::TaskNames;
+use crate::tasks::TaskRequests;
+use crate::tasks::task_result::TaskDrivenReply;
+
+/// The router. One for all endpoints; its only state is the list of running calls.
+#[derive(Clone)]
+pub struct Router {
+    catalog: Arc<Catalog>,
+    gates: Gates,
+    parking: Option<Arc<dyn CallParking>>,
+    tasks: TaskRequests,
+    live: Arc<LiveCalls>,
+}
+
+impl Router {
+    /// A router over `catalog`, behind `gates`.
+    #[must_use]
+    pub fn new(catalog: Arc<Catalog>, gates: Gates) -> Self {
+        let tasks = TaskRequests {
+            catalog: catalog.clone(),
+            names: None,
+        };
+        Self {
+            catalog,
+            gates,
+            parking: None,
+            tasks,
+            live: Arc::default(),
+        }
+    }
+
+    /// Keeps calls that wait for input in `parking`. Without one, an upstream that asks in a call
+    /// of a client that is asked by rounds learns that there is no answer.
+    #[must_use]
+    pub fn with_parking(self, parking: Arc<dyn CallParking>) -> Self {
+        Self {
+            parking: Some(parking),
+            ..self
+        }
+    }
+
+    /// Lets calls become tasks, with the names that `desk` makes. Without one, no call becomes a
+    /// task.
+    #[must_use]
+    pub fn with_tasks(self, desk: TaskNames) -> Self {
+        let tasks = TaskRequests {
+            catalog: self.catalog.clone(),
+            names: Some(desk),
+        };
+        Self { tasks, ..self }
+    }
+
+    /// The catalog of the endpoints.
+    #[must_use]
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// The calls that run.
+    #[must_use]
+    pub fn live(&self) -> &Arc<LiveCalls> {
+        &self.live
+    }
+
+    /// Makes a call, if its sender may. Returns the reply as soon as its first event is known or
+    /// the wait for it begins; a failure is its end. Dropping the future or the reply cancels the
+    /// call, at the upstream too.
+    pub async fn call(&self, call: Authenticated<impl Into<Arc<Call>>>) -> Reply {
+        let call = call.map(Into::into);
+        let item = match self.items().find_item(call.principal(), call.inner()).await {
+            Ok(item) => item,
+            Err(failure) => return Reply::ended(self.record_refusal(&call, failure)),
+        };
+        let call = as_listed(call, &item);
+        if let Some((span, attribute)) = call
+            .inner()
+            .trace
+            .span
+            .as_ref()
+            .zip(item.tool.kind.name_attribute())
+        {
+            span.set_target(attribute, &item.exposed);
+        }
+        // For a client without tasks, weir waits in its stead for a call that can only be a task.
+        let driven = call.inner().task_mode == TaskMode::AwaitedByWeir
+            && item.tool.tasks == TaskSupport::Required;
+        let driven = driven.then(|| call.for_item(call.inner().clone()));
+        let live = self.live.begin(&call, &item);
+        let sent = match live.unless_stopped(admit(&self.gates, call, item)).await {
+            Ok(Ok(call)) => self.send(call, live),
+            Ok(Err(failure)) | Err(failure) => return Reply::ended(failure),
+        };
+        let reply = sent.await;
+        match driven {
+            None => reply,
+            Some(call) => Reply::live(TaskDrivenReply {
+                requests: self.tasks.clone(),
+                call,
+                reply,
+            }),
+        }
+    }
+
+    /// Subscribes `inbox` to updates of the resource that a call names, if its sender may call for
+    /// it. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// As a call's; `InvalidParams` if the resource's server has no subscriptions.
+    pub async fn subscribe(
+        &self,
+        call: Authenticated<Call>,
+        inbox: &UpdateInbox,
+    ) -> Result<ResourceSubscription, Failure> {
+        let call = call.map(Arc::new);
+        let item = match self.items().find_item(call.principal(), call.inner()).await {
+            Ok(item) => item,
+            Err(failure) => return Err(self.record_refusal(&call, failure)),
+        };
+        let AdmittedParts {
+            principal,
+            call,
+            item,
+            verdict,
+            permit,
+            ..
+        } = admit(&self.gates, call, item).await?.into_parts();
+        let begun = RecordedCall {
+            principal: principal.clone(),
+            call: call.clone(),
+            item: item.clone(),
+            verdict,
+            permit,
+        };
+        let record = CallRecord::begin(self.gates.audit.clone(), begun);
+        let subscribed = self
+            .catalog
+            .subscribe(
+                ResourceSubscriber {
+                    principal,
+                    endpoint: call.endpoint.clone(),
+                    item,
+                    inbox: inbox.clone(),
+                },
+                call.session.as_ref(),
+            )
+            .await;
+        record.end(
+            subscribed
+                .as_ref()
+                .map_or_else(Failure::reason, |_| "complete"),
+        );
+        subscribed
+    }
+
+    /// The requests about tasks.
+    #[must_use]
+    pub fn tasks(&self) -> &TaskRequests {
+        &self.tasks
+    }
+
+    /// Has the server of a transparent endpoint open a session for the client's session that a call
+    /// names, unless the client sees no item of that server.
+    pub fn open_session(&self, call: &Authenticated<Arc<Call>>) {
+        let (principal, asked) = (call.principal(), call.inner());
+        let Some(endpoint) = self.catalog.endpoint(&asked.endpoint) else {
+            return;
+        };
+        let EndpointMode::Transparent(upstream) = &endpoint.mode else {
+            return;
+        };
+        let sees = |kind| {
+            ViewForPrincipal::of(&self.catalog, principal, asked, kind)
+                .is_some_and(|look| !look.seen.items.is_empty())
+        };
+        if self.catalog.closed_failure(upstream).is_some() || !ListKind::ALL.into_iter().any(sees) {
+            return;
+        }
+        let Some(upstream) = self.catalog.upstream(upstream) else {
+            return;
+        };
+        upstream.open_client_session(OutboundCall {
+            principal: principal.clone(),
+            token: call.token().cloned(),
+            call: asked.clone(),
+            native: "".into(),
+            tool: None,
+            deadlines: CallDeadlines::LIST,
+            whole: false,
+            carried_revision: CarriedRevision::default(),
+            safe_to_repeat: false,
+        });
+    }
+
+    /// Notifies the upstreams of a change of client sessions.
+    pub fn notify_sessions(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        self.catalog
+            .upstreams()
+            .iter()
+            .for_each(|upstream| upstream.notify_sessions(sessions, news));
+        if news == ClientSessionChange::Ended {
+            self.catalog.end_sessions(sessions);
+        }
+    }
+
+    /// Changes a question from outside of any call as those of calls are changed, for a client of
+    /// this endpoint.
+    pub fn edit_question(&self, endpoint: &EndpointId, ask: &mut PendingQuestion) {
+        let dress = crate::message_edits::MessageEdits::of(
+            self.catalog.endpoint(endpoint).as_deref(),
+            &ask.upstream,
+        );
+        let (asked, _removed) = weir_core::clean::text(
+            &ask.upstream,
+            DocumentKind::Question,
+            ask.question.params.clone(),
+        );
+        ask.question.params = dress.question(ask.question.method, &asked);
+    }
+
+    /// Drops parked calls whose clients did not come back in time.
+    pub fn drop_expired_parked(&self) {
+        if let Some(parking) = &self.parking {
+            parking.sweep();
+        }
+    }
+
+    /// Sends an admitted call to the upstream that has the tool. Its parts are gathered before the
+    /// future begins.
+    fn send(
+        &self,
+        call: Admitted,
+        live: LiveCallGuard,
+    ) -> impl Future<Output = Reply> + Send + use<> {
+        match self.prepare(call, live) {
+            Ok(sending) => Either::Left(sending.reply()),
+            Err(ended) => Either::Right(future::ready(ended)),
+        }
+    }
+
+    /// Gathers the parts for sending a call, or returns a reply that needs no sending.
+    fn prepare(&self, call: Admitted, live: LiveCallGuard) -> Result<SentCall, Reply> {
+        let AdmittedParts {
+            principal,
+            token,
+            call,
+            item,
+            verdict,
+            permit,
+        } = call.into_parts();
+        let begun = RecordedCall {
+            principal: principal.clone(),
+            call: call.clone(),
+            item: item.clone(),
+            verdict,
+            permit,
+        };
+        let mut record = CallRecord::begin(self.gates.audit.clone(), begun);
+        if let Err(failure) = crate::schema_check::check_arguments(&item, &call)
+            .and_then(|()| record.search_arguments())
+        {
+            return Err(record.refuse(failure));
+        }
+        let Some((upstream, timings)) = self.catalog.upstream_with_timings(&item.tool.upstream)
+        else {
+            return Err(record.refuse(Failure::unknown_tool(&item.exposed)));
+        };
+        record.set_timings(timings);
+        // An operator that takes the upstream out stops the calls that run after this check: no
+        // call is in between.
+        if let Some(refusal) = self.catalog.closed_failure(&item.tool.upstream) {
+            return Err(record.refuse(refusal));
+        }
+        let endpoint = self.catalog.endpoint(&call.endpoint);
+        let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
+        let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
+        let until = Instant::now() + deadlines.hard;
+        let mut way = ReplyTransform::of(endpoint.as_deref(), &item, &call);
+        let (call, kept) =
+            match crate::tasks::task_of_call(self.tasks.names.as_ref(), &principal, &call, &item) {
+                Ok(None) => (call, false),
+                Ok(Some((naming, call))) => {
+                    let kept = naming.is_wanted();
+                    way.set_task_naming(naming);
+                    (call, kept)
+                }
+                Err(failure) => {
+                    return Err(record.refuse(failure));
+                }
+            };
+        let parking = self
+            .parking
+            .as_ref()
+            .filter(|_| call.input_mode == InputMode::Rounds)
+            .cloned();
+        let place = parking.map(|parking| ParkingContext {
+            parking,
+            details: parked_details(&principal, &call, &item),
+        });
+        if let Some(CallResumption::Parked(id)) = call.resume {
+            live.set_phase(CallPhase::Answering);
+            let reply =
+                live.wrap_reply(resume_parked(place, id, &call).unwrap_or_else(Reply::ended));
+            record.set_live(live);
+            return Err(record.wrap_reply(reply, way));
+        }
+        let asked = call.input_mode;
+        let outbound = OutboundCall {
+            principal,
+            token,
+            call,
+            native: item.tool.native.clone(),
+            tool: Some(item.tool.clone()),
+            deadlines,
+            whole: way.wants_whole(),
+            carried_revision: record.carried_in(),
+            safe_to_repeat: item.terms.safe_to_repeat,
+        };
+        live.set_phase(CallPhase::Sent);
+        Ok(SentCall {
+            making: upstream.call(outbound),
+            record,
+            transform: way,
+            live,
+            parking: place,
+            asked,
+            is_kept_as_task: kept,
+            until,
+        })
+    }
+
+    fn items(&self) -> ItemSearch<'_> {
+        ItemSearch {
+            catalog: &self.catalog,
+            authorizer: &*self.gates.authorizer,
+        }
+    }
+
+    /// Records the refusal of a call without a visible item, like every other refusal.
+    fn record_refusal(&self, call: &Authenticated<Arc<Call>>, failure: Failure) -> Failure {
+        let attempt = CallAttempt {
+            principal: call.principal(),
+            call: call.inner(),
+            item: None,
+        };
+        self.gates
+            .audit
+            .record_decision(&attempt, GateDecision::Refused(&failure))
+            .err()
+            .unwrap_or(failure)
+    }
+}
+
+/// The description of a parked call.
+fn parked_details(principal: &Principal, call: &Call, item: &CatalogItem) -> ParkedCallDetails {
+    ParkedCallDetails {
+        principal: principal.clone(),
+        request: call.request.clone(),
+        endpoint: call.endpoint.clone(),
+        upstream: item.tool.upstream.clone(),
+        method: call.method.as_str(),
+        exposed: item.exposed.clone(),
+        questions: Vec::new(),
+    }
+}
+
+/// Returns the call as one of a client for which the item's server lists it.
+fn as_listed(call: Authenticated<Arc<Call>>, item: &CatalogItem) -> Authenticated<Arc<Call>> {
+    if item.listed_without == CapabilityClass::BASE {
+        return call;
+    }
+    call.map(|call| {
+        let mut own = Call::clone(&call);
+        own.capabilities.class = own.capabilities.class.without(item.listed_without);
+        Arc::new(own)
+    })
+}
+
+/// Goes on with a parked call.
+fn resume_parked(
+    place: Option<ParkingContext>,
+    id: ParkedId,
+    call: &Call,
+) -> Result<Reply, Failure> {
+    let place = place.ok_or_else(|| Failure::internal("calls are resumed and never parked"))?;
+    let given = call
+        .params
+        .input_responses()
+        .map_err(|error| Failure::invalid_params(error.to_string()))?;
+    place.resume(id, call.input_responses.as_ref().or(given.as_ref()))
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Router").field(&self.catalog).finish()
+    }
+}

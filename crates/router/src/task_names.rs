@@ -1,0 +1,302 @@
+//! Tasks: calls with a result that is fetched later, by a name.
+//!
+//! The name that a client knows is sealed. It has the task's upstream and id there, so that any
+//! replica can ask the upstream and none has to keep a table, and it opens for its owner on its
+//! endpoint alone. The upstream runs the task; [`crate`] has the requests about it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use weir_core::call::SessionKey;
+use weir_core::capability::CapabilityClass;
+use weir_core::instant::rfc3339;
+use weir_core::names::{EndpointId, UpstreamId};
+use weir_core::port::{Clock, Random, TaskBook, random_id};
+use weir_core::principal::Principal;
+use weir_core::seal::Sealer;
+
+/// Layout of the sealed bytes; another one is another number.
+const LAYOUT: u8 = 1;
+/// The longest id of an upstream that is taken. The sealed one has to fit a header.
+const LONGEST_NATIVE: usize = 1024;
+/// No name of weir's is longer; a longer one is not opened.
+const LONGEST: usize = 4096;
+
+/// The upstream, id and origin of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskLocation {
+    /// The upstream that has it.
+    pub upstream: UpstreamId,
+    /// The upstream's own id of it.
+    pub native: String,
+    /// The tool it is of, as the client names it.
+    pub tool: String,
+    /// The requests that the client accepted when the task began: upstream sessions are keyed by
+    /// it.
+    pub class: CapabilityClass,
+    /// The client's session in which it began.
+    pub session: Option<SessionKey>,
+    /// True for a task of weir's own: a call that was over before it became a task.
+    pub is_own: bool,
+}
+
+/// Makes and opens the names of tasks, and keeps the tasks.
+#[derive(Clone)]
+pub struct TaskNames {
+    sealer: Sealer,
+    random: Arc<dyn Random>,
+    clock: Arc<dyn Clock>,
+    pub(crate) book: Arc<dyn TaskBook>,
+}
+
+impl TaskNames {
+    /// Names that open with these keys, of tasks that `book` keeps.
+    #[must_use]
+    pub fn new(
+        sealer: Sealer,
+        random: Arc<dyn Random>,
+        clock: Arc<dyn Clock>,
+        book: Arc<dyn TaskBook>,
+    ) -> Self {
+        Self {
+            sealer,
+            random,
+            clock,
+            book,
+        }
+    }
+
+    /// A name for a task of weir's own, as its `native` one.
+    pub(crate) fn own_name(&self) -> String {
+        let id = random_id(&*self.random);
+        format!("{:032x}", u128::from_be_bytes(id))
+    }
+
+    /// The present time, in the form of task states.
+    pub(crate) fn now(&self) -> String {
+        rfc3339(self.clock.wall())
+    }
+
+    /// The text of a position in a list of tasks, for its owner alone.
+    pub(crate) fn cursor(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        after: u64,
+    ) -> String {
+        self.sealer.seal(
+            &*self.random,
+            &purpose(b"weir tasks ", principal, endpoint),
+            &after.to_be_bytes(),
+        )
+    }
+
+    /// The opposite of [`Self::cursor`].
+    pub(crate) fn position(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        cursor: &str,
+    ) -> Option<u64> {
+        if cursor.len() > LONGEST {
+            return None;
+        }
+        let plain = self
+            .sealer
+            .open(&purpose(b"weir tasks ", principal, endpoint), cursor)
+            .ok()?;
+        plain.try_into().ok().map(u64::from_be_bytes)
+    }
+
+    /// The name of a task for its owner; no value if the upstream's id of it is empty or too long.
+    #[must_use]
+    pub fn name(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        home: &TaskLocation,
+    ) -> Option<String> {
+        if home.native.is_empty() || home.native.len() > LONGEST_NATIVE {
+            return None;
+        }
+        let mut plain = vec![LAYOUT];
+        plain.extend_from_slice(&home.class.bits().to_be_bytes());
+        plain.push(u8::from(home.session.is_some()) | u8::from(home.is_own) << 1);
+        plain.extend_from_slice(&home.session.map_or([0; 16], |session| session.0));
+        for part in [home.upstream.as_str(), &home.tool] {
+            plain.extend_from_slice(&u16::try_from(part.len()).ok()?.to_be_bytes());
+            plain.extend_from_slice(part.as_bytes());
+        }
+        plain.extend_from_slice(home.native.as_bytes());
+        Some(self.sealer.seal(
+            &*self.random,
+            &purpose(b"weir task ", principal, endpoint),
+            &plain,
+        ))
+    }
+
+    /// Opens the name of a task; no value for every text that is no name of the principal's on this
+    /// endpoint.
+    #[must_use]
+    pub fn locate(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        name: &str,
+    ) -> Option<TaskLocation> {
+        if name.len() > LONGEST {
+            return None;
+        }
+        let plain = self
+            .sealer
+            .open(&purpose(b"weir task ", principal, endpoint), name)
+            .ok()?;
+        let (&[LAYOUT, class_high, class_low, flags], rest) = plain.split_first_chunk()? else {
+            return None;
+        };
+        let (session, rest) = rest.split_first_chunk::<16>()?;
+        let (upstream, rest) = part(rest)?;
+        let (tool, native) = part(rest)?;
+        Some(TaskLocation {
+            upstream: UpstreamId::new(upstream).ok()?,
+            native: String::from_utf8(native.to_vec()).ok()?,
+            tool: tool.to_owned(),
+            class: CapabilityClass::from_bits(u16::from_be_bytes([class_high, class_low])),
+            session: (flags & 1 != 0).then_some(SessionKey(*session)),
+            is_own: flags & 2 != 0,
+        })
+    }
+}
+
+fn part(plain: &[u8]) -> Option<(&str, &[u8])> {
+    let (length, rest) = plain.split_first_chunk::<2>()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    Some((std::str::from_utf8(text).ok()?, rest))
+}
+
+fn purpose(what: &[u8], principal: &Principal, endpoint: &EndpointId) -> Vec<u8> {
+    let mut purpose = what.to_vec();
+    purpose.extend_from_slice(principal.digest());
+    purpose.extend_from_slice(endpoint.as_str().as_bytes());
+    purpose
+}
+
+impl fmt::Debug for TaskNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TaskDesk")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+    use crate::fakes::{Sevens, principal};
+    use weir_core::principal::VerifiedIdentity;
+
+    impl Clock for Sevens {
+        fn monotonic(&self) -> std::time::Duration {
+            std::time::Duration::ZERO
+        }
+        fn wall(&self) -> std::time::SystemTime {
+            std::time::UNIX_EPOCH
+        }
+    }
+
+    impl TaskBook for Sevens {
+        fn enter(
+            &self,
+            _: &Principal,
+            _: &EndpointId,
+            _: weir_core::port::KeptTask,
+            _: Option<std::time::Duration>,
+        ) -> Result<(), weir_core::Failure> {
+            Ok(())
+        }
+        fn find(
+            &self,
+            _: &Principal,
+            _: &EndpointId,
+            _: &str,
+        ) -> Option<weir_core::port::KeptTask> {
+            None
+        }
+        fn forget(&self, _: &Principal, _: &EndpointId, _: &str) {}
+        fn page(
+            &self,
+            _: &Principal,
+            _: &EndpointId,
+            _: u64,
+            _: usize,
+        ) -> Vec<(u64, weir_core::port::KeptTask)> {
+            Vec::new()
+        }
+    }
+
+    // Proves R225, R231, R276, B20.
+    #[test]
+    fn sealed_task_id_opens_only_for_its_owner_and_endpoint() {
+        let desk = TaskNames::new(
+            Sealer::ephemeral(&Sevens),
+            Arc::new(Sevens),
+            Arc::new(Sevens),
+            Arc::new(Sevens),
+        );
+        let [ann, bob] =
+            ["ann", "bob"].map(|name| principal(VerifiedIdentity::subject("idp", name)));
+        let nobody = principal(VerifiedIdentity::Anonymous);
+        let (here, there) = (EndpointId::new("/mcp"), EndpointId::new("/other"));
+        let home = TaskLocation {
+            upstream: UpstreamId::new("shop").unwrap(),
+            native: "786512e2-9e0d \u{1F980}".into(),
+            tool: "shop__slow".into(),
+            class: CapabilityClass::TASKS.with(CapabilityClass::ROOTS),
+            session: Some(SessionKey([9; 16])),
+            is_own: false,
+        };
+        let name = desk.name(&ann, &here, &home).unwrap();
+        assert_eq!(desk.locate(&ann, &here, &name), Some(home.clone()));
+        for (who, at) in [(&bob, &here), (&nobody, &here), (&ann, &there)] {
+            assert_eq!(desk.locate(who, at, &name), None);
+        }
+        for bad in [
+            "",
+            "786512e2-9e0d",
+            &name[1..],
+            &name.to_lowercase(),
+            &"A".repeat(100_000),
+        ] {
+            assert_eq!(desk.locate(&ann, &here, bad), None, "{bad:.40}");
+        }
+        let cursor = desk.cursor(&ann, &here, 7);
+        assert_eq!(desk.position(&ann, &here, &cursor), Some(7));
+        assert_eq!(
+            (
+                desk.position(&bob, &here, &cursor),
+                desk.position(&ann, &here, &name)
+            ),
+            (None, None)
+        );
+        let alone = TaskLocation {
+            session: None,
+            native: "1".into(),
+            is_own: true,
+            ..home.clone()
+        };
+        let name = desk.name(&nobody, &here, &alone).unwrap();
+        assert_eq!(desk.locate(&nobody, &here, &name), Some(alone));
+        for native in [String::new(), "x".repeat(LONGEST_NATIVE + 1)] {
+            assert_eq!(
+                desk.name(
+                    &ann,
+                    &here,
+                    &TaskLocation {
+                        native,
+                        ..home.clone()
+                    }
+                ),
+                None
+            );
+        }
+    }
+}

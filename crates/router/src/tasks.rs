@@ -1,0 +1,473 @@
+//! Tasks: names for calls that became tasks, and the requests that read, answer and cancel one.
+//!
+//! These requests are no calls of tools: they are not decided and audited anew. The name binds a
+//! task to the caller.
+
+pub(crate) mod task_naming;
+pub(crate) mod task_result;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{StreamExt as _, stream};
+use weir_catalog::{Catalog, ClosingMode};
+use weir_core::Authenticated;
+use weir_core::call::{Call, TaskMode};
+use weir_core::catalog_item::CatalogItem;
+use weir_core::failure::{Failure, FailureKind};
+use weir_core::port::KeptTask;
+use weir_core::principal::Principal;
+use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
+use weir_core::upstream::{
+    CallDeadlines, CarriedRevision, ListKind, OutboundCall, TaskNotifications, Upstream,
+};
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::splice::ObjectEdits;
+use weir_wire::write::ObjectWriter;
+use weir_wire::{error_code, scan};
+
+use super::item_search::ViewForPrincipal;
+use super::reply_cleaning;
+use super::reply_transform::ReplyTransform;
+use crate::task_names::{TaskLocation, TaskNames};
+use task_naming::named;
+
+pub(super) use task_naming::task_of_call;
+
+/// The largest state of a task, its result included: it is read whole.
+const MAX_STATE_BYTES: usize = 16 << 20;
+/// The largest result that is kept for a client that wanted a task.
+const MAX_KEPT_RESULT_BYTES: usize = 4 << 20;
+/// Tasks on a page of a list.
+const TASKS_PER_PAGE: usize = 50;
+/// Upstreams asked at the same time for the states of a page.
+const CONCURRENT_STATE_REQUESTS: usize = 8;
+
+/// The requests about tasks, and the names that tell tasks apart.
+#[derive(Clone, Debug)]
+pub struct TaskRequests {
+    pub(super) catalog: Arc<Catalog>,
+    /// Without names no call becomes a task.
+    pub(super) names: Option<TaskNames>,
+}
+
+impl TaskRequests {
+    /// Reads the state of a task (`tasks/get`), answers its questions (`tasks/update`), or cancels
+    /// it (`tasks/cancel`). Returns the result in the form of the tasks extension, under the
+    /// client's name for the task. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidParams` for a task that does not exist or is not the sender's; else the upstream's
+    /// failure.
+    pub async fn request_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+        let (principal, asked) = (call.principal(), call.inner());
+        let given = asked
+            .params
+            .task_id()
+            .map_err(|error| Failure::invalid_params(error.to_string()))?;
+        let name =
+            given.ok_or_else(|| Failure::invalid_params("`taskId` is missing: say which task"))?;
+        let unknown = || Failure::unknown_task(&name);
+        let desk = self.names.as_ref().ok_or_else(unknown)?;
+        let home = desk
+            .locate(principal, &asked.endpoint, &name)
+            .ok_or_else(unknown)?;
+        match desk.book.find(principal, &asked.endpoint, &name) {
+            // The task is over: an answer or a cancellation has no effect.
+            Some(kept) if kept.settled && asked.method == Method::TasksGet => return Ok(kept.state),
+            Some(kept) if kept.settled => return Ok(Bytes::from_static(b"{}")),
+            _ if home.is_own => return Err(unknown()),
+            _ => {}
+        }
+        if let Some(refusal) = self.disabled_failure(&home) {
+            return Err(refusal);
+        }
+        let TaskRoute {
+            upstream,
+            outbound,
+            way,
+        } = self.task_route(&call, home).ok_or_else(unknown)?;
+        let state = whole_result(upstream.call(outbound).await)
+            .await
+            .map_err(|failure| {
+                // The upstream names it by its own id, and no client may see that.
+                let is_unknown = matches!(
+                    failure.kind(),
+                    FailureKind::Upstream(error) if error.code == error_code::INVALID_PARAMS
+                );
+                if is_unknown { unknown() } else { failure }
+            })?;
+        if asked.method == Method::TasksGet {
+            state_for_client(&state, &name, &way)
+        } else {
+            Ok(Bytes::from_static(b"{}"))
+        }
+    }
+
+    /// Subscribes to the status notifications of a task, for a caller that may read the task. No
+    /// value if its server sends none, or none any more: the task has to be polled then. Cancel
+    /// safe.
+    pub async fn follow_task(&self, call: &Authenticated<Arc<Call>>) -> Option<TaskNotifications> {
+        let (principal, asked) = (call.principal(), call.inner());
+        let name = asked.params.task_id().ok().flatten()?;
+        let desk = self.names.as_ref()?;
+        let home = desk
+            .locate(principal, &asked.endpoint, &name)
+            .filter(|home| !home.is_own && self.disabled_failure(home).is_none())?;
+        if desk
+            .book
+            .find(principal, &asked.endpoint, &name)
+            .is_some_and(|kept| kept.settled)
+        {
+            return None;
+        }
+        let TaskRoute {
+            upstream, outbound, ..
+        } = self.task_route(call, home)?;
+        upstream.follow_task(outbound).await
+    }
+
+    /// The failure of requests about a task of a disabled upstream. Tasks of a drained upstream may
+    /// end.
+    fn disabled_failure(&self, home: &TaskLocation) -> Option<Failure> {
+        let disabled = self
+            .catalog
+            .closed(&home.upstream)
+            .is_some_and(|closed| closed.mode == ClosingMode::Disabled);
+        if disabled {
+            self.catalog.closed_failure(&home.upstream)
+        } else {
+            None
+        }
+    }
+
+    /// The route to a task's upstream; no value if its sender may not use the task (any more).
+    fn task_route(&self, call: &Authenticated<Arc<Call>>, home: TaskLocation) -> Option<TaskRoute> {
+        let (principal, asked) = (call.principal(), call.inner());
+        let mut own = Call {
+            session: home.session,
+            task_mode: TaskMode::Never,
+            ..Call::clone(asked)
+        };
+        own.capabilities.class = home.class;
+        let item = self.tool_of_task(principal, &own, &home)?;
+        let upstream = self.catalog.upstream(&home.upstream)?;
+        let endpoint = self.catalog.endpoint(&asked.endpoint);
+        let way = ReplyTransform::of(endpoint.as_deref(), &item, &own);
+        let outbound = OutboundCall {
+            principal: principal.clone(),
+            token: call.token().cloned(),
+            call: Arc::new(own),
+            native: home.native.into(),
+            tool: None,
+            deadlines: CallDeadlines::LIST,
+            whole: way.wants_whole(),
+            carried_revision: CarriedRevision::default(),
+            safe_to_repeat: false,
+        };
+        Some(TaskRoute {
+            upstream,
+            outbound,
+            way,
+        })
+    }
+
+    /// Cancels a task as 2025-11-25 has it: it is cancelled from then on, even if its upstream
+    /// ignores that. Returns its state.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::request_task`]; `InvalidParams` for a task that is over.
+    pub async fn cancel_task(&self, call: Authenticated<Arc<Call>>) -> Result<Bytes, Failure> {
+        let about = |method| {
+            call.for_item(Arc::new(Call {
+                method,
+                ..Call::clone(call.inner())
+            }))
+        };
+        if is_over(&self.request_task(about(Method::TasksGet)).await?) {
+            return Err(Failure::invalid_params(
+                "The task is over: it cannot be cancelled any more",
+            ));
+        }
+        self.request_task(about(Method::TasksCancel)).await?;
+        let state = self.request_task(about(Method::TasksGet)).await?;
+        let bad = |error| {
+            Failure::new(
+                FailureKind::BadAnswer,
+                "The server's state of the task is malformed",
+            )
+            .because(error)
+        };
+        let edits = ["result", "error", "inputRequests"]
+            .into_iter()
+            .fold(ObjectEdits::new(), ObjectEdits::remove);
+        let state = edits
+            .set("status", &b"\"cancelled\""[..])
+            .apply_checked(&state)
+            .map_err(bad)?
+            .0;
+        if let (Some(desk), Ok(Some(name))) = (&self.names, call.inner().params.task_id()) {
+            let task = KeptTask {
+                name: (&*name).into(),
+                state: state.clone(),
+                settled: true,
+            };
+            let ttl = scan::find(&state, "ttlMs").and_then(|at| scan::integer(&state[at]));
+            let ttl = ttl
+                .and_then(|ttl| u64::try_from(ttl).ok())
+                .map(Duration::from_millis);
+            desk.book
+                .enter(call.principal(), &call.inner().endpoint, task, ttl)?;
+        }
+        Ok(state)
+    }
+
+    /// A page of the sender's tasks, each with its present state, and the cursor of the next page
+    /// (2025-11-25, `tasks/list`).
+    ///
+    /// # Errors
+    ///
+    /// `MethodNotFound` if senders are anonymous; a bad cursor.
+    pub async fn list_tasks(
+        &self,
+        call: Authenticated<Arc<Call>>,
+    ) -> Result<(Vec<Bytes>, Option<String>), Failure> {
+        let (principal, endpoint) = (call.principal(), &call.inner().endpoint);
+        let desk = self.names.as_ref().filter(|_| !principal.is_anonymous());
+        let none = || {
+            Failure::new(
+                FailureKind::MethodNotFound,
+                "Tasks are listed for those who can be told apart",
+            )
+        };
+        let desk = desk.ok_or_else(none)?;
+        let cursor = call
+            .inner()
+            .params
+            .cursor()
+            .map_err(|error| Failure::invalid_params(error.to_string()))?;
+        let after = match cursor {
+            None => 0,
+            Some(cursor) => desk
+                .position(principal, endpoint, &cursor)
+                .ok_or_else(Failure::bad_cursor)?,
+        };
+        let mut kept = desk
+            .book
+            .page(principal, endpoint, after, TASKS_PER_PAGE + 1);
+        let has_more = kept.len() > TASKS_PER_PAGE;
+        kept.truncate(TASKS_PER_PAGE);
+        let next = kept
+            .last()
+            .filter(|_| has_more)
+            .map(|(nth, _)| desk.cursor(principal, endpoint, *nth));
+        let states = stream::iter(kept)
+            .map(|(_, kept)| self.present_state(&call, kept))
+            .buffered(CONCURRENT_STATE_REQUESTS);
+        Ok((states.filter_map(std::future::ready).collect().await, next))
+    }
+
+    /// The state of a kept task; no value if its upstream does not have it any more.
+    async fn present_state(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+        kept: KeptTask,
+    ) -> Option<Bytes> {
+        if kept.settled {
+            return Some(kept.state);
+        }
+        let params = Params::of_task(&kept.name);
+        let about = Call {
+            method: Method::TasksGet,
+            params,
+            ..Call::clone(call.inner())
+        };
+        match self.request_task(call.for_item(Arc::new(about))).await {
+            Ok(state) => Some(state),
+            Err(failure) if *failure.kind() == FailureKind::InvalidParams => {
+                if let Some(desk) = &self.names {
+                    desk.book
+                        .forget(call.principal(), &call.inner().endpoint, &kept.name);
+                }
+                None
+            }
+            // It may well exist, and cannot be read now.
+            Err(_) => Some(kept.state),
+        }
+    }
+
+    /// The tool of a task; no value if the principal may not see it (any more).
+    fn tool_of_task(
+        &self,
+        principal: &Principal,
+        call: &Call,
+        home: &TaskLocation,
+    ) -> Option<CatalogItem> {
+        let ViewForPrincipal { whole, seen } =
+            ViewForPrincipal::of(&self.catalog, principal, call, ListKind::Tools)?;
+        let own = |item: &&CatalogItem| item.tool.upstream == home.upstream;
+        match (
+            seen.find(&home.tool).item().filter(own),
+            whole.find(&home.tool).item().filter(own),
+        ) {
+            (Some(item), _) => Some(item.clone()),
+            (None, Some(_)) => None,
+            (None, None) => self
+                .catalog
+                .removed_tool(&call.endpoint, &home.upstream, &home.tool),
+        }
+    }
+}
+
+/// The upstream of a task, the request to it, and the changes of its reply.
+struct TaskRoute {
+    upstream: Arc<dyn Upstream>,
+    outbound: OutboundCall,
+    way: ReplyTransform,
+}
+
+/// A state under the client's name, with its questions and its result changed as those of a call
+/// are.
+fn state_for_client(state: &Bytes, name: &str, way: &ReplyTransform) -> Result<Bytes, Failure> {
+    let bad = || {
+        Failure::new(
+            FailureKind::BadAnswer,
+            "The server's answer about the task is malformed",
+        )
+    };
+    let state = named(&way.task_state(state.clone()), name).ok_or_else(bad)?;
+    let Some(at) = scan::find(&state, "result") else {
+        return Ok(state);
+    };
+    let (cleaned, changed) = way.clean(ReplyEnd::Complete(Payload::Whole(state.slice(at))));
+    let removed = changed.removed.of_whole();
+    let edits = match way.apply(cleaned, removed) {
+        ReplyEnd::Complete(Payload::Whole(result)) => ObjectEdits::new().replace(
+            "result",
+            reply_cleaning::strip_hop_members(&result, removed)?,
+        ),
+        ReplyEnd::Failed(failure) => {
+            let failed = failed(&failure);
+            ObjectEdits::new()
+                .remove("result")
+                .set("status", &b"\"failed\""[..])
+                .set("error", failed)
+        }
+        ReplyEnd::Complete(_)
+        | ReplyEnd::InputRequired(_)
+        | ReplyEnd::Parked { .. }
+        | ReplyEnd::Task(_) => return Err(bad()),
+    };
+    edits
+        .apply_checked(&state)
+        .map(|(state, _)| state)
+        .map_err(|error| bad().because(error))
+}
+
+/// The error of a task with a result that cannot be passed on.
+fn failed(failure: &Failure) -> Bytes {
+    let mut out = BytesMut::with_capacity(128);
+    ObjectWriter::new(&mut out)
+        .integer("code", error_code::BAD_ANSWER)
+        .string("message", &failure.to_string())
+        .end();
+    out.freeze()
+}
+
+/// True if a state is final.
+fn is_over(state: &[u8]) -> bool {
+    let status = scan::find(state, "status").and_then(|at| scan::string(&state[at]));
+    matches!(
+        status.as_deref(),
+        Some("completed" | "failed" | "cancelled")
+    )
+}
+
+/// Returns a reply with a whole result, because the result has to be kept.
+pub(super) fn gather_result(reply: Reply) -> Reply {
+    Reply::live(GatheringReply {
+        reply,
+        arriving: None,
+    })
+}
+
+struct GatheringReply {
+    reply: Reply,
+    arriving: Option<(Box<dyn PayloadSource>, BytesMut)>,
+}
+
+impl ReplySource for GatheringReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        loop {
+            if let Some((source, held)) = &mut self.arriving {
+                let end: ReplyEnd = match ready!(source.poll_chunk(cx)) {
+                    Some(Ok(chunk)) if held.len() + chunk.len() <= MAX_KEPT_RESULT_BYTES => {
+                        held.extend_from_slice(&chunk);
+                        continue;
+                    }
+                    Some(Ok(_)) => Failure::new(
+                        FailureKind::BadAnswer,
+                        "The result is too large to be kept as a task's",
+                    )
+                    .into(),
+                    Some(Err(failure)) => failure.into(),
+                    None => ReplyEnd::Complete(Payload::Whole(held.split().freeze())),
+                };
+                return Poll::Ready(ReplyEvent::End(end));
+            }
+            match ready!(self.reply.poll_event(cx)) {
+                ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(source))) => {
+                    self.arriving = Some((source, BytesMut::new()));
+                }
+                event @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_) | ReplyEvent::End(_)) => {
+                    return Poll::Ready(event);
+                }
+            }
+        }
+    }
+}
+
+/// The whole result that a reply ends with.
+async fn whole_result(mut reply: Reply) -> Result<Bytes, Failure> {
+    let too_large = || {
+        Failure::new(
+            FailureKind::BadAnswer,
+            "The task's result is larger than can be passed on",
+        )
+    };
+    loop {
+        match poll_fn(|cx| reply.poll_event(cx)).await {
+            ReplyEvent::Note(_) | ReplyEvent::Ask(_) => {}
+            ReplyEvent::End(ReplyEnd::Complete(
+                Payload::Whole(result) | Payload::Cleaned { result, .. },
+            )) => {
+                return Ok(result);
+            }
+            ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(mut source))) => {
+                let mut held = BytesMut::new();
+                while let Some(chunk) = poll_fn(|cx| source.poll_chunk(cx)).await {
+                    held.extend_from_slice(&chunk?);
+                    if held.len() > MAX_STATE_BYTES {
+                        return Err(too_large());
+                    }
+                }
+                return Ok(held.freeze());
+            }
+            ReplyEvent::End(ReplyEnd::Failed(failure)) => return Err(*failure),
+            ReplyEvent::End(
+                ReplyEnd::InputRequired(_) | ReplyEnd::Parked { .. } | ReplyEnd::Task(_),
+            ) => {
+                return Err(Failure::new(
+                    FailureKind::BadAnswer,
+                    "The server's answer about the task is none",
+                ));
+            }
+        }
+    }
+}

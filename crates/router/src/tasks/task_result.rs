@@ -1,0 +1,425 @@
+//! Waits for a task's result in its client's stead: polls its state until it is over, and asks its
+//! questions on the way.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{FutureExt as _, StreamExt as _, stream};
+use tokio::time::{Instant, sleep_until};
+use weir_core::Authenticated;
+use weir_core::call::Call;
+use weir_core::failure::{Failure, FailureKind, UpstreamError};
+use weir_core::names::UpstreamId;
+use weir_core::question::{AnswerEvent, AnswerReceiver, PendingQuestion, UpstreamQuestion};
+use weir_core::reply::{NoteKind, Payload, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource};
+use weir_core::upstream::ProgressReports;
+use weir_wire::method::Method;
+use weir_wire::params::Params;
+use weir_wire::splice::{MetaEdits, ObjectEdits};
+use weir_wire::write::ObjectWriter;
+use weir_wire::{meta, scan, write};
+
+use super::TaskRequests;
+use crate::reply_cleaning;
+use crate::reply_cleaning::RemovedCount;
+
+/// The shortest interval between polls; the task's own interval is clamped to it.
+const MIN_POLL_INTERVAL: Duration = Duration::from_millis(50);
+const MAX_POLL_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval for a task without one.
+const DEFAULT_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The longest wait. The task goes on, and can be waited for again.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+
+/// The form of returning a task's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TaskResultForm {
+    /// To a client that knows of the task.
+    AsTask,
+    /// To a client that knows no tasks: as the result of its call.
+    AsCall,
+}
+
+impl TaskRequests {
+    /// Waits for the result of a task (2025-11-25, `tasks/result`). The task's questions come as
+    /// questions of the reply, its changes as notes. Dropping the reply ends the waiting, not the
+    /// task.
+    pub fn task_result(&self, call: Authenticated<Arc<Call>>) -> Reply {
+        self.wait(call, TaskResultForm::AsTask)
+    }
+
+    /// Follows the task that a call became, for a client that knows no tasks.
+    fn await_task(&self, call: &Authenticated<Arc<Call>>, created: &Bytes) -> Reply {
+        let name = scan::find(created, "taskId")
+            .and_then(|at| scan::string(&created[at]))
+            .unwrap_or_default();
+        let about = Call {
+            params: Params::of_task(&name),
+            ..Call::clone(call.inner())
+        };
+        self.wait(call.for_item(Arc::new(about)), TaskResultForm::AsCall)
+    }
+
+    fn wait(&self, call: Authenticated<Arc<Call>>, told: TaskResultForm) -> Reply {
+        let now = Instant::now();
+        let (upstream, reports) = self.upstream_of(&call).unzip();
+        let waiting = TaskResultWait {
+            requests: self.clone(),
+            call,
+            form: told,
+            upstream,
+            reports: reports.flatten(),
+            asked_keys: HashSet::new(),
+            open: Vec::new(),
+            queued: VecDeque::new(),
+            status: None,
+            next: now,
+            until: now + MAX_WAIT,
+        };
+        let events = stream::unfold(Some(waiting), |waiting| async move {
+            let mut waiting = waiting?;
+            let event = waiting.next().await;
+            let rest = if matches!(event, ReplyEvent::End(_)) {
+                None
+            } else {
+                Some(waiting)
+            };
+            Some((event, rest))
+        });
+        let events: Pin<Box<dyn futures_core::Stream<Item = ReplyEvent> + Send>> = Box::pin(events);
+        Reply::live(events)
+    }
+
+    /// The upstream of a task's questions, and its progress notifications.
+    fn upstream_of(
+        &self,
+        call: &Authenticated<Arc<Call>>,
+    ) -> Option<(UpstreamId, Option<ProgressReports>)> {
+        let name = call.inner().params.task_id().ok().flatten()?;
+        let home = self
+            .names
+            .as_ref()?
+            .locate(call.principal(), &call.inner().endpoint, &name)?;
+        let upstream = self
+            .catalog
+            .upstream(&home.upstream)
+            .filter(|_| !home.is_own);
+        let reports =
+            upstream.and_then(|upstream| upstream.task_progress(call.principal(), &home.native));
+        Some((home.upstream, reports))
+    }
+}
+
+/// A call that becomes a task, and is followed to its end.
+pub(crate) struct TaskDrivenReply {
+    pub(crate) requests: TaskRequests,
+    pub(crate) call: Authenticated<Arc<Call>>,
+    pub(crate) reply: Reply,
+}
+
+impl ReplySource for TaskDrivenReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        loop {
+            match ready!(self.reply.poll_event(cx)) {
+                ReplyEvent::End(ReplyEnd::Task(created)) => {
+                    self.reply = self.requests.await_task(&self.call, &created)
+                }
+                event @ (ReplyEvent::Note(_) | ReplyEvent::Ask(_) | ReplyEvent::End(_)) => {
+                    return Poll::Ready(event);
+                }
+            }
+        }
+    }
+}
+
+struct TaskResultWait {
+    requests: TaskRequests,
+    call: Authenticated<Arc<Call>>,
+    form: TaskResultForm,
+    upstream: Option<UpstreamId>,
+    reports: Option<ProgressReports>,
+    /// Keys of the questions so far; no key comes twice in the life of a task.
+    asked_keys: HashSet<String>,
+    open: Vec<OpenTaskQuestion>,
+    queued: VecDeque<ReplyEvent>,
+    status: Option<String>,
+    next: Instant,
+    until: Instant,
+}
+
+struct OpenTaskQuestion {
+    key: String,
+    method: Method,
+    answer: AnswerReceiver,
+}
+
+impl TaskResultWait {
+    async fn next(&mut self) -> ReplyEvent {
+        loop {
+            if let Some(event) = self.queued.pop_front() {
+                return event;
+            }
+            if Instant::now() >= self.until {
+                let text = "The task has taken too long to be waited for: ask for its result again";
+                return ReplyEvent::End(Failure::new(FailureKind::TimedOut, text).into());
+            }
+            let done = tokio::select! {
+                biased;
+                (key, method, word) = poll_fn(|cx| poll_answer(&mut self.open, cx)) => self.pass_answer(&key, method, word).await,
+                report = next_report(&mut self.reports) => {
+                    self.queue_progress(report);
+                    Ok(None)
+                }
+                () = sleep_until(self.next) => self.poll_task().await,
+            };
+            let end = match done {
+                Ok(None) => continue,
+                Ok(Some(end)) => end,
+                Err(failure) => failure.into(),
+            };
+            // Progress from before the end is delivered before it.
+            while let Some(report) = next_report(&mut self.reports).now_or_never() {
+                self.queue_progress(report);
+            }
+            self.queued.push_back(ReplyEvent::End(end));
+        }
+    }
+
+    /// Queues a progress notification: on its own call's stream under the token of that call, else
+    /// under the one of the call that became the task.
+    fn queue_progress(&mut self, params: Bytes) {
+        let kind = if self.form == TaskResultForm::AsCall {
+            NoteKind::Progress
+        } else {
+            NoteKind::Other(Method::Progress)
+        };
+        self.queued
+            .push_back(ReplyEvent::Note(ReplyNote { kind, params }));
+    }
+
+    /// Polls the task; returns the end if it is over.
+    async fn poll_task(&mut self) -> Result<Option<ReplyEnd>, Failure> {
+        let state = self
+            .requests
+            .request_task(self.about(Method::TasksGet, None))
+            .await?;
+        let interval =
+            scan::find(&state, "pollIntervalMs").and_then(|at| scan::integer(&state[at]));
+        let interval = interval
+            .and_then(|millis| u64::try_from(millis).ok())
+            .map_or(DEFAULT_POLL_INTERVAL, Duration::from_millis);
+        self.next = Instant::now() + interval.clamp(MIN_POLL_INTERVAL, MAX_POLL_INTERVAL);
+        let status = scan::find(&state, "status")
+            .and_then(|at| scan::string(&state[at]))
+            .unwrap_or_default();
+        let is_news = self
+            .status
+            .as_deref()
+            .is_some_and(|before| before != status);
+        self.status = Some(status.to_string());
+        if is_news && self.form == TaskResultForm::AsTask {
+            let note = ReplyNote {
+                kind: NoteKind::Other(Method::TasksStatus),
+                params: state.clone(),
+            };
+            self.queued.push_back(ReplyEvent::Note(note));
+        }
+        match &*status {
+            "completed" => {
+                let bad = || {
+                    Failure::new(
+                        FailureKind::BadAnswer,
+                        "The server's task is completed, and has no result",
+                    )
+                };
+                let at = scan::find(&state, "result").ok_or_else(bad)?;
+                let result = state.slice(at);
+                let removed = reply_cleaning::removed_count_of(&result);
+                Ok(Some(RemovedCount::with_removed_count(
+                    removed,
+                    ReplyEnd::Complete(Payload::Whole(result)),
+                )))
+            }
+            "failed" => Err(failed(&state)),
+            "cancelled" => Err(Failure::invalid_params(
+                "The task was cancelled: it has no result",
+            )),
+            _ => {
+                self.queue_questions(&state);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Queues the task's questions that were not asked yet.
+    fn queue_questions(&mut self, state: &Bytes) {
+        let (Some(range), Some(upstream)) = (scan::find(state, "inputRequests"), &self.upstream)
+        else {
+            return;
+        };
+        let requests = state.slice(range);
+        for member in scan::members(&requests) {
+            let (key, request) = (
+                member.key.decode().into_owned(),
+                requests.slice(member.value),
+            );
+            let method = scan::find(&request, "method").and_then(|at| scan::string(&request[at]));
+            let Some(method) = method.and_then(|method| Method::parse(&method)) else {
+                continue;
+            };
+            if !self.asked_keys.insert(key.clone()) {
+                continue;
+            }
+            let params = scan::find(&request, "params")
+                .map_or(Bytes::from_static(b"{}"), |at| request.slice(at));
+            let (ask, hearing) = PendingQuestion::new(
+                UpstreamQuestion {
+                    method,
+                    params: self.related(params),
+                },
+                upstream.clone(),
+            );
+            self.open.push(OpenTaskQuestion {
+                key,
+                method,
+                answer: hearing,
+            });
+            self.queued.push_back(ReplyEvent::Ask(Box::new(ask)));
+        }
+    }
+
+    /// Adds the related task to a question (2025-11-25, "Associating Task-Related Messages").
+    fn related(&self, params: Bytes) -> Bytes {
+        let name = self
+            .call
+            .inner()
+            .params
+            .task_id()
+            .ok()
+            .flatten()
+            .filter(|_| self.form == TaskResultForm::AsTask);
+        let Some(name) = name else { return params };
+        let edits = ObjectEdits::new()
+            .meta(MetaEdits::new().add(meta::RELATED_TASK, write::task_params(&name)));
+        edits.apply_or_keep(&params)
+    }
+
+    /// Passes an answer on to the task.
+    async fn pass_answer(
+        &mut self,
+        key: &str,
+        method: Method,
+        word: AnswerEvent,
+    ) -> Result<Option<ReplyEnd>, Failure> {
+        let answer = match (word, method) {
+            // Tasks have no progress notifications for questions.
+            (AnswerEvent::Progress(_), _) => return Ok(None),
+            (AnswerEvent::Answer(Ok(answer)), _) => ObjectEdits::new()
+                .remove("_meta")
+                .remove("resultType")
+                .apply_or_keep(&answer),
+            (AnswerEvent::Answer(Err(_)), Method::ElicitationCreate) => {
+                Bytes::from_static(br#"{"action":"cancel"}"#)
+            }
+            // Its client went away: a client that comes back is asked again.
+            (AnswerEvent::NoAnswer, _) => {
+                return Err(Failure::invalid_params(
+                    "The client did not answer: ask for the task's result again",
+                ));
+            }
+            // Sampling and roots have no form of refusal: the task cannot go on.
+            (AnswerEvent::Answer(Err(_)), _) => {
+                self.requests
+                    .request_task(self.about(Method::TasksCancel, None))
+                    .await?;
+                return Err(Failure::invalid_params(
+                    "The client did not give the input that the task asks for",
+                ));
+            }
+        };
+        let mut answers = BytesMut::with_capacity(answer.len() + key.len() + 8);
+        ObjectWriter::new(&mut answers).raw(key, &answer).end();
+        self.requests
+            .request_task(self.about(Method::TasksUpdate, Some(answers.freeze())))
+            .await?;
+        self.next = Instant::now() + MIN_POLL_INTERVAL;
+        Ok(None)
+    }
+
+    fn about(&self, method: Method, answers: Option<Bytes>) -> Authenticated<Arc<Call>> {
+        let call = self.call.inner();
+        let name = call.params.task_id().ok().flatten().unwrap_or_default();
+        let (params, wants_progress, log_level) = (Params::of_task(&name), false, None);
+        self.call.for_item(Arc::new(Call {
+            method,
+            params,
+            input_responses: answers,
+            wants_progress,
+            log_level,
+            ..Call::clone(call)
+        }))
+    }
+}
+
+/// The next progress notification; pending for ever if there will be none.
+async fn next_report(reports: &mut Option<ProgressReports>) -> Bytes {
+    if let Some(some) = reports {
+        if let Some(report) = some.next().await {
+            return report;
+        }
+        *reports = None;
+    }
+    std::future::pending().await
+}
+
+/// The next event of any of the questions.
+fn poll_answer(
+    open: &mut Vec<OpenTaskQuestion>,
+    cx: &mut Context<'_>,
+) -> Poll<(String, Method, AnswerEvent)> {
+    let found =
+        open.iter_mut()
+            .enumerate()
+            .find_map(|(nth, one)| match one.answer.poll_event(cx) {
+                Poll::Ready(word) => Some((nth, word)),
+                Poll::Pending => None,
+            });
+    let Some((nth, word)) = found else {
+        return Poll::Pending;
+    };
+    let (key, method) = (open[nth].key.clone(), open[nth].method);
+    if !matches!(word, AnswerEvent::Progress(_)) {
+        open.swap_remove(nth);
+    }
+    Poll::Ready((key, method, word))
+}
+
+/// The error that a task ended with, as its call's own.
+fn failed(state: &Bytes) -> Failure {
+    let bad = || {
+        Failure::new(
+            FailureKind::BadAnswer,
+            "The server's task failed, and has no error",
+        )
+    };
+    let Some(error) = scan::find(state, "error").map(|at| state.slice(at)) else {
+        return bad();
+    };
+    let code = scan::find(&error, "code").and_then(|at| scan::integer(&error[at]));
+    let message = scan::find(&error, "message").and_then(|at| scan::string(&error[at]));
+    let (Some(code), Some(message)) = (code, message) else {
+        return bad();
+    };
+    let data = scan::find(&error, "data").map(|at| error.slice(at));
+    let error = UpstreamError {
+        code,
+        message: message.to_string(),
+        data,
+    };
+    Failure::new(FailureKind::Upstream(error), message.into_owned())
+}

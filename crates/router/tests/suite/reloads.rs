@@ -1,0 +1,204 @@
+//! Reloads and the shutdown.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use weir_catalog::ListChange;
+use weir_core::CapabilityClass;
+use weir_core::endpoint::NamePrefix;
+use weir_core::upstream::ListKind;
+
+use crate::support::{CatalogWorld, ScriptedUpstream, aggregate, endpoint, exposed, transparent};
+
+// Proves G02.
+#[tokio::test(start_paused = true)]
+async fn upstream_removed_by_reload_is_unlisted_announced_and_retired() {
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["b"]),
+    );
+    let world = CatalogWorld::of(&[&one, &two]);
+    world.settled().await;
+    let mut changes = world.changes();
+    world.show(&[&one], NamePrefix::Always, 1000);
+    assert_eq!(exposed(&world.view()), ["one__a"], "at once");
+    assert_eq!(
+        timeout(Duration::from_secs(1), changes.changed()).await,
+        Ok(ListChange::Changed)
+    );
+    world.rest().await;
+    assert_eq!(
+        (
+            ScriptedUpstream::count(&one.retired),
+            ScriptedUpstream::count(&two.retired)
+        ),
+        (0, 1)
+    );
+    two.tell();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(
+        ScriptedUpstream::count(&two.walks),
+        1,
+        "nobody follows it any more"
+    );
+}
+
+// Proves G04.
+#[tokio::test(start_paused = true)]
+async fn a_thousand_reloads_keep_watchers_and_lists_and_leak_nothing() {
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["b"]),
+    );
+    let world = CatalogWorld::of(&[&one, &two]);
+    world.settled().await;
+    let mut changes = world.changes();
+    for _ in 0..1000 {
+        world.show(&[&one, &two], NamePrefix::Always, 1000);
+    }
+    world.rest().await;
+    assert_eq!(
+        (
+            ScriptedUpstream::count(&one.opened),
+            ScriptedUpstream::count(&one.walks)
+        ),
+        (1, 1)
+    );
+    assert!(
+        timeout(Duration::from_secs(5), changes.changed())
+            .await
+            .is_err(),
+        "nothing changed for clients"
+    );
+    // The fake, the catalog's own source, its watcher and its watch.
+    assert!(
+        std::sync::Arc::strong_count(&one) <= 4,
+        "{}",
+        std::sync::Arc::strong_count(&one)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_that_renames_and_a_class_that_is_asked_for_agree() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
+    world.settled().await;
+    let class = CapabilityClass::ROOTS;
+    for prefix in [NamePrefix::None, NamePrefix::Always, NamePrefix::None] {
+        world.show(&[&fake], prefix, 1000);
+        let view = world
+            .catalog
+            .settled_view(&endpoint(), ListKind::Tools, class)
+            .await;
+        assert_eq!(
+            (exposed(&view), view.version),
+            (exposed(&world.view()), world.view().version)
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upstream_with_new_settings_shows_its_list_until_the_new_one_is_known() {
+    let old = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&old]);
+    let before = world.settled().await.version;
+    let mut changes = world.changes();
+    let new = ScriptedUpstream::new("up", &["a"]);
+    new.set(|script| script.page_delay = Duration::from_millis(500));
+    world.show(&[&new], NamePrefix::Always, 1000);
+    let view = world.view();
+    assert_eq!(
+        (view.version, view.missing[0].reason, view.settled),
+        (before, "stale", false)
+    );
+    let view = world.settled().await;
+    assert_eq!(
+        (view.version, view.missing.len(), view.settled),
+        (before, 0, true)
+    );
+    assert!(
+        timeout(Duration::from_secs(5), changes.changed())
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_that_renames_tells_clients_and_one_that_ends_the_endpoint_says_so() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::of(&[&fake]);
+    world.settled().await;
+    let mut changes = world.changes();
+    world.show(&[&fake], NamePrefix::None, 1000);
+    assert_eq!(changes.changed().await, ListChange::Changed);
+    assert_eq!(exposed(&world.view()), ["a"]);
+    world.apply(vec![transparent("up")], &[&fake]);
+    assert_eq!(changes.changed().await, ListChange::EndpointGone);
+    assert!(
+        world
+            .catalog
+            .view(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+            .is_none()
+    );
+    assert_eq!(
+        world
+            .catalog
+            .settled_view(&endpoint(), ListKind::Tools, CapabilityClass::BASE)
+            .await
+            .items
+            .len(),
+        0
+    );
+    assert_eq!(world.changes().changed().await, ListChange::EndpointGone);
+    assert_eq!(ScriptedUpstream::count(&fake.opened), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn endpoints_come_in_config_order_and_strange_upstreams_are_left_out() {
+    let fake = ScriptedUpstream::new("up", &["a"]);
+    let world = CatalogWorld::empty(weir_catalog::CatalogSettings::default());
+    world.apply(
+        vec![
+            transparent("up"),
+            aggregate(&["nobody", "up"], NamePrefix::Always, 1000),
+        ],
+        &[&fake],
+    );
+    let paths: Vec<String> = world
+        .catalog
+        .endpoints()
+        .iter()
+        .map(|endpoint| endpoint.id.to_string())
+        .collect();
+    assert_eq!(paths, ["/mcp/up", "/mcp"]);
+    assert_eq!(exposed(&world.settled().await), ["up__a"]);
+    assert_eq!(world.catalog.about(&endpoint()).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shutdown_ends_every_task_and_retires_every_upstream() {
+    let (one, hanging) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("hanging", &["b"]),
+    );
+    hanging.set(|script| script.hang = true);
+    let world = CatalogWorld::of(&[&one, &hanging]);
+    let mut changes = world.changes();
+    world.rest().await;
+    world.catalog.shutdown().await;
+    assert_eq!(
+        (
+            ScriptedUpstream::count(&one.retired),
+            ScriptedUpstream::count(&hanging.retired)
+        ),
+        (1, 1)
+    );
+    while changes.changed().await != ListChange::EndpointGone {}
+    world.show(&[&one], NamePrefix::Always, 1000);
+    assert!(
+        world.catalog.endpoints().is_empty(),
+        "a reload after the end does nothing"
+    );
+    drop(world);
+    assert_eq!(std::sync::Arc::strong_count(&one), 1);
+}

@@ -1,0 +1,294 @@
+//! Lists that belong to one session: times of reading, visibility, and the effects of servers that
+//! fail or hurry.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use weir_catalog::{CatalogPage, ListPageRequest, SessionClient, SessionLists};
+use weir_core::endpoint::NamePrefix;
+use weir_core::port::{Fut, ListSession, SessionListObserver};
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
+use weir_core::{Call, CapabilityClass, Failure, FailureKind, Principal, ReplyEnd, SessionKey};
+use weir_wire::method::Method;
+
+use crate::calls::{RouterWorld, asked_by, end, failure, raw};
+use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, endpoint, id, principal, tool};
+
+/// A session at an upstream, with tools of its own.
+struct ScriptedSession {
+    /// Without a value it fails.
+    tools: Mutex<Option<Vec<&'static str>>>,
+    reads: AtomicUsize,
+}
+
+impl ScriptedSession {
+    fn with(tools: &[&'static str]) -> Arc<Self> {
+        Arc::new(Self {
+            tools: Mutex::new(Some(tools.to_vec())),
+            reads: AtomicUsize::new(0),
+        })
+    }
+
+    fn reads(&self) -> usize {
+        self.reads.load(Ordering::SeqCst)
+    }
+}
+
+struct ScriptedSessionWatch(Arc<ScriptedSession>, ServerDescription);
+
+impl ListSession for ScriptedSession {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
+        Box::new(ScriptedSessionWatch(self, ServerDescription::default()))
+    }
+
+    fn subscribe(self: Arc<Self>, _uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn unsubscribe(self: Arc<Self>, _uri: Arc<str>) {}
+}
+
+impl ListWatch for ScriptedSessionWatch {
+    fn about(&self) -> &ServerDescription {
+        &self.1
+    }
+
+    fn list(
+        &mut self,
+        _kind: ListKind,
+        _cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        self.0.reads.fetch_add(1, Ordering::SeqCst);
+        let tools = self.0.tools.lock().unwrap().clone();
+        let items: Option<Vec<Bytes>> =
+            tools.map(|tools| tools.iter().map(|name| tool(name)).collect());
+        let page = items.map(|items| ListPage {
+            items,
+            ..ListPage::default()
+        });
+        let page = page.ok_or_else(|| Failure::new(FailureKind::Unavailable, "it fails"));
+        Box::pin(std::future::ready(page))
+    }
+
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+const ONE: SessionKey = SessionKey([1; 16]);
+const OTHER: SessionKey = SessionKey([2; 16]);
+
+fn open(
+    world: &CatalogWorld,
+    session: &Arc<ScriptedSession>,
+    client: SessionKey,
+) -> Arc<SessionLists> {
+    let own: Weak<ScriptedSession> = Arc::downgrade(session);
+    let lists = world.session_lists.open(id("one"), tools(), own);
+    lists.set_heard(true);
+    lists.serves(client);
+    lists
+}
+
+fn tools() -> ListKinds {
+    ListKinds::default().with(ListKind::Tools)
+}
+
+async fn page(world: &CatalogWorld, who: &Principal, session: SessionKey) -> CatalogPage {
+    let ask = ListPageRequest {
+        endpoint: &endpoint(),
+        class: CapabilityClass::BASE,
+        principal: who,
+        session: Some(session),
+        kind: ListKind::Tools,
+        cursor: None,
+    };
+    world.catalog.page(ask).await.unwrap()
+}
+
+async fn names(world: &CatalogWorld, who: &Principal, session: SessionKey) -> Vec<String> {
+    let page = page(world, who, session).await;
+    page.view.items[page.range]
+        .iter()
+        .map(|item| item.exposed.to_string())
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_list_is_read_after_a_notification_and_shown_to_its_client_alone() {
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a", "b"]),
+        ScriptedUpstream::new("two", &["c"]),
+    );
+    let world = CatalogWorld::of(&[&one, &two]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["b", "new"]));
+    world.settled().await;
+    let shared = ["one__a", "one__b", "two__c"];
+    let lists = open(&world, &session, ONE);
+    assert_eq!(names(&world, &who, ONE).await, shared);
+    assert_eq!(session.reads(), 0, "nothing was said");
+    lists.handle_list_changed(tools());
+    for _ in 0..3 {
+        assert_eq!(
+            names(&world, &who, ONE).await,
+            ["one__b", "two__c", "one__new"]
+        );
+        assert_eq!(names(&world, &who, OTHER).await, shared);
+    }
+    assert_eq!(
+        (
+            session.reads(),
+            world.catalog.sessions_that_differ(&id("one"))
+        ),
+        (1, 1)
+    );
+    two.set_tools(&["c", "d"]);
+    two.tell();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        names(&world, &who, ONE).await,
+        ["one__b", "two__c", "two__d", "one__new"],
+        "on top of what all see"
+    );
+    drop(lists);
+    assert_eq!(
+        names(&world, &who, ONE).await,
+        ["one__a", "one__b", "two__c", "two__d"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_does_not_answer_is_shown_as_it_was_and_left_alone_for_a_while() {
+    let one = ScriptedUpstream::new("one", &["a"]);
+    let world = CatalogWorld::of(&[&one]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
+    world.settled().await;
+    let lists = open(&world, &session, ONE);
+    lists.handle_list_changed(tools());
+    assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
+    *session.tools.lock().unwrap() = None;
+    lists.handle_list_changed(tools());
+    for _ in 0..5 {
+        assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
+    }
+    assert_eq!(session.reads(), 2, "it is not asked with every request");
+    *session.tools.lock().unwrap() = Some(vec!["a"]);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert_eq!(names(&world, &who, ONE).await, ["one__a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn endless_notifications_cause_ten_session_walks_a_second() {
+    let one = ScriptedUpstream::new("one", &["a"]);
+    let world = CatalogWorld::of(&[&one]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
+    world.settled().await;
+    let lists = open(&world, &session, ONE);
+    let began = tokio::time::Instant::now();
+    for _ in 0..60 {
+        lists.handle_list_changed(tools());
+        assert_eq!(names(&world, &who, ONE).await, ["one__a", "one__new"]);
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    assert!(
+        session.reads() as f64 <= 10.0 * (seconds + 1.0),
+        "{} reads in {seconds} s",
+        session.reads()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn aggregate_list_change_is_reported_only_if_the_clients_view_changed() {
+    let one = ScriptedUpstream::new("one", &["a"]);
+    let world = CatalogWorld::of(&[&one]);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a"]));
+    world.settled().await;
+    let lists = open(&world, &session, ONE);
+    let news = async || {
+        let client = SessionClient {
+            endpoint: &endpoint(),
+            class: CapabilityClass::BASE,
+            principal: &who,
+            session: ONE,
+        };
+        world
+            .catalog
+            .changed_session_lists(&client, &id("one"), tools())
+            .await
+    };
+    lists.handle_list_changed(tools());
+    assert!(news().await.is_empty(), "it is the same list");
+    *session.tools.lock().unwrap() = Some(vec!["a", "new"]);
+    lists.handle_list_changed(tools());
+    assert_eq!(news().await, tools());
+    assert!(news().await.is_empty(), "it was told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_another_upstream_has_stays_its_own() {
+    let (one, two) = (
+        ScriptedUpstream::new("one", &["a"]),
+        ScriptedUpstream::new("two", &["new"]),
+    );
+    let world = CatalogWorld::empty(weir_catalog::CatalogSettings::default());
+    world.show(&[&one, &two], NamePrefix::None, 1000);
+    let (who, session) = (principal("ada").await, ScriptedSession::with(&["a", "new"]));
+    world.settled().await;
+    let lists = open(&world, &session, ONE);
+    lists.handle_list_changed(tools());
+    assert_eq!(names(&world, &who, ONE).await, ["a", "new", "one__new"]);
+    let seen = page(&world, &who, ONE).await;
+    assert_eq!(seen.view.items[1].tool.upstream, id("two"));
+}
+
+/// A call in a client's session, to its end.
+async fn called(desk: &RouterWorld, method: Method, params: Value) -> ReplyEnd {
+    let call = asked_by("ada", &endpoint(), method, raw(&params)).await;
+    end(desk
+        .router
+        .call(call.map(|call| Call {
+            session: Some(ONE),
+            ..call
+        }))
+        .await)
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn session_list_is_read_for_an_unknown_name_only() {
+    let one = ScriptedUpstream::new("one", &["a"]);
+    one.set(|script| script.has_resources = true);
+    let desk = RouterWorld::of(CatalogWorld::of(&[&one]));
+    let session = ScriptedSession::with(&["a", "new"]);
+    desk.world.settled().await;
+    let lists = open(&desk.world, &session, ONE);
+    lists.count_call();
+    called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await;
+    called(
+        &desk,
+        Method::ResourcesRead,
+        json!({ "uri": "one+x:unlisted" }),
+    )
+    .await;
+    assert_eq!(
+        session.reads(),
+        0,
+        "a shared tool, and a resource of which the URI says whose it is"
+    );
+    let added = called(&desk, Method::ToolsCall, json!({ "name": "one__new" })).await;
+    assert!(matches!(added, ReplyEnd::Complete(_)), "{added:?}");
+    assert_eq!(
+        (session.reads(), ScriptedUpstream::count(&one.calls)),
+        (1, 3)
+    );
+    let unknown = failure(called(&desk, Method::ToolsCall, json!({ "name": "one__none" })).await);
+    assert_eq!(*unknown.kind(), FailureKind::InvalidParams);
+    assert_eq!(session.reads(), 1, "nothing was called there since");
+    lists.count_call();
+    desk.gate.rule("ada", "a", GateRule::Hidden);
+    failure(called(&desk, Method::ToolsCall, json!({ "name": "one__a" })).await);
+    assert_eq!(session.reads(), 1, "what is hidden is not unknown");
+}

@@ -1,0 +1,181 @@
+//! Gates without rules, or with few: rules by name decide on visibility, calls and waiting. They
+//! keep the records.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use weir_core::catalog_item::CatalogItem;
+use weir_core::names::EndpointId;
+use weir_core::port::{
+    Audience, AuditLog, Authorizer, CallAttempt, CallPermission, CallPermit, EndedCall,
+    GateDecision, Limiter, OperatorAction, PermitWait, SenderEntrance, Visibility,
+};
+use weir_core::{Call, Failure, FailureKind, Principal};
+use weir_router::Gates;
+
+/// A restriction of a principal for tools of a native name.
+#[derive(Clone, Debug)]
+pub(crate) enum GateRule {
+    Hidden,
+    Scope(&'static str),
+    Denied,
+    /// Calls wait until the semaphore has a place.
+    Queue(Arc<tokio::sync::Semaphore>),
+}
+
+/// Lets all principals in and all calls through, except for its rules (principal, native name).
+#[derive(Default)]
+pub(crate) struct ScriptedGate {
+    rules: Mutex<Vec<(String, String, GateRule)>>,
+    outcomes: Mutex<Vec<&'static str>>,
+    refused: Mutex<Vec<&'static str>>,
+    /// No call without a record, and no record can be kept.
+    pub(crate) closed: Mutex<bool>,
+}
+
+impl ScriptedGate {
+    pub(crate) fn all(self: &Arc<Self>) -> Gates {
+        Gates {
+            authorizer: self.clone(),
+            limiter: self.clone(),
+            audit: self.clone(),
+        }
+    }
+
+    pub(crate) fn rule(&self, who: &str, native: &str, rule: GateRule) {
+        self.rules
+            .lock()
+            .unwrap()
+            .push((who.to_owned(), native.to_owned(), rule));
+    }
+
+    pub(crate) fn forget(&self) {
+        self.rules.lock().unwrap().clear();
+    }
+
+    pub(crate) fn outcomes(&self) -> Vec<&'static str> {
+        self.outcomes.lock().unwrap().clone()
+    }
+
+    pub(crate) fn refused(&self) -> Vec<&'static str> {
+        self.refused.lock().unwrap().clone()
+    }
+
+    fn of(&self, principal: &Principal, item: &CatalogItem) -> Vec<GateRule> {
+        let rules = self.rules.lock().unwrap();
+        let who = principal.to_string();
+        rules
+            .iter()
+            .filter(|(name, tool, _)| *name == who && **tool == *item.tool.native)
+            .map(|r| r.2.clone())
+            .collect()
+    }
+}
+
+impl Authorizer for ScriptedGate {
+    fn may_enter(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn audience(&self, principal: &Principal, _: &EndpointId) -> Option<Audience> {
+        let rules = self.rules.lock().unwrap();
+        let text = format!(
+            "{:?}",
+            rules
+                .iter()
+                .filter(|rule| rule.0 == principal.to_string())
+                .collect::<Vec<_>>()
+        );
+        let mut name = [0u8; 16];
+        text.bytes().enumerate().for_each(|(at, byte)| {
+            name[at % 16] = byte
+                .wrapping_mul(31)
+                .wrapping_add(name[at % 16].rotate_left(3))
+        });
+        (!rules.is_empty()).then_some(Audience(name))
+    }
+
+    fn may_see(&self, principal: &Principal, _: &EndpointId, item: &CatalogItem) -> Visibility {
+        let rules = self.of(principal, item);
+        let sight = rules.iter().find_map(|rule| match rule {
+            GateRule::Hidden => Some(Visibility::Hidden),
+            GateRule::Scope(scope) => Some(Visibility::NeedsScopes(Arc::new([(*scope).into()]))),
+            GateRule::Denied | GateRule::Queue(_) => None,
+        });
+        sight.unwrap_or(Visibility::Visible)
+    }
+
+    fn may_call(
+        &self,
+        principal: &Principal,
+        _: &Call,
+        item: &CatalogItem,
+    ) -> Result<CallPermission, Failure> {
+        match self
+            .of(principal, item)
+            .iter()
+            .any(|rule| matches!(rule, GateRule::Denied))
+        {
+            true => Err(Failure::new(FailureKind::Denied, "no")),
+            false => Ok(CallPermission::default()),
+        }
+    }
+}
+
+impl Limiter for ScriptedGate {
+    fn admit_address(&self, _: IpAddr) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn admit_request(&self, _: &Principal, _: &EndpointId) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn admit_call<'a>(
+        &'a self,
+        principal: &'a Principal,
+        _: &'a Call,
+        item: &'a CatalogItem,
+    ) -> Result<PermitWait<'a>, Failure> {
+        let queue = self
+            .of(principal, item)
+            .into_iter()
+            .find_map(|rule| match rule {
+                GateRule::Queue(queue) => Some(queue),
+                GateRule::Hidden | GateRule::Scope(_) | GateRule::Denied => None,
+            });
+        Ok(match queue {
+            Some(queue) => PermitWait::Later(Box::pin(async {
+                Ok(CallPermit::holding(queue.acquire_owned().await.unwrap()))
+            })),
+            None => PermitWait::Now(CallPermit::free()),
+        })
+    }
+}
+
+impl AuditLog for ScriptedGate {
+    fn record_entrance(&self, _: &SenderEntrance<'_>) {}
+
+    fn record_decision(
+        &self,
+        _: &CallAttempt<'_>,
+        decision: GateDecision<'_>,
+    ) -> Result<(), Failure> {
+        if let GateDecision::Refused(failure) = decision {
+            self.refused.lock().unwrap().push(failure.reason());
+        }
+        match *self.closed.lock().unwrap() {
+            true => Err(Failure::new(
+                FailureKind::Overloaded,
+                "no record can be kept",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn record_end(&self, _: &CallAttempt<'_>, ended: &EndedCall) {
+        self.outcomes.lock().unwrap().push(ended.outcome);
+    }
+
+    fn record_operator_action(&self, _: &OperatorAction<'_>) {}
+}

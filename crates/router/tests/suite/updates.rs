@@ -1,0 +1,248 @@
+//! Updates of single resources: the clients that receive them, and the subscriptions at the
+//! upstream.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use serde_json::json;
+use weir_catalog::{ResourceSubscription, UpdateInbox};
+use weir_core::endpoint::{EndpointMode, NamePrefix, PageSize};
+use weir_core::names::{EndpointId, ToolNaming};
+use weir_core::{Endpoint, Failure, FailureKind};
+use weir_wire::method::Method;
+
+use crate::calls::{RouterWorld, asked_by, raw};
+use crate::support::{CatalogWorld, GateRule, ScriptedUpstream, endpoint, id, transparent};
+
+/// A client that receives updates, with its subscriptions.
+struct SubscribedClient {
+    desk: Arc<RouterWorld>,
+    who: &'static str,
+    at: EndpointId,
+    inbox: UpdateInbox,
+    held: Vec<ResourceSubscription>,
+}
+
+impl SubscribedClient {
+    fn new(desk: &Arc<RouterWorld>, who: &'static str) -> Self {
+        Self {
+            desk: desk.clone(),
+            who,
+            at: endpoint(),
+            inbox: UpdateInbox::default(),
+            held: Vec::new(),
+        }
+    }
+
+    async fn subscribe(&mut self, uri: &str) -> Result<(), Failure> {
+        let params = raw(&json!({ "uri": uri }));
+        let call = asked_by(self.who, &self.at, Method::ResourcesSubscribe, params).await;
+        self.held
+            .push(self.desk.router.subscribe(call, &self.inbox).await?);
+        Ok(())
+    }
+
+    /// The updates that wait for it once all tasks have run.
+    async fn told(&self) -> Vec<String> {
+        self.desk.world.rest().await;
+        let mut cx = Context::from_waker(Waker::noop());
+        let next = || match self.inbox.poll_updated(&mut cx) {
+            Poll::Ready(uri) => Some(uri.to_string()),
+            Poll::Pending => None,
+        };
+        std::iter::from_fn(next).collect()
+    }
+}
+
+/// An upstream that sends updates, behind an aggregating and a transparent endpoint.
+async fn desk() -> (Arc<ScriptedUpstream>, Arc<RouterWorld>) {
+    let fake = ScriptedUpstream::new("up", &[]);
+    fake.set(|script| script.subscribes = true);
+    let world = CatalogWorld::of(&[]);
+    let many = Endpoint {
+        id: endpoint(),
+        mode: EndpointMode::Aggregate {
+            upstreams: vec![id("up")],
+            naming: ToolNaming::default(),
+            prefix: NamePrefix::Always,
+        },
+        page: PageSize::default(),
+        deadlines: None,
+        clean: true,
+        tools: None,
+    };
+    world.apply(vec![Arc::new(many), transparent("up")], &[&fake]);
+    world.settled().await;
+    (fake, Arc::new(RouterWorld::of(world)))
+}
+
+// Proves R205.
+#[tokio::test(start_paused = true)]
+async fn clients_share_one_upstream_subscription_and_get_updates_under_exposed_uris() {
+    let (fake, desk) = desk().await;
+    let (mut one, mut two) = (
+        SubscribedClient::new(&desk, "one"),
+        SubscribedClient::new(&desk, "two"),
+    );
+    two.at = EndpointId::new("/mcp/up");
+    one.subscribe("up+memo:1").await.unwrap();
+    two.subscribe("memo:1").await.unwrap();
+    two.subscribe("memo:2").await.unwrap();
+    assert_eq!(
+        *fake.lines.asked.lock().unwrap(),
+        [vec!["memo:1"], vec!["memo:1", "memo:2"]]
+    );
+    for uri in ["memo:1", "memo:2", "memo:1", "memo:3"] {
+        fake.lines.update(uri);
+    }
+    assert_eq!(one.told().await, ["up+memo:1"]);
+    assert_eq!(
+        two.told().await,
+        ["memo:1", "memo:2"],
+        "only what it subscribed to, each once"
+    );
+    two.held.clear();
+    desk.world.rest().await;
+    assert_eq!(fake.lines.wanted(), ["memo:1"]);
+    fake.lines.update("memo:1");
+    assert_eq!((one.told().await.len(), two.told().await.len()), (1, 0));
+    one.held.clear();
+    desk.world.rest().await;
+    assert_eq!(fake.lines.wanted(), [""; 0], "nobody is left");
+    one.subscribe("up+memo:1").await.unwrap();
+    assert_eq!(
+        *fake.lines.opened.lock().unwrap(),
+        2,
+        "the line was closed in between"
+    );
+}
+
+// Proves R205.
+#[tokio::test(start_paused = true)]
+async fn update_of_a_part_has_its_own_name() {
+    let (fake, desk) = desk().await;
+    let mut client = SubscribedClient::new(&desk, "one");
+    client.subscribe("up+memo:a").await.unwrap();
+    client.subscribe("up+memo:b").await.unwrap();
+    fake.lines.update("memo:a/1");
+    fake.lines.update("memo:ab");
+    assert_eq!(
+        client.told().await,
+        ["up+memo:a/1"],
+        "`memo:ab` is no part of `memo:a`"
+    );
+    desk.gate.rule("one", "memo:b/secret", GateRule::Hidden);
+    fake.lines.update("memo:b/secret");
+    assert_eq!(
+        client.told().await,
+        ["up+memo:b"],
+        "a part that it may not see is the whole"
+    );
+}
+
+// Proves R205.
+#[tokio::test(start_paused = true)]
+async fn hidden_resource_is_never_announced() {
+    let (fake, desk) = desk().await;
+    let (mut guest, mut owner) = (
+        SubscribedClient::new(&desk, "guest"),
+        SubscribedClient::new(&desk, "owner"),
+    );
+    desk.gate.rule("guest", "memo:hidden", GateRule::Hidden);
+    desk.gate.rule("guest", "memo:denied", GateRule::Denied);
+    let refused = guest.subscribe("up+memo:hidden").await.unwrap_err();
+    assert!(
+        matches!(refused.kind(), FailureKind::UnknownResource(_)),
+        "{refused:?}"
+    );
+    assert_eq!(
+        guest.subscribe("up+memo:denied").await.unwrap_err().kind(),
+        &FailureKind::Denied
+    );
+    assert_eq!(
+        *fake.lines.opened.lock().unwrap(),
+        0,
+        "the upstream heard of nothing"
+    );
+    guest.subscribe("up+memo:1").await.unwrap();
+    owner.subscribe("up+memo:1").await.unwrap();
+    // The rules have changed since it subscribed.
+    desk.gate.rule("guest", "memo:1", GateRule::Hidden);
+    fake.lines.update("memo:1");
+    assert_eq!((guest.told().await.len(), owner.told().await.len()), (0, 1));
+    assert_eq!(desk.gate.refused().len(), 2);
+    assert_eq!(desk.gate.outcomes(), ["complete"; 2]);
+}
+
+// Proves R197.
+#[tokio::test(start_paused = true)]
+async fn refused_resource_subscription_leaves_other_subscriptions_active() {
+    let (fake, desk) = desk().await;
+    fake.lines.refuses.lock().unwrap().push("memo:no");
+    let mut client = SubscribedClient::new(&desk, "one");
+    client.subscribe("up+memo:yes").await.unwrap();
+    assert_eq!(
+        client.subscribe("up+memo:no").await.unwrap_err().kind(),
+        &FailureKind::InvalidParams
+    );
+    desk.world.rest().await;
+    assert_eq!(fake.lines.wanted(), ["memo:yes"]);
+    fake.lines.update("memo:yes");
+    assert_eq!(client.told().await, ["up+memo:yes"]);
+    let silent = ScriptedUpstream::new("mute", &[]);
+    silent.set(|script| script.has_resources = true);
+    let desk = Arc::new(RouterWorld::of(CatalogWorld::of(&[&silent])));
+    desk.world.settled().await;
+    assert!(!desk.world.catalog.subscribes(&endpoint()));
+    let refused = SubscribedClient::new(&desk, "one")
+        .subscribe("mute+memo:1")
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), &FailureKind::InvalidParams);
+}
+
+// Proves R204.
+#[tokio::test(start_paused = true)]
+async fn lost_stream_is_reopened_and_all_resources_are_announced() {
+    let (fake, desk) = desk().await;
+    let mut client = SubscribedClient::new(&desk, "one");
+    client.subscribe("up+memo:1").await.unwrap();
+    client.subscribe("up+memo:2").await.unwrap();
+    fake.lines.cut();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        (
+            *fake.lines.opened.lock().unwrap(),
+            fake.lines.wanted().len()
+        ),
+        (2, 2)
+    );
+    let mut told = client.told().await;
+    told.sort();
+    assert_eq!(
+        told,
+        ["up+memo:1", "up+memo:2"],
+        "what happened in between nobody knows"
+    );
+    fake.lines.update("memo:2");
+    assert_eq!(client.told().await, ["up+memo:2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn subscriptions_outlive_a_reload_of_the_upstream() {
+    let (old, desk) = desk().await;
+    let mut client = SubscribedClient::new(&desk, "one");
+    client.subscribe("up+memo:1").await.unwrap();
+    let new = ScriptedUpstream::new("up", &[]);
+    new.set(|script| script.subscribes = true);
+    desk.world.show(&[&new], NamePrefix::Always, 1000);
+    old.lines.cut();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(new.lines.wanted(), ["memo:1"]);
+    client.told().await;
+    old.lines.update("memo:1");
+    assert_eq!(client.told().await, [""; 0]);
+    new.lines.update("memo:1");
+    assert_eq!(client.told().await, ["up+memo:1"]);
+}

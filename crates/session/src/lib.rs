@@ -1,0 +1,34 @@
+//! Sessions of legacy clients, and what else of a client outlives its requests: open streams and
+//! their permits, the connections of HTTP+SSE, the client programs that were seen.
+//!
+//! It knows no method of MCP and chooses no HTTP status.
+
+mod known_clients;
+mod moved_sessions;
+mod permits;
+mod session_news;
+mod session_settings;
+mod sessions;
+mod sse_connections;
+mod stream_registry;
+
+use http::HeaderName;
+
+pub use known_clients::{ClientRequest, ClientSeen, KnownClients};
+pub use moved_sessions::{MovedSession, MovingSessions};
+pub use permits::{NoStreamPermit, StreamPermit, StreamPermits};
+pub use session_news::{SessionListChanges, StreamClient};
+pub use session_settings::{SessionLimits, SessionPorts};
+pub use sessions::LoadedSession;
+pub use sessions::local_session::{ClientReply, SubscribedResource};
+pub use sessions::session_expiry::{SessionUpkeep, run_upkeep};
+pub use sessions::session_guards::{
+    AskGuard, DetachLimits, DetachedPermit, GetStreamGuard, RegisteredCall, StreamReaderGuard,
+    SubscriptionGuard,
+};
+pub use sessions::session_table::{LegacySessions, session_key};
+pub use sse_connections::{SseConnection, SseConnections};
+pub use stream_registry::{StreamRegistration, StreamRegistry, StreamSeen};
+
+/// The header with the id of a client's session.
+pub static SESSION_HEADER: HeaderName = HeaderName::from_static("mcp-session-id");

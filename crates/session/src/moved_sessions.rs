@@ -1,0 +1,66 @@
+//! The sessions that move to a successor process at a graceful restart.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use weir_core::SessionKey;
+use weir_core::content_version::ContentVersion;
+use weir_core::network::SenderNetwork;
+
+use crate::sessions::session_table::LegacySessions;
+
+/// The state of a session that is not in its record.
+#[derive(Clone, Debug)]
+pub struct MovedSession {
+    /// The key of the session.
+    pub key: SessionKey,
+    /// The resources that its client subscribed to, under the client's own URIs.
+    pub subscriptions: Vec<String>,
+    /// The last version of each list that its client was notified of, by list.
+    pub notified_lists: Vec<Option<ContentVersion>>,
+    /// The network that opened it, if its principal is the anonymous one.
+    pub network: Option<SenderNetwork>,
+}
+
+impl MovedSession {
+    pub(crate) fn new(key: SessionKey) -> Self {
+        Self {
+            key,
+            subscriptions: Vec::new(),
+            notified_lists: Vec::new(),
+            network: None,
+        }
+    }
+}
+
+/// The sessions of this process, for a graceful restart.
+#[derive(Clone)]
+pub struct MovingSessions(Arc<LegacySessions>);
+
+impl MovingSessions {
+    /// These sessions.
+    #[must_use]
+    pub fn new(sessions: Arc<LegacySessions>) -> Self {
+        Self(sessions)
+    }
+
+    /// Copies the state of all sessions beside their records.
+    #[must_use]
+    pub fn copy_all(&self) -> Vec<MovedSession> {
+        let mut all = HashMap::new();
+        self.0.describe_moving(&mut all);
+        all.into_values().collect()
+    }
+
+    /// Takes over a session of the predecessor. Its subscriptions begin again when its client opens
+    /// its stream.
+    pub fn take_over(&self, session: MovedSession) {
+        self.0.adopt(session);
+    }
+}
+
+impl std::fmt::Debug for MovingSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MovingSessions")
+    }
+}

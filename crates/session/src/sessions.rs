@@ -1,0 +1,469 @@
+//! Legacy sessions: a record behind core's port, and on this replica the session's calls, stream
+//! and subscriptions.
+//!
+//! An idle session is its record alone: no task, no channel, no entry here.
+
+mod anonymous_sessions;
+mod client_answers;
+pub(crate) mod local_session;
+mod notified_lists;
+pub(crate) mod session_expiry;
+pub(crate) mod session_guards;
+pub(crate) mod session_table;
+mod session_transfer;
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use data_encoding::BASE64URL_NOPAD;
+use http::HeaderMap;
+use opentelemetry::KeyValue;
+use tokio_util::sync::CancellationToken;
+use weir_catalog::UpdateInbox;
+use weir_core::network::SenderNetwork;
+use weir_core::port::{
+    BusMessage, RecordKey, RecordKind, StoreError, StreamKey, WriteCondition, WriteOutcome,
+    random_id,
+};
+use weir_core::telemetry::instruments;
+use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
+use weir_era::server_questions;
+use weir_era::session::LegacySessionRecord;
+
+use self::session_guards::{
+    DetachLimits, GetStreamGuard, RegisteredCall, StreamReaderGuard, SubscriptionGuard,
+};
+use self::session_table::CANCEL_TOPIC;
+use self::session_table::{LegacySessions, session_key};
+use crate::session_settings::SessionLimits;
+
+/// The session of a request.
+#[derive(Clone, Debug)]
+pub struct LoadedSession {
+    /// The record as it was read.
+    pub session: LegacySessionRecord,
+    /// The key of the session's state on this replica.
+    pub key: SessionKey,
+    /// The key of the record.
+    pub record: RecordKey,
+    version: u64,
+    /// False for a request without a session: its state ends with it.
+    pub is_stored: bool,
+}
+
+impl LoadedSession {
+    /// The client's capabilities, as far as its revision defines them; before
+    /// `notifications/initialized` only those of a session.
+    pub fn class(&self) -> CapabilityClass {
+        if !self.session.initialized {
+            return CapabilityClass::SESSIONS;
+        }
+        self.class_of_lists()
+    }
+
+    /// The class of the lists that the client is notified of. Its stream may open before it is
+    /// initialized (over HTTP+SSE it always does) and outlives that moment, so the stream must
+    /// watch the lists that the client will see.
+    pub fn class_of_lists(&self) -> CapabilityClass {
+        server_questions::cut_to_revision(self.session.revision, self.session.class)
+            .with(CapabilityClass::SESSIONS)
+    }
+}
+
+impl LegacySessions {
+    /// Opens a session for a client at `peer`; returns the text of its id.
+    pub async fn open(
+        &self,
+        principal: &Principal,
+        peer: IpAddr,
+        session: &LegacySessionRecord,
+        limits: &SessionLimits,
+    ) -> Result<String, Failure> {
+        let id = random_id(&*self.ports.random);
+        let key = RecordKey {
+            principal: principal.clone(),
+            kind: RecordKind::Session,
+            id,
+        };
+        if principal.is_anonymous()
+            && !self.anonymous.add(
+                session_key(&id),
+                SenderNetwork::of(peer),
+                self.most_of_network(limits),
+            )
+        {
+            return Err(Failure::new(
+                FailureKind::Limit,
+                "Your network has too many sessions open",
+            ));
+        }
+        let stored = self
+            .ports
+            .records
+            .store(
+                &key,
+                session.encode(),
+                limits.session_idle,
+                WriteCondition::Absent,
+            )
+            .await;
+        if !matches!(stored, Ok(WriteOutcome::Stored(_))) {
+            self.anonymous.remove(&session_key(&id));
+        }
+        match stored {
+            Ok(WriteOutcome::Stored(_)) => {
+                instruments().sessions.add(1, &[]);
+                Ok(BASE64URL_NOPAD.encode(&id))
+            }
+            Ok(WriteOutcome::OwnerFull) => Err(Failure::new(
+                FailureKind::Limit,
+                "You have too many sessions open",
+            )),
+            Ok(WriteOutcome::Full) => Err(Failure::new(
+                FailureKind::Overloaded,
+                "Too many sessions are open",
+            )),
+            Ok(WriteOutcome::Conflict) => Err(Failure::internal("two sessions got one id")),
+            Err(error) => Err(
+                Failure::new(FailureKind::Overloaded, "Sessions cannot be kept now").because(error),
+            ),
+        }
+    }
+
+    /// The number of anonymous sessions that one network may have: as many as are free, and at
+    /// least `sessions_per_principal`, or half of all sessions if that is less.
+    fn most_of_network(&self, limits: &SessionLimits) -> usize {
+        let free = limits
+            .sessions
+            .saturating_sub(self.ports.records.count(RecordKind::Session));
+        free.max(limits.sessions_per_principal.min(limits.sessions / 2))
+    }
+
+    /// The key of the session whose id is this text.
+    pub fn key_of(text: &str) -> Option<SessionKey> {
+        let id: [u8; 16] = BASE64URL_NOPAD
+            .decode(text.as_bytes())
+            .ok()?
+            .try_into()
+            .ok()?;
+        Some(session_key(&id))
+    }
+
+    /// The live session that a request names. Returns `None` for an unknown, ended, expired or
+    /// foreign session alike.
+    ///
+    /// # Errors
+    /// The records cannot be read: the state of the session is unknown.
+    pub async fn load(
+        &self,
+        principal: &Principal,
+        headers: &HeaderMap,
+        limits: &SessionLimits,
+    ) -> Result<Option<LoadedSession>, StoreError> {
+        let Some(id) = session_id_of_headers(headers) else {
+            return Ok(None);
+        };
+        let record = RecordKey {
+            principal: principal.clone(),
+            kind: RecordKind::Session,
+            id,
+        };
+        let Some(found) = self
+            .ports
+            .records
+            .load(&record, Some(limits.session_idle))
+            .await?
+        else {
+            return Ok(None);
+        };
+        let Some(session) = LegacySessionRecord::decode(&found.value) else {
+            return Ok(None);
+        };
+        let age = self
+            .ports
+            .clock
+            .wall()
+            .duration_since(session.began)
+            .unwrap_or_default();
+        if age > limits.session_age {
+            self.end(&record, &session).await;
+            return Ok(None);
+        }
+        Ok(Some(LoadedSession {
+            session,
+            key: session_key(&id),
+            record,
+            version: found.version,
+            is_stored: true,
+        }))
+    }
+
+    /// A session for one request alone; it is not stored.
+    pub fn without_record(
+        &self,
+        principal: &Principal,
+        session: LegacySessionRecord,
+    ) -> LoadedSession {
+        let id = random_id(&*self.ports.random);
+        let record = RecordKey {
+            principal: principal.clone(),
+            kind: RecordKind::Session,
+            id,
+        };
+        LoadedSession {
+            session,
+            key: session_key(&id),
+            record,
+            version: 0,
+            is_stored: false,
+        }
+    }
+
+    /// Stores a changed session. A concurrent change wins; the client may set the level again.
+    pub async fn store_changed(
+        &self,
+        opened: &LoadedSession,
+        session: &LegacySessionRecord,
+        limits: &SessionLimits,
+    ) -> bool {
+        let expect = WriteCondition::Version(opened.version);
+        let stored = self
+            .ports
+            .records
+            .store(
+                &opened.record,
+                session.encode(),
+                limits.session_idle,
+                expect,
+            )
+            .await;
+        matches!(stored, Ok(WriteOutcome::Stored(_)))
+    }
+
+    /// Marks a session's client as initialized. On a concurrent change, reads the session again and
+    /// retries.
+    pub async fn mark_initialized(&self, opened: &LoadedSession, limits: &SessionLimits) {
+        let mut opened = opened.clone();
+        for _ in 0..3 {
+            let session = LegacySessionRecord {
+                initialized: true,
+                ..opened.session
+            };
+            if opened.session.initialized || self.store_changed(&opened, &session, limits).await {
+                return;
+            }
+            let Ok(Some(found)) = self.ports.records.load(&opened.record, None).await else {
+                return;
+            };
+            let Some(session) = LegacySessionRecord::decode(&found.value) else {
+                return;
+            };
+            opened = LoadedSession {
+                session,
+                version: found.version,
+                ..opened
+            };
+        }
+    }
+
+    /// Ends a session everywhere; returns true if it existed.
+    pub async fn end(&self, record: &RecordKey, session: &LegacySessionRecord) -> bool {
+        let was = self.ports.records.remove(record).await.unwrap_or(false);
+        if was {
+            let lasted = self
+                .ports
+                .clock
+                .wall()
+                .duration_since(session.began)
+                .unwrap_or_default();
+            let revision = KeyValue::new("mcp.protocol.version", session.revision.as_str());
+            instruments()
+                .session_duration
+                .record(lasted.as_secs_f64(), &[revision]);
+            self.end_and_announce(&[session_key(&record.id)]);
+        }
+        was
+    }
+
+    /// Cancels a call on the replica that runs it. A local call is cancelled directly: the bus may
+    /// lose messages under a flood.
+    pub fn cancel(&self, key: &SessionKey, request: &[u8]) {
+        if self.cancel_local(key, request) {
+            return;
+        }
+        let mut body = BytesMut::with_capacity(16 + request.len());
+        body.put_slice(&key.0);
+        body.put_slice(request);
+        self.ports.bus.publish(BusMessage {
+            topic: CANCEL_TOPIC,
+            body: body.freeze(),
+        });
+    }
+
+    /// The local state of a session: its number of calls, if its stream is open, and its number of
+    /// subscribed resources.
+    pub fn local_counts(&self, key: &SessionKey) -> (usize, bool, usize) {
+        let shard = self.shard(key);
+        let of = |live: &local_session::LocalSession| {
+            let calls = live.calls.values().map(Vec::len).sum();
+            (calls, live.stream.is_some(), live.subscribed.len())
+        };
+        shard.get(key).map(of).unwrap_or_default()
+    }
+
+    /// Registers a running call; dropping the guard removes it.
+    pub fn register_call(
+        self: &Arc<Self>,
+        key: SessionKey,
+        request: Bytes,
+        limits: &SessionLimits,
+    ) -> (CancellationToken, RegisteredCall) {
+        let token = CancellationToken::new();
+        let mut shard = self.shard(&key);
+        let live = shard.entry(key).or_default();
+        live.next += 1;
+        let nth = live.next;
+        live.calls
+            .entry(request.clone())
+            .or_default()
+            .push((nth, token.clone()));
+        drop(shard);
+        let most = DetachLimits::of(limits);
+        (
+            token,
+            RegisteredCall {
+                sessions: self.clone(),
+                key,
+                request,
+                nth,
+                most,
+                detached: Cell::default(),
+            },
+        )
+    }
+
+    /// Registers a new reader of a stream and cancels the one before it.
+    pub fn register_reader(
+        self: &Arc<Self>,
+        key: StreamKey,
+    ) -> (CancellationToken, StreamReaderGuard) {
+        let token = CancellationToken::new();
+        let mut shard = self.shard(&key.session);
+        let live = shard.entry(key.session).or_default();
+        live.next += 1;
+        let nth = live.next;
+        if let Some((_, before)) = live.readers.insert(key.stream, (nth, token.clone())) {
+            before.cancel();
+        }
+        drop(shard);
+        (
+            token,
+            StreamReaderGuard {
+                sessions: self.clone(),
+                key,
+                nth,
+            },
+        )
+    }
+
+    /// Registers a subscription in progress: returns the session's inbox, and the guard that stores
+    /// the subscription.
+    pub fn begin_subscription(
+        self: &Arc<Self>,
+        key: SessionKey,
+    ) -> (UpdateInbox, SubscriptionGuard) {
+        let mut shard = self.shard(&key);
+        let live = shard.entry(key).or_default();
+        live.subscribing += 1;
+        let inbox = live.inbox.clone();
+        drop(shard);
+        (
+            inbox,
+            SubscriptionGuard {
+                sessions: self.clone(),
+                key,
+            },
+        )
+    }
+
+    /// The number of resources that the session subscribed to, and true if this is one of them.
+    pub fn subscription_status(&self, key: &SessionKey, uri: &str) -> (usize, bool) {
+        let shard = self.shard(key);
+        shard.get(key).map_or((0, false), |live| {
+            (live.subscribed.len(), live.subscribed.contains_key(uri))
+        })
+    }
+
+    /// Removes a subscription of the session.
+    pub fn unsubscribe(&self, key: &SessionKey, uri: &str) {
+        let gone = self.release(key, |live| live.subscribed.remove(uri));
+        drop(gone);
+        self.forget_adopted(key, uri);
+    }
+
+    /// Queues a notification about a subscribed resource for the session's client.
+    pub fn notify_updated(&self, key: &SessionKey, uri: String) {
+        let inbox = self.shard(key).get(key).map(|live| live.inbox.clone());
+        if let Some(inbox) = inbox {
+            inbox.push_update(&uri.into());
+        }
+    }
+
+    /// Returns true if the session exists. Does not extend its life.
+    pub async fn is_alive(&self, record: &RecordKey) -> bool {
+        self.ports
+            .records
+            .load(record, None)
+            .await
+            .is_ok_and(|found| found.is_some())
+    }
+
+    /// Registers the session's GET stream, and returns its inbox of updates; cancels the stream
+    /// before it.
+    pub fn register_get_stream(
+        self: &Arc<Self>,
+        key: SessionKey,
+    ) -> (CancellationToken, UpdateInbox, GetStreamGuard) {
+        let token = CancellationToken::new();
+        let mut shard = self.shard(&key);
+        let live = shard.entry(key).or_default();
+        live.next += 1;
+        let nth = live.next;
+        if let Some((_, before)) = live.stream.replace((nth, token.clone())) {
+            before.cancel();
+        }
+        let inbox = live.inbox.clone();
+        drop(shard);
+        (
+            token,
+            inbox,
+            GetStreamGuard {
+                sessions: self.clone(),
+                key,
+                nth,
+            },
+        )
+    }
+
+    /// Cancels a call on this replica; false if no such call runs here.
+    fn cancel_local(&self, key: &SessionKey, request: &[u8]) -> bool {
+        let shard = self.shard(key);
+        let Some(calls) = shard.get(key).and_then(|live| live.calls.get(request)) else {
+            return false;
+        };
+        calls.iter().for_each(|(_, token)| token.cancel());
+        true
+    }
+}
+
+/// The id of the session that a request names.
+fn session_id_of_headers(headers: &HeaderMap) -> Option<[u8; 16]> {
+    let mut given = headers.get_all(&crate::SESSION_HEADER).iter();
+    let text = given.next()?.as_bytes();
+    if given.next().is_some() || text.len() != 22 {
+        return None;
+    }
+    BASE64URL_NOPAD.decode(text).ok()?.try_into().ok()
+}

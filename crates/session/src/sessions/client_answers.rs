@@ -1,0 +1,120 @@
+//! Requests that a session's client is asked, and its answers: on this replica, or sent to the
+//! replica that asked.
+
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use tokio::sync::mpsc;
+use weir_core::SessionKey;
+use weir_core::port::BusMessage;
+use weir_core::telemetry::instruments;
+
+use super::local_session::ClientReply;
+use super::session_guards::AskGuard;
+use super::session_table::LegacySessions;
+
+/// The bus topic of a client's answer: session key, 1 for a result and 0 for an error, the id's
+/// length and the id, the result or error object.
+pub(super) const ANSWER_TOPIC: &str = "answer";
+
+/// Capacity of the channel: progress reports that wait, and a place for the answer.
+const REPLIES_QUEUED: usize = 8;
+
+/// A result or an error object.
+type AnswerResult = Result<Bytes, Bytes>;
+
+impl LegacySessions {
+    /// Registers a request to the client, by the JSON of the request's id; dropping the guard
+    /// removes it.
+    pub fn register_ask(
+        self: &Arc<Self>,
+        key: SessionKey,
+        id: Bytes,
+    ) -> (mpsc::Receiver<ClientReply>, AskGuard) {
+        let (sender, receiver) = mpsc::channel(REPLIES_QUEUED);
+        self.shard(&key)
+            .entry(key)
+            .or_default()
+            .asks
+            .insert(id.clone(), sender);
+        (
+            receiver,
+            AskGuard {
+                sessions: self.clone(),
+                key,
+                id,
+            },
+        )
+    }
+
+    /// Takes the client's answer to the request with this id, on any replica.
+    pub fn answer(&self, key: &SessionKey, id: &[u8], outcome: AnswerResult) {
+        if let Err(outcome) = self.answer_local(key, id, outcome) {
+            let (kind, text) = match outcome {
+                Ok(result) => (1, result),
+                Err(error) => (0, error),
+            };
+            let mut body = BytesMut::with_capacity(21 + id.len() + text.len());
+            body.put_slice(&key.0);
+            body.put_u8(kind);
+            body.put_u32(u32::try_from(id.len()).unwrap_or(u32::MAX));
+            body.put_slice(id);
+            body.put_slice(&text);
+            self.ports.bus.publish(BusMessage {
+                topic: ANSWER_TOPIC,
+                body: body.freeze(),
+            });
+        }
+    }
+
+    /// Delivers an answer to its local asker; returns it as an error if no request with this id is
+    /// open here.
+    fn answer_local(
+        &self,
+        key: &SessionKey,
+        id: &[u8],
+        outcome: AnswerResult,
+    ) -> Result<(), AnswerResult> {
+        let asked = self
+            .shard(key)
+            .get_mut(key)
+            .and_then(|live| live.asks.remove(id));
+        let Some(asked) = asked else {
+            return Err(outcome);
+        };
+        // The last place in the channel is the answer's. A closed request needs no answer.
+        let _late = asked.try_send(ClientReply::Answer(outcome));
+        Ok(())
+    }
+
+    /// Takes an answer from the bus, sent by another replica or by this one.
+    pub(super) fn answer_from_bus(&self, body: &Bytes) {
+        let Some((key, rest)) = body.split_first_chunk::<16>() else {
+            return;
+        };
+        let [kind, a, b, c, d, rest @ ..] = rest else {
+            return;
+        };
+        let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+        let Some((id, text)) = rest.split_at_checked(length) else {
+            return;
+        };
+        let text = body.slice_ref(text);
+        let outcome = if *kind == 1 { Ok(text) } else { Err(text) };
+        if self.answer_local(&SessionKey(*key), id, outcome).is_err() {
+            instruments().unexpected_responses.add(1, &[]);
+        }
+    }
+
+    /// Takes the client's progress report on the request with this id.
+    pub fn report_progress(&self, key: &SessionKey, id: &[u8], params: Bytes) {
+        let shard = self.shard(key);
+        let Some(asked) = shard.get(key).and_then(|live| live.asks.get(id)) else {
+            return;
+        };
+        // The last place is the answer's.
+        if asked.capacity() > 1 {
+            let _outdated = asked.try_send(ClientReply::Progress(params));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The state of a session on this replica.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use weir_catalog::{ResourceSubscription, UpdateInbox};
+
+use crate::permits::StreamPermit;
+
+/// A resource that a session subscribed to, and its permit.
+pub type SubscribedResource = (ResourceSubscription, StreamPermit);
+
+/// The local state of a session. The entry goes once it is empty, so open connections and the limit
+/// of subscriptions bound the map.
+#[derive(Default)]
+pub(super) struct LocalSession {
+    /// Updates of single resources that its stream will send.
+    pub(super) inbox: UpdateInbox,
+    /// Subscriptions, by the client's own URIs.
+    pub(super) subscribed: HashMap<Box<str>, SubscribedResource>,
+    /// The number of subscriptions in progress.
+    pub(super) subscribing: usize,
+    /// The reader of each resumable stream: one at a time.
+    pub(super) readers: HashMap<u64, (u64, CancellationToken)>,
+    pub(super) calls: HashMap<Bytes, Vec<(u64, CancellationToken)>>,
+    pub(super) stream: Option<(u64, CancellationToken)>,
+    /// Open requests to the client, by the request's id. Each belongs to one of the calls.
+    pub(super) asks: HashMap<Bytes, mpsc::Sender<ClientReply>>,
+    pub(super) next: u64,
+    pub(super) detached: usize,
+}
+
+impl LocalSession {
+    /// Returns true if the session has no local state.
+    pub(super) fn is_idle(&self) -> bool {
+        let streams = self.stream.is_some() || !self.readers.is_empty();
+        self.calls.is_empty() && !streams && self.subscribed.is_empty() && self.subscribing == 0
+    }
+}
+
+/// A client's message about a request that it was asked.
+#[derive(Debug)]
+pub enum ClientReply {
+    /// Progress: the `params` of the notification.
+    Progress(Bytes),
+    /// The answer: a result or an error object.
+    Answer(Result<Bytes, Bytes>),
+}

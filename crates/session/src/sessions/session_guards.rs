@@ -1,0 +1,240 @@
+//! Guards that register parts of a session's local state. A guard removes its own part when it is
+//! dropped.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use weir_core::SessionKey;
+use weir_core::content_version::ContentVersion;
+use weir_core::port::StreamKey;
+use weir_core::upstream::ListKind;
+
+use super::local_session::SubscribedResource;
+use super::session_table::LegacySessions;
+use crate::session_settings::SessionLimits;
+
+/// The limits of answers that run on without their connections.
+#[derive(Debug, Clone, Copy)]
+pub struct DetachLimits {
+    pub(super) of_session: usize,
+    pub(super) overall: usize,
+}
+
+impl DetachLimits {
+    /// The limits of a session and of all sessions.
+    pub fn of(limits: &SessionLimits) -> Self {
+        Self {
+            of_session: limits.detached_per_session,
+            overall: limits.detached,
+        }
+    }
+}
+
+impl LegacySessions {
+    /// Takes a permit for an answer that runs on without its connection: bounded by session and
+    /// overall.
+    pub fn detach(self: &Arc<Self>, key: SessionKey, most: DetachLimits) -> Option<DetachedPermit> {
+        let mut shard = self.shard(&key);
+        let live = shard.get_mut(&key)?;
+        let all = &self.detached;
+        if live.detached >= most.of_session || all.load(Ordering::Relaxed) >= most.overall {
+            return None;
+        }
+        live.detached += 1;
+        all.fetch_add(1, Ordering::Relaxed);
+        drop(shard);
+        Some(DetachedPermit {
+            sessions: self.clone(),
+            key,
+        })
+    }
+}
+
+/// A registered call.
+pub struct RegisteredCall {
+    pub(super) sessions: Arc<LegacySessions>,
+    pub(super) key: SessionKey,
+    pub(super) request: Bytes,
+    pub(super) nth: u64,
+    pub(super) most: DetachLimits,
+    pub(super) detached: Cell<Option<DetachedPermit>>,
+}
+
+impl std::fmt::Debug for RegisteredCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RegisteredCall").finish_non_exhaustive()
+    }
+}
+
+impl RegisteredCall {
+    /// Returns true if the call may run on without its connection: bounded by session and overall.
+    pub fn try_detach(&self) -> bool {
+        let place = self.sessions.detach(self.key, self.most);
+        let may = place.is_some();
+        self.detached.set(place);
+        may
+    }
+}
+
+impl Drop for RegisteredCall {
+    fn drop(&mut self) {
+        // The drop of the permit takes the same lock.
+        drop(self.detached.take());
+        self.sessions.release(&self.key, |live| {
+            let Some(calls) = live.calls.get_mut(&self.request) else {
+                return;
+            };
+            calls.retain(|(nth, _)| *nth != self.nth);
+            if calls.is_empty() {
+                live.calls.remove(&self.request);
+            }
+        });
+    }
+}
+
+/// The registered reader of a stream.
+pub struct StreamReaderGuard {
+    pub(super) sessions: Arc<LegacySessions>,
+    pub(super) key: StreamKey,
+    pub(super) nth: u64,
+}
+
+impl std::fmt::Debug for StreamReaderGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamReaderGuard").finish_non_exhaustive()
+    }
+}
+
+impl Drop for StreamReaderGuard {
+    fn drop(&mut self) {
+        self.sessions.release(&self.key.session, |live| {
+            if live
+                .readers
+                .get(&self.key.stream)
+                .is_some_and(|(nth, _)| *nth == self.nth)
+            {
+                live.readers.remove(&self.key.stream);
+            }
+        });
+    }
+}
+
+/// The permit of an answer without a connection.
+pub struct DetachedPermit {
+    pub(super) sessions: Arc<LegacySessions>,
+    pub(super) key: SessionKey,
+}
+
+impl std::fmt::Debug for DetachedPermit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DetachedPermit").finish_non_exhaustive()
+    }
+}
+
+impl Drop for DetachedPermit {
+    fn drop(&mut self) {
+        let mut shard = self.sessions.shard(&self.key);
+        self.sessions.detached.fetch_sub(1, Ordering::Relaxed);
+        if let Some(live) = shard.get_mut(&self.key) {
+            live.detached = live.detached.saturating_sub(1);
+        }
+    }
+}
+
+/// A subscription in progress.
+pub struct SubscriptionGuard {
+    pub(super) sessions: Arc<LegacySessions>,
+    pub(super) key: SessionKey,
+}
+
+impl std::fmt::Debug for SubscriptionGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SubscriptionGuard").finish_non_exhaustive()
+    }
+}
+
+impl SubscriptionGuard {
+    /// Stores the subscription, until the session ends or unsubscribes.
+    pub fn keep(self, uri: &str, subscribed: SubscribedResource) {
+        let before = {
+            let mut shard = self.sessions.shard(&self.key);
+            shard
+                .entry(self.key)
+                .or_default()
+                .subscribed
+                .insert(uri.into(), subscribed)
+        };
+        drop(before);
+    }
+}
+
+impl Drop for SubscriptionGuard {
+    fn drop(&mut self) {
+        self.sessions.release(&self.key, |live| {
+            live.subscribing = live.subscribing.saturating_sub(1)
+        });
+    }
+}
+
+/// A registered request to a client.
+pub struct AskGuard {
+    pub(super) sessions: Arc<LegacySessions>,
+    pub(super) key: SessionKey,
+    pub(super) id: Bytes,
+}
+
+impl std::fmt::Debug for AskGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AskGuard").finish_non_exhaustive()
+    }
+}
+
+impl Drop for AskGuard {
+    fn drop(&mut self) {
+        if let Some(live) = self.sessions.shard(&self.key).get_mut(&self.key) {
+            live.asks.remove(&self.id);
+        }
+    }
+}
+
+/// A registered GET stream.
+pub struct GetStreamGuard {
+    pub(super) sessions: Arc<LegacySessions>,
+    pub(super) key: SessionKey,
+    pub(super) nth: u64,
+}
+
+impl std::fmt::Debug for GetStreamGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GetStreamGuard").finish_non_exhaustive()
+    }
+}
+
+impl GetStreamGuard {
+    /// The last version of a list that the session was notified of, on this stream or one before
+    /// it.
+    pub fn last_notified(&self, list: ListKind) -> Option<ContentVersion> {
+        self.sessions.notified_lists.last(&self.key, list)
+    }
+
+    /// Records that the session is notified of a list at this version.
+    pub fn record_notified(&self, list: ListKind, version: ContentVersion) {
+        self.sessions.notified_lists.record(self.key, list, version);
+    }
+}
+
+impl Drop for GetStreamGuard {
+    fn drop(&mut self) {
+        self.sessions.release(&self.key, |live| {
+            if live
+                .stream
+                .as_ref()
+                .is_some_and(|(nth, _)| *nth == self.nth)
+            {
+                live.stream = None;
+            }
+        });
+    }
+}

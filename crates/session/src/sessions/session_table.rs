@@ -1,0 +1,101 @@
+//! The table of sessions with state on this replica.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
+use weir_core::SessionKey;
+use weir_core::port::random_id;
+
+use super::anonymous_sessions::AnonymousSessions;
+use super::local_session::LocalSession;
+use super::notified_lists::NotifiedLists;
+use crate::session_settings::SessionPorts;
+
+/// The bus topic of cancellations: session key, then the request's id.
+pub(super) const CANCEL_TOPIC: &str = "cancel";
+/// Parts of the map of running calls, to reduce contention between sessions.
+const SESSION_SHARDS: usize = 16;
+
+/// The sessions with local state on this replica.
+pub struct LegacySessions {
+    pub(super) ports: SessionPorts,
+    pub(super) shards: [Mutex<HashMap<SessionKey, LocalSession>>; SESSION_SHARDS],
+    pub(super) notified_lists: NotifiedLists,
+    pub(super) detached: AtomicUsize,
+    /// Ended sessions with state left on this replica. Not on the bus, because it may lose
+    /// messages.
+    pub(super) ended: Mutex<Vec<SessionKey>>,
+    pub(super) ended_notify: Notify,
+    /// This replica's name, by which it knows its own messages on the bus.
+    pub(super) replica: [u8; 16],
+    pub(super) anonymous: AnonymousSessions,
+    /// Subscriptions of sessions that came from another process, until their clients open their
+    /// streams. They end with their sessions.
+    pub(super) inherited_subscriptions: Mutex<HashMap<SessionKey, Vec<String>>>,
+}
+
+impl std::fmt::Debug for LegacySessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LegacySessions").finish_non_exhaustive()
+    }
+}
+
+impl LegacySessions {
+    /// No session has local state yet.
+    pub fn new(ports: SessionPorts) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            notified_lists: NotifiedLists::default(),
+            detached: AtomicUsize::new(0),
+            ended: Mutex::default(),
+            ended_notify: Notify::new(),
+            replica: random_id(&*ports.random),
+            ports,
+            anonymous: AnonymousSessions::default(),
+            inherited_subscriptions: Mutex::default(),
+        }
+    }
+
+    pub(super) fn lock_inherited(&self) -> MutexGuard<'_, HashMap<SessionKey, Vec<String>>> {
+        self.inherited_subscriptions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn shard(
+        &self,
+        key: &SessionKey,
+    ) -> MutexGuard<'_, HashMap<SessionKey, LocalSession>> {
+        let at = usize::from(key.0[0]) % SESSION_SHARDS;
+        self.shards[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes a session's local state, and removes the entry once it is empty. The value that
+    /// `change` takes out is returned, so that it is dropped without the lock.
+    pub(super) fn release<T>(
+        &self,
+        key: &SessionKey,
+        change: impl FnOnce(&mut LocalSession) -> T,
+    ) -> Option<T> {
+        let mut shard = self.shard(key);
+        let live = shard.get_mut(key)?;
+        let taken = change(live);
+        if live.is_idle() {
+            shard.remove(key);
+        }
+        Some(taken)
+    }
+}
+
+/// The session's key for other crates: a digest, so that the id itself never leaves the client side.
+pub fn session_key(id: &[u8; 16]) -> SessionKey {
+    let digest = Sha256::digest(id);
+    let mut key = [0; 16];
+    key.copy_from_slice(&digest[..16]);
+    SessionKey(key)
+}

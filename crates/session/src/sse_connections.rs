@@ -1,0 +1,161 @@
+//! The open connections of HTTP+SSE clients, and the writing of answers to their streams.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use data_encoding::BASE64URL_NOPAD;
+use http::{HeaderMap, HeaderValue, Response, header};
+use http_body_util::BodyExt as _;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use weir_core::{EndpointId, Principal};
+use weir_wire::sse::StreamEncoder;
+
+/// The error that breaks an answer off.
+type BodyError = Box<dyn Error + Send + Sync>;
+
+/// The open connections, by an unguessable id. Each holds a stream permit, which bounds them.
+#[derive(Default)]
+pub struct SseConnections(Mutex<HashMap<[u8; 16], Arc<SseConnection>>>);
+
+/// The connection of one client.
+pub struct SseConnection {
+    /// The principal that opened the connection.
+    pub principal: Principal,
+    /// The endpoint beside which it is open.
+    pub endpoint: EndpointId,
+    /// The events that go out on its stream.
+    pub out: mpsc::Sender<Bytes>,
+    /// Held while an event is written: others must not write into it.
+    pub writing: tokio::sync::Mutex<()>,
+    /// The id of the session that `initialize` opened.
+    pub session: Mutex<Option<HeaderValue>>,
+    /// Permits for messages that are being answered.
+    pub message_permits: Arc<Semaphore>,
+    /// Cancelled when the connection ends.
+    pub closed: CancellationToken,
+}
+
+impl std::fmt::Debug for SseConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SseConnection").finish_non_exhaustive()
+    }
+}
+
+impl SseConnections {
+    /// The connection with the id that a query names.
+    pub fn find(&self, query: &str) -> Option<Arc<SseConnection>> {
+        let text = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("sessionId="))?;
+        let id: [u8; 16] = BASE64URL_NOPAD
+            .decode(text.as_bytes())
+            .ok()?
+            .try_into()
+            .ok()?;
+        self.lock().get(&id).cloned()
+    }
+
+    /// The connections by their ids, locked.
+    pub fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 16], Arc<SseConnection>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SseConnection {
+    /// The headers that a client of Streamable HTTP would send.
+    pub fn headers(&self) -> HeaderMap {
+        let session = self.lock().clone();
+        session
+            .map(|session| (crate::SESSION_HEADER.clone(), session))
+            .into_iter()
+            .collect()
+    }
+
+    /// Writes an answer's messages to the stream. A body that breaks off in the middle ends the
+    /// stream.
+    pub async fn write<B>(&self, answer: Response<B>)
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
+    {
+        let kind = answer
+            .headers()
+            .get(header::CONTENT_TYPE)
+            .map(|value| value.as_bytes().to_vec());
+        let body = answer.into_body();
+        let written = match kind.as_deref() {
+            Some(b"application/json") => self.write_json(body).await,
+            Some(b"text/event-stream") => self.write_events(body).await,
+            // An empty answer, or a refusal without a message: the client's request times out.
+            _ => Ok(()),
+        };
+        if written.is_err() {
+            self.closed.cancel();
+        }
+    }
+
+    async fn write_json<B>(&self, mut body: B) -> Result<(), BodyError>
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
+    {
+        let _writing = self.writing.lock().await;
+        let mut encoder = StreamEncoder::default();
+        self.send(Bytes::from_static(b"event: message\n")).await?;
+        self.send(encoder.begin(None)).await?;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else {
+                continue;
+            };
+            let mut pieces = Vec::new();
+            encoder.data(data, &mut pieces);
+            for piece in pieces {
+                self.send(piece).await?;
+            }
+        }
+        self.send(encoder.end()).await
+    }
+
+    async fn write_events<B>(&self, mut body: B) -> Result<(), BodyError>
+    where
+        B: http_body::Body<Data = Bytes, Error = BodyError> + Unpin,
+    {
+        let mut writing = None;
+        while let Some(frame) = body.frame().await {
+            let Ok(piece) = frame?.into_data() else {
+                continue;
+            };
+            // The connection has comments of its own.
+            if writing.is_none() && piece.starts_with(b":") {
+                continue;
+            }
+            if writing.is_none() {
+                writing = Some(self.writing.lock().await);
+                self.send(Bytes::from_static(b"event: message\n")).await?;
+            }
+            let ends = piece.ends_with(b"\n\n");
+            self.send(piece).await?;
+            if ends {
+                writing = None;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&self, piece: Bytes) -> Result<(), BodyError> {
+        Ok(self.out.send(piece).await?)
+    }
+
+    /// The id of the session that `initialize` opened, locked.
+    pub fn lock(&self) -> MutexGuard<'_, Option<HeaderValue>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SseConnections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lines({})", self.lock().len())
+    }
+}

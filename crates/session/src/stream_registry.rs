@@ -1,0 +1,123 @@
+//! The registry of open streams: operators list them, and end those of a blocked principal.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir_core::{EndpointId, Principal};
+
+/// An open stream.
+#[derive(Clone, Debug)]
+pub struct StreamSeen {
+    /// The principal that opened it.
+    pub principal: Principal,
+    /// The endpoint.
+    pub endpoint: EndpointId,
+    /// `listen` (2026-07-28), `session` (a GET stream), `resumed` or `line` (HTTP+SSE).
+    pub kind: &'static str,
+    /// The time since it was opened.
+    pub age: Duration,
+}
+
+/// All open streams. The stream permits bound it.
+#[derive(Default)]
+pub struct StreamRegistry {
+    open: Mutex<HashMap<u64, RegisteredStream>>,
+    last: AtomicU64,
+}
+
+impl std::fmt::Debug for StreamRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamRegistry").finish_non_exhaustive()
+    }
+}
+
+struct RegisteredStream {
+    principal: Principal,
+    endpoint: EndpointId,
+    kind: &'static str,
+    since: Instant,
+    end: CancellationToken,
+}
+
+/// A stream's own entry; it is removed when dropped.
+pub struct StreamRegistration {
+    roll: Arc<StreamRegistry>,
+    id: u64,
+    /// Cancelled when an operator ends the stream.
+    pub end: CancellationToken,
+}
+
+impl std::fmt::Debug for StreamRegistration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamRegistration").finish_non_exhaustive()
+    }
+}
+
+impl StreamRegistry {
+    /// Registers a stream. `kind`: see [`StreamSeen`].
+    pub fn register(
+        self: &Arc<Self>,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        kind: &'static str,
+    ) -> StreamRegistration {
+        let end = CancellationToken::new();
+        let id = self.last.fetch_add(1, Ordering::Relaxed);
+        let (principal, endpoint, since) = (principal.clone(), endpoint.clone(), Instant::now());
+        self.lock().insert(
+            id,
+            RegisteredStream {
+                principal,
+                endpoint,
+                kind,
+                since,
+                end: end.clone(),
+            },
+        );
+        StreamRegistration {
+            roll: self.clone(),
+            id,
+            end,
+        }
+    }
+
+    /// The open streams, in no order.
+    pub fn all(&self) -> Vec<StreamSeen> {
+        let seen = |entry: &RegisteredStream| StreamSeen {
+            principal: entry.principal.clone(),
+            endpoint: entry.endpoint.clone(),
+            kind: entry.kind,
+            age: entry.since.elapsed(),
+        };
+        self.lock().values().map(seen).collect()
+    }
+
+    /// Ends the streams of a principal; returns their number.
+    pub fn end_of_principal(&self, digest: &[u8; 16]) -> usize {
+        let ends: Vec<_> = {
+            let open = self.lock();
+            open.values()
+                .filter(|entry| entry.principal.digest() == digest)
+                .map(|entry| entry.end.clone())
+                .collect()
+        };
+        // Woken without the lock.
+        ends.iter().for_each(CancellationToken::cancel);
+        ends.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, RegisteredStream>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for StreamRegistration {
+    fn drop(&mut self) {
+        let gone = self.roll.lock().remove(&self.id);
+        drop(gone);
+    }
+}

@@ -1,0 +1,107 @@
+//! The tokens for the remote server: the given one, or those of the person's login.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use http::HeaderValue;
+use url::Url;
+use weir_core::port::Fut;
+use weir_mcp_client::login::{LoginAccount, LoginAccounts};
+use weir_mcp_client::{bearer, login};
+use weir_text::one_line;
+use weir_upstream::{ProvidedToken, TokenProvider};
+
+/// The keeper of the tokens for one remote server.
+pub(super) struct LoginKeeper {
+    url: String,
+    source: LoginTokenSource,
+}
+
+enum LoginTokenSource {
+    /// The token of the command line or the environment.
+    Given(HeaderValue),
+    /// The login of this user, perhaps not made yet.
+    Login(Box<UserLogin>),
+    /// No token: the environment names no folder of logins.
+    Nothing,
+}
+
+struct UserLogin {
+    accounts: LoginAccounts,
+    server: Url,
+    /// The account that was used last.
+    last: Mutex<Option<LoginAccount>>,
+}
+
+impl LoginKeeper {
+    pub(crate) fn new(url: &str, given: Option<HeaderValue>) -> Self {
+        let source = match (given, LoginAccounts::of_this_user(), login::server_url(url)) {
+            (Some(given), _, _) => LoginTokenSource::Given(given),
+            (None, Ok(accounts), Ok(server)) => LoginTokenSource::Login(Box::new(UserLogin {
+                accounts,
+                server,
+                last: Mutex::default(),
+            })),
+            (None, _, _) => LoginTokenSource::Nothing,
+        };
+        Self {
+            url: one_line(url),
+            source,
+        }
+    }
+}
+
+impl TokenProvider for LoginKeeper {
+    fn token(&self, is_refused: bool) -> Fut<'_, Option<ProvidedToken>> {
+        Box::pin(async move {
+            match &self.source {
+                LoginTokenSource::Given(header) => Some(ProvidedToken {
+                    header: header.clone(),
+                    lifetime: None,
+                }),
+                LoginTokenSource::Login(login) => login.token(is_refused).await,
+                LoginTokenSource::Nothing => None,
+            }
+        })
+    }
+
+    fn advice(&self) -> String {
+        let url = &self.url;
+        match self.source {
+            LoginTokenSource::Given(_) => format!(
+                "the token of --token or WEIR_TOKEN is not taken; start `weir stdio` with another, or without one after `weir login {url}`"
+            ),
+            LoginTokenSource::Login(_) | LoginTokenSource::Nothing => {
+                format!(
+                    "log in with `weir login {url}`, or start `weir stdio` with a token in WEIR_TOKEN"
+                )
+            }
+        }
+    }
+}
+
+impl UserLogin {
+    async fn token(&self, is_refused: bool) -> Option<ProvidedToken> {
+        let refused = self.last().clone().filter(|_| is_refused);
+        let account = self
+            .accounts
+            .token(&self.server, refused.as_ref())
+            .await
+            .unwrap_or_else(|error| {
+                // The server may not want a token.
+                tracing::warn!(%error, "stored login not usable, continuing without a token");
+                None
+            });
+        self.last().clone_from(&account);
+        let account = account?;
+        let lifetime = account.lifetime(SystemTime::now());
+        Some(ProvidedToken {
+            header: bearer(account.access_token())?,
+            lifetime,
+        })
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<LoginAccount>> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

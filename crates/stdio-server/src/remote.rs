@@ -1,0 +1,123 @@
+//! A remote server behind the gateway of `weir stdio URL`: its config, and the wait until it is
+//! reached.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use tokio::time::{Instant, interval_at, timeout};
+use weir_catalog::Catalog;
+use weir_catalog::{UpstreamReach, UpstreamStatus};
+use weir_config::{Config, ConfigLoader, ConfigSource};
+use weir_text::one_line;
+use weir_upstream::{SharedTokenProvider, TransportSettings, UpstreamOAuth};
+
+use super::login_keeper::LoginKeeper;
+
+/// The longest wait for the first answer of the remote server.
+const FIRST_ANSWER: Duration = Duration::from_secs(30);
+/// The time between two checks of its state.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A config with one server, transparent, at `/mcp`. The URL is set afterwards, so that `${NAME}`
+/// in it stays text.
+const TEXT: &str = r#"{"upstreams": {"remote": {"url": "http://localhost/"}}, "endpoints": {"/mcp": {"upstream": "remote"}}}"#;
+
+/// Returns the config of a gateway in front of the server at `url`, with the given credential, or
+/// else with the person's login.
+///
+/// # Errors
+///
+/// In words: the URL is not http or https.
+pub fn remote_config(url: &str, authorization: Option<HeaderValue>) -> Result<Config, String> {
+    let wrong =
+        || format!("`{url}` is not an http or https URL, such as http://127.0.0.1:8080/mcp");
+    let keeper = SharedTokenProvider(Arc::new(LoginKeeper::new(url, authorization)));
+    let url: Uri = url.parse().map_err(|_| wrong())?;
+    if !matches!(url.scheme_str(), Some("http" | "https")) || url.host().is_none_or(str::is_empty) {
+        return Err(wrong());
+    }
+    let source = ConfigSource::Text {
+        name: "the URL".to_owned(),
+        text: TEXT.to_owned(),
+    };
+    let outcome = ConfigLoader::new(source, &|_| None).load();
+    let mut config = outcome.config.ok_or_else(|| outcome.report.to_string())?;
+    for plan in &mut config.upstreams {
+        if let TransportSettings::Http(http) = &mut plan.settings.transport {
+            http.url = url.clone();
+            http.auth = Some(Box::new(UpstreamOAuth::from_provider(keeper.clone())));
+        }
+    }
+    Ok(config)
+}
+
+/// The wait for the remote server. Before its first answer requests of the host fail with the
+/// cause, instead of showing a server without tools.
+pub struct RemoteGate {
+    catalog: Arc<Catalog>,
+    url: String,
+    was_up: AtomicBool,
+}
+
+impl std::fmt::Debug for RemoteGate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteGate").finish_non_exhaustive()
+    }
+}
+
+impl RemoteGate {
+    /// Returns the gate of the server at this URL, the only upstream of the catalog.
+    pub fn new(catalog: Arc<Catalog>, url: &str) -> Self {
+        Self {
+            catalog,
+            url: one_line(url),
+            was_up: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits until the server was reached for the first time.
+    ///
+    /// # Errors
+    ///
+    /// In words, with the next step: it cannot be reached now. A later call may succeed.
+    pub(super) async fn reached(&self) -> Result<(), String> {
+        if self.was_up.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let settled = async {
+            let mut looks = interval_at(Instant::now(), LOOK);
+            loop {
+                looks.tick().await;
+                let status = self.catalog.status();
+                match status.first().map(|remote| (remote, remote.reach())) {
+                    Some((_, UpstreamReach::Unknown)) => {}
+                    Some((remote, UpstreamReach::Down)) => return Err(self.cause(remote)),
+                    Some((_, UpstreamReach::Up)) | None => return Ok(()),
+                }
+            }
+        };
+        match timeout(FIRST_ANSWER, settled).await {
+            Ok(outcome) => {
+                self.was_up.store(outcome.is_ok(), Ordering::Relaxed);
+                outcome
+            }
+            Err(_) => {
+                let seconds = FIRST_ANSWER.as_secs();
+                Err(format!(
+                    "{} gives no answer within {seconds} s: try again, or ask who runs the server",
+                    self.url
+                ))
+            }
+        }
+    }
+
+    fn cause(&self, remote: &UpstreamStatus) -> String {
+        format!(
+            "{}: {}",
+            self.url,
+            one_line(remote.cause().unwrap_or("it cannot be reached"))
+        )
+    }
+}

@@ -1,0 +1,99 @@
+//! A failed attempt: its failure, and the proof, if any, that the call did not run.
+
+use std::time::Duration;
+
+use weir_core::{Failure, FailureKind};
+use weir_era::upstream_messages::ResendProof;
+
+use crate::retry_backoff::LastAttemptFailure;
+use crate::upstream_label::UpstreamLabel;
+
+/// The failure of an attempt without a reply.
+#[derive(Debug)]
+pub struct FailedAttempt {
+    /// The failure for the client, if the call is not tried again.
+    pub failure: Failure,
+    /// The proof that the call may be tried again, if it may.
+    pub proof: Option<ResendProof>,
+    /// True if the server was not reached: the breaker counts these.
+    pub not_reached: bool,
+    /// True if the server was not asked at all: neither a failure nor a sign of life.
+    pub not_attempted: bool,
+    /// True if the server may have been replaced: its era is to be probed again.
+    pub era_in_doubt: bool,
+    /// True if the server answered that there is no MCP endpoint of the requested kind at the URL
+    /// (400, 404 or 405), or refused to open a session: for a probe, a sign of the other era.
+    pub no_endpoint: bool,
+}
+
+impl FailedAttempt {
+    /// Makes a failure that the server answered.
+    pub fn new(failure: Failure) -> Self {
+        Self {
+            failure,
+            proof: None,
+            not_reached: false,
+            not_attempted: false,
+            era_in_doubt: false,
+            no_endpoint: false,
+        }
+    }
+
+    /// Adds the proof that the call may be tried again.
+    pub fn with_proof(mut self, proof: Option<ResendProof>) -> Self {
+        self.proof = proof;
+        self
+    }
+
+    /// Marks that the server was not reached.
+    pub fn mark_not_reached(mut self) -> Self {
+        self.not_reached = true;
+        self.era_in_doubt = true;
+        self
+    }
+
+    /// Marks that the server was not asked.
+    pub fn mark_not_attempted(mut self) -> Self {
+        self.not_attempted = true;
+        self
+    }
+
+    /// Marks that the server may have been replaced.
+    pub fn mark_era_in_doubt(mut self) -> Self {
+        self.era_in_doubt = true;
+        self
+    }
+}
+
+impl FailedAttempt {
+    /// Marks that the server answered, but not as such an endpoint.
+    pub fn mark_no_endpoint(mut self) -> Self {
+        self.no_endpoint = true;
+        self
+    }
+}
+
+impl FailedAttempt {
+    /// Makes the failure of an attempt that is not made before `wait` has passed. Clients get the
+    /// message of the last failure, or `usual` if it was not kept; operators get its cause.
+    pub fn too_early(
+        label: &UpstreamLabel,
+        last: Option<LastAttemptFailure>,
+        usual: &'static str,
+        wait: Duration,
+    ) -> Self {
+        let failure = match last {
+            Some(LastAttemptFailure { message, cause }) => label
+                .fail(FailureKind::Unavailable, message)
+                .with_cause(cause),
+            None => label.fail(FailureKind::Unavailable, usual),
+        };
+        Self::new(failure.retry_after(wait)).mark_not_attempted()
+    }
+}
+
+impl From<Failure> for FailedAttempt {
+    fn from(failure: Failure) -> Self {
+        Self::new(failure)
+    }
+}

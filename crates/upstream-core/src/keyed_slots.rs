@@ -1,0 +1,305 @@
+//! Slots for values that are opened on demand and shared by key: sessions and child processes.
+//! Their number is bounded. The least recently used slot makes room, if it was unused for long
+//! enough. An owner of many slots leaves some to others.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use arc_swap::ArcSwapOption;
+
+use crate::retry_backoff::RetryBackoff;
+
+/// An owner may have this many times the slots that are left for others, as with the budgets of the
+/// process.
+const OWN_TO_FREE_RATIO: usize = 3;
+/// With fewer slots than this, the first owner may have all of them.
+const MIN_SHARED_SLOTS: usize = 8;
+
+/// The slots.
+#[derive(Debug)]
+pub struct KeyedSlots<K, T> {
+    map: RwLock<HashMap<K, Arc<KeyedSlot<T>>>>,
+    most: usize,
+    /// The milliseconds for which a slot must be unused before it makes room.
+    idle: u64,
+}
+
+/// One slot: its current value, and the lock under which a value is opened.
+#[derive(Debug)]
+pub struct KeyedSlot<T> {
+    /// The value, while it is open.
+    pub current: ArcSwapOption<T>,
+    /// Locked while a value is opened.
+    pub opening: Arc<tokio::sync::Mutex<()>>,
+    /// The backoff of opening a value, if the ones before ended early.
+    pace: Mutex<RetryBackoff>,
+    used: Arc<AtomicU64>,
+}
+
+/// A slot, and the value that was evicted for it.
+pub type SlotAndEvicted<T> = (Arc<KeyedSlot<T>>, Option<Arc<T>>);
+
+impl<K: Eq + Hash + Clone, T> KeyedSlots<K, T> {
+    /// Makes at most `most` slots. A slot makes room for another after it was unused for `idle`
+    /// milliseconds.
+    pub fn new(most: usize, idle: u64) -> Self {
+        Self {
+            map: RwLock::default(),
+            most: most.max(1),
+            idle,
+        }
+    }
+
+    /// Returns the slot of `key`, and the value that was evicted for it. Absent if every slot is in
+    /// use, or was until a short while ago.
+    pub fn slot(&self, key: &K, now: u64) -> Option<SlotAndEvicted<T>> {
+        self.find_or_make(key, now, true, |_| false)
+    }
+
+    /// Returns the slot of `key` for an owner; `is_own` selects the keys of its other slots. An
+    /// owner of half of eight or more slots gets a further one while a third as many are left for
+    /// others. After that, one of its own that was unused for long enough is evicted for it.
+    pub fn slot_of(
+        &self,
+        key: &K,
+        now: u64,
+        is_own: impl Fn(&K) -> bool,
+    ) -> Option<SlotAndEvicted<T>> {
+        self.find_or_make(key, now, true, is_own)
+    }
+
+    /// Returns the slot of `key`, if it exists or can be made without evicting another.
+    pub fn free_slot(&self, key: &K, now: u64) -> Option<Arc<KeyedSlot<T>>> {
+        self.find_or_make(key, now, false, |_| false)
+            .map(|(slot, _)| slot)
+    }
+
+    fn find_or_make(
+        &self,
+        key: &K,
+        now: u64,
+        makes_room: bool,
+        is_own: impl Fn(&K) -> bool,
+    ) -> Option<SlotAndEvicted<T>> {
+        if let Some(slot) = self.read().get(key) {
+            slot.used.store(now, Ordering::Relaxed);
+            return Some((slot.clone(), None));
+        }
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = None;
+        let is_new = !map.contains_key(key);
+        let own = if is_new {
+            map.keys().filter(|other| is_own(other)).count()
+        } else {
+            0
+        };
+        let left = self.most.saturating_sub(map.len() + 1);
+        let has_its_share = self.most >= MIN_SHARED_SLOTS
+            && own * 2 >= self.most
+            && own + 1 > left * OWN_TO_FREE_RATIO;
+        if is_new && (map.len() >= self.most || has_its_share) {
+            if !makes_room {
+                return None;
+            }
+            let before = now.saturating_sub(self.idle);
+            let is_long_unused = |slot: &KeyedSlot<T>| self.idle == 0 || slot.last_use() <= before;
+            let may_go = |other: &K, slot: &KeyedSlot<T>| {
+                is_long_unused(slot) && (!has_its_share || is_own(other))
+            };
+            let unused = map
+                .iter()
+                .filter(|(other, slot)| slot.is_unused() && may_go(other, slot));
+            let oldest = unused.min_by_key(|(_, slot)| slot.last_use());
+            let oldest = oldest.map(|(key, _)| key.clone())?;
+            gone = map.remove(&oldest).and_then(|slot| slot.current.swap(None));
+        }
+        let slot = map.entry(key.clone()).or_default().clone();
+        slot.used.store(now, Ordering::Relaxed);
+        Some((slot, gone))
+    }
+
+    /// Takes out the values that were not used since `before`.
+    pub fn take_unused(&self, before: u64) -> Vec<Arc<T>> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let old = map.extract_if(|_, slot| slot.is_unused() && slot.last_use() <= before);
+        old.filter_map(|(_, slot)| slot.current.swap(None))
+            .collect()
+    }
+
+    /// Returns the values of these keys.
+    pub fn values_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
+        let map = self.read();
+        map.iter()
+            .filter(|(key, _)| wanted(key))
+            .filter_map(|(_, slot)| slot.current.load_full())
+            .collect()
+    }
+
+    /// Returns the keys and values of all filled slots.
+    pub fn filled(&self) -> Vec<(K, Arc<T>)> {
+        let map = self.read();
+        map.iter()
+            .filter_map(|(key, slot)| Some((key.clone(), slot.current.load_full()?)))
+            .collect()
+    }
+
+    /// Takes out the values of these keys.
+    pub fn take_where(&self, wanted: impl Fn(&K) -> bool) -> Vec<Arc<T>> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = map.extract_if(|key, _| wanted(key));
+        gone.filter_map(|(_, slot)| slot.current.swap(None))
+            .collect()
+    }
+
+    /// Takes out all values.
+    pub fn take_all(&self) -> Vec<Arc<T>> {
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        map.drain()
+            .filter_map(|(_, slot)| slot.current.swap(None))
+            .collect()
+    }
+
+    /// Returns the number of filled slots.
+    pub fn open_count(&self) -> usize {
+        self.read()
+            .values()
+            .filter(|slot| slot.current.load().is_some())
+            .count()
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<K, Arc<KeyedSlot<T>>>> {
+        self.map.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Default for KeyedSlot<T> {
+    fn default() -> Self {
+        Self {
+            current: ArcSwapOption::empty(),
+            opening: Arc::default(),
+            pace: Mutex::default(),
+            used: Arc::default(),
+        }
+    }
+}
+
+impl<T> KeyedSlot<T> {
+    /// Returns the backoff of opening a value.
+    pub fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes `gone`. Another value that is already in the slot stays.
+    pub fn remove(&self, gone: &Arc<T>) {
+        let current = self.current.load();
+        if current
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(current, gone))
+        {
+            self.current.compare_and_swap(&*current, None);
+        }
+    }
+
+    /// Returns the time of the last use, which users of the value update, in milliseconds of the
+    /// clock of [`KeyedSlots::slot`].
+    pub fn use_clock(&self) -> Arc<AtomicU64> {
+        self.used.clone()
+    }
+
+    /// True if only the map holds the slot or its value.
+    fn is_unused(self: &Arc<Self>) -> bool {
+        let held = self.current.load_full();
+        // The slot's own reference and the one just taken.
+        Arc::strong_count(self) <= 1 && held.is_none_or(|held| Arc::strong_count(&held) <= 2)
+    }
+
+    fn last_use(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn least_recently_used_slot_makes_room_unless_in_use() {
+        let slots: KeyedSlots<u8, String> = KeyedSlots::new(2, 0);
+        for key in [1, 2] {
+            let (slot, gone) = slots.slot(&key, u64::from(key)).unwrap();
+            slot.current.store(Some(Arc::new(key.to_string())));
+            assert!(gone.is_none());
+        }
+        let held = slots.slot(&1, 1).unwrap().0.current.load_full().unwrap();
+        let (slot, gone) = slots.slot(&3, 3).unwrap();
+        assert_eq!(
+            gone.as_deref().map(String::as_str),
+            Some("2"),
+            "1 is older, and in use"
+        );
+        assert!(slots.slot(&4, 4).is_none(), "1 is held, 3 is being opened");
+        drop((slot, held));
+        assert_eq!(
+            slots.slot(&4, 4).unwrap().1.as_deref().map(String::as_str),
+            Some("1")
+        );
+        assert_eq!(slots.take_unused(3).len(), 0, "3 held nothing, 4 is newer");
+        assert_eq!(slots.open_count(), 0);
+    }
+
+    #[test]
+    fn recently_used_slot_makes_no_room() {
+        let slots: KeyedSlots<u8, u8> = KeyedSlots::new(1, 50);
+        let slot = slots.slot(&1, 100).unwrap().0;
+        slot.current.store(Some(Arc::new(1)));
+        let used = slot.use_clock();
+        drop(slot);
+        assert!(slots.slot(&2, 149).is_none());
+        used.store(120, Ordering::Relaxed);
+        assert!(slots.slot(&2, 169).is_none(), "it was used until then");
+        assert_eq!(slots.slot(&2, 170).unwrap().1.as_deref(), Some(&1));
+    }
+
+    #[test]
+    fn owner_of_many_slots_leaves_some_to_others() {
+        let slots: KeyedSlots<(u8, u8), u8> = KeyedSlots::new(64, 1000);
+        let place_at = |owner: u8, nth: u8, now: u64| {
+            slots.slot_of(&(owner, nth), now, |other| other.0 == owner)
+        };
+        let place = |owner: u8, nth: u8| place_at(owner, nth, 100);
+        let mut held: Vec<_> = (0..64)
+            .filter_map(|nth| place(1, nth))
+            .map(|(slot, _)| slot)
+            .collect();
+        assert_eq!(held.len(), 48);
+        let others: Vec<_> = (2..20).filter_map(|owner| place(owner, 0)).collect();
+        assert_eq!(others.len(), 16, "each finds one, until all are in use");
+        // An own slot is evicted after its time, though others are free.
+        drop(others);
+        slots.take_where(|key| key.0 != 1);
+        held.truncate(47);
+        assert!(place(1, 100).is_none(), "used a short while ago");
+        assert!(place_at(1, 100, 1100).is_some(), "in place of its own");
+        assert_eq!(slots.values_where(|_| true).len() + slots.read().len(), 48);
+        // A small number of slots has no shares.
+        let few: KeyedSlots<(u8, u8), u8> = KeyedSlots::new(3, 1000);
+        let all: Vec<_> = (0..4)
+            .filter_map(|nth| few.slot_of(&(1, nth), 1, |other| other.0 == 1))
+            .collect();
+        assert_eq!(all.len(), 3);
+    }
+
+    #[test]
+    fn only_the_given_value_is_removed() {
+        let slot: KeyedSlot<u8> = KeyedSlot::default();
+        let (old, new) = (Arc::new(1), Arc::new(2));
+        slot.current.store(Some(new.clone()));
+        slot.remove(&old);
+        assert!(slot.current.load().is_some());
+        slot.remove(&new);
+        assert!(slot.current.load().is_none());
+    }
+}

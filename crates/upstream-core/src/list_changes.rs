@@ -1,0 +1,122 @@
+//! A count of a server's `list_changed` notifications, by list.
+
+use tokio::sync::watch;
+use tokio::sync::watch::error::RecvError;
+use weir_core::telemetry::instruments;
+use weir_core::upstream::{ListKind, ListKinds};
+
+use crate::upstream_label::UpstreamLabel;
+
+/// Notifications received so far, by list, and gaps in which some may have been lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListChangeCounts {
+    /// By [`ListKind`].
+    counts: [u64; 4],
+    gaps: u64,
+}
+
+impl ListChangeCounts {
+    /// Counts a notification about these lists. An empty set counts as a gap.
+    pub fn record(&mut self, kinds: ListKinds) {
+        if kinds.is_empty() {
+            self.gaps = self.gaps.wrapping_add(1);
+        }
+        for kind in ListKind::ALL.into_iter().filter(|kind| kinds.has(*kind)) {
+            let said = &mut self.counts[kind as usize];
+            *said = said.wrapping_add(1);
+        }
+    }
+
+    /// The lists with a notification since `before`.
+    pub fn since(&self, before: &Self) -> ListKinds {
+        ListKind::ALL
+            .into_iter()
+            .filter(|kind| self.counts[*kind as usize] != before.counts[*kind as usize])
+            .collect()
+    }
+}
+
+/// The changes of one upstream's lists.
+#[derive(Debug)]
+pub struct ListChanges {
+    label: UpstreamLabel,
+    news: watch::Sender<ListChangeCounts>,
+}
+
+impl ListChanges {
+    /// Makes the record of an upstream without changes yet.
+    pub fn new(label: UpstreamLabel) -> Self {
+        Self {
+            label,
+            news: watch::Sender::default(),
+        }
+    }
+
+    /// Counts a change notification.
+    pub fn count(&self) {
+        instruments()
+            .list_changed_in
+            .add(1, &[self.label.attribute()]);
+    }
+
+    /// Notes a change of these lists that was seen outside a watch's own stream. An empty set means
+    /// that weir itself wants the lists to be read again.
+    pub fn record(&self, kinds: ListKinds) {
+        self.count();
+        self.news.send_modify(|news| news.record(kinds));
+    }
+
+    /// Returns a reader of changes from now on.
+    pub fn reader(&self) -> ListChangeReader {
+        ListChangeReader::new(self.news.subscribe())
+    }
+}
+
+/// A reader of notifications from one point in time on.
+#[derive(Debug)]
+pub struct ListChangeReader {
+    news: watch::Receiver<ListChangeCounts>,
+    read: ListChangeCounts,
+}
+
+impl ListChangeReader {
+    fn new(news: watch::Receiver<ListChangeCounts>) -> Self {
+        let read = *news.borrow();
+        Self { news, read }
+    }
+
+    /// Waits for the next notification and returns its lists; several in between are one. Cancel
+    /// safe.
+    ///
+    /// # Errors
+    /// The upstream is gone, so that no notification will come.
+    pub async fn changed(&mut self) -> Result<ListKinds, RecvError> {
+        self.news.changed().await?;
+        let news = *self.news.borrow_and_update();
+        Ok(news.since(&std::mem::replace(&mut self.read, news)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_changed_list_is_reported_and_a_gap_names_no_list() {
+        let (prompts, all) = (
+            ListKinds::default().with(ListKind::Prompts),
+            ListKind::ALL.into_iter().collect(),
+        );
+        let before = ListChangeCounts::default();
+        let mut news = before;
+        news.record(prompts);
+        news.record(prompts);
+        assert_eq!(news.since(&before), prompts);
+        assert!(news.since(&news).is_empty());
+        let then = news;
+        news.record(ListKinds::default());
+        assert!(news != then && news.since(&then).is_empty());
+        news.record(all);
+        assert_eq!(news.since(&then), all);
+    }
+}

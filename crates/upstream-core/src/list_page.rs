@@ -1,0 +1,177 @@
+//! One page of a server's list, for every transport.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use weir_core::Failure;
+use weir_core::upstream::{ListKind, ListKinds, ListPage};
+use weir_era::lower;
+use weir_era::upstream_messages::RevisionDialect;
+use weir_wire::splice::ObjectEdits;
+use weir_wire::write::ObjectWriter;
+use weir_wire::{scan, write};
+
+use crate::failed_attempt::FailedAttempt;
+use crate::upstream_record::UpstreamRecord;
+
+/// The properties of a server that decide over its tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToolListRules {
+    /// True if a tool with bad `x-mcp-header` annotations is left out.
+    pub drop_bad_mirrors: bool,
+    /// True if the server has tasks.
+    pub has_tasks: bool,
+}
+
+/// Parses a page.
+///
+/// # Errors
+/// The request's own, or `BadAnswer`. A server without the method fails with its -32601.
+pub fn parse_page(
+    record: &UpstreamRecord,
+    tongue: RevisionDialect,
+    kind: ListKind,
+    outcome: Result<Bytes, FailedAttempt>,
+    rules: ToolListRules,
+) -> Result<ListPage, Failure> {
+    let result = match outcome {
+        Ok(result) => result,
+        Err(refusal) => {
+            // A server without such a list is healthy.
+            if !refusal.failure.is_unknown_method() {
+                record.note_error(&refusal.failure);
+            }
+            return Err(refusal.failure);
+        }
+    };
+    let mut page = tongue
+        .page(&result, kind.member())
+        .map_err(|failure| failure.with_upstream(&record.label.id))?;
+    if kind == ListKind::Tools {
+        page.items
+            .retain_mut(|item| check_header_annotations(record, rules.drop_bad_mirrors, item));
+        page.items
+            .iter_mut()
+            .for_each(|item| *item = mark_task_support(tongue, rules.has_tasks, item));
+    }
+    Ok(page)
+}
+
+/// Checks a tool's `x-mcp-header` annotations; true if the tool may be offered. If they break the
+/// rules, a tool of a modern server over HTTP must not be offered (`drops`), because its headers
+/// could not be made. To any other server they have no meaning, and they are removed, because a
+/// modern client would drop the tool for them.
+fn check_header_annotations(record: &UpstreamRecord, drops: bool, tool: &mut Bytes) -> bool {
+    if !scan::contains(tool, b"x-mcp-header") || lower::annotated_headers(tool).is_ok() {
+        return true;
+    }
+    record.label.count_dropped("bad_mirror_annotation");
+    *tool = lower::without_annotations(tool);
+    !drops
+}
+
+/// Marks a tool with its task support in the words of 2025-11-25, in which each tool declares it.
+/// Any call to a server with the tasks extension may become a task, and no call to a server without
+/// tasks (specification 2025-11-25, Tasks, "Tool-Level Negotiation").
+fn mark_task_support(tongue: RevisionDialect, has_tasks: bool, tool: &Bytes) -> Bytes {
+    let edits = match (tongue.revision().is_modern(), has_tasks) {
+        (true, true) => ObjectEdits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
+        (false, true) => return tool.clone(),
+        (_, false) if memchr::memmem::find(tool, b"\"execution\"").is_none() => {
+            return tool.clone();
+        }
+        (_, false) => ObjectEdits::new().remove("execution"),
+    };
+    // An item that is no object is left out when the list is read.
+    edits
+        .apply(tool)
+        .map_or_else(|_| tool.clone(), |(tool, _)| tool)
+}
+
+/// The member of a subscription's filter that requests changes of a list. Both lists of resources
+/// share one.
+const fn filter_member(kind: ListKind) -> &'static str {
+    match kind {
+        ListKind::Tools => "toolsListChanged",
+        ListKind::Prompts => "promptsListChanged",
+        ListKind::Resources | ListKind::Templates => "resourcesListChanged",
+    }
+}
+
+/// The members of a filter that name single resources, and tasks.
+const UPDATES: &str = "resourceSubscriptions";
+const TASKS: &str = "taskIds";
+
+/// Builds the filter of a subscription to changes of these lists.
+pub fn list_filter(kinds: ListKinds) -> Bytes {
+    let mut out = BytesMut::with_capacity(96);
+    let mut object = ObjectWriter::new(&mut out);
+    for kind in [ListKind::Tools, ListKind::Prompts, ListKind::Resources] {
+        if kinds.has(kind) {
+            object.boolean(filter_member(kind), true);
+        }
+    }
+    object.end();
+    out.freeze()
+}
+
+/// Builds the filter of a subscription to updates of these resources.
+pub fn updates_filter(uris: &[Arc<str>]) -> Bytes {
+    names_filter(UPDATES, uris)
+}
+
+/// Builds the filter of a subscription to the status of a task (SEP-2663, "Task Status
+/// Notifications").
+pub fn task_filter(task: &Arc<str>) -> Bytes {
+    names_filter(TASKS, std::slice::from_ref(task))
+}
+
+fn names_filter(member: &str, names: &[Arc<str>]) -> Bytes {
+    let mut out =
+        BytesMut::with_capacity(64 + names.iter().map(|name| name.len() + 3).sum::<usize>());
+    let mut object = ObjectWriter::new(&mut out);
+    object.with(member, |out| {
+        for (nth, name) in names.iter().enumerate() {
+            out.put_u8(if nth == 0 { b'[' } else { b',' });
+            write::string(out, name);
+        }
+        out.put_u8(b']');
+    });
+    object.end();
+    out.freeze()
+}
+
+/// Returns the resources that an acknowledgment's `params` name as subscribed.
+pub fn acknowledged_updates(params: &[u8]) -> BTreeSet<String> {
+    acknowledged_names(params, UPDATES)
+}
+
+/// True if an acknowledgment's `params` name the task as subscribed.
+pub fn acknowledges_task(params: &[u8], task: &str) -> bool {
+    acknowledged_names(params, TASKS).contains(task)
+}
+
+fn acknowledged_names(params: &[u8], member: &str) -> BTreeSet<String> {
+    let honoured = scan::find(params, "notifications").map(|range| &params[range]);
+    let list =
+        honoured.and_then(|honoured| scan::find(honoured, member).map(|range| &honoured[range]));
+    let Some(list) = list.filter(|list| list.starts_with(b"[")) else {
+        return BTreeSet::new();
+    };
+    scan::elements(list)
+        .filter_map(|range| scan::string(&list[range]).map(Into::into))
+        .collect()
+}
+
+/// Returns the lists that an acknowledgment's `params` name as subscribed.
+pub fn acknowledged_lists(params: &[u8]) -> ListKinds {
+    let Some(range) = scan::find(params, "notifications") else {
+        return ListKinds::default();
+    };
+    let honoured = &params[range];
+    let is_told = |kind: &ListKind| {
+        scan::find(honoured, filter_member(*kind)).is_some_and(|range| &honoured[range] == b"true")
+    };
+    ListKind::ALL.into_iter().filter(is_told).collect()
+}

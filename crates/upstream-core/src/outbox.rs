@@ -1,0 +1,494 @@
+//! The queue of messages to a server in a session, or over a shared channel, beside its requests:
+//! answers, cancellations and notifications. They go out in order and one at a time. Those of a
+//! session take one connection together. Over a shared channel requests use the same queue, so that
+//! each message keeps its place among them.
+//!
+//! Messages to a server that does not read wait, and the queue is bounded. Of messages that a later
+//! one supersedes only the newest are kept. A cancellation is dropped after a second, or if the
+//! queue is full. Beyond the bound the session ends. An answer is never left out while the session
+//! lasts. Requests are counted by their caller.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use weir_wire::Message;
+use weir_wire::method::Method;
+
+use crate::message_limits::message_limits;
+
+/// The most waiting messages. One more ends the session.
+const MAX_WAITING: usize = 256;
+/// The most waiting bytes, unless a single message is larger.
+const MAX_WAITING_BYTES: usize = 8 << 20;
+/// The most waiting answers to pings; the newest are kept. A server that pings faster than it reads
+/// has seen that weir is alive.
+const MAX_PONGS: usize = 8;
+/// The most waiting progress notifications; the newest are kept.
+const MAX_PROGRESS: usize = 8;
+/// The longest wait of a cancellation, and the time limit of its post: a call that runs on for a
+/// second is soon over anyway.
+const CANCEL_TIME: Duration = Duration::from_secs(1);
+
+/// The messages of one session or channel. `T` is sent along with a message.
+#[derive(Debug)]
+pub struct Outbox<T> {
+    state: Mutex<OutboxState<T>>,
+    over: CancellationToken,
+}
+
+#[derive(Debug)]
+struct OutboxState<T> {
+    waiting: VecDeque<OutboxEntry<T>>,
+    /// The number of waiting requests.
+    requests: usize,
+    /// The bytes of the other messages.
+    bytes: usize,
+    /// True while [`Outbox::run`], or the caller of [`Outbox::next`], is at work.
+    is_posting: bool,
+}
+
+#[derive(Debug)]
+struct OutboxEntry<T> {
+    kind: OutboxKind,
+    message: Bytes,
+    with: T,
+    since: Instant,
+}
+
+/// The kind of a message, which decides if later messages supersede it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OutboxKind {
+    /// It is sent in any case.
+    Kept,
+    /// A request of this id, which may be withdrawn before it is sent.
+    Request(u64),
+    /// The answer to a ping.
+    Pong,
+    /// Progress with an answer.
+    Report,
+    /// `notifications/roots/list_changed`: one is enough for many.
+    RootsChanged,
+    /// `notifications/cancelled`.
+    Cancel,
+}
+
+/// The outcome of [`Outbox::push`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushOutcome {
+    /// The message waits for its turn, or an equal one already waits.
+    Queued,
+    /// As `Queued`, and the queue was empty: [`Outbox::run`] is to be started, or the caller of
+    /// [`Outbox::next`] to be woken.
+    Idle,
+    /// The queue is full: this message ended the session.
+    Overflow,
+    /// The session was over before.
+    Over,
+}
+
+impl<T> Default for Outbox<T> {
+    fn default() -> Self {
+        let state = OutboxState {
+            waiting: VecDeque::new(),
+            requests: 0,
+            bytes: 0,
+            is_posting: false,
+        };
+        Self {
+            state: Mutex::new(state),
+            over: CancellationToken::new(),
+        }
+    }
+}
+
+impl<T> Outbox<T> {
+    /// Queues a message.
+    pub fn push(&self, message: Bytes, with: T) -> PushOutcome {
+        let kind = OutboxKind::of(&message);
+        let mut state = self.lock();
+        if self.over.is_cancelled() {
+            return PushOutcome::Over;
+        }
+        if !state.drop_superseded(kind) {
+            return PushOutcome::Queued;
+        }
+        if state.messages() >= MAX_WAITING && !state.drop_cancel() && kind == OutboxKind::Cancel {
+            return PushOutcome::Queued;
+        }
+        let too_many = state.messages() >= MAX_WAITING;
+        if too_many || (state.messages() > 0 && state.bytes + message.len() > MAX_WAITING_BYTES) {
+            state.clear();
+            self.over.cancel();
+            return PushOutcome::Overflow;
+        }
+        state.put(kind, message, with)
+    }
+
+    /// Queues a request.
+    pub fn push_request(&self, id: u64, message: Bytes, with: T) -> PushOutcome {
+        let mut state = self.lock();
+        if self.over.is_cancelled() {
+            PushOutcome::Over
+        } else {
+            state.put(OutboxKind::Request(id), message, with)
+        }
+    }
+
+    /// Withdraws a request; false if it was sent already.
+    pub fn withdraw_request(&self, id: u64) -> bool {
+        let mut state = self.lock();
+        let Some(at) = state
+            .waiting
+            .iter()
+            .position(|waiting| waiting.kind == OutboxKind::Request(id))
+        else {
+            return false;
+        };
+        state.remove(at);
+        true
+    }
+
+    /// Posts the waiting messages, one after the other, until the queue is empty or the session is
+    /// over.
+    pub async fn run<F: Future<Output = ()>>(&self, mut post: impl FnMut(Bytes, T) -> F) {
+        while let Some((kind, message, with)) = self.pop() {
+            let posting = self.over.run_until_cancelled(post(message, with));
+            if kind == OutboxKind::Cancel {
+                // A server that has not responded by then has the cancellation, or will never get
+                // it.
+                let _late = timeout_at(Instant::now() + CANCEL_TIME, posting).await;
+            } else {
+                posting.await;
+            }
+        }
+    }
+
+    /// Ends the session. Returns the ids of the requests that were not sent.
+    pub fn end(&self) -> Vec<u64> {
+        let mut state = self.lock();
+        self.over.cancel();
+        let id = |waiting: &OutboxEntry<T>| {
+            if let OutboxKind::Request(id) = waiting.kind {
+                Some(id)
+            } else {
+                None
+            }
+        };
+        let unsent = state.waiting.iter().filter_map(id).collect();
+        state.clear();
+        unsent
+    }
+
+    /// Cancelled once the session is over because the server does not read its messages.
+    pub fn over(&self) -> &CancellationToken {
+        &self.over
+    }
+
+    /// Takes the next message; absent if the queue is empty. [`Self::push`] then reports when to
+    /// ask again.
+    pub fn next(&self) -> Option<(Bytes, T)> {
+        self.pop().map(|(_, message, with)| (message, with))
+    }
+
+    fn pop(&self) -> Option<(OutboxKind, Bytes, T)> {
+        let mut state = self.lock();
+        state.drop_late_cancels();
+        let next = state.remove(0);
+        state.is_posting = next.is_some();
+        next.map(
+            |OutboxEntry {
+                 kind,
+                 message,
+                 with,
+                 ..
+             }| (kind, message, with),
+        )
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OutboxState<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> OutboxState<T> {
+    /// Returns the number of waiting messages that are no requests.
+    fn messages(&self) -> usize {
+        self.waiting.len() - self.requests
+    }
+
+    fn put(&mut self, kind: OutboxKind, message: Bytes, with: T) -> PushOutcome {
+        if matches!(kind, OutboxKind::Request(_)) {
+            self.requests += 1;
+        } else {
+            self.bytes += message.len();
+        }
+        self.waiting.push_back(OutboxEntry {
+            kind,
+            message,
+            with,
+            since: Instant::now(),
+        });
+        if std::mem::replace(&mut self.is_posting, true) {
+            PushOutcome::Queued
+        } else {
+            PushOutcome::Idle
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> Option<OutboxEntry<T>> {
+        let gone = self.waiting.remove(at)?;
+        if matches!(gone.kind, OutboxKind::Request(_)) {
+            self.requests -= 1;
+        } else {
+            self.bytes -= gone.message.len();
+        }
+        Some(gone)
+    }
+
+    fn clear(&mut self) {
+        self.waiting.clear();
+        (self.requests, self.bytes) = (0, 0);
+    }
+
+    /// Drops messages that a message of this kind supersedes; false if the message itself is
+    /// redundant.
+    fn drop_superseded(&mut self, kind: OutboxKind) -> bool {
+        match kind {
+            OutboxKind::Kept | OutboxKind::Request(_) => {}
+            OutboxKind::Pong => self.keep_newest(kind, MAX_PONGS - 1),
+            OutboxKind::Report => self.keep_newest(kind, MAX_PROGRESS - 1),
+            OutboxKind::RootsChanged => {
+                return self.waiting.iter().all(|waiting| waiting.kind != kind);
+            }
+            OutboxKind::Cancel => self.drop_late_cancels(),
+        }
+        true
+    }
+
+    fn keep_newest(&mut self, kind: OutboxKind, most: usize) {
+        while self
+            .waiting
+            .iter()
+            .filter(|waiting| waiting.kind == kind)
+            .count()
+            > most
+        {
+            let Some(oldest) = self.waiting.iter().position(|waiting| waiting.kind == kind) else {
+                return;
+            };
+            self.remove(oldest);
+        }
+    }
+
+    /// Drops the oldest cancellation; false if no cancellation waits.
+    fn drop_cancel(&mut self) -> bool {
+        let oldest = self
+            .waiting
+            .iter()
+            .position(|waiting| waiting.kind == OutboxKind::Cancel);
+        oldest.and_then(|oldest| self.remove(oldest)).is_some()
+    }
+
+    /// Drops the cancellations that waited for too long.
+    fn drop_late_cancels(&mut self) {
+        let now = Instant::now();
+        let bytes = &mut self.bytes;
+        self.waiting.retain(|waiting| {
+            let is_late = waiting.kind == OutboxKind::Cancel
+                && now.duration_since(waiting.since) >= CANCEL_TIME;
+            if is_late {
+                *bytes -= waiting.message.len();
+            }
+            !is_late
+        });
+    }
+}
+
+impl OutboxKind {
+    fn of(message: &Bytes) -> Self {
+        match Message::parse(message.clone(), &message_limits()) {
+            // Of all requests of servers, only a ping has an empty answer.
+            Ok(Message::Response(response)) if response.outcome.as_deref() == Ok(b"{}") => {
+                Self::Pong
+            }
+            Ok(Message::Notification(notification)) => match notification.method.known() {
+                Some(Method::Progress) => Self::Report,
+                Some(Method::RootsListChanged) => Self::RootsChanged,
+                Some(Method::Cancelled) => Self::Cancel,
+                _ => Self::Kept,
+            },
+            _ => Self::Kept,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use weir_era::lower;
+    use weir_wire::RequestId;
+
+    use super::*;
+
+    fn pong(id: usize) -> Bytes {
+        lower::pong(&RequestId::from_text(&id.to_string()))
+    }
+
+    fn answer(id: usize) -> Bytes {
+        lower::declined(&RequestId::from_text(&id.to_string()))
+    }
+
+    /// Returns the posted messages, in order.
+    async fn run_and_collect(outbox: &Outbox<()>) -> Vec<Bytes> {
+        let all = Mutex::new(Vec::new());
+        outbox
+            .run(|message, ()| {
+                all.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(message);
+                std::future::ready(())
+            })
+            .await;
+        all.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_pings_and_list_changes_coalesces_and_no_answer_is_left_out() {
+        let outbox = Outbox::default();
+        assert_eq!(outbox.push(answer(0), ()), PushOutcome::Idle);
+        for id in 1..=6000 {
+            assert_eq!(outbox.push(pong(id), ()), PushOutcome::Queued);
+            assert_eq!(outbox.push(lower::roots_changed(), ()), PushOutcome::Queued);
+        }
+        assert_eq!(outbox.push(answer(1), ()), PushOutcome::Queued);
+        let expected: Vec<_> = [answer(0), lower::roots_changed()]
+            .into_iter()
+            .chain((6000 - MAX_PONGS + 1..=6000).map(pong))
+            .chain([answer(1)])
+            .collect();
+        assert_eq!(run_and_collect(&outbox).await, expected);
+        assert_eq!(
+            outbox.push(pong(7), ()),
+            PushOutcome::Idle,
+            "all was posted"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn outbox_overflow_ends_the_session() {
+        let outbox = Outbox::default();
+        for id in 0..MAX_WAITING {
+            assert_ne!(outbox.push(answer(id), ()), PushOutcome::Overflow);
+        }
+        assert!(!outbox.over().is_cancelled());
+        assert_eq!(
+            outbox.push(lower::cancelled(1), ()),
+            PushOutcome::Queued,
+            "it gives way to answers"
+        );
+        assert_eq!(outbox.push(answer(0), ()), PushOutcome::Overflow);
+        assert!(outbox.over().is_cancelled());
+        assert_eq!(outbox.push(answer(0), ()), PushOutcome::Over);
+        assert!(run_and_collect(&outbox).await.is_empty());
+        let large = Outbox::default();
+        assert_eq!(
+            large.push(Bytes::from(vec![b' '; MAX_WAITING_BYTES + 1]), ()),
+            PushOutcome::Idle,
+            "one alone is never too large"
+        );
+        assert_eq!(large.push(answer(0), ()), PushOutcome::Overflow);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancel_waits_for_a_second_and_its_post_takes_no_longer() {
+        let outbox = Arc::<Outbox<()>>::default();
+        let posts = Arc::new(AtomicUsize::new(0));
+        let began = Instant::now();
+        for id in 0..MAX_WAITING as u64 {
+            assert_ne!(outbox.push(lower::cancelled(id), ()), PushOutcome::Overflow);
+        }
+        assert_eq!(
+            outbox.push(lower::cancelled(0), ()),
+            PushOutcome::Queued,
+            "the oldest gave way"
+        );
+        let count = posts.clone();
+        outbox
+            .run(|_, ()| {
+                count.fetch_add(1, Ordering::SeqCst);
+                std::future::pending()
+            })
+            .await;
+        assert_eq!(began.elapsed(), CANCEL_TIME);
+        assert_eq!(
+            posts.load(Ordering::SeqCst),
+            1,
+            "by then the others were too late"
+        );
+        outbox.push(lower::cancelled(1), ());
+        tokio::time::sleep(CANCEL_TIME).await;
+        for id in 0..MAX_WAITING as u64 {
+            assert_ne!(
+                outbox.push(lower::cancelled(id), ()),
+                PushOutcome::Overflow,
+                "the late one made room"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_keep_their_order_and_do_not_count_as_messages() {
+        let outbox = Outbox::default();
+        let request = |id: u64| Bytes::from(format!("request {id}"));
+        for id in 0..2 * MAX_WAITING as u64 {
+            assert_ne!(outbox.push_request(id, request(id), ()), PushOutcome::Over);
+            if id == 1 {
+                outbox.push(answer(1), ());
+                outbox.push(lower::cancelled(0), ());
+            }
+        }
+        assert!(
+            outbox.withdraw_request(2) && !outbox.withdraw_request(2),
+            "it was not sent"
+        );
+        let sent: Vec<_> = std::iter::from_fn(|| outbox.next())
+            .map(|(message, ())| message)
+            .collect();
+        assert_eq!(
+            sent[..5],
+            [
+                request(0),
+                request(1),
+                answer(1),
+                lower::cancelled(0),
+                request(3)
+            ]
+        );
+        assert_eq!(sent.len(), 2 * MAX_WAITING + 1);
+        assert!(!outbox.withdraw_request(0), "it was sent");
+        assert_eq!(outbox.push_request(1, request(1), ()), PushOutcome::Idle);
+        outbox.push(answer(1), ());
+        outbox.push_request(2, request(2), ());
+        assert_eq!(outbox.end(), [1, 2]);
+        assert_eq!(outbox.push_request(3, request(3), ()), PushOutcome::Over);
+        assert!(outbox.next().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_the_session_ends_a_post_that_hangs() {
+        let outbox = Arc::<Outbox<()>>::default();
+        outbox.push(answer(0), ());
+        let own = outbox.clone();
+        let running = tokio::spawn(async move { own.run(|_, ()| std::future::pending()).await });
+        tokio::task::yield_now().await;
+        while outbox.push(answer(1), ()) != PushOutcome::Overflow {}
+        assert!(running.await.is_ok());
+    }
+}

@@ -1,0 +1,105 @@
+//! The pending updates of single resources: updates from a server that were not taken yet, each
+//! resource once.
+//!
+//! The readers of a server's messages add updates, and its one subscription takes them.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use weir_core::upstream::ResourceUpdate;
+
+/// The most resources kept by name. Further updates are taken to mean all resources.
+const MAX_RESOURCES: usize = 4096;
+/// The most bytes of their names.
+const MAX_NAME_BYTES: usize = 1 << 20;
+
+/// The pending updates.
+#[derive(Debug, Default)]
+pub struct PendingUpdates {
+    waiting: Mutex<UpdateQueue>,
+    added: Notify,
+}
+
+#[derive(Debug, Default)]
+struct UpdateQueue {
+    order: VecDeque<Arc<str>>,
+    known: HashSet<Arc<str>>,
+    bytes: usize,
+    any: bool,
+}
+
+impl PendingUpdates {
+    /// Adds the update of a resource.
+    pub fn add(&self, uri: &str) {
+        let mut waiting = self.lock();
+        if waiting.order.len() >= MAX_RESOURCES || waiting.bytes + uri.len() > MAX_NAME_BYTES {
+            waiting.any = true;
+        } else if !waiting.known.contains(uri) {
+            let uri: Arc<str> = uri.into();
+            waiting.bytes += uri.len();
+            waiting.known.insert(uri.clone());
+            waiting.order.push_back(uri);
+        }
+        drop(waiting);
+        self.added.notify_one();
+    }
+
+    /// Adds an update of all resources.
+    pub fn add_all(&self) {
+        self.lock().any = true;
+        self.added.notify_one();
+    }
+
+    /// Waits for the next update. For one reader. Cancel safe.
+    pub async fn next(&self) -> ResourceUpdate {
+        loop {
+            if let Some(updated) = self.take() {
+                return updated;
+            }
+            self.added.notified().await;
+        }
+    }
+
+    fn take(&self) -> Option<ResourceUpdate> {
+        let mut waiting = self.lock();
+        if waiting.any {
+            *waiting = UpdateQueue::default();
+            return Some(ResourceUpdate::Any);
+        }
+        let uri = waiting.order.pop_front()?;
+        waiting.known.remove(&uri);
+        waiting.bytes -= uri.len();
+        Some(ResourceUpdate::Resource(uri))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UpdateQueue> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves D11.
+    #[tokio::test]
+    async fn updates_coalesce_and_too_many_mean_all() {
+        let told = PendingUpdates::default();
+        ["a:1", "a:2", "a:1"].iter().for_each(|uri| told.add(uri));
+        assert_eq!(told.next().await, ResourceUpdate::Resource("a:1".into()));
+        assert_eq!(told.next().await, ResourceUpdate::Resource("a:2".into()));
+        (0..=MAX_RESOURCES).for_each(|n| told.add(&n.to_string()));
+        assert_eq!(told.next().await, ResourceUpdate::Any);
+        assert_eq!(told.take(), None, "all of them were told of");
+        told.add_all();
+        assert_eq!(told.next().await, ResourceUpdate::Any);
+        let long = "x".repeat(MAX_NAME_BYTES / 4);
+        (0..=4).for_each(|n| told.add(&format!("{n}{long}")));
+        assert_eq!(
+            told.next().await,
+            ResourceUpdate::Any,
+            "long names count by their bytes"
+        );
+    }
+}

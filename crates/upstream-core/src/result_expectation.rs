@@ -1,0 +1,116 @@
+//! Classification of a whole result for the call that it answers.
+
+use bytes::Bytes;
+use weir_core::call::TaskMode;
+use weir_core::reply::{Payload, ReplyEnd};
+use weir_core::{Call, CapabilityClass, FailureKind};
+use weir_era::tasks;
+use weir_era::upstream_messages::{MessageFilter, ResultType, RevisionDialect};
+use weir_wire::method::Method;
+
+use crate::response_limits::ResponseLimits;
+use crate::task_progress::TaskProgressHandle;
+
+/// The state of a call that decides how its result is read: the server's dialect, the message
+/// filter, and the client's capabilities.
+#[derive(Debug)]
+pub struct ResultExpectation {
+    /// The encoder and decoder of its revision.
+    pub dialect: RevisionDialect,
+    /// The classification of the messages before the result.
+    pub filter: MessageFilter,
+    /// The capabilities that the server may use of the caller.
+    pub class: CapabilityClass,
+    /// True if the call may go on as a task.
+    pub may_become_task: bool,
+    /// The client session for progress of the task.
+    pub tracked: Option<TaskProgressHandle>,
+    /// True if the result is needed whole.
+    pub needs_whole: bool,
+    /// True for a request of weir's own, such as for a list: its answer is read as one message of
+    /// any size.
+    pub is_unsplit: bool,
+}
+
+impl ResultExpectation {
+    /// Returns the listener for a request of weir's own: its answer is read as one message of any
+    /// size.
+    pub fn for_own_request(
+        tongue: RevisionDialect,
+        ear: MessageFilter,
+        class: CapabilityClass,
+    ) -> Self {
+        Self {
+            dialect: tongue,
+            filter: ear,
+            class,
+            may_become_task: false,
+            tracked: None,
+            needs_whole: false,
+            is_unsplit: true,
+        }
+    }
+
+    /// True if a call may become a task at a server of this kind. A modern server is informed that
+    /// tasks are accepted; an older one gets an explicit request for a task.
+    pub fn takes_task(tongue: RevisionDialect, call: &Call, declared: CapabilityClass) -> bool {
+        call.method == Method::ToolsCall
+            && if tongue.revision().is_modern() {
+                declared.has(CapabilityClass::TASKS)
+            } else {
+                matches!(call.task_mode, TaskMode::Wanted { .. })
+            }
+    }
+
+    /// Notes that the call became a task. Returns the tracker of its progress.
+    pub fn note_task(&mut self, created: &Bytes) -> Option<TaskProgressHandle> {
+        self.tracked
+            .take()
+            .inspect(|tracked| tracked.set_task(created))
+    }
+}
+
+/// Classifies a whole result as an end of the call.
+pub fn classify_result(
+    limits: &ResponseLimits,
+    listener: &ResultExpectation,
+    result: Bytes,
+) -> ReplyEnd {
+    if listener.needs_whole && result.len() > limits.hold_share.per_call() {
+        return limits.too_large_failure().into();
+    }
+    match listener.dialect.read_result_type(&result) {
+        ResultType::Complete if listener.may_become_task && !listener.dialect.has_result_type() => {
+            tasks::created(&result).map_or_else(
+                || ReplyEnd::Complete(Payload::Whole(result)),
+                ReplyEnd::Task,
+            )
+        }
+        ResultType::Complete => ReplyEnd::Complete(Payload::Whole(result)),
+        ResultType::Task if listener.may_become_task => ReplyEnd::Task(result),
+        ResultType::Task => {
+            let text =
+                "The upstream makes a task of a call whose client did not say that it takes one";
+            limits.label.fail(FailureKind::BadAnswer, text).into()
+        }
+        ResultType::InputRequired if !listener.dialect.can_continue(&result) => {
+            let text =
+                "The upstream asks for input and says neither which nor how the call goes on";
+            limits.label.fail(FailureKind::BadAnswer, text).into()
+        }
+        ResultType::InputRequired if listener.dialect.may_ask(listener.class, &result) => {
+            ReplyEnd::InputRequired(Payload::Whole(result))
+        }
+        ResultType::InputRequired => {
+            let text = "The upstream asks for input that the client did not say it can give";
+            limits.label.fail(FailureKind::BadAnswer, text).into()
+        }
+        ResultType::Unknown => limits
+            .label
+            .fail(
+                FailureKind::BadAnswer,
+                "The upstream's result is of an unknown type",
+            )
+            .into(),
+    }
+}

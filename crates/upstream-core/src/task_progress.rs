@@ -1,0 +1,257 @@
+//! Progress of tasks. A call's token holds until the task that it became is over (specification
+//! 2025-11-25, Tasks, "Task Progress"), and progress under it then belongs to no request. It goes
+//! to the request that waits for the task's result, or else to the client itself, on its own
+//! standing stream. If both are missing, the newest report waits for the next request for the
+//! result.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use weir_core::call::TaskMode;
+use weir_core::session_notifier::{SessionMessage, SessionNotifier};
+use weir_core::upstream::OutboundCall;
+use weir_core::{Principal, SessionKey};
+use weir_era::{server_questions, upstream_messages};
+use weir_wire::method::Method;
+use weir_wire::{Message, scan};
+
+/// The most calls of one upstream with tracked progress. Progress of further calls is dropped.
+const MAX_TRACKED_CALLS: usize = 1024;
+/// The most reports that wait for a listener; more are dropped, since each supersedes the one
+/// before.
+const MAX_WAITING_REPORTS: usize = 8;
+
+/// A task by its owner and the server's own task id.
+type TaskProgressKey = (Principal, Arc<str>);
+
+/// The recipients of progress, by request id.
+#[derive(Debug)]
+pub struct TaskProgress {
+    state: Mutex<TaskProgressState>,
+    bells: Arc<SessionNotifier>,
+}
+
+#[derive(Debug, Default)]
+struct TaskProgressState {
+    tracks: HashMap<u64, TrackedCall>,
+    /// The newest listener of each task.
+    listeners: HashMap<TaskProgressKey, mpsc::Sender<Bytes>>,
+}
+
+#[derive(Debug)]
+struct TrackedCall {
+    client: SessionKey,
+    owner: Principal,
+    /// The client's own progress token.
+    token: Bytes,
+    last: f64,
+    /// The task that the call became, once that is known.
+    task: Option<TaskProgressKey>,
+    /// The newest report that was not delivered.
+    undelivered: Option<Bytes>,
+}
+
+/// The tracking of one call. Dropping it ends the tracking.
+#[derive(Debug)]
+pub struct TaskProgressHandle {
+    tracks: Arc<TaskProgress>,
+    id: u64,
+}
+
+/// A stream of the progress `params` of one task, under the client's own token, until a newer
+/// listener replaces it.
+#[derive(Debug)]
+pub struct TaskProgressStream {
+    tracks: Arc<TaskProgress>,
+    reports: mpsc::Receiver<Bytes>,
+}
+
+impl TaskProgress {
+    /// Makes the tracker of one upstream, which notifies clients by `bells`.
+    pub fn new(bells: Arc<SessionNotifier>) -> Self {
+        Self {
+            state: Mutex::default(),
+            bells,
+        }
+    }
+
+    /// Starts to track the progress of a call that is to become a task; absent if its client did
+    /// not ask for progress, or cannot be notified.
+    pub fn begin(self: &Arc<Self>, id: u64, outbound: &OutboundCall) -> Option<TaskProgressHandle> {
+        let call = &outbound.call;
+        let client = call
+            .session
+            .filter(|_| call.wants_progress && matches!(call.task_mode, TaskMode::Wanted { .. }))?;
+        let token = call
+            .params
+            .meta()
+            .ok()
+            .flatten()?
+            .progress_token()
+            .ok()
+            .flatten()?;
+        let mut state = self.lock();
+        if state.tracks.len() >= MAX_TRACKED_CALLS {
+            return None;
+        }
+        let owner = outbound.principal.clone();
+        let track = TrackedCall {
+            client,
+            owner,
+            token,
+            last: f64::NEG_INFINITY,
+            task: None,
+            undelivered: None,
+        };
+        state.tracks.insert(id, track);
+        Some(TaskProgressHandle {
+            tracks: self.clone(),
+            id,
+        })
+    }
+
+    /// Takes a message that belongs to no request; false if it is no progress of a task.
+    pub fn take_progress(&self, message: &Message) -> bool {
+        let Message::Notification(told) = message else {
+            return false;
+        };
+        let (Some(Method::Progress), Some(params)) = (told.method.known(), &told.params) else {
+            return false;
+        };
+        let at = scan::find(params, "progress").and_then(|range| {
+            std::str::from_utf8(&params[range])
+                .ok()?
+                .trim()
+                .parse::<f64>()
+                .ok()
+        });
+        let mut state = self.lock();
+        let Some(id) = upstream_messages::request_of(message) else {
+            return false;
+        };
+        let Some(track) = state.tracks.get_mut(&id) else {
+            return false;
+        };
+        let Some(at) = at.filter(|at| *at > track.last) else {
+            return true;
+        };
+        track.last = at;
+        let (client, report) = (
+            track.client,
+            server_questions::progress_params(params, &track.token),
+        );
+        if let Some(report) = report.filter(|report| !state.deliver(id, report)) {
+            // The bells have a lock of their own, and only one lock is held at a time.
+            drop(state);
+            if self
+                .bells
+                .notify(
+                    &client,
+                    SessionMessage::Notification(server_questions::progress_notification(&report)),
+                )
+                .is_err()
+            {
+                self.lock().keep(id, report);
+            }
+        }
+        true
+    }
+
+    /// Listens to the progress of a task from now on, and gets the undelivered report.
+    pub fn listen(self: &Arc<Self>, task: TaskProgressKey) -> Option<TaskProgressStream> {
+        let (sender, reports) = mpsc::channel(MAX_WAITING_REPORTS);
+        let mut state = self.lock();
+        if state.listeners.len() >= MAX_TRACKED_CALLS {
+            return None;
+        }
+        let own = |track: &&mut TrackedCall| track.task.as_ref() == Some(&task);
+        if let Some(unheard) = state
+            .tracks
+            .values_mut()
+            .find(own)
+            .and_then(|track| track.undelivered.take())
+        {
+            // There is room: it is the first.
+            let _full = sender.try_send(unheard);
+        }
+        state.listeners.insert(task, sender);
+        Some(TaskProgressStream {
+            tracks: self.clone(),
+            reports,
+        })
+    }
+
+    /// Ends the tracking of a task that is over.
+    pub fn end_task(&self, task: &TaskProgressKey) {
+        self.lock()
+            .tracks
+            .retain(|_, track| track.task.as_ref() != Some(task));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TaskProgressState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl TaskProgressState {
+    /// Sends a report to the listener of its task; false if there is none.
+    fn deliver(&self, id: u64, report: &Bytes) -> bool {
+        let task = self.tracks.get(&id).and_then(|track| track.task.as_ref());
+        let Some(ear) = task
+            .and_then(|task| self.listeners.get(task))
+            .filter(|ear| !ear.is_closed())
+        else {
+            return false;
+        };
+        // A listener that does not read gets a later report.
+        let _full = ear.try_send(report.clone());
+        true
+    }
+
+    /// Keeps a report for the next listener, unless one has come by now.
+    fn keep(&mut self, id: u64, report: Bytes) {
+        if !self.deliver(id, &report)
+            && let Some(track) = self.tracks.get_mut(&id)
+        {
+            track.undelivered = Some(report);
+        }
+    }
+}
+
+impl TaskProgressHandle {
+    /// Notes that the call became the task of this answer.
+    pub fn set_task(&self, created: &Bytes) {
+        let native = scan::find(created, "taskId").and_then(|at| scan::string(&created[at]));
+        if let (Some(native), Some(track)) = (native, self.tracks.lock().tracks.get_mut(&self.id)) {
+            track.task = Some((track.owner.clone(), (*native).into()));
+        }
+    }
+}
+
+impl Drop for TaskProgressHandle {
+    fn drop(&mut self) {
+        self.tracks.lock().tracks.remove(&self.id);
+    }
+}
+
+impl futures_core::Stream for TaskProgressStream {
+    type Item = Bytes;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        self.reports.poll_recv(cx)
+    }
+}
+
+impl Drop for TaskProgressStream {
+    fn drop(&mut self) {
+        self.reports.close();
+        self.tracks
+            .lock()
+            .listeners
+            .retain(|_, ear| !ear.is_closed());
+    }
+}

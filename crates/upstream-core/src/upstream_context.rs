@@ -1,0 +1,163 @@
+//! The shared context of one upstream: the handles that its parts are made with.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use weir_core::names::UpstreamId;
+use weir_core::port::SessionListRegistry;
+use weir_core::port::{Clock, Random};
+use weir_core::session_notifier::SessionNotifier;
+use weir_core::{Budgets, CapabilityClass};
+
+use crate::background_tasks::BackgroundTasks;
+use crate::list_changes::ListChanges;
+use crate::message_budget::MessageBudget;
+use crate::own_requests::OwnRequestLimits;
+use crate::repeat_budget::RepeatBudget;
+use crate::request_ids::RequestIds;
+use crate::response_limits::ResponseLimits;
+use crate::secret_mask::SecretMask;
+use crate::server_permissions::ServerPermissions;
+use crate::settings::{OwnDeadlines, UpstreamBounds};
+use crate::task_progress::TaskProgress;
+use crate::upstream_clock::UpstreamClock;
+use crate::upstream_label::UpstreamLabel;
+use crate::upstream_record::UpstreamRecord;
+
+/// The most session deletions at one server at the same time, each on a connection.
+const MAX_SESSION_ENDS: usize = 32;
+
+/// The settings of one upstream that its parts share.
+#[derive(Clone, Debug)]
+pub struct ContextSettings {
+    /// The configured id.
+    pub id: UpstreamId,
+    /// The bounds of its use of weir.
+    pub bounds: UpstreamBounds,
+    /// The time limits of requests of weir's own.
+    pub own_deadlines: OwnDeadlines,
+    /// The capabilities that the server may use of clients.
+    pub client_capabilities: CapabilityClass,
+    /// True if the server may send callers to web pages.
+    pub allows_url_elicitation: bool,
+    /// The secrets of the config.
+    pub mask: SecretMask,
+    /// The advice to a caller if the server refuses weir's credentials; absent if only the operator
+    /// can mend it.
+    pub credential_advice: Option<String>,
+    /// weir's `Implementation` object.
+    pub client_info: Bytes,
+}
+
+/// The ports and shared parts of the process that one upstream uses.
+#[derive(Clone)]
+pub struct ContextPorts {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Unguessable bytes, for jitter.
+    pub random: Arc<dyn Random>,
+    /// The notifiers of client sessions, for messages of servers outside of calls.
+    pub bells: Arc<SessionNotifier>,
+    /// The known lists of single sessions.
+    pub session_lists: Arc<dyn SessionListRegistry>,
+    /// The budgets of the whole process.
+    pub budgets: Budgets,
+}
+
+impl fmt::Debug for ContextPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ContextPorts").finish_non_exhaustive()
+    }
+}
+
+/// The handles of one upstream. The transports get all of them; every other part gets the handles
+/// that it uses.
+#[derive(Debug)]
+pub struct UpstreamContext {
+    /// Its id, for failures and metrics.
+    pub label: UpstreamLabel,
+    /// The bounds of its use of weir.
+    pub bounds: UpstreamBounds,
+    /// The tasks that end with it.
+    pub tasks: BackgroundTasks,
+    /// The time and randomness.
+    pub clock: UpstreamClock,
+    /// The record for its operators.
+    pub record: UpstreamRecord,
+    /// The capabilities of clients that the server may use.
+    pub permissions: ServerPermissions,
+    /// The ids of requests to it.
+    pub request_ids: RequestIds,
+    /// The limits of requests of weir's own.
+    pub own_requests: OwnRequestLimits,
+    /// The bounds of its responses.
+    pub responses: ResponseLimits,
+    /// The memory for its waiting messages.
+    pub messages: MessageBudget,
+    /// The budgets of the whole process.
+    pub budgets: Budgets,
+    /// The changes of its lists.
+    pub list_changes: ListChanges,
+    /// The known lists of its sessions.
+    pub session_lists: Arc<dyn SessionListRegistry>,
+    /// The notifiers of client sessions.
+    pub bells: Arc<SessionNotifier>,
+    /// The recipients of task progress.
+    pub task_progress: Arc<TaskProgress>,
+    /// weir's `Implementation` object.
+    pub client_info: Bytes,
+    /// The advice to a caller if the server refuses weir's credentials; absent if only the operator
+    /// can mend it.
+    pub credential_advice: Option<String>,
+    /// The permits of session deletions at the same time.
+    pub session_end_permits: Semaphore,
+    /// The budget of repeated requests.
+    pub repeat_budget: Arc<RepeatBudget>,
+}
+
+impl UpstreamContext {
+    /// Makes the handles of one upstream.
+    pub fn new(settings: ContextSettings, ports: ContextPorts) -> Self {
+        let label = UpstreamLabel { id: settings.id };
+        let clock = UpstreamClock::new(ports.clock.clone(), ports.random);
+        let repeat_budget = Arc::new(RepeatBudget::default());
+        let own_requests = OwnRequestLimits {
+            label: label.clone(),
+            clock: clock.clone(),
+            deadlines: settings.own_deadlines,
+            max_reply: settings.bounds.max_reply,
+            repeat_budget: repeat_budget.clone(),
+        };
+        Self {
+            bounds: settings.bounds,
+            tasks: BackgroundTasks::default(),
+            clock,
+            record: UpstreamRecord::new(label.clone(), settings.mask, ports.clock),
+            permissions: ServerPermissions::new(
+                label.clone(),
+                settings.client_capabilities,
+                settings.allows_url_elicitation,
+            ),
+            request_ids: RequestIds::default(),
+            own_requests,
+            responses: ResponseLimits::new(
+                label.clone(),
+                settings.bounds.max_reply,
+                &ports.budgets,
+            ),
+            messages: MessageBudget::new(label.clone(), ports.budgets.messages.clone()),
+            budgets: ports.budgets,
+            list_changes: ListChanges::new(label.clone()),
+            session_lists: ports.session_lists,
+            task_progress: Arc::new(TaskProgress::new(ports.bells.clone())),
+            bells: ports.bells,
+            client_info: settings.client_info,
+            credential_advice: settings.credential_advice,
+            session_end_permits: Semaphore::new(MAX_SESSION_ENDS),
+            repeat_budget,
+            label,
+        }
+    }
+}

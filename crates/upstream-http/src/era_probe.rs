@@ -1,0 +1,288 @@
+//! The probe of a server over Streamable HTTP for its era: once, and again after failures.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+use weir_core::upstream::{ListKind, ServerDescription};
+use weir_core::{CapabilityClass, FailureKind};
+use weir_era::upstream_messages::{DiscoveredServer, ProbeOutcome, judge_probe};
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::retry_backoff::RetryBackoff;
+use weir_upstream_core::settings::UpstreamProtocol;
+use weir_upstream_stdio::{ChildSource, StdioUpstream};
+use weir_wire::method::Method;
+use weir_wire::{ErrorObject, Revision};
+
+use super::modern_server::ModernServer;
+use super::session_pool::SessionPool;
+use super::{HttpUpstream, ServerDialog};
+use crate::sse::{self, SseServer};
+
+/// The most probes with a lost connection before the server is called without an answer.
+const MAX_PROBES: usize = 3;
+
+/// The unanswered probes in a row that a modern server may have before it is tried as another one.
+const MAX_UNANSWERED: u32 = 3;
+
+/// The outcome of a probe.
+enum EraProbeResult {
+    Era(ProbeOutcome),
+    Sse,
+    /// The probe was not answered: it may be a legacy server, which is tried.
+    NoAnswer,
+}
+
+impl HttpUpstream {
+    pub(super) async fn find(&self) -> Result<Arc<ServerDialog>, FailedAttempt> {
+        let _one = self.probing.lock().await;
+        if let Some(speaker) = self.known() {
+            return Ok(speaker);
+        }
+        let admitted = self.pace().admit(self.site.clock.now());
+        admitted.map_err(|wait| {
+            let last = self.pace().last_failure();
+            FailedAttempt::too_early(
+                &self.site.label,
+                last,
+                "The upstream cannot be reached now",
+                wait,
+            )
+        })?;
+        let found = match self.probe().await {
+            Ok(found) => found,
+            Err(refusal) => {
+                // An unread request is no sign of the server's state, and is sent again.
+                if refusal.proof.is_none() {
+                    let mut pace = self.pace();
+                    pace.record_failure(self.site.clock.now(), self.site.clock.random());
+                    pace.keep_failure(&refusal.failure);
+                }
+                return Err(refusal);
+            }
+        };
+        self.pace().record_success();
+        self.settle(found).await
+    }
+
+    /// Probes a server with a guessed era again, while calls go on. If it answers, the next call
+    /// probes it once more and uses that answer.
+    pub(super) fn check_guess(&self) {
+        let modern = ModernServer::new(
+            self.site.clone(),
+            self.http.without_reuse(),
+            Revision::MODERN,
+        );
+        let (site, guess, doubtful) = (
+            self.site.clone(),
+            self.guess.clone(),
+            self.era_in_doubt.clone(),
+        );
+        self.site.tasks.spawn_endless(async move {
+            let asked = modern
+                .request(CapabilityClass::BASE, Method::Discover, &[])
+                .await;
+            if matches!(judge_outcome(asked), Ok(Some(_))) {
+                doubtful.store(true, Ordering::Release);
+            } else {
+                guess.record_unanswered(site.clock.millis());
+            }
+        });
+    }
+
+    async fn settle(&self, probed: EraProbeResult) -> Result<Arc<ServerDialog>, FailedAttempt> {
+        let before = self.dialog.load_full();
+        match probed {
+            EraProbeResult::NoAnswer => self.guess.record_unanswered(self.site.clock.millis()),
+            EraProbeResult::Era(_) | EraProbeResult::Sse => self.guess.end_guess(),
+        }
+        let found = match (probed, before.clone()) {
+            (EraProbeResult::Era(found), _) => found,
+            // Its silence does not make it another server, but it may have become one.
+            (EraProbeResult::NoAnswer, Some(modern))
+                if matches!(*modern, ServerDialog::Modern(..))
+                    && self.guess.times() <= MAX_UNANSWERED =>
+            {
+                self.era_in_doubt.store(false, Ordering::Release);
+                return Ok(modern);
+            }
+            (EraProbeResult::NoAnswer, _) => judge_probe(None),
+            (EraProbeResult::Sse, Some(line)) if matches!(*line, ServerDialog::Sse(_)) => {
+                self.era_in_doubt.store(false, Ordering::Release);
+                return Ok(line);
+            }
+            (EraProbeResult::Sse, _) => {
+                let origin = ChildSource::Sse(Arc::new(SseServer(self.http.clone())));
+                let line = StdioUpstream::new(
+                    self.site.clone(),
+                    origin,
+                    UpstreamProtocol::Legacy,
+                    self.sharing,
+                );
+                let speaker = Arc::new(ServerDialog::Sse(Arc::new(line)));
+                self.dialog.store(Some(speaker.clone()));
+                self.era_in_doubt.store(false, Ordering::Release);
+                return Ok(speaker);
+            }
+        };
+        let speaker = match (found, before.as_deref()) {
+            (ProbeOutcome::Legacy(offered), Some(ServerDialog::Legacy(pool)))
+                if pool.offered() == offered =>
+            {
+                // The same server: its sessions stay.
+                ServerDialog::Legacy(pool.clone())
+            }
+            (ProbeOutcome::Legacy(offered), _) => {
+                let pool =
+                    SessionPool::new(self.site.clone(), self.http.clone(), offered, self.sharing);
+                pool.import(&self.imported);
+                ServerDialog::Legacy(pool)
+            }
+            (ProbeOutcome::Modern(found), _) => {
+                let DiscoveredServer { revision, about } = *found;
+                // A server that refused the probe describes nothing: its lists and changes are
+                // tried.
+                let about = about.unwrap_or(ServerDescription {
+                    // A server that does not say is asked.
+                    offers: ListKind::ALL.into_iter().collect(),
+                    notifies_of: ListKind::ALL.into_iter().collect(),
+                    ..ServerDescription::default()
+                });
+                let modern = ModernServer::new(self.site.clone(), self.http.clone(), revision)
+                    .with_extensions(&about.extensions);
+                ServerDialog::Modern(modern, about)
+            }
+            (ProbeOutcome::NoCommonRevision(versions), _) => {
+                let list: String = versions.join(", ").chars().take(200).collect();
+                let text = format!(
+                    "The upstream speaks protocol versions that weir does not have: {list}"
+                );
+                return Err(self.site.label.fail(FailureKind::Unavailable, text).into());
+            }
+        };
+        if let (Some(ServerDialog::Legacy(old)), ServerDialog::Modern(..)) =
+            (before.as_deref(), &speaker)
+        {
+            let old = old.clone();
+            self.site.tasks.spawn(async move { old.close().await });
+        }
+        match &speaker {
+            ServerDialog::Modern(..) => self.second_era.forget_refusal(),
+            ServerDialog::Legacy(_) | ServerDialog::Sse(_) => {
+                if let Some(pool) = self.second_era.take_pool() {
+                    self.site.tasks.spawn(async move { pool.close().await });
+                }
+            }
+        }
+        let speaker = Arc::new(speaker);
+        self.dialog.store(Some(speaker.clone()));
+        self.era_in_doubt.store(false, Ordering::Release);
+        Ok(speaker)
+    }
+
+    /// Probes the server for its era, unless the operator configured it.
+    ///
+    /// # Errors
+    /// The server cannot be reached, is too busy, or refuses weir's credentials: no sign of its
+    /// era.
+    async fn probe(&self) -> Result<EraProbeResult, FailedAttempt> {
+        match self.protocol {
+            UpstreamProtocol::Legacy => {
+                return Ok(EraProbeResult::Era(ProbeOutcome::Legacy(
+                    Revision::NEWEST_LEGACY,
+                )));
+            }
+            UpstreamProtocol::Sse => return Ok(EraProbeResult::Sse),
+            UpstreamProtocol::Auto | UpstreamProtocol::Modern => {}
+        }
+        let asked = self.discover().await;
+        let no_endpoint = asked.as_ref().is_err_and(|refusal| refusal.no_endpoint);
+        let Some(found) = judge_outcome(asked)? else {
+            return Ok(if matches!(self.protocol, UpstreamProtocol::Modern) {
+                EraProbeResult::Era(modern_without_answer())
+            } else {
+                EraProbeResult::NoAnswer
+            });
+        };
+        Ok(match (self.protocol, found) {
+            (UpstreamProtocol::Modern, ProbeOutcome::Legacy(_)) => {
+                EraProbeResult::Era(modern_without_answer())
+            }
+            // The URL takes no messages by POST (400, 404, 405): a server of 2024-11-05 alone
+            // answers so.
+            (UpstreamProtocol::Auto, ProbeOutcome::Legacy(_))
+                if no_endpoint && sse::probe_endpoint(&self.site, &self.http).await =>
+            {
+                EraProbeResult::Sse
+            }
+            (_, found) => EraProbeResult::Era(found),
+        })
+    }
+
+    /// Sends the probe. It is repeated if its connection is lost, which is no sign of an era.
+    async fn discover(&self) -> Result<bytes::Bytes, FailedAttempt> {
+        let modern = ModernServer::new(
+            self.site.clone(),
+            self.http.without_reuse(),
+            Revision::MODERN,
+        );
+        let is_lost = |refusal: &FailedAttempt| {
+            matches!(refusal.failure.kind(), FailureKind::ResultUnknown) && !refusal.not_reached
+        };
+        for _ in 1..MAX_PROBES {
+            match modern
+                .request(CapabilityClass::BASE, Method::Discover, &[])
+                .await
+            {
+                Err(refusal) if is_lost(&refusal) => {}
+                asked => return asked,
+            }
+        }
+        modern
+            .request(CapabilityClass::BASE, Method::Discover, &[])
+            .await
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, RetryBackoff> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Judges the answer to a probe; absent if it was not answered.
+///
+/// # Errors
+/// The request's own, if it is no sign of the server's era.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the dozen other failures are no sign of an era"
+)]
+fn judge_outcome(
+    asked: Result<bytes::Bytes, FailedAttempt>,
+) -> Result<Option<ProbeOutcome>, FailedAttempt> {
+    let refusal = match asked {
+        Ok(result) => return Ok(Some(judge_probe(Some(&Ok(result))))),
+        Err(refusal) => refusal,
+    };
+    match refusal.failure.kind() {
+        FailureKind::Upstream(error) => {
+            let error = ErrorObject {
+                code: error.code,
+                message: error.message.clone(),
+                data: error.data.clone(),
+            };
+            Ok(Some(judge_probe(Some(&Err(error.to_json())))))
+        }
+        FailureKind::BadAnswer => Ok(Some(judge_probe(None))),
+        FailureKind::Unavailable if refusal.no_endpoint => Ok(Some(judge_probe(None))),
+        FailureKind::TimedOut => Ok(None),
+        FailureKind::ResultUnknown if !refusal.not_reached => Ok(None),
+        _ => Err(refusal),
+    }
+}
+
+/// Describes a modern server that did not answer the probe as one.
+fn modern_without_answer() -> ProbeOutcome {
+    ProbeOutcome::Modern(Box::new(DiscoveredServer {
+        revision: Revision::MODERN,
+        about: None,
+    }))
+}

@@ -1,0 +1,559 @@
+//! The response to one request as a reply: messages of the call become events, others are answered
+//! or dropped.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use weir_core::reply::{
+    NoteKind, Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplyNote, ReplySource,
+};
+use weir_core::upstream::ListKinds;
+use weir_core::{Failure, FailureKind};
+use weir_era::upstream_messages::MessageClass;
+use weir_era::{server_questions, tasks};
+use weir_upstream_core::list_items;
+use weir_upstream_core::message_limits::message_limits;
+use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
+use weir_upstream_core::server_questions::ServerQuestions;
+use weir_upstream_core::started_reply::wait_for_first_event;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::splitter::ResponseEnd;
+use weir_wire::{IncomingMessage, Message, Request};
+
+use super::http_post::{connection_lost_failure, unreadable_failure};
+use super::message_collector::ReleaseRule;
+use super::response_part::{HeldLargeResult, ResponsePart, ResponseReadError};
+use super::response_reader::ResponseReader;
+use super::side_channel::SideChannel;
+use super::standing_stream::CallRegistration;
+use super::stream_resumption::StreamResumption;
+
+/// A request in flight. Dropping it before its end cancels it at the server.
+pub(crate) struct PendingRequest {
+    side: Option<Arc<dyn SideChannel>>,
+    id: u64,
+    /// The registration at another stream on which the server may send messages about it.
+    entry: Option<CallRegistration>,
+}
+
+impl PendingRequest {
+    pub(crate) fn new(side: Option<Arc<dyn SideChannel>>, id: u64) -> Self {
+        Self {
+            side,
+            id,
+            entry: None,
+        }
+    }
+
+    /// Adds the registration at the session's standing stream.
+    pub(crate) fn with_registration(mut self, entry: Option<CallRegistration>) -> Self {
+        self.entry = entry;
+        self
+    }
+
+    /// Ends the request without a cancellation. Its unread questions are answered with an error.
+    pub(crate) fn end(&mut self) {
+        let left = self
+            .entry
+            .take()
+            .map(CallRegistration::take_questions)
+            .unwrap_or_default();
+        if let Some(side) = self.side.take() {
+            left.iter()
+                .for_each(|id| side.send(server_questions::no_answer_response(id)));
+        }
+    }
+
+    /// Stops taking messages but the response itself: further questions would wait as long as the
+    /// client does not read.
+    fn stop_listening(&mut self) {
+        let left = self
+            .entry
+            .take()
+            .map(CallRegistration::take_questions)
+            .unwrap_or_default();
+        if let Some(side) = &self.side {
+            left.iter()
+                .for_each(|id| side.send(server_questions::no_answer_response(id)));
+        }
+    }
+
+    fn poll_registration(&self, cx: &mut Context<'_>) -> Option<Message> {
+        match self.entry.as_ref()?.poll_message(cx) {
+            Poll::Ready(message) => Some(message),
+            Poll::Pending => None,
+        }
+    }
+}
+
+impl Drop for PendingRequest {
+    fn drop(&mut self) {
+        let left = self
+            .entry
+            .take()
+            .map(CallRegistration::take_questions)
+            .unwrap_or_default();
+        if let Some(side) = self.side.take() {
+            side.cancel(self.id);
+            left.iter()
+                .for_each(|id| side.send(server_questions::no_answer_response(id)));
+        }
+    }
+}
+
+/// Reads a response up to its first event. All values are gathered before the future begins, which
+/// keeps it small.
+pub(crate) fn reply(
+    site: Arc<UpstreamContext>,
+    answer: ResponseReader,
+    listener: ResultExpectation,
+    pending: PendingRequest,
+) -> impl Future<Output = Reply> + Send {
+    let asking = ServerQuestions::new(listener.dialect.revision());
+    let (batch, thread) = (VecDeque::new(), StreamResumption::default());
+    // An older server's answer to a call that is to be a task can only be told from the whole
+    // result.
+    let whole =
+        listener.needs_whole || listener.may_become_task && !listener.dialect.has_result_type();
+    let release = ReleaseRule {
+        id: pending.id,
+        tongue: listener.dialect,
+        is_own: true,
+        whole,
+        unsplit: listener.is_unsplit,
+    };
+    let answer = Some(answer.with_release(release));
+    wait_for_first_event(HttpCallReply {
+        site,
+        answer,
+        listener,
+        asking,
+        pending,
+        over: None,
+        batch,
+        thread,
+        release,
+    })
+}
+
+struct HttpCallReply {
+    site: Arc<UpstreamContext>,
+    /// Absent once the call has ended or its result streams.
+    answer: Option<ResponseReader>,
+    listener: ResultExpectation,
+    asking: ServerQuestions,
+    pending: PendingRequest,
+    /// The end of the session, for a call with a server that waits for an answer.
+    over: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Messages of a batch that are still to be dispatched.
+    batch: VecDeque<Bytes>,
+    thread: StreamResumption,
+    release: ReleaseRule,
+}
+
+impl ReplySource for HttpCallReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        if let Some(side) = &self.pending.side {
+            self.asking.poll_answers(cx, |message| side.send(message));
+        }
+        if self
+            .over
+            .as_mut()
+            .is_some_and(|over| over.as_mut().poll(cx).is_ready())
+        {
+            return Poll::Ready(self.cut_off());
+        }
+        loop {
+            while let Some(message) = self.pending.poll_registration(cx) {
+                let shared = if let Message::Request(request) = &message {
+                    Some(request.clone())
+                } else {
+                    None
+                };
+                if let Some(event) = self.handle_message(message, shared) {
+                    return Poll::Ready(event);
+                }
+            }
+            while let Some(item) = self.batch.pop_front() {
+                match Message::parse(item, &message_limits()) {
+                    Ok(message) => {
+                        if let Some(event) = self.handle_message(message, None) {
+                            return Poll::Ready(event);
+                        }
+                    }
+                    Err(_) => self.site.label.count_dropped("bad_batch_item"),
+                }
+            }
+            if let Some(resumed) = ready!(self.thread.poll_resumed(cx)) {
+                match resumed {
+                    // Such a stream is not the response to the call's own POST.
+                    Some(answer) => {
+                        self.answer = Some(answer.with_release(ReleaseRule {
+                            is_own: false,
+                            ..self.release
+                        }))
+                    }
+                    None => return Poll::Ready(self.unanswered(false)),
+                }
+            }
+            let Some(answer) = &mut self.answer else {
+                return Poll::Ready(ReplyEvent::End(
+                    Failure::internal("an answer was read after its end").into(),
+                ));
+            };
+            let part = match ready!(answer.poll_part(cx)) {
+                Ok(part) => part,
+                Err(ResponseReadError::Lost(_)) if self.resume() => {
+                    return Poll::Ready(waiting_note());
+                }
+                Err(error) => return Poll::Ready(self.broken(error)),
+            };
+            if let Some(event) = self.take(part) {
+                return Poll::Ready(event);
+            }
+        }
+    }
+}
+
+impl HttpCallReply {
+    fn take(&mut self, part: Option<ResponsePart>) -> Option<ReplyEvent> {
+        match part {
+            Some(ResponsePart::Message(bytes)) => {
+                match list_items::parse_without_bad_items(
+                    &self.site.record,
+                    &bytes,
+                    &message_limits(),
+                ) {
+                    Ok(IncomingMessage::One(message)) => {
+                        self.thread.record_message();
+                        self.handle_message(message, None)
+                    }
+                    Ok(IncomingMessage::Batch(items)) => {
+                        self.batch.extend(items);
+                        None
+                    }
+                    Err(error) => {
+                        Some(self.broken(ResponseReadError::Malformed(error.to_string())))
+                    }
+                }
+            }
+            Some(ResponsePart::Large) => Some(self.stream_large()),
+            Some(ResponsePart::Held(held)) => self.finish_held(*held),
+            Some(ResponsePart::Foreign) => {
+                self.handle_foreign("unknown_id");
+                None
+            }
+            Some(ResponsePart::Mark { id, retry }) => {
+                self.thread.record_mark(id, retry);
+                None
+            }
+            Some(ResponsePart::Result(_) | ResponsePart::LargeEnd(_)) => None,
+            None if self.resume() => Some(waiting_note()),
+            None => {
+                let json = self.answer.take().is_some_and(|answer| !answer.is_stream());
+                Some(self.unanswered(json))
+            }
+        }
+    }
+
+    /// Takes a message. `shared` is its request, if it did not come on the call's own stream.
+    fn handle_message(&mut self, message: Message, shared: Option<Request>) -> Option<ReplyEvent> {
+        let heard = message.clone();
+        match self.listener.filter.classify(message) {
+            MessageClass::Note(note) => return Some(ReplyEvent::Note(note)),
+            MessageClass::Answer(outcome) => return Some(self.ended(outcome)),
+            MessageClass::Ask(lifted) => {
+                match self.asking.ask(&self.site.messages, *lifted, shared) {
+                    Ok(ask) => {
+                        self.watch_session_end();
+                        return Some(ask);
+                    }
+                    Err(refusal) => self.send(refusal),
+                }
+            }
+            MessageClass::Withdrawn(id) => self.asking.withdraw(&id),
+            MessageClass::Reply(message) => self.send(message),
+            MessageClass::ListChanged(kinds) => {
+                let is_of_session = self
+                    .pending
+                    .side
+                    .as_ref()
+                    .is_some_and(|side| side.list_changed(kinds));
+                self.site.list_changes.record(if is_of_session {
+                    ListKinds::default()
+                } else {
+                    kinds
+                });
+            }
+            MessageClass::Ignored => {}
+            MessageClass::Dropped(why @ ("unknown_id" | "no_id")) => self.handle_foreign(why),
+            // It may be progress of the task with the result that this call waits for.
+            MessageClass::Dropped(_) if self.site.task_progress.take_progress(&heard) => {}
+            MessageClass::Dropped(why) => self.site.label.count_dropped(why),
+        }
+        None
+    }
+
+    fn send(&self, message: Bytes) {
+        if let Some(side) = &self.pending.side {
+            side.send(message);
+        }
+    }
+
+    /// Watches the end of the session, because the server waits for an answer that needs it.
+    fn watch_session_end(&mut self) {
+        if self.over.is_none() {
+            let over = self.pending.side.as_ref().and_then(|side| side.over());
+            self.over = over.map(|over| Box::pin(over.cancelled_owned()));
+        }
+    }
+
+    /// Ends the call: the session is over, and the server waits for an answer that it will not get.
+    fn cut_off(&mut self) -> ReplyEvent {
+        self.pending.end();
+        self.answer = None;
+        let text = "The upstream did not take the answers to what it asked, so its session was ended: the call may have \
+                    run. Check before calling again";
+        ReplyEvent::End(
+            self.site
+                .label
+                .fail(FailureKind::ResultUnknown, text)
+                .into(),
+        )
+    }
+
+    fn ended(&mut self, outcome: Result<Bytes, Bytes>) -> ReplyEvent {
+        let side = self
+            .pending
+            .side
+            .clone()
+            .filter(|_| self.listener.may_become_task);
+        self.refuse_open_questions();
+        self.close();
+        let result = match outcome {
+            Ok(result) => result,
+            Err(error) => {
+                return ReplyEvent::End(self.site.permissions.call_failure(&error).into());
+            }
+        };
+        let end = classify_result(&self.site.responses, &self.listener, result);
+        if let (ReplyEnd::Task(created), Some(session)) = (&end, side) {
+            // A server may know its tasks only in the session in which they began.
+            self.site.tasks.keep_alive(
+                (session, self.listener.note_task(created)),
+                tasks::ttl(created),
+            );
+        }
+        ReplyEvent::End(end)
+    }
+
+    /// Answers open questions with an error: those of the shared stream may be another call's, and
+    /// the server must not wait.
+    fn refuse_open_questions(&mut self) {
+        for question in self.asking.take_shared() {
+            self.send(server_questions::no_answer_response(&question.id));
+        }
+    }
+
+    /// Handles a response to another request. The server may have lost count, so the connection is
+    /// not used again.
+    fn handle_foreign(&mut self, why: &'static str) {
+        self.site.label.count_dropped(why);
+        if let Some(answer) = &mut self.answer {
+            answer.retire_connection();
+        }
+    }
+
+    /// Passes a large result on while it arrives.
+    fn stream_large(&mut self) -> ReplyEvent {
+        let Some(answer) = self.answer.take() else {
+            return ReplyEvent::End(Failure::internal("a large result without an answer").into());
+        };
+        let mut pending = std::mem::replace(&mut self.pending, PendingRequest::new(None, 0));
+        pending.stop_listening();
+        let large = LargeResult {
+            site: self.site.clone(),
+            answer: Some(answer),
+            release: self.release,
+            pending,
+        };
+        ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(Box::new(large))))
+    }
+
+    /// Handles a large result that arrived whole.
+    fn finish_held(&mut self, held: HeldLargeResult) -> Option<ReplyEvent> {
+        if !self.release.is_of(held.end.response.id.as_ref()) {
+            self.handle_foreign("unknown_id");
+            return None;
+        }
+        if self.release.whole || !self.release.is_plain(held.end.result_type.as_deref()) {
+            return Some(self.ended(Ok(held.blocks.join(&held.end.rest))));
+        }
+        self.refuse_open_questions();
+        self.close();
+        Some(ReplyEvent::End(ReplyEnd::Complete(Payload::Stream(
+            Box::new(ArrivedResult(Some(held))),
+        ))))
+    }
+
+    /// Starts to resume a stream that ended or broke, if its events have ids. The call goes on at
+    /// the server, which may close a connection at any time (specification 2025-11-25, Transports).
+    fn resume(&mut self) -> bool {
+        let Some(side) = self.pending.side.clone() else {
+            return false;
+        };
+        let resuming = self.thread.resume(side);
+        if resuming {
+            self.answer = None;
+        }
+        resuming
+    }
+
+    /// Ends a call with a stream that ended without the response.
+    fn unanswered(&mut self, json: bool) -> ReplyEvent {
+        self.pending.end();
+        let failure = if json {
+            self.site.label.fail(
+                FailureKind::BadAnswer,
+                "The upstream's answer is to another request",
+            )
+        } else {
+            connection_lost_failure(&self.site.label)
+        };
+        ReplyEvent::End(failure.into())
+    }
+
+    fn broken(&mut self, error: ResponseReadError) -> ReplyEvent {
+        if matches!(error, ResponseReadError::Lost(_)) {
+            self.pending.end();
+        }
+        self.answer = None;
+        ReplyEvent::End(unreadable_failure(&self.site.label, error).into())
+    }
+
+    /// Ends the call. The stream's end is still read, so that the connection can be used again.
+    fn close(&mut self) {
+        self.pending.end();
+        if let Some(answer) = self.answer.take() {
+            drain(&self.site, answer);
+        }
+    }
+}
+
+impl Drop for HttpCallReply {
+    fn drop(&mut self) {
+        self.refuse_open_questions();
+    }
+}
+
+/// Makes the event of a stream that will be resumed later.
+fn waiting_note() -> ReplyEvent {
+    ReplyEvent::Note(ReplyNote {
+        kind: NoteKind::StillWorking,
+        params: Bytes::new(),
+    })
+}
+
+/// Reads the rest of a response, for a moment.
+fn drain(site: &UpstreamContext, mut answer: ResponseReader) {
+    if matches!(answer.part().now_or_never(), Some(Ok(None) | Err(_))) {
+        return;
+    }
+    // Each such response keeps its connection for this long: beyond the bound it is closed at once.
+    let Ok(place) = site.responses.drain_permits.clone().try_acquire_owned() else {
+        return;
+    };
+    site.tasks.spawn(async move {
+        let _place = place;
+        let rest = async { while let Ok(Some(_)) = answer.part().await {} };
+        // The connection of a server that keeps the stream open is closed.
+        let _kept_open = tokio::time::timeout(Duration::from_secs(1), rest).await;
+    });
+}
+
+/// A large result that has arrived, forwarded in pieces so that its memory is freed with them.
+struct ArrivedResult(Option<HeldLargeResult>);
+
+impl PayloadSource for ArrivedResult {
+    fn poll_chunk(&mut self, _cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        let Some(held) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        if let Some(block) = held.blocks.pop() {
+            return Poll::Ready(Some(Ok(block)));
+        }
+        let rest = self.0.take().map(|held| held.end.rest);
+        Poll::Ready(rest.map(Ok))
+    }
+}
+
+/// A large result that is arriving. Its last bytes are forwarded once it is known to be this
+/// request's complete result.
+struct LargeResult {
+    site: Arc<UpstreamContext>,
+    answer: Option<ResponseReader>,
+    release: ReleaseRule,
+    pending: PendingRequest,
+}
+
+impl LargeResult {
+    /// Returns the fault of a result that was forwarded but turned out to be invalid.
+    fn late_fault(&self, end: &ResponseEnd) -> Option<Failure> {
+        if !self.release.is_of(end.response.id.as_ref()) {
+            self.site.label.count_dropped("late_id");
+            return Some(self.site.label.fail(
+                FailureKind::BadAnswer,
+                "The upstream's answer is to another request",
+            ));
+        }
+        if !self.release.is_plain(end.result_type.as_deref()) {
+            self.site.label.count_dropped("late_type");
+            let text = "The upstream says too late that its answer is no complete result";
+            return Some(self.site.label.fail(FailureKind::BadAnswer, text));
+        }
+        None
+    }
+}
+
+impl PayloadSource for LargeResult {
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Failure>>> {
+        let Some(answer) = &mut self.answer else {
+            return Poll::Ready(None);
+        };
+        let mut part = ready!(answer.poll_part(cx));
+        // The server's reconnection time may stand between the lines of an event.
+        while let Ok(Some(ResponsePart::Mark { .. })) = part {
+            part = ready!(answer.poll_part(cx));
+        }
+        let failure = match part {
+            Ok(Some(ResponsePart::Result(chunk))) => return Poll::Ready(Some(Ok(chunk))),
+            Ok(Some(ResponsePart::LargeEnd(end))) => match self.late_fault(&end) {
+                Some(fault) => fault,
+                None => {
+                    self.pending.end();
+                    if let Some(answer) = self.answer.take() {
+                        drain(&self.site, answer);
+                    }
+                    return Poll::Ready(Some(Ok(end.rest)));
+                }
+            },
+            Ok(Some(_)) => self
+                .site
+                .label
+                .fail(FailureKind::BadAnswer, "The upstream's answer breaks off"),
+            Ok(None) => connection_lost_failure(&self.site.label),
+            Err(error) => unreadable_failure(&self.site.label, error),
+        };
+        if let Some(mut answer) = self.answer.take() {
+            answer.retire_connection();
+        }
+        Poll::Ready(Some(Err(failure)))
+    }
+}

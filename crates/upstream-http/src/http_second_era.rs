@@ -1,0 +1,137 @@
+//! The sessions of a server that speaks both eras. It is modern for weir's own watch and for modern
+//! clients, and legacy for clients with sessions, which it can ask while a call runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::time::timeout;
+use weir_core::upstream::ListKinds;
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::retry_backoff::RetryBackoff;
+use weir_upstream_core::settings::SessionSharing;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::Revision;
+
+use super::session_pool::{ImportedSessions, SessionPool};
+
+/// The longest wait of a call for the first session before it goes on without one.
+const SESSION_PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The legacy era of a modern server, probed when the first client of that era calls.
+#[derive(Debug, Default)]
+pub(super) struct HttpSecondEra {
+    pool: ArcSwapOption<SessionPool>,
+    /// True once the server has refused to open a session, or opened one without an id, until it is
+    /// probed again.
+    is_refused: AtomicBool,
+    /// Held during the probe: other callers wait for its outcome.
+    looking: tokio::sync::Mutex<()>,
+    pace: Mutex<RetryBackoff>,
+    imported: Arc<ImportedSessions>,
+}
+
+impl HttpSecondEra {
+    /// Makes it with the sessions of another process.
+    pub(super) fn new(imported: Arc<ImportedSessions>) -> Self {
+        Self {
+            imported,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the session pool, if the server is known to have sessions.
+    pub(super) fn known(&self) -> Option<Arc<SessionPool>> {
+        self.pool.load_full()
+    }
+
+    /// True once the server has refused to open a session, or opened one without an id.
+    pub(super) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Acquire)
+    }
+
+    /// Returns the session pool. If it is unknown whether the server has sessions, it opens one to
+    /// find out, with the caller's `own` client if it has one, and ends it. Absent if the server
+    /// refuses sessions, or could not be asked: then it is asked again later.
+    ///
+    /// Cancel safe: another caller takes the probe over.
+    pub(super) async fn find(
+        &self,
+        site: &Arc<UpstreamContext>,
+        http: &UpstreamHttpClient,
+        own: Option<&UpstreamHttpClient>,
+        sharing: SessionSharing,
+    ) -> Option<Arc<SessionPool>> {
+        if let Some(pool) = self.known() {
+            return Some(pool);
+        }
+        if self.is_refused() {
+            return None;
+        }
+        let _one = self.looking.lock().await;
+        if let Some(pool) = self.known() {
+            return Some(pool);
+        }
+        self.pace()
+            .admit(site.clock.now())
+            .ok()
+            .filter(|()| !self.is_refused())?;
+        let pool = SessionPool::new(site.clone(), http.clone(), Revision::NEWEST_LEGACY, sharing);
+        match timeout(SESSION_PROBE_TIMEOUT, pool.try_open(own.unwrap_or(http))).await {
+            // Without a session the server can ask no more than it can in its modern era.
+            Ok(Ok(session)) if !session.has_id() => {
+                self.is_refused.store(true, Ordering::Release);
+                None
+            }
+            Ok(Ok(session)) => {
+                self.pace().record_success();
+                site.tasks.spawn(async move { session.close().await });
+                pool.import(&self.imported);
+                self.pool.store(Some(pool.clone()));
+                // Clients with sessions have lists of their own from now on.
+                site.list_changes.record(ListKinds::default());
+                Some(pool)
+            }
+            refused => {
+                self.is_refused.store(
+                    matches!(&refused, Ok(Err(refusal)) if refuses(refusal)),
+                    Ordering::Release,
+                );
+                self.pace()
+                    .record_failure(site.clock.now(), site.clock.random());
+                None
+            }
+        }
+    }
+
+    /// Notes a session that was not opened: a server that refuses sessions is called without.
+    /// Returns the pool that is to be closed.
+    pub(super) fn record_refusal(&self, refusal: &FailedAttempt) -> Option<Arc<SessionPool>> {
+        if !refuses(refusal) {
+            return None;
+        }
+        self.is_refused.store(true, Ordering::Release);
+        self.pool.swap(None)
+    }
+
+    /// Forgets a refusal, because the server was found to be modern again or for the first time.
+    pub(super) fn forget_refusal(&self) {
+        self.is_refused.store(false, Ordering::Release);
+    }
+
+    /// Takes the pool out, to be closed, because the server is no longer modern.
+    pub(super) fn take_pool(&self) -> Option<Arc<SessionPool>> {
+        self.pool.swap(None)
+    }
+
+    fn pace(&self) -> MutexGuard<'_, RetryBackoff> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// True if the server answered that it opens no session.
+fn refuses(refusal: &FailedAttempt) -> bool {
+    refusal.no_endpoint && refusal.era_in_doubt
+}

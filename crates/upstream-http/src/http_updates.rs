@@ -1,0 +1,276 @@
+//! Updates of single resources over HTTP. A legacy server gets a session of its own with
+//! `resources/subscribe` and its GET stream. A modern one gets a `subscriptions/listen`, replaced
+//! by another when the set changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::watch;
+use weir_core::port::Fut;
+use weir_core::upstream::{
+    OutboundCall, RefusedSubscriptions, ResourceUpdate, ResourceUpdates, TaskNotifications,
+};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::lower;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::list_page;
+use weir_upstream_core::pending_updates::PendingUpdates;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::method::Method;
+
+use super::http_watch::open_subscription;
+use super::modern_server::ModernServer;
+use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
+use super::stream_reader;
+use super::upstream_session::UpstreamSession;
+
+/// The most subscription requests at the same time.
+const MAX_REQUESTS_AT_ONCE: usize = 8;
+
+/// The subscriptions to resources of a server over HTTP.
+pub(crate) struct HttpUpdates {
+    site: Arc<UpstreamContext>,
+    line: HttpSubscriptions,
+    told: Arc<PendingUpdates>,
+    /// The stream that is read now; absent for a modern server until a resource is wanted.
+    reading: Option<(watch::Receiver<ReadingState>, ReadingTask)>,
+}
+
+enum HttpSubscriptions {
+    /// The subscribed resources of this session.
+    Session(Arc<UpstreamSession>, BTreeSet<Arc<str>>),
+    Modern(ModernServer),
+}
+
+impl HttpUpdates {
+    /// Opens the subscriptions of a session of its own.
+    ///
+    /// # Errors
+    /// The server sends no updates, or has no stream for them.
+    pub(crate) async fn legacy(
+        site: Arc<UpstreamContext>,
+        session: Arc<UpstreamSession>,
+    ) -> Result<Self, FailedAttempt> {
+        let told = Arc::<PendingUpdates>::default();
+        let (teller, seen) = ReadingPublisher::new(Some(told.clone()));
+        let subscribes = session.about().subscribes;
+        let line = HttpSubscriptions::Session(session.clone(), BTreeSet::new());
+        let mut updates = Self {
+            site,
+            line,
+            told,
+            reading: None,
+        };
+        let reading = if subscribes {
+            stream_reader::start_reading(&updates.site, session.channel(), teller, None).await
+        } else {
+            None
+        };
+        let Some(reading) = reading else {
+            let text = "The server of this resource does not tell of its updates";
+            return Err(updates
+                .site
+                .label
+                .fail(FailureKind::InvalidParams, text)
+                .into());
+        };
+        updates.reading = Some((seen, reading));
+        Ok(updates)
+    }
+
+    /// Makes the subscriptions of a modern server, without a session.
+    pub(crate) fn modern(modern: ModernServer) -> Self {
+        Self {
+            site: modern.site.clone(),
+            line: HttpSubscriptions::Modern(modern),
+            told: Arc::default(),
+            reading: None,
+        }
+    }
+}
+
+impl ResourceUpdates for HttpUpdates {
+    fn set_subscriptions<'a>(
+        &'a mut self,
+        uris: &'a [Arc<str>],
+    ) -> Fut<'a, Result<RefusedSubscriptions, Failure>> {
+        Box::pin(async move {
+            match &mut self.line {
+                HttpSubscriptions::Session(session, held) => {
+                    subscribe(&self.site, session, held, uris).await
+                }
+                HttpSubscriptions::Modern(modern) => {
+                    let (reading, refused) = replace_subscription(modern, &self.told, uris).await?;
+                    // The old stream is closed only now, so that no update is missed in between.
+                    // Updates of both streams coalesce.
+                    self.reading = reading;
+                    Ok(refused)
+                }
+            }
+        })
+    }
+
+    fn next_update(&mut self) -> Fut<'_, Result<ResourceUpdate, Failure>> {
+        Box::pin(async move {
+            let lost = |why: &str| {
+                let failure = self.site.label.fail(
+                    FailureKind::Unavailable,
+                    "The upstream's stream of updates was lost",
+                );
+                Err(failure.because(why.to_owned()))
+            };
+            let Some((seen, _)) = &mut self.reading else {
+                return Ok(self.told.next().await);
+            };
+            loop {
+                let why = seen.borrow().lost.clone();
+                if let Some(why) = why {
+                    return lost(&why);
+                }
+                tokio::select! {
+                    biased;
+                    updated = self.told.next() => return Ok(updated),
+                    changed = seen.changed() => if changed.is_err() {
+                        return lost("it is not read any more");
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl Drop for HttpUpdates {
+    fn drop(&mut self) {
+        if let HttpSubscriptions::Session(session, _) = &self.line {
+            let session = session.clone();
+            self.site.tasks.spawn(async move { session.close().await });
+        }
+    }
+}
+
+/// Subscribes to the status of the task that a call is about; absent if the server has no such
+/// subscription.
+pub(crate) async fn follow_task(
+    modern: &ModernServer,
+    outbound: &OutboundCall,
+) -> Option<TaskNotifications> {
+    let site = &modern.site;
+    let class = outbound
+        .call
+        .capabilities
+        .class
+        .cut(site.permissions.carries(modern.tongue));
+    let (stream, params) =
+        open_subscription(modern, class, list_page::task_filter(&outbound.native))
+            .await
+            .ok()??;
+    if !list_page::acknowledges_task(&params, &outbound.native) {
+        return None;
+    }
+    let (teller, seen) = ReadingPublisher::for_task();
+    let reading = ReadingTask::new(site.tasks.spawn_endless(stream_reader::read_subscription(
+        site.clone(),
+        stream,
+        teller,
+    )));
+    let rings = stream::unfold((seen, reading), |(mut seen, reading)| async move {
+        seen.changed().await.ok()?;
+        let is_lost = seen.borrow().lost.is_some();
+        (!is_lost).then_some(((), (seen, reading)))
+    });
+    Some(Box::pin(rings))
+}
+
+/// Subscribes and unsubscribes the difference between the held and the wanted resources.
+async fn subscribe(
+    site: &UpstreamContext,
+    session: &Arc<UpstreamSession>,
+    held: &mut BTreeSet<Arc<str>>,
+    uris: &[Arc<str>],
+) -> Result<RefusedSubscriptions, Failure> {
+    let wanted: BTreeSet<Arc<str>> = uris.iter().cloned().collect();
+    let new = wanted
+        .difference(held)
+        .cloned()
+        .map(|uri| (Method::ResourcesSubscribe, uri));
+    let old = held
+        .difference(&wanted)
+        .cloned()
+        .map(|uri| (Method::ResourcesUnsubscribe, uri));
+    let asks: Vec<_> = new.chain(old).collect();
+    let ask = |(method, uri): (Method, Arc<str>)| async move {
+        let outcome = session
+            .request(method, &[("uri", &lower::json(&uri))])
+            .await;
+        (method, uri, outcome)
+    };
+    let outcomes: Vec<_> = stream::iter(asks)
+        .map(ask)
+        .buffer_unordered(MAX_REQUESTS_AT_ONCE)
+        .collect()
+        .await;
+    let mut refused = Vec::new();
+    for (method, uri, outcome) in outcomes {
+        match outcome.map_err(|refusal| refusal.failure) {
+            Ok(_) if method == Method::ResourcesSubscribe => drop(held.insert(uri)),
+            Err(failure) if !matches!(failure.kind(), FailureKind::Upstream(_)) => {
+                return Err(failure);
+            }
+            Err(failure) if method == Method::ResourcesSubscribe => refused.push((uri, failure)),
+            // If the server refuses to unsubscribe, its further updates are ignored.
+            Err(_) => {
+                site.label.count_dropped("unsubscribe_refused");
+                held.remove(&uri);
+            }
+            Ok(_) => drop(held.remove(&uri)),
+        }
+    }
+    Ok(refused)
+}
+
+type WatchedStream = (watch::Receiver<ReadingState>, ReadingTask);
+
+/// Replaces the subscription by one to exactly these resources.
+async fn replace_subscription(
+    modern: &ModernServer,
+    told: &Arc<PendingUpdates>,
+    uris: &[Arc<str>],
+) -> Result<(Option<WatchedStream>, RefusedSubscriptions), Failure> {
+    if uris.is_empty() {
+        return Ok((None, Vec::new()));
+    }
+    let listened = open_subscription(
+        modern,
+        CapabilityClass::BASE,
+        list_page::updates_filter(uris),
+    )
+    .await;
+    let (stream, acknowledged) = match listened.map_err(|refusal| refusal.failure)? {
+        Some((stream, params)) => (Some(stream), list_page::acknowledged_updates(&params)),
+        None => (None, BTreeSet::new()),
+    };
+    let site = &modern.site;
+    let text = "The server of this resource does not tell of its updates";
+    let refused = uris.iter().filter(|uri| !acknowledged.contains(&***uri));
+    let refused = refused
+        .map(|uri| {
+            (
+                uri.clone(),
+                site.label.fail(FailureKind::InvalidParams, text),
+            )
+        })
+        .collect();
+    let reading = stream.filter(|_| !acknowledged.is_empty()).map(|stream| {
+        let (teller, seen) = ReadingPublisher::new(Some(told.clone()));
+        (
+            seen,
+            ReadingTask::new(site.tasks.spawn_endless(stream_reader::read_subscription(
+                site.clone(),
+                stream,
+                teller,
+            ))),
+        )
+    });
+    Ok((reading, refused))
+}

@@ -1,0 +1,245 @@
+//! Watches over HTTP: a legacy session of its own with a GET stream, or a modern
+//! `subscriptions/listen`.
+//!
+//! A task reads the stream and only sets a mark: changes during a walk of the lists are kept, and
+//! coalesce to one. The task is aborted when the watch is dropped, which closes its connection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use weir_core::port::Fut;
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::lower;
+use weir_era::upstream_messages::{self, ClientDeclaration};
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::list_changes::{ListChangeCounts, ListChangeReader};
+use weir_upstream_core::list_page::{self, ToolListRules, parse_page};
+use weir_upstream_core::message_limits::message_limits;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::Message;
+use weir_wire::method::Method;
+
+use super::http_post::{self, ClassifiedResponse, unreadable_failure};
+use super::modern_server::ModernServer;
+use super::reading_state::{ReadingPublisher, ReadingState, ReadingTask};
+use super::response_part::ResponsePart;
+use super::stream_reader::{self, HttpSubscription};
+use super::upstream_session::{self, UpstreamSession};
+
+/// A watch on a server over HTTP.
+pub(crate) struct HttpWatch {
+    site: Arc<UpstreamContext>,
+    line: HttpWatchSource,
+    about: ServerDescription,
+    seen: watch::Receiver<ReadingState>,
+    /// Changes that came on the streams of calls.
+    overheard: ListChangeReader,
+    /// The part of `seen` that was read so far.
+    read: ListChangeCounts,
+    reader: Option<ReadingTask>,
+}
+
+enum HttpWatchSource {
+    Session(Arc<UpstreamSession>),
+    Modern(ModernServer, CapabilityClass),
+}
+
+impl HttpWatch {
+    /// Watches in a session of its own. Without a GET stream the lists are polled.
+    pub(crate) async fn legacy(site: Arc<UpstreamContext>, session: Arc<UpstreamSession>) -> Self {
+        let mut about = session.about().clone();
+        let (teller, seen) = ReadingPublisher::new(None);
+        let overheard = site.list_changes.reader();
+        let reader = stream_reader::start_reading(&site, session.channel(), teller, None).await;
+        if reader.is_none() {
+            about.notifies_of = ListKinds::default();
+        }
+        Self {
+            site,
+            line: HttpWatchSource::Session(session),
+            about,
+            seen,
+            overheard,
+            read: ListChangeCounts::default(),
+            reader,
+        }
+    }
+
+    /// Subscribes to changes, if the server declares that it sends them.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or breaks the protocol of the subscription.
+    pub(crate) async fn modern(
+        modern: ModernServer,
+        mut about: ServerDescription,
+        class: CapabilityClass,
+    ) -> Result<Self, FailedAttempt> {
+        let site = modern.site.clone();
+        let (teller, seen) = ReadingPublisher::new(None);
+        let overheard = site.list_changes.reader();
+        let mut reader = None;
+        if !about.notifies_of.is_empty() {
+            let listened =
+                open_subscription(&modern, class, list_page::list_filter(about.notifies_of))
+                    .await?;
+            let honoured = listened
+                .as_ref()
+                .map(|(_, params)| list_page::acknowledged_lists(params))
+                .unwrap_or_default();
+            about.notifies_of = about.notifies_of.and(honoured);
+            if let Some((stream, _)) = listened.filter(|_| !honoured.is_empty()) {
+                reader = Some(ReadingTask::new(site.tasks.spawn_endless(
+                    stream_reader::read_subscription(site.clone(), stream, teller),
+                )));
+            }
+        }
+        Ok(Self {
+            site,
+            line: HttpWatchSource::Modern(modern, class),
+            about,
+            seen,
+            overheard,
+            read: ListChangeCounts::default(),
+            reader,
+        })
+    }
+}
+
+impl ListWatch for HttpWatch {
+    fn about(&self) -> &ServerDescription {
+        &self.about
+    }
+
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move {
+            let (modern, class) = match &self.line {
+                HttpWatchSource::Session(session) => {
+                    return upstream_session::list(session, kind, cursor).await;
+                }
+                HttpWatchSource::Modern(modern, class) => (modern, *class),
+            };
+            let text = cursor.as_deref().map(lower::json);
+            let members: Vec<(&str, &[u8])> =
+                text.iter().map(|text| ("cursor", &text[..])).collect();
+            let outcome = modern.request(class, kind.method(), &members).await;
+            parse_page(
+                &self.site.record,
+                modern.tongue,
+                kind,
+                outcome,
+                ToolListRules {
+                    drop_bad_mirrors: true,
+                    has_tasks: self.about.tasks,
+                },
+            )
+        })
+    }
+
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+        Box::pin(async move {
+            loop {
+                let reading = self.reader.is_some();
+                if let Some(why) = self.seen.borrow().lost.clone() {
+                    let text = "The upstream's change stream was lost";
+                    return Err(self
+                        .site
+                        .label
+                        .fail(FailureKind::Unavailable, text)
+                        .because(why.to_string()));
+                }
+                tokio::select! {
+                    told = self.seen.changed(), if reading => {
+                        if told.is_err() {
+                            return Err(self.site.label.fail(FailureKind::Unavailable, "The upstream's change stream ended"));
+                        }
+                        let seen = self.seen.borrow_and_update();
+                        if seen.lost.is_none() {
+                            let news = seen.news;
+                            return Ok(news.since(&std::mem::replace(&mut self.read, news)));
+                        }
+                    }
+                    told = self.overheard.changed() => {
+                        return told.map_err(|_| self.site.label.fail(FailureKind::Unavailable, "The upstream is gone"));
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl Drop for HttpWatch {
+    fn drop(&mut self) {
+        if let HttpWatchSource::Session(session) = &self.line {
+            let session = session.clone();
+            self.site.tasks.spawn(async move { session.close().await });
+        }
+    }
+}
+
+/// Opens `subscriptions/listen` with this filter. Returns the `params` of its first message, the
+/// acknowledgment; absent if the server has no subscriptions.
+pub(crate) async fn open_subscription(
+    modern: &ModernServer,
+    class: CapabilityClass,
+    wanted: Bytes,
+) -> Result<Option<(HttpSubscription, Bytes)>, FailedAttempt> {
+    let site = &modern.site;
+    let id = site.request_ids.next_id();
+    let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
+    let body = modern.tongue.request(
+        id,
+        Method::SubscriptionsListen,
+        members,
+        ClientDeclaration {
+            class,
+            client_info: &site.client_info,
+            extensions: &[],
+        },
+    );
+    weir_upstream_core::own_requests::within_list_deadline(&site.own_requests, async {
+        let headers = modern.headers(Method::SubscriptionsListen);
+        let mut stream = match http_post::post(site, &modern.http, headers, body, id).await? {
+            ClassifiedResponse::Answer(_, answer) => answer.without_total_bound(),
+            ClassifiedResponse::Accepted => return Ok(None),
+            // A server without subscriptions answers that it does not know the method; its lists
+            // are polled.
+            ClassifiedResponse::Refused(refused) if refused.error.is_some() => return Ok(None),
+            ClassifiedResponse::Refused(refused) => return Err(refused.into_refusal(site)),
+        };
+        loop {
+            match stream
+                .part()
+                .await
+                .map_err(|error| FailedAttempt::new(unreadable_failure(&site.label, error)))?
+            {
+                Some(ResponsePart::Message(bytes)) => {
+                    match Message::parse(bytes, &message_limits()) {
+                        Ok(Message::Notification(told))
+                            if told.method == Method::SubscriptionsAcknowledged.into() =>
+                        {
+                            return Ok(Some((
+                                HttpSubscription { stream, id },
+                                told.params.unwrap_or_default(),
+                            )));
+                        }
+                        Ok(message @ Message::Response(_))
+                            if upstream_messages::request_of(&message) == Some(id) =>
+                        {
+                            return Ok(None);
+                        }
+                        _ => site.label.count_dropped("before_acknowledgment"),
+                    }
+                }
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
+    })
+    .await
+}

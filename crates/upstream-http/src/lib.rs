@@ -1,0 +1,442 @@
+//! A server over Streamable HTTP. Its era is probed once, and again after failures. This module
+//! alone chooses between the two eras; for a server that speaks both, by the era of each caller.
+
+mod era_guess;
+mod era_probe;
+mod held_blocks;
+mod http_call;
+mod http_post;
+mod http_second_era;
+mod http_updates;
+mod http_watch;
+mod idle_events;
+mod message_collector;
+mod modern_server;
+mod reading_state;
+mod response_part;
+mod response_reader;
+mod retry_after;
+mod session_channel;
+mod session_pool;
+mod side_channel;
+mod sse;
+mod standing_stream;
+mod standing_stream_slots;
+mod stream_reader;
+mod stream_resumption;
+mod upstream_session;
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwapOption;
+use weir_core::reply::Reply;
+use weir_core::telemetry::instruments;
+use weir_core::upstream::{
+    ClientSessionChange, HandoverSession, ListKinds, ListWatch, OutboundCall, ResourceUpdates,
+    ServerDescription, TaskNotifications,
+};
+use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_era::upstream_messages::ResendProof;
+use weir_oauth_client::{UpstreamCredentials, UpstreamHttpClient};
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::retry_backoff::RetryBackoff;
+use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_stdio::StdioUpstream;
+use weir_wire::Revision;
+
+use era_guess::EraGuess;
+use http_second_era::HttpSecondEra;
+use http_updates::HttpUpdates;
+use http_watch::HttpWatch;
+use modern_server::ModernServer;
+use session_pool::{ImportedSessions, SessionPool};
+
+/// One server behind a URL.
+#[derive(Debug)]
+pub struct HttpUpstream {
+    site: Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+    credentials: Option<UpstreamCredentials>,
+    protocol: UpstreamProtocol,
+    sharing: SessionSharing,
+    dialog: ArcSwapOption<ServerDialog>,
+    /// Set if the server may have been replaced.
+    era_in_doubt: Arc<AtomicBool>,
+    /// Set while its era is only a guess.
+    guess: Arc<EraGuess>,
+    /// The other era of a modern server that speaks both.
+    second_era: HttpSecondEra,
+    /// The sessions of the previous process, until the server's era is known.
+    imported: Arc<ImportedSessions>,
+    probing: tokio::sync::Mutex<()>,
+    pace: Mutex<RetryBackoff>,
+}
+
+/// The transport and era in use for a server.
+#[derive(Debug)]
+enum ServerDialog {
+    Modern(ModernServer, ServerDescription),
+    Legacy(Arc<SessionPool>),
+    /// A server of HTTP+SSE, which is called like a child.
+    Sse(Arc<StdioUpstream>),
+}
+
+impl HttpUpstream {
+    /// Makes a server behind `http`, with `credentials` if it wants some.
+    pub fn new(
+        site: Arc<UpstreamContext>,
+        http: UpstreamHttpClient,
+        credentials: Option<UpstreamCredentials>,
+        protocol: UpstreamProtocol,
+        sharing: SessionSharing,
+    ) -> Self {
+        let imported = Arc::<ImportedSessions>::default();
+        Self {
+            site,
+            http: credentials
+                .as_ref()
+                .map_or(http, UpstreamCredentials::own_client),
+            credentials,
+            protocol,
+            sharing,
+            dialog: ArcSwapOption::empty(),
+            era_in_doubt: Arc::default(),
+            guess: Arc::default(),
+            second_era: HttpSecondEra::new(imported.clone()),
+            imported,
+            probing: tokio::sync::Mutex::default(),
+            pace: Mutex::default(),
+        }
+    }
+
+    /// Makes one attempt at a call. `again` is the proof of the previous attempt, if this is not
+    /// the first.
+    pub async fn call(
+        &self,
+        outbound: &OutboundCall,
+        again: Option<ResendProof>,
+    ) -> Result<Reply, FailedAttempt> {
+        let own = self.caller_client(outbound)?;
+        match &*self.find_dialog().await? {
+            ServerDialog::Modern(modern, _) => {
+                if self.may_have_sessions(outbound.call.capabilities.class)
+                    && let Some(spoken) =
+                        Box::pin(self.call_in_session(outbound, own.as_ref())).await
+                {
+                    return spoken;
+                }
+                let newer = match again {
+                    Some(ResendProof::HeaderMismatch) => {
+                        let class = outbound
+                            .call
+                            .capabilities
+                            .class
+                            .cut(self.site.permissions.carries(modern.tongue));
+                        self.site.list_changes.record(ListKinds::default());
+                        // Without a newer definition the call is repeated unchanged.
+                        Box::pin(modern.definition(class, &outbound.native))
+                            .await
+                            .unwrap_or_default()
+                    }
+                    _ => None,
+                };
+                match own {
+                    None => modern.call(outbound, newer.as_ref()).await,
+                    Some(own) => {
+                        Box::pin(modern.with_client(own).call(outbound, newer.as_ref())).await
+                    }
+                }
+            }
+            ServerDialog::Legacy(pool) => pool.call(outbound, own).await,
+            ServerDialog::Sse(_) if own.is_some() => {
+                let text = "A server of HTTP+SSE cannot be called in the names of callers";
+                Err(self.site.label.fail(FailureKind::Unavailable, text).into())
+            }
+            ServerDialog::Sse(line) => line.call(outbound).await,
+        }
+    }
+
+    /// Returns the client of the caller's account, if calls are made in the name of callers.
+    fn caller_client(
+        &self,
+        outbound: &OutboundCall,
+    ) -> Result<Option<UpstreamHttpClient>, Failure> {
+        self.credentials
+            .as_ref()
+            .map_or(Ok(None), |credentials| credentials.caller_client(outbound))
+    }
+
+    /// Opens the session for the calls of a client's session, if the server has sessions and no
+    /// other session has to end for it. Failures are left to the first call.
+    pub async fn welcome(&self, outbound: &OutboundCall) {
+        let Ok(own) = self.caller_client(outbound) else {
+            return;
+        };
+        let Ok(speaker) = self.find_dialog().await else {
+            return;
+        };
+        let pool = match &*speaker {
+            ServerDialog::Legacy(pool) => Some(pool.clone()),
+            ServerDialog::Modern(..)
+                if self.may_have_sessions(outbound.call.capabilities.class) =>
+            {
+                self.second_era
+                    .find(&self.site, &self.http, own.as_ref(), self.sharing)
+                    .await
+            }
+            ServerDialog::Modern(..) | ServerDialog::Sse(_) => None,
+        };
+        if let Some(pool) = pool
+            && let Some(place) = pool.own_session_slot(outbound)
+        {
+            let _opened_by_its_first_call = pool.session_at(&place, own.as_ref()).await;
+        }
+    }
+
+    /// True if a client of this class is served in a session, provided the modern server has
+    /// sessions.
+    fn may_have_sessions(&self, class: CapabilityClass) -> bool {
+        class.has(CapabilityClass::SESSIONS)
+            && self.protocol == UpstreamProtocol::Auto
+            && !self.second_era.is_refused()
+    }
+
+    /// Returns the session pool of a modern server for clients of this class; absent unless the
+    /// server is known to have sessions.
+    fn second_for(&self, class: CapabilityClass) -> Option<Arc<SessionPool>> {
+        self.second_era
+            .known()
+            .filter(|_| self.may_have_sessions(class))
+    }
+
+    /// Returns the session pool of the server, in either era.
+    fn pool(&self) -> Option<Arc<SessionPool>> {
+        match self.dialog.load().as_deref()? {
+            ServerDialog::Legacy(pool) => Some(pool.clone()),
+            ServerDialog::Modern(..) => self.second_era.known(),
+            ServerDialog::Sse(_) => None,
+        }
+    }
+
+    /// Makes a call in a session of a server that speaks both eras. Absent if the call is to go
+    /// over the bridge: the server has no sessions, opens no further one, or holds as many as
+    /// allowed and the client has no capabilities.
+    async fn call_in_session(
+        &self,
+        outbound: &OutboundCall,
+        own: Option<&UpstreamHttpClient>,
+    ) -> Option<Result<Reply, FailedAttempt>> {
+        let pool = self
+            .second_era
+            .find(&self.site, &self.http, own, self.sharing)
+            .await?;
+        let asked = outbound
+            .call
+            .capabilities
+            .class
+            .cut(pool.carries())
+            .without(CapabilityClass::UI);
+        let can_be_asked = asked != CapabilityClass::BASE;
+        // A client without capabilities does not justify ending another client's session.
+        let place = if can_be_asked {
+            pool.session_slot(outbound)
+        } else {
+            pool.free_session_slot(outbound)
+        };
+        let Some(place) = place else {
+            if can_be_asked {
+                return Some(Err(pool.full_failure()));
+            }
+            instruments()
+                .upstream_bridged
+                .add(1, &[self.site.label.attribute()]);
+            return None;
+        };
+        let session = match pool.session_at(&place, own).await {
+            Ok(session) => session,
+            Err(refusal) => {
+                let Some(gone) = self.second_era.record_refusal(&refusal) else {
+                    return Some(Err(refusal));
+                };
+                self.site.tasks.spawn(async move { gone.close().await });
+                return None;
+            }
+        };
+        Some(pool.call_in(&place, &session, outbound, own.cloned()).await)
+    }
+
+    /// Opens a watch. The server's description is fetched anew.
+    pub async fn watch(&self, class: CapabilityClass) -> Result<Box<dyn ListWatch>, FailedAttempt> {
+        if matches!(
+            self.dialog.load().as_deref(),
+            Some(ServerDialog::Modern(..))
+        ) {
+            self.doubt_era();
+        }
+        let second = self.second_for(class);
+        let pool = match (&*self.find_dialog().await?, second) {
+            (ServerDialog::Modern(modern, about), None) => {
+                let class = class.cut(self.site.permissions.carries(modern.tongue));
+                return Ok(Box::new(
+                    HttpWatch::modern(modern.clone(), about.clone(), class).await?,
+                ));
+            }
+            (ServerDialog::Sse(line), _) => return line.watch(class).await,
+            (ServerDialog::Modern(..), Some(pool)) => pool,
+            (ServerDialog::Legacy(pool), _) => pool.clone(),
+        };
+        let session = pool.open_apart(class.cut(pool.carries())).await?;
+        Ok(Box::new(
+            HttpWatch::legacy(self.site.clone(), session).await,
+        ))
+    }
+
+    /// Opens a subscription to updates of single resources.
+    pub async fn updates(&self) -> Result<Box<dyn ResourceUpdates>, FailedAttempt> {
+        match &*self.find_dialog().await? {
+            ServerDialog::Modern(modern, _) => Ok(Box::new(HttpUpdates::modern(modern.clone()))),
+            ServerDialog::Legacy(pool) => {
+                let session = pool.open_apart(CapabilityClass::BASE).await?;
+                Ok(Box::new(
+                    HttpUpdates::legacy(self.site.clone(), session).await?,
+                ))
+            }
+            ServerDialog::Sse(line) => line.updates().await,
+        }
+    }
+
+    /// Subscribes to a task's status; absent if the server has no such subscription.
+    pub async fn follow(&self, outbound: &OutboundCall) -> Option<TaskNotifications> {
+        let own = self.caller_client(outbound).ok()?;
+        match (&*self.find_dialog().await.ok()?, own) {
+            // In a session a server sends no status of a task.
+            (ServerDialog::Modern(..), _)
+                if self.second_for(outbound.call.capabilities.class).is_some() =>
+            {
+                None
+            }
+            (ServerDialog::Modern(modern, _), None) => {
+                http_updates::follow_task(modern, outbound).await
+            }
+            (ServerDialog::Modern(modern, _), Some(own)) => {
+                http_updates::follow_task(&modern.with_client(own), outbound).await
+            }
+            (ServerDialog::Sse(line), None) => line.follow(outbound).await,
+            (ServerDialog::Legacy(_), _) | (ServerDialog::Sse(_), Some(_)) => None,
+        }
+    }
+
+    /// Marks the server as possibly replaced: it is probed before the next request.
+    pub fn doubt_era(&self) {
+        self.era_in_doubt.store(true, Ordering::Release);
+    }
+
+    /// Returns the capabilities that are carried to the server, by its known eras.
+    pub fn carries(&self) -> CapabilityClass {
+        match self.dialog.load().as_deref() {
+            Some(ServerDialog::Modern(modern, _)) => {
+                let carried = self.site.permissions.carries(modern.tongue);
+                match self.second_era.known() {
+                    Some(pool) => carried.with(pool.carries()).with(CapabilityClass::SESSIONS),
+                    None => carried,
+                }
+            }
+            Some(ServerDialog::Legacy(pool)) => pool.carries(),
+            Some(ServerDialog::Sse(line)) => line.carries(),
+            None => CapabilityClass::BASE,
+        }
+    }
+
+    /// Returns the server's revision, once it is known.
+    pub fn revision(&self) -> Option<&'static str> {
+        match self.dialog.load().as_deref() {
+            Some(ServerDialog::Modern(modern, _)) => Some(modern.tongue.revision().as_str()),
+            Some(ServerDialog::Legacy(pool)) => pool.revision().map(Revision::as_str),
+            Some(ServerDialog::Sse(line)) => line.revision(),
+            None => None,
+        }
+    }
+
+    /// Returns the number of open sessions.
+    pub fn sessions(&self) -> usize {
+        match self.dialog.load().as_deref() {
+            Some(ServerDialog::Sse(line)) => line.processes(),
+            _ => self.pool().map_or(0, |pool| pool.len()),
+        }
+    }
+
+    /// Returns the server's revision for a client of this class, once it is known.
+    pub fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+        let second = self.second_for(class).and_then(|pool| pool.revision());
+        second.map(Revision::as_str).or_else(|| self.revision())
+    }
+
+    /// Returns the revision of its other era, if it is known to speak both.
+    pub fn second_revision(&self) -> Option<&'static str> {
+        self.second_era.known()?.revision().map(Revision::as_str)
+    }
+
+    /// Forwards news of client sessions.
+    pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        if let Some(ServerDialog::Sse(line)) = self.dialog.load().as_deref() {
+            line.forward_session_news(sessions, news);
+        } else if let Some(pool) = self.pool() {
+            pool.forward_session_news(sessions, news);
+        }
+    }
+
+    /// Implements [`weir_core::upstream::Upstream::export_sessions`].
+    pub fn export_sessions(&self) -> Vec<HandoverSession> {
+        let sessions = self
+            .pool()
+            .map(|pool| pool.export())
+            .unwrap_or_default()
+            .into_iter();
+        sessions
+            .map(|description| HandoverSession {
+                description,
+                descriptors: Vec::new(),
+            })
+            .collect()
+    }
+
+    /// Implements [`weir_core::upstream::Upstream::import_session`].
+    pub fn import_session(&self, session: &[u8]) {
+        self.imported.add(session);
+        if let Some(pool) = self.pool() {
+            pool.import(&self.imported);
+        }
+    }
+
+    /// Ends the sessions.
+    pub async fn close(&self) {
+        if let Some(ServerDialog::Sse(line)) = self.dialog.load_full().as_deref() {
+            line.close().await;
+        } else if let Some(pool) = self.pool() {
+            pool.close().await;
+        }
+    }
+
+    /// Returns the transport and era of the server, probed if unknown. Single-flight.
+    async fn find_dialog(&self) -> Result<Arc<ServerDialog>, FailedAttempt> {
+        match self.known() {
+            Some(speaker) => Ok(speaker),
+            // Boxed, like every rare part of a call: a call's future is built, moved and kept in
+            // its largest form.
+            None => Box::pin(self.find()).await,
+        }
+    }
+
+    fn known(&self) -> Option<Arc<ServerDialog>> {
+        if self.era_in_doubt.load(Ordering::Acquire) {
+            return None;
+        }
+        if self.guess.take_due(|| self.site.clock.millis()) {
+            self.check_guess();
+        }
+        self.dialog.load_full()
+    }
+}

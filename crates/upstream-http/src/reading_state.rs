@@ -1,0 +1,92 @@
+//! The reading of a stream in a task of its own: its handle, and the news that it publishes.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use weir_core::upstream::ListKinds;
+use weir_upstream_core::list_changes::ListChangeCounts;
+use weir_upstream_core::pending_updates::PendingUpdates;
+
+/// The state that a watch's reading task publishes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReadingState {
+    pub(crate) news: ListChangeCounts,
+    pub(crate) lost: Option<Arc<str>>,
+}
+
+/// The recipients of a reading task's news.
+#[derive(Debug)]
+pub(crate) struct ReadingPublisher {
+    seen: watch::Sender<ReadingState>,
+    /// The recipient of updates of single resources, if any.
+    updates: Option<Arc<PendingUpdates>>,
+    /// True if the stream is a subscription to a task's status.
+    of_task: bool,
+}
+
+/// A task that reads a stream. Dropping it ends the task, which closes the stream.
+#[derive(Debug)]
+pub(crate) struct ReadingTask(Option<AbortHandle>);
+
+impl ReadingPublisher {
+    pub(crate) fn new(
+        updates: Option<Arc<PendingUpdates>>,
+    ) -> (Self, watch::Receiver<ReadingState>) {
+        let (seen, heard) = watch::channel(ReadingState::default());
+        (
+            Self {
+                seen,
+                updates,
+                of_task: false,
+            },
+            heard,
+        )
+    }
+
+    /// Makes the publisher for a task's status.
+    pub(crate) fn for_task() -> (Self, watch::Receiver<ReadingState>) {
+        let (teller, heard) = Self::new(None);
+        (
+            Self {
+                of_task: true,
+                ..teller
+            },
+            heard,
+        )
+    }
+
+    /// Returns the recipient of updates of single resources, if any.
+    pub(crate) fn updates(&self) -> Option<&PendingUpdates> {
+        self.updates.as_deref()
+    }
+
+    /// True if the stream is a subscription to a task's status.
+    pub(crate) fn is_of_task(&self) -> bool {
+        self.of_task
+    }
+
+    /// Publishes a change of these lists.
+    pub(crate) fn changed(&self, kinds: ListKinds) {
+        self.seen.send_modify(|seen| seen.news.record(kinds));
+    }
+
+    /// Publishes that the stream is lost.
+    pub(crate) fn lost(&self, why: &str) {
+        self.seen.send_modify(|seen| seen.lost = Some(why.into()));
+    }
+}
+
+impl ReadingTask {
+    pub(crate) fn new(task: Option<AbortHandle>) -> Self {
+        Self(task)
+    }
+}
+
+impl Drop for ReadingTask {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
+    }
+}

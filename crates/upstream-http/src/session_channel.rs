@@ -1,0 +1,312 @@
+//! The channel of one legacy session: the headers of its requests, its messages beside them, its
+//! GET stream, and its end.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use tokio_util::sync::CancellationToken;
+use weir_core::budget::ByteReservation;
+use weir_core::port::SessionListObserver;
+use weir_core::upstream::ListKinds;
+use weir_era::upstream_messages;
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::outbox::{Outbox, PushOutcome};
+use weir_upstream_core::own_requests;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::{Message, Revision};
+
+use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, media_type};
+use super::reading_state::ReadingTask;
+use super::response_reader::ResponseReader;
+
+/// The timeout of the request that ends a session.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The context of a queued message: the client to post it by, and its share of the memory budget.
+type PostContext = (Arc<UpstreamHttpClient>, ByteReservation);
+
+/// The channel of an open session.
+#[derive(Debug)]
+pub(crate) struct SessionChannel {
+    site: Arc<UpstreamContext>,
+    /// The HTTP client. If calls are made in the name of callers, it is that of the last caller.
+    http: ArcSwap<UpstreamHttpClient>,
+    id: Option<HeaderValue>,
+    revision: Revision,
+    /// The messages that are posted beside its requests.
+    outbox: Arc<Outbox<PostContext>>,
+    /// The known lists, in a session of one client.
+    lists: OnceLock<Arc<dyn SessionListObserver>>,
+    /// The reader of the GET stream.
+    reading: Mutex<Option<ReadingTask>>,
+    /// True if the GET stream is read for the progress of tasks.
+    hears_of_tasks: AtomicBool,
+    /// The time of the last call, in milliseconds of the upstream's clock.
+    last_call: AtomicU64,
+    /// True once another process owns the session and ends it.
+    has_left: AtomicBool,
+}
+
+impl SessionChannel {
+    /// Makes the channel of a session of this revision that the server gave this id.
+    pub(crate) fn new(
+        site: Arc<UpstreamContext>,
+        http: UpstreamHttpClient,
+        id: Option<HeaderValue>,
+        revision: Revision,
+    ) -> Self {
+        let id = id.map(|mut id| {
+            // The id grants the use of the session.
+            id.set_sensitive(true);
+            id
+        });
+        Self {
+            site,
+            http: ArcSwap::from_pointee(http),
+            id,
+            revision,
+            outbox: Arc::default(),
+            lists: OnceLock::new(),
+            reading: Mutex::default(),
+            hears_of_tasks: AtomicBool::new(false),
+            last_call: AtomicU64::new(0),
+            has_left: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the id that the server gave the session, if any.
+    pub(crate) fn id(&self) -> Option<&HeaderValue> {
+        self.id.as_ref()
+    }
+
+    /// Returns the headers of every request in this session.
+    pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
+        let mut headers = Vec::with_capacity(2);
+        if let Some(id) = &self.id {
+            headers.push((SESSION_ID, id.clone()));
+        }
+        if self.revision.has_version_header() {
+            headers.push((
+                PROTOCOL_VERSION,
+                HeaderValue::from_static(self.revision.as_str()),
+            ));
+        }
+        headers
+    }
+
+    /// Returns the client of the last call, or the one that opened the session.
+    pub(crate) fn http(&self) -> Arc<UpstreamHttpClient> {
+        self.http.load_full()
+    }
+
+    /// Sets the client of the last call.
+    pub(crate) fn set_http(&self, http: Arc<UpstreamHttpClient>) {
+        self.http.store(http);
+    }
+
+    /// Queues a message that has no response. If the server does not read, the session ends.
+    pub(crate) fn send(&self, message: Bytes) {
+        let Some(reservation) = self
+            .site
+            .budgets
+            .messages
+            .try_reserve_of(self.site.label.owner(), message.len())
+        else {
+            if !self.outbox.over().is_cancelled() {
+                self.outbox.end();
+                self.overflowed();
+            }
+            return;
+        };
+        match self.outbox.push(message, (self.http(), reservation)) {
+            PushOutcome::Queued | PushOutcome::Over => return,
+            PushOutcome::Overflow => return self.overflowed(),
+            PushOutcome::Idle => {}
+        }
+        let (site, headers, outbox) = (self.site.clone(), self.headers(), self.outbox.clone());
+        self.site.tasks.spawn(async move {
+            let post = |message, (http, reservation): PostContext| {
+                let (site, headers) = (&site, headers.clone());
+                async move {
+                    let sent = own_requests::within_list_deadline(&site.own_requests, http_post::post_notification(site, &http, headers, message)).await;
+                    drop(reservation);
+                    if let Err(refusal) = sent {
+                        tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "message to upstream not delivered");
+                    }
+                }
+            };
+            outbox.run(post).await;
+        });
+    }
+
+    /// Opens the GET stream, after the event of this id if there is one; absent if the server has
+    /// no such stream. The channel is dropped before the wait for the stream.
+    pub(crate) async fn open_get_stream(
+        self: Arc<Self>,
+        last_event: Option<String>,
+    ) -> Option<ResponseReader> {
+        let mut headers = self.headers();
+        headers.push((header::ACCEPT, EVENTS));
+        if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
+            headers.push((HeaderName::from_static("last-event-id"), id));
+        }
+        let (http, site) = (self.http(), self.site.clone());
+        drop(self);
+        let (head, body) = http
+            .send(Method::GET, headers, Bytes::new())
+            .await
+            .ok()?
+            .into_parts();
+        let is_stream = head.status == StatusCode::OK
+            && media_type(&head.headers).as_deref() == Some("text/event-stream");
+        is_stream.then(|| ResponseReader::events(body, &site.responses).without_total_bound())
+    }
+
+    /// Returns the known lists of a session of one client.
+    pub(crate) fn lists(&self) -> Option<&Arc<dyn SessionListObserver>> {
+        self.lists.get()
+    }
+
+    /// Keeps the known lists of the session's one client, once.
+    pub(crate) fn set_lists(&self, lists: Arc<dyn SessionListObserver>) {
+        let _first = self.lists.set(lists);
+    }
+
+    /// Notes if changes of its lists are received from now on.
+    pub(crate) fn set_lists_heard(&self, is_heard: bool) {
+        if let Some(lists) = self.lists.get() {
+            lists.set_heard(is_heard);
+        }
+    }
+
+    /// Takes a message of the GET stream about the session's own lists or their resources; false
+    /// for other messages.
+    pub(crate) fn take_list_message(&self, message: &Message) -> bool {
+        let (Some(lists), Message::Notification(told)) = (self.lists.get(), message) else {
+            return false;
+        };
+        let kinds = told
+            .method
+            .known()
+            .map(upstream_messages::changed_lists)
+            .unwrap_or_default();
+        if !kinds.is_empty() {
+            lists.handle_list_changed(kinds);
+            self.site.list_changes.record(ListKinds::default());
+            return true;
+        }
+        match upstream_messages::updated_resource(told) {
+            Some(uri) => {
+                lists.handle_resource_updated(&uri);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Notes a call in a session of one client.
+    pub(crate) fn record_call(&self) {
+        if let Some(lists) = self.lists.get() {
+            lists.count_call();
+            self.last_call
+                .store(self.site.clock.millis(), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the time of the last call, in milliseconds of the upstream's clock.
+    pub(crate) fn last_call(&self) -> u64 {
+        self.last_call.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the GET stream is read for the progress of tasks. True if it was before.
+    pub(crate) fn set_hears_of_tasks(&self) -> bool {
+        self.hears_of_tasks.swap(true, Ordering::Relaxed)
+    }
+
+    /// Replaces the reader of the GET stream.
+    pub(crate) fn set_reading(&self, reading: Option<ReadingTask>) {
+        *self.lock_reading() = reading;
+    }
+
+    /// True if the GET stream is read.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.lock_reading().is_some()
+    }
+
+    /// Stops reading the GET stream.
+    pub(crate) fn stop_reading(&self) {
+        drop(self.lock_reading().take());
+    }
+
+    /// Stops reading a GET stream that is open for list changes only.
+    pub(crate) fn stop_listening(&self) {
+        self.hears_of_tasks.store(false, Ordering::Relaxed);
+        self.stop_reading();
+        self.set_lists_heard(false);
+    }
+
+    fn lock_reading(&self) -> MutexGuard<'_, Option<ReadingTask>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that another process owns the session from now on.
+    pub(crate) fn leave(&self) {
+        self.has_left.store(true, Ordering::Relaxed);
+    }
+
+    /// True once another process owns the session and ends it.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed)
+    }
+
+    /// True if this process is to end the session at the server.
+    fn ends_here(&self) -> bool {
+        self.id.is_some() && !self.has_left()
+    }
+
+    /// Ends the session at the server. Its refusal (405) or absence is ignored.
+    pub(crate) async fn close(&self) {
+        self.stop_reading();
+        if self.ends_here() {
+            send_delete(&self.site, &self.http(), self.headers()).await;
+        }
+    }
+
+    /// Cancelled once weir ended the session because the server did not read its messages.
+    pub(crate) fn over(&self) -> &CancellationToken {
+        self.outbox.over()
+    }
+
+    /// Ends the session, and drops its waiting messages, because the server does not read.
+    fn overflowed(&self) {
+        self.site.label.count_unread_session();
+        self.stop_reading();
+        if self.ends_here() {
+            let (site, http, headers) = (self.site.clone(), self.http(), self.headers());
+            self.site
+                .tasks
+                .spawn(async move { send_delete(&site, &http, headers).await });
+        }
+    }
+}
+
+/// Sends a server the end of a session (DELETE), within a timeout.
+async fn send_delete(
+    site: &UpstreamContext,
+    http: &UpstreamHttpClient,
+    headers: Vec<(HeaderName, HeaderValue)>,
+) {
+    let telling = async {
+        // Many sessions may end at once, and each takes a connection for this.
+        let _place = site.session_end_permits.acquire().await;
+        http.send(Method::DELETE, headers, Bytes::new()).await
+    };
+    if let Ok(Err(error)) = tokio::time::timeout(DELETE_TIMEOUT, telling).await {
+        let refusal = http_post::unsent_attempt(&site.label, error);
+        tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "session delete failed");
+    }
+}

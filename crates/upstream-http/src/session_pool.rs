@@ -1,0 +1,481 @@
+//! The session pool of one legacy server: the sharing of sessions, their opening and closing.
+//!
+//! Opening is single-flight for each key. After a failure the whole server gets one attempt at a
+//! time with backoff, so that a server that comes back is not flooded.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+use weir_core::principal::Principal;
+use weir_core::reply::Reply;
+use weir_core::upstream::{ClientSessionChange, OutboundCall};
+use weir_core::{CapabilityClass, FailureKind, SessionKey};
+use weir_era::lower;
+use weir_era::upstream_messages::{ResendProof, RevisionDialect};
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::exported::{ExportedClient, ExportedOwner};
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::keyed_slots::{KeyedSlot, KeyedSlots};
+use weir_upstream_core::retry_backoff::RetryBackoff;
+use weir_upstream_core::settings::SessionSharing;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::Revision;
+
+use super::standing_stream_slots::StandingStreamSlots;
+use super::upstream_session::{SessionClient, UpstreamSession};
+use crate::upstream_session::session_handover::ExportedHttpSession;
+
+/// The most streams of imported sessions that are opened at the same time.
+const MAX_STREAMS_AT_ONCE: usize = 8;
+
+/// The legacy side of one HTTP server.
+#[derive(Debug)]
+pub(crate) struct SessionPool {
+    site: Arc<UpstreamContext>,
+    http: UpstreamHttpClient,
+    offered: Revision,
+    sharing: SessionSharing,
+    slots: KeyedSlots<SessionPoolKey, UpstreamSession>,
+    /// The slots of streams for changes of sessions' own lists.
+    standing: StandingStreamSlots,
+    pace: Mutex<RetryBackoff>,
+    /// Held while a session is opened after a failure: one attempt at a time.
+    attempt: tokio::sync::Mutex<()>,
+    swept: AtomicBool,
+    /// The revision that the server chose.
+    chosen_revision: OnceLock<Revision>,
+}
+
+/// The key of a session: two principals never share one, unless the operator allows it. Bounded by
+/// `UpstreamBounds::sessions`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SessionPoolKey {
+    principal: Option<Principal>,
+    class: CapabilityClass,
+    session: Option<SessionKey>,
+}
+
+/// A session as one process describes it to the next.
+#[derive(Serialize, Deserialize)]
+struct ExportedPoolSession {
+    owner: ExportedOwner,
+    /// The bits of the capability class.
+    class: u16,
+    /// The client's session, if the upstream session belongs to it alone.
+    client: Option<ExportedClient>,
+    session: ExportedHttpSession,
+}
+
+/// Sessions of another process, until the server is known to have sessions. Bounded by the sessions
+/// of a pool.
+#[derive(Debug, Default)]
+pub(super) struct ImportedSessions(Mutex<Vec<Bytes>>);
+
+impl ImportedSessions {
+    pub(super) fn add(&self, session: &[u8]) {
+        self.lock().push(Bytes::copy_from_slice(session));
+    }
+
+    fn take(&self) -> Vec<Bytes> {
+        std::mem::take(&mut self.lock())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The slot of the session of a call.
+#[derive(Debug)]
+pub(crate) struct SessionSlot {
+    key: SessionPoolKey,
+    slot: Arc<KeyedSlot<UpstreamSession>>,
+}
+
+impl SessionPool {
+    pub(super) fn new(
+        site: Arc<UpstreamContext>,
+        http: UpstreamHttpClient,
+        offered: Revision,
+        sharing: SessionSharing,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            slots: KeyedSlots::new(site.bounds.sessions, 0),
+            standing: StandingStreamSlots::new(site.bounds.standing),
+            site,
+            http,
+            offered,
+            sharing,
+            pace: Mutex::default(),
+            attempt: tokio::sync::Mutex::default(),
+            swept: AtomicBool::new(false),
+            chosen_revision: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn offered(&self) -> Revision {
+        self.offered
+    }
+
+    /// Returns the revision that the server chose, once a session was opened.
+    pub(crate) fn revision(&self) -> Option<Revision> {
+        self.chosen_revision.get().copied()
+    }
+
+    /// Returns the number of open sessions.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.open_count()
+    }
+
+    /// Makes a call in its session, with the caller's `own` client if it has one.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        outbound: &OutboundCall,
+        own: Option<UpstreamHttpClient>,
+    ) -> Result<Reply, FailedAttempt> {
+        let place = self
+            .session_slot(outbound)
+            .ok_or_else(|| self.full_failure())?;
+        let session = self.session_at(&place, own.as_ref()).await?;
+        self.call_in(&place, &session, outbound, own).await
+    }
+
+    /// Makes the refusal of a call that got no session.
+    pub(crate) fn full_failure(&self) -> FailedAttempt {
+        let text = "The upstream holds as many sessions as it may: try again later";
+        self.site.label.fail(FailureKind::Busy, text).into()
+    }
+
+    /// Returns the slot of the session of a call; absent if the most sessions are open.
+    pub(crate) fn session_slot(&self, outbound: &OutboundCall) -> Option<SessionSlot> {
+        let key = self.key(outbound);
+        let (slot, gone) = self.slots.slot(&key, self.site.clock.millis())?;
+        self.close_later(gone);
+        Some(SessionSlot { key, slot })
+    }
+
+    /// Returns that slot, unless another session would have to end for it.
+    pub(crate) fn free_session_slot(&self, outbound: &OutboundCall) -> Option<SessionSlot> {
+        let key = self.key(outbound);
+        let slot = self.slots.free_slot(&key, self.site.clock.millis())?;
+        Some(SessionSlot { key, slot })
+    }
+
+    /// Returns that slot, if the session belongs to the client alone.
+    pub(crate) fn own_session_slot(&self, outbound: &OutboundCall) -> Option<SessionSlot> {
+        self.key(outbound)
+            .session
+            .and_then(|_| self.free_session_slot(outbound))
+    }
+
+    /// Returns the session of this slot, opened if there is none yet.
+    pub(crate) async fn session_at(
+        self: &Arc<Self>,
+        place: &SessionSlot,
+        own: Option<&UpstreamHttpClient>,
+    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+        self.sweep();
+        self.session(&place.slot, &place.key, own).await
+    }
+
+    /// Makes a call in the session of this slot.
+    pub(crate) async fn call_in(
+        &self,
+        place: &SessionSlot,
+        session: &Arc<UpstreamSession>,
+        outbound: &OutboundCall,
+        own: Option<UpstreamHttpClient>,
+    ) -> Result<Reply, FailedAttempt> {
+        let spoken = session.call(outbound, own).await;
+        if let Err(refusal) = &spoken
+            && refusal.proof == Some(ResendProof::SessionLost)
+        {
+            place.slot.remove(session);
+        }
+        spoken
+    }
+
+    /// Opens a session outside of the pool, for a watch.
+    pub(crate) async fn open_apart(
+        &self,
+        class: CapabilityClass,
+    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+        self.open(
+            SessionClient {
+                class,
+                client: None,
+            },
+            &self.http,
+        )
+        .await
+    }
+
+    /// Opens a session outside of the pool with this client, to find out if the server has
+    /// sessions.
+    pub(crate) async fn try_open(
+        &self,
+        http: &UpstreamHttpClient,
+    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+        self.open(
+            SessionClient {
+                class: CapabilityClass::BASE,
+                client: None,
+            },
+            http,
+        )
+        .await
+    }
+
+    /// Describes the sessions for the next process, which owns them from now on.
+    pub(crate) fn export(&self) -> Vec<Bytes> {
+        let describe = |(key, session): (SessionPoolKey, Arc<UpstreamSession>)| {
+            let place = ExportedPoolSession {
+                owner: ExportedOwner::of(key.principal.as_ref()),
+                class: key.class.bits(),
+                client: key.session.map(ExportedClient::of),
+                session: session.export()?,
+            };
+            serde_json::to_vec(&place).ok().map(Bytes::from)
+        };
+        self.slots
+            .filled()
+            .into_iter()
+            .filter_map(describe)
+            .collect()
+    }
+
+    /// Takes over the sessions of another process. One with an occupied slot is left out.
+    pub(super) fn import(self: &Arc<Self>, imported: &ImportedSessions) {
+        let described = imported.take();
+        if described.is_empty() {
+            return;
+        }
+        self.sweep();
+        let sessions: Vec<_> = described
+            .iter()
+            .filter_map(|place| self.adopt(place))
+            .collect();
+        let pool = self.clone();
+        // Each of them opens a stream at the server, a few at a time.
+        self.site.tasks.spawn_endless(async move {
+            let standing = sessions
+                .into_iter()
+                .map(|session| session.reopen_standing_stream(&pool.standing));
+            stream::iter(standing)
+                .buffer_unordered(MAX_STREAMS_AT_ONCE)
+                .collect::<()>()
+                .await;
+        });
+    }
+
+    fn adopt(&self, place: &[u8]) -> Option<Arc<UpstreamSession>> {
+        let place: ExportedPoolSession = serde_json::from_slice(place).ok()?;
+        let client = match &place.client {
+            Some(client) => Some(client.session()?),
+            None => None,
+        };
+        let class = CapabilityClass::from_bits(place.class);
+        let key = SessionPoolKey {
+            principal: place.owner.principal(),
+            class,
+            session: client,
+        };
+        let slot = self.slots.free_slot(&key, self.site.clock.millis())?;
+        let behind = SessionClient { class, client };
+        let session = Arc::new(UpstreamSession::import(
+            &self.site,
+            &self.http,
+            behind,
+            place.session,
+        )?);
+        let _one = slot.opening.try_lock().ok()?;
+        if slot.current.load().is_some() {
+            session.hand_over();
+            return None;
+        }
+        self.chosen_revision
+            .get_or_init(|| session.tongue().revision());
+        slot.current.store(Some(session.clone()));
+        Some(session)
+    }
+
+    /// Ends all sessions.
+    pub(crate) async fn close(&self) {
+        let open = self.slots.take_all();
+        futures_util::future::join_all(open.iter().map(|session| session.close())).await;
+    }
+
+    /// Returns the part of a client's class that is carried to the server. UI capabilities are
+    /// declared, too, because each session is opened for its own client; a child serves all
+    /// clients.
+    pub(crate) fn carries(&self) -> CapabilityClass {
+        self.site
+            .permissions
+            .carries(RevisionDialect::new(self.offered))
+            .with(CapabilityClass::UI)
+    }
+
+    /// Forwards news of client sessions to the upstream sessions that belong to them.
+    pub(crate) fn forward_session_news(
+        &self,
+        sessions: &HashSet<SessionKey>,
+        news: ClientSessionChange,
+    ) {
+        let is_its_own = |key: &SessionPoolKey| {
+            key.session
+                .is_some_and(|session| sessions.contains(&session))
+        };
+        match news {
+            ClientSessionChange::Ended => self
+                .slots
+                .take_where(is_its_own)
+                .into_iter()
+                .for_each(|gone| self.close_later(Some(gone))),
+            ClientSessionChange::RootsChanged => {
+                let told =
+                    |key: &SessionPoolKey| is_its_own(key) && key.class.has(CapabilityClass::ROOTS);
+                self.slots
+                    .values_where(told)
+                    .iter()
+                    .for_each(|session| session.channel().send(lower::roots_changed()));
+            }
+        }
+    }
+
+    fn key(&self, outbound: &OutboundCall) -> SessionPoolKey {
+        let class = outbound.call.capabilities.class.cut(self.carries());
+        match self.sharing {
+            // A client with capabilities has a session of its own, because a server's questions
+            // there concern that client alone.
+            SessionSharing::Shared if class == CapabilityClass::BASE => SessionPoolKey {
+                principal: None,
+                class,
+                session: None,
+            },
+            SessionSharing::Shared | SessionSharing::Principal => SessionPoolKey {
+                principal: Some(outbound.principal.clone()),
+                class,
+                session: outbound.call.session,
+            },
+        }
+    }
+
+    /// Returns the slot's session, opened if there is none yet.
+    async fn session(
+        &self,
+        slot: &KeyedSlot<UpstreamSession>,
+        key: &SessionPoolKey,
+        own: Option<&UpstreamHttpClient>,
+    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+        match slot.current.load_full() {
+            Some(session) if !session.over().is_cancelled() => Ok(session),
+            _ => Box::pin(self.opened(slot, key, own.unwrap_or(&self.http))).await,
+        }
+    }
+
+    async fn opened(
+        &self,
+        slot: &KeyedSlot<UpstreamSession>,
+        key: &SessionPoolKey,
+        http: &UpstreamHttpClient,
+    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+        let _one = slot.opening.lock().await;
+        match slot.current.load_full() {
+            Some(session) if session.over().is_cancelled() => slot.remove(&session),
+            Some(session) => return Ok(session),
+            None => {}
+        }
+        let session = self
+            .open(
+                SessionClient {
+                    class: key.class,
+                    client: key.session,
+                },
+                http,
+            )
+            .await?;
+        session.open_standing_stream(&self.standing).await;
+        slot.current.store(Some(session.clone()));
+        Ok(session)
+    }
+
+    async fn open(
+        &self,
+        behind: SessionClient,
+        http: &UpstreamHttpClient,
+    ) -> Result<Arc<UpstreamSession>, FailedAttempt> {
+        // Without failures sessions are opened side by side; after a failure one at a time.
+        let failing = self.pace().is_failing();
+        let _turn = if failing {
+            let turn = self
+                .attempt
+                .try_lock()
+                .map_err(|_| self.backoff_failure(Duration::ZERO))?;
+            let admitted = self.pace().admit(self.site.clock.now());
+            admitted.map_err(|wait| self.backoff_failure(wait))?;
+            Some(turn)
+        } else {
+            None
+        };
+        let opened = UpstreamSession::open(&self.site, http, self.offered, behind).await;
+        match &opened {
+            Ok(session) => {
+                self.pace().record_success();
+                self.chosen_revision
+                    .get_or_init(|| session.tongue().revision());
+            }
+            // An unread request is no sign of the server's state, and is sent again.
+            Err(refusal) if refusal.proof.is_some() => {}
+            Err(refusal) => {
+                let mut pace = self.pace();
+                pace.record_failure(self.site.clock.now(), self.site.clock.random());
+                pace.keep_failure(&refusal.failure);
+            }
+        }
+        opened
+    }
+
+    fn backoff_failure(&self, wait: Duration) -> FailedAttempt {
+        let usual = "The upstream does not open sessions now: try again shortly";
+        let last = self.pace().last_failure();
+        FailedAttempt::too_early(&self.site.label, last, usual, wait)
+    }
+
+    fn close_later(&self, gone: Option<Arc<UpstreamSession>>) {
+        if let Some(session) = gone {
+            self.site.tasks.spawn(async move { session.close().await });
+        }
+    }
+
+    /// Starts the task that closes unused sessions, once. It ends with the pool.
+    fn sweep(self: &Arc<Self>) {
+        if self.swept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let pool = Arc::downgrade(self);
+        let idle = self.site.bounds.session_idle;
+        self.site.tasks.spawn_endless(async move {
+            loop {
+                tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
+                let Some(pool) = pool.upgrade() else { return };
+                let before = pool
+                    .site
+                    .clock
+                    .millis()
+                    .saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+                for session in pool.slots.take_unused(before) {
+                    pool.close_later(Some(session));
+                }
+            }
+        });
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, RetryBackoff> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

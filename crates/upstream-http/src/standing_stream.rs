@@ -1,0 +1,205 @@
+//! The dispatcher of a session's standing stream (GET). A server's question there names no call: it
+//! belongs to the call that is running, or else to the client itself, on the client's own standing
+//! stream.
+//!
+//! Source: specification 2025-11-25, Transports, "Listening for Messages from the Server": such
+//! messages should not be related to a running request. Many servers send questions of a call there
+//! all the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use weir_core::{CapabilityClass, SessionKey};
+use weir_era::{capability_forwarding, server_questions, upstream_messages};
+use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};
+use weir_upstream_core::request_inbox::{RequestInbox, copy_out_of_chunk};
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::method::Method;
+use weir_wire::{Message, Request, RequestId, Revision};
+
+/// The recipients of the messages of a session's standing stream.
+#[derive(Debug)]
+pub(crate) struct StandingStream {
+    client: OutOfCallClient,
+    /// The running requests, the newest last, and true for those that may have questions.
+    calls: Mutex<BTreeMap<u64, (Arc<RequestInbox>, bool)>>,
+}
+
+/// The outcome of dispatching a message.
+enum DispatchOutcome {
+    /// A call has it.
+    Taken,
+    /// It is a question to a call with too many questions.
+    Refused(Box<Request>),
+    /// It belongs to no call.
+    ForNoCall(Box<Message>),
+}
+
+/// The registration of a call at the standing stream. Dropping it removes the call.
+#[derive(Debug)]
+pub(crate) struct CallRegistration {
+    standing: Arc<StandingStream>,
+    id: u64,
+    inbox: Arc<RequestInbox>,
+}
+
+/// The reader of the stream. Messages of no call go to the client itself.
+#[derive(Debug)]
+pub(crate) struct StandingReader {
+    standing: Arc<StandingStream>,
+    alone: OutOfCallRequests,
+}
+
+impl StandingStream {
+    /// Makes the dispatcher of a session with the declared `class`; absent if its client cannot be
+    /// asked.
+    pub(crate) fn new(
+        site: &Arc<UpstreamContext>,
+        class: CapabilityClass,
+        session: Option<SessionKey>,
+    ) -> Option<Arc<Self>> {
+        let class = class.cut(capability_forwarding::TO_LEGACY);
+        let client = || OutOfCallClient {
+            site: site.clone(),
+            session: ClientSession::new(session),
+            class,
+        };
+        (class != CapabilityClass::BASE).then(|| {
+            Arc::new(Self {
+                client: client(),
+                calls: Mutex::default(),
+            })
+        })
+    }
+
+    /// Makes the dispatcher of a session with a client that cannot be asked: messages there can
+    /// only be about tasks.
+    pub(crate) fn for_tasks_only(site: &Arc<UpstreamContext>) -> Arc<Self> {
+        let client = OutOfCallClient {
+            site: site.clone(),
+            session: ClientSession::default(),
+            class: CapabilityClass::BASE,
+        };
+        Arc::new(Self {
+            client,
+            calls: Mutex::default(),
+        })
+    }
+
+    /// Registers the request with this id; `asks` if it may have questions.
+    pub(crate) fn register(self: &Arc<Self>, id: u64, asks: bool) -> CallRegistration {
+        let site = &self.client.site;
+        let inbox = Arc::new(RequestInbox::new(site.messages.clone()));
+        self.lock().insert(id, (inbox.clone(), asks));
+        CallRegistration {
+            standing: self.clone(),
+            id,
+            inbox,
+        }
+    }
+
+    /// True if no running request is registered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    /// Dispatches a message to its call.
+    fn dispatch(&self, message: Message) -> DispatchOutcome {
+        let message = copy_out_of_chunk(message);
+        let calls = self.lock();
+        let only = || calls.values().next().filter(|_| calls.len() == 1);
+        let asking = || calls.values().filter(|(_, asks)| *asks);
+        let call = match &message {
+            Message::Request(request)
+                if request
+                    .method
+                    .known()
+                    .is_some_and(server_questions::is_question) =>
+            {
+                match self.client.session.get() {
+                    // All calls are of one client: its newest call is asked.
+                    Some(_) => asking().next_back(),
+                    None => asking().next().filter(|_| asking().count() == 1),
+                }
+            }
+            Message::Notification(told) => match told.method.known() {
+                Some(Method::Progress) => {
+                    upstream_messages::request_of(&message).and_then(|id| calls.get(&id))
+                }
+                Some(Method::LogMessage) => only(),
+                Some(Method::Cancelled) => {
+                    calls
+                        .values()
+                        .for_each(|(call, _)| drop(call.push(message.clone())));
+                    None
+                }
+                _ => None,
+            },
+            Message::Request(_) | Message::Response(_) => None,
+        };
+        match call {
+            Some((inbox, _)) => inbox
+                .push(message)
+                .map_or(DispatchOutcome::Taken, |refused| {
+                    DispatchOutcome::Refused(Box::new(refused))
+                }),
+            None => DispatchOutcome::ForNoCall(Box::new(message)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, (Arc<RequestInbox>, bool)>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CallRegistration {
+    /// Polls the next message for the call.
+    pub(crate) fn poll_message(&self, cx: &mut Context<'_>) -> Poll<Message> {
+        match self.inbox.poll_message(cx) {
+            Poll::Ready(Some(message)) => Poll::Ready(message),
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Ends the registration. Returns the questions that the call has not taken.
+    pub(crate) fn take_questions(self) -> Vec<RequestId> {
+        self.standing.lock().remove(&self.id);
+        self.inbox
+            .take_questions()
+            .into_iter()
+            .map(|question| question.id)
+            .collect()
+    }
+}
+
+impl Drop for CallRegistration {
+    fn drop(&mut self) {
+        self.standing.lock().remove(&self.id);
+    }
+}
+
+impl StandingReader {
+    /// Reads a server of this revision.
+    pub(crate) fn new(standing: Arc<StandingStream>, revision: Revision) -> Self {
+        let alone = OutOfCallRequests::new(standing.client.clone(), revision);
+        Self { standing, alone }
+    }
+
+    /// Takes a message of the stream. Returns the response that is to be sent at once.
+    pub(crate) fn take(&mut self, message: Message) -> Option<Bytes> {
+        match self.standing.dispatch(message) {
+            DispatchOutcome::Taken => None,
+            DispatchOutcome::Refused(question) => {
+                Some(server_questions::no_answer_response(&question.id))
+            }
+            DispatchOutcome::ForNoCall(message) => self.alone.take(*message),
+        }
+    }
+
+    /// Sends the client's answers to the server.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>, tell: impl FnMut(Bytes)) {
+        self.alone.poll(cx, tell);
+    }
+}

@@ -1,0 +1,167 @@
+//! The resumption of a call's stream: its position when it broke, and its next attempt.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use weir_core::port::Fut;
+use weir_upstream_core::retry_backoff::least_wait;
+
+use super::response_reader::ResponseReader;
+use super::side_channel::SideChannel;
+
+/// The wait before a stream is resumed, if the server gives no time.
+const DEFAULT_RETRY_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait that a server may ask for: the call's own deadline is not far.
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(300);
+/// The most streams in a row without a message.
+const MAX_EMPTY_STREAMS: u32 = 20;
+
+/// The position of a stream beside its messages.
+#[derive(Default)]
+pub(crate) struct StreamResumption {
+    last_event: Option<String>,
+    retry: Option<u64>,
+    /// The streams since the last message.
+    broken: u32,
+    resuming: Option<Fut<'static, Option<ResponseReader>>>,
+}
+
+impl StreamResumption {
+    /// Notes an event's id, or the server's reconnection time.
+    pub(crate) fn record_mark(&mut self, id: Option<String>, retry: Option<u64>) {
+        // An empty id resets the last one; an id that is too long for a header is ignored.
+        if let Some(id) = id {
+            self.last_event = Some(id).filter(|id| !id.is_empty() && id.len() <= 1024);
+        }
+        self.retry = retry.or(self.retry);
+    }
+
+    /// Notes a message.
+    pub(crate) fn record_message(&mut self) {
+        self.broken = 0;
+    }
+
+    /// Starts to resume a broken stream, after the server's reconnection time; false if that is
+    /// impossible.
+    pub(crate) fn resume(&mut self, side: Arc<dyn SideChannel>) -> bool {
+        let Some(last_event) = self
+            .last_event
+            .clone()
+            .filter(|_| self.broken < MAX_EMPTY_STREAMS)
+        else {
+            return false;
+        };
+        let wait = self
+            .retry
+            .map_or(DEFAULT_RETRY_WAIT, Duration::from_millis)
+            .min(MAX_RETRY_WAIT)
+            .max(least_wait(self.broken));
+        self.broken += 1;
+        self.resuming = Some(Box::pin(async move {
+            tokio::time::sleep(wait).await;
+            side.resume(last_event).await
+        }));
+        true
+    }
+
+    /// Polls the resumed stream; `Ready(None)` if no resumption is in progress.
+    pub(crate) fn poll_resumed(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Option<ResponseReader>>> {
+        let Some(resuming) = &mut self.resuming else {
+            return Poll::Ready(None);
+        };
+        let resumed = ready!(resuming.as_mut().poll(cx));
+        self.resuming = None;
+        Poll::Ready(Some(resumed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct ResumeCounter(AtomicUsize);
+
+    impl SideChannel for ResumeCounter {
+        fn send(&self, _message: Bytes) {}
+        fn cancel(&self, _id: u64) {}
+        fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>> {
+            assert_eq!(last_event, "e2");
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Box::pin(std::future::ready(None))
+        }
+    }
+
+    // Proves R096, R097.
+    #[tokio::test(start_paused = true)]
+    async fn broken_stream_resumes_after_its_last_event_id_and_retry_delay() {
+        let (mut thread, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
+        assert!(!thread.resume(side.clone()), "no event had an id");
+        thread.record_mark(Some("e1".into()), Some(3000));
+        thread.record_mark(Some("e2".into()), None);
+        assert!(thread.resume(side.clone()));
+        let mut resumed = Box::pin(std::future::poll_fn(|cx| thread.poll_resumed(cx)));
+        assert!(
+            tokio::time::timeout(Duration::from_millis(2999), &mut resumed)
+                .await
+                .is_err()
+        );
+        assert_eq!(
+            side.0.load(Ordering::SeqCst),
+            0,
+            "not before the server wants it"
+        );
+        assert!(
+            matches!(resumed.await, Some(None)),
+            "it did not have it any more"
+        );
+        assert_eq!(side.0.load(Ordering::SeqCst), 1);
+        thread.record_mark(Some(String::new()), None);
+        assert!(!thread.resume(side), "the server took its ids back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resumption_waits_at_least_100_ms_that_double() {
+        let (mut thread, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
+        thread.record_mark(Some("e2".into()), Some(0));
+        let mut waits = Vec::new();
+        for goes_on in [false, false, false, true, false] {
+            let began = tokio::time::Instant::now();
+            assert!(thread.resume(side.clone()));
+            std::future::poll_fn(|cx| thread.poll_resumed(cx)).await;
+            waits.push(began.elapsed().as_millis());
+            if goes_on {
+                thread.record_message();
+            }
+        }
+        // The paused clock moves in whole milliseconds.
+        let least = [100, 200, 400, 800, 100];
+        assert!(
+            waits
+                .iter()
+                .zip(least)
+                .all(|(wait, least)| (least..least + 5).contains(wait)),
+            "{waits:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resumption_ends_after_too_many_empty_streams() {
+        let (mut thread, side) = (StreamResumption::default(), Arc::<ResumeCounter>::default());
+        thread.record_mark(Some("e2".into()), None);
+        assert_eq!(
+            (0..100).filter(|_| thread.resume(side.clone())).count(),
+            MAX_EMPTY_STREAMS as usize
+        );
+        thread.record_message();
+        assert!(thread.resume(side));
+    }
+}

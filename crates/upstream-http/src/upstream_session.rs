@@ -1,0 +1,526 @@
+//! One legacy session over HTTP: opened by `initialize`, identified by the server's session id,
+//! ended by DELETE.
+//!
+//! A session does not reopen itself: that is left to the pool.
+
+mod lists;
+pub(crate) mod session_handover;
+
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::Either;
+use http::{HeaderName, HeaderValue, StatusCode};
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use weir_core::port::Fut;
+use weir_core::reply::Reply;
+use weir_core::upstream::{ListKinds, OutboundCall, ServerDescription};
+use weir_core::{CapabilityClass, FailureKind, SessionKey};
+use weir_era::upstream_messages::{
+    self, ClientDeclaration, MessageFilter, ResendProof, RevisionDialect,
+};
+use weir_era::{capability_forwarding, lower, server_questions};
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::own_requests;
+use weir_upstream_core::result_expectation::ResultExpectation;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_core::upstream_label::UpstreamLabel;
+use weir_wire::method::Method;
+use weir_wire::{LogLevel, Revision, scan};
+
+pub(crate) use lists::list;
+
+use super::http_call::{self, PendingRequest};
+use super::http_post::{self, ClassifiedResponse, RefusedResponse};
+use super::reading_state::ReadingPublisher;
+use super::response_reader::ResponseReader;
+use super::session_channel::SessionChannel;
+use super::side_channel::SideChannel;
+use super::standing_stream::{self, StandingStream};
+use super::standing_stream_slots::StandingStreamSlots;
+use super::stream_reader;
+
+/// An open session.
+#[derive(Debug)]
+pub(crate) struct UpstreamSession {
+    site: Arc<UpstreamContext>,
+    channel: Arc<SessionChannel>,
+    tongue: RevisionDialect,
+    about: ServerDescription,
+    has_logging: bool,
+    /// The capabilities that were declared to the server.
+    class: CapabilityClass,
+    /// The least severe log level that the server was asked for in this session.
+    level: Mutex<Option<LogLevel>>,
+    /// The dispatcher of the standing stream, if the client can be asked there.
+    standing: Option<Arc<StandingStream>>,
+    /// The client that owns the session.
+    client: Option<SessionKey>,
+    /// True if the previous process read its standing stream.
+    was_read: bool,
+}
+
+/// The client of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionClient {
+    /// The capabilities that are declared to the server.
+    pub(crate) class: CapabilityClass,
+    /// The client that owns the session.
+    pub(crate) client: Option<SessionKey>,
+}
+
+/// A request of a session, before it is posted.
+struct SessionPost {
+    id: u64,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    body: Bytes,
+}
+
+impl UpstreamSession {
+    /// Opens a session: `initialize` and `notifications/initialized`.
+    ///
+    /// # Errors
+    /// As for a request. A server that answers with neither a session nor an error is no MCP
+    /// server.
+    pub(crate) async fn open(
+        site: &Arc<UpstreamContext>,
+        http: &UpstreamHttpClient,
+        offered: Revision,
+        behind: SessionClient,
+    ) -> Result<Arc<Self>, FailedAttempt> {
+        own_requests::within(
+            &site.own_requests,
+            site.own_requests.deadlines.probe,
+            async {
+                let id = site.request_ids.next_id();
+                let capabilities =
+                    capability_forwarding::to_legacy(behind.class, behind.client.is_some());
+                let body = lower::initialize(id, offered, &capabilities, &site.client_info);
+                // A modern server is probed for sessions by this request, too, and wants the method of
+                // every request as a header.
+                let own = vec![(
+                    http_post::METHOD,
+                    HeaderValue::from_static(Method::Initialize.as_str()),
+                )];
+                let (named, answer) = match http_post::post(site, http, own, body, id).await? {
+                    ClassifiedResponse::Answer(named, answer) => (named, answer),
+                    ClassifiedResponse::Accepted => {
+                        return Err(site
+                            .label
+                            .fail(
+                                FailureKind::BadAnswer,
+                                "The upstream gave no answer to initialize",
+                            )
+                            .into());
+                    }
+                    ClassifiedResponse::Refused(refused) if refused.is_no_endpoint() => {
+                        return Err(no_endpoint_failure(&site.label, refused.status));
+                    }
+                    ClassifiedResponse::Refused(refused) => {
+                        return Err(not_opened(&site.label, refused.into_refusal(site)));
+                    }
+                };
+                let tongue = RevisionDialect::new(offered);
+                let ear = MessageFilter::modern(id, false, None);
+                let listener =
+                    ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
+                let reply = http_call::reply(
+                    site.clone(),
+                    answer,
+                    listener,
+                    PendingRequest::new(None, id),
+                )
+                .await;
+                let result = own_requests::read_result(&site.own_requests, reply)
+                    .await
+                    .map_err(|failure| not_opened(&site.label, failure.into()))?;
+                let session = Self::new(site, http, behind, named, &result)?;
+                let told = weir_wire::write::notification(Method::Initialized.as_str(), None);
+                http_post::post_notification(site, http, session.channel.headers(), told)
+                    .await
+                    .map_err(|refusal| not_opened(&site.label, refusal))?;
+                Ok(Arc::new(session))
+            },
+        )
+        .await
+    }
+
+    fn new(
+        site: &Arc<UpstreamContext>,
+        http: &UpstreamHttpClient,
+        behind: SessionClient,
+        id: Option<HeaderValue>,
+        result: &Bytes,
+    ) -> Result<Self, FailedAttempt> {
+        let (revision, about) = upstream_messages::read_initialize_result(result);
+        let Some(revision) = revision else {
+            let text =
+                "The upstream answered initialize with a protocol version that weir does not have";
+            return Err(site.label.fail(FailureKind::BadAnswer, text).into());
+        };
+        let has_logging = about
+            .capabilities
+            .as_ref()
+            .is_some_and(|all| scan::find(all, "logging").is_some());
+        let channel = SessionChannel::new(site.clone(), http.clone(), id, revision);
+        site.label.add_open_sessions(1);
+        Ok(Self {
+            site: site.clone(),
+            channel: Arc::new(channel),
+            tongue: RevisionDialect::new(revision),
+            about,
+            has_logging,
+            class: behind.class,
+            level: Mutex::new(None),
+            standing: StandingStream::new(site, behind.class, behind.client),
+            client: behind.client,
+            was_read: false,
+        })
+    }
+
+    /// Starts to read the standing stream, if the client can be asked there, or if changes of the
+    /// session's own lists come there and a slot is free. It must be open before the first call.
+    pub(crate) async fn open_standing_stream(self: &Arc<Self>, places: &StandingStreamSlots) {
+        if let Some(standing) = self.standing_stream(places) {
+            self.read_standing_stream(standing).await;
+        }
+    }
+
+    fn standing_stream(
+        self: &Arc<Self>,
+        places: &StandingStreamSlots,
+    ) -> Option<Arc<StandingStream>> {
+        if let Some(client) = self.client.filter(|_| !self.about.offers.is_empty()) {
+            let own: Weak<Self> = Arc::downgrade(self);
+            let lists = self.site.session_lists.open(
+                self.site.label.id.clone(),
+                self.about.notifies_of,
+                own,
+            );
+            lists.serves(client);
+            self.channel.set_lists(lists);
+        }
+        let standing = match &self.standing {
+            Some(standing) => standing.clone(),
+            None if self.channel.lists().is_some()
+                && !self.about.notifies_of.is_empty()
+                && places.take_slot(&self.channel) =>
+            {
+                StandingStream::for_tasks_only(&self.site)
+            }
+            None => return None,
+        };
+        self.channel.set_hears_of_tasks();
+        Some(standing)
+    }
+
+    /// Starts to read the standing stream for the progress of tasks, in a session of a client
+    /// without capabilities.
+    async fn read_for_tasks(self: &Arc<Self>) {
+        if !self.channel.set_hears_of_tasks() {
+            self.read_standing_stream(StandingStream::for_tasks_only(&self.site))
+                .await;
+        }
+    }
+
+    async fn read_standing_stream(self: &Arc<Self>, standing: Arc<StandingStream>) {
+        let (teller, _) = ReadingPublisher::new(None);
+        let alone = standing_stream::StandingReader::new(standing, self.tongue.revision());
+        let reading =
+            stream_reader::start_reading(&self.site, &self.channel, teller, Some(alone)).await;
+        self.channel.set_reading(reading);
+    }
+
+    /// Returns the server's description of itself.
+    pub(crate) fn about(&self) -> &ServerDescription {
+        &self.about
+    }
+
+    /// True if the server gave the session an id.
+    pub(crate) fn has_id(&self) -> bool {
+        self.channel.id().is_some()
+    }
+
+    pub(crate) fn tongue(&self) -> RevisionDialect {
+        self.tongue
+    }
+
+    /// Makes a call, with the caller's `own` client if it has one.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        outbound: &OutboundCall,
+        own: Option<UpstreamHttpClient>,
+    ) -> Result<Reply, FailedAttempt> {
+        let call = &outbound.call;
+        self.channel.record_call();
+        let http = match own {
+            None => self.channel.http(),
+            Some(own) => {
+                let own = Arc::new(own);
+                // Messages outside of calls, such as the end of the session, use the newest token.
+                self.channel.set_http(own.clone());
+                own
+            }
+        };
+        if let Some(level) = call.log_level {
+            Box::pin(self.raise_log_level(level)).await?;
+        }
+        let id = self.site.request_ids.next_id();
+        outbound.carried_revision.note(self.tongue.revision());
+        let body = self.tongue.call(
+            id,
+            call,
+            &outbound.native,
+            ClientDeclaration {
+                class: self.class,
+                client_info: &self.site.client_info,
+                extensions: &[],
+            },
+        );
+        let ear = self
+            .tongue
+            .message_filter(id, call.wants_progress, call.log_level)
+            .with_questions(self.class, server_questions::may_ask_in(call));
+        let headers = self
+            .channel
+            .headers()
+            .into_iter()
+            .chain(http_post::trace_headers(&call.trace))
+            .collect();
+        let task = ResultExpectation::takes_task(self.tongue, call, self.class);
+        let tracked = self.site.task_progress.begin(id, outbound);
+        if tracked.is_some() {
+            Box::pin(self.read_for_tasks()).await;
+        }
+        let (class, whole) = (CapabilityClass::BASE, outbound.whole);
+        let listener = ResultExpectation {
+            dialect: self.tongue,
+            filter: ear,
+            class,
+            may_become_task: task,
+            tracked,
+            needs_whole: whole,
+            is_unsplit: false,
+        };
+        let request = SessionPost { id, headers, body };
+        self.post(&http, request, listener).await
+    }
+
+    /// Makes a request of weir's own and returns its whole result.
+    pub(crate) async fn request(
+        self: &Arc<Self>,
+        method: Method,
+        members: &[(&str, &[u8])],
+    ) -> Result<Bytes, FailedAttempt> {
+        let asked = own_requests::request_with_repeat(&self.site.own_requests, method, || {
+            self.request_once(method, members)
+        });
+        own_requests::within_list_deadline(&self.site.own_requests, asked).await
+    }
+
+    async fn request_once(
+        self: &Arc<Self>,
+        method: Method,
+        members: &[(&str, &[u8])],
+    ) -> Result<Bytes, FailedAttempt> {
+        let id = self.site.request_ids.next_id();
+        let body = lower::legacy_request(id, method, members);
+        let (tongue, ear) = (self.tongue, self.tongue.message_filter(id, false, None));
+        let listener = ResultExpectation::for_own_request(tongue, ear, CapabilityClass::BASE);
+        let request = SessionPost {
+            id,
+            headers: self.channel.headers(),
+            body,
+        };
+        let reply = self.post(&self.channel.http(), request, listener).await?;
+        Ok(own_requests::read_result(&self.site.own_requests, reply).await?)
+    }
+
+    /// Makes sure that the server sends log messages from `level` up. The level of a session only
+    /// becomes less severe; each call filters by its own.
+    async fn raise_log_level(self: &Arc<Self>, level: LogLevel) -> Result<(), FailedAttempt> {
+        if !self.has_logging {
+            return Ok(());
+        }
+        let mut current = self.level.lock().await;
+        if current.is_some_and(|current| current <= level) {
+            return Ok(());
+        }
+        match self
+            .request(
+                Method::LoggingSetLevel,
+                &[("level", &lower::json(level.as_str()))],
+            )
+            .await
+        {
+            Err(refusal) if refusal.proof.is_some() || refusal.not_reached => return Err(refusal),
+            // A server that does not take the level still serves the call.
+            Err(_) => self.site.label.count_dropped("set_level_refused"),
+            Ok(_) => {}
+        }
+        *current = Some(level);
+        Ok(())
+    }
+
+    async fn post(
+        self: &Arc<Self>,
+        http: &UpstreamHttpClient,
+        SessionPost { id, headers, body }: SessionPost,
+        listener: ResultExpectation,
+    ) -> Result<Reply, FailedAttempt> {
+        let entry = self
+            .standing
+            .as_ref()
+            .map(|standing| standing.register(id, listener.filter.may_have_questions()));
+        let mut pending = PendingRequest::new(Some(self.clone()), id).with_registration(entry);
+        // As in `Modern::post`, the head is dropped before the wait for the reply.
+        let outcome = match http_post::post(&self.site, http, headers, body, id).await {
+            Ok(ClassifiedResponse::Answer(_, answer)) => {
+                Either::Left(http_call::reply(self.site.clone(), answer, listener, pending).map(Ok))
+            }
+            Ok(ClassifiedResponse::Refused(refused)) => {
+                pending.end();
+                Either::Right(Box::pin(self.classify_refusal(refused)).map(Err))
+            }
+            Ok(ClassifiedResponse::Accepted) => {
+                pending.end();
+                let text = "The upstream took a request and gave no answer";
+                return Err(self.site.label.fail(FailureKind::BadAnswer, text).into());
+            }
+            Err(refusal) => {
+                pending.end();
+                return Err(refusal);
+            }
+        };
+        outcome.await
+    }
+
+    /// Finds out if a refusal means that the session is gone. A 404 proves it if it certainly
+    /// belongs to this request; otherwise a 404 or 400 does if a ping fails in the same way.
+    async fn classify_refusal(&self, refused: RefusedResponse) -> FailedAttempt {
+        let lost = self.channel.id().is_some()
+            && match refused.status {
+                StatusCode::NOT_FOUND if refused.is_own() => true,
+                StatusCode::NOT_FOUND => self.ping_is_refused().await,
+                StatusCode::BAD_REQUEST if !refused.is_modern() => self.ping_is_refused().await,
+                _ => false,
+            };
+        // A modern server may have taken its place.
+        let is_modern = refused.is_modern();
+        let refusal = refused.into_refusal(&self.site);
+        let refusal = if is_modern {
+            refusal.mark_era_in_doubt()
+        } else {
+            refusal
+        };
+        if lost {
+            let failure = self
+                .site
+                .label
+                .fail(FailureKind::Unavailable, "The upstream lost the session");
+            return FailedAttempt::new(failure).with_proof(Some(ResendProof::SessionLost));
+        }
+        refusal
+    }
+
+    /// True if a ping in this session is refused as well. A server that does not know the method is
+    /// not the one that opened the session.
+    async fn ping_is_refused(&self) -> bool {
+        let (http, id) = (
+            self.channel.http().without_reuse(),
+            self.site.request_ids.next_id(),
+        );
+        let body = lower::legacy_request(id, Method::Ping, &[]);
+        let ping = own_requests::within_list_deadline(
+            &self.site.own_requests,
+            http_post::post(&self.site, &http, self.channel.headers(), body, id),
+        )
+        .await;
+        let gone = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
+        matches!(ping, Ok(ClassifiedResponse::Refused(refused)) if gone.contains(&refused.status))
+    }
+
+    /// Ends the session at the server. Its refusal (405) or absence is ignored.
+    pub(crate) async fn close(&self) {
+        self.channel.close().await;
+    }
+
+    /// Cancelled once weir ended the session because the server did not read its messages.
+    pub(crate) fn over(&self) -> &CancellationToken {
+        self.channel.over()
+    }
+
+    /// Returns the channel, which ends with the session.
+    pub(crate) fn channel(&self) -> &Arc<SessionChannel> {
+        &self.channel
+    }
+}
+
+impl SideChannel for UpstreamSession {
+    fn send(&self, message: Bytes) {
+        self.channel.send(message);
+    }
+
+    fn over(&self) -> Option<CancellationToken> {
+        Some(self.channel.over().clone())
+    }
+
+    fn list_changed(&self, kinds: ListKinds) -> bool {
+        let Some(lists) = self.channel.lists() else {
+            return false;
+        };
+        lists.handle_list_changed(kinds);
+        true
+    }
+
+    fn cancel(&self, id: u64) {
+        self.channel.send(lower::cancelled(id));
+    }
+
+    fn resume(self: Arc<Self>, last_event: String) -> Fut<'static, Option<ResponseReader>> {
+        let channel = self.channel.clone();
+        Box::pin(channel.open_get_stream(Some(last_event)))
+    }
+}
+
+impl Drop for UpstreamSession {
+    fn drop(&mut self) {
+        self.site.label.add_open_sessions(-1);
+    }
+}
+
+/// Makes the refusal of a URL that takes neither the modern probe nor `initialize`, as a server of
+/// 2024-11-05 alone does.
+fn no_endpoint_failure(label: &UpstreamLabel, status: StatusCode) -> FailedAttempt {
+    let text = format!(
+        "No MCP server at the upstream's URL (HTTP {}), neither of Streamable HTTP nor of HTTP+SSE (2024-11-05)",
+        status.as_u16()
+    );
+    let failure = label.fail(FailureKind::Unavailable, text);
+    FailedAttempt::new(failure.because("correct the path of `url`, which often ends in /mcp"))
+        .mark_era_in_doubt()
+        .mark_no_endpoint()
+}
+
+/// Makes the refusal of a session that was not opened. The server's own error is about the
+/// handshake, which the client does not know.
+fn not_opened(label: &UpstreamLabel, refusal: FailedAttempt) -> FailedAttempt {
+    // For every such answer, no session is open and the call did not run.
+    if !matches!(
+        refusal.failure.kind(),
+        FailureKind::Upstream(_) | FailureKind::BadAnswer
+    ) {
+        return refusal.mark_era_in_doubt();
+    }
+    let text = "The upstream refuses to open a session";
+    FailedAttempt::new(
+        label
+            .fail(FailureKind::Unavailable, text)
+            .because(refusal.failure),
+    )
+    .mark_era_in_doubt()
+    .mark_no_endpoint()
+}

@@ -1,0 +1,84 @@
+//! The lists of a session, read beside its calls.
+
+use std::sync::Arc;
+
+use weir_core::Failure;
+use weir_core::port::Fut;
+use weir_core::port::ListSession;
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
+use weir_era::lower;
+use weir_upstream_core::list_page::{ToolListRules, parse_page};
+use weir_wire::method::Method;
+
+use super::UpstreamSession;
+
+impl ListSession for UpstreamSession {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
+        Box::new(SessionWatch(self))
+    }
+
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+        Box::pin(async move {
+            let asked = self
+                .request(Method::ResourcesSubscribe, &[("uri", &lower::json(&uri))])
+                .await;
+            asked.map(drop).map_err(|refusal| refusal.failure)
+        })
+    }
+
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
+        if self.channel.has_left() {
+            return;
+        }
+        let session = self.clone();
+        self.site.tasks.spawn(async move {
+            let asked = session.request(Method::ResourcesUnsubscribe, &[("uri", &lower::json(&uri))]).await;
+            if let Err(refusal) = asked {
+                tracing::debug!(upstream = %session.site.label.id, error = %refusal.failure, "resource unsubscribe failed");
+            }
+        });
+    }
+}
+
+/// Reads the lists of a session that also serves calls.
+struct SessionWatch(Arc<UpstreamSession>);
+
+impl ListWatch for SessionWatch {
+    fn about(&self) -> &ServerDescription {
+        &self.0.about
+    }
+
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move { list(&self.0, kind, cursor).await })
+    }
+
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+        // The session itself handles its list changes.
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Reads one page of a list in a session.
+pub(crate) async fn list(
+    session: &Arc<UpstreamSession>,
+    kind: ListKind,
+    cursor: Option<String>,
+) -> Result<ListPage, Failure> {
+    let text = cursor.as_deref().map(lower::json);
+    let members: Vec<(&str, &[u8])> = text.iter().map(|text| ("cursor", &text[..])).collect();
+    let outcome = session.request(kind.method(), &members).await;
+    parse_page(
+        &session.site.record,
+        session.tongue,
+        kind,
+        outcome,
+        ToolListRules {
+            drop_bad_mirrors: false,
+            has_tasks: session.about.tasks,
+        },
+    )
+}

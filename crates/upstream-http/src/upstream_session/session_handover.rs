@@ -1,0 +1,116 @@
+//! The hand-over of sessions to another process and from another process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use serde::{Deserialize, Serialize};
+use weir_era::upstream_messages;
+use weir_oauth_client::UpstreamHttpClient;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::LogLevel;
+
+use super::{SessionClient, UpstreamSession};
+use crate::standing_stream_slots::StandingStreamSlots;
+
+/// An open session as one process describes it to the next. The id is a secret.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ExportedHttpSession {
+    id: String,
+    /// The relevant parts of the answer to `initialize`, as JSON.
+    initialized: String,
+    level: Option<String>,
+    /// True if its standing stream was read.
+    is_read: bool,
+}
+
+/// The first and the longest wait before the standing stream of an imported session is requested
+/// again; the wait doubles.
+const FIRST_STREAM_WAIT: Duration = Duration::from_secs(1);
+const LAST_STREAM_WAIT: Duration = Duration::from_secs(32);
+
+impl UpstreamSession {
+    /// Describes the session for the next process, which ends it from now on. Absent for a session
+    /// without an id, which that process cannot name, and for one that is over.
+    pub(crate) fn export(&self) -> Option<ExportedHttpSession> {
+        let id = self
+            .channel
+            .id()
+            .filter(|_| !self.over().is_cancelled())?
+            .to_str()
+            .ok()?
+            .to_owned();
+        let initialized = upstream_messages::initialize_result(self.tongue.revision(), &self.about);
+        let level = self
+            .level
+            .try_lock()
+            .ok()
+            .and_then(|level| *level)
+            .map(|level| level.as_str().to_owned());
+        let is_read = self.hand_over();
+        Some(ExportedHttpSession {
+            id,
+            initialized: String::from_utf8(initialized.into()).ok()?,
+            level,
+            is_read,
+        })
+    }
+
+    /// Leaves the session to another process. The standing stream ends, unless a call here may
+    /// still be asked on it. True if it was read.
+    pub(crate) fn hand_over(&self) -> bool {
+        self.channel.leave();
+        let is_read = self.channel.is_reading();
+        if self
+            .standing
+            .as_ref()
+            .is_none_or(|standing| standing.is_idle())
+        {
+            self.channel.stop_reading();
+        }
+        is_read
+    }
+
+    /// Takes over a session that another process described; absent if this one has no such
+    /// revision.
+    pub(crate) fn import(
+        site: &Arc<UpstreamContext>,
+        http: &UpstreamHttpClient,
+        behind: SessionClient,
+        exported: ExportedHttpSession,
+    ) -> Option<Self> {
+        let id = HeaderValue::from_str(&exported.id).ok()?;
+        let mut session =
+            Self::new(site, http, behind, Some(id), &exported.initialized.into()).ok()?;
+        *session.level.get_mut() = exported.level.and_then(|level| LogLevel::parse(&level));
+        session.was_read = exported.is_read;
+        Some(session)
+    }
+
+    /// Reads the standing stream of an imported session. The previous process may still read it for
+    /// a while, and most servers allow only one reader.
+    pub(crate) async fn reopen_standing_stream(self: Arc<Self>, places: &StandingStreamSlots) {
+        let Some(standing) = self.standing_stream(places) else {
+            return;
+        };
+        self.read_standing_stream(standing.clone()).await;
+        if !self.was_read || self.channel.is_reading() {
+            return;
+        }
+        let session = Arc::downgrade(&self);
+        self.site.tasks.spawn_endless(async move {
+            let mut wait = FIRST_STREAM_WAIT;
+            while wait <= LAST_STREAM_WAIT {
+                tokio::time::sleep(wait).await;
+                let Some(session) = session.upgrade() else {
+                    return;
+                };
+                session.read_standing_stream(standing.clone()).await;
+                if session.channel.is_reading() {
+                    return;
+                }
+                wait *= 2;
+            }
+        });
+    }
+}

@@ -1,0 +1,526 @@
+//! The two pipes of a child process as one shared channel: outgoing messages in order, incoming
+//! messages dispatched to their requests.
+//!
+//! Messages are dispatched by request id and progress token. A message with neither goes to the
+//! only call, if only one runs and the child never had calls of another principal. Otherwise it is
+//! dropped, because a guess would show one client's messages to another: a message may come late,
+//! when its call is over.
+
+pub(crate) mod child_request;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bytes::Bytes;
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use weir_core::budget::ByteReservation;
+use weir_core::port::SessionListObserver;
+use weir_core::upstream::ListKinds;
+use weir_core::{CapabilityClass, Principal, SessionKey};
+use weir_era::{server_questions, upstream_messages};
+use weir_upstream_core::list_items;
+use weir_upstream_core::message_limits::message_limits;
+use weir_upstream_core::out_of_call_requests::{ClientSession, OutOfCallClient, OutOfCallRequests};
+use weir_upstream_core::outbox::{Outbox, PushOutcome};
+use weir_upstream_core::pending_updates::PendingUpdates;
+use weir_upstream_core::request_inbox::RequestInbox;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::method::Method;
+use weir_wire::{
+    ErrorObject, JsonLimits, Message, Notification, Request, Revision, error_code, meta, scan,
+};
+
+use super::child_relay::{ChildRelay, RelayRecipient};
+use super::non_message_lines::NonMessageLines;
+
+/// The most requests that wait to be written. A further caller waits for its turn.
+const MAX_QUEUED_REQUESTS: usize = 256;
+/// The most messages to the client itself that wait to be forwarded.
+const MAX_OUT_OF_CALL: usize = 32;
+/// The error of a call with a skipped result.
+const NO_MEMORY_TEXT: &str = "There was no memory for the result: it is large, and others have what weir holds results in. The call ran. \
+                         Check before calling again, for less at once";
+/// The most URL elicitations of one call that are remembered; the newest are kept.
+const MAX_ELICITATIONS: usize = 64;
+
+/// The channel to one child.
+#[derive(Debug)]
+pub struct ChildChannel {
+    /// The handles of its upstream.
+    pub site: Arc<UpstreamContext>,
+    outbox: Outbox<OutboxShare>,
+    /// Notified when the outbox is no longer empty.
+    queued: Notify,
+    /// The permits of requests that wait in the outbox.
+    requests: Arc<Semaphore>,
+    state: Mutex<ChannelState>,
+    /// Set for a modern child, which sends no requests and gets no answers.
+    modern: AtomicBool,
+    /// Set for a child with clients that can be asked: its requests belong to the newest call.
+    asks: AtomicBool,
+    /// The recipient of messages outside of calls, for a child that belongs to one principal.
+    out_of_call: OnceLock<mpsc::Sender<Message>>,
+    /// The client session for messages outside of calls.
+    pub(crate) client: ClientSession,
+    /// The principal of the first call.
+    first_principal: OnceLock<Principal>,
+    /// Set once another principal called.
+    has_several_principals: AtomicBool,
+    over: CancellationToken,
+    pub(super) other_lines: NonMessageLines,
+    /// The pending updates of single resources, for their subscription.
+    pub(crate) pending_updates: PendingUpdates,
+    /// The known lists of a child that belongs to one principal.
+    pub(crate) lists: OnceLock<Arc<dyn SessionListObserver>>,
+    /// The relay to the previous process, which still has open requests.
+    relay: OnceLock<ChildRelay>,
+    /// Set once the child belongs to another process, over a relay.
+    is_handed_over: AtomicBool,
+}
+
+/// The share of a message in the outbox: a permit for a request, a part of the memory budget for
+/// other messages.
+#[derive(Debug)]
+enum OutboxShare {
+    Request(#[expect(dead_code, reason = "its drop is what it is kept for")] OwnedSemaphorePermit),
+    Message(#[expect(dead_code, reason = "its drop is what it is kept for")] ByteReservation),
+}
+
+/// The purpose of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RequestPurpose {
+    /// The handshake, which must not be cancelled.
+    Handshake,
+    /// A list, a log level, a subscription.
+    OwnRequest,
+    /// A call: a message of the child without a request's name can only be about one of these.
+    Call {
+        /// True if such a call may have questions.
+        asks: bool,
+        /// The task with the result that it waits for.
+        task: Option<Arc<str>>,
+    },
+}
+
+#[derive(Debug)]
+struct ChannelRequest {
+    inbox: Arc<RequestInbox>,
+    purpose: RequestPurpose,
+    /// The child's names of its URL elicitations in this call.
+    elicitations: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+struct ChannelState {
+    requests: HashMap<u64, ChannelRequest>,
+    /// The reason for the end, once the channel is closed.
+    closed: Option<Arc<str>>,
+}
+
+impl ChildChannel {
+    /// Makes a channel without messages yet.
+    #[must_use]
+    pub fn new(site: Arc<UpstreamContext>) -> Arc<Self> {
+        Arc::new(Self {
+            site,
+            outbox: Outbox::default(),
+            queued: Notify::new(),
+            requests: Arc::new(Semaphore::new(MAX_QUEUED_REQUESTS)),
+            state: Mutex::default(),
+            modern: AtomicBool::new(false),
+            asks: AtomicBool::new(false),
+            out_of_call: OnceLock::new(),
+            client: ClientSession::default(),
+            first_principal: OnceLock::new(),
+            has_several_principals: AtomicBool::new(false),
+            over: CancellationToken::new(),
+            other_lines: NonMessageLines::default(),
+            pending_updates: PendingUpdates::default(),
+            lists: OnceLock::new(),
+            relay: OnceLock::new(),
+            is_handed_over: AtomicBool::new(false),
+        })
+    }
+
+    /// Sends a message without an answer. An answer of weir's is never left out: if the child does
+    /// not read and too much waits, the channel is closed.
+    pub(crate) fn send(&self, message: Bytes) {
+        if self.over.is_cancelled() {
+            return;
+        }
+        let Some(share) = self.site.messages.try_reserve(message.len()) else {
+            return self.overflowed();
+        };
+        match self.outbox.push(message, OutboxShare::Message(share)) {
+            PushOutcome::Idle => self.queued.notify_one(),
+            PushOutcome::Overflow => self.overflowed(),
+            PushOutcome::Queued | PushOutcome::Over => {}
+        }
+    }
+
+    /// Takes the next message to be written; waits until there is one. Cancel safe.
+    pub async fn next_message(&self) -> Bytes {
+        loop {
+            if let Some((message, _place)) = self.outbox.next() {
+                return message;
+            }
+            self.queued.notified().await;
+        }
+    }
+
+    /// Notes that the child no longer reads. It may still answer earlier messages.
+    pub(crate) fn close_input(&self) {
+        let unsent = self.outbox.end();
+        let state = self.lock();
+        unsent
+            .iter()
+            .filter_map(|id| state.requests.get(id))
+            .for_each(|request| request.inbox.close());
+    }
+
+    fn overflowed(&self) {
+        self.site.label.count_unread_session();
+        self.close_input();
+        self.close("it does not take the messages it is sent");
+    }
+
+    /// Takes one line of the child's output.
+    pub fn receive(&self, line: &Bytes) {
+        let limits = message_limits();
+        let copy = self.other_lines.copy(line);
+        let relayed = self
+            .relay
+            .get()
+            .filter(|relay| relay.is_open())
+            .map(|relay| (relay, line.clone()));
+        match list_items::parse_without_bad_items(&self.site.record, line, &limits) {
+            Ok(weir_wire::IncomingMessage::One(message)) => {
+                let Some((relay, line)) = relayed else {
+                    return self.dispatch(message);
+                };
+                let recipient = relay.recipient(&message, self.may_be_asked());
+                if recipient != RelayRecipient::This {
+                    relay.send(line);
+                }
+                if recipient != RelayRecipient::Other {
+                    self.dispatch(message);
+                }
+            }
+            Ok(weir_wire::IncomingMessage::Batch(items)) => {
+                if let Some((relay, line)) = relayed {
+                    relay.send(line);
+                }
+                for item in items {
+                    match Message::parse(item, &limits) {
+                        Ok(message) => self.dispatch(message),
+                        Err(_) => self.site.label.count_dropped("bad_batch_item"),
+                    }
+                }
+            }
+            Err(_) => self.other_lines.drop_line(&self.site.record, &copy),
+        }
+    }
+
+    /// Relays the messages for the requests of the previous process: those up to this id. Must be
+    /// called before any output is read.
+    pub(super) fn relay_to(self: &Arc<Self>, socket: UnixStream, last_id: u64) {
+        let (pipe, closed) = (self.clone(), self.over.clone());
+        let send = move |message| pipe.send(message);
+        let relay = ChildRelay::start(&self.site.tasks, socket, last_id, closed, send);
+        // There is only one previous process.
+        let _first = self.relay.set(relay);
+    }
+
+    /// Marks the child as another process's.
+    pub(super) fn set_handed_over(&self) {
+        self.is_handed_over.store(true, Ordering::Relaxed);
+    }
+
+    /// True once the child is another process's, which then handles the subscriptions.
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.is_handed_over.load(Ordering::Relaxed)
+    }
+
+    /// True if this process may have to answer the child's questions: a call that may be asked
+    /// runs, or the child's clients cannot be asked at all.
+    fn may_be_asked(&self) -> bool {
+        if !self.asks.load(Ordering::Relaxed) {
+            return true;
+        }
+        self.lock()
+            .requests
+            .values()
+            .any(|request| matches!(request.purpose, RequestPurpose::Call { asks: true, .. }))
+    }
+
+    /// Returns the principal of the first call, and true if others called, too.
+    pub(super) fn principals(&self) -> (Option<Principal>, bool) {
+        (
+            self.first_principal.get().cloned(),
+            self.has_several_principals.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Takes over the principals from another process.
+    pub(super) fn import_principals(&self, first: Option<Principal>, several: bool) {
+        if let Some(first) = first {
+            self.first_principal.get_or_init(|| first);
+        }
+        self.has_several_principals
+            .store(several, Ordering::Relaxed);
+    }
+
+    /// Notes that a large message was skipped for want of memory. Fails the request that it
+    /// answered, if it answered one.
+    pub fn fail_skipped(&self, request: Option<u64>) {
+        let Some(id) = request else {
+            return self.site.label.count_dropped("no_memory");
+        };
+        let error = ErrorObject::new(error_code::INTERNAL_ERROR, NO_MEMORY_TEXT);
+        let message = weir_wire::write::error_response(Some(&id.into()), false, &error);
+        match Message::parse(message, &JsonLimits::upstream()) {
+            Ok(message) => self.dispatch_to_request(message),
+            Err(_) => self.site.label.count_dropped("no_memory"),
+        }
+    }
+
+    /// Marks the child as a modern server.
+    pub(crate) fn set_modern(&self) {
+        self.modern.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the capabilities that were declared to the child. From now on the client of the last
+    /// call is also asked outside of its calls, if it has a session.
+    pub(crate) fn enable_questions(
+        self: &Arc<Self>,
+        class: CapabilityClass,
+        session: Option<SessionKey>,
+        revision: Revision,
+    ) {
+        self.asks.store(true, Ordering::Relaxed);
+        self.client.set(session);
+        let (sender, messages) = mpsc::channel(MAX_OUT_OF_CALL);
+        if self.out_of_call.set(sender).is_ok() {
+            let client = OutOfCallClient {
+                site: self.site.clone(),
+                session: self.client.clone(),
+                class,
+            };
+            let (pipe, over) = (self.clone(), self.over.clone());
+            let serving = OutOfCallRequests::new(client, revision)
+                .serve(messages, move |message| pipe.send(message));
+            self.site.tasks.spawn_endless(async move {
+                let _over = over.run_until_cancelled_owned(serving).await;
+            });
+        }
+    }
+
+    /// Notes the call of a principal, in this client session if it has one. True if the child last
+    /// spoke to another client's session.
+    pub(crate) fn record_call(&self, principal: &Principal, session: Option<SessionKey>) -> bool {
+        if self.first_principal.get_or_init(|| principal.clone()) != principal {
+            self.has_several_principals.store(true, Ordering::Relaxed);
+        }
+        let asks = self.asks.load(Ordering::Relaxed);
+        session.is_some()
+            && asks
+            && self
+                .client
+                .set(session)
+                .is_some_and(|before| Some(before) != session)
+    }
+
+    /// Closes the channel: no more messages will come.
+    pub fn close(&self, why: &str) {
+        let mut state = self.lock();
+        if state.closed.is_none() {
+            state.closed = Some(why.into());
+        }
+        for (_, request) in state.requests.drain() {
+            request.inbox.close();
+        }
+        drop(state);
+        self.over.cancel();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed.is_some()
+    }
+
+    /// Returns the token that is cancelled once the channel is closed.
+    pub fn closed(&self) -> CancellationToken {
+        self.over.clone()
+    }
+
+    fn dispatch(&self, message: Message) {
+        match &message {
+            Message::Request(request) => self.handle_request(request, &message),
+            Message::Notification(told) => match told.method.known() {
+                Some(
+                    method @ (Method::ToolsListChanged
+                    | Method::PromptsListChanged
+                    | Method::ResourcesListChanged),
+                ) => {
+                    let kinds = upstream_messages::changed_lists(method);
+                    match self.lists.get() {
+                        Some(lists) => {
+                            lists.handle_list_changed(kinds);
+                            self.site.list_changes.record(ListKinds::default());
+                        }
+                        None => self.site.list_changes.record(kinds),
+                    }
+                }
+                Some(Method::Cancelled) => {
+                    // It withdraws a question, of any call.
+                    self.lock()
+                        .requests
+                        .values()
+                        .for_each(|request| drop(request.inbox.push(message.clone())));
+                    self.send_out_of_call(&message);
+                }
+                Some(Method::ElicitationComplete) => {
+                    self.dispatch_elicitation_complete(told, &message)
+                }
+                _ => match upstream_messages::updated_resource(told) {
+                    Some(uri) => {
+                        if let Some(lists) = self.lists.get() {
+                            lists.handle_resource_updated(&uri);
+                        }
+                        self.pending_updates.add(&uri);
+                    }
+                    None => self.dispatch_to_request(message),
+                },
+            },
+            Message::Response(_) => self.dispatch_to_request(message),
+        }
+    }
+
+    /// Dispatches a message to its request.
+    fn dispatch_to_request(&self, message: Message) {
+        let state = self.lock();
+        let request = match upstream_messages::request_of(&message) {
+            Some(id) => state.requests.get(&id),
+            // A response without a known id answers no request, and must not take the place of the
+            // real one.
+            None if matches!(message, Message::Response(_)) => {
+                drop(state);
+                return self.site.label.count_dropped("unknown_id");
+            }
+            // It may be late, and about another client's call.
+            None if self.has_several_principals.load(Ordering::Relaxed) => None,
+            None => state.only_call(),
+        };
+        match request {
+            Some(request) => drop(request.inbox.push(message)),
+            None => {
+                drop(state);
+                if !self.site.task_progress.take_progress(&message) {
+                    self.site.label.count_dropped("unknown_addressee");
+                }
+            }
+        }
+    }
+
+    /// Handles a request of the child.
+    fn handle_request(&self, request: &Request, message: &Message) {
+        if self.modern.load(Ordering::Relaxed) {
+            return self.site.label.count_dropped("server_request");
+        }
+        if !self.asks.load(Ordering::Relaxed) {
+            // No client capability was declared to it.
+            return self.send(upstream_messages::answer_request(request));
+        }
+        let mut state = self.lock();
+        if let Some(call) = state.asked_call(request) {
+            let name = string_at(
+                request.params.as_deref().unwrap_or_default(),
+                &["elicitationId"],
+            );
+            call.elicitations.truncate(MAX_ELICITATIONS - 1);
+            drop(call.elicitations.splice(0..0, name));
+            let refused = call.inbox.push(message.clone());
+            drop(state);
+            if let Some(question) = refused {
+                self.send(server_questions::no_answer_response(&question.id));
+            }
+            return;
+        }
+        drop(state);
+        if !self.send_out_of_call(message) {
+            self.send(upstream_messages::answer_outside_call(request));
+        }
+    }
+
+    /// Dispatches the completion of a URL elicitation: to its call while that runs, else to the
+    /// client.
+    fn dispatch_elicitation_complete(&self, told: &Notification, message: &Message) {
+        let name = string_at(
+            told.params.as_deref().unwrap_or_default(),
+            &["elicitationId"],
+        );
+        let state = self.lock();
+        let mut calls = state.requests.values();
+        match calls.find(|call| {
+            name.as_ref()
+                .is_some_and(|name| call.elicitations.contains(name))
+        }) {
+            Some(call) => drop(call.inbox.push(message.clone())),
+            None => drop(self.send_out_of_call(message)),
+        }
+    }
+
+    /// Forwards a message to the client itself; false if there is no such client, or its queue is
+    /// full.
+    fn send_out_of_call(&self, message: &Message) -> bool {
+        self.out_of_call
+            .get()
+            .is_some_and(|sender| sender.try_send(message.clone()).is_ok())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ChannelState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ChannelState {
+    /// Returns the call of a message without an address, if only one runs.
+    fn only_call(&self) -> Option<&ChannelRequest> {
+        let mut calls = self
+            .requests
+            .values()
+            .filter(|request| matches!(request.purpose, RequestPurpose::Call { .. }));
+        calls.next().filter(|_| calls.next().is_none())
+    }
+
+    /// Returns the call that a question of the child belongs to. A question of a task names it;
+    /// other requests on this channel name no call. All calls of a child that asks are of one
+    /// client's session, or they come one after another: the newest is asked.
+    fn asked_call(&mut self, question: &Request) -> Option<&mut ChannelRequest> {
+        let params = question.params.as_deref().unwrap_or_default();
+        let about = string_at(params, &["_meta", meta::RELATED_TASK, "taskId"]);
+        let calls = self
+            .requests
+            .iter_mut()
+            .filter_map(|(id, request)| match &request.purpose {
+                RequestPurpose::Call { asks: true, task } => {
+                    let own = about.is_some() && task.as_deref() == about.as_deref();
+                    Some(((own, *id), request))
+                }
+                RequestPurpose::Handshake
+                | RequestPurpose::OwnRequest
+                | RequestPurpose::Call { asks: false, .. } => None,
+            });
+        calls.max_by_key(|(order, _)| *order).map(|(_, call)| call)
+    }
+}
+
+/// Finds a string deep in an object.
+fn string_at(object: &[u8], path: &[&str]) -> Option<String> {
+    let value = path.iter().try_fold(object, |within, name| {
+        scan::find(within, name).map(|range| &within[range])
+    })?;
+    scan::string(value).map(Into::into)
+}

@@ -1,0 +1,144 @@
+//! A request in flight over a child's channel.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use weir_core::{Failure, FailureKind};
+use weir_era::lower;
+use weir_upstream_core::outbox::PushOutcome;
+use weir_upstream_core::request_inbox::RequestInbox;
+use weir_wire::{Message, Request};
+
+use super::{ChannelRequest, ChildChannel, OutboxShare, RequestPurpose};
+
+/// A request in flight. Dropping it before its end cancels it at the child.
+#[derive(Debug)]
+pub(crate) struct ChildRequest {
+    pipe: Arc<ChildChannel>,
+    inbox: Arc<RequestInbox>,
+    pub(crate) id: u64,
+    /// False for the handshake, which must not be cancelled.
+    cancels: bool,
+}
+
+impl ChildChannel {
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// `Unavailable` if the channel is closed: the request was not sent.
+    pub(crate) async fn request(
+        self: &Arc<Self>,
+        id: u64,
+        body: Bytes,
+        purpose: RequestPurpose,
+    ) -> Result<ChildRequest, Failure> {
+        let inbox = Arc::new(RequestInbox::new(self.site.messages.clone()));
+        let cancels = purpose != RequestPurpose::Handshake;
+        {
+            let mut state = self.lock();
+            if let Some(why) = &state.closed {
+                return Err(self
+                    .site
+                    .label
+                    .fail(FailureKind::Unavailable, "The upstream ended")
+                    .because(&**why));
+            }
+            state.requests.insert(
+                id,
+                ChannelRequest {
+                    inbox: inbox.clone(),
+                    purpose,
+                    elicitations: Vec::new(),
+                },
+            );
+        }
+        let mut ticket = ChildRequest {
+            pipe: self.clone(),
+            inbox,
+            id,
+            cancels: false,
+        };
+        let ended = || {
+            self.site
+                .label
+                .fail(FailureKind::Unavailable, "The upstream ended")
+        };
+        let place = match self.requests.clone().try_acquire_owned() {
+            Ok(place) => Some(place),
+            Err(_) => {
+                let turn = Box::pin(
+                    self.over
+                        .run_until_cancelled(self.requests.clone().acquire_owned()),
+                );
+                turn.await.and_then(Result::ok)
+            }
+        };
+        let place = place.ok_or_else(ended)?;
+        match self
+            .outbox
+            .push_request(id, body, OutboxShare::Request(place))
+        {
+            PushOutcome::Over => return Err(ended()),
+            PushOutcome::Idle => self.queued.notify_one(),
+            PushOutcome::Queued | PushOutcome::Overflow => {}
+        }
+        ticket.cancels = cancels;
+        Ok(ticket)
+    }
+}
+
+impl ChildRequest {
+    /// Polls the next message for this request; absent once the channel is closed.
+    pub(crate) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
+        let message = ready!(self.inbox.poll_message(cx));
+        // A closed channel carries no cancellation.
+        self.cancels &= message.is_some();
+        Poll::Ready(message)
+    }
+
+    /// Waits for the answer: result or error object; absent once the channel is closed. Earlier
+    /// messages are skipped.
+    pub(crate) async fn wait_for_answer(&mut self) -> Option<Result<Bytes, Bytes>> {
+        loop {
+            match std::future::poll_fn(|cx| self.poll_message(cx)).await? {
+                Message::Response(response) => {
+                    self.end();
+                    return Some(response.outcome);
+                }
+                Message::Request(_) | Message::Notification(_) => {}
+            }
+        }
+    }
+
+    /// Waits for the end of a subscription. Without a subscription it never returns.
+    pub(crate) async fn wait_for_end(subscription: Option<&mut Self>) {
+        match subscription {
+            Some(ticket) => drop(ticket.wait_for_answer().await),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Notes that the request is over and needs no cancellation.
+    pub(crate) fn end(&mut self) {
+        self.cancels = false;
+    }
+
+    /// Ends an answered call. Its unanswered questions, and the unread ones, go to another call,
+    /// because they may be meant for that.
+    pub(crate) fn end_with_questions(&mut self, heard: Vec<Request>) {
+        self.pipe.lock().requests.remove(&self.id);
+        let left = heard.into_iter().chain(self.inbox.take_questions());
+        left.for_each(|question| self.pipe.dispatch(Message::Request(question)));
+    }
+}
+
+impl Drop for ChildRequest {
+    fn drop(&mut self) {
+        self.pipe.lock().requests.remove(&self.id);
+        // A request that was not sent needs no cancellation.
+        if self.cancels && !self.pipe.outbox.withdraw_request(self.id) {
+            self.pipe.send(lower::cancelled(self.id));
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The hand-over of child processes to the next process. Their calls in this process go on, over a
+//! relay.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use data_encoding::BASE64;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use serde::{Deserialize, Serialize};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout};
+use weir_core::CapabilityClass;
+use weir_core::upstream::HandoverSession;
+use weir_era::upstream_messages::{self, RevisionDialect};
+use weir_upstream_core::exported::{ExportedClient, ExportedOwner};
+use weir_upstream_core::settings::UpstreamProtocol;
+use weir_wire::{LogLevel, Revision};
+
+use super::StdioUpstream;
+use super::child_channel::ChildChannel;
+use super::child_key::ChildKey;
+use super::child_source::ChildSource;
+use super::handshake::{ChildClients, HandshakeOutcome, run_handshake};
+use super::running_child::RunningChild;
+use super::upstream_child::UpstreamChild;
+
+/// The time limit of the handshake with a modern child after a hand-over.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A child as one process describes it to the next. Its descriptors are those of the relay and of
+/// the child, in this order.
+#[derive(Debug, Serialize, Deserialize)]
+struct ExportedChild {
+    owner: ExportedOwner,
+    /// The bits of the capability class.
+    class: u16,
+    nth: u8,
+    is_legacy: bool,
+    /// True for one that only watches.
+    is_watching: bool,
+    revision: String,
+    /// The relevant parts of a legacy child's answer to `initialize`, as JSON.
+    initialized: String,
+    /// The capabilities that were declared to it, as bits.
+    told_class: u16,
+    declares_roots_changes: bool,
+    /// The session of the client for messages outside of calls.
+    client: Option<ExportedClient>,
+    /// The principal of the first call, and true if others called, too.
+    first: Option<ExportedOwner>,
+    several: bool,
+    level: Option<String>,
+    /// The last request id of the previous process.
+    last_id: u64,
+    /// The unread part of its output, in base64.
+    unread: String,
+}
+
+impl StdioUpstream {
+    /// Implements [`weir_core::upstream::Upstream::export_sessions`]. An HTTP+SSE stream is a
+    /// connection, and stays.
+    pub async fn export_children(&self) -> Vec<HandoverSession> {
+        if !matches!(self.starter.origin, ChildSource::Process(..)) {
+            return Vec::new();
+        }
+        let used = self
+            .slots
+            .filled()
+            .into_iter()
+            .map(|(key, running)| (key, running, false));
+        let watching = self
+            .watched
+            .filled()
+            .into_iter()
+            .map(|(key, running)| (key, running, true));
+        let exporting = used
+            .chain(watching)
+            .map(|(key, running, is_watching)| self.export(key, running, is_watching));
+        exporting
+            .collect::<FuturesUnordered<_>>()
+            .filter_map(std::future::ready)
+            .collect()
+            .await
+    }
+
+    async fn export(
+        &self,
+        key: ChildKey,
+        running: Arc<RunningChild>,
+        is_watching: bool,
+    ) -> Option<HandoverSession> {
+        let pipe = &running.child.pipe;
+        let legacy = running.legacy.as_ref();
+        let level = legacy.and_then(|legacy| *legacy.level.as_ref()?.try_lock().ok()?);
+        let given = running.child.hand_over().await?;
+        pipe.set_handed_over();
+        let (first, several) = pipe.principals();
+        let tongue = running.greeted.tongue;
+        let initialized =
+            upstream_messages::initialize_result(tongue.revision(), &running.greeted.about);
+        let described = ExportedChild {
+            owner: ExportedOwner::of(key.principal.as_ref()),
+            class: key.class.bits(),
+            nth: key.nth,
+            is_legacy: key.is_legacy,
+            is_watching,
+            revision: tongue.revision().as_str().to_owned(),
+            initialized: String::from_utf8(initialized.into()).ok()?,
+            told_class: legacy
+                .map_or(CapabilityClass::BASE, |legacy| legacy.class)
+                .bits(),
+            declares_roots_changes: legacy.is_some_and(|legacy| legacy.declares_roots_changes),
+            client: pipe.client.get().map(ExportedClient::of),
+            first: first.as_ref().map(|first| ExportedOwner::of(Some(first))),
+            several,
+            level: level.map(|level| level.as_str().to_owned()),
+            last_id: self.site.request_ids.last_id(),
+            unread: BASE64.encode(&given.unread),
+        };
+        let mut descriptors = vec![given.relay];
+        descriptors.extend(given.kept.descriptors().ok()?);
+        Some(HandoverSession {
+            description: serde_json::to_vec(&described).ok()?.into(),
+            descriptors,
+        })
+    }
+
+    /// Implements [`weir_core::upstream::Upstream::import_session`]. A child that cannot be used
+    /// ends, since its descriptors are closed.
+    pub async fn import_child(&self, exported: HandoverSession) {
+        if self.adopt(exported).await.is_none() {
+            tracing::warn!(upstream = %self.site.label.id, "child process takeover failed: starting a new process");
+        }
+    }
+
+    async fn adopt(&self, exported: HandoverSession) -> Option<()> {
+        let ChildSource::Process(_, keeper) = &self.starter.origin else {
+            return None;
+        };
+        let child: ExportedChild = serde_json::from_slice(&exported.description).ok()?;
+        let mut descriptors = exported.descriptors.into_iter();
+        let relay = std::os::unix::net::UnixStream::from(descriptors.next()?);
+        relay.set_nonblocking(true).ok()?;
+        let relay = UnixStream::from_std(relay).ok()?;
+        let kept = keeper.adopt(descriptors.collect()).ok()?;
+
+        let (principal, class) = (
+            child.owner.principal(),
+            CapabilityClass::from_bits(child.class),
+        );
+        let key = ChildKey {
+            principal,
+            class,
+            session: None,
+            nth: child.nth,
+            is_legacy: child.is_legacy,
+        };
+        let slots = if child.is_watching {
+            &self.watched
+        } else {
+            &self.slots
+        };
+        let slot = slots.free_slot(&key, self.site.clock.millis())?;
+        let _opening = slot.opening.try_lock().ok()?;
+        if slot.current.load().is_some() {
+            return None;
+        }
+        self.site.request_ids.continue_after(child.last_id);
+        let pipe = ChildChannel::new(self.site.clone());
+        pipe.relay_to(relay, child.last_id);
+        pipe.import_principals(
+            child.first.and_then(|first| first.principal()),
+            child.several,
+        );
+        let unread = BASE64.decode(child.unread.as_bytes()).ok()?;
+        let begun = Instant::now();
+        let running = UpstreamChild::adopt(kept, pipe, &unread).ok()?;
+        let session = child.client.as_ref().and_then(ExportedClient::session);
+        let clients = ChildClients {
+            class: CapabilityClass::from_bits(child.told_class),
+            session,
+        };
+        let revision = Revision::parse(&child.revision)?;
+        // A modern server is asked for its description; that of `initialize` came with the child.
+        let greeted = if revision.is_modern() {
+            timeout(
+                HANDSHAKE_TIMEOUT,
+                run_handshake(&running.pipe, UpstreamProtocol::Modern, &clients),
+            )
+            .await
+            .ok()?
+            .ok()?
+        } else {
+            let (_, about) =
+                upstream_messages::read_initialize_result(&Bytes::from(child.initialized));
+            HandshakeOutcome {
+                tongue: RevisionDialect::new(revision),
+                about,
+            }
+        };
+        self.starter.record_dialect(&key, greeted.tongue, begun);
+        let mut running = RunningChild {
+            used: slot.use_clock(),
+            ..RunningChild::new(running, greeted, clients)
+        };
+        if let Some(legacy) = &mut running.legacy {
+            legacy.declares_roots_changes = child.declares_roots_changes;
+            if let Some(level) = &mut legacy.level {
+                *level.get_mut() = child.level.and_then(|level| LogLevel::parse(&level));
+            }
+        }
+        running
+            .used
+            .store(self.site.clock.millis(), Ordering::Relaxed);
+        let running = Arc::new(running);
+        if key.principal.is_some() {
+            running.open_own_lists();
+        }
+        slot.current.store(Some(running));
+        Some(())
+    }
+}

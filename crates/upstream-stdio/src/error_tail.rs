@@ -1,0 +1,192 @@
+//! The end of a child's error stream: kept for operators, and cut into lines for the log, with a
+//! limit per second.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir_upstream_core::secret_mask::SecretMask;
+
+/// The bytes that are kept.
+const KEPT_BYTES: usize = 64 << 10;
+/// The longest line that is logged as one.
+const MAX_LINE_BYTES: usize = 8 << 10;
+
+/// The lines of one child that the log takes in a second: more than a person reads, and less than
+/// fills a disk unnoticed.
+const MAX_LINES_PER_SECOND: u32 = 100;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The rate of one error stream's lines in the log. Omitted lines are counted, and reported in one
+/// line per second.
+#[derive(Debug)]
+pub(crate) struct ErrorLineRate {
+    second: Instant,
+    lines: u32,
+    omitted: u64,
+}
+
+impl ErrorLineRate {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self {
+            second: now,
+            lines: 0,
+            omitted: 0,
+        }
+    }
+
+    /// Counts a line; true if it is to be logged. Call [`Self::take_omitted`] before.
+    pub(crate) fn admit(&mut self) -> bool {
+        let admits = self.lines < MAX_LINES_PER_SECOND;
+        self.lines = self.lines.saturating_add(1);
+        self.omitted += u64::from(!admits);
+        admits
+    }
+
+    /// Returns the time at which omitted lines are to be reported; absent if no lines were omitted.
+    pub(crate) fn report_at(&self) -> Option<Instant> {
+        (self.omitted > 0).then(|| self.second + SECOND)
+    }
+
+    /// Begins another second if one has passed. Returns the number of omitted lines of the last.
+    pub(crate) fn take_omitted(&mut self, now: Instant) -> Option<u64> {
+        if now < self.second + SECOND {
+            return None;
+        }
+        let omitted = std::mem::replace(self, Self::new(now)).omitted;
+        Some(omitted).filter(|omitted| *omitted > 0)
+    }
+
+    /// Returns the number of omitted lines that were not reported yet, at the end of the stream.
+    pub(crate) fn rest(&self) -> Option<u64> {
+        Some(self.omitted).filter(|omitted| *omitted > 0)
+    }
+}
+
+/// The last bytes of a stream, without the secrets of the process's config.
+#[derive(Debug, Default)]
+pub(crate) struct ErrorTail {
+    inner: Mutex<ErrorTailState>,
+    mask: SecretMask,
+    closed: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct ErrorTailState {
+    kept: VecDeque<u8>,
+    line: Vec<u8>,
+}
+
+impl ErrorTail {
+    /// Makes an empty tail that masks these secrets.
+    pub(crate) fn new(mask: SecretMask) -> Self {
+        Self {
+            mask,
+            ..Self::default()
+        }
+    }
+
+    /// Notes the end of the stream.
+    pub(crate) fn close(&self) {
+        self.closed.cancel();
+    }
+
+    /// Waits for the end of the stream.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// Takes bytes and passes the lines that they complete to `log`.
+    pub(crate) fn take(&self, bytes: &[u8], mut log: impl FnMut(&str)) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let ErrorTailState { kept, line } = &mut *inner;
+        let over = (kept.len() + bytes.len())
+            .saturating_sub(KEPT_BYTES)
+            .min(kept.len());
+        kept.drain(..over);
+        kept.extend(bytes.iter().skip(bytes.len().saturating_sub(KEPT_BYTES)));
+        for &byte in bytes {
+            if byte == b'\n' || line.len() >= MAX_LINE_BYTES {
+                log(&self.mask.apply(String::from_utf8_lossy(line).trim_end()));
+                line.clear();
+            }
+            if byte != b'\n' {
+                line.push(byte);
+            }
+        }
+    }
+
+    /// Returns the last line that is not blank, for the text of a failure.
+    pub(crate) fn last_line(&self) -> Option<String> {
+        self.last_lines(1).pop()
+    }
+
+    /// Returns the last lines that are not blank, at most `most`, the oldest first. Each is cut to
+    /// 300 characters.
+    pub(crate) fn last_lines(&self, most: usize) -> Vec<String> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let (front, back) = inner.kept.as_slices();
+        let text = String::from_utf8_lossy(&[front, back].concat()).into_owned();
+        drop(inner);
+        let said = text
+            .lines()
+            .rev()
+            .map(str::trim)
+            .filter(|line| !line.is_empty());
+        let shown = |line: &str| self.mask.apply(line).chars().take(300).collect();
+        let mut lines: Vec<String> = said.take(most).map(shown).collect();
+        lines.reverse();
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Proves E22.
+    #[test]
+    fn log_takes_a_hundred_lines_a_second_and_counts_the_rest() {
+        let began = Instant::now();
+        let mut rate = ErrorLineRate::new(began);
+        assert_eq!((0..250).filter(|_| rate.admit()).count(), 100);
+        assert_eq!(rate.report_at(), Some(began + SECOND));
+        assert_eq!(
+            rate.take_omitted(began + SECOND / 2),
+            None,
+            "the second is not over"
+        );
+        assert_eq!(rate.take_omitted(began + SECOND), Some(150));
+        assert_eq!((rate.report_at(), rate.rest()), (None, None));
+        assert!(rate.admit());
+        assert_eq!(
+            rate.take_omitted(began + 5 * SECOND),
+            None,
+            "nothing was left out"
+        );
+    }
+
+    // Proves E22.
+    #[test]
+    fn error_tail_keeps_the_last_bytes_of_a_flood_and_splits_lines() {
+        let tail = ErrorTail::default();
+        let mut lines = 0;
+        for n in 0..50_000 {
+            tail.take(format!("line {n}\n").as_bytes(), |_| lines += 1);
+        }
+        tail.take(&[b'x'; 3 * MAX_LINE_BYTES], |_| lines += 1);
+        assert_eq!(lines, 50_002);
+        tail.take(b"\nlast\n\n", |_| {});
+        assert_eq!(tail.last_line().as_deref(), Some("last"));
+        assert_eq!(tail.last_lines(2)[1], "last");
+        let kept = tail.inner.lock().map_or(0, |inner| inner.kept.len());
+        assert_eq!(kept, KEPT_BYTES);
+        tail.take(&vec![b'y'; 2 * KEPT_BYTES], |_| {});
+        assert_eq!(
+            tail.inner.lock().map_or(0, |inner| inner.kept.len()),
+            KEPT_BYTES
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! The handshake with a child: it finds out the era, and initializes a legacy server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use weir_core::upstream::{ListKind, ServerDescription};
+use weir_core::{CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_era::upstream_messages::{
+    self, ClientDeclaration, ProbeOutcome, RevisionDialect, judge_probe,
+};
+use weir_era::{capability_forwarding, lower};
+use weir_upstream_core::settings::UpstreamProtocol;
+use weir_wire::Revision;
+use weir_wire::method::Method;
+
+use super::child_channel::{ChildChannel, RequestPurpose};
+use crate::child_channel::child_request::ChildRequest;
+
+/// The wait for an answer to the probe before `initialize` is sent as well. Legacy servers may not
+/// answer an unknown method, and slow starters answer late.
+const PROBE_SILENCE: Duration = Duration::from_secs(2);
+
+/// The dialect and description of a child that is ready.
+#[derive(Clone, Debug)]
+pub(crate) struct HandshakeOutcome {
+    pub(crate) tongue: RevisionDialect,
+    pub(crate) about: ServerDescription,
+}
+
+/// The clients that a child serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChildClients {
+    /// The capabilities to declare. A child that all clients share gets none of them.
+    pub(crate) class: CapabilityClass,
+    /// The session of the one client that owns the child: its changes of roots are forwarded.
+    pub(crate) session: Option<SessionKey>,
+}
+
+/// The failure of a handshake.
+#[derive(Debug)]
+pub(crate) enum HandshakeError {
+    /// The process ended on the probe: some legacy servers do, on any message but `initialize`.
+    EndedOnProbe,
+    /// The server refused this handshake.
+    Refused(Failure),
+    /// Any other failure.
+    Failed(Failure),
+}
+
+impl From<Failure> for HandshakeError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Runs the handshake with a child.
+///
+/// # Errors
+/// The child ended, or speaks no protocol that weir does.
+pub(crate) async fn run_handshake(
+    pipe: &Arc<ChildChannel>,
+    protocol: UpstreamProtocol,
+    clients: &ChildClients,
+) -> Result<HandshakeOutcome, HandshakeError> {
+    match protocol {
+        UpstreamProtocol::Legacy | UpstreamProtocol::Sse => {
+            Ok(initialize(pipe, Revision::NEWEST_LEGACY, clients).await?)
+        }
+        UpstreamProtocol::Modern => match wait_for_answer(pipe, discover(pipe).await?).await? {
+            Ok(result) => match judge_probe(Some(&Ok(result))) {
+                ProbeOutcome::Modern(found) => Ok(modern(found.revision, found.about)),
+                ProbeOutcome::Legacy(_) | ProbeOutcome::NoCommonRevision(_) => {
+                    Ok(modern(Revision::MODERN, None))
+                }
+            },
+            Err(_) => Ok(modern(Revision::MODERN, None)),
+        },
+        UpstreamProtocol::Auto => probe(pipe, clients).await,
+    }
+}
+
+async fn probe(
+    pipe: &Arc<ChildChannel>,
+    clients: &ChildClients,
+) -> Result<HandshakeOutcome, HandshakeError> {
+    let mut asked = discover(pipe).await?;
+    let found = match tokio::time::timeout(PROBE_SILENCE, asked.wait_for_answer()).await {
+        Ok(Some(outcome)) => judge_probe(Some(&outcome)),
+        Ok(None) => return Err(HandshakeError::EndedOnProbe),
+        Err(_) => return probe_and_initialize(pipe, asked, clients).await,
+    };
+    finish_handshake(pipe, found, clients).await
+}
+
+/// Waits for the probe and `initialize` together: the one with a good answer decides the era.
+async fn probe_and_initialize(
+    pipe: &Arc<ChildChannel>,
+    mut asked: ChildRequest,
+    clients: &ChildClients,
+) -> Result<HandshakeOutcome, HandshakeError> {
+    let initialized = initialize(pipe, Revision::NEWEST_LEGACY, clients);
+    tokio::pin!(initialized);
+    tokio::select! {
+        outcome = asked.wait_for_answer() => match outcome {
+            None => Err(HandshakeError::EndedOnProbe),
+            Some(outcome) => match judge_probe(Some(&outcome)) {
+                // The probe was refused, so `initialize` decides.
+                ProbeOutcome::Legacy(_) => Ok(initialized.await?),
+                found @ (ProbeOutcome::Modern(_) | ProbeOutcome::NoCommonRevision(_)) => {
+                    finish_handshake(pipe, found, clients).await
+                }
+            },
+        },
+        greeted = &mut initialized => match greeted {
+            Ok(greeted) => Ok(greeted),
+            // `initialize` was refused: this is a modern server that is slow with the probe.
+            Err(_) => {
+                let outcome = wait_for_answer(pipe, asked).await?;
+                match judge_probe(Some(&outcome)) {
+                    ProbeOutcome::Legacy(_) => Err(foreign_version_failure(pipe, "nothing that weir speaks").into()),
+                    found @ (ProbeOutcome::Modern(_) | ProbeOutcome::NoCommonRevision(_)) => {
+                        finish_handshake(pipe, found, clients).await
+                    }
+                }
+            }
+        },
+    }
+}
+
+async fn finish_handshake(
+    pipe: &Arc<ChildChannel>,
+    found: ProbeOutcome,
+    clients: &ChildClients,
+) -> Result<HandshakeOutcome, HandshakeError> {
+    match found {
+        ProbeOutcome::Modern(found) => Ok(modern(found.revision, found.about)),
+        ProbeOutcome::Legacy(offered) => Ok(initialize(pipe, offered, clients).await?),
+        ProbeOutcome::NoCommonRevision(versions) => {
+            let list: String = versions.join(", ").chars().take(200).collect();
+            Err(foreign_version_failure(pipe, &list).into())
+        }
+    }
+}
+
+fn foreign_version_failure(pipe: &ChildChannel, list: &str) -> Failure {
+    let text = format!("The upstream speaks protocol versions that weir does not have: {list}");
+    pipe.site.label.fail(FailureKind::Unavailable, text)
+}
+
+fn modern(revision: Revision, about: Option<ServerDescription>) -> HandshakeOutcome {
+    // A server that refused the probe describes nothing: its lists and changes are tried.
+    let about = about.unwrap_or(ServerDescription {
+        // A server that does not say is asked.
+        offers: ListKind::ALL.into_iter().collect(),
+        notifies_of: ListKind::ALL.into_iter().collect(),
+        ..ServerDescription::default()
+    });
+    HandshakeOutcome {
+        tongue: RevisionDialect::new(revision),
+        about,
+    }
+}
+
+async fn discover(pipe: &Arc<ChildChannel>) -> Result<ChildRequest, Failure> {
+    let id = pipe.site.request_ids.next_id();
+    let who = ClientDeclaration {
+        class: CapabilityClass::BASE,
+        client_info: &pipe.site.client_info,
+        extensions: &[],
+    };
+    pipe.request(
+        id,
+        RevisionDialect::new(Revision::MODERN).request(id, Method::Discover, &[], who),
+        RequestPurpose::Handshake,
+    )
+    .await
+}
+
+async fn initialize(
+    pipe: &Arc<ChildChannel>,
+    offered: Revision,
+    clients: &ChildClients,
+) -> Result<HandshakeOutcome, HandshakeError> {
+    let id = pipe.site.request_ids.next_id();
+    let capabilities = capability_forwarding::to_legacy(clients.class, clients.session.is_some());
+    let body = lower::initialize(id, offered, &capabilities, &pipe.site.client_info);
+    let asked = pipe.request(id, body, RequestPurpose::Handshake).await?;
+    let result = match wait_for_answer(pipe, asked).await? {
+        Ok(result) => result,
+        Err(error) => {
+            let refused = upstream_messages::failure(&error);
+            let text = "The upstream refused to be initialized";
+            return Err(HandshakeError::Refused(
+                pipe.site
+                    .label
+                    .fail(FailureKind::Unavailable, text)
+                    .because(refused),
+            ));
+        }
+    };
+    let (revision, about) = upstream_messages::read_initialize_result(&result);
+    let Some(revision) = revision else {
+        return Err(HandshakeError::Refused(foreign_version_failure(
+            pipe,
+            "another than the one offered",
+        )));
+    };
+    pipe.send(weir_wire::write::notification(
+        Method::Initialized.as_str(),
+        None,
+    ));
+    Ok(HandshakeOutcome {
+        tongue: RevisionDialect::new(revision),
+        about,
+    })
+}
+
+async fn wait_for_answer(
+    pipe: &ChildChannel,
+    mut asked: ChildRequest,
+) -> Result<Result<Bytes, Bytes>, Failure> {
+    let ended = || {
+        pipe.site.label.fail(
+            FailureKind::Unavailable,
+            "The upstream ended before it was ready",
+        )
+    };
+    asked.wait_for_answer().await.ok_or_else(ended)
+}

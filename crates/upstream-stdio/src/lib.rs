@@ -1,0 +1,497 @@
+//! A server that weir starts itself: one child process for all clients, or one for each principal
+//! and capability class.
+//!
+//! A child is started with the first call or watch, restarted on demand with backoff, and ended
+//! when unused or retired.
+
+mod asking_turn;
+mod child_channel;
+mod child_environment;
+mod child_eras;
+mod child_handover;
+mod child_key;
+mod child_relay;
+mod child_source;
+mod child_start;
+mod error_tail;
+mod handshake;
+mod message_memory;
+mod non_message_lines;
+mod running_child;
+mod session_lists;
+mod stdio_call;
+mod stdio_settings;
+mod stdio_updates;
+mod stdio_watch;
+mod upstream_child;
+mod value_claim;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use weir_core::call::TaskMode;
+use weir_core::reply::Reply;
+use weir_core::telemetry::instruments;
+use weir_core::upstream::{
+    ClientSessionChange, ListWatch, OutboundCall, ProcessStart, ResourceUpdates, TaskNotifications,
+};
+use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_era::{lower, server_questions};
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::keyed_slots::{KeyedSlot, KeyedSlots};
+use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::method::Method;
+
+use asking_turn::AskingPermit;
+pub use child_channel::ChildChannel;
+use child_key::ChildKey;
+pub use child_source::{ChildSource, SseConnector};
+use child_start::ChildStarter;
+use handshake::ChildClients;
+pub use message_memory::{MessageMemory, SkippedMessage};
+use running_child::RunningChild;
+pub use stdio_settings::StdioUpstreamSettings;
+use stdio_updates::StdioUpdates;
+use stdio_watch::StdioWatch;
+pub use upstream_child::UpstreamChild;
+
+/// One server over standard streams.
+#[derive(Debug)]
+pub struct StdioUpstream {
+    site: Arc<UpstreamContext>,
+    starter: Arc<ChildStarter>,
+    sharing: SessionSharing,
+    slots: Arc<KeyedSlots<ChildKey, RunningChild>>,
+    /// Children for watches alone, for capability classes other than the base: a server may list by
+    /// the declared capabilities.
+    watched: Arc<KeyedSlots<ChildKey, RunningChild>>,
+    swept: AtomicBool,
+}
+
+/// A child for a call, and the turn to be asked in it, if the call takes one.
+type ChildAndTurn = (Arc<RunningChild>, Option<AskingPermit>);
+
+/// The most capability classes that are watched apart; the catalog follows no more.
+const MAX_WATCH_CLASSES: usize = 16;
+/// The most children of one principal and class.
+const MAX_CHILDREN_PER_CLASS: u8 = 4;
+
+impl StdioUpstream {
+    /// Makes the server of `origin`. Starts nothing before the first call or watch.
+    #[must_use]
+    pub fn new(
+        site: Arc<UpstreamContext>,
+        origin: ChildSource,
+        protocol: UpstreamProtocol,
+        sharing: SessionSharing,
+    ) -> Self {
+        let most = match sharing {
+            // One for each era.
+            SessionSharing::Shared if site.permissions.asks() == CapabilityClass::BASE => {
+                origin.max_children(&site).min(2)
+            }
+            // One more, for the watch, which belongs to no principal.
+            SessionSharing::Shared | SessionSharing::Principal => {
+                origin.max_children(&site).saturating_add(1)
+            }
+        };
+        let idle = origin.idle_millis(&site);
+        Self {
+            starter: Arc::new(ChildStarter::new(site.clone(), origin, protocol)),
+            site,
+            sharing,
+            slots: Arc::new(KeyedSlots::new(most, idle)),
+            watched: Arc::new(KeyedSlots::new(MAX_WATCH_CLASSES, idle)),
+            swept: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes one attempt at a call.
+    pub async fn call(self: &Arc<Self>, outbound: &OutboundCall) -> Result<Reply, FailedAttempt> {
+        let (running, turn) = match Box::pin(self.take_legacy(outbound)).await? {
+            Some(taken) => taken,
+            None => self.take(self.key(outbound, false), outbound).await?,
+        };
+        stdio_call::call(&self.site, running, turn, outbound).await
+    }
+
+    /// Returns a process in the legacy era for a call of a client with a session. Absent if the
+    /// call is to go over the bridge: the client has no session, the server has no such era or
+    /// could not be probed now, or runs as many processes as allowed and the client has no
+    /// capabilities.
+    ///
+    /// # Errors
+    /// A server that is known to have that era cannot be called in it now.
+    async fn take_legacy(
+        self: &Arc<Self>,
+        outbound: &OutboundCall,
+    ) -> Result<Option<ChildAndTurn>, FailedAttempt> {
+        if !self
+            .starter
+            .eras
+            .may_be_legacy(outbound.call.capabilities.class)
+        {
+            return Ok(None);
+        }
+        let looking = self.starter.eras.look_for_second().await;
+        let is_known = looking.is_none();
+        if self.starter.eras.is_second_refused() {
+            return Ok(None);
+        }
+        let key = self.key(outbound, true);
+        // A client without capabilities does not justify ending another client's process.
+        let is_asked_nothing = key.class == CapabilityClass::BASE;
+        if is_asked_nothing
+            && self
+                .slots
+                .free_slot(&key, self.site.clock.millis())
+                .is_none()
+        {
+            instruments()
+                .upstream_bridged
+                .add(1, &[self.site.label.attribute()]);
+            return Ok(None);
+        }
+        match self.take(key, outbound).await {
+            Ok(taken) => Ok(Some(taken)),
+            Err(refusal) if !is_known && *refusal.failure.kind() != FailureKind::Busy => {
+                // Frees the slot that was made for it.
+                drop(self.slots.take_where(|key| key.is_legacy));
+                Ok(None)
+            }
+            Err(_) if self.starter.eras.is_second_refused() => Ok(None),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// Returns a child for a call, with the turn to be asked if it takes one.
+    async fn take(
+        self: &Arc<Self>,
+        key: ChildKey,
+        outbound: &OutboundCall,
+    ) -> Result<ChildAndTurn, FailedAttempt> {
+        let may_be_asked =
+            key.class != CapabilityClass::BASE && server_questions::may_ask_in(&outbound.call);
+        if !may_be_asked || key.session.is_some() || is_about_task_result(&outbound.call) {
+            return Ok((
+                self.running(&self.slots, &key, key.clients(outbound))
+                    .await?,
+                None,
+            ));
+        }
+        self.take_with_turn(key, outbound).await
+    }
+
+    fn key(&self, outbound: &OutboundCall, is_legacy: bool) -> ChildKey {
+        let class = outbound
+            .call
+            .capabilities
+            .class
+            .cut(self.declared_at_start(is_legacy));
+        match self.sharing {
+            SessionSharing::Shared if class == CapabilityClass::BASE => ChildKey {
+                is_legacy,
+                ..ChildKey::SHARED
+            },
+            SessionSharing::Shared | SessionSharing::Principal => {
+                let session = match &self.starter.origin {
+                    ChildSource::Process(..) => None,
+                    ChildSource::Sse(_) => outbound
+                        .call
+                        .session
+                        .filter(|_| class != CapabilityClass::BASE),
+                };
+                ChildKey {
+                    principal: Some(outbound.principal.clone()),
+                    class,
+                    session,
+                    nth: 0,
+                    is_legacy,
+                }
+            }
+        }
+    }
+
+    /// Returns the capabilities that are declared to a child at its start. To a modern one they are
+    /// declared with each call. While the era is unknown they are declared, since only the answer
+    /// shows the era.
+    fn declared_at_start(&self, is_legacy: bool) -> CapabilityClass {
+        match self.starter.eras.first_tongue() {
+            Some(tongue) if tongue.revision().is_modern() && !is_legacy => CapabilityClass::BASE,
+            Some(_) | None => self.site.permissions.asks(),
+        }
+    }
+
+    /// Returns a child with its turn: the first free one, or a new one within the bound, or else
+    /// the first to become free.
+    async fn take_with_turn(
+        self: &Arc<Self>,
+        mut key: ChildKey,
+        outbound: &OutboundCall,
+    ) -> Result<ChildAndTurn, FailedAttempt> {
+        let (mut first, session) = (None, outbound.call.session);
+        for nth in 0..MAX_CHILDREN_PER_CLASS {
+            key.nth = nth;
+            let running = match self.running(&self.slots, &key, key.clients(outbound)).await {
+                Err(refusal) if first.is_none() => return Err(refusal),
+                Err(_) => break,
+                Ok(running) => running,
+            };
+            let Some(legacy) = &running.legacy else {
+                return Ok((running, None));
+            };
+            let turn = legacy.turn.clone();
+            if let Some(permit) = turn.try_take(session) {
+                return Ok((running, Some(permit)));
+            }
+            first.get_or_insert((running, turn));
+        }
+        let Some((running, turn)) = first else {
+            return Err(Failure::internal("a child was not looked for").into());
+        };
+        let permit = turn.wait_for_turn(session).await;
+        Ok((running, Some(permit)))
+    }
+
+    /// Opens a watch: on the child that all clients share, or on one without a principal. For
+    /// clients with sessions it uses the legacy era, if the server has that beside its modern one.
+    pub async fn watch(
+        self: &Arc<Self>,
+        class: CapabilityClass,
+    ) -> Result<Box<dyn ListWatch>, FailedAttempt> {
+        let is_legacy = self.starter.eras.second_for(class).is_some();
+        let told = class.cut(self.declared_at_start(is_legacy));
+        let key = ChildKey {
+            class: told,
+            is_legacy,
+            ..ChildKey::SHARED
+        };
+        let is_for_calls =
+            told == CapabilityClass::BASE && (!is_legacy || self.sharing == SessionSharing::Shared);
+        let slots = if is_for_calls {
+            &self.slots
+        } else {
+            &self.watched
+        };
+        let running = self
+            .running(
+                slots,
+                &key,
+                ChildClients {
+                    class: told,
+                    session: None,
+                },
+            )
+            .await?;
+        let class = class.cut(self.site.permissions.carries(running.greeted.tongue));
+        Ok(Box::new(
+            StdioWatch::open(self.site.clone(), running, class).await?,
+        ))
+    }
+
+    /// Opens a subscription to updates of single resources, on the same child as a watch.
+    pub async fn updates(self: &Arc<Self>) -> Result<Box<dyn ResourceUpdates>, FailedAttempt> {
+        let running = self
+            .running(&self.slots, &ChildKey::SHARED, ChildKey::NO_CLIENTS)
+            .await?;
+        Ok(Box::new(StdioUpdates::open(self.site.clone(), running)?))
+    }
+
+    /// Subscribes to a task's status in the child that handles requests about it. Absent if the
+    /// child has no such subscription.
+    pub async fn follow(self: &Arc<Self>, outbound: &OutboundCall) -> Option<TaskNotifications> {
+        let key = self.key(
+            outbound,
+            self.starter
+                .eras
+                .second_for(outbound.call.capabilities.class)
+                .is_some(),
+        );
+        let running = self
+            .running(&self.slots, &key, key.clients(outbound))
+            .await
+            .ok()?;
+        stdio_updates::follow_task(&self.site, running, outbound).await
+    }
+
+    /// Forgets the era, because the server may have been replaced: the next child is probed again.
+    pub fn doubt_era(&self) {
+        self.starter.eras.doubt();
+    }
+
+    /// Returns the capabilities that are carried to the server, by its known eras.
+    pub fn carries(&self) -> CapabilityClass {
+        let first = self
+            .starter
+            .eras
+            .first_tongue()
+            .map_or(CapabilityClass::BASE, |tongue| {
+                self.site.permissions.carries(tongue)
+            });
+        match self.starter.eras.second_for(CapabilityClass::SESSIONS) {
+            Some(tongue) => first
+                .with(self.site.permissions.carries(tongue))
+                .with(CapabilityClass::SESSIONS),
+            None => first,
+        }
+    }
+
+    /// Returns the server's revision, once it is known.
+    pub fn revision(&self) -> Option<&'static str> {
+        self.starter
+            .eras
+            .first_tongue()
+            .map(|tongue| tongue.revision().as_str())
+    }
+
+    /// Returns the older revision that the server speaks as well, if it is known to have one.
+    pub fn second_revision(&self) -> Option<&'static str> {
+        self.starter.eras.second_revision()
+    }
+
+    /// Returns the server's revision for a client of this class, once it is known.
+    pub fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+        self.starter.eras.revision_for(class)
+    }
+
+    /// Returns the time limit of a start, up to the answer to the first message.
+    pub fn start_time(&self) -> Duration {
+        self.starter.start_time()
+    }
+
+    /// Returns the process that has not answered yet, for operators.
+    pub fn starting(&self) -> Option<ProcessStart> {
+        self.starter.starting()
+    }
+
+    /// Returns the number of running children.
+    pub fn processes(&self) -> usize {
+        self.slots.open_count()
+    }
+
+    /// Forwards news of client sessions to the children that belong to them.
+    pub fn forward_session_news(&self, sessions: &HashSet<SessionKey>, news: ClientSessionChange) {
+        let is_its_own = |key: &ChildKey| {
+            key.session
+                .is_some_and(|session| sessions.contains(&session))
+        };
+        let speaks_to = |running: &RunningChild| {
+            running
+                .child
+                .pipe
+                .client
+                .get()
+                .is_some_and(|own| sessions.contains(&own))
+        };
+        match news {
+            // Dropping a child ends its process.
+            ClientSessionChange::Ended => {
+                drop(self.slots.take_where(is_its_own));
+                let over = self
+                    .slots
+                    .values_where(|_| true)
+                    .into_iter()
+                    .filter(|running| speaks_to(running));
+                over.for_each(|running| {
+                    running.child.pipe.client.set(None);
+                });
+            }
+            ClientSessionChange::RootsChanged => {
+                let told = self
+                    .slots
+                    .values_where(|key| key.class.has(CapabilityClass::ROOTS))
+                    .into_iter();
+                let told = told.filter(|running| {
+                    let legacy = running.legacy.as_ref();
+                    speaks_to(running) && legacy.is_some_and(|legacy| legacy.declares_roots_changes)
+                });
+                told.for_each(|running| running.child.pipe.send(lower::roots_changed()));
+            }
+        }
+    }
+
+    /// Ends all children.
+    pub async fn close(&self) {
+        let mut all = self.slots.take_all();
+        all.extend(self.watched.take_all());
+        futures_util::future::join_all(all.iter().map(|running| running.child.stopped())).await;
+    }
+
+    async fn running(
+        self: &Arc<Self>,
+        slots: &KeyedSlots<ChildKey, RunningChild>,
+        key: &ChildKey,
+        clients: ChildClients,
+    ) -> Result<Arc<RunningChild>, FailedAttempt> {
+        let is_own = |other: &ChildKey| key.principal.is_some() && other.principal == key.principal;
+        let Some((slot, gone)) = slots.slot_of(key, self.site.clock.millis(), is_own) else {
+            return Err(self.starter.origin.full_failure(&self.site).into());
+        };
+        drop(gone);
+        self.sweep(key);
+        if let Some(running) = alive(&slot) {
+            return Ok(running);
+        }
+        if let ChildSource::Process(_, keeper) = &self.starter.origin {
+            keeper.wait_for_children().await;
+        }
+        let opening = slot.opening.clone().lock_owned().await;
+        if let Some(running) = alive(&slot) {
+            return Ok(running);
+        }
+        // On the heap: few calls start a process.
+        Box::pin(
+            self.starter
+                .clone()
+                .start_detached(slot, key.clone(), clients, opening),
+        )
+        .await
+    }
+
+    /// Starts the task that ends unused processes, once. A child that all clients share needs no
+    /// such task, because the watch always uses it.
+    fn sweep(&self, key: &ChildKey) {
+        let is_alone = self.sharing == SessionSharing::Shared
+            && self.site.permissions.asks() == CapabilityClass::BASE
+            && !key.is_legacy;
+        if is_alone || self.swept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (slots, watched) = (Arc::downgrade(&self.slots), Arc::downgrade(&self.watched));
+        let site = self.site.clone();
+        let idle = self.site.bounds.session_idle;
+        self.site.tasks.spawn_endless(async move {
+            loop {
+                tokio::time::sleep((idle / 4).max(Duration::from_millis(10))).await;
+                let (Some(slots), Some(watched)) = (slots.upgrade(), watched.upgrade()) else {
+                    return;
+                };
+                let before = site
+                    .clock
+                    .millis()
+                    .saturating_sub(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
+                // Dropping a child ends its process.
+                drop((slots.take_unused(before), watched.take_unused(before)));
+            }
+        });
+    }
+}
+
+/// True for calls about tasks. A task is asked after in the child that began it, and asks while
+/// other calls run, so these calls go to the first child, and wait for no turn.
+fn is_about_task_result(call: &Call) -> bool {
+    let about = matches!(
+        call.method,
+        Method::TasksGet | Method::TasksResult | Method::TasksUpdate | Method::TasksCancel
+    );
+    about || matches!(call.task_mode, TaskMode::Wanted { .. })
+}
+
+fn alive(slot: &KeyedSlot<RunningChild>) -> Option<Arc<RunningChild>> {
+    slot.current
+        .load_full()
+        .filter(|running| !running.child.is_over())
+}

@@ -1,0 +1,104 @@
+//! A child that is ready for calls.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use weir_core::{CapabilityClass, SessionKey};
+use weir_era::upstream_messages::ResendProof;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_wire::{LogLevel, scan};
+
+use super::asking_turn::AskingTurn;
+use super::child_channel::RequestPurpose;
+use super::handshake::{ChildClients, HandshakeOutcome};
+use super::upstream_child::UpstreamChild;
+use crate::child_channel::child_request::ChildRequest;
+
+/// A child that is ready for calls.
+#[derive(Debug)]
+pub(super) struct RunningChild {
+    pub(super) child: UpstreamChild,
+    pub(super) greeted: HandshakeOutcome,
+    pub(super) since: Instant,
+    /// The time of its last use, in milliseconds of the upstream's clock.
+    pub(super) used: Arc<AtomicU64>,
+    /// The state of a legacy session; absent for a modern child.
+    pub(super) legacy: Option<LegacyChild>,
+}
+
+/// The session with a legacy child: its declarations hold for all calls. To a modern child each
+/// call declares anew, and it asks in its results.
+#[derive(Debug)]
+pub(super) struct LegacyChild {
+    /// The capabilities that were declared to it.
+    pub(super) class: CapabilityClass,
+    /// True if `roots.listChanged` was declared to it.
+    pub(super) declares_roots_changes: bool,
+    /// The turn of calls in a child that can ask and does not name the call.
+    pub(super) turn: Arc<AskingTurn>,
+    /// The least severe log level that the server was asked for; absent for one without logging.
+    pub(super) level: Option<tokio::sync::Mutex<Option<LogLevel>>>,
+}
+
+impl RunningChild {
+    /// Makes the record of a child after its handshake. The era of its calls is decided here.
+    pub(super) fn new(
+        child: UpstreamChild,
+        greeted: HandshakeOutcome,
+        clients: ChildClients,
+    ) -> Self {
+        let revision = greeted.tongue.revision();
+        let legacy = if revision.is_modern() {
+            child.pipe.set_modern();
+            None
+        } else {
+            if clients.class != CapabilityClass::BASE {
+                child
+                    .pipe
+                    .enable_questions(clients.class, clients.session, revision);
+            }
+            let has_logging = greeted
+                .about
+                .capabilities
+                .as_ref()
+                .is_some_and(|all| scan::find(all, "logging").is_some());
+            Some(LegacyChild {
+                class: clients.class,
+                declares_roots_changes: clients.session.is_some(),
+                turn: Arc::default(),
+                level: has_logging.then(Default::default),
+            })
+        };
+        Self {
+            child,
+            greeted,
+            since: Instant::now(),
+            used: Arc::default(),
+            legacy,
+        }
+    }
+
+    /// Notes a call of a client's session in the child.
+    pub(super) fn record_call(&self, client: Option<SessionKey>) {
+        if let (Some(lists), Some(client)) = (self.child.pipe.lists.get(), client) {
+            lists.serves(client);
+            lists.count_call();
+        }
+    }
+
+    /// Sends a request to the child.
+    ///
+    /// # Errors
+    /// The child ended before the request was given to it.
+    pub(super) async fn request(
+        &self,
+        id: u64,
+        body: Bytes,
+        purpose: RequestPurpose,
+    ) -> Result<ChildRequest, FailedAttempt> {
+        let sent = self.child.pipe.request(id, body, purpose).await;
+        sent.map_err(|failure| FailedAttempt::new(failure).with_proof(Some(ResendProof::NotSent)))
+    }
+}

@@ -1,0 +1,73 @@
+//! The lists of a child process that serves one principal. The child may change them for that
+//! principal alone.
+
+use std::sync::{Arc, Weak};
+
+use weir_core::port::Fut;
+use weir_core::port::ListSession;
+use weir_core::upstream::ListWatch;
+use weir_core::{CapabilityClass, Failure};
+use weir_era::lower;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_wire::method::Method;
+
+use super::running_child::RunningChild;
+use super::stdio_call;
+use super::stdio_watch::StdioWatch;
+
+impl RunningChild {
+    /// Keeps the child's lists apart from the shared ones. A modern child sends no notifications
+    /// without a subscription, so it has no lists of its own.
+    pub(super) fn open_own_lists(self: &Arc<Self>) {
+        if self.legacy.is_none() {
+            return;
+        }
+        let site = &self.child.pipe.site;
+        let own: Weak<Self> = Arc::downgrade(self);
+        let lists =
+            site.session_lists
+                .open(site.label.id.clone(), self.greeted.about.notifies_of, own);
+        // The output of a child is always read.
+        lists.set_heard(true);
+        let _first = self.child.pipe.lists.set(lists);
+    }
+
+    async fn request_about(&self, method: Method, uri: &str) -> Result<(), FailedAttempt> {
+        let members: &[(&str, &[u8])] = &[("uri", &lower::json(uri))];
+        stdio_call::request(
+            &self.child.pipe.site,
+            self,
+            CapabilityClass::BASE,
+            method,
+            members,
+        )
+        .await
+        .map(drop)
+    }
+}
+
+impl ListSession for RunningChild {
+    fn lists(self: Arc<Self>) -> Box<dyn ListWatch> {
+        Box::new(StdioWatch::beside_calls(self))
+    }
+
+    fn subscribe(self: Arc<Self>, uri: Arc<str>) -> Fut<'static, Result<(), Failure>> {
+        Box::pin(async move {
+            self.request_about(Method::ResourcesSubscribe, &uri)
+                .await
+                .map_err(|refusal| refusal.failure)
+        })
+    }
+
+    fn unsubscribe(self: Arc<Self>, uri: Arc<str>) {
+        if self.child.pipe.is_handed_over() {
+            return;
+        }
+        let site = self.child.pipe.site.clone();
+        site.clone().tasks.spawn(async move {
+            if let Err(refusal) = self.request_about(Method::ResourcesUnsubscribe, &uri).await {
+                tracing::debug!(upstream = %site.label.id, error = %refusal.failure, "resource unsubscribe failed");
+            }
+        });
+    }
+}

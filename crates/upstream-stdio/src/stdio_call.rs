@@ -1,0 +1,259 @@
+//! Calls and other requests over a child's channel.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use weir_core::reply::{Reply, ReplyEnd, ReplyEvent, ReplySource};
+use weir_core::upstream::OutboundCall;
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::lower;
+use weir_era::server_questions;
+use weir_era::tasks;
+use weir_era::upstream_messages::{self, ClientDeclaration, MessageClass};
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::own_requests;
+use weir_upstream_core::result_expectation::{ResultExpectation, classify_result};
+use weir_upstream_core::server_questions::ServerQuestions;
+use weir_upstream_core::started_reply::wait_for_first_event;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_upstream_core::upstream_label::UpstreamLabel;
+use weir_wire::method::Method;
+use weir_wire::{LogLevel, Message};
+
+use super::asking_turn::AskingPermit;
+use super::child_channel::RequestPurpose;
+use super::running_child::{LegacyChild, RunningChild};
+use crate::child_channel::child_request::ChildRequest;
+
+/// Makes a call.
+pub(crate) async fn call(
+    site: &Arc<UpstreamContext>,
+    running: Arc<RunningChild>,
+    turn: Option<AskingPermit>,
+    outbound: &OutboundCall,
+) -> Result<Reply, FailedAttempt> {
+    let call = &outbound.call;
+    let another = running
+        .child
+        .pipe
+        .record_call(&outbound.principal, call.session);
+    let legacy = running.legacy.as_ref();
+    let has_roots = |legacy: &LegacyChild| {
+        legacy.declares_roots_changes && legacy.class.has(CapabilityClass::ROOTS)
+    };
+    if another && legacy.is_some_and(has_roots) {
+        // This client has roots of its own.
+        running.child.pipe.send(lower::roots_changed());
+    }
+    running.record_call(call.session);
+    if let Some(level) = call.log_level {
+        raise_log_level(site, &running, level).await?;
+    }
+    let id = site.request_ids.next_id();
+    let tongue = running.greeted.tongue;
+    let declared = legacy
+        .map_or(call.capabilities.class, |legacy| legacy.class)
+        .cut(site.permissions.carries(tongue));
+    let extensions = &running.greeted.about.extensions;
+    outbound.carried_revision.note(tongue.revision());
+    let body = tongue.call(
+        id,
+        call,
+        &outbound.native,
+        ClientDeclaration {
+            class: declared,
+            client_info: &site.client_info,
+            extensions,
+        },
+    );
+    let class = if server_questions::may_have_questions(call.method) {
+        declared
+    } else {
+        CapabilityClass::BASE
+    };
+    let ear = tongue
+        .message_filter(id, call.wants_progress, call.log_level)
+        .with_questions(declared, server_questions::may_ask_in(call));
+    let of_task = (call.method == Method::TasksResult).then(|| outbound.native.clone());
+    let purpose = RequestPurpose::Call {
+        asks: ear.may_have_questions(),
+        task: of_task,
+    };
+    let ticket = running.request(id, body, purpose).await?;
+    let task = ResultExpectation::takes_task(tongue, call, declared);
+    let tracked = legacy.and_then(|_| site.task_progress.begin(id, outbound));
+    let listener = ResultExpectation {
+        dialect: tongue,
+        filter: ear,
+        class,
+        may_become_task: task,
+        tracked,
+        needs_whole: outbound.whole,
+        is_unsplit: false,
+    };
+    let asking = ServerQuestions::new(tongue.revision());
+    Ok(wait_for_first_event(StdioCallReply {
+        site: site.clone(),
+        running,
+        ticket,
+        listener,
+        asking,
+        _turn: turn,
+    })
+    .await)
+}
+
+/// Makes a request of weir's own and returns its result.
+pub(crate) async fn request(
+    site: &UpstreamContext,
+    running: &RunningChild,
+    class: CapabilityClass,
+    method: Method,
+    members: &[(&str, &[u8])],
+) -> Result<Bytes, FailedAttempt> {
+    own_requests::within_list_deadline(&site.own_requests, async {
+        let id = site.request_ids.next_id();
+        let body = running.greeted.tongue.request(
+            id,
+            method,
+            members,
+            ClientDeclaration {
+                class,
+                client_info: &site.client_info,
+                extensions: &[],
+            },
+        );
+        let mut ticket = running
+            .request(id, body, RequestPurpose::OwnRequest)
+            .await?;
+        match ticket.wait_for_answer().await {
+            Some(Ok(result)) => Ok(result),
+            Some(Err(error)) => Err(upstream_messages::failure(&error)
+                .with_upstream(&site.label.id)
+                .into()),
+            None => Err(process_lost(&site.label).into()),
+        }
+    })
+    .await
+}
+
+/// Makes sure that a legacy server sends log messages from `level` up.
+async fn raise_log_level(
+    site: &UpstreamContext,
+    running: &RunningChild,
+    level: LogLevel,
+) -> Result<(), FailedAttempt> {
+    // To a modern server the level goes with each call.
+    let legacy = running.legacy.as_ref();
+    let Some(current) = legacy.and_then(|legacy| legacy.level.as_ref()) else {
+        return Ok(());
+    };
+    let mut current = current.lock().await;
+    if current.is_some_and(|current| current <= level) {
+        return Ok(());
+    }
+    let word = lower::json(level.as_str());
+    let asked = request(
+        site,
+        running,
+        CapabilityClass::BASE,
+        Method::LoggingSetLevel,
+        &[("level", &word)],
+    )
+    .await;
+    match asked {
+        Err(refusal) if refusal.proof.is_some() => return Err(refusal),
+        // A server that does not take the level still serves the call.
+        Err(_) => site.label.count_dropped("set_level_refused"),
+        Ok(_) => {}
+    }
+    *current = Some(level);
+    Ok(())
+}
+
+/// Makes the failure of a call that the process's end interrupted.
+pub(crate) fn process_lost(label: &UpstreamLabel) -> Failure {
+    let text = "The upstream ended during the call: it may have run. Check before calling again";
+    label
+        .fail(FailureKind::ResultUnknown, text)
+        .connection_lost()
+}
+
+impl Drop for StdioCallReply {
+    fn drop(&mut self) {
+        // The client cancelled the call. Questions that stay open are answered with an error.
+        let pipe = &self.running.child.pipe;
+        self.running
+            .used
+            .store(self.site.clock.millis(), Ordering::Relaxed);
+        self.asking
+            .take_shared()
+            .iter()
+            .for_each(|question| pipe.send(server_questions::no_answer_response(&question.id)));
+    }
+}
+
+struct StdioCallReply {
+    site: Arc<UpstreamContext>,
+    /// Kept so that the process counts as in use.
+    running: Arc<RunningChild>,
+    ticket: ChildRequest,
+    listener: ResultExpectation,
+    asking: ServerQuestions,
+    _turn: Option<AskingPermit>,
+}
+
+impl ReplySource for StdioCallReply {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ReplyEvent> {
+        let pipe = &self.running.child.pipe;
+        self.asking.poll_answers(cx, |message| pipe.send(message));
+        loop {
+            let Some(message) = ready!(self.ticket.poll_message(cx)) else {
+                let failure = match self.running.child.errors.last_line() {
+                    Some(line) => {
+                        process_lost(&self.site.label).because(format!("its last output: {line}"))
+                    }
+                    None => process_lost(&self.site.label),
+                };
+                return Poll::Ready(ReplyEvent::End(failure.into()));
+            };
+            let question = if let Message::Request(request) = &message {
+                Some(request.clone())
+            } else {
+                None
+            };
+            match self.listener.filter.classify(message) {
+                MessageClass::Note(note) => return Poll::Ready(ReplyEvent::Note(note)),
+                MessageClass::Answer(outcome) => {
+                    self.ticket.end();
+                    self.ticket.end_with_questions(self.asking.take_shared());
+                    let end = match outcome {
+                        Ok(result) => classify_result(&self.site.responses, &self.listener, result),
+                        Err(error) => ReplyEnd::from(self.site.permissions.call_failure(&error)),
+                    };
+                    if let ReplyEnd::Task(created) = &end {
+                        // The task lives in this process.
+                        self.site.tasks.keep_alive(
+                            (self.running.clone(), self.listener.note_task(created)),
+                            tasks::ttl(created),
+                        );
+                    }
+                    return Poll::Ready(ReplyEvent::End(end));
+                }
+                MessageClass::Dropped(why) => self.site.label.count_dropped(why),
+                MessageClass::Ask(lifted) => {
+                    match self.asking.ask(&self.site.messages, *lifted, question) {
+                        Ok(ask) => return Poll::Ready(ask),
+                        Err(refusal) => self.running.child.pipe.send(refusal),
+                    }
+                }
+                MessageClass::Withdrawn(id) => self.asking.withdraw(&id),
+                MessageClass::Reply(answer) => self.running.child.pipe.send(answer),
+                // List changes are handled by the channel itself.
+                MessageClass::ListChanged(_) | MessageClass::Ignored => {}
+            }
+        }
+    }
+}

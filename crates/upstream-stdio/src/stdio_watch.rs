@@ -1,0 +1,191 @@
+//! A watch on a child: it reads lists over the child's channel, and gets changes from it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use weir_core::port::Fut;
+use weir_core::upstream::{ListKind, ListKinds, ListPage, ListWatch, ServerDescription};
+use weir_core::{CapabilityClass, Failure, FailureKind};
+use weir_era::lower;
+use weir_era::upstream_messages::ClientDeclaration;
+use weir_upstream_core::failed_attempt::FailedAttempt;
+use weir_upstream_core::list_changes::ListChangeReader;
+use weir_upstream_core::list_page::{self, ToolListRules, parse_page};
+use weir_upstream_core::own_requests;
+use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::Message;
+use weir_wire::method::Method;
+
+use super::child_channel::RequestPurpose;
+use super::running_child::RunningChild;
+use super::stdio_call;
+use crate::child_channel::child_request::ChildRequest;
+
+/// A watch on a stdio server.
+pub(crate) struct StdioWatch {
+    site: Arc<UpstreamContext>,
+    running: Arc<RunningChild>,
+    class: CapabilityClass,
+    about: ServerDescription,
+    changes: ListChangeReader,
+    /// The subscription of a modern server. Dropping it ends it.
+    listening: Option<ChildRequest>,
+}
+
+impl StdioWatch {
+    pub(crate) async fn open(
+        site: Arc<UpstreamContext>,
+        running: Arc<RunningChild>,
+        class: CapabilityClass,
+    ) -> Result<Self, FailedAttempt> {
+        let mut about = running.greeted.about.clone();
+        let changes = site.list_changes.reader();
+        let mut listening = None;
+        if running.legacy.is_none() && !about.notifies_of.is_empty() {
+            let listened = subscribe(
+                &site,
+                &running,
+                class,
+                list_page::list_filter(about.notifies_of),
+            )
+            .await?;
+            let honoured = listened
+                .as_ref()
+                .map(|(_, params)| list_page::acknowledged_lists(params))
+                .unwrap_or_default();
+            about.notifies_of = about.notifies_of.and(honoured);
+            listening = listened
+                .filter(|_| !honoured.is_empty())
+                .map(|(ticket, _)| ticket);
+        }
+        Ok(Self {
+            site,
+            running,
+            class,
+            about,
+            changes,
+            listening,
+        })
+    }
+
+    /// Reads the lists of a legacy child that also serves calls.
+    pub(super) fn beside_calls(running: Arc<RunningChild>) -> Self {
+        let site = running.child.pipe.site.clone();
+        let (class, about, changes) = (
+            running
+                .legacy
+                .as_ref()
+                .map_or(CapabilityClass::BASE, |legacy| legacy.class),
+            running.greeted.about.clone(),
+            site.list_changes.reader(),
+        );
+        Self {
+            site,
+            running,
+            class,
+            about,
+            changes,
+            listening: None,
+        }
+    }
+}
+
+/// Sends `subscriptions/listen` with this filter, and returns the `params` of its acknowledgment.
+/// Absent if the server has no subscriptions.
+pub(crate) async fn subscribe(
+    site: &UpstreamContext,
+    running: &RunningChild,
+    class: CapabilityClass,
+    wanted: Bytes,
+) -> Result<Option<(ChildRequest, Bytes)>, FailedAttempt> {
+    let id = site.request_ids.next_id();
+    let members: &[(&str, &[u8])] = &[("notifications", &wanted)];
+    let tongue = running.greeted.tongue;
+    let body = tongue.request(
+        id,
+        Method::SubscriptionsListen,
+        members,
+        ClientDeclaration {
+            class,
+            client_info: &site.client_info,
+            extensions: &[],
+        },
+    );
+    own_requests::within_list_deadline(&site.own_requests, async {
+        let mut ticket = running
+            .request(id, body, RequestPurpose::OwnRequest)
+            .await?;
+        loop {
+            match std::future::poll_fn(|cx| ticket.poll_message(cx)).await {
+                Some(Message::Notification(told))
+                    if told.method.known() == Some(Method::SubscriptionsAcknowledged) =>
+                {
+                    return Ok(Some((ticket, told.params.unwrap_or_default())));
+                }
+                Some(Message::Response(_)) => {
+                    ticket.end();
+                    return Ok(None);
+                }
+                Some(_) => {}
+                None => return Err(stdio_call::process_lost(&site.label).into()),
+            }
+        }
+    })
+    .await
+}
+
+impl ListWatch for StdioWatch {
+    fn about(&self) -> &ServerDescription {
+        &self.about
+    }
+
+    fn list(
+        &mut self,
+        kind: ListKind,
+        cursor: Option<String>,
+    ) -> Fut<'_, Result<ListPage, Failure>> {
+        Box::pin(async move {
+            let text = cursor.as_deref().map(lower::json);
+            let members: Vec<(&str, &[u8])> = text
+                .iter()
+                .map(|text: &Bytes| ("cursor", &text[..]))
+                .collect();
+            let outcome = stdio_call::request(
+                &self.site,
+                &self.running,
+                self.class,
+                kind.method(),
+                &members,
+            )
+            .await;
+            parse_page(
+                &self.site.record,
+                self.running.greeted.tongue,
+                kind,
+                outcome,
+                ToolListRules {
+                    drop_bad_mirrors: false,
+                    has_tasks: self.about.tasks,
+                },
+            )
+        })
+    }
+
+    fn next_change(&mut self) -> Fut<'_, Result<ListKinds, Failure>> {
+        Box::pin(async move {
+            let lost = || {
+                self.site
+                    .label
+                    .fail(FailureKind::Unavailable, "The upstream ended")
+            };
+            let over = self.running.child.pipe.closed();
+            let ended = ChildRequest::wait_for_end(self.listening.as_mut());
+            tokio::select! {
+                biased;
+                told = self.changes.changed() => told.map_err(|_| lost()),
+                () = over.cancelled() => Err(lost()),
+                () = ended => Err(self.site.label.fail(FailureKind::Unavailable, "The upstream ended the subscription")),
+            }
+        })
+    }
+}

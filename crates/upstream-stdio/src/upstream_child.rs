@@ -1,0 +1,641 @@
+//! One child process: the keeper starts it, its three streams are served here, and it is ended with
+//! all its descendants.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use weir_core::budget::{ConnectionSide, DescriptorPermit};
+use weir_core::{Failure, FailureKind};
+use weir_process::keeper::{ChildControlSocket, ChildKeeper, ChildSpec, KeptChild};
+use weir_upstream_core::upstream_context::UpstreamContext;
+
+use super::child_channel::ChildChannel;
+use super::child_environment;
+use super::error_tail::{ErrorLineRate, ErrorTail};
+use super::message_memory::{MessageMemory, SkippedMessage};
+use super::value_claim::{ValueClaim, ValueClaims, claim_pair};
+use crate::stdio_settings::StdioUpstreamSettings;
+
+/// The bytes of a child's output that are read at once.
+const READ_SIZE: usize = 16 << 10;
+
+/// A running child.
+#[derive(Debug)]
+pub struct UpstreamChild {
+    pub(crate) pipe: Arc<ChildChannel>,
+    pub(crate) errors: Arc<ErrorTail>,
+    /// The exit status of the process, once it has ended.
+    status: Arc<OnceLock<String>>,
+    /// Cancelled once all of its output is read.
+    is_read: CancellationToken,
+    stop: CancellationToken,
+    ended: CancellationToken,
+    /// The claims on its tasks' parts, until another process has taken it over. Absent for an
+    /// HTTP+SSE stream.
+    parts: Mutex<Option<ChildParts>>,
+}
+
+/// The claims on the parts that a child's tasks own.
+#[derive(Debug)]
+struct ChildParts {
+    input: ValueClaim<Sender>,
+    output: ValueClaim<(Receiver, BytesMut)>,
+    errors: ValueClaim<Receiver>,
+    line: ValueClaim<(ChildControlSocket, ChildEndNotifier)>,
+    /// Closes the input.
+    closed: CancellationToken,
+}
+
+/// The longest time that a task of a child may take to reach the end of its step.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl UpstreamChild {
+    /// Starts the process. Its command, arguments and directory come from the config alone.
+    ///
+    /// # Errors
+    /// `Unavailable` if it cannot be started.
+    pub(crate) async fn start(
+        site: &Arc<UpstreamContext>,
+        keeper: &Arc<ChildKeeper>,
+        settings: &StdioUpstreamSettings,
+    ) -> Result<Self, Failure> {
+        let env =
+            child_environment::child_variables(|name| std::env::var(name).ok(), &settings.env);
+        let spec = ChildSpec {
+            command: settings.command.clone(),
+            args: settings.args.clone(),
+            env: env
+                .iter()
+                .map(|(name, value)| (name.clone(), value.expose().to_owned()))
+                .collect(),
+            cwd: settings.cwd.clone(),
+        };
+        let descriptors = take_descriptors(site)?;
+        let failed = || {
+            site.label.fail(
+                FailureKind::Unavailable,
+                "The upstream's process cannot be started",
+            )
+        };
+        let started = keeper
+            .start(&spec)
+            .await
+            .map_err(|error| failed().because(explain_start_error(settings, &error)))?;
+        Ok(Self::serve(
+            started,
+            ChildChannel::new(site.clone()),
+            BytesMut::with_capacity(READ_SIZE),
+            descriptors,
+        ))
+    }
+
+    /// Takes over a child of the previous process, with this unread output. Its relay to that
+    /// process is set in the pipe before more output is read.
+    ///
+    /// # Errors
+    /// The process has no descriptors left.
+    pub(super) fn adopt(
+        kept: KeptChild,
+        pipe: Arc<ChildChannel>,
+        unread: &[u8],
+    ) -> Result<Self, Failure> {
+        let descriptors = take_descriptors(&pipe.site)?;
+        Ok(Self::serve(kept, pipe, BytesMut::from(unread), descriptors))
+    }
+
+    fn serve(
+        kept: KeptChild,
+        pipe: Arc<ChildChannel>,
+        unread: BytesMut,
+        descriptors: [DescriptorPermit; 5],
+    ) -> Self {
+        let KeptChild {
+            input,
+            output,
+            errors,
+            control: line,
+        } = kept;
+        let [of_input, of_output, of_errors, of_line, of_process] = descriptors;
+        let site = pipe.site.clone();
+        let closed = CancellationToken::new();
+        let ((claim_input, inputs), (claim_output, outputs)) = (claim_pair(), claim_pair());
+        let ((claim_errors, of_stderr), (claim_line, lines)) = (claim_pair(), claim_pair());
+        let parts = ChildParts {
+            input: claim_input,
+            output: claim_output,
+            errors: claim_errors,
+            line: claim_line,
+            closed: closed.clone(),
+        };
+        let child = Self::with_parts(pipe.clone(), Some(parts));
+        site.label.add_open_sessions(1);
+        site.tasks.spawn(run_holding(
+            [of_input],
+            write_messages(input, pipe.clone(), closed.clone(), inputs),
+        ));
+        site.tasks.spawn(run_holding(
+            [of_output],
+            child.reading(output, unread, outputs),
+        ));
+        site.tasks.spawn(run_holding(
+            [of_errors],
+            log_error_stream(errors, site.clone(), child.errors.clone(), of_stderr),
+        ));
+        let (ended, status) = (child.ended.clone(), child.status.clone());
+        let watched = ChildEndNotifier {
+            site: site.clone(),
+            pipe,
+            ended,
+            status,
+        };
+        let supervising = supervise(line, child.stop.clone(), closed, watched, lines);
+        site.tasks
+            .spawn(run_holding([of_line, of_process], supervising));
+        child
+    }
+
+    fn with_parts(pipe: Arc<ChildChannel>, parts: Option<ChildParts>) -> Self {
+        let errors = Arc::new(ErrorTail::new(pipe.site.record.mask.clone()));
+        let (status, is_read) = (Arc::default(), CancellationToken::new());
+        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+        Self {
+            pipe,
+            errors,
+            status,
+            is_read,
+            stop,
+            ended,
+            parts: Mutex::new(parts),
+        }
+    }
+
+    /// Reads the child's output, up to its end or until another task claims it.
+    fn reading<R: AsyncRead + Unpin + Send + 'static>(
+        &self,
+        output: R,
+        unread: BytesMut,
+        claims: ValueClaims<(R, BytesMut)>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let (pipe, is_read) = (self.pipe.clone(), self.is_read.clone());
+        async move {
+            if read_messages(output, unread, &pipe, claims).await == ReadOutcome::ToTheEnd {
+                is_read.cancel();
+            }
+        }
+    }
+
+    /// Hands the child to another process: its streams, its unread output, and the other end of a
+    /// relay, over which this process speaks to it from now on. Absent if the child does not read
+    /// its messages, or is over.
+    pub(super) async fn hand_over(&self) -> Option<HandedOverChild> {
+        let parts = self
+            .parts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        let (own, other) = UnixStream::pair().ok()?;
+        let relay = other.into_std().ok()?;
+        let (site, pipe, closed) = (self.pipe.site.clone(), self.pipe.clone(), parts.closed);
+        // The input comes first because it may be stuck. A part that was taken goes on if a later
+        // part cannot be taken.
+        let input = parts.input.take(CLAIM_TIMEOUT).await?;
+        let Some((output, unread)) = parts.output.take(CLAIM_TIMEOUT).await else {
+            site.tasks.spawn(write_messages(
+                input,
+                pipe,
+                closed,
+                ValueClaims::unclaimed(),
+            ));
+            return None;
+        };
+        let Some(errors) = parts.errors.take(CLAIM_TIMEOUT).await else {
+            site.tasks.spawn(write_messages(
+                input,
+                pipe,
+                closed,
+                ValueClaims::unclaimed(),
+            ));
+            site.tasks
+                .spawn(self.reading(output, unread, ValueClaims::unclaimed()));
+            return None;
+        };
+        let Some((line, watched)) = parts.line.take(CLAIM_TIMEOUT).await else {
+            site.tasks.spawn(write_messages(
+                input,
+                pipe,
+                closed,
+                ValueClaims::unclaimed(),
+            ));
+            site.tasks
+                .spawn(self.reading(output, unread, ValueClaims::unclaimed()));
+            site.tasks.spawn(log_error_stream(
+                errors,
+                site.clone(),
+                self.errors.clone(),
+                ValueClaims::unclaimed(),
+            ));
+            return None;
+        };
+        let (from, to) = own.into_split();
+        let closed = CancellationToken::new();
+        site.tasks.spawn(write_messages(
+            to,
+            pipe.clone(),
+            closed.clone(),
+            ValueClaims::unclaimed(),
+        ));
+        site.tasks.spawn(self.reading(
+            from,
+            BytesMut::with_capacity(READ_SIZE),
+            ValueClaims::unclaimed(),
+        ));
+        let stop = self.stop.clone();
+        site.tasks.spawn(async move {
+            let over = pipe.closed();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = over.cancelled() => {}
+            }
+            closed.cancel();
+            drop(watched);
+        });
+        Some(HandedOverChild {
+            kept: KeptChild {
+                input,
+                output,
+                errors,
+                control: line,
+            },
+            unread: unread.freeze(),
+            relay: relay.into(),
+        })
+    }
+
+    /// Makes a child without a process, for an HTTP+SSE stream. Its reader ends with the token, and
+    /// then cancels [`Self::ended`].
+    #[must_use]
+    pub fn without_process(pipe: Arc<ChildChannel>) -> (Self, CancellationToken) {
+        let child = Self::with_parts(pipe, None);
+        let stop = child.stop.clone();
+        (child, stop)
+    }
+
+    /// Returns the token that is cancelled when the child has ended.
+    #[must_use]
+    pub fn ended(&self) -> CancellationToken {
+        self.ended.clone()
+    }
+
+    /// Begins to end the child.
+    pub(crate) fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Ends the child, and waits for its end.
+    pub(crate) async fn stopped(&self) {
+        self.stop();
+        self.ended.cancelled().await;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.pipe.is_closed()
+    }
+
+    /// Returns the exit status, if the process ended, and the last line of its error stream, for
+    /// operators. For a process that closed its output both are waited for, at most `most`.
+    pub(crate) async fn explain_exit(&self, most: Duration) -> Option<String> {
+        if self.is_over() {
+            let over = async {
+                tokio::join!(
+                    self.ended.cancelled(),
+                    self.is_read.cancelled(),
+                    self.errors.closed()
+                )
+            };
+            // A grandchild may keep the streams open.
+            let _in_time = tokio::time::timeout(most, over).await;
+        }
+        let lines = explaining_lines(&self.pipe, &self.errors);
+        let parts: Vec<String> = self
+            .status
+            .get()
+            .cloned()
+            .into_iter()
+            .chain(lines)
+            .collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+}
+
+/// Returns the lines of a process that may explain its failure: the first that is no message, and
+/// the last of its error stream.
+pub(super) fn explaining_lines(
+    pipe: &ChildChannel,
+    errors: &ErrorTail,
+) -> impl Iterator<Item = String> {
+    let output = pipe.other_lines.first();
+    let output =
+        output.map(|line| format!("its output has lines that are not messages, the first: {line}"));
+    let last = errors
+        .last_line()
+        .map(|line| format!("its last output: {line}"));
+    output.into_iter().chain(last)
+}
+
+/// Explains a failed start, with advice.
+fn explain_start_error(settings: &StdioUpstreamSettings, error: &io::Error) -> String {
+    let command = &settings.command;
+    let missing_folder = settings.cwd.as_deref().filter(|folder| !folder.is_dir());
+    let advice = match (error.kind(), missing_folder) {
+        (_, Some(folder)) => format!(
+            "there is no folder `{}`: create it, or correct `cwd`",
+            folder.display()
+        ),
+        (io::ErrorKind::NotFound, _) if command.contains('/') => {
+            format!("there is no program `{command}`: install it, or correct `command`")
+        }
+        (io::ErrorKind::NotFound, _) => {
+            format!(
+                "no program `{command}` is on the PATH: install it, or write its full path as `command`"
+            )
+        }
+        (io::ErrorKind::PermissionDenied, _) => {
+            format!("`{command}` may not be run: make it executable for the user that runs weir")
+        }
+        _ => return format!("{command}: {error}"),
+    };
+    format!("{error}; {advice}")
+}
+
+/// Takes the descriptors of a child from the budget: its three streams, its control socket, and its
+/// process.
+fn take_descriptors(site: &UpstreamContext) -> Result<[DescriptorPermit; 5], Failure> {
+    let taken: Option<Vec<_>> = (0..5)
+        .map(|_| site.budgets.descriptors.take(ConnectionSide::Upstream))
+        .collect();
+    taken
+        .and_then(|taken| taken.try_into().ok())
+        .ok_or_else(|| {
+            let text = "weir has no file descriptors left for another process: try again shortly";
+            Failure::new(FailureKind::Overloaded, text).with_upstream(&site.label.id)
+        })
+}
+
+/// Runs a task that holds these descriptors.
+async fn run_holding<const N: usize>(
+    _descriptors: [DescriptorPermit; N],
+    task: impl Future<Output = ()>,
+) {
+    task.await;
+}
+
+impl Drop for UpstreamChild {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A child that goes to another process.
+pub(super) struct HandedOverChild {
+    pub(super) kept: KeptChild,
+    pub(super) unread: Bytes,
+    pub(super) relay: OwnedFd,
+}
+
+/// The parts that are notified when the process has ended, for every end of its supervision.
+#[derive(Debug)]
+struct ChildEndNotifier {
+    site: Arc<UpstreamContext>,
+    pipe: Arc<ChildChannel>,
+    ended: CancellationToken,
+    status: Arc<OnceLock<String>>,
+}
+
+impl Drop for ChildEndNotifier {
+    fn drop(&mut self) {
+        self.pipe.close("the process was ended");
+        self.site.label.add_open_sessions(-1);
+        self.ended.cancel();
+    }
+}
+
+/// Waits for the child's end, or ends it: with the input closed, the keeper sends SIGTERM and
+/// SIGKILL in their times, and ends its descendants.
+async fn supervise(
+    mut line: ChildControlSocket,
+    stop: CancellationToken,
+    input: CancellationToken,
+    mut watched: ChildEndNotifier,
+    mut claims: ValueClaims<(ChildControlSocket, ChildEndNotifier)>,
+) {
+    let closed = watched.pipe.closed();
+    let status = loop {
+        let claim = tokio::select! {
+            biased;
+            status = line.ended() => break status,
+            () = stop.cancelled() => break end_child(&mut line, &input, &watched).await,
+            () = closed.cancelled() => break end_child(&mut line, &input, &watched).await,
+            claim = claims.next() => claim,
+        };
+        match claim.send((line, watched)) {
+            Ok(()) => return,
+            Err(parts) => (line, watched) = parts,
+        }
+    };
+    let why = match &status {
+        Ok(status) => format!("the process ended: {status}"),
+        Err(error) => format!("the process was lost: {error}"),
+    };
+    tracing::info!(upstream = %watched.site.label.id, why, "child process exited");
+    // This is the only place that sets it.
+    let _ = watched.status.set(why.clone());
+    watched.pipe.close(&why);
+    match status {
+        Ok(_) => input.cancel(),
+        // The process still runs, and the keeper cannot end it.
+        Err(_) => line.end_without_keeper(&input).await,
+    }
+}
+
+/// Ends the child: requests that of the keeper, then closes the input.
+async fn end_child(
+    line: &mut ChildControlSocket,
+    input: &CancellationToken,
+    watched: &ChildEndNotifier,
+) -> io::Result<ExitStatus> {
+    watched.pipe.close("weir ended the process");
+    match line.close().await {
+        Some(ended) => ended,
+        None => {
+            input.cancel();
+            line.ended().await
+        }
+    }
+}
+
+/// Writes messages, one per line, until the input is to be closed or the child no longer reads.
+async fn write_messages<W: AsyncWrite + Unpin>(
+    mut input: W,
+    pipe: Arc<ChildChannel>,
+    stop: CancellationToken,
+    mut claims: ValueClaims<W>,
+) {
+    loop {
+        let message = tokio::select! {
+            () = stop.cancelled() => return,
+            claim = claims.next() => match claim.send(input) {
+                Ok(()) => return,
+                Err(kept) => {
+                    input = kept;
+                    continue;
+                }
+            },
+            message = pipe.next_message() => message,
+        };
+        let line = weir_wire::write::stdio_line(&message);
+        tokio::select! {
+            () = stop.cancelled() => return,
+            written = input.write_all(&line) => if written.is_err() { return pipe.close_input() },
+        }
+        pipe.site.responses.meter.sent(line.len());
+    }
+}
+
+/// The point that the reading of a child's output reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReadOutcome {
+    ToTheEnd,
+    /// Another task has it.
+    ToAClaim,
+}
+
+/// Reads lines until the child closes its output or sends one that is too long, or until the output
+/// is claimed. A line that does not fit into memory is skipped.
+async fn read_messages<R: AsyncRead + Unpin>(
+    mut output: R,
+    mut held: BytesMut,
+    pipe: &ChildChannel,
+    mut claims: ValueClaims<(R, BytesMut)>,
+) -> ReadOutcome {
+    let most = pipe.site.responses.max_reply;
+    let mut memory = MessageMemory::new(pipe.site.budgets.results.clone());
+    let mut skipped: Option<SkippedMessage> = None;
+    let mut searched = 0;
+    loop {
+        while let Some(at) = memchr::memchr(b'\n', &held[searched..]) {
+            let line = held.split_to(searched + at + 1).freeze();
+            searched = 0;
+            if let Some(mut skipped) = skipped.take() {
+                skipped.feed(&line);
+                pipe.fail_skipped(skipped.request());
+            } else if !line.iter().all(u8::is_ascii_whitespace) {
+                let is_large = line.len() > READ_SIZE;
+                pipe.receive(&memory.hold(line));
+                if is_large {
+                    // The next lines must not keep the memory of this one.
+                    held = BytesMut::from(&held[..]);
+                }
+            }
+        }
+        if skipped.is_none() && !memory.cover(held.len()).await {
+            memory.release();
+            skipped = Some(SkippedMessage::new(std::mem::take(&mut held), most));
+        } else if let Some(skipped) = &mut skipped {
+            skipped.feed(&held.split().freeze());
+        }
+        searched = held.len();
+        if held.len() > most
+            || skipped
+                .as_ref()
+                .is_some_and(|skipped| skipped.length > most)
+        {
+            pipe.site.label.count_dropped("line_too_long");
+            pipe.close("the process sent a line that is too long");
+            return ReadOutcome::ToTheEnd;
+        }
+        held.reserve(READ_SIZE);
+        let read = tokio::select! {
+            biased;
+            read = output.read_buf(&mut held) => read,
+            // The state of a skipped line cannot be handed over.
+            claim = claims.next(), if skipped.is_none() => match claim.send((output, held)) {
+                Ok(()) => return ReadOutcome::ToAClaim,
+                Err(kept) => {
+                    (output, held) = kept;
+                    continue;
+                }
+            },
+        };
+        match read {
+            Ok(0) => {
+                pipe.close("the process closed its output");
+                return ReadOutcome::ToTheEnd;
+            }
+            Ok(bytes) => pipe.site.responses.meter.received(bytes),
+            Err(error) => {
+                pipe.close(&format!("its output cannot be read: {error}"));
+                return ReadOutcome::ToTheEnd;
+            }
+        }
+    }
+}
+
+/// Logs the child's error stream: so many lines a second, and then their count.
+async fn log_error_stream(
+    mut errors: Receiver,
+    site: Arc<UpstreamContext>,
+    tail: Arc<ErrorTail>,
+    mut claims: ValueClaims<Receiver>,
+) {
+    let omitted = |lines: Option<u64>| {
+        if let Some(lines) = lines {
+            tracing::warn!(upstream = %site.label.id, lines, "child process log rate limited: stderr lines dropped");
+        }
+    };
+    let mut rate = ErrorLineRate::new(Instant::now());
+    let mut chunk = [0; 4096];
+    loop {
+        let due = rate.report_at();
+        let told = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        let read = tokio::select! {
+            biased;
+            read = errors.read(&mut chunk) => read,
+            () = told => {
+                omitted(rate.take_omitted(Instant::now()));
+                continue;
+            }
+            claim = claims.next() => match claim.send(errors) {
+                Ok(()) => return omitted(rate.rest()),
+                Err(kept) => {
+                    errors = kept;
+                    continue;
+                }
+            },
+        };
+        let Ok(length @ 1..) = read else { break };
+        let now = Instant::now();
+        tail.take(&chunk[..length], |line| {
+            omitted(rate.take_omitted(now));
+            if rate.admit() {
+                tracing::info!(upstream = %site.label.id, stderr = line, "child process stderr");
+            }
+        });
+    }
+    omitted(rate.rest());
+    tail.close();
+}
