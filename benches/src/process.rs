@@ -28,6 +28,8 @@ pub(crate) struct ChildProcess {
     pid: u32,
     /// True if its work is done by children of its own, which a killed process leaves behind.
     has_workers: bool,
+    /// True if it is asked to end before it is killed.
+    is_graceful: bool,
     stdin: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
 }
@@ -58,6 +60,7 @@ impl ChildProcess {
             name,
             pid: child.id().context("ended at once")?,
             has_workers: false,
+            is_graceful: false,
             stdin: child.stdin.take(),
             lines: BufReader::new(stdout).lines(),
             child,
@@ -79,6 +82,13 @@ impl ChildProcess {
     /// Marks it as one whose work is done by children of its own.
     pub(crate) const fn with_workers(mut self) -> Self {
         self.has_workers = true;
+        self.is_graceful = true;
+        self
+    }
+
+    /// Has it asked to end when it is stopped, and only then killed.
+    pub(crate) const fn graceful(mut self, is_graceful: bool) -> Self {
+        self.is_graceful = is_graceful;
         self
     }
 
@@ -163,7 +173,7 @@ impl ChildProcess {
 
     /// Kills it and waits until it is gone.
     pub(crate) async fn stop(mut self) {
-        if self.has_workers {
+        if self.is_graceful {
             ask_to_end(self.pid);
             let _ = timeout(END_TIMEOUT, self.child.wait()).await;
         }

@@ -68,6 +68,9 @@ pub(crate) struct RunFlags {
     /// Another weir binary, which `calls` measures as the target `before` in the same rounds
     #[arg(long)]
     before: Option<PathBuf>,
+    /// End weir by a signal and wait for it, so that it writes what it writes at its end
+    #[arg(long)]
+    graceful: bool,
     /// Targets to measure [default: weir,pipe,nginx,direct, and before if its binary is named]
     #[arg(long, value_delimiter = ',')]
     target: Vec<TargetKind>,
@@ -136,6 +139,9 @@ pub(crate) struct RunSettings {
     pub(crate) smoke: bool,
     pub(crate) weir: PathBuf,
     pub(crate) before: Option<PathBuf>,
+    /// True if weir is ended by a signal and waited for.
+    #[serde(skip)]
+    pub(crate) graceful: bool,
     /// The processor that weir is pinned to; absent to leave it free.
     #[serde(skip)]
     pub(crate) weir_core: Option<usize>,
@@ -196,6 +202,7 @@ impl RunSettings {
             smoke,
             weir: flags.weir.map_or_else(beside_this, Ok)?,
             before: flags.before,
+            graceful: flags.graceful,
             weir_core: None,
             targets: or(flags.target, &usual),
             parts: or(flags.only, RunPart::value_variants()),

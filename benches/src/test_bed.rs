@@ -386,7 +386,8 @@ impl TestBed {
         // A process inherits the processors of the thread that started it.
         let pinned = settings.weir_core.map(cpu_pinning::pin).transpose()?;
         let process =
-            ChildProcess::spawn("weir", binary, args, &self.folder.file(&log_name(kind)))?;
+            ChildProcess::spawn("weir", binary, args, &self.folder.file(&log_name(kind)))?
+                .graceful(settings.graceful);
         drop(pinned);
         let weir = place.insert((process, listen));
         if kind == TargetKind::Weir {

@@ -12,6 +12,7 @@ pub(crate) mod conformance;
 mod curves;
 mod cycles;
 mod dashboards;
+mod dist;
 pub(crate) mod draw;
 mod hostile;
 mod lint;
@@ -56,6 +57,12 @@ enum Command {
     /// valgrind with one worker thread, and counts some hundred calls of each pairing of a client's
     /// era and a server's. Counts depend neither on the machine nor on its load.
     Path(path::PathOptions),
+    /// Build weir as it is deployed, guided by the counts of a load
+    ///
+    /// Builds weir twice, with a load in between: the second build knows which branches calls take,
+    /// and a call takes about a third less CPU time. Needs `llvm-profdata`, of the toolchain's
+    /// component `llvm-tools` or of a package such as `llvm-19`.
+    Dist(dist::DistOptions),
     /// Run the hostile suite against the release build: clients, upstreams and files written to do
     /// harm
     ///
@@ -82,6 +89,7 @@ fn main() -> ExitCode {
         Command::Lint => lint::run(),
         Command::Bench(options) => bench::run(&options),
         Command::Path(options) => path::run(&options),
+        Command::Dist(options) => dist::run(&options),
         Command::Hostile(options) => hostile::run(&options),
         Command::Prove(options) => prove::run(&options),
     };

@@ -111,7 +111,7 @@ pub(crate) fn build_with_tests(program: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Runs a command of cargo's that builds, and returns the path of `binary`.
-fn built(build: &mut Command, binary: &str) -> anyhow::Result<PathBuf> {
+pub(crate) fn built(build: &mut Command, binary: &str) -> anyhow::Result<PathBuf> {
     build.arg("--message-format=json-render-diagnostics");
     eprintln!("$ {}", shown(build));
     let output = build
