@@ -89,7 +89,7 @@ impl HostExchange {
                 .await;
         }
         let mut written = WrittenMessages::default();
-        self.pass_on(&answer, &mut written).await;
+        self.pass_on(answer, &mut written).await;
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl HostExchange {
         if is_listen && (written.others || written.answer == Some(true)) {
             self.shared
                 .stdout
-                .write(&torn_down(self.request.id.as_json()))
+                .write(torn_down(self.request.id.as_json()))
                 .await;
         }
     }
@@ -159,7 +159,7 @@ impl HostExchange {
         let mut messages = ResponseMessages::new(response, &self.shared.room);
         loop {
             match messages.next().await {
-                Ok(Some(message)) => self.pass_on(&message, written).await,
+                Ok(Some(message)) => self.pass_on(message, written).await,
                 Ok(None) => break,
                 Err(_) if written.answer.is_some() => break,
                 Err(error @ (BrokenResponse::TooLarge | BrokenResponse::Lost(_))) => {
@@ -173,7 +173,7 @@ impl HostExchange {
         }
     }
 
-    async fn pass_on(&self, message: &Bytes, written: &mut WrittenMessages) {
+    async fn pass_on(&self, message: Bytes, written: &mut WrittenMessages) {
         let is_modern = matches!(self.era, RequestEra::Modern(_));
         match Message::parse(message.clone(), &JsonLimits::upstream()) {
             Ok(Message::Response(answer)) => {
@@ -182,7 +182,7 @@ impl HostExchange {
                 // known.
                 if let (None, Some(Ok(error))) = (&answer.id, answer.error()) {
                     let answer = write::error_response(Some(&self.request.id), false, &error);
-                    return self.shared.stdout.write(&answer).await;
+                    return self.shared.stdout.write(answer).await;
                 }
             }
             // Specification 2026-07-28, stdio: a server writes no requests.
@@ -206,11 +206,7 @@ impl HostExchange {
         let error = ErrorObject::new(code, text);
         self.shared
             .stdout
-            .write(&write::error_response(
-                Some(&self.request.id),
-                false,
-                &error,
-            ))
+            .write(write::error_response(Some(&self.request.id), false, &error))
             .await;
     }
 }

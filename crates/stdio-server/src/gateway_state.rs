@@ -64,7 +64,7 @@ impl StdioGatewayState {
             .session()
             .is_some_and(|session| !session.revision.has_optional_error_id());
         self.stdout
-            .write(&write::error_response(
+            .write(write::error_response(
                 id,
                 null_id,
                 &ErrorObject::new(code, text),

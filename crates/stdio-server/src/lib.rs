@@ -254,7 +254,7 @@ impl StdioGatewayState {
         let mut messages = ResponseMessages::new(response, &self.room);
         loop {
             match messages.next().await {
-                Ok(Some(message)) => self.stdout.write(&message).await,
+                Ok(Some(message)) => self.stdout.write(message).await,
                 Ok(None) => break,
                 Err(error) => {
                     return self
@@ -334,7 +334,7 @@ impl StdioGatewayState {
             }
             let mut messages = ResponseMessages::new(response, &self.room);
             while let Ok(Some(message)) = messages.next().await {
-                self.stdout.write(&message).await;
+                self.stdout.write(message).await;
             }
             if self.tasks.is_closed() {
                 return;

@@ -10,7 +10,7 @@ use weir_wire::sse::{DecodedEvent, EventDecoder, SseCaps};
 /// The longest message that is passed on.
 const LONGEST: usize = 64 << 20;
 /// The size from which a message waits until no other one of this size is in progress.
-const LARGE: usize = 1 << 20;
+const LARGE: usize = 512 << 10;
 
 /// The failure of a response without its message, in words.
 #[derive(Debug, thiserror::Error)]

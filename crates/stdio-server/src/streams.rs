@@ -2,7 +2,7 @@
 //! cancelled, and must not block the end of the process.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, BufWriter};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 const READ_AHEAD: usize = 1;
 /// The number of messages that wait for the writing thread.
 const WAITING: usize = 1;
+/// The size in bytes up to which a line is one write to the system.
+const SHORT_LINE: usize = 64 << 10;
 /// The longest wait for a host that reads its last messages slowly.
 const STDOUT_GRACE: Duration = Duration::from_secs(2);
 
@@ -95,9 +97,30 @@ fn next_line(input: &mut impl BufRead, longest: usize) -> io::Result<Option<Stdi
     }
 }
 
+/// Writes a message as one line without a copy of a long one. Line breaks between its tokens become
+/// blanks; inside strings they are escaped.
+fn write_line(lines: &mut impl io::Write, message: &[u8]) -> io::Result<()> {
+    let mut parts = message.split(|byte| matches!(byte, b'\n' | b'\r'));
+    lines.write_all(parts.next().unwrap_or_default())?;
+    for part in parts {
+        lines.write_all(b" ")?;
+        lines.write_all(part)?;
+    }
+    lines.write_all(b"\n")?;
+    lines.flush()
+}
+
 /// Standard output, a message a line. Clones write to the same one.
 #[derive(Clone, Debug)]
-pub(super) struct StdoutWriter(mpsc::Sender<Bytes>);
+pub(super) struct StdoutWriter(mpsc::Sender<QueuedMessage>);
+
+/// A message that the writing thread takes next.
+#[derive(Debug)]
+struct QueuedMessage {
+    message: Bytes,
+    /// Dropped with the message, which tells that it is written.
+    _written: Option<oneshot::Sender<()>>,
+}
 
 /// The end of standard output.
 #[derive(Debug)]
@@ -112,18 +135,15 @@ impl StdoutWriter {
         Self::write_to(File::from(own(io::stdout())?))
     }
 
-    fn write_to(mut file: impl io::Write + Send + 'static) -> io::Result<(Self, StdoutEnd)> {
-        let (sender, mut messages) = mpsc::channel::<Bytes>(WAITING);
+    fn write_to(file: impl io::Write + Send + 'static) -> io::Result<(Self, StdoutEnd)> {
+        let (sender, mut messages) = mpsc::channel::<QueuedMessage>(WAITING);
         let (ended, end) = oneshot::channel();
         std::thread::Builder::new()
             .name("stdout".to_owned())
             .spawn(move || {
-                while let Some(message) = messages.blocking_recv() {
-                    if file
-                        .write_all(&message)
-                        .and_then(|()| file.flush())
-                        .is_err()
-                    {
+                let mut lines = BufWriter::with_capacity(SHORT_LINE, file);
+                while let Some(queued) = messages.blocking_recv() {
+                    if write_line(&mut lines, &queued.message).is_err() {
                         break;
                     }
                 }
@@ -134,10 +154,20 @@ impl StdoutWriter {
         Ok((Self(sender), StdoutEnd(end)))
     }
 
-    /// Writes a message as one line; waits while the host reads slowly. Messages after the host
+    /// Writes a message as one line; waits while the host reads slowly, and for a long line until
+    /// the host has read it, so that no second one is kept for the host. Messages after the host
     /// closed its end are dropped.
-    pub(super) async fn write(&self, message: &[u8]) {
-        let _closed = self.0.send(weir_wire::write::stdio_line(message)).await;
+    pub(super) async fn write(&self, message: Bytes) {
+        let (written, is_written) = oneshot::channel();
+        let is_short = message.len() <= SHORT_LINE;
+        let queued = QueuedMessage {
+            message,
+            _written: Some(written).filter(|_| !is_short),
+        };
+        if self.0.send(queued).await.is_ok() && !is_short {
+            // The sender is dropped unused.
+            let _dropped = is_written.await;
+        }
     }
 
     /// Waits until the host has closed its end. Cancel safe.
@@ -199,8 +229,10 @@ mod tests {
     async fn a_message_is_one_line_and_all_are_written_before_the_end() {
         let written = WrittenBytes::default();
         let (writer, end) = StdoutWriter::write_to(written.clone()).unwrap();
-        writer.write(b"{\n  \"a\": \"\\n\"\r\n}").await;
-        writer.write(b"{}").await;
+        writer
+            .write(Bytes::from_static(b"{\n  \"a\": \"\\n\"\r\n}"))
+            .await;
+        writer.write(Bytes::from_static(b"{}")).await;
         drop(writer);
         end.finish().await;
         assert_eq!(
@@ -222,9 +254,9 @@ mod tests {
             }
         }
         let (writer, end) = StdoutWriter::write_to(ClosedWriter).unwrap();
-        writer.write(b"{}").await;
+        writer.write(Bytes::from_static(b"{}")).await;
         writer.closed().await;
-        writer.write(b"{}").await;
+        writer.write(Bytes::from_static(b"{}")).await;
         end.finish().await;
     }
 }
