@@ -10,6 +10,7 @@ pub(crate) mod lists;
 pub(crate) mod overload;
 pub(crate) mod sessions;
 pub(crate) mod telemetry;
+pub(crate) mod transports;
 mod weir_pair;
 
 use crate::settings::RunSettings;

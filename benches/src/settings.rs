@@ -41,6 +41,8 @@ pub(crate) enum RunPart {
     Gates,
     /// tools/call with metrics, traces and OTLP, against a weir without them.
     Telemetry,
+    /// tools/call over HTTP/1.1, HTTP/2, TLS and standard streams to the upstream.
+    Transports,
     /// Calls to healthy upstreams while another hangs.
     Hang,
     /// Peak memory against the size of a request.

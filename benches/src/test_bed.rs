@@ -38,6 +38,8 @@ pub(crate) struct BenchUpstream {
     /// True if it speaks both eras on one URL.
     pub(crate) both: bool,
     pub(crate) index: usize,
+    /// Config keys in place of the upstream's own URL.
+    pub(crate) connection: Option<String>,
 }
 
 /// The running processes of one measurement.
@@ -82,7 +84,12 @@ impl BenchUpstream {
             era,
             both: false,
             index: 0,
+            connection: None,
         }
+    }
+
+    fn url(&self, server: SocketAddr) -> String {
+        format!("http://{server}{}", self.path())
     }
 
     fn path(&self) -> String {
@@ -244,6 +251,11 @@ impl TestBed {
             tool,
             credential,
         })
+    }
+
+    /// The URL of an upstream itself.
+    pub(crate) fn upstream_url(&self, upstream: &BenchUpstream) -> String {
+        upstream.url(self.upstream.1)
     }
 
     /// The address of a target's whole list: weir's aggregate, or the one upstream.
@@ -446,13 +458,12 @@ fn weir_config(
 ) -> String {
     let mut text = format!("listen: \"{listen}\"\nadmin: {{ listen: \"{admin}\" }}\nupstreams:\n");
     for server in upstreams {
+        let connection = server
+            .connection
+            .clone()
+            .unwrap_or_else(|| format!("url: \"{}\"", server.url(upstream)));
         // Writing into a String cannot fail.
-        let _ = writeln!(
-            text,
-            "  {}: {{ url: \"http://{upstream}{}\", protocol: auto }}",
-            server.id,
-            server.path()
-        );
+        let _ = writeln!(text, "  {}: {{ {connection}, protocol: auto }}", server.id);
     }
     text
 }
@@ -504,7 +515,7 @@ async fn listening(mut process: ChildProcess) -> Result<(ChildProcess, SocketAdd
 }
 
 /// Finds two ports that were free a moment ago; held at the same time, so that they differ.
-fn free_ports() -> io::Result<[SocketAddr; 2]> {
+pub(crate) fn free_ports() -> io::Result<[SocketAddr; 2]> {
     let bind = || std::net::TcpListener::bind(("127.0.0.1", 0));
     let listeners = [bind()?, bind()?];
     Ok([listeners[0].local_addr()?, listeners[1].local_addr()?])
