@@ -8,8 +8,8 @@ use std::{
 use clap::Args;
 
 use crate::{
-    curves,
-    run::{build_weir, build_with_tests, cargo, checked, target_dir},
+    curves, dist,
+    run::{build_with_tests, cargo, checked, target_dir},
 };
 
 /// Arguments of the load generator, passed on unchanged.
@@ -23,7 +23,7 @@ pub(crate) struct BenchOptions {
     args: Vec<String>,
 }
 
-/// Builds weir and the load generator with the bench profile and runs them.
+/// Builds weir as it is deployed, with the names of functions, and runs the load generator with it.
 pub(crate) fn run(options: &BenchOptions) -> anyhow::Result<()> {
     if let Some(file) = &options.pictures {
         return curves::draw(file.as_deref());
@@ -39,23 +39,24 @@ pub(crate) fn measure() -> anyhow::Result<()> {
     generate(&["run".to_owned()])
 }
 
+/// Measures the weir that `args` name, or one built as it is deployed.
 fn generate(args: &[String]) -> anyhow::Result<()> {
-    // The generator takes the weir that lies beside it.
-    build_weir(&["--profile", "bench"])?;
+    let is_measured = ["run", "smoke"].contains(&args[0].as_str());
+    let is_named = args
+        .iter()
+        .any(|arg| arg == "--weir" || arg.starts_with("--weir="));
+    let guided = (is_measured && !is_named)
+        .then(|| dist::build_guided("bench"))
+        .transpose()?;
     let mut bench = cargo()?;
-    checked(
-        bench
-            .args([
-                "run",
-                "--locked",
-                "--package",
-                "weir-benches",
-                "--profile",
-                "bench",
-                "--",
-            ])
-            .args(args),
-    )
+    bench
+        .args(["run", "--locked", "--package", "weir-benches"])
+        .args(["--profile", "bench", "--"])
+        .args(args);
+    if let Some(weir) = guided {
+        bench.arg("--weir").arg(weir);
+    }
+    checked(&mut bench)
 }
 
 /// Runs every part with tiny numbers and without optimization, so that the benchmarks work when

@@ -16,7 +16,10 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::Args;
 
-use crate::run::{build_alone, built, cargo, checked, empty_folder, output_of, target_dir};
+use crate::{
+    peers,
+    run::{build_alone, built, cargo, checked, empty_folder, output_of, target_dir},
+};
 
 /// The versions of Debian's packages with the tool that merges counts, the newest first. The format
 /// of counts has not changed since 19, and the compiler reads what an older tool has merged.
@@ -25,13 +28,13 @@ const LLVM_VERSIONS: [u32; 6] = [24, 23, 22, 21, 20, 19];
 /// The separator of flags in `CARGO_ENCODED_RUSTFLAGS`.
 const FLAG_SEPARATOR: &str = "\x1f";
 
-/// The loads that the counting build serves: every part of the benchmarks, then calls and lists with
-/// queues.
+/// The loads that the counting build serves: every part of the benchmarks, then calls, lists and all
+/// transports with queues.
 const LOADS: [&[&str]; 2] = [
     &["smoke"],
     &[
         "run",
-        "--only=calls,lists,gates,telemetry",
+        "--only=calls,lists,gates,telemetry,transports",
         "--target=weir",
         "--rounds=1",
         "--concurrency=1,32",
@@ -120,22 +123,33 @@ fn serve_loads(weir: &Path, counts: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Finds `llvm-profdata`: the one that `LLVM_PROFDATA` names, of the toolchain, or of the system.
+/// Finds `llvm-profdata`: the one that `LLVM_PROFDATA` names, of the toolchain, or of the system, or
+/// installs it on Debian and as root.
 fn merger() -> anyhow::Result<PathBuf> {
+    let oldest = LLVM_VERSIONS[LLVM_VERSIONS.len() - 1];
+    installed_merger()
+        .or_else(|| {
+            peers::install_llvm(&format!("llvm-{oldest}"))
+                .then(installed_merger)
+                .flatten()
+        })
+        .context(
+            "there is no llvm-profdata: run `rustup component add llvm-tools`, install a package such as llvm-19, or name the program in LLVM_PROFDATA",
+        )
+}
+
+fn installed_merger() -> Option<PathBuf> {
     if let Some(named) = env::var_os("LLVM_PROFDATA") {
-        return Ok(named.into());
+        return Some(named.into());
     }
     let of_toolchain = output_of(Command::new("rustc").args(["--print", "target-libdir"]))
         .map(|libraries| Path::new(&libraries).join("../bin/llvm-profdata"));
     let of_system = LLVM_VERSIONS.map(|version| PathBuf::from(format!("llvm-profdata-{version}")));
-    let found = of_toolchain
+    of_toolchain
         .into_iter()
         .chain(of_system)
         .chain([PathBuf::from("llvm-profdata")])
-        .find(|tool| output_of(Command::new(tool).arg("--version")).is_some());
-    found.context(
-        "there is no llvm-profdata: run `rustup component add llvm-tools`, install a package such as llvm-19, or name the program in LLVM_PROFDATA",
-    )
+        .find(|tool| output_of(Command::new(tool).arg("--version")).is_some())
 }
 
 /// The target of programs for this machine.

@@ -212,6 +212,11 @@ pub(crate) fn install_valgrind() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Installs the programs of LLVM that read counts of branches; false if it cannot.
+pub(crate) fn install_llvm(package: &str) -> bool {
+    debian(package)
+}
+
 /// Installs a package on Debian and as root. The package starts no service: none is needed here.
 fn debian(package: &str) -> bool {
     if output_of(Command::new("id").arg("-u")).as_deref() != Some("0") {
