@@ -13,26 +13,32 @@ use crate::{
     test::environment,
 };
 
-/// The filter of every attack: those over the binary, and those that need one of its crates alone
-/// (frames and window of HTTP/2, interim answers).
-const ATTACKS: &str = "package(weir-tests) & test(/^(hostile|hostile_input|limits::flood)::|^user_reports::large_results::stalled_client_uses_bounded/) \
-     | package(weir-front) & test(/^http2_limits::/) | package(weir-upstream) & test(/endless_interim/)
-     | package(weir-http-client) & test(/bounded_connection::/)";
-const PACKAGES: [&str; 4] = [
-    "weir-tests",
-    "weir-front",
-    "weir-upstream",
-    "weir-http-client",
-];
-/// The same filter by parts of names, for the runner without expressions.
-const NAMES: [&str; 7] = [
-    "hostile::",
-    "hostile_input::",
-    "limits::flood::",
-    "large_results::stalled_client",
-    "http2_limits::",
-    "endless_interim",
-    "bounded_connection::",
+/// The attacks of one package: names of modules (`name::`) and beginnings of names of tests.
+struct AttackScope {
+    package: &'static str,
+    names: &'static [&'static str],
+}
+
+/// Every attack: those over the binary, and those that need one of its crates alone (frames and
+/// window of HTTP/2, interim answers).
+const ATTACKS: [AttackScope; 3] = [
+    AttackScope {
+        package: "weir-tests",
+        names: &[
+            "hostile::",
+            "hostile_input::",
+            "flood::",
+            "stalled_client_uses_bounded",
+        ],
+    },
+    AttackScope {
+        package: "weir-front",
+        names: &["http2_limits::"],
+    },
+    AttackScope {
+        package: "weir-http-client",
+        names: &["bounded_connection::", "endless_interim"],
+    },
 ];
 
 /// Options of the command.
@@ -50,9 +56,9 @@ pub(crate) fn run(options: &HostileOptions) -> anyhow::Result<()> {
     let weir = build_weir(&["--release"])?;
     let figures = empty_folder("hostile")?.join("figures.jsonl");
     let mut suite = cargo()?;
-    let packages = PACKAGES
-        .into_iter()
-        .flat_map(|package| ["--package", package]);
+    let packages = ATTACKS
+        .iter()
+        .flat_map(|scope| ["--package", scope.package]);
     if has_cargo_command("nextest")? {
         let wanted: Vec<_> = options
             .names
@@ -76,7 +82,7 @@ pub(crate) fn run(options: &HostileOptions) -> anyhow::Result<()> {
         suite
             .args([
                 "-E",
-                &format!("({ATTACKS}){only}"),
+                &format!("({}){only}", expression()),
                 "--locked",
                 "--lib",
                 "--test",
@@ -95,11 +101,12 @@ pub(crate) fn run(options: &HostileOptions) -> anyhow::Result<()> {
             ])
             .args(packages);
         suite.args(["--", "--include-ignored", "--test-threads", "1"]);
-        let names: Vec<&str> = options.names.iter().map(String::as_str).collect();
-        suite.args(if names.is_empty() {
-            &NAMES
+        let all = ATTACKS.iter().flat_map(|scope| scope.names);
+        let named: Vec<&str> = options.names.iter().map(String::as_str).collect();
+        suite.args(if named.is_empty() {
+            all.copied().collect()
         } else {
-            names.as_slice()
+            named
         });
     }
     environment(&mut suite, &weir, Some(&peers))?;
@@ -109,6 +116,15 @@ pub(crate) fn run(options: &HostileOptions) -> anyhow::Result<()> {
         table(&fs::read_to_string(&figures).unwrap_or_default())?
     );
     ran
+}
+
+/// Returns the filter of all attacks, for the runner that takes expressions.
+fn expression() -> String {
+    let scope = |scope: &AttackScope| {
+        let names = scope.names.join("|");
+        format!("package({}) & test(/(^|::)({names})/)", scope.package)
+    };
+    ATTACKS.iter().map(scope).collect::<Vec<_>>().join(" | ")
 }
 
 /// The cost of one attack for other clients, as a test writes it.
@@ -162,7 +178,43 @@ fn table(lines: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use std::path::Path;
+
     use super::*;
+    use crate::run::root;
+
+    /// Reports if a file below `folder` declares this module or test.
+    fn declares(folder: &Path, declaration: &str) -> bool {
+        folder.read_dir().unwrap().map(Result::unwrap).any(|entry| {
+            let path = entry.path();
+            if path.is_dir() {
+                return !path.ends_with("peers") && declares(&path, declaration);
+            }
+            path.extension().is_some_and(|kind| kind == "rs")
+                && fs::read_to_string(&path).unwrap().contains(declaration)
+        })
+    }
+
+    #[test]
+    fn every_attack_that_is_named_exists() {
+        for scope in &ATTACKS {
+            let folder = match scope.package {
+                "weir-tests" => "tests/it".to_owned(),
+                other => format!("crates/{}", other.trim_start_matches("weir-")),
+            };
+            for name in scope.names {
+                let declaration = match name.strip_suffix("::") {
+                    Some(module) => format!("mod {module};"),
+                    None => format!("fn {name}"),
+                };
+                assert!(
+                    declares(&root().unwrap().join(&folder), &declaration),
+                    "{} has no {declaration}",
+                    scope.package
+                );
+            }
+        }
+    }
 
     #[test]
     fn figures_are_a_table_with_a_row_for_each_attack() {
