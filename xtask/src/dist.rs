@@ -64,7 +64,13 @@ pub(crate) fn run(options: &DistOptions) -> anyhow::Result<()> {
 pub(crate) fn build_guided(profile: &str) -> anyhow::Result<PathBuf> {
     let merger = merger()?;
     let counts = empty_folder("counts")?;
-    let counting = build_with(profile, "-Cprofile-generate=", &counts)?;
+    let mut unlinked = build_with(profile, "-Cprofile-generate=", &counts)?;
+    // Branches are counted in each crate before a link optimizes across crates.
+    unlinked.env(
+        format!("CARGO_PROFILE_{}_LTO", profile.to_ascii_uppercase()),
+        "off",
+    );
+    let counting = built(&mut unlinked, "weir")?;
     serve_loads(&counting, &counts)?;
     let merged = counts.join("merged.profdata");
     checked(
@@ -74,7 +80,7 @@ pub(crate) fn build_guided(profile: &str) -> anyhow::Result<PathBuf> {
             .arg(&merged)
             .arg(&counts),
     )?;
-    let guided = build_with(profile, "-Cprofile-use=", &merged)?;
+    let guided = built(&mut build_with(profile, "-Cprofile-use=", &merged)?, "weir")?;
     // The place of a build without a target, where scripts look for it.
     let place = target_dir()?.join(profile).join("weir");
     fs::create_dir_all(place.parent().context("the place has no folder")?)?;
@@ -82,8 +88,8 @@ pub(crate) fn build_guided(profile: &str) -> anyhow::Result<PathBuf> {
     Ok(place)
 }
 
-/// Builds weir with a flag of the compiler that names a file or folder.
-fn build_with(profile: &str, flag: &str, path: &Path) -> anyhow::Result<PathBuf> {
+/// Returns the command that builds weir with a flag of the compiler that names a file or folder.
+fn build_with(profile: &str, flag: &str, path: &Path) -> anyhow::Result<Command> {
     let mut flag = OsString::from(flag);
     flag.push(path);
     let flag = flag.to_str().context("the path of the tree is not UTF-8")?;
@@ -98,7 +104,7 @@ fn build_with(profile: &str, flag: &str, path: &Path) -> anyhow::Result<PathBuf>
         // With a target, scripts of builds and macros are compiled without the flag.
         .args(["--target", &host()?])
         .env("CARGO_ENCODED_RUSTFLAGS", flags);
-    built(&mut build, "weir")
+    Ok(build)
 }
 
 /// Has the counting build serve the loads. It writes its counts when it ends.
