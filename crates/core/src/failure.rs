@@ -1,6 +1,7 @@
 //! The failures of a request, each with its cause, the responsible part, and advice.
 //!
-//! A failure has no HTTP form; only front's response table knows how it looks to a client.
+//! A failure has no HTTP form; only the response table of `layers` knows how it looks to a
+//! client.
 
 mod causes;
 

@@ -1,8 +1,8 @@
 //! Bodies of the fuzz targets, as plain functions.
 //!
-//! A target in `fuzz/` calls one of these on generated input; `tests/corpus.rs` calls the same on
-//! the committed corpus and on mutations of it, so that CI runs them without a fuzzer. Each panics
-//! when its property is broken. Not part of the API.
+//! A target in `fuzz/` calls one of these on generated input; `crates/gateway/tests/corpus.rs`
+//! calls the same on the committed corpus and on mutations of it, so that CI runs them without a
+//! fuzzer. Each panics when its property is broken. Not part of the API.
 #![doc(hidden)]
 #![allow(
     clippy::missing_panics_doc,

@@ -1,7 +1,8 @@
 //! Classification of messages from one upstream: the revision it speaks, the type of a result, the
 //! call a message belongs to.
 //!
-//! Functions on single messages; the exchange itself belongs to the crate `upstream`.
+//! Functions on single messages; the exchange itself belongs to the transports, `upstream-http` and
+//! `upstream-stdio`.
 
 mod dialect;
 pub(crate) mod message_filter;

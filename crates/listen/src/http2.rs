@@ -210,7 +210,7 @@ where
             .spawn(self.streams.clone().run_until_cancelled_owned(serving));
     }
 
-    /// Checks the timers. `EncodedEnd` with the reason if the connection must be dropped.
+    /// Checks the timers. `Ready` with the reason if the connection must be dropped.
     fn poll_time(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
         while self.check_timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();

@@ -3,8 +3,8 @@
 //!
 //! The client side of specification 2026-07-28, basic/authorization, for one person at one machine:
 //! the authorization code grant with PKCE and a loopback redirect (RFC 8252). The service checks
-//! tokens in the policy crate and gets its own for upstreams in the upstream crate, independently
-//! of this module.
+//! tokens in `weir-policy` and gets its own for upstreams in `weir-oauth-client`, independently of
+//! this module.
 
 mod accounts;
 pub(crate) mod challenge;

@@ -1,4 +1,4 @@
-//! The router: from an admitted call to the upstream that has the tool, and back.
+//! The router: from a client's call to the upstream that has the tool, and back.
 //!
 //! It takes calls of authenticated senders, and sends only [`Admitted`] ones. It checks arguments
 //! against the tool's schema before the upstream receives the call, and ensures that every call

@@ -376,7 +376,7 @@ impl UpstreamSession {
             .as_ref()
             .map(|standing| standing.register(id, listener.filter.may_have_questions()));
         let mut pending = PendingRequest::new(Some(self.clone()), id).with_registration(entry);
-        // As in `Modern::post`, the head is dropped before the wait for the reply.
+        // As in `ModernServer::post`, the head is dropped before the wait for the reply.
         let outcome = match http_post::post(&self.site, http, headers, body, id).await {
             Ok(ClassifiedResponse::Answer(_, answer)) => {
                 Either::Left(http_call::reply(self.site.clone(), answer, listener, pending).map(Ok))

@@ -1,8 +1,8 @@
 //! The bodies of the fuzz targets, as plain functions.
 //!
-//! A target in `fuzz/` calls one of these with the fuzzer's input. `tests/corpus.rs` calls the same
-//! on the committed corpus and on mutations of it, so that CI runs them without a fuzzer. Each
-//! panics if its property is broken. Not part of the API.
+//! A target in `fuzz/` calls one of these with the fuzzer's input. `crates/gateway/tests/corpus.rs`
+//! calls the same on the committed corpus and on mutations of it, so that CI runs them without a
+//! fuzzer. Each panics if its property is broken. Not part of the API.
 #![doc(hidden)]
 #![allow(
     clippy::missing_panics_doc,

@@ -1,5 +1,5 @@
-//! The codec of one server, once its revision is known: the only place where the codecs of
-//! `upstream` branch on the revision.
+//! The codec of one server, once its revision is known: the place where the codecs of the server
+//! side branch on the revision.
 
 use bytes::Bytes;
 use weir_core::call::Call;

@@ -134,7 +134,7 @@ impl ClientAsker {
         self.questions.withdraw_all(self.is_listening);
     }
 
-    /// Delivers answers to their askers. `EncodedEnd` if the call ended and a next step follows;
+    /// Delivers answers to their askers. `Ready` if the call ended and a next step follows;
     /// poll [`ClientAsker::next_message`] too.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<NextStep> {
         let round = &mut self.round;

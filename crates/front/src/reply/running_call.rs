@@ -189,7 +189,7 @@ impl OwnedCall {
         }
     }
 
-    /// A call that is dropped with its connection, bounded by its deadline; ended by a cancellation
+    /// A call that outlives its connection, at most until its deadline; it ends by a cancellation
     /// or with its session.
     pub(crate) fn by_session(running: RunningCall, owner: SessionOwner) -> Self {
         Self {

@@ -138,7 +138,7 @@ impl CallEventStream {
         }
     }
 
-    /// Takes the next event of the call; `EncodedEnd` if the state changed.
+    /// Takes the next event of the call; `Ready` if the state changed.
     fn poll_call(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         match &mut self.stage {
             EventStage::Over => Poll::Ready(Ok(())),
