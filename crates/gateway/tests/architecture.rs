@@ -61,7 +61,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-wire",
         ],
     ),
-    ("weir-http-client", &["weir-core", "weir-wire"]),
+    ("weir-http1", &[]),
+    (
+        "weir-http-client",
+        &["weir-core", "weir-http1", "weir-wire"],
+    ),
     ("weir-process", &["weir-core"]),
     (
         "weir-upstream-core",
@@ -286,6 +290,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// The packages that a crate must never use.
 const MUST_NOT_USE: &[(&str, &[&str])] = &[
+    ("weir-http1", &["tokio", "hyper", "weir-core"]),
     (
         "weir-wire",
         &[

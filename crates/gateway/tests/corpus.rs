@@ -8,6 +8,7 @@ use weir_catalog::fuzzing as catalog;
 use weir_clean::fuzzing as clean;
 use weir_config::fuzzing as config;
 use weir_core::fuzzing as core;
+use weir_http1::fuzzing as http1;
 use weir_wire::fuzzing as wire;
 
 /// Pieces that break JSON, headers and SSE in interesting places.
@@ -77,6 +78,31 @@ const CLEAN: &[&str] = &[
     "\u{e000}",
     "\\ue000\\ue000",
     "\u{10ffff}",
+];
+
+/// Pieces that frame a response.
+const HTTP1: &[&str] = &[
+    "\r\n",
+    "\r\n\r\n",
+    "\n",
+    "\r",
+    "HTTP/1.1 200 OK\r\n",
+    "HTTP/1.1 100 Continue\r\n\r\n",
+    "HTTP/1.0 ",
+    "content-length: 3\r\n",
+    "content-length: ",
+    "transfer-encoding: chunked\r\n",
+    "connection: close\r\n",
+    ", ",
+    ":",
+    " ",
+    ";",
+    "3\r\nabc\r\n",
+    "0\r\n\r\n",
+    "ffffffffffffffff",
+    "-1",
+    "\0",
+    "\u{e9}",
 ];
 
 /// Pieces that change the meaning of YAML.
@@ -224,4 +250,9 @@ fn schema_cost_corpus() {
 #[test]
 fn config_corpus() {
     run("config", 100, CONFIG, config::config);
+}
+
+#[test]
+fn http1_response_corpus() {
+    run("http1_response", 400, HTTP1, http1::http1_response);
 }

@@ -18,8 +18,8 @@ use crate::http1_connection::Http1Connection;
 use crate::http2_connection::{Http2Connection, RetiredMark};
 use crate::idle_connections::{IDLE_TIMEOUT, IdleConnections, RestedConnection, TRIAL_TIME};
 use crate::idle_pool::IdlePool;
-use crate::outgoing_request::OutgoingRequest;
 use crate::response_body::HttpResponseBody;
+use weir_http1::OutgoingRequest;
 
 #[cfg(test)]
 mod tests;

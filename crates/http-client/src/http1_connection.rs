@@ -9,11 +9,10 @@ use bytes::{Buf, BytesMut};
 use tokio::io::AsyncWrite;
 use tokio_util::io::{poll_read_buf, poll_write_buf};
 use weir_core::budget::DescriptorPermit;
+use weir_http1::{OutgoingRequest, ResponseHead, read_response_head, write_request_head};
 
 use super::byte_stream::ByteStream;
 use super::http_error::UpstreamHttpError;
-use super::message_head::{self, ResponseHead};
-use super::outgoing_request::OutgoingRequest;
 
 /// The bytes that are read at once: usually a whole response.
 const READ_SIZE: usize = 8 << 10;
@@ -81,7 +80,7 @@ impl Http1Connection {
         mut self,
         ask: OutgoingRequest<'_>,
     ) -> Result<(Self, ResponseHead), UpstreamHttpError> {
-        let head = message_head::write_request_head(ask);
+        let head = write_request_head(ask);
         let mut out = RequestWriter {
             bytes: head.chain(&ask.body[..]),
             is_begun: false,
@@ -107,9 +106,7 @@ impl Http1Connection {
             out.lost = Some(error);
         }
         loop {
-            if let Some(head) =
-                message_head::read_response_head(&mut self.unread, &mut out.interim)?
-            {
+            if let Some(head) = read_response_head(&mut self.unread, &mut out.interim)? {
                 return Poll::Ready(Ok(head));
             }
             if let Err(error) = ready!(self.poll_read(cx)) {

@@ -16,7 +16,7 @@ use weir_core::budget::{ByteBudget, DescriptorPermit};
 use super::bounded_connection::BoundedConnection;
 use super::byte_stream::ByteStream;
 use super::http_error::UpstreamHttpError;
-use super::outgoing_request::OutgoingRequest;
+use weir_http1::OutgoingRequest;
 
 /// The silence on a connection with open requests after which a ping is sent.
 const PING_AFTER: Duration = Duration::from_secs(30);

@@ -12,10 +12,10 @@ use weir_core::Budgets;
 use super::connector::{https_connector, tcp_connector};
 use super::dns::{DnsCache, DnsResolver, SystemLookup};
 use super::http_error::UpstreamHttpError;
-use super::outgoing_request::{HeaderField, OutgoingRequest};
 use super::response_body::HttpResponseBody;
 use super::tls::{RootCertificates, TlsError};
 use crate::connection_pool::ConnectionPool;
+use weir_http1::{HeaderField, OutgoingRequest};
 
 /// A server of the config.
 #[derive(Debug)]

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 
+use weir_http1::MalformedResponse;
+
 /// The point that a request reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestProgress {
@@ -49,6 +51,12 @@ pub enum UpstreamHttpError {
     /// The response is not HTTP.
     #[error("the answer is not valid HTTP: {0}")]
     Malformed(&'static str),
+}
+
+impl From<MalformedResponse> for UpstreamHttpError {
+    fn from(malformed: MalformedResponse) -> Self {
+        Self::Malformed(malformed.0)
+    }
 }
 
 impl UpstreamHttpError {

@@ -3,7 +3,7 @@
 //!
 //! A general client hands every request to a task that owns its connection, and every response
 //! back: two wakes, a dozen allocations and two header maps for one call. Here the task that waits
-//! for the response reads it from the socket. The parser is strict where RFC 9112 asks for it; a
+//! for the response reads it from the socket. Messages are written and read by `weir-http1`; a
 //! property test compares it with hyper.
 //!
 //! Nothing here knows JSON-RPC, tokens or sessions, and the pool knows no redirects, cookies or
@@ -12,7 +12,6 @@
 mod advice;
 mod bounded_connection;
 mod byte_stream;
-mod chunk_decoder;
 mod connection_pool;
 mod connector;
 mod dns;
@@ -25,8 +24,6 @@ mod http_client;
 mod http_error;
 mod idle_connections;
 mod idle_pool;
-mod message_head;
-mod outgoing_request;
 mod poster;
 mod response_body;
 mod tls;
@@ -35,7 +32,7 @@ pub use advice::{AdvisedError, with_advice};
 pub use fetcher::Fetcher;
 pub use http_client::{HttpClient, HttpServer};
 pub use http_error::{RequestProgress, UpstreamHttpError};
-pub use outgoing_request::HeaderField;
 pub use poster::Poster;
 pub use response_body::HttpResponseBody;
 pub use tls::{RootCertificates, TlsError, client_tls};
+pub use weir_http1::HeaderField;

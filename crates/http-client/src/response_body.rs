@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Waker, ready};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
+use weir_http1::ResponseFraming;
 
 use super::http_error::UpstreamHttpError;
 use super::http1_connection::Http1Connection;
 use super::http2_connection::RetiredMark;
 use super::idle_pool::IdlePool;
-use super::message_head::ResponseFraming;
 
 /// The body of a response. Dropping it before its end cancels the request.
 #[derive(Debug)]
@@ -125,11 +125,11 @@ impl Http1Body {
             let Some(line) = &mut self.connection else {
                 return Poll::Ready(None);
             };
-            match self.framing.next(line) {
+            match self.framing.next(&mut line.unread) {
                 Ok(None) if self.framing.is_over() => return Poll::Ready(None),
                 Ok(None) => {}
                 Ok(Some(data)) => return Poll::Ready(Some(Ok(data))),
-                Err(error) => return self.failed(error),
+                Err(error) => return self.failed(error.into()),
             }
             match (ready!(line.poll_read(cx)), &self.framing) {
                 (Ok(()), _) => {}
@@ -159,30 +159,6 @@ impl Http1Body {
     /// True if the body is over.
     fn is_over(&self) -> bool {
         self.connection.is_none() || self.framing.is_over()
-    }
-}
-
-impl ResponseFraming {
-    /// Takes the next bytes of the body off the read buffer; absent if they are still to come, or
-    /// the body is over.
-    fn next(&mut self, line: &mut Http1Connection) -> Result<Option<Bytes>, UpstreamHttpError> {
-        let unread = &mut line.unread;
-        match self {
-            Self::Chunked(chunked) => {
-                let data = chunked.next(unread)?;
-                chunked.read_ahead(unread)?;
-                Ok(data)
-            }
-            Self::Length(_) | Self::Close if unread.is_empty() => Ok(None),
-            Self::Close => Ok(Some(unread.split().freeze())),
-            Self::Length(rest) => {
-                let now = usize::try_from(*rest)
-                    .unwrap_or(usize::MAX)
-                    .min(unread.len());
-                *rest -= now as u64;
-                Ok(Some(unread.split_to(now).freeze()))
-            }
-        }
     }
 }
 

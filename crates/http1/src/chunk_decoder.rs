@@ -2,16 +2,16 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use super::http_error::UpstreamHttpError;
+use crate::MalformedResponse;
 
 /// The longest line before a chunk, extensions included.
 const MAX_LINE_BYTES: usize = 4 << 10;
 /// The most bytes of all trailers.
 const MAX_TRAILER_BYTES: usize = 16 << 10;
 
-/// The position of the decoder.
+/// The decoder, by its position.
 #[derive(Debug, Default)]
-pub(super) enum ChunkDecoder {
+pub enum ChunkDecoder {
     /// Before the line with a chunk's size.
     #[default]
     Size,
@@ -26,7 +26,7 @@ pub(super) enum ChunkDecoder {
 
 impl ChunkDecoder {
     /// True if the body's end was read.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self, Self::Over)
     }
 
@@ -35,10 +35,10 @@ impl ChunkDecoder {
     ///
     /// # Errors
     /// The bytes are not a chunked body.
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         unread: &mut BytesMut,
-    ) -> Result<Option<Bytes>, UpstreamHttpError> {
+    ) -> Result<Option<Bytes>, MalformedResponse> {
         loop {
             match self {
                 Self::Data(rest) => {
@@ -67,13 +67,13 @@ impl ChunkDecoder {
     ///
     /// # Errors
     /// As [`Self::next`].
-    pub(super) fn read_ahead(&mut self, unread: &mut BytesMut) -> Result<(), UpstreamHttpError> {
+    pub(crate) fn read_ahead(&mut self, unread: &mut BytesMut) -> Result<(), MalformedResponse> {
         while !matches!(self, Self::Data(_)) && self.step(unread)? {}
         Ok(())
     }
 
     /// Reads one line; false if it is not complete.
-    fn step(&mut self, unread: &mut BytesMut) -> Result<bool, UpstreamHttpError> {
+    fn step(&mut self, unread: &mut BytesMut) -> Result<bool, MalformedResponse> {
         let most = match self {
             Self::Data(_) | Self::Over => return Ok(false),
             Self::Size => MAX_LINE_BYTES,
@@ -91,9 +91,7 @@ impl ChunkDecoder {
             return Err(TOO_LONG);
         }
         let Some(line) = unread[..end].strip_suffix(b"\r") else {
-            return Err(UpstreamHttpError::Malformed(
-                "a line of a chunk has no proper end",
-            ));
+            return Err(MalformedResponse("a line of a chunk has no proper end"));
         };
         let next = match self {
             Self::Size => match parse_size(line)? {
@@ -104,9 +102,7 @@ impl ChunkDecoder {
             Self::Trailers(_) if line.is_empty() => Self::Over,
             Self::Trailers(read) => Self::Trailers(*read + end + 1),
             Self::Data(_) | Self::End | Self::Over => {
-                return Err(UpstreamHttpError::Malformed(
-                    "a chunk is longer than it says",
-                ));
+                return Err(MalformedResponse("a chunk is longer than it says"));
             }
         };
         *self = next;
@@ -115,10 +111,10 @@ impl ChunkDecoder {
     }
 }
 
-const TOO_LONG: UpstreamHttpError = UpstreamHttpError::Malformed("a line of a chunk is too long");
+const TOO_LONG: MalformedResponse = MalformedResponse("a line of a chunk is too long");
 
 /// Parses the size of a chunk's first line, in hexadecimal digits, before extensions.
-fn parse_size(line: &[u8]) -> Result<u64, UpstreamHttpError> {
+fn parse_size(line: &[u8]) -> Result<u64, MalformedResponse> {
     let digits = line
         .iter()
         .position(|byte| !byte.is_ascii_hexdigit())
@@ -131,5 +127,5 @@ fn parse_size(line: &[u8]) -> Result<u64, UpstreamHttpError> {
     let number = std::str::from_utf8(number).ok().filter(|_| is_end);
     number
         .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-        .ok_or(UpstreamHttpError::Malformed("a chunk's size is no number"))
+        .ok_or(MalformedResponse("a chunk's size is no number"))
 }

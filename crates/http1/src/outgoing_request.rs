@@ -8,17 +8,22 @@ pub type HeaderField = (HeaderName, HeaderValue);
 
 /// One request. Its own fields replace the usual ones of the same name.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct OutgoingRequest<'a> {
-    pub(crate) method: &'a Method,
-    pub(crate) uri: &'a Uri,
-    pub(crate) usual: &'a [HeaderField],
-    pub(crate) own: &'a [HeaderField],
-    pub(crate) body: &'a Bytes,
+pub struct OutgoingRequest<'a> {
+    /// Its method.
+    pub method: &'a Method,
+    /// Its URL.
+    pub uri: &'a Uri,
+    /// The fields of every request.
+    pub usual: &'a [HeaderField],
+    /// Its own fields.
+    pub own: &'a [HeaderField],
+    /// Its body.
+    pub body: &'a Bytes,
 }
 
 impl<'a> OutgoingRequest<'a> {
     /// Returns the fields to send.
-    pub(super) fn fields(self) -> impl Iterator<Item = &'a HeaderField> {
+    pub fn fields(self) -> impl Iterator<Item = &'a HeaderField> {
         let usual = self
             .usual
             .iter()

@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use httparse::{ParserConfig, Status};
 
-use super::chunk_decoder::ChunkDecoder;
-use super::http_error::UpstreamHttpError;
-use super::outgoing_request::OutgoingRequest;
+use crate::MalformedResponse;
+use crate::chunk_decoder::ChunkDecoder;
+use crate::outgoing_request::OutgoingRequest;
+use crate::response_framing::ResponseFraming;
 
 /// The limits of a response's head, in bytes and in fields.
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -16,39 +17,21 @@ const MAX_FIELDS: usize = 100;
 /// The usual size of a request's head, tokens included.
 const USUAL_HEAD_BYTES: usize = 1024;
 
-/// The length of a body (RFC 9112, 6.3).
-#[derive(Debug)]
-pub(super) enum ResponseFraming {
-    /// So many bytes more.
-    Length(u64),
-    Chunked(ChunkDecoder),
-    /// Until the connection ends.
-    Close,
-}
-
-impl ResponseFraming {
-    /// True if the body is over.
-    pub(super) fn is_over(&self) -> bool {
-        match self {
-            Self::Length(rest) => *rest == 0,
-            Self::Chunked(chunked) => chunked.is_over(),
-            Self::Close => false,
-        }
-    }
-}
-
 /// The head of a response.
 #[derive(Debug)]
-pub(super) struct ResponseHead {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) framing: ResponseFraming,
+pub struct ResponseHead {
+    /// Its final status, not an interim one.
+    pub status: StatusCode,
+    /// Its fields.
+    pub headers: HeaderMap,
+    /// The extent of its body.
+    pub framing: ResponseFraming,
     /// True if the connection can carry another request after the body.
-    pub(super) persists: bool,
+    pub persists: bool,
 }
 
 /// Writes the head for `ask`.
-pub(super) fn write_request_head(ask: OutgoingRequest<'_>) -> Vec<u8> {
+pub fn write_request_head(ask: OutgoingRequest<'_>) -> Vec<u8> {
     let path = ask.uri.path_and_query().map_or("/", |path| path.as_str());
     let mut out = Vec::with_capacity(USUAL_HEAD_BYTES);
     put(
@@ -117,14 +100,14 @@ fn host(out: &mut Vec<u8>, uri: &Uri) {
 ///
 /// # Errors
 /// The bytes are not the head of a response, or are too long.
-pub(super) fn read_response_head(
+pub fn read_response_head(
     unread: &mut BytesMut,
     interim: &mut usize,
-) -> Result<Option<ResponseHead>, UpstreamHttpError> {
+) -> Result<Option<ResponseHead>, MalformedResponse> {
     loop {
         let Some(end) = end_of_head(unread) else {
             return if unread.len() > MAX_HEAD_BYTES {
-                Err(UpstreamHttpError::Malformed("its head is too long"))
+                Err(MalformedResponse("its head is too long"))
             } else {
                 Ok(None)
             };
@@ -135,9 +118,7 @@ pub(super) fn read_response_head(
         }
         *interim += end;
         if *interim > MAX_HEAD_BYTES {
-            return Err(UpstreamHttpError::Malformed(
-                "too many interim answers come before it",
-            ));
+            return Err(MalformedResponse("too many interim answers come before it"));
         }
     }
 }
@@ -152,25 +133,23 @@ fn end_of_head(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Parses a complete head; absent for an interim response.
-fn parse_head(bytes: &Bytes) -> Result<Option<ResponseHead>, UpstreamHttpError> {
+fn parse_head(bytes: &Bytes) -> Result<Option<ResponseHead>, MalformedResponse> {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut parsed = httparse::Response::new(&mut []);
     let read =
         ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, bytes, &mut fields);
     match read {
         Ok(Status::Complete(_)) => {}
-        Ok(Status::Partial) => return Err(UpstreamHttpError::Malformed("its head is not whole")),
+        Ok(Status::Partial) => return Err(MalformedResponse("its head is not whole")),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(UpstreamHttpError::Malformed("its head has too many fields"));
+            return Err(MalformedResponse("its head has too many fields"));
         }
-        Err(_) => return Err(UpstreamHttpError::Malformed("its head cannot be read")),
+        Err(_) => return Err(MalformedResponse("its head cannot be read")),
     }
     let status = parsed.code.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.ok_or(UpstreamHttpError::Malformed("its status is none"))?;
+    let status = status.ok_or(MalformedResponse("its status is none"))?;
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(UpstreamHttpError::Malformed(
-            "it switches to another protocol",
-        ));
+        return Err(MalformedResponse("it switches to another protocol"));
     }
     if status.is_informational() {
         return Ok(None);
@@ -178,11 +157,11 @@ fn parse_head(bytes: &Bytes) -> Result<Option<ResponseHead>, UpstreamHttpError> 
     let mut headers = HeaderMap::with_capacity(parsed.headers.len());
     for field in parsed.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes());
-        let name = name.map_err(|_| UpstreamHttpError::Malformed("a field's name is none"))?;
+        let name = name.map_err(|_| MalformedResponse("a field's name is none"))?;
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value));
         headers.append(
             name,
-            value.map_err(|_| UpstreamHttpError::Malformed("a field's value is none"))?,
+            value.map_err(|_| MalformedResponse("a field's value is none"))?,
         );
     }
     let (framing, is_clear) = framing(status, &headers)?;
@@ -200,7 +179,7 @@ fn parse_head(bytes: &Bytes) -> Result<Option<ResponseHead>, UpstreamHttpError> 
 fn framing(
     status: StatusCode,
     headers: &HeaderMap,
-) -> Result<(ResponseFraming, bool), UpstreamHttpError> {
+) -> Result<(ResponseFraming, bool), MalformedResponse> {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter().peekable();
     let is_coded = codings.peek().is_some();
     if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
@@ -231,7 +210,7 @@ fn framing(
 }
 
 /// Returns the one length that all fields of the name agree on.
-fn length(headers: &HeaderMap) -> Result<Option<u64>, UpstreamHttpError> {
+fn length(headers: &HeaderMap) -> Result<Option<u64>, MalformedResponse> {
     let mut found = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {
         for one in value.as_bytes().split(|byte| *byte == b',') {
@@ -241,10 +220,9 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, UpstreamHttpError> {
                 .ok()
                 .filter(|_| is_number)
                 .and_then(|digits| digits.parse().ok());
-            let number: u64 =
-                number.ok_or(UpstreamHttpError::Malformed("its length is no number"))?;
+            let number: u64 = number.ok_or(MalformedResponse("its length is no number"))?;
             if found.replace(number).is_some_and(|other| other != number) {
-                return Err(UpstreamHttpError::Malformed("it has two lengths"));
+                return Err(MalformedResponse("it has two lengths"));
             }
         }
     }
