@@ -75,13 +75,13 @@ fn check_header_annotations(record: &UpstreamRecord, drops: bool, tool: &mut Byt
 /// Any call to a server with the tasks extension may become a task, and no call to a server without
 /// tasks (specification 2025-11-25, Tasks, "Tool-Level Negotiation").
 fn mark_task_support(tongue: RevisionDialect, has_tasks: bool, tool: &Bytes) -> Bytes {
-    let edits = match (tongue.revision().is_modern(), has_tasks) {
-        (true, true) => ObjectEdits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
-        (false, true) => return tool.clone(),
-        (_, false) if memchr::memmem::find(tool, b"\"execution\"").is_none() => {
+    let edits = match (has_tasks, tongue.tools_declare_tasks()) {
+        (true, true) => return tool.clone(),
+        (true, false) => ObjectEdits::new().set("execution", &br#"{"taskSupport":"optional"}"#[..]),
+        (false, _) if memchr::memmem::find(tool, b"\"execution\"").is_none() => {
             return tool.clone();
         }
-        (_, false) => ObjectEdits::new().remove("execution"),
+        (false, _) => ObjectEdits::new().remove("execution"),
     };
     // An item that is no object is left out when the list is read.
     edits

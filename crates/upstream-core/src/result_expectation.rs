@@ -55,10 +55,10 @@ impl ResultExpectation {
     /// tasks are accepted; an older one gets an explicit request for a task.
     pub fn takes_task(tongue: RevisionDialect, call: &Call, declared: CapabilityClass) -> bool {
         call.method == Method::ToolsCall
-            && if tongue.revision().is_modern() {
-                declared.has(CapabilityClass::TASKS)
-            } else {
+            && if tongue.tools_declare_tasks() {
                 matches!(call.task_mode, TaskMode::Wanted { .. })
+            } else {
+                declared.has(CapabilityClass::TASKS)
             }
     }
 

@@ -351,10 +351,10 @@ impl HttpUpstream {
     }
 
     /// Returns the server's revision, once it is known.
-    pub fn revision(&self) -> Option<&'static str> {
+    pub fn revision(&self) -> Option<Revision> {
         match self.dialog.load().as_deref() {
-            Some(ServerDialog::Modern(modern, _)) => Some(modern.tongue.revision().as_str()),
-            Some(ServerDialog::Legacy(pool)) => pool.revision().map(Revision::as_str),
+            Some(ServerDialog::Modern(modern, _)) => Some(modern.tongue.revision()),
+            Some(ServerDialog::Legacy(pool)) => pool.revision(),
             Some(ServerDialog::Sse(line)) => line.revision(),
             None => None,
         }
@@ -369,14 +369,14 @@ impl HttpUpstream {
     }
 
     /// Returns the server's revision for a client of this class, once it is known.
-    pub fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+    pub fn revision_for(&self, class: CapabilityClass) -> Option<Revision> {
         let second = self.second_for(class).and_then(|pool| pool.revision());
-        second.map(Revision::as_str).or_else(|| self.revision())
+        second.or_else(|| self.revision())
     }
 
     /// Returns the revision of its other era, if it is known to speak both.
-    pub fn second_revision(&self) -> Option<&'static str> {
-        self.second_era.known()?.revision().map(Revision::as_str)
+    pub fn second_revision(&self) -> Option<Revision> {
+        self.second_era.known()?.revision()
     }
 
     /// Forwards news of client sessions.

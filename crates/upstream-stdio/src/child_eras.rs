@@ -11,6 +11,7 @@ use weir_core::CapabilityClass;
 use weir_era::upstream_messages::RevisionDialect;
 use weir_upstream_core::retry_backoff::RetryBackoff;
 use weir_upstream_core::settings::UpstreamProtocol;
+use weir_wire::Revision;
 
 /// The most processes in a row that may fail to begin in the legacy era before the server is taken
 /// for one without it.
@@ -157,15 +158,16 @@ impl ChildEras {
     }
 
     /// Returns the older revision that the server speaks as well, if it is known to have one.
-    pub(super) fn second_revision(&self) -> Option<&'static str> {
+    pub(super) fn second_revision(&self) -> Option<Revision> {
         self.second_for(CapabilityClass::SESSIONS)
-            .map(|tongue| tongue.revision().as_str())
+            .map(RevisionDialect::revision)
     }
 
     /// Returns the server's revision for a client of this class, once it is known.
-    pub(super) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
-        let tongue = self.second_for(class).or_else(|| self.first.tongue());
-        tongue.map(|tongue| tongue.revision().as_str())
+    pub(super) fn revision_for(&self, class: CapabilityClass) -> Option<Revision> {
+        self.second_for(class)
+            .or_else(|| self.first.tongue())
+            .map(RevisionDialect::revision)
     }
 
     /// Returns the protocol of the first message to a child.

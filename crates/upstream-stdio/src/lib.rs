@@ -38,11 +38,13 @@ use weir_core::upstream::{
     ClientSessionChange, ListWatch, OutboundCall, ProcessStart, ResourceUpdates, TaskNotifications,
 };
 use weir_core::{Call, CapabilityClass, Failure, FailureKind, SessionKey};
+use weir_era::upstream_messages::RevisionDialect;
 use weir_era::{lower, server_questions};
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_core::keyed_slots::{KeyedSlot, KeyedSlots};
 use weir_upstream_core::settings::{SessionSharing, UpstreamProtocol};
 use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::Revision;
 use weir_wire::method::Method;
 
 use asking_turn::AskingPermit;
@@ -340,20 +342,20 @@ impl StdioUpstream {
     }
 
     /// Returns the server's revision, once it is known.
-    pub fn revision(&self) -> Option<&'static str> {
+    pub fn revision(&self) -> Option<Revision> {
         self.starter
             .eras
             .first_tongue()
-            .map(|tongue| tongue.revision().as_str())
+            .map(RevisionDialect::revision)
     }
 
     /// Returns the older revision that the server speaks as well, if it is known to have one.
-    pub fn second_revision(&self) -> Option<&'static str> {
+    pub fn second_revision(&self) -> Option<Revision> {
         self.starter.eras.second_revision()
     }
 
     /// Returns the server's revision for a client of this class, once it is known.
-    pub fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+    pub fn revision_for(&self, class: CapabilityClass) -> Option<Revision> {
         self.starter.eras.revision_for(class)
     }
 

@@ -14,6 +14,7 @@ use weir_era::upstream_messages::ResendProof;
 use weir_upstream_core::failed_attempt::FailedAttempt;
 use weir_upstream_http::HttpUpstream;
 use weir_upstream_stdio::StdioUpstream;
+use weir_wire::Revision;
 
 /// The transport to the server.
 #[derive(Debug)]
@@ -36,7 +37,7 @@ impl ServerTransport {
     }
 
     /// Returns the server's revision, once it is known.
-    pub(crate) fn revision(&self) -> Option<&'static str> {
+    pub(crate) fn revision(&self) -> Option<Revision> {
         match self {
             Self::Http(server) => server.revision(),
             Self::Stdio(server) => server.revision(),
@@ -44,7 +45,7 @@ impl ServerTransport {
     }
 
     /// Returns the server's revision for a client of this class.
-    pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<&'static str> {
+    pub(crate) fn revision_for(&self, class: CapabilityClass) -> Option<Revision> {
         match self {
             Self::Http(server) => server.revision_for(class),
             Self::Stdio(server) => server.revision_for(class),
@@ -52,7 +53,7 @@ impl ServerTransport {
     }
 
     /// Returns the older revision that the server speaks as well, if it is known to have one.
-    pub(crate) fn second_revision(&self) -> Option<&'static str> {
+    pub(crate) fn second_revision(&self) -> Option<Revision> {
         match self {
             Self::Http(server) => server.second_revision(),
             Self::Stdio(server) => server.second_revision(),

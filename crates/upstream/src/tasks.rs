@@ -262,7 +262,7 @@ impl UpstreamTaskRequest {
             .attempts
             .transport
             .revision_for(class)
-            .map(|revision| revision == Revision::MODERN.as_str())
+            .map(Revision::is_modern)
     }
 
     fn key(&self) -> (Principal, Arc<str>) {

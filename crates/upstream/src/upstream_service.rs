@@ -15,6 +15,7 @@ use weir_core::upstream::{
 };
 use weir_core::{CapabilityClass, Failure, Principal, SessionKey};
 use weir_upstream_core::upstream_context::UpstreamContext;
+use weir_wire::Revision;
 
 use crate::server_transport::ServerTransport;
 use crate::stack::CallStack;
@@ -160,8 +161,8 @@ impl Upstream for UpstreamService {
         let (transport, breaker) = (self.transport(), &self.stack.attempts.breaker);
         let (last_error, last_error_at) = self.site.record.last_error().unzip();
         UpstreamHealth {
-            revision: transport.revision(),
-            second_revision: transport.second_revision(),
+            revision: transport.revision().map(Revision::as_str),
+            second_revision: transport.second_revision().map(Revision::as_str),
             down: breaker.is_failing(),
             breaker_open: breaker.is_open(),
             last_error,
