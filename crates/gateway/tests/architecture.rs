@@ -23,7 +23,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["weir-catalog", "weir-clean", "weir-core", "weir-wire"],
     ),
     ("weir-era", &["weir-core", "weir-wire"]),
-    ("weir-policy", &["weir-core"]),
+    ("weir-oauth", &[]),
+    ("weir-policy", &["weir-core", "weir-oauth"]),
     ("weir-store", &["weir-core"]),
     ("weir-listen", &["weir-core", "weir-wire"]),
     (
@@ -77,6 +78,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-core",
             "weir-era",
             "weir-http-client",
+            "weir-oauth",
             "weir-upstream-core",
             "weir-wire",
         ],
@@ -149,6 +151,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "weir-core",
             "weir-era",
+            "weir-oauth",
             "weir-system",
             "weir-text",
             "weir-wire",
@@ -360,6 +363,10 @@ const MUST_NOT_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("weir-era", &["tokio", "hyper", "axum", "getrandom", "rand"]),
+    (
+        "weir-oauth",
+        &["tokio", "hyper", "axum", "http", "getrandom", "rand"],
+    ),
     ("weir-policy", &["hyper", "axum", "http"]),
     ("weir-store", &["hyper", "axum", "http"]),
     (
@@ -673,7 +680,7 @@ fn pure_crates_use_no_clock_no_randomness_and_no_tokio() {
         "tokio::",
         "tokio_util::",
     ];
-    for name in ["wire", "clean", "era"] {
+    for name in ["wire", "clean", "era", "oauth"] {
         for file in source_files(&format!("crates/{name}/src")) {
             let text = code(&file);
             let used: Vec<_> = forbidden

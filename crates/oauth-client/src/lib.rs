@@ -6,8 +6,8 @@
 //! using its credentials there; it cannot send them elsewhere. A caller's own token is shown to
 //! that authorization server alone.
 
-mod bearer_challenge;
 mod bearer_token;
+mod challenge_headers;
 mod settings;
 mod token_account;
 mod token_context;

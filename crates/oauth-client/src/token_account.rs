@@ -14,9 +14,9 @@ use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
 use futures_util::future::Shared;
 use weir_core::{ClientToken, Failure};
+use weir_oauth::BearerChallenge;
 use weir_upstream_core::retry_backoff::RetryBackoff;
 
-use super::bearer_challenge::BearerChallenge;
 use super::bearer_token::BearerToken;
 use super::token_error::TokenError;
 use super::token_fetcher::{TokenFetcher, UpstreamTokenRequest};
@@ -126,7 +126,7 @@ impl TokenAccount {
     ) -> Option<Arc<BearerToken>> {
         let (flight, added) = {
             let mut state = self.state();
-            let mut added = self.grant.permitted_scopes(&challenge.scopes);
+            let mut added = self.grant.permitted_scopes(challenge);
             added.retain(|scope| {
                 !state.added_scopes.contains(scope) && !state.denied_scopes.contains(scope)
             });

@@ -10,6 +10,10 @@ use serde::Deserialize;
 use url::Url;
 use weir_core::Failure;
 use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
+use weir_oauth::{
+    AuthorizationServerMetadata, ProtectedResourceMetadata, resource_metadata_urls,
+    server_metadata_urls,
+};
 
 use super::token_error::TokenError;
 
@@ -30,18 +34,9 @@ pub(crate) struct TokenTarget {
     pub(crate) resource: String,
 }
 
-/// RFC 9728, 2.
+/// The members of an issuer's metadata that a token request needs.
 #[derive(Debug, Deserialize)]
-struct ProtectedResourceMetadata {
-    resource: String,
-    #[serde(default)]
-    authorization_servers: Vec<String>,
-}
-
-/// RFC 8414, 2.
-#[derive(Debug, Deserialize)]
-struct AuthorizationServerMetadata {
-    issuer: String,
+struct TokenEndpointMetadata {
     token_endpoint: Option<String>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
@@ -84,15 +79,17 @@ impl TokenDiscovery<'_> {
                 found.resource
             }
         };
-        let server = self.issuer_metadata().await?;
-        let endpoint = server
-            .token_endpoint
+        let TokenEndpointMetadata {
+            token_endpoint,
+            token_endpoint_auth_methods_supported: methods,
+        } = self.issuer_metadata().await?;
+        let endpoint = token_endpoint
             .ok_or_else(|| TokenError::new("The authorization server has no token endpoint"))?;
         let named_by = self.named_by(&endpoint);
         Ok(TokenTarget {
             endpoint,
             named_by,
-            methods: server.token_endpoint_auth_methods_supported,
+            methods,
             resource,
         })
     }
@@ -100,13 +97,13 @@ impl TokenDiscovery<'_> {
     /// Fetches the server's own metadata: at the URL of its challenge, under its path, at its root.
     /// A server need not have any.
     async fn resource_metadata(&self) -> Option<ProtectedResourceMetadata> {
+        let well_known = resource_metadata_urls(self.server);
         for url in self
             .hint
-            .map(str::to_owned)
             .into_iter()
-            .chain(resource_metadata_urls(self.server))
+            .chain(well_known.iter().map(Url::as_str))
         {
-            if let Ok(Some(found)) = self.fetch_json::<ProtectedResourceMetadata>(&url).await {
+            if let Ok(Some(found)) = self.fetch_json::<ProtectedResourceMetadata>(url).await {
                 return Some(found);
             }
         }
@@ -115,14 +112,17 @@ impl TokenDiscovery<'_> {
 
     /// Fetches the issuer's metadata. A document that names another issuer is not used (RFC 8414,
     /// 3.3).
-    async fn issuer_metadata(&self) -> Result<AuthorizationServerMetadata, TokenError> {
+    async fn issuer_metadata(&self) -> Result<TokenEndpointMetadata, TokenError> {
         let issuer = Url::parse(self.issuer)
             .map_err(|_| TokenError::new("The configured issuer is no URL"))?;
         let mut foreign = false;
         let mut lost = None;
-        for url in issuer_metadata_urls(&issuer) {
-            match self.fetch_json::<AuthorizationServerMetadata>(&url).await {
-                Ok(Some(found)) if found.issuer == self.issuer => return Ok(found),
+        for url in server_metadata_urls(&issuer) {
+            let fetched = self
+                .fetch_json::<AuthorizationServerMetadata<_>>(url.as_str())
+                .await;
+            match fetched {
+                Ok(Some(found)) if found.is_about(self.issuer) => return Ok(found.members),
                 Ok(Some(_)) => foreign = true,
                 Ok(None) => {}
                 Err(failure) => lost = Some(failure),
@@ -199,34 +199,6 @@ fn is_about_server(resource: &str, server: &Url) -> bool {
         && below
             .strip_prefix(above)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-fn resource_metadata_urls(server: &Url) -> Vec<String> {
-    const NAME: &str = "/.well-known/oauth-protected-resource";
-    let origin = server.origin().ascii_serialization();
-    let path = server.path().trim_end_matches('/');
-    let root = format!("{origin}{NAME}");
-    if path.is_empty() {
-        vec![root]
-    } else {
-        vec![format!("{root}{path}"), root]
-    }
-}
-
-fn issuer_metadata_urls(issuer: &Url) -> Vec<String> {
-    let origin = issuer.origin().ascii_serialization();
-    let path = issuer.path().trim_end_matches('/');
-    let oauth = format!("{origin}/.well-known/oauth-authorization-server{path}");
-    let openid = format!("{origin}/.well-known/openid-configuration{path}");
-    if path.is_empty() {
-        vec![oauth, openid]
-    } else {
-        vec![
-            oauth,
-            openid,
-            format!("{origin}{path}/.well-known/openid-configuration"),
-        ]
-    }
 }
 
 #[cfg(test)]

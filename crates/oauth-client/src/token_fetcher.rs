@@ -6,18 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use data_encoding::BASE64;
 use http::{HeaderValue, Method, header};
 use url::Url;
-use url::form_urlencoded::{Serializer, byte_serialize};
 use weir_core::ClientToken;
 use weir_core::port::{BorrowedSecret, DocumentFetcher, FetchRequest, UrlSource};
 use weir_era::lower;
 use weir_http_client::HttpClient;
+use weir_oauth::{BearerChallenge, ClientAuthentication, FormRequest};
 use weir_wire::method::Method as Rpc;
 
-use super::bearer_challenge::BearerChallenge;
 use super::bearer_token::BearerToken;
+use super::challenge_headers::read_challenge;
 use super::settings::{ClientAuthMethod, TokenAuthority, TokenExchange, UpstreamOAuth};
 use super::token_discovery::{TokenDiscovery, TokenTarget, resource_identifier};
 use super::token_error::TokenError;
@@ -75,12 +74,12 @@ impl TokenFetcher {
         &self.context
     }
 
-    /// Filters the scopes by those that may be added at the server's request.
-    pub(crate) fn permitted_scopes(&self, scopes: &[String]) -> Vec<String> {
-        self.settings
-            .step_up
-            .iter()
-            .filter(|own| scopes.contains(own))
+    /// Returns the scopes of a challenge that may be added at the server's request.
+    pub(crate) fn permitted_scopes(&self, challenge: &BearerChallenge) -> Vec<String> {
+        let asked: Vec<&str> = challenge.scopes().collect();
+        let permitted = self.settings.step_up.iter();
+        permitted
+            .filter(|own| asked.contains(&own.as_str()))
             .cloned()
             .collect()
     }
@@ -108,12 +107,12 @@ impl TokenFetcher {
             ));
         }
         let place = self.token_target(want.challenge.as_ref()).await?;
-        let (form, authorization) = self.build_form(&place, want)?;
+        let request = self.build_request(&place, want)?;
         let began = self.context.clock.now();
         let ask = FetchRequest {
             url: &place.endpoint,
-            form: Some(BorrowedSecret::new(&form)),
-            authorization: authorization.as_deref().map(BorrowedSecret::new),
+            form: Some(BorrowedSecret::new(&request.form)),
+            authorization: request.authorization.as_deref().map(BorrowedSecret::new),
             limit: MAX_RESPONSE_BYTES,
             timeout: TOKEN_TIMEOUT,
             url_source: place.named_by,
@@ -208,68 +207,54 @@ impl TokenFetcher {
         let headers = [(header::ACCEPT, accept), (header::CONTENT_TYPE, json)];
         let asked = self.http.send(&Method::POST, &headers, &ping);
         match tokio::time::timeout(REDISCOVERY_INTERVAL, asked).await {
-            Ok(Ok(answer)) => BearerChallenge::read(answer.headers()),
+            Ok(Ok(answer)) => read_challenge(answer.headers()),
             _ => BearerChallenge::default(),
         }
     }
 
-    /// Builds the form, and the `Authorization` header if the client authenticates by one.
-    fn build_form(
+    /// Builds the form, with the client's authentication.
+    fn build_request(
         &self,
         place: &TokenTarget,
         want: &UpstreamTokenRequest,
-    ) -> Result<(String, Option<String>), TokenError> {
+    ) -> Result<FormRequest, TokenError> {
         let UpstreamOAuth {
-            client_id,
-            client_secret,
-            exchange,
-            scopes,
-            ..
+            exchange, scopes, ..
         } = &self.settings;
-        let mut form = Serializer::new(String::new());
-        match (&want.subject, exchange) {
+        let mut fields = match (&want.subject, exchange) {
             (Some(subject), Some(exchange)) => {
-                form.append_pair(
-                    "grant_type",
-                    "urn:ietf:params:oauth:grant-type:token-exchange",
-                );
-                form.append_pair("subject_token", subject.expose().expose());
-                form.append_pair("subject_token_type", &exchange.subject_type);
-                form.append_pair("requested_token_type", TokenExchange::ACCESS_TOKEN);
-                if let Some(audience) = &exchange.audience {
-                    form.append_pair("audience", audience);
-                }
+                let mut fields = vec![
+                    (
+                        "grant_type",
+                        "urn:ietf:params:oauth:grant-type:token-exchange",
+                    ),
+                    ("subject_token", subject.expose().expose()),
+                    ("subject_token_type", exchange.subject_type.as_str()),
+                    ("requested_token_type", TokenExchange::ACCESS_TOKEN),
+                ];
+                fields.extend(exchange.audience.as_deref().map(|name| ("audience", name)));
+                fields
             }
-            _ => {
-                form.append_pair("grant_type", "client_credentials");
-            }
-        }
-        form.append_pair("resource", &place.resource);
+            _ => vec![("grant_type", "client_credentials")],
+        };
+        fields.push(("resource", &place.resource));
         let scopes: Vec<&str> = scopes
             .iter()
             .chain(&want.added_scopes)
             .map(String::as_str)
             .collect();
+        let scope = scopes.join(" ");
         if !scopes.is_empty() {
-            form.append_pair("scope", &scopes.join(" "));
+            fields.push(("scope", &scope));
         }
-        let authorization = match self.client_auth(place)? {
-            ClientAuthMethod::Post => {
-                form.append_pair("client_id", client_id)
-                    .append_pair("client_secret", client_secret.expose());
-                None
-            }
-            ClientAuthMethod::Basic | ClientAuthMethod::Discovered => {
-                // Both are form-encoded before they are joined (RFC 6749, 2.3.1).
-                let encoded = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
-                let pair = format!("{}:{}", encoded(client_id), encoded(client_secret.expose()));
-                Some(format!("Basic {}", BASE64.encode(pair.as_bytes())))
-            }
-        };
-        Ok((form.finish(), authorization))
+        Ok(FormRequest::new(&fields, self.client_auth(place)?))
     }
 
-    fn client_auth(&self, place: &TokenTarget) -> Result<ClientAuthMethod, TokenError> {
+    fn client_auth(&self, place: &TokenTarget) -> Result<ClientAuthentication<'_>, TokenError> {
+        let (id, secret) = (
+            self.settings.client_id.as_str(),
+            self.settings.client_secret.expose(),
+        );
         let offers = |name: &str| {
             place
                 .methods
@@ -277,16 +262,17 @@ impl TokenFetcher {
                 .is_none_or(|methods| methods.iter().any(|method| method == name))
         };
         match self.settings.client_auth {
+            ClientAuthMethod::Basic => Ok(ClientAuthentication::Basic { id, secret }),
+            ClientAuthMethod::Post => Ok(ClientAuthentication::Post { id, secret }),
             ClientAuthMethod::Discovered if offers("client_secret_basic") => {
-                Ok(ClientAuthMethod::Basic)
+                Ok(ClientAuthentication::Basic { id, secret })
             }
             ClientAuthMethod::Discovered if offers("client_secret_post") => {
-                Ok(ClientAuthMethod::Post)
+                Ok(ClientAuthentication::Post { id, secret })
             }
             ClientAuthMethod::Discovered => Err(TokenError::new(
                 "The authorization server takes no client secrets",
             )),
-            chosen @ (ClientAuthMethod::Basic | ClientAuthMethod::Post) => Ok(chosen),
         }
     }
 }

@@ -7,6 +7,7 @@ use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 use weir_core::port::FetchResponse;
+use weir_oauth::{ErrorResponse, TokenResponse};
 
 use super::token_error::TokenError;
 
@@ -33,19 +34,13 @@ pub(crate) struct IssuedToken {
     pub(crate) lifetime: Duration,
 }
 
+/// The members of a token response beside the token.
 #[derive(Deserialize)]
-struct TokenSuccessResponse {
-    access_token: String,
-    token_type: String,
+struct IssuedTokenMembers {
     #[serde(default)]
     expires_in: Value,
     /// Of an exchange (RFC 8693, 2.2.1).
     issued_token_type: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct TokenErrorResponse {
-    error: String,
 }
 
 /// Reads a response. `exchange` is true for a token exchange. `shown` are the secrets of the
@@ -63,14 +58,12 @@ pub(crate) fn read_token_response(
     }
     let unusable =
         || TokenError::new("The authorization server's answer has no token that could be used");
-    let success: TokenSuccessResponse =
+    let success: TokenResponse<IssuedTokenMembers> =
         serde_json::from_slice(&fetched.body).map_err(|_| unusable())?;
-    // Other types need more than a header (proof of possession), or are no access tokens at all
-    // (`N_A`).
-    if !success.token_type.eq_ignore_ascii_case("Bearer") {
+    if !success.is_bearer() {
         return Err(unusable());
     }
-    let token = success.access_token;
+    let (token, members) = (success.access_token, success.members);
     if token.is_empty()
         || token.len() > MAX_TOKEN_BYTES
         || !token.bytes().all(|byte| byte.is_ascii_graphic())
@@ -83,7 +76,7 @@ pub(crate) fn read_token_response(
             "The authorization server gave back a secret that it was shown: it was not sent on",
         ));
     }
-    if success
+    if members
         .issued_token_type
         .is_some_and(|kind| !ISSUED_TOKEN_TYPES.contains(&&*kind))
     {
@@ -93,7 +86,7 @@ pub(crate) fn read_token_response(
     header.set_sensitive(true);
     Ok(IssuedToken {
         header,
-        lifetime: lifetime(&success.expires_in),
+        lifetime: lifetime(&members.expires_in),
     })
 }
 
@@ -107,10 +100,9 @@ fn lifetime(told: &Value) -> Duration {
 }
 
 fn token_error(fetched: &FetchResponse, exchange: bool) -> TokenError {
-    let error = serde_json::from_slice::<TokenErrorResponse>(&fetched.body)
-        .map(|refusal| refusal.error)
-        .unwrap_or_default();
-    match (error.as_str(), fetched.status) {
+    let body: Value = serde_json::from_slice(&fetched.body).unwrap_or_default();
+    let refusal = ErrorResponse::read(&body);
+    match (refusal.error.as_deref().unwrap_or_default(), fetched.status) {
         ("invalid_client" | "unauthorized_client", _) | (_, 401) => TokenError::new(
             "The authorization server refuses weir's client credentials for this upstream: its operator has to renew them",
         ),

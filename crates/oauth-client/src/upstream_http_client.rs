@@ -7,7 +7,7 @@ use http::{Method, Response, StatusCode, Uri, header};
 use weir_core::Failure;
 use weir_http_client::{HeaderField, HttpClient, HttpResponseBody, UpstreamHttpError};
 
-use super::bearer_challenge::BearerChallenge;
+use super::challenge_headers::read_challenge;
 use super::token_account::TokenAccount;
 
 /// The client of one server, for one account if the server wants tokens. Clones share the
@@ -101,7 +101,7 @@ impl UpstreamHttpClient {
             );
             let sent = self.client.send(method, &own, body).await;
             let answer = sent.map_err(SendError::Lost)?;
-            let challenge = || BearerChallenge::read(answer.headers());
+            let challenge = || read_challenge(answer.headers());
             let another = match answer.status() {
                 StatusCode::UNAUTHORIZED if !std::mem::replace(&mut renewed, true) => account
                     .replace_refused(&bearer, challenge())

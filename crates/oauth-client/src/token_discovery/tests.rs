@@ -133,7 +133,10 @@ async fn metadata_is_fetched_in_the_order_of_the_specifications() {
 }
 
 fn web_urls(issuer: &str) -> Vec<String> {
-    issuer_metadata_urls(&Url::parse(issuer).unwrap())
+    server_metadata_urls(&Url::parse(issuer).unwrap())
+        .into_iter()
+        .map(String::from)
+        .collect()
 }
 
 // Proves R258.

@@ -1,0 +1,100 @@
+//! Responses of a token endpoint (RFC 6749, 5).
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A response with a token (RFC 6749, 5.1). `M` has the members that its reader needs beside the
+/// token.
+#[derive(Deserialize)]
+pub struct TokenResponse<M> {
+    /// The token. Secret.
+    pub access_token: String,
+    /// The type of the token.
+    pub token_type: String,
+    /// Further members.
+    #[serde(flatten)]
+    pub members: M,
+}
+
+impl<M> TokenResponse<M> {
+    /// True for a token that a request carries by itself. Other types need more than a header
+    /// (proof of possession), or are no access tokens at all (`N_A`).
+    pub fn is_bearer(&self) -> bool {
+        self.token_type.eq_ignore_ascii_case("Bearer")
+    }
+}
+
+impl<M> fmt::Debug for TokenResponse<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenResponse(<secret>)")
+    }
+}
+
+/// A refusal (RFC 6749, 5.2). The texts are the server's, untrusted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ErrorResponse {
+    /// The error code.
+    pub error: Option<String>,
+    /// The explanation for developers.
+    pub description: Option<String>,
+}
+
+impl ErrorResponse {
+    /// Reads the body of a refusal. A member that is missing, or no text, is absent.
+    pub fn read(body: &Value) -> Self {
+        let text = |member: &str| body[member].as_str().map(str::to_owned);
+        Self {
+            error: text("error"),
+            description: text("error_description"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct Lifetime {
+        expires_in: Option<u64>,
+    }
+
+    #[test]
+    fn bearer_tokens_are_told_from_others() {
+        for (kind, is_bearer) in [
+            ("Bearer", true),
+            ("bearer", true),
+            ("DPoP", false),
+            ("N_A", false),
+        ] {
+            let body = json!({ "access_token": "CANARY", "token_type": kind, "expires_in": 60, "scope": 7 });
+            let response: TokenResponse<Lifetime> = serde_json::from_value(body).unwrap();
+            assert_eq!(response.is_bearer(), is_bearer, "{kind}");
+            assert_eq!(response.members.expires_in, Some(60));
+            assert!(!format!("{response:?}").contains("CANARY"));
+        }
+        for body in [
+            json!({}),
+            json!([]),
+            json!({ "access_token": 7, "token_type": "Bearer" }),
+        ] {
+            assert!(serde_json::from_value::<TokenResponse<Lifetime>>(body).is_err());
+        }
+    }
+
+    #[test]
+    fn refusal_has_the_texts_that_are_there() {
+        let body = json!({ "error": "invalid_grant", "error_description": 7 });
+        let refusal = ErrorResponse::read(&body);
+        assert_eq!(refusal.error.as_deref(), Some("invalid_grant"));
+        assert_eq!(refusal.description, None);
+        for body in [json!(null), json!(["error"]), json!("error")] {
+            assert_eq!(ErrorResponse::read(&body), ErrorResponse::default());
+        }
+    }
+}
