@@ -6,6 +6,7 @@
 //! not work.
 
 pub(crate) mod answer;
+mod challenge_headers;
 mod dress;
 pub(crate) mod error;
 pub(crate) mod lists;

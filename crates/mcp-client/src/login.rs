@@ -2,12 +2,11 @@
 //! `weir tools` and `weir call` use.
 //!
 //! The client side of specification 2026-07-28, basic/authorization, for one person at one machine:
-//! the authorization code grant with PKCE and a loopback redirect (RFC 8252). The service checks
-//! tokens in `weir-policy` and gets its own for upstreams in `weir-oauth-client`, independently of
-//! this module.
+//! the authorization code grant with PKCE and a loopback redirect (RFC 8252). The
+//! formats are those of `weir-oauth`, as for the other OAuth clients of weir; the requests, limits
+//! and errors are this module's.
 
 mod accounts;
-pub(crate) mod challenge;
 mod discovery;
 mod grant;
 mod json_http;
@@ -20,9 +19,9 @@ use data_encoding::BASE64URL_NOPAD;
 use sha2::{Digest, Sha256};
 use url::Url;
 use weir_core::port::Random;
+use weir_oauth::BearerChallenge;
 
 pub use accounts::LoginAccounts;
-pub use challenge::LoginChallenge;
 pub use login_account::LoginAccount;
 pub use login_error::LoginError;
 pub use server_url::server_url;
@@ -54,7 +53,7 @@ pub struct LoginChoices {
 /// Any [`LoginError`]; no account is kept then.
 pub async fn login(
     server: &Url,
-    challenge: &LoginChallenge,
+    challenge: &BearerChallenge,
     wishes: &LoginChoices,
     show: &mut (dyn FnMut(&Url) + Send),
 ) -> Result<LoginAccount, LoginError> {

@@ -2,10 +2,9 @@
 
 use http::Uri;
 use serde_json::Value;
+use weir_oauth::BearerChallenge;
 use weir_text::one_line;
 use weir_wire::error_code;
-
-use crate::login::challenge::LoginChallenge;
 
 /// As much of a server's own words as one line shows.
 const WORDS: usize = 300;
@@ -63,7 +62,7 @@ pub struct HttpRefusal {
     /// 401 or 403.
     pub status: u16,
     /// The server's `WWW-Authenticate`.
-    pub challenge: LoginChallenge,
+    pub challenge: BearerChallenge,
     /// The explanation in the body.
     pub(crate) said: Option<String>,
     /// True if the request had a token.
@@ -167,7 +166,7 @@ mod tests {
         HttpRefusal {
             url,
             status,
-            challenge: LoginChallenge::default(),
+            challenge: BearerChallenge::default(),
             said: said.map(str::to_owned),
             with_token,
         }
@@ -200,10 +199,10 @@ mod tests {
             );
         }
         let mut scoped = refusal(403, None, true);
-        scoped.challenge = LoginChallenge {
+        scoped.challenge = BearerChallenge {
             scope: Some("a b\u{7}".to_owned()),
             error: Some("insufficient_scope".to_owned()),
-            ..LoginChallenge::default()
+            ..BearerChallenge::default()
         };
         let said = ClientError::Unauthorized(Box::new(scoped)).to_string();
         assert!(

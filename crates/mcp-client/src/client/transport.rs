@@ -13,10 +13,10 @@ use hyper_util::client::legacy::Client as Pool;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
+use super::challenge_headers::read_challenges;
 use super::error::HttpRefusal;
 use super::{no_mcp, unreachable};
 use crate::client::error::ClientError;
-use crate::login::challenge::LoginChallenge;
 
 /// The longest wait for a TCP connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -140,7 +140,7 @@ impl Transport {
     async fn refusal(&self, inner: http::Response<Incoming>) -> HttpRefusal {
         let (head, body) = inner.into_parts();
         let headers = head.headers.get_all(header::WWW_AUTHENTICATE).iter();
-        let challenge = LoginChallenge::read(headers.filter_map(|value| value.to_str().ok()));
+        let challenge = read_challenges(headers.filter_map(|value| value.to_str().ok()));
         // An endless or overlong body is no explanation.
         let body = tokio::time::timeout(CONNECT, Limited::new(body, EXPLANATION).collect()).await;
         let body = body

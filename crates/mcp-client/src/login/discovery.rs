@@ -4,8 +4,11 @@
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
+use weir_oauth::{
+    AuthorizationServerMetadata, BearerChallenge, ProtectedResourceMetadata,
+    resource_metadata_urls, server_metadata_urls,
+};
 
-use super::challenge::LoginChallenge;
 use super::json_http;
 use super::login_error::{LoginError, plain};
 use super::server_url::{covers, server_url};
@@ -26,20 +29,16 @@ pub(super) struct LoginDiscovery {
     names_itself: bool,
 }
 
-/// Protected resource metadata, as far as it is used.
+/// The members of protected resource metadata that a login needs.
 #[derive(Debug, Deserialize)]
-struct LoginResourceMetadata {
-    resource: String,
-    #[serde(default)]
-    authorization_servers: Vec<String>,
+struct ResourceScopes {
     #[serde(default)]
     scopes_supported: Vec<String>,
 }
 
-/// Authorization server metadata, as far as it is used.
+/// The members of authorization server metadata that a login needs.
 #[derive(Debug, Deserialize)]
-struct LoginServerMetadata {
-    issuer: String,
+struct LoginEndpoints {
     authorization_endpoint: String,
     token_endpoint: String,
     registration_endpoint: Option<String>,
@@ -54,13 +53,14 @@ struct LoginServerMetadata {
 
 impl LoginDiscovery {
     /// Discovers the authorization server of `server`.
-    pub(super) async fn of(server: &Url, challenge: &LoginChallenge) -> Result<Self, LoginError> {
+    pub(super) async fn of(server: &Url, challenge: &BearerChallenge) -> Result<Self, LoginError> {
         let resource = resource(server, challenge).await?;
         let named = resource.authorization_servers.first();
         let issuer = named
             .ok_or_else(|| LoginError::Unfit(format!("{server} names no authorization server")))?;
         let metadata = metadata(issuer, server).await?;
-        if !metadata
+        let endpoints = metadata.members;
+        if !endpoints
             .code_challenge_methods_supported
             .iter()
             .any(|method| method == "S256")
@@ -75,19 +75,20 @@ impl LoginDiscovery {
                 .transpose()
         };
         Ok(Self {
-            scope: Some(resource.scopes_supported.join(" ")).filter(|scopes| !scopes.is_empty()),
+            scope: Some(resource.members.scopes_supported.join(" "))
+                .filter(|scopes| !scopes.is_empty()),
             resource: resource.resource,
             authorization: json_http::check_url(
                 "the authorization endpoint",
-                &metadata.authorization_endpoint,
+                &endpoints.authorization_endpoint,
                 server,
             )?,
-            token: json_http::check_url("the token endpoint", &metadata.token_endpoint, server)?,
-            registration: optional("the registration endpoint", metadata.registration_endpoint)?,
-            revocation: optional("the revocation endpoint", metadata.revocation_endpoint)?,
+            token: json_http::check_url("the token endpoint", &endpoints.token_endpoint, server)?,
+            registration: optional("the registration endpoint", endpoints.registration_endpoint)?,
+            revocation: optional("the revocation endpoint", endpoints.revocation_endpoint)?,
             issuer: metadata.issuer,
-            scopes: metadata.scopes_supported,
-            names_itself: metadata.authorization_response_iss_parameter_supported,
+            scopes: endpoints.scopes_supported,
+            names_itself: endpoints.authorization_response_iss_parameter_supported,
         })
     }
 
@@ -110,18 +111,18 @@ impl LoginDiscovery {
 /// places.
 async fn resource(
     server: &Url,
-    challenge: &LoginChallenge,
-) -> Result<LoginResourceMetadata, LoginError> {
+    challenge: &BearerChallenge,
+) -> Result<ProtectedResourceMetadata<ResourceScopes>, LoginError> {
     let places = match &challenge.resource_metadata {
         Some(named) => vec![same_server_or_safe(named, server)?],
-        None => well_known(server),
+        None => resource_metadata_urls(server),
     };
     for place in &places {
         let answer = json_http::get(place).await?;
         if !answer.status.is_success() {
             continue;
         }
-        let read: LoginResourceMetadata = read(place, answer.body)?;
+        let read: ProtectedResourceMetadata<ResourceScopes> = read(place, answer.body)?;
         let named = server_url(&read.resource)?;
         if !covers(&named, server) {
             let why = format!("it is about {}, not about {server}", plain(&read.resource));
@@ -146,37 +147,14 @@ fn same_server_or_safe(named: &str, server: &Url) -> Result<Url, LoginError> {
     }
 }
 
-/// Returns the well-known places of RFC 9728, 3.1: with the server's path, then at the root.
-fn well_known(server: &Url) -> Vec<Url> {
-    let mut places = vec![at(
-        server,
-        &format!("/.well-known/oauth-protected-resource{}", path(server)),
-    )];
-    if !path(server).is_empty() {
-        places.push(at(server, "/.well-known/oauth-protected-resource"));
-    }
-    places
-}
-
-/// Fetches the metadata: RFC 8414 with the path inserted, OpenID likewise, OpenID appended.
-/// Metadata of another issuer is refused.
-async fn metadata(issuer: &str, server: &Url) -> Result<LoginServerMetadata, LoginError> {
+/// Fetches the metadata from the first well-known place that has any. Metadata of another issuer is
+/// refused.
+async fn metadata(
+    issuer: &str,
+    server: &Url,
+) -> Result<AuthorizationServerMetadata<LoginEndpoints>, LoginError> {
     let url = json_http::check_url("the authorization server", issuer, server)?;
-    let path = path(&url);
-    let mut places = vec![
-        at(
-            &url,
-            &format!("/.well-known/oauth-authorization-server{path}"),
-        ),
-        at(&url, &format!("/.well-known/openid-configuration{path}")),
-    ];
-    if !path.is_empty() {
-        places.push(at(
-            &url,
-            &format!("{path}/.well-known/openid-configuration"),
-        ));
-    }
-    for place in &places {
+    for place in &server_metadata_urls(&url) {
         let answer = json_http::get(place).await?;
         if answer.status.is_server_error() {
             return Err(LoginError::Web {
@@ -187,8 +165,8 @@ async fn metadata(issuer: &str, server: &Url) -> Result<LoginServerMetadata, Log
         if !answer.status.is_success() {
             continue;
         }
-        let read: LoginServerMetadata = read(place, answer.body)?;
-        if read.issuer != issuer {
+        let read: AuthorizationServerMetadata<LoginEndpoints> = read(place, answer.body)?;
+        if !read.is_about(issuer) {
             let why = format!(
                 "it is the metadata of {}, not of {}",
                 plain(&read.issuer),
@@ -209,17 +187,6 @@ fn read<T: for<'a> Deserialize<'a>>(place: &Url, body: Value) -> Result<T, Login
         url: place.to_string(),
         why: format!("is not valid metadata: {error}"),
     })
-}
-
-fn path(url: &Url) -> &str {
-    url.path().trim_end_matches('/')
-}
-
-fn at(url: &Url, path: &str) -> Url {
-    let mut place = url.clone();
-    place.set_path(path);
-    place.set_query(None);
-    place
 }
 
 #[cfg(test)]
@@ -261,23 +228,43 @@ mod tests {
     }
 
     #[test]
-    fn metadata_is_looked_for_at_the_well_known_places() {
-        let places = |server| {
-            well_known(&server_url(server).expect("a URL"))
-                .iter()
-                .map(Url::to_string)
-                .collect::<Vec<_>>()
+    fn invalid_metadata_is_refused_with_its_fault() {
+        let fault = |body: &str| {
+            let place = Url::parse("https://id.example/metadata").expect("a URL");
+            let body = serde_json::from_str(body).unwrap_or_default();
+            read::<AuthorizationServerMetadata<LoginEndpoints>>(&place, body)
+                .expect_err("invalid")
+                .to_string()
         };
-        assert_eq!(
-            places("https://a.example/mcp/team/"),
-            [
-                "https://a.example/.well-known/oauth-protected-resource/mcp/team",
-                "https://a.example/.well-known/oauth-protected-resource"
-            ]
-        );
-        assert_eq!(
-            places("https://a.example"),
-            ["https://a.example/.well-known/oauth-protected-resource"]
-        );
+        let endpoints = r#""authorization_endpoint":"https://a/","token_endpoint":"https://a/""#;
+        for (body, expected) in [
+            (
+                "<html>".to_owned(),
+                "invalid type: null, expected a JSON object",
+            ),
+            (format!("{{{endpoints}}}"), "missing field `issuer`"),
+            (
+                r#"{"issuer":"https://a"}"#.to_owned(),
+                "missing field `authorization_endpoint`",
+            ),
+            (
+                format!(r#"{{"issuer":5,{endpoints}}}"#),
+                "invalid type: integer `5`, expected a string",
+            ),
+            (
+                format!(r#"{{"issuer":"https://a",{endpoints},"revocation_endpoint":true}}"#),
+                "invalid type: boolean `true`, expected a string",
+            ),
+            (
+                format!(r#"{{"issuer":"https://a",{endpoints},"scopes_supported":null}}"#),
+                "invalid type: null, expected a sequence",
+            ),
+        ] {
+            assert_eq!(
+                fault(&body),
+                format!("https://id.example/metadata: is not valid metadata: {expected}"),
+                "{body}"
+            );
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::json;
 use url::Url;
+use weir_oauth::{ClientAuthentication, ErrorResponse, FormRequest, TokenResponse};
 
 use super::discovery::LoginDiscovery;
 use super::json_http;
@@ -28,11 +29,9 @@ pub(super) struct LoginAuthorizationRequest<'a> {
     pub(super) scope: Option<&'a str>,
 }
 
-/// A token response (RFC 6749, 5.1).
+/// The members of a token response beside the token.
 #[derive(Deserialize)]
-struct LoginTokenResponse {
-    access_token: String,
-    token_type: String,
+struct LoginTokenMembers {
     expires_in: Option<u64>,
     refresh_token: Option<String>,
     scope: Option<String>,
@@ -99,21 +98,20 @@ impl LoginClient {
             ("grant_type", "authorization_code"),
             ("code", code),
             ("redirect_uri", redirect_uri),
-            ("client_id", &self.id),
             ("code_verifier", verifier),
             ("resource", &found.resource),
         ];
-        let granted = granted(&found.token, &fields).await?;
+        let granted = granted(&found.token, &self.id, &fields).await?;
         Ok(LoginAccount {
             resource: found.resource.clone(),
             issuer: found.issuer.clone(),
             client_id: self.id,
             token_endpoint: found.token.to_string(),
             revocation_endpoint: found.revocation.as_ref().map(Url::to_string),
-            expires_at: expires_at(&granted),
+            expires_at: granted.members.expires_at(),
             access_token: granted.access_token,
-            refresh_token: granted.refresh_token,
-            scope: granted.scope,
+            refresh_token: granted.members.refresh_token,
+            scope: granted.members.scope,
         })
     }
 }
@@ -129,22 +127,22 @@ pub(super) async fn refresh(account: &LoginAccount) -> Result<Option<LoginAccoun
     let fields = [
         ("grant_type", "refresh_token"),
         ("refresh_token", refresh_token),
-        ("client_id", &account.client_id),
         ("resource", &account.resource),
     ];
-    let granted = match granted(&endpoint, &fields).await {
+    let granted = match granted(&endpoint, &account.client_id, &fields).await {
         Ok(granted) => granted,
         Err(LoginError::Refused(_)) => return Ok(None),
         Err(other) => return Err(other),
     };
     Ok(Some(LoginAccount {
-        expires_at: expires_at(&granted),
+        expires_at: granted.members.expires_at(),
         access_token: granted.access_token,
         // A server that does not rotate refresh tokens omits it.
         refresh_token: granted
+            .members
             .refresh_token
             .or_else(|| account.refresh_token.clone()),
-        scope: granted.scope.or_else(|| account.scope.clone()),
+        scope: granted.members.scope.or_else(|| account.scope.clone()),
         ..account.clone()
     }))
 }
@@ -162,11 +160,7 @@ pub(super) async fn revoke(account: &LoginAccount) -> Result<(), LoginError> {
         .refresh_token
         .as_deref()
         .unwrap_or(&account.access_token);
-    let answer = json_http::post_form(
-        &endpoint,
-        &[("token", token), ("client_id", &account.client_id)],
-    )
-    .await?;
+    let answer = post_form(&endpoint, &account.client_id, &[("token", token)]).await?;
     if answer.status.is_success() {
         Ok(())
     } else {
@@ -174,11 +168,23 @@ pub(super) async fn revoke(account: &LoginAccount) -> Result<(), LoginError> {
     }
 }
 
+/// Posts a form as this public client.
+async fn post_form(
+    endpoint: &Url,
+    client_id: &str,
+    fields: &[(&str, &str)],
+) -> Result<json_http::LoginJsonResponse, LoginError> {
+    let client = ClientAuthentication::Public { id: client_id };
+    json_http::post_form(endpoint, FormRequest::new(fields, client).form).await
+}
+
+/// Requests a token as this public client.
 async fn granted(
     endpoint: &Url,
+    client_id: &str,
     fields: &[(&str, &str)],
-) -> Result<LoginTokenResponse, LoginError> {
-    let answer = json_http::post_form(endpoint, fields).await?;
+) -> Result<TokenResponse<LoginTokenMembers>, LoginError> {
+    let answer = post_form(endpoint, client_id, fields).await?;
     if answer.status.is_server_error() {
         let why = format!("HTTP {}", answer.status.as_u16());
         return Err(LoginError::Web {
@@ -194,30 +200,34 @@ async fn granted(
         url: endpoint.to_string(),
         why: "its response has no bearer token".to_owned(),
     };
-    let granted: LoginTokenResponse = serde_json::from_value(answer.body).map_err(|_| odd())?;
-    if granted.token_type.eq_ignore_ascii_case("bearer") {
+    let granted: TokenResponse<_> = serde_json::from_value(answer.body).map_err(|_| odd())?;
+    if granted.is_bearer() {
         Ok(granted)
     } else {
         Err(odd())
     }
 }
 
-/// Returns the error of RFC 6749, 5.2, without control characters.
+/// Returns the error of a response, without control characters.
 fn refusal(answer: &json_http::LoginJsonResponse) -> LoginError {
-    let text = |member: &str| answer.body[member].as_str().map(plain);
-    LoginError::Refused(match (text("error"), text("error_description")) {
+    let ErrorResponse { error, description } = ErrorResponse::read(&answer.body);
+    let text = |text: Option<String>| text.as_deref().map(plain);
+    LoginError::Refused(match (text(error), text(description)) {
         (Some(error), Some(description)) => format!("{error}: {description}"),
         (Some(error), None) => error,
         (None, _) => format!("HTTP {}", answer.status.as_u16()),
     })
 }
 
-fn expires_at(granted: &LoginTokenResponse) -> Option<u64> {
-    let lifetime = Duration::from_secs(granted.expires_in?);
-    let end = SystemTime::now().checked_add(lifetime)?;
-    end.duration_since(SystemTime::UNIX_EPOCH)
-        .ok()
-        .map(|since| since.as_secs())
+impl LoginTokenMembers {
+    /// Returns the token's expiry, in seconds since 1970; absent if unknown.
+    fn expires_at(&self) -> Option<u64> {
+        let lifetime = Duration::from_secs(self.expires_in?);
+        let end = SystemTime::now().checked_add(lifetime)?;
+        end.duration_since(SystemTime::UNIX_EPOCH)
+            .ok()
+            .map(|since| since.as_secs())
+    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use serde_json::Value;
-use url::{Host, Url, form_urlencoded};
+use url::{Host, Url};
 
 use super::login_error::{LoginError, plain};
 use crate::client::transport::pool;
@@ -60,19 +60,9 @@ pub(super) async fn get(url: &Url) -> Result<LoginJsonResponse, LoginError> {
 }
 
 /// Posts a form.
-pub(super) async fn post_form(
-    url: &Url,
-    fields: &[(&str, &str)],
-) -> Result<LoginJsonResponse, LoginError> {
-    let body = form_urlencoded::Serializer::new(String::new())
-        .extend_pairs(fields)
-        .finish();
-    send(
-        url,
-        Method::POST,
-        Some(("application/x-www-form-urlencoded", body)),
-    )
-    .await
+pub(super) async fn post_form(url: &Url, form: String) -> Result<LoginJsonResponse, LoginError> {
+    let body = ("application/x-www-form-urlencoded", form);
+    send(url, Method::POST, Some(body)).await
 }
 
 /// Posts a JSON document.
