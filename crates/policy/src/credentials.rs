@@ -98,7 +98,7 @@ pub(crate) struct ActiveIssuer {
 /// The method of checking an issuer's tokens.
 enum IssuerCheck {
     Keys(Arc<KeyKeeper>),
-    Introspection(Introspector),
+    Introspection(Box<Introspector>),
 }
 
 impl ActiveIssuer {
@@ -123,7 +123,10 @@ impl ActiveIssuer {
                 url,
                 client_id,
                 client_secret,
-            } => IssuerCheck::Introspection(Introspector::new(url, client_id, client_secret)),
+            } => {
+                let introspector = Introspector::new(url, client_id, client_secret);
+                IssuerCheck::Introspection(Box::new(introspector))
+            }
         };
         Self {
             issuer,

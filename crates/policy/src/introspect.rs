@@ -13,13 +13,12 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use data_encoding::BASE64;
 use quick_cache::sync::Cache;
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use url::form_urlencoded::{Serializer, byte_serialize};
 use weir_core::network::SenderNetwork;
 use weir_core::port::{BorrowedSecret, FetchRequest, UrlSource};
+use weir_oauth::{ClientAuthentication, FormRequest};
 
 use crate::auth_failure::AuthFailure;
 use crate::jwks::key_keeper::KeyKeeperPorts;
@@ -54,8 +53,8 @@ pub(crate) struct PresentedToken<'a> {
 /// An issuer with an introspection endpoint.
 pub(crate) struct Introspector {
     url: String,
-    /// The whole `Authorization` header.
-    authorization: ClientSecret,
+    client_id: String,
+    client_secret: ClientSecret,
     slots: IntrospectionSlots,
     renewals: Semaphore,
     /// Tokens that were active, by digest.
@@ -66,13 +65,10 @@ pub(crate) struct Introspector {
 
 impl Introspector {
     pub(crate) fn new(url: &str, client_id: &str, client_secret: &ClientSecret) -> Self {
-        // RFC 6749, 2.3.1: each part is encoded as in a form, before they are joined.
-        let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
-        let pair = format!("{}:{}", encode(client_id), encode(client_secret.expose()));
-        let authorization = ClientSecret::new(format!("Basic {}", BASE64.encode(pair.as_bytes())));
         Self {
             url: url.to_owned(),
-            authorization,
+            client_id: client_id.to_owned(),
+            client_secret: client_secret.clone(),
             slots: IntrospectionSlots::default(),
             renewals: Semaphore::new(RENEWALS),
             active: Cache::new(ACTIVE),
@@ -113,14 +109,16 @@ impl Introspector {
                 "too many tokens are being asked about",
             ));
         }
-        let form = Serializer::new(String::new())
-            .append_pair("token", token)
-            .append_pair("token_type_hint", "access_token")
-            .finish();
+        let client = ClientAuthentication::Basic {
+            id: &self.client_id,
+            secret: self.client_secret.expose(),
+        };
+        let fields = [("token", token), ("token_type_hint", "access_token")];
+        let request = FormRequest::new(&fields, client);
         let ask = FetchRequest {
             url: &self.url,
-            form: Some(BorrowedSecret::new(&form)),
-            authorization: Some(BorrowedSecret::new(self.authorization.expose())),
+            form: Some(BorrowedSecret::new(&request.form)),
+            authorization: request.authorization.as_deref().map(BorrowedSecret::new),
             limit: LARGEST,
             timeout: INTROSPECTION_TIMEOUT,
             url_source: UrlSource::Operator,

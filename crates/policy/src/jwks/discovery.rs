@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use url::Url;
 use weir_core::port::{DocumentFetcher, FetchRequest, UrlSource};
+use weir_oauth::server_metadata_urls;
 
 use crate::strict_json;
 
@@ -30,10 +31,11 @@ pub(super) async fn find(
     issuer: &str,
     within: Duration,
 ) -> Result<KeysLocation, String> {
-    let mut why = "its name is no URL".to_owned();
-    for url in metadata_urls(issuer) {
+    let issuer_url = Url::parse(issuer).map_err(|_| "its name is no URL")?;
+    let mut why = String::new();
+    for url in server_metadata_urls(&issuer_url) {
         let ask = FetchRequest {
-            url: &url,
+            url: url.as_str(),
             form: None,
             authorization: None,
             limit: LARGEST,
@@ -51,28 +53,6 @@ pub(super) async fn find(
         }
     }
     Err(why)
-}
-
-/// The URLs that metadata may have, in the order of trial.
-fn metadata_urls(issuer: &str) -> Vec<String> {
-    let Ok(url) = Url::parse(issuer) else {
-        return Vec::new();
-    };
-    let path = url.path().trim_end_matches('/').to_owned();
-    let at = |path: String| {
-        let mut place = url.clone();
-        place.set_path(&path);
-        place.set_query(None);
-        place.to_string()
-    };
-    let mut places = vec![
-        at(format!("/.well-known/oauth-authorization-server{path}")),
-        at(format!("/.well-known/openid-configuration{path}")),
-    ];
-    if !path.is_empty() {
-        places.push(at(format!("{path}/.well-known/openid-configuration")));
-    }
-    places
 }
 
 /// The location of the keys from metadata that is the issuer's own: it must name itself, character
@@ -113,26 +93,6 @@ fn keys_of(text: &[u8], issuer: &str) -> Result<KeysLocation, &'static str> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-
-    // Proves R257.
-    #[test]
-    fn issuer_metadata_urls_are_listed_in_order() {
-        assert_eq!(
-            metadata_urls("https://id.example.com"),
-            [
-                "https://id.example.com/.well-known/oauth-authorization-server",
-                "https://id.example.com/.well-known/openid-configuration",
-            ]
-        );
-        let with_path = [
-            "https://id.example.com:8443/.well-known/oauth-authorization-server/a/b",
-            "https://id.example.com:8443/.well-known/openid-configuration/a/b",
-            "https://id.example.com:8443/a/b/.well-known/openid-configuration",
-        ];
-        assert_eq!(metadata_urls("https://id.example.com:8443/a/b"), with_path);
-        assert_eq!(metadata_urls("https://id.example.com:8443/a/b/"), with_path);
-        assert!(metadata_urls("nonsense").is_empty());
-    }
 
     // Proves R258.
     #[test]
