@@ -92,6 +92,22 @@ impl LoginDiscovery {
         })
     }
 
+    /// Makes the metadata of an authorization server with one URL for all endpoints.
+    #[cfg(test)]
+    pub(super) fn with_endpoints(resource: &str, issuer: &str, url: &Url) -> Self {
+        Self {
+            resource: resource.to_owned(),
+            scope: None,
+            issuer: issuer.to_owned(),
+            authorization: url.clone(),
+            token: url.clone(),
+            registration: None,
+            revocation: None,
+            scopes: Vec::new(),
+            names_itself: false,
+        }
+    }
+
     /// Reports if the authorization server offers the scope for refresh tokens.
     pub(super) fn offline_access(&self) -> bool {
         self.scopes.iter().any(|scope| scope == "offline_access")
@@ -195,16 +211,11 @@ mod tests {
 
     fn found(names_itself: bool) -> LoginDiscovery {
         let url = Url::parse("https://id.example/x").expect("a URL");
+        let found =
+            LoginDiscovery::with_endpoints("https://a.example/mcp", "https://id.example", &url);
         LoginDiscovery {
-            resource: "https://a.example/mcp".to_owned(),
-            scope: None,
-            issuer: "https://id.example".to_owned(),
-            authorization: url.clone(),
-            token: url,
-            registration: None,
-            revocation: None,
-            scopes: Vec::new(),
             names_itself,
+            ..found
         }
     }
 

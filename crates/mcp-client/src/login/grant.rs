@@ -232,8 +232,11 @@ impl LoginTokenMembers {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use http::StatusCode;
     use serde_json::Value;
+    use weir_testkit::TokenServer;
 
     use super::*;
 
@@ -259,5 +262,95 @@ mod tests {
             bare.to_string(),
             "the authorization server refused: HTTP 502"
         );
+    }
+
+    fn discovery(server: &TokenServer) -> LoginDiscovery {
+        let endpoint = Url::parse(&server.endpoint()).expect("a URL");
+        LoginDiscovery::with_endpoints("https://a.example/mcp", &server.issuer(), &endpoint)
+    }
+
+    async fn exchange(server: &TokenServer) -> Result<LoginAccount, LoginError> {
+        let client = LoginClient::known("command line");
+        let found = discovery(server);
+        client
+            .exchange(&found, "the-code", "http://127.0.0.1/callback", "verifier")
+            .await
+    }
+
+    // Proves R255.
+    #[tokio::test]
+    async fn code_and_refresh_token_are_exchanged_as_a_public_client() {
+        let server = TokenServer::start().await;
+        let tokens = |access: &str, refresh: Option<&str>| json!({ "access_token": access, "token_type": "bearer", "refresh_token": refresh, "scope": "a b" });
+        server.queue_answer(200, &tokens("first", Some("again")));
+        let account = exchange(&server).await.expect("an account");
+        assert_eq!(account.access_token, "first");
+        assert_eq!(account.scope.as_deref(), Some("a b"));
+        assert_eq!(account.expires_at, None);
+        server.queue_answer(200, &tokens("second", None));
+        let fresh = refresh(&account)
+            .await
+            .expect("an answer")
+            .expect("a token");
+        assert_eq!(fresh.access_token, "second");
+        assert_eq!(fresh.refresh_token.as_deref(), Some("again"));
+        server.queue_answer(400, &json!({ "error": "invalid_grant" }));
+        assert_eq!(refresh(&fresh).await.expect("an answer"), None);
+
+        let requests = server.requests();
+        assert!(
+            requests
+                .iter()
+                .all(|request| request.authorization.is_none())
+        );
+        let form = |fields: &[(&str, &str)]| -> HashMap<String, String> {
+            let fields = fields.iter();
+            fields
+                .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+                .collect()
+        };
+        let code = form(&[
+            ("grant_type", "authorization_code"),
+            ("code", "the-code"),
+            ("redirect_uri", "http://127.0.0.1/callback"),
+            ("code_verifier", "verifier"),
+            ("resource", "https://a.example/mcp"),
+            ("client_id", "command line"),
+        ]);
+        let again = form(&[
+            ("grant_type", "refresh_token"),
+            ("refresh_token", "again"),
+            ("resource", "https://a.example/mcp"),
+            ("client_id", "command line"),
+        ]);
+        let forms: Vec<_> = requests.into_iter().map(|request| request.form).collect();
+        assert_eq!(forms, [code, again.clone(), again]);
+    }
+
+    #[tokio::test]
+    async fn only_bearer_tokens_with_a_numeric_lifetime_are_a_login() {
+        let server = TokenServer::start().await;
+        let ends = json!({ "access_token": "CANARY", "token_type": "Bearer", "expires_in": 60 });
+        server.queue_answer(200, &ends);
+        assert!(
+            exchange(&server)
+                .await
+                .expect("an account")
+                .expires_at
+                .is_some()
+        );
+        for body in [
+            json!({ "access_token": "CANARY", "token_type": "DPoP" }),
+            json!({ "access_token": "CANARY", "token_type": "Bearer", "expires_in": "60" }),
+            json!({ "access_token": 7, "token_type": "Bearer" }),
+            json!({ "token_type": "Bearer" }),
+            json!([]),
+        ] {
+            server.queue_answer(200, &body);
+            let error = exchange(&server).await.expect_err("no bearer token");
+            let url = server.endpoint();
+            let expected = format!("{url}: its response has no bearer token");
+            assert_eq!(error.to_string(), expected, "{body}");
+        }
     }
 }
