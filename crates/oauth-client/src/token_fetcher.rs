@@ -219,7 +219,10 @@ impl TokenFetcher {
         want: &UpstreamTokenRequest,
     ) -> Result<FormRequest, TokenError> {
         let UpstreamOAuth {
-            exchange, scopes, ..
+            client_id,
+            exchange,
+            scopes,
+            ..
         } = &self.settings;
         let mut fields = match (&want.subject, exchange) {
             (Some(subject), Some(exchange)) => {
@@ -247,14 +250,15 @@ impl TokenFetcher {
         if !scopes.is_empty() {
             fields.push(("scope", &scope));
         }
-        Ok(FormRequest::new(&fields, self.client_auth(place)?))
+        Ok(FormRequest::new(
+            &fields,
+            client_id,
+            self.client_auth(place)?,
+        ))
     }
 
     fn client_auth(&self, place: &TokenTarget) -> Result<ClientAuthentication<'_>, TokenError> {
-        let (id, secret) = (
-            self.settings.client_id.as_str(),
-            self.settings.client_secret.expose(),
-        );
+        let secret = self.settings.client_secret.expose();
         let offers = |name: &str| {
             place
                 .methods
@@ -262,13 +266,13 @@ impl TokenFetcher {
                 .is_none_or(|methods| methods.iter().any(|method| method == name))
         };
         match self.settings.client_auth {
-            ClientAuthMethod::Basic => Ok(ClientAuthentication::Basic { id, secret }),
-            ClientAuthMethod::Post => Ok(ClientAuthentication::Post { id, secret }),
+            ClientAuthMethod::Basic => Ok(ClientAuthentication::Basic(secret)),
+            ClientAuthMethod::Post => Ok(ClientAuthentication::Post(secret)),
             ClientAuthMethod::Discovered if offers("client_secret_basic") => {
-                Ok(ClientAuthentication::Basic { id, secret })
+                Ok(ClientAuthentication::Basic(secret))
             }
             ClientAuthMethod::Discovered if offers("client_secret_post") => {
-                Ok(ClientAuthentication::Post { id, secret })
+                Ok(ClientAuthentication::Post(secret))
             }
             ClientAuthMethod::Discovered => Err(TokenError::new(
                 "The authorization server takes no client secrets",

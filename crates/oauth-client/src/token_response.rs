@@ -7,7 +7,7 @@ use http::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 use weir_core::port::FetchResponse;
-use weir_oauth::{ErrorResponse, TokenResponse};
+use weir_oauth::TokenResponse;
 
 use super::token_error::TokenError;
 
@@ -41,6 +41,11 @@ struct IssuedTokenMembers {
     expires_in: Value,
     /// Of an exchange (RFC 8693, 2.2.1).
     issued_token_type: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct TokenErrorResponse {
+    error: String,
 }
 
 /// Reads a response. `exchange` is true for a token exchange. `shown` are the secrets of the
@@ -100,9 +105,10 @@ fn lifetime(told: &Value) -> Duration {
 }
 
 fn token_error(fetched: &FetchResponse, exchange: bool) -> TokenError {
-    let body: Value = serde_json::from_slice(&fetched.body).unwrap_or_default();
-    let refusal = ErrorResponse::read(&body);
-    match (refusal.error.as_deref().unwrap_or_default(), fetched.status) {
+    let error = serde_json::from_slice::<TokenErrorResponse>(&fetched.body)
+        .map(|refusal| refusal.error)
+        .unwrap_or_default();
+    match (error.as_str(), fetched.status) {
         ("invalid_client" | "unauthorized_client", _) | (_, 401) => TokenError::new(
             "The authorization server refuses weir's client credentials for this upstream: its operator has to renew them",
         ),

@@ -6,28 +6,15 @@ use std::fmt;
 use data_encoding::BASE64;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
-/// A client and its authentication method.
+/// The authentication of a client, with its secret.
 #[derive(Clone, Copy)]
 pub enum ClientAuthentication<'a> {
     /// `client_secret_basic`: id and secret are in the `Authorization` header.
-    Basic {
-        /// The client's id.
-        id: &'a str,
-        /// The client's secret.
-        secret: &'a str,
-    },
+    Basic(&'a str),
     /// `client_secret_post`: id and secret are in the form.
-    Post {
-        /// The client's id.
-        id: &'a str,
-        /// The client's secret.
-        secret: &'a str,
-    },
+    Post(&'a str),
     /// `none`: a public client, with its id in the form.
-    Public {
-        /// The client's id.
-        id: &'a str,
-    },
+    Public,
 }
 
 impl fmt::Debug for ClientAuthentication<'_> {
@@ -46,21 +33,26 @@ pub struct FormRequest {
 
 impl FormRequest {
     /// Makes the request of a client with these fields.
-    pub fn new(fields: &[(&str, &str)], client: ClientAuthentication<'_>) -> Self {
+    pub fn new(
+        fields: &[(&str, &str)],
+        client_id: &str,
+        authentication: ClientAuthentication<'_>,
+    ) -> Self {
         let mut form = Serializer::new(String::new());
         form.extend_pairs(fields);
-        let authorization = match client {
-            ClientAuthentication::Basic { id, secret } => Some(basic_authorization(id, secret)),
-            ClientAuthentication::Post { id, secret } => {
-                form.append_pair("client_id", id)
+        let mut authorization = None;
+        match authentication {
+            ClientAuthentication::Basic(secret) => {
+                authorization = Some(basic_authorization(client_id, secret));
+            }
+            ClientAuthentication::Post(secret) => {
+                form.append_pair("client_id", client_id)
                     .append_pair("client_secret", secret);
-                None
             }
-            ClientAuthentication::Public { id } => {
-                form.append_pair("client_id", id);
-                None
+            ClientAuthentication::Public => {
+                form.append_pair("client_id", client_id);
             }
-        };
+        }
         Self {
             form: form.finish(),
             authorization,
@@ -89,29 +81,26 @@ mod tests {
     #[test]
     fn client_authenticates_in_the_header_or_in_the_form() {
         let (id, secret) = ("we:ir", "s&t +");
-        let request = |client| FormRequest::new(&[("token", "a=b&c")], client);
-        let basic = request(ClientAuthentication::Basic { id, secret });
+        let request = |client| FormRequest::new(&[("token", "a=b&c")], id, client);
+        let basic = request(ClientAuthentication::Basic(secret));
         assert_eq!(basic.form, "token=a%3Db%26c");
         let pair = BASE64.encode(b"we%3Air:s%26t+%2B");
         assert_eq!(basic.authorization, Some(format!("Basic {pair}")));
-        let post = request(ClientAuthentication::Post { id, secret });
+        let post = request(ClientAuthentication::Post(secret));
         assert_eq!(
             post.form,
             "token=a%3Db%26c&client_id=we%3Air&client_secret=s%26t+%2B"
         );
         assert_eq!(post.authorization, None);
-        let public = request(ClientAuthentication::Public { id });
+        let public = request(ClientAuthentication::Public);
         assert_eq!(public.form, "token=a%3Db%26c&client_id=we%3Air");
         assert_eq!(public.authorization, None);
     }
 
     #[test]
     fn requests_are_not_printed() {
-        let client = ClientAuthentication::Basic {
-            id: "weir",
-            secret: "CANARY-secret",
-        };
-        let request = FormRequest::new(&[("token", "CANARY-token")], client);
+        let client = ClientAuthentication::Basic("CANARY-secret");
+        let request = FormRequest::new(&[("token", "CANARY-token")], "weir", client);
         assert!(!format!("{client:?} {request:?}").contains("CANARY"));
     }
 }

@@ -17,4 +17,4 @@ pub use metadata::{
     AuthorizationServerMetadata, ProtectedResourceMetadata, resource_metadata_urls,
     server_metadata_urls,
 };
-pub use token_response::{ErrorResponse, TokenResponse};
+pub use token_response::TokenResponse;

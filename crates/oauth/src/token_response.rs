@@ -1,11 +1,10 @@
-//! Responses of a token endpoint (RFC 6749, 5).
+//! The response of a token endpoint (RFC 6749, 5.1).
 
 use std::fmt;
 
 use serde::Deserialize;
-use serde_json::Value;
 
-/// A response with a token (RFC 6749, 5.1). `M` has the members that its reader needs beside the
+/// A response with a token. `M` has the members that its reader needs beside the
 /// token.
 #[derive(Deserialize)]
 pub struct TokenResponse<M> {
@@ -29,26 +28,6 @@ impl<M> TokenResponse<M> {
 impl<M> fmt::Debug for TokenResponse<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TokenResponse(<secret>)")
-    }
-}
-
-/// A refusal (RFC 6749, 5.2). The texts are the server's, untrusted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ErrorResponse {
-    /// The error code.
-    pub error: Option<String>,
-    /// The explanation for developers.
-    pub description: Option<String>,
-}
-
-impl ErrorResponse {
-    /// Reads the body of a refusal. A member that is missing, or no text, is absent.
-    pub fn read(body: &Value) -> Self {
-        let text = |member: &str| body[member].as_str().map(str::to_owned);
-        Self {
-            error: text("error"),
-            description: text("error_description"),
-        }
     }
 }
 
@@ -84,17 +63,6 @@ mod tests {
             json!({ "access_token": 7, "token_type": "Bearer" }),
         ] {
             assert!(serde_json::from_value::<TokenResponse<Lifetime>>(body).is_err());
-        }
-    }
-
-    #[test]
-    fn refusal_has_the_texts_that_are_there() {
-        let body = json!({ "error": "invalid_grant", "error_description": 7 });
-        let refusal = ErrorResponse::read(&body);
-        assert_eq!(refusal.error.as_deref(), Some("invalid_grant"));
-        assert_eq!(refusal.description, None);
-        for body in [json!(null), json!(["error"]), json!("error")] {
-            assert_eq!(ErrorResponse::read(&body), ErrorResponse::default());
         }
     }
 }

@@ -109,12 +109,9 @@ impl Introspector {
                 "too many tokens are being asked about",
             ));
         }
-        let client = ClientAuthentication::Basic {
-            id: &self.client_id,
-            secret: self.client_secret.expose(),
-        };
         let fields = [("token", token), ("token_type_hint", "access_token")];
-        let request = FormRequest::new(&fields, client);
+        let client = ClientAuthentication::Basic(self.client_secret.expose());
+        let request = FormRequest::new(&fields, &self.client_id, client);
         let ask = FetchRequest {
             url: &self.url,
             form: Some(BorrowedSecret::new(&request.form)),

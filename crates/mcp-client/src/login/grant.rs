@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::json;
 use url::Url;
-use weir_oauth::{ClientAuthentication, ErrorResponse, FormRequest, TokenResponse};
+use weir_oauth::{ClientAuthentication, FormRequest, TokenResponse};
 
 use super::discovery::LoginDiscovery;
 use super::json_http;
@@ -174,8 +174,8 @@ async fn post_form(
     client_id: &str,
     fields: &[(&str, &str)],
 ) -> Result<json_http::LoginJsonResponse, LoginError> {
-    let client = ClientAuthentication::Public { id: client_id };
-    json_http::post_form(endpoint, FormRequest::new(fields, client).form).await
+    let request = FormRequest::new(fields, client_id, ClientAuthentication::Public);
+    json_http::post_form(endpoint, request.form).await
 }
 
 /// Requests a token as this public client.
@@ -208,11 +208,10 @@ async fn granted(
     }
 }
 
-/// Returns the error of a response, without control characters.
+/// Returns the error of RFC 6749, 5.2, without control characters.
 fn refusal(answer: &json_http::LoginJsonResponse) -> LoginError {
-    let ErrorResponse { error, description } = ErrorResponse::read(&answer.body);
-    let text = |text: Option<String>| text.as_deref().map(plain);
-    LoginError::Refused(match (text(error), text(description)) {
+    let text = |member: &str| answer.body[member].as_str().map(plain);
+    LoginError::Refused(match (text("error"), text("error_description")) {
         (Some(error), Some(description)) => format!("{error}: {description}"),
         (Some(error), None) => error,
         (None, _) => format!("HTTP {}", answer.status.as_u16()),
