@@ -4,14 +4,14 @@
 //! both tasks give a collector its timeout and no more. Audit records are exported separately
 //! (`audit::otlp`), because none of them may be lost.
 
-mod encode;
-mod proto;
+mod export_messages;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use opentelemetry::KeyValue;
+use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -70,10 +70,11 @@ impl OtlpExporters {
         metrics: &Metrics,
         factory: &UpstreamFactory,
     ) -> Result<Self, TlsError> {
-        let line = |signal, settings| {
+        let line = |signal, settings, rejected: fn(&[u8]) -> u64| {
             let post = factory.document_poster(settings)?;
             Ok(SignalExporter {
                 signal,
+                rejected,
                 post,
                 form: plan.form(),
                 within: plan.timeout,
@@ -81,8 +82,8 @@ impl OtlpExporters {
             })
         };
         let (metrics, traces) = (
-            line("metrics", &plan.metrics)?,
-            line("traces", &plan.traces)?,
+            line("metrics", &plan.metrics, export_messages::rejected_points)?,
+            line("traces", &plan.traces, export_messages::rejected_spans)?,
         );
         Ok(Self {
             metrics,
@@ -121,6 +122,8 @@ impl ExportTasks {
 /// The exporter of one signal.
 struct SignalExporter {
     signal: &'static str,
+    /// The number of rejected items in a response.
+    rejected: fn(&[u8]) -> u64,
     post: Arc<dyn DocumentPoster>,
     form: PostEncoding,
     within: Duration,
@@ -165,9 +168,10 @@ impl SignalExporter {
                     .record(spans.len() as u64, &[KeyValue::new("signal", "traces")]);
             };
             waiting(&spans);
-            let body = Bytes::from(encode::traces(self.metrics.resource(), &batch));
-            self.until_sent(body, batch.len() as u64, &stop).await;
-            batch.clear();
+            let count = batch.len() as u64;
+            let resource = self.metrics.resource();
+            let body = export_messages::trace_request(resource, batch.drain(..)).encode_to_vec();
+            self.until_sent(body.into(), count, &stop).await;
             waiting(&spans);
         }
     }
@@ -199,7 +203,8 @@ impl SignalExporter {
                 .iter()
                 .map(|family| family.points.len() as u64)
                 .sum();
-            let body = encode::metrics(self.metrics.resource(), &families, SystemTime::now());
+            let (resource, now) = (self.metrics.resource(), SystemTime::now());
+            let body = export_messages::metrics_request(resource, families, now).encode_to_vec();
             if self.send(body.into(), count).await == ExportOutcome::Retry {
                 dropped(self.signal, "lost", count);
             }
@@ -230,7 +235,7 @@ impl SignalExporter {
                     dropped(
                         self.signal,
                         "refused",
-                        proto::rejected(own.unwrap_or_default()).min(count),
+                        (self.rejected)(own.unwrap_or_default()).min(count),
                     );
                 }
                 (
