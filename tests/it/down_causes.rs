@@ -201,8 +201,7 @@ fn shown_to_operators(weir: &Weir, one: &BrokenUpstream, cause: &str) {
     let escaped = cause
         .replace('&', "&amp;")
         .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('\'', "&#39;");
+        .replace('>', "&gt;");
     let page = weir.get_admin_page(&format!("/upstreams/{}", one.id));
     assert!(page.contains(&escaped), "{}: {cause}\n{page}", one.id);
     let shown = Weir::run_cli(&["admin", "--admin", &weir.admin_url(), "upstreams", one.id]);

@@ -1,26 +1,27 @@
 //! The status page: the state of weir at a glance, rendered on the server and shown without a
 //! script.
 //!
-//! It changes no state. Every text of an upstream, a client or the config is escaped, never markup.
+//! It changes no state. Every text of an upstream, a client or the config is escaped, never markup:
+//! `maud` escapes all that is not markup by its type.
 
 mod connect_section;
-mod html;
 mod overview_page;
 mod page_parts;
 mod page_query;
+mod page_text;
 mod upstream_page;
 
-use std::fmt::Write as _;
 use std::sync::{Arc, LazyLock};
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use maud::{Markup, PreEscaped, html};
 
 use super::admin_error::AdminError;
 use super::state::AdminState;
-use html::text;
 use page_query::PageQuery;
+use page_text::text;
 use weir_client_configs::mcp_clients::client_sections::style_policy;
 
 const STYLE: &str = include_str!("page/style.css");
@@ -74,30 +75,36 @@ pub(super) async fn unknown_path(headers: HeaderMap) -> Response {
 }
 
 fn not_found(why: &str) -> Response {
-    let why = text(why);
-    let body = format!(
-        "<main><header><h1>Not found</h1><p>{why}</p></header><section><p><a href=\"/\">Status of weir</a></p></section></main>"
-    );
+    let body = html! {
+        main {
+            header { h1 { "Not found" } p { (why) } }
+            section { p { a href="/" { "Status of weir" } } }
+        }
+    };
     (StatusCode::NOT_FOUND, page("Not found - weir", None, &body)).into_response()
 }
 
-fn page(title: &str, refresh: Option<u32>, body: &str) -> Response {
-    let mut out = String::with_capacity(body.len() + STYLE.len() + 512);
-    out.push_str("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-    out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
-    out.push_str("<meta name=\"color-scheme\" content=\"light dark\">");
-    if let Some(seconds) = refresh {
-        // Writing to a string cannot fail, here and below.
-        let _ = write!(out, "<meta http-equiv=\"refresh\" content=\"{seconds}\">");
-    }
-    let _ = writeln!(
-        out,
-        "<title>{}</title><style>{STYLE}</style></head><body>{body}</body></html>",
-        text(title)
-    );
+fn page(title: &str, refresh: Option<u32>, body: &Markup) -> Response {
+    let page = html! {
+        (PreEscaped("<!doctype html>\n"))
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                @if let Some(seconds) = refresh {
+                    meta http-equiv="refresh" content=(seconds);
+                }
+                title { (text(title)) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { (body) }
+        }
+        "\n"
+    };
     let headers = [
         (header::CONTENT_TYPE, "text/html; charset=utf-8"),
         (header::CONTENT_SECURITY_POLICY, &POLICY),
     ];
-    (headers, out).into_response()
+    (headers, page.into_string()).into_response()
 }

@@ -1,12 +1,12 @@
 //! The help page of endpoints, for a person who opens one in a browser.
 
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use http::HeaderValue;
+use maud::{Markup, PreEscaped, html};
 use weir_client_configs::mcp_clients::client_entry::EntryCredential;
-use weir_client_configs::mcp_clients::client_sections::{client_sections, escape, style_policy};
+use weir_client_configs::mcp_clients::client_sections::{client_sections, style_policy};
 use weir_config::Config;
 use weir_front::settings::HelpPage;
 
@@ -36,48 +36,62 @@ pub(crate) fn help_page(config: &Config, listener: SocketAddr) -> HelpPage {
     let url = format!("{base}{PATH_PLACEHOLDER}");
     let credential = EntryCredential::usual(config.requires_api_keys());
     let parts = body(config, &url, is_known, &credential);
-    let html = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, \
-         initial-scale=1\"><meta name=\"robots\" content=\"noindex\"><title>MCP endpoint - weir</title><style>{STYLE}</style></head>\
-         <body><main>{parts}</main></body></html>\n"
-    );
+    let html = html! {
+        (PreEscaped("<!doctype html>\n"))
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="robots" content="noindex";
+                title { "MCP endpoint - weir" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main { (parts) } }
+        }
+        "\n"
+    };
+    let html = html.into_string();
     HelpPage {
         parts: html.split(PATH_PLACEHOLDER).map(str::to_owned).collect(),
         policy: HeaderValue::from_static(POLICY.as_str()),
     }
 }
 
-fn body(config: &Config, url: &str, is_known: bool, credential: &EntryCredential) -> String {
-    let shown = escape(url);
-    let mut out = format!(
-        "<h1>An MCP endpoint</h1><p>This address is for programs that speak the Model Context Protocol, such as assistants and \
-         editors. A browser cannot use it; give the address to your client:</p><pre class=\"url\">{shown}</pre>"
-    );
-    if !is_known {
-        out.push_str("<p><code>ADDRESS</code> is the name or the address of this machine.</p>");
+fn body(config: &Config, url: &str, is_known: bool, credential: &EntryCredential) -> Markup {
+    html! {
+        h1 { "An MCP endpoint" }
+        p {
+            "This address is for programs that speak the Model Context Protocol, such as assistants and editors. "
+            "A browser cannot use it; give the address to your client:"
+        }
+        pre class="url" { (url) }
+        @if !is_known {
+            p { code { "ADDRESS" } " is the name or the address of this machine." }
+        }
+        p { (login(config, credential)) }
+        h2 { "Connect a client" }
+        (client_sections(url, credential))
+        h2 { "Other clients" }
+        p {
+            "Every client with Streamable HTTP accepts the address as it is."
+            @if config.front.http_sse {
+                " A client of revision 2024-11-05 uses " code { (url) "/sse" } "."
+            }
+            " With weir on your own machine, " code { "weir connect" } " writes the entries above, "
+            code { "weir stdio " (url) } " is a bridge for clients that only start programs, and "
+            code { "weir tools " (url) } " lists the tools."
+        }
     }
-    out.push_str(match (config.auth.required, credential) {
-        (false, _) => "<p>No login is needed.</p>",
-        (true, EntryCredential::Variable(_)) => {
-            "<p>An API key is required. Its operators issue keys.</p>"
-        }
+}
+
+/// Returns the sentence on the credential that clients need.
+fn login(config: &Config, credential: &EntryCredential) -> &'static str {
+    match (config.auth.required, credential) {
+        (false, _) => "No login is needed.",
+        (true, EntryCredential::Variable(_)) => "An API key is required. Its operators issue keys.",
         (true, _) if !config.auth.issuers.is_empty() => {
-            "<p>A login is required: a client opens a browser for it when it connects.</p>"
+            "A login is required: a client opens a browser for it when it connects."
         }
-        (true, _) => "<p>A client certificate is required. Its operators issue certificates.</p>",
-    });
-    out.push_str("<h2>Connect a client</h2>");
-    out.push_str(&client_sections(url, credential));
-    let _ = write!(
-        out,
-        "<h2>Other clients</h2><p>Every client with Streamable HTTP accepts the address as it is.{} With weir on your own machine, \
-         <code>weir connect</code> writes the entries above, <code>weir stdio {shown}</code> is a bridge for clients that only start \
-         programs, and <code>weir tools {shown}</code> lists the tools.</p>",
-        if config.front.http_sse {
-            format!(" A client of revision 2024-11-05 uses <code>{shown}/sse</code>.")
-        } else {
-            String::new()
-        },
-    );
-    out
+        (true, _) => "A client certificate is required. Its operators issue certificates.",
+    }
 }

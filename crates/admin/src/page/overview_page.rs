@@ -1,8 +1,8 @@
 //! The overview page.
 
-use std::fmt::Write as _;
 use std::time::SystemTime;
 
+use maud::{Markup, Render as _, html};
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 use weir_text::count;
@@ -11,16 +11,18 @@ use super::super::state::AdminState;
 use super::super::views::call_views::CallView;
 use super::super::views::catalog_views;
 use super::super::views::client_views::ClientView;
-use super::super::views::config_view::{AppliedConfigView, IssuerView};
+use super::super::views::config_view::{
+    ActiveOverrideView, AppliedConfigView, EndpointView, IssuerView,
+};
 use super::super::views::limit_views::{ExhaustedLimitView, LimitsView};
 use super::super::views::upstream_views::UpstreamView;
 use super::connect_section;
-use super::html::{clock, facts, lines, relative_time, table, text};
 use super::page_parts::{
     OLDEST, badge, calls_table, era, format_millis, link, list_words, operator, section, tiles,
     waiting_section,
 };
 use super::page_query::PageQuery;
+use super::page_text::{clock, facts, lines, relative_time, table, text};
 
 /// The most limits that are shown.
 const REFUSALS: usize = 20;
@@ -29,15 +31,77 @@ const CLIENTS: usize = 10;
 /// The milliseconds from which an upstream counts as slow. The page has no history to compare with,
 /// unlike the alert `WeirUpstreamSlow`.
 const SLOW: f64 = 2_500.0;
+
 /// Returns the page's body.
-pub(super) fn body(desk: &AdminState, view: &PageQuery) -> String {
+pub(super) fn body(desk: &AdminState, view: &PageQuery) -> Markup {
     let now = desk.now();
     let (upstreams, applied) = (desk.upstreams(), desk.applied());
     let (live, limits) = (desk.running_calls(None), desk.limits_now(REFUSALS));
-    let (sessions, _) = desk.front.sessions(0);
-    let streams = desk.front.streams();
-    let mut out = String::from("<main>");
-    head(&mut out, desk, view.refresh);
+    let clients = desk.clients(&desk.front.streams());
+    let calls: Vec<CallView> = live
+        .iter()
+        .take(OLDEST)
+        .map(|call| CallView::of(call, now))
+        .collect();
+    let calls_title = format!("Running calls: {}, oldest first", live.len());
+    html! {
+        main {
+            (head(desk, view.refresh))
+            (figures(desk, &upstreams, &applied, &limits, live.len()))
+            (problems(&upstreams, &applied, &limits, now))
+            (section("Upstreams", &upstreams_table(&upstreams, now)))
+            @if !calls.is_empty() {
+                (section(&calls_title, &calls_table(&calls, now)))
+            }
+            (waiting_section(desk, None, now))
+            @if !limits.refusing.is_empty() {
+                (section("Exhausted limits", &limits_table(&limits)))
+            }
+            @if !clients.is_empty() {
+                (section("Clients, last seen first", &clients_table(&clients, now)))
+            }
+            (section("Endpoints for clients", &endpoints_table(desk, &applied)))
+            (connect_section::section(desk, view.endpoint.as_deref()))
+            @if !applied.changes.is_empty() {
+                (section("Operators' changes in force", &changes_table(&applied, now)))
+            }
+            @if !applied.issuers.is_empty() {
+                (section("Authorization servers with accepted tokens", &issuers_table(&applied)))
+            }
+            (section("This weir", &config_facts(&applied, now)))
+        }
+    }
+}
+
+fn head(desk: &AdminState, refresh: Option<u32>) -> Markup {
+    html! {
+        header {
+            h1 { "weir " small { (env!("CARGO_PKG_VERSION")) } }
+            p {
+                @if desk.ready.is_ready() {
+                    b class="good" { "ready" }
+                } @else {
+                    b class="bad" { "not ready" }
+                }
+                " · as of " (clock(desk.now())) " · reload "
+                @if let Some(seconds) = refresh {
+                    "every " (seconds) " s (" a href="/" { "stop" } ")"
+                } @else {
+                    a href="/?refresh=5" { "every 5 s" }
+                }
+            }
+        }
+    }
+}
+
+/// Returns the figures of the whole gateway.
+fn figures(
+    desk: &AdminState,
+    upstreams: &[UpstreamView],
+    applied: &AppliedConfigView,
+    limits: &LimitsView,
+    calls: usize,
+) -> Markup {
     let up = upstreams
         .iter()
         .filter(|upstream| upstream.state == "up")
@@ -46,104 +110,35 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> String {
         .iter()
         .map(|upstream| upstream.catalog.tools)
         .sum();
-    tiles(
-        &mut out,
-        &[
-            (
-                "upstreams up",
-                format!("{up} of {}", upstreams.len()),
-                up < upstreams.len(),
-            ),
-            ("calls running", live.len().to_string(), false),
-            ("client sessions", sessions.to_string(), false),
-            ("open streams", streams.len().to_string(), false),
-            ("tools", tools.to_string(), false),
-            ("limits reached", limits.total.to_string(), limits.total > 0),
-            (
-                "credentials refused",
-                applied.auth.refused.to_string(),
-                false,
-            ),
-        ],
-    );
-    problems(&mut out, &upstreams, &applied, &limits, now);
-    section(&mut out, "Upstreams", &upstreams_table(&upstreams, now));
-    if !live.is_empty() {
-        let calls: Vec<CallView> = live
-            .iter()
-            .take(OLDEST)
-            .map(|call| CallView::of(call, now))
-            .collect();
-        section(
-            &mut out,
-            &format!("Running calls: {}, oldest first", live.len()),
-            &calls_table(&calls, now),
-        );
-    }
-    waiting_section(&mut out, desk, None, now);
-    if !limits.refusing.is_empty() {
-        section(&mut out, "Exhausted limits", &limits_table(&limits));
-    }
-    let clients = desk.clients(&streams);
-    if !clients.is_empty() {
-        section(
-            &mut out,
-            "Clients, last seen first",
-            &clients_table(&clients, now),
-        );
-    }
-    section(
-        &mut out,
-        "Endpoints for clients",
-        &endpoints_table(desk, &applied),
-    );
-    connect_section::section(&mut out, desk, view.endpoint.as_deref());
-    if !applied.changes.is_empty() {
-        section(
-            &mut out,
-            "Operators' changes in force",
-            &changes_table(&applied, now),
-        );
-    }
-    if !applied.issuers.is_empty() {
-        section(
-            &mut out,
-            "Authorization servers with accepted tokens",
-            &issuers_table(&applied),
-        );
-    }
-    section(&mut out, "This weir", &config_facts(&applied, now));
-    out.push_str("</main>");
-    out
+    let (sessions, _) = desk.front.sessions(0);
+    let streams = desk.front.streams().len();
+    tiles(&[
+        (
+            "upstreams up",
+            format!("{up} of {}", upstreams.len()),
+            up < upstreams.len(),
+        ),
+        ("calls running", calls.to_string(), false),
+        ("client sessions", sessions.to_string(), false),
+        ("open streams", streams.to_string(), false),
+        ("tools", tools.to_string(), false),
+        ("limits reached", limits.total.to_string(), limits.total > 0),
+        (
+            "credentials refused",
+            applied.auth.refused.to_string(),
+            false,
+        ),
+    ])
 }
 
-fn head(out: &mut String, desk: &AdminState, refresh: Option<u32>) {
-    let ready = match desk.ready.is_ready() {
-        true => "<b class=\"good\">ready</b>",
-        false => "<b class=\"bad\">not ready</b>",
-    };
-    let again = match refresh {
-        Some(seconds) => format!("every {seconds} s (<a href=\"/\">stop</a>)"),
-        None => "<a href=\"/?refresh=5\">every 5 s</a>".to_owned(),
-    };
-    // Writing to a string cannot fail, here and below.
-    let _ = write!(
-        out,
-        "<header><h1>weir <small>{}</small></h1><p>{ready} · as of {} · reload {again}</p></header>",
-        env!("CARGO_PKG_VERSION"),
-        clock(desk.now()),
-    );
-}
-
-/// Writes the present problems, a sentence each, at the top.
+/// Returns the present problems, a sentence each, for the top.
 fn problems(
-    out: &mut String,
     upstreams: &[UpstreamView],
     applied: &AppliedConfigView,
     limits: &LimitsView,
     now: SystemTime,
-) {
-    let mut all: Vec<String> = Vec::new();
+) -> Markup {
+    let mut all: Vec<Markup> = Vec::new();
     for issuer in applied
         .issuers
         .iter()
@@ -154,29 +149,24 @@ fn problems(
         } else {
             "its tokens cannot be checked"
         };
-        let name = text(&issuer.issuer);
-        let attempts = count(issuer.failures, "attempt");
-        all.push(format!(
-            "the keys of the authorization server {name} cannot be fetched ({attempts}): {tokens}"
-        ));
+        all.push(html! {
+            "the keys of the authorization server " (text(&issuer.issuer))
+            " cannot be fetched (" (count(issuer.failures, "attempt")) "): " (tokens)
+        });
     }
     if let Some(first) = limits.refusing.first() {
-        let (of, limit) = (text(&first.of.words()), text(&first.limit));
-        let reached = count(limits.total, "limit");
-        all.push(format!(
-            "{reached} reached, and requests are refused; the first: {limit} of {of}"
-        ));
+        all.push(html! {
+            (count(limits.total, "limit")) " reached, and requests are refused; the first: "
+            (text(&first.limit)) " of " (text(&first.of.words()))
+        });
     }
-    if let Some(reload) = applied
-        .last_reload
-        .as_ref()
-        .filter(|reload| reload.error.is_some())
+    if let Some(reload) = &applied.last_reload
+        && let Some(error) = &reload.error
     {
-        let why = lines(reload.error.as_deref().unwrap_or_default());
-        all.push(format!(
-            "The current config files were refused {}, and weir runs with the previous config:<pre>{why}</pre>",
-            relative_time(reload.at, now)
-        ));
+        all.push(html! {
+            "The current config files were refused " (relative_time(reload.at, now))
+            ", and weir runs with the previous config:" pre { (lines(error)) }
+        });
     }
     for file in applied
         .team_files
@@ -187,73 +177,68 @@ fn problems(
             "last_good" => "its last good version is served, and would be lost by a restart",
             _ => "it is left out, and its paths answer 503",
         };
-        let (name, errors) = (text(&file.name), lines(&file.errors.join("\n")));
-        all.push(format!(
-            "the team's file {name} has errors: {serves}:<pre>{errors}</pre>"
-        ));
+        all.push(html! {
+            "the team's file " (text(&file.name)) " has errors: " (serves) ":"
+            pre { (lines(&file.errors.join("\n"))) }
+        });
     }
     for upstream in upstreams {
         add_upstream_problems(&mut all, upstream, now);
     }
-    if !all.is_empty() {
-        let all: String = all
-            .iter()
-            .map(|trouble| format!("<li>{trouble}</li>"))
-            .collect();
-        let _ = write!(
-            out,
-            "<section class=\"troubles\"><h2>Problems</h2><ul>{all}</ul></section>"
-        );
+    html! {
+        @if !all.is_empty() {
+            section class="troubles" {
+                h2 { "Problems" }
+                ul { @for trouble in &all { li { (trouble) } } }
+            }
+        }
     }
 }
 
 /// Adds the present problems of one upstream.
-fn add_upstream_problems(all: &mut Vec<String>, upstream: &UpstreamView, now: SystemTime) {
+fn add_upstream_problems(all: &mut Vec<Markup>, upstream: &UpstreamView, now: SystemTime) {
     let link = link(&upstream.id);
-    let since = relative_time(upstream.since, now);
     match upstream.state {
         "down" => {
             let why = upstream
                 .last_error
                 .as_deref()
                 .unwrap_or("the cause is not known");
-            all.push(format!("{link} went down {since}: {}", text(why)));
+            all.push(html! {
+                (link) " went down " (relative_time(upstream.since, now)) ": " (text(why))
+            });
         }
         "disabled" | "draining" | "drained" => {
-            all.push(format!("{link} {}", taken_out(upstream, now)));
+            all.push(html! { (link) " " (taken_out(upstream, now)) });
         }
         _ => {}
     }
     let calls = &upstream.calls;
     if upstream.catalog.redefined > 0 {
-        let times = count(upstream.catalog.redefined, "time");
-        all.push(format!(
-            "{link} changed definitions of its tools {times}: check that the change is intended"
-        ));
+        all.push(html! {
+            (link) " changed definitions of its tools " (count(upstream.catalog.redefined, "time"))
+            ": check that the change is intended"
+        });
     }
     if calls.p99_ms.is_some_and(|p99| p99 > SLOW) {
-        all.push(format!(
-            "{link} is slow: the p99 of its calls is {}",
-            format_millis(calls.p99_ms)
-        ));
+        all.push(html! {
+            (link) " is slow: the p99 of its calls is " (format_millis(calls.p99_ms))
+        });
     }
     if calls.failed * 10 > calls.recent {
-        all.push(format!(
-            "{link} failed {} of its last {}",
-            calls.failed,
-            count(calls.recent, "call")
-        ));
+        all.push(html! {
+            (link) " failed " (calls.failed) " of its last " (count(calls.recent, "call"))
+        });
     }
     if calls.tool_errors * 2 > calls.recent {
-        all.push(format!(
-            "{link} answered {} of its last {} with tool errors",
-            calls.tool_errors,
-            count(calls.recent, "call")
-        ));
+        all.push(html! {
+            (link) " answered " (calls.tool_errors) " of its last "
+            (count(calls.recent, "call")) " with tool errors"
+        });
     }
 }
 
-fn upstreams_table(upstreams: &[UpstreamView], now: SystemTime) -> String {
+fn upstreams_table(upstreams: &[UpstreamView], now: SystemTime) -> Markup {
     let heads = [
         "Upstream",
         "State",
@@ -267,33 +252,25 @@ fn upstreams_table(upstreams: &[UpstreamView], now: SystemTime) -> String {
     ];
     let row = |upstream: &UpstreamView| {
         let calls = &upstream.calls;
-        let reason = reason(upstream, now);
         vec![
-            format!(
-                "{}<br><small>{} {}</small>",
-                link(&upstream.id),
-                upstream.transport,
-                text(&upstream.target)
-            ),
-            format!(
-                "{}<br><small>{}</small>",
-                badge(upstream.state),
-                relative_time(upstream.since, now)
-            ),
+            html! {
+                (link(&upstream.id)) br;
+                small { (upstream.transport) " " (text(&upstream.target)) }
+            },
+            html! {
+                (badge(upstream.state)) br;
+                small { (relative_time(upstream.since, now)) }
+            },
             era(upstream),
-            format!(
-                "<span class=\"n\">{} now</span><br><small class=\"n\">{} in 2 min</small>",
-                calls.in_flight, calls.recent
-            ),
+            html! {
+                span class="n" { (calls.in_flight) " now" } br;
+                small class="n" { (calls.recent) " in 2 min" }
+            },
             times(calls.p50_ms, calls.p99_ms),
             failed(calls.failed, calls.tool_errors),
-            upstream.catalog.tools.to_string(),
+            upstream.catalog.tools.render(),
             listed(upstream, now),
-            if reason.is_empty() {
-                reason
-            } else {
-                format!("<small>{reason}</small>")
-            },
+            html! { @if let Some(reason) = reason(upstream, now) { small { (reason) } } },
         ]
     };
     table(&heads, &upstreams.iter().map(row).collect::<Vec<_>>())
@@ -301,7 +278,7 @@ fn upstreams_table(upstreams: &[UpstreamView], now: SystemTime) -> String {
 
 /// Returns the reason of the state: the operator's change, the cause why it is down, the progress
 /// of a start, or the last failure with its time.
-fn reason(upstream: &UpstreamView, now: SystemTime) -> String {
+fn reason(upstream: &UpstreamView, now: SystemTime) -> Option<Markup> {
     let UpstreamView {
         change,
         last_error,
@@ -309,97 +286,90 @@ fn reason(upstream: &UpstreamView, now: SystemTime) -> String {
         last_failure,
         ..
     } = upstream;
-    match (change, last_error, starting, last_failure) {
+    Some(match (change, last_error, starting, last_failure) {
         (Some(_), _, _, _) => taken_out(upstream, now),
-        (None, Some(error), _, _) => text(error),
+        (None, Some(error), _, _) => text(error).render(),
         (None, None, Some(starting), _) => {
             let says = starting
                 .says
                 .as_deref()
                 .map(|says| format!("; last output: {says}"))
                 .unwrap_or_default();
-            text(&format!("starting for {} s{says}", starting.seconds))
+            text(&format!("starting for {} s{says}", starting.seconds)).render()
         }
-        (None, None, None, Some(failure)) => {
-            format!(
-                "up; last failure {}: {}",
-                relative_time(failure.at, now),
-                text(&failure.cause)
-            )
-        }
-        (None, None, None, None) => String::new(),
-    }
+        (None, None, None, Some(failure)) => html! {
+            "up; last failure " (relative_time(failure.at, now)) ": " (text(&failure.cause))
+        },
+        (None, None, None, None) => return None,
+    })
 }
 
 /// Describes the operator's change: name, begin, end and reason.
-fn taken_out(upstream: &UpstreamView, now: SystemTime) -> String {
+fn taken_out(upstream: &UpstreamView, now: SystemTime) -> Markup {
     let done = match upstream.state {
         "draining" => "is draining (running calls may finish)",
         "drained" => "was drained",
         _ => "was disabled",
     };
     let Some(change) = &upstream.change else {
-        return format!("{done} {}", relative_time(upstream.since, now));
+        return html! { (done) " " (relative_time(upstream.since, now)) };
     };
-    let ends = change
-        .expires
-        .map_or("until an operator enables it".to_owned(), |expires| {
-            format!("and is enabled again {}", relative_time(expires, now))
-        });
     let why = change
         .reason
         .as_deref()
         .map_or("no reason was given".to_owned(), text);
-    format!(
-        "{done} {} by {}, {ends}: {why}",
-        relative_time(change.since, now),
-        operator(&change.by)
-    )
+    html! {
+        (done) " " (relative_time(change.since, now)) " by " (operator(&change.by)) ", "
+        @if let Some(expires) = change.expires {
+            "and is enabled again " (relative_time(expires, now))
+        } @else {
+            "until an operator enables it"
+        }
+        ": " (why)
+    }
 }
 
 /// Formats the durations of an upstream's calls: the median, and the 99th percentile.
-fn times(p50: Option<f64>, p99: Option<f64>) -> String {
-    if p50.is_none() {
-        return "–".to_owned();
-    }
-    let (median, most) = (format_millis(p50), format_millis(p99));
-    format!("<span class=\"n\">median {median}</span><br><small class=\"n\">p99 {most}</small>")
-}
-
-fn failed(failed: u64, tool_errors: u64) -> String {
-    match (failed, tool_errors) {
-        (0, 0) => "–".to_owned(),
-        (failed, 0) => format!("<b class=\"bad\">{failed}</b>"),
-        (failed, errors) => format!(
-            "{failed}<br><small class=\"n\">{}</small>",
-            count(errors, "tool error")
-        ),
-    }
-}
-
-fn listed(upstream: &UpstreamView, now: SystemTime) -> String {
-    let list = &upstream.catalog;
-    let mut out = badge(list_words(list));
-    if let Some(walked) = list.walked_at {
-        let _ = write!(
-            out,
-            "<br><small class=\"n\">read {}</small>",
-            relative_time(walked, now)
-        );
-    }
-    for (count, what) in [
-        (list.redefined, "changed definitions"),
-        (list.rejected, "left out"),
-    ] {
-        if count > 0 {
-            let _ = write!(out, "<br><small>{count} {what}</small>");
+fn times(p50: Option<f64>, p99: Option<f64>) -> Markup {
+    html! {
+        @if p50.is_none() {
+            "–"
+        } @else {
+            span class="n" { "median " (format_millis(p50)) } br;
+            small class="n" { "p99 " (format_millis(p99)) }
         }
     }
-    out
 }
 
-fn endpoints_table(desk: &AdminState, applied: &AppliedConfigView) -> String {
-    let row = |endpoint: &super::super::views::config_view::EndpointView| {
+fn failed(failed: u64, tool_errors: u64) -> Markup {
+    match (failed, tool_errors) {
+        (0, 0) => html! { "–" },
+        (failed, 0) => html! { b class="bad" { (failed) } },
+        (failed, errors) => html! {
+            (failed) br; small class="n" { (count(errors, "tool error")) }
+        },
+    }
+}
+
+fn listed(upstream: &UpstreamView, now: SystemTime) -> Markup {
+    let list = &upstream.catalog;
+    let counts = [
+        (list.redefined, "changed definitions"),
+        (list.rejected, "left out"),
+    ];
+    html! {
+        (badge(list_words(list)))
+        @if let Some(walked) = list.walked_at {
+            br; small class="n" { "read " (relative_time(walked, now)) }
+        }
+        @for (count, what) in counts.iter().filter(|(count, _)| *count > 0) {
+            br; small { (count) " " (what) }
+        }
+    }
+}
+
+fn endpoints_table(desk: &AdminState, applied: &AppliedConfigView) -> Markup {
+    let row = |endpoint: &EndpointView| {
         let id = weir_core::EndpointId::new(&endpoint.path);
         let view = desk
             .catalog
@@ -407,16 +377,11 @@ fn endpoints_table(desk: &AdminState, applied: &AppliedConfigView) -> String {
         let (tools, tokens) = view
             .map(|view| (view.items.len(), catalog_views::cost(&view)))
             .unwrap_or_default();
-        let url = text(&connect_section::url(desk, &endpoint.path));
-        let link = format!(
-            "<a href=\"/?endpoint={0}#connect\">connect</a>",
-            text(&endpoint.path)
-        );
         vec![
-            format!("<code>{url}</code>"),
-            link,
-            tools.to_string(),
-            format!("about {tokens}"),
+            html! { code { (text(&connect_section::url(desk, &endpoint.path))) } },
+            html! { a href={ "/?endpoint=" (text(&endpoint.path)) "#connect" } { "connect" } },
+            tools.render(),
+            html! { "about " (tokens) },
         ]
     };
     table(
@@ -425,13 +390,13 @@ fn endpoints_table(desk: &AdminState, applied: &AppliedConfigView) -> String {
     )
 }
 
-fn limits_table(limits: &LimitsView) -> String {
+fn limits_table(limits: &LimitsView) -> Markup {
     let row = |one: &ExhaustedLimitView| {
         vec![
-            text(&one.limit),
-            text(&one.of.words()),
-            text(&one.allows),
-            format_millis(Some(one.wait_ms)),
+            text(&one.limit).render(),
+            text(&one.of.words()).render(),
+            text(&one.allows).render(),
+            format_millis(Some(one.wait_ms)).render(),
         ]
     };
     table(
@@ -440,23 +405,16 @@ fn limits_table(limits: &LimitsView) -> String {
     )
 }
 
-fn clients_table(clients: &[ClientView], now: SystemTime) -> String {
+fn clients_table(clients: &[ClientView], now: SystemTime) -> Markup {
     let row = |client: &ClientView| {
         let software = &client.software;
         vec![
-            format!(
-                "{} <small>{}</small>",
-                text(&software.name),
-                text(&software.version)
-            ),
-            text(client.principal.name()),
-            format!(
-                "<span class=\"n\">{}</span><br><small>{}</small>",
-                client.protocol, client.era
-            ),
-            text(&client.endpoint),
-            client.streams.to_string(),
-            client.calls.to_string(),
+            html! { (text(&software.name)) " " small { (text(&software.version)) } },
+            text(client.principal.name()).render(),
+            html! { span class="n" { (client.protocol) } br; small { (client.era) } },
+            text(&client.endpoint).render(),
+            client.streams.render(),
+            client.calls.render(),
             relative_time(client.last_seen, now),
         ]
     };
@@ -475,24 +433,20 @@ fn clients_table(clients: &[ClientView], now: SystemTime) -> String {
     )
 }
 
-fn issuers_table(applied: &AppliedConfigView) -> String {
+fn issuers_table(applied: &AppliedConfigView) -> Markup {
     let row = |issuer: &IssuerView| {
-        let keys = match (issuer.ready, issuer.failures) {
-            (true, 0) => "<b class=\"good\">ready</b>".to_owned(),
-            (true, failures) => {
-                format!(
-                    "<b class=\"odd\">last good keys</b> <small>{}</small>",
-                    count(failures, "failed attempt")
-                )
-            }
-            (false, failures) => {
-                format!(
-                    "<b class=\"bad\">none</b> <small>{}</small>",
-                    count(failures, "failed attempt")
-                )
+        let (class, words) = match (issuer.ready, issuer.failures) {
+            (true, 0) => ("good", "ready"),
+            (true, _) => ("odd", "last good keys"),
+            (false, _) => ("bad", "none"),
+        };
+        let keys = html! {
+            b class=(class) { (words) }
+            @if class != "good" {
+                " " small { (count(issuer.failures, "failed attempt")) }
             }
         };
-        vec![text(&issuer.issuer), keys, issuer.refused.to_string()]
+        vec![text(&issuer.issuer).render(), keys, issuer.refused.render()]
     };
     table(
         &["Authorization server", "Keys", "Tokens refused"],
@@ -500,20 +454,20 @@ fn issuers_table(applied: &AppliedConfigView) -> String {
     )
 }
 
-fn changes_table(applied: &AppliedConfigView, now: SystemTime) -> String {
-    let row = |changed: &super::super::views::config_view::ActiveOverrideView| {
+fn changes_table(applied: &AppliedConfigView, now: SystemTime) -> Markup {
+    let row = |changed: &ActiveOverrideView| {
         let change = &changed.change;
         vec![
-            text(change.what),
-            format!("{} {}", changed.kind, text(&changed.name)),
-            operator(&change.by),
+            text(change.what).render(),
+            html! { (changed.kind) " " (text(&changed.name)) },
+            operator(&change.by).render(),
             relative_time(change.since, now),
             change
                 .expires
-                .map_or("until an operator ends it".to_owned(), |expires| {
+                .map_or("until an operator ends it".render(), |expires| {
                     relative_time(expires, now)
                 }),
-            text(change.reason.as_deref().unwrap_or_default()),
+            text(change.reason.as_deref().unwrap_or_default()).render(),
         ]
     };
     table(
@@ -522,25 +476,25 @@ fn changes_table(applied: &AppliedConfigView, now: SystemTime) -> String {
     )
 }
 
-fn config_facts(applied: &AppliedConfigView, now: SystemTime) -> String {
+fn config_facts(applied: &AppliedConfigView, now: SystemTime) -> Markup {
     let mut all = vec![
         ("Started", relative_time(applied.started, now)),
         ("Config in force since", relative_time(applied.applied, now)),
     ];
     if let Some(reload) = &applied.last_reload {
-        let result = match reload.error.is_some() {
-            true => "<b class=\"bad\">refused</b>",
-            false => "<b class=\"good\">applied</b>",
+        let (class, result) = match reload.error.is_some() {
+            true => ("bad", "refused"),
+            false => ("good", "applied"),
         };
         all.push((
             "Last reload",
-            format!("{result} {}", relative_time(reload.at, now)),
+            html! { b class=(class) { (result) } " " (relative_time(reload.at, now)) },
         ));
     }
     if !applied.takes_restart.is_empty() {
         all.push((
             "Changes that need a restart",
-            text(&applied.takes_restart.join(", ")),
+            text(&applied.takes_restart.join(", ")).render(),
         ));
     }
     let asked = if applied.auth.required {
@@ -548,17 +502,15 @@ fn config_facts(applied: &AppliedConfigView, now: SystemTime) -> String {
     } else {
         "credentials are not required"
     };
+    let refused = count(applied.auth.refused, "credential");
     all.push((
         "Login",
-        format!(
-            "{asked}; {} refused since the start",
-            count(applied.auth.refused, "credential")
-        ),
+        html! { (asked) "; " (refused) " refused since the start" },
     ));
     if let Some(digest) = &applied.digest {
         all.push((
             "Digest of the config's files",
-            format!("<code title=\"{digest}\">{}</code>", &digest[..16]),
+            html! { code title=(digest) { (digest[..16]) } },
         ));
     }
     facts(&all)

@@ -1,36 +1,38 @@
 //! Parts that both pages have: tiles, sections, states in words, and tables of calls.
 
-use std::fmt::Write as _;
 use std::time::SystemTime;
+
+use maud::{Markup, Render as _, html};
 
 use super::super::state::AdminState;
 use super::super::views::call_views::{CallView, ParkedCallView};
 use super::super::views::upstream_views::{UpstreamListsView, UpstreamView};
-use super::html::{relative_time, table, text};
+use super::page_text::{relative_time, table, text};
 
 /// The name of a local operator, without a token.
 const LOCAL: &str = "local";
 /// The most calls that are shown: the oldest.
 pub(super) const OLDEST: usize = 10;
 
-/// Writes figures side by side, each with its name; the last member marks a bad one.
-pub(super) fn tiles(out: &mut String, tiles: &[(&str, String, bool)]) {
-    out.push_str("<ul class=\"tiles\">");
-    for (name, value, alarming) in tiles {
-        let class = if *alarming { " class=\"bad\"" } else { "" };
-        let _ = write!(out, "<li{class}><b>{value}</b> {name}</li>");
+/// Returns figures side by side, each with its name; the last member marks a bad one.
+pub(super) fn tiles(tiles: &[(&str, String, bool)]) -> Markup {
+    html! {
+        ul class="tiles" {
+            @for (name, value, alarming) in tiles {
+                li class=[alarming.then_some("bad")] { b { (value) } " " (name) }
+            }
+        }
     }
-    out.push_str("</ul>");
 }
 
-/// Writes a section with a title.
-pub(super) fn section(out: &mut String, title: &str, body: &str) {
-    let _ = write!(out, "<section><h2>{}</h2>{body}</section>", text(title));
+/// Returns a section with a title.
+pub(super) fn section(title: &str, body: &Markup) -> Markup {
+    html! { section { h2 { (text(title)) } (body) } }
 }
 
 /// Returns the link to an upstream's page. The id has letters, digits and `-` alone.
-pub(super) fn link(id: &str) -> String {
-    format!("<a href=\"/upstreams/{0}\">{0}</a>", text(id))
+pub(super) fn link(id: &str) -> Markup {
+    html! { a href={ "/upstreams/" (id) } { (id) } }
 }
 
 /// Returns an operator's name for readers who do not know the names of logins.
@@ -43,27 +45,25 @@ pub(crate) fn operator(by: &str) -> String {
 }
 
 /// Returns a state as a badge.
-pub(super) fn badge(state: &str) -> String {
+pub(super) fn badge(state: &str) -> Markup {
     let class = match state {
         "up" | "complete" => "good",
         "down" | "not read" => "bad",
         _ => "odd",
     };
-    format!("<b class=\"{class}\">{}</b>", text(state))
+    html! { b class=(class) { (state) } }
 }
 
 /// Returns an upstream's revisions and era.
-pub(super) fn era(upstream: &UpstreamView) -> String {
+pub(super) fn era(upstream: &UpstreamView) -> Markup {
     match (upstream.era, upstream.protocol, upstream.second_protocol) {
-        (Some(era), Some(protocol), Some(second)) => {
-            format!(
-                "<span class=\"n\">{protocol}, {second}</span><br><small>{era} and legacy</small>"
-            )
-        }
-        (Some(era), Some(protocol), None) => {
-            format!("<span class=\"n\">{protocol}</span><br><small>{era}</small>")
-        }
-        _ => "unknown".to_owned(),
+        (Some(era), Some(protocol), Some(second)) => html! {
+            span class="n" { (protocol) ", " (second) } br; small { (era) " and legacy" }
+        },
+        (Some(era), Some(protocol), None) => html! {
+            span class="n" { (protocol) } br; small { (era) }
+        },
+        _ => html! { "unknown" },
     }
 }
 
@@ -100,18 +100,14 @@ fn phase_words(phase: &str) -> &str {
 }
 
 /// Returns the table of running calls.
-pub(super) fn calls_table(calls: &[CallView], now: SystemTime) -> String {
+pub(super) fn calls_table(calls: &[CallView], now: SystemTime) -> Markup {
     let row = |call: &CallView| {
         vec![
-            text(&call.id),
-            format!(
-                "{}<br><small>{}</small>",
-                text(&call.tool),
-                text(&call.endpoint)
-            ),
+            text(&call.id).render(),
+            called(&call.tool, &call.endpoint),
             link(&call.upstream),
-            text(call.principal.name()),
-            phase_words(call.phase).to_owned(),
+            text(call.principal.name()).render(),
+            phase_words(call.phase).render(),
             relative_time(call.since, now),
         ]
     };
@@ -121,29 +117,26 @@ pub(super) fn calls_table(calls: &[CallView], now: SystemTime) -> String {
     )
 }
 
-/// Writes the calls that wait for their clients, if there are any.
+/// Returns the tool of a call, and the endpoint below it.
+fn called(tool: &str, endpoint: &str) -> Markup {
+    html! { (text(tool)) br; small { (text(endpoint)) } }
+}
+
+/// Returns the section of the calls that wait for their clients, if there are any.
 pub(super) fn waiting_section(
-    out: &mut String,
     desk: &AdminState,
     upstream: Option<&str>,
     now: SystemTime,
-) {
+) -> Markup {
     let waiting = desk.parked_calls(upstream);
-    if waiting.is_empty() {
-        return;
-    }
     let row = |call: &weir_core::ParkedCall| {
         let call = ParkedCallView::of(call, now);
         vec![
-            text(&call.id),
-            format!(
-                "{}<br><small>{}</small>",
-                text(&call.tool),
-                text(&call.endpoint)
-            ),
+            text(&call.id).render(),
+            called(&call.tool, &call.endpoint),
             link(&call.upstream),
-            text(call.principal.name()),
-            text(&call.waits_for.join(", ")),
+            text(call.principal.name()).render(),
+            text(&call.waits_for.join(", ")).render(),
             relative_time(call.since, now),
             relative_time(call.until, now),
         ]
@@ -159,5 +152,9 @@ pub(super) fn waiting_section(
         "Expires",
     ];
     let title = format!("Parked calls: {}, oldest first", waiting.len());
-    section(out, &title, &table(&heads, &rows));
+    html! {
+        @if !waiting.is_empty() {
+            (section(&title, &table(&heads, &rows)))
+        }
+    }
 }

@@ -1,113 +1,124 @@
 //! The page about one upstream.
 
-use std::fmt::Write as _;
+use std::time::SystemTime;
 
-use super::super::state::AdminState;
-use super::super::views::call_views::CallView;
-use super::super::views::upstream_views::UpstreamView;
-use super::html::{facts, lines, relative_time, table, text};
-use super::page_parts::{
-    badge, calls_table, era, format_millis, list_words, operator, section, tiles, waiting_section,
-};
+use maud::{Markup, Render as _, html};
 use weir_core::CapabilityClass;
 use weir_core::upstream::ListKind;
 
+use super::super::state::AdminState;
+use super::super::views::call_views::CallView;
+use super::super::views::upstream_views::{OverrideView, UpstreamCallsView, UpstreamView};
+use super::page_parts::{
+    badge, calls_table, era, format_millis, list_words, operator, section, tiles, waiting_section,
+};
+use super::page_text::{facts, lines, relative_time, table, text};
+
+/// The most running calls that are shown: the oldest.
+const CALLS: usize = 50;
 /// The most tools that are shown.
 const TOOLS: usize = 500;
 
 /// Returns the page's body.
-pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> String {
+pub(super) fn body(desk: &AdminState, upstream: &UpstreamView) -> Markup {
     let now = desk.now();
-    let mut out = String::from("<main>");
-    // Writing to a string cannot fail, here and below.
-    let _ = write!(
-        out,
-        "<header><p><a href=\"/\">All of weir</a></p><h1>{}</h1><p>{}, changed {}</p></header>",
-        text(&upstream.id),
-        badge(upstream.state),
-        relative_time(upstream.since, now),
-    );
-    let calls = &upstream.calls;
-    tiles(
-        &mut out,
-        &[
-            ("calls running", calls.in_flight.to_string(), false),
-            ("calls in the last 2 min", calls.recent.to_string(), false),
-            ("failed", calls.failed.to_string(), calls.failed > 0),
-            (
-                "tool errors",
-                calls.tool_errors.to_string(),
-                calls.tool_errors > 0,
-            ),
-            ("median duration (p50)", format_millis(calls.p50_ms), false),
-            ("99th percentile (p99)", format_millis(calls.p99_ms), false),
-        ],
-    );
-    if let Some(error) = &upstream.last_error {
-        section(
-            &mut out,
-            "Cause of the failure",
-            &format!("<pre>{}</pre>", lines(error)),
-        );
-    }
-    if let Some(starting) = &upstream.starting {
-        let says = starting.says.as_deref().unwrap_or("none yet");
-        let facts = facts(&[
-            ("Seconds since the start", starting.seconds.to_string()),
-            ("Last output", text(says)),
-        ]);
-        section(&mut out, "Start", &facts);
-    }
-    if let Some(failure) = upstream
-        .last_failure
-        .as_ref()
-        .filter(|_| upstream.last_error.is_none())
-    {
-        let facts = facts(&[
-            ("When", relative_time(failure.at, now)),
-            ("Cause", text(&failure.cause)),
-        ]);
-        section(&mut out, "Last failure, recovered", &facts);
-    }
-    if let Some(change) = &upstream.change {
-        let ends = change
-            .expires
-            .map_or("until an operator enables it".to_owned(), |expires| {
-                relative_time(expires, now)
-            });
-        let change = facts(&[
-            ("Change", text(change.what)),
-            ("By", operator(&change.by)),
-            ("Made", relative_time(change.since, now)),
-            ("Ends", ends),
-            ("Reason", text(change.reason.as_deref().unwrap_or_default())),
-        ]);
-        section(&mut out, "Change by an operator", &change);
-    }
-    section(&mut out, "Server", &server(upstream));
-    let own = desk.running_calls(Some(&upstream.id));
-    let own: Vec<CallView> = own
+    let own: Vec<CallView> = desk
+        .running_calls(Some(&upstream.id))
         .iter()
-        .take(50)
+        .take(CALLS)
         .map(|call| CallView::of(call, now))
         .collect();
-    if !own.is_empty() {
-        section(
-            &mut out,
-            "Running calls, oldest first",
-            &calls_table(&own, now),
-        );
+    html! {
+        main {
+            header {
+                p { a href="/" { "All of weir" } }
+                h1 { (upstream.id) }
+                p { (badge(upstream.state)) ", changed " (relative_time(upstream.since, now)) }
+            }
+            (figures(&upstream.calls))
+            (troubles(upstream, now))
+            @if let Some(change) = &upstream.change {
+                (section("Change by an operator", &operators_change(change, now)))
+            }
+            (section("Server", &server(upstream)))
+            @if !own.is_empty() {
+                (section("Running calls, oldest first", &calls_table(&own, now)))
+            }
+            (waiting_section(desk, Some(&upstream.id), now))
+            (section("Lists", &catalog(upstream, now)))
+            @for path in &upstream.endpoints {
+                (tools(desk, upstream, path))
+            }
+        }
     }
-    waiting_section(&mut out, desk, Some(&upstream.id), now);
-    section(&mut out, "Lists", &catalog(upstream, now));
-    for path in &upstream.endpoints {
-        tools(&mut out, desk, upstream, path);
-    }
-    out.push_str("</main>");
-    out
 }
 
-fn server(upstream: &UpstreamView) -> String {
+/// Returns the figures of the upstream's calls.
+fn figures(calls: &UpstreamCallsView) -> Markup {
+    tiles(&[
+        ("calls running", calls.in_flight.to_string(), false),
+        ("calls in the last 2 min", calls.recent.to_string(), false),
+        ("failed", calls.failed.to_string(), calls.failed > 0),
+        (
+            "tool errors",
+            calls.tool_errors.to_string(),
+            calls.tool_errors > 0,
+        ),
+        ("median duration (p50)", format_millis(calls.p50_ms), false),
+        ("99th percentile (p99)", format_millis(calls.p99_ms), false),
+    ])
+}
+
+/// Returns the sections on the failure, the start, and the last failure if it is over.
+fn troubles(upstream: &UpstreamView, now: SystemTime) -> Markup {
+    let last_error = upstream.last_error.as_deref();
+    let starting = upstream.starting.as_ref().map(|starting| {
+        let says = starting.says.as_deref().unwrap_or("none yet");
+        facts(&[
+            ("Seconds since the start", starting.seconds.render()),
+            ("Last output", text(says).render()),
+        ])
+    });
+    let recovered = upstream
+        .last_failure
+        .as_ref()
+        .filter(|_| last_error.is_none());
+    let recovered = recovered.map(|failure| {
+        facts(&[
+            ("When", relative_time(failure.at, now)),
+            ("Cause", text(&failure.cause).render()),
+        ])
+    });
+    html! {
+        @if let Some(error) = last_error {
+            (section("Cause of the failure", &html! { pre { (lines(error)) } }))
+        }
+        @if let Some(starting) = &starting {
+            (section("Start", starting))
+        }
+        @if let Some(recovered) = &recovered {
+            (section("Last failure, recovered", recovered))
+        }
+    }
+}
+
+fn operators_change(change: &OverrideView, now: SystemTime) -> Markup {
+    let ends = change
+        .expires
+        .map_or("until an operator enables it".render(), |expires| {
+            relative_time(expires, now)
+        });
+    let reason = change.reason.as_deref().unwrap_or_default();
+    facts(&[
+        ("Change", text(change.what).render()),
+        ("By", operator(&change.by).render()),
+        ("Made", relative_time(change.since, now)),
+        ("Ends", ends),
+        ("Reason", text(reason).render()),
+    ])
+}
+
+fn server(upstream: &UpstreamView) -> Markup {
     let software = upstream
         .server
         .as_ref()
@@ -115,16 +126,13 @@ fn server(upstream: &UpstreamView) -> String {
     facts(&[
         (
             "Transport",
-            format!("{} {}", upstream.transport, text(&upstream.target)),
+            html! { (upstream.transport) " " (text(&upstream.target)) },
         ),
         ("Protocol", era(upstream)),
-        ("Server", software.unwrap_or_else(|| "unknown".to_owned())),
-        (
-            "Circuit breaker",
-            breaker_words(upstream.breaker).to_owned(),
-        ),
-        ("Sessions or processes", upstream.sessions.to_string()),
-        ("Shown at", text(&upstream.endpoints.join(", "))),
+        ("Server", software.as_deref().unwrap_or("unknown").render()),
+        ("Circuit breaker", breaker_words(upstream.breaker).render()),
+        ("Sessions or processes", upstream.sessions.render()),
+        ("Shown at", text(&upstream.endpoints.join(", ")).render()),
     ])
 }
 
@@ -137,52 +145,42 @@ fn breaker_words(breaker: &str) -> &str {
     }
 }
 
-fn catalog(upstream: &UpstreamView, now: std::time::SystemTime) -> String {
+fn catalog(upstream: &UpstreamView, now: SystemTime) -> Markup {
     let list = &upstream.catalog;
     let mut all = vec![
         (
             "State",
-            format!(
-                "{}, changed {}",
-                badge(list_words(list)),
-                relative_time(list.since, now)
-            ),
+            html! { (badge(list_words(list))) ", changed " (relative_time(list.since, now)) },
         ),
         (
             "Last read",
             list.walked_at
-                .map_or("never".to_owned(), |walked| relative_time(walked, now)),
+                .map_or("never".render(), |walked| relative_time(walked, now)),
         ),
-        ("Tools", list.tools.to_string()),
-        ("Prompts", list.prompts.to_string()),
-        ("Resources", list.resources.to_string()),
-        ("Changed definitions", list.redefined.to_string()),
-        ("Left out", list.rejected.to_string()),
-        ("Unusable schemas", list.unchecked.to_string()),
+        ("Tools", list.tools.render()),
+        ("Prompts", list.prompts.render()),
+        ("Resources", list.resources.render()),
+        ("Changed definitions", list.redefined.render()),
+        ("Left out", list.rejected.render()),
+        ("Unusable schemas", list.unchecked.render()),
     ];
     if let Some(guard) = list.truncated {
-        all.push(("Truncated by the limit", text(guard)));
+        all.push(("Truncated by the limit", text(guard).render()));
     }
     facts(&all)
 }
 
-/// Writes the upstream's tools at one endpoint.
-fn tools(out: &mut String, desk: &AdminState, upstream: &UpstreamView, path: &str) {
+/// Returns the section of the upstream's tools at one endpoint, if it has any there.
+fn tools(desk: &AdminState, upstream: &UpstreamView, path: &str) -> Markup {
     let id = weir_core::EndpointId::new(path);
-    let Some(view) = desk
+    let view = desk
         .catalog
-        .view(&id, ListKind::Tools, CapabilityClass::BASE)
-    else {
-        return;
-    };
+        .view(&id, ListKind::Tools, CapabilityClass::BASE);
     let own: Vec<_> = view
-        .items
         .iter()
+        .flat_map(|view| view.items.iter())
         .filter(|item| item.tool.upstream.as_str() == upstream.id)
         .collect();
-    if own.is_empty() {
-        return;
-    }
     let row = |item: &&weir_core::catalog_item::CatalogItem| {
         let about: Option<serde_json::Value> = serde_json::from_slice(&item.tool.raw).ok();
         let about = about
@@ -190,15 +188,16 @@ fn tools(out: &mut String, desk: &AdminState, upstream: &UpstreamView, path: &st
             .and_then(|tool| tool["description"].as_str())
             .unwrap_or_default();
         vec![
-            text(&item.exposed),
-            text(&item.tool.native),
-            format!("<small>{}</small>", text(about)),
+            text(&item.exposed).render(),
+            text(&item.tool.native).render(),
+            html! { small { (text(about)) } },
         ]
     };
     let rows: Vec<_> = own.iter().take(TOOLS).map(row).collect();
-    section(
-        out,
-        &format!("Tools at {path}: {}", own.len()),
-        &table(&["Exposed name", "Native name", "Description"], &rows),
-    );
+    let heads = ["Exposed name", "Native name", "Description"];
+    html! {
+        @if !own.is_empty() {
+            (section(&format!("Tools at {path}: {}", own.len()), &table(&heads, &rows)))
+        }
+    }
 }

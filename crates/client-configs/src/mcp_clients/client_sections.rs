@@ -1,9 +1,8 @@
 //! HTML instructions to connect each client: a part of the help page of endpoints and of the status
 //! page.
 
-use std::fmt::Write as _;
-
 use data_encoding::BASE64;
+use maud::{Markup, html};
 use sha2::{Digest as _, Sha256};
 
 use super::client_entry::{EndpointConnection, EntryCredential};
@@ -17,110 +16,72 @@ pub fn style_policy(style: &str) -> String {
     )
 }
 
-/// Escapes a text for HTML.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 /// Returns one collapsible section for each client: the file, the entry, and the client's own
 /// command.
-pub fn client_sections(url: &str, credential: &EntryCredential) -> String {
-    let mut out = String::new();
-    for client in McpClient::ALL {
-        let connection = EndpointConnection {
-            name: "weir",
-            url,
-            program: "weir",
-            credential: credential.clone(),
-        };
-        // Writing to a string cannot fail, here and below.
-        let _ = write!(
-            out,
-            "<details><summary>{}</summary>",
-            escape(client.title())
-        );
-        if let Some(command) = client.command(&connection) {
-            let _ = write!(
-                out,
-                "<p>Run</p><pre>{}</pre><p>or add to {}:</p>",
-                escape(&command),
-                files(client)
-            );
-        } else {
-            let _ = write!(out, "<p>Add to {}:</p>", files(client));
+pub fn client_sections(url: &str, credential: &EntryCredential) -> Markup {
+    html! {
+        @for client in McpClient::ALL {
+            (client_section(client, url, credential))
         }
-        let _ = write!(
-            out,
-            "<pre>{}</pre>",
-            escape(client.snippet(&connection).trim_end())
-        );
-        match credential {
-            EntryCredential::Variable(variable) if client == McpClient::VsCode => {
-                let _ = write!(
-                    out,
-                    "<p>It asks for the key once. {} is not needed.</p>",
-                    escape(variable)
-                );
-            }
-            EntryCredential::Variable(variable) if client.has_variables() => {
-                let _ = write!(
-                    out,
-                    "<p>Set <code>{}</code> to the key where it starts.</p>",
-                    escape(variable)
-                );
-            }
-            EntryCredential::Variable(_) => {
-                let name = client.name();
-                let _ = write!(
-                    out,
-                    "<p>Its file has no variables: <code>weir connect {name} {} --with-secret --write</code> writes the key into it.</p>",
-                    escape(url)
-                );
-            }
-            EntryCredential::None | EntryCredential::Secret(_) => {}
-        }
-        out.push_str("</details>");
     }
-    out
+}
+
+fn client_section(client: McpClient, url: &str, credential: &EntryCredential) -> Markup {
+    let connection = EndpointConnection {
+        name: "weir",
+        url,
+        program: "weir",
+        credential: credential.clone(),
+    };
+    html! {
+        details {
+            summary { (client.title()) }
+            @if let Some(command) = client.command(&connection) {
+                p { "Run" }
+                pre { (command) }
+                p { "or add to " (files(client)) ":" }
+            } @else {
+                p { "Add to " (files(client)) ":" }
+            }
+            pre { (client.snippet(&connection).trim_end()) }
+            @match credential {
+                EntryCredential::Variable(variable) if client == McpClient::VsCode => {
+                    p { "It asks for the key once. " (variable) " is not needed." }
+                }
+                EntryCredential::Variable(variable) if client.has_variables() => {
+                    p { "Set " code { (variable) } " to the key where it starts." }
+                }
+                EntryCredential::Variable(_) => {
+                    p {
+                        "Its file has no variables: "
+                        code { "weir connect " (client.name()) " " (url) " --with-secret --write" }
+                        " writes the key into it."
+                    }
+                }
+                EntryCredential::None | EntryCredential::Secret(_) => {}
+            }
+        }
+    }
 }
 
 /// Returns the paths of a client's file on Linux, on macOS if different, and in projects.
-fn files(client: McpClient) -> String {
+fn files(client: McpClient) -> Markup {
     let folders = |is_macos| ClientFolders {
         is_macos,
         ..ClientFolders::at("~".into(), "".into())
     };
-    let shown = |is_macos| {
-        format!(
-            "<code>{}</code>",
-            escape(&client.usual_file(&folders(is_macos)).display().to_string())
-        )
-    };
-    let (linux, macos) = (shown(false), shown(true));
-    let mut out = if linux == macos {
-        linux
-    } else {
-        format!("{linux}, on macOS {macos}")
-    };
-    if let Some(project) = client.project_file(&folders(false)) {
-        let _ = write!(
-            out,
-            ", or in a project <code>{}</code>",
-            escape(&project.display().to_string())
-        );
+    let usual = |is_macos| client.usual_file(&folders(is_macos)).display().to_string();
+    let (linux, macos) = (usual(false), usual(true));
+    let project = client.project_file(&folders(false));
+    html! {
+        code { (linux) }
+        @if macos != linux {
+            ", on macOS " code { (macos) }
+        }
+        @if let Some(project) = project {
+            ", or in a project " code { (project.display().to_string()) }
+        }
     }
-    out
 }
 
 #[cfg(test)]
@@ -129,9 +90,10 @@ mod tests {
 
     #[test]
     fn no_text_is_markup() {
-        let hostile = escape("<script>'\"&");
-        assert!(!hostile.contains(['<', '>', '"', '\'']), "{hostile}");
-        let sections = client_sections("http://x/mcp", &EntryCredential::None);
+        let hostile = EntryCredential::Variable("<script>\"&".to_owned());
+        let sections = client_sections("http://x/<img>", &hostile).into_string();
+        assert!(!sections.contains("<script") && !sections.contains("<img"));
+        let sections = client_sections("http://x/mcp", &EntryCredential::None).into_string();
         assert_eq!(sections.matches("<details>").count(), McpClient::ALL.len());
         assert!(
             sections.contains("&quot;url&quot;: &quot;http://x/mcp&quot;"),
