@@ -5,58 +5,54 @@
 //! replica's streams announce those. A client that reconnects to another replica is notified of
 //! later changes only.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use quick_cache::sync::{Cache, EntryAction, EntryResult};
 use weir_core::SessionKey;
 use weir_core::content_version::ContentVersion;
 use weir_core::upstream::ListKind;
 
-/// The largest number of sessions in one part. Above it, an entry is evicted: that client may miss
-/// one notification.
-const SESSIONS_PER_PART: usize = 4096;
-/// Parts, to reduce contention between sessions.
-const NOTIFIED_PARTS: usize = 16;
+/// The largest number of sessions. Above it, an entry is evicted: that client may miss one
+/// notification.
+const MAX_NOTIFIED_SESSIONS: usize = 65_536;
 
 type ListVersions = [Option<ContentVersion>; ListKind::ALL.len()];
 
 /// The list versions that each session was last notified of. An entry goes with its session.
-#[derive(Default)]
-pub(super) struct NotifiedLists([Mutex<HashMap<SessionKey, ListVersions>>; NOTIFIED_PARTS]);
+pub(super) struct NotifiedLists(Cache<SessionKey, ListVersions>);
+
+impl Default for NotifiedLists {
+    fn default() -> Self {
+        Self(Cache::new(MAX_NOTIFIED_SESSIONS))
+    }
+}
 
 impl NotifiedLists {
     pub(super) fn last(&self, key: &SessionKey, list: ListKind) -> Option<ContentVersion> {
-        self.part(key).get(key)?[list as usize]
+        self.0.get(key)?[list as usize]
     }
 
     pub(super) fn record(&self, key: SessionKey, list: ListKind, version: ContentVersion) {
-        let mut part = self.part(&key);
-        if part.len() >= SESSIONS_PER_PART && !part.contains_key(&key) {
-            let any = part.keys().next().copied();
-            any.map(|any| part.remove(&any));
+        let entry = self.0.entry(&key, None, |_, lists| {
+            lists[list as usize] = Some(version);
+            EntryAction::Retain(())
+        });
+        if let EntryResult::Vacant(guard) = entry {
+            let mut lists = ListVersions::default();
+            lists[list as usize] = Some(version);
+            // Fails only if the entry was removed meanwhile: the session has ended.
+            let _ = guard.insert(lists);
         }
-        part.entry(key).or_default()[list as usize] = Some(version);
     }
 
     /// The lists of all sessions.
     pub(super) fn all(&self) -> Vec<(SessionKey, Vec<Option<ContentVersion>>)> {
-        let of = |part: &Mutex<HashMap<SessionKey, ListVersions>>| {
-            let part = part.lock().unwrap_or_else(PoisonError::into_inner);
-            part.iter()
-                .map(|(key, lists)| (*key, lists.to_vec()))
-                .collect::<Vec<_>>()
-        };
-        self.0.iter().flat_map(of).collect()
+        self.0
+            .iter()
+            .map(|(key, lists)| (key, lists.to_vec()))
+            .collect()
     }
 
     pub(super) fn forget(&self, key: &SessionKey) {
-        self.part(key).remove(key);
-    }
-
-    fn part(&self, key: &SessionKey) -> MutexGuard<'_, HashMap<SessionKey, ListVersions>> {
-        self.0[usize::from(key.0[0]) % NOTIFIED_PARTS]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.remove(key);
     }
 }
 
@@ -87,13 +83,14 @@ mod tests {
         );
         told.forget(&key(0));
         assert_eq!(told.last(&key(0), ListKind::Tools), None);
-        for number in 0..10_000 {
+        for number in 0..100_000 {
             told.record(key(number), ListKind::Tools, ContentVersion::default());
+            assert_eq!(
+                told.last(&key(number), ListKind::Tools),
+                Some(ContentVersion::default()),
+                "the newest is kept"
+            );
         }
-        assert_eq!(told.part(&key(0)).len(), SESSIONS_PER_PART);
-        assert_eq!(
-            told.last(&key(9_999), ListKind::Tools),
-            Some(ContentVersion::default())
-        );
+        assert!(told.all().len() <= MAX_NOTIFIED_SESSIONS);
     }
 }
