@@ -65,9 +65,9 @@ impl Default for TimingCounts {
 }
 
 impl CallTimings {
-    /// A call ended with this outcome, one of a fixed set of words.
-    pub fn note(&self, outcome: &'static str, took: Duration) {
-        self.rotate();
+    /// Counts a call that ended at `ended` with this outcome, one of a fixed set of words.
+    pub fn note(&self, outcome: &'static str, took: Duration, ended: Instant) {
+        self.rotate(ended);
         match outcome {
             "complete" | "input_required" | "task" | "cancelled" => {}
             "tool_error" => drop(self.now.tool_errors.fetch_add(1, Ordering::Relaxed)),
@@ -78,7 +78,7 @@ impl CallTimings {
 
     /// The calls of the running window and the one before it.
     pub(crate) fn recent(&self) -> RecentCalls {
-        self.rotate();
+        self.rotate(Instant::now());
         let both = |of: fn(&TimingCounts) -> &AtomicU32| {
             u64::from(of(&self.now).load(Ordering::Relaxed))
                 + u64::from(of(&self.before).load(Ordering::Relaxed))
@@ -107,10 +107,10 @@ impl CallTimings {
         }
     }
 
-    /// Begins a new window if the last is over. Calls that end in this very moment may count in
+    /// Begins a new window if the last is over at `now`. Calls that end in this very moment may count in
     /// either.
-    fn rotate(&self) {
-        let window = self.begun.elapsed().as_secs() / WINDOW.as_secs();
+    fn rotate(&self, now: Instant) {
+        let window = now.saturating_duration_since(self.begun).as_secs() / WINDOW.as_secs();
         let last = self.window.load(Ordering::Relaxed);
         if window == last
             || self
@@ -173,11 +173,11 @@ mod tests {
         let timings = CallTimings::default();
         assert_eq!(timings.recent(), RecentCalls::default());
         for _ in 0..98 {
-            timings.note("complete", Duration::from_millis(10));
+            timings.note("complete", Duration::from_millis(10), Instant::now());
         }
-        timings.note("tool_error", Duration::from_millis(10));
-        timings.note("timed_out", Duration::from_secs(10));
-        timings.note("unavailable", Duration::from_secs(10));
+        timings.note("tool_error", Duration::from_millis(10), Instant::now());
+        timings.note("timed_out", Duration::from_secs(10), Instant::now());
+        timings.note("unavailable", Duration::from_secs(10), Instant::now());
         let recent = timings.recent();
         assert_eq!(
             (recent.calls, recent.failed, recent.tool_errors),
@@ -197,7 +197,7 @@ mod tests {
             101,
             "the window before is shown too"
         );
-        timings.note("complete", Duration::from_millis(1));
+        timings.note("complete", Duration::from_millis(1), Instant::now());
         assert_eq!(timings.recent().calls, 102);
         tokio::time::advance(WINDOW).await;
         assert_eq!(timings.recent().calls, 1);

@@ -1,7 +1,7 @@
 //! The lists of one endpoint in the catalog: its upstreams, and a list view for each list and each
 //! capability class that asks.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,7 +48,9 @@ pub(super) struct ListView {
     pub(super) view_changes: Arc<ChangeBroadcast>,
     /// Announces changes that clients see, at a limited rate.
     pub(super) announcements: Arc<ChangeBroadcast>,
-    /// The time of the last access, in seconds of [`CatalogContext::seconds`].
+    /// True if the list was read since the last look at [`Self::last_used`].
+    was_used: AtomicBool,
+    /// The time of the last look that found it read, in seconds of [`CatalogContext::seconds`].
     last_used: AtomicU64,
 }
 
@@ -72,11 +74,9 @@ impl EndpointLists {
             Some(desk) => desk,
             None => self.open(works, kind, class),
         };
-        let now = works.seconds();
-        // Only once a second: a store on every request would keep the cache line bouncing between
-        // cores.
-        if desk.last_used.load(Ordering::Relaxed) != now {
-            desk.last_used.store(now, Ordering::Relaxed);
+        // A store on every request would keep the cache line bouncing between cores.
+        if !desk.was_used.load(Ordering::Relaxed) {
+            desk.was_used.store(true, Ordering::Relaxed);
         }
         desk
     }
@@ -106,6 +106,7 @@ impl EndpointLists {
             announcer: Mutex::default(),
             view_changes: Arc::default(),
             announcements: Arc::default(),
+            was_used: AtomicBool::new(true),
             last_used: AtomicU64::new(works.seconds()),
         });
         let mut open = self.list_views.all();
@@ -168,7 +169,7 @@ impl EndpointLists {
             .unwrap_or_else(PoisonError::into_inner);
         let mut open = self.list_views.all();
         open.retain(|desk| {
-            let keep = desk.class == CapabilityClass::BASE || desk.is_used(now, idle);
+            let keep = desk.class == CapabilityClass::BASE || desk.note_use(now, idle);
             if !keep {
                 // A client that took hold of it in this very moment has to come again.
                 desk.close();
@@ -283,7 +284,12 @@ impl ListView {
         self.view_changes.close();
     }
 
-    fn is_used(&self, now: u64, idle: u64) -> bool {
+    /// Notes the reads since the last look, and returns true if the list was read in the last
+    /// `idle` seconds or is watched.
+    fn note_use(&self, now: u64, idle: u64) -> bool {
+        if self.was_used.swap(false, Ordering::Relaxed) {
+            self.last_used.store(now, Ordering::Relaxed);
+        }
         now.saturating_sub(self.last_used.load(Ordering::Relaxed)) < idle
             || self.announcements.watchers() > 0
     }

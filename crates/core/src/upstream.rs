@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use weir_wire::Revision;
 use weir_wire::method::Method;
 
@@ -38,6 +39,8 @@ pub struct OutboundCall {
     pub native: Arc<str>,
     /// The catalog's entry of it.
     pub tool: Option<Arc<Tool>>,
+    /// The time from which its limits count.
+    pub begun: Instant,
     /// The time limits of its parts.
     pub deadlines: CallDeadlines,
     /// True if its result is wanted whole ([`crate::Payload::Whole`]), or not at all.

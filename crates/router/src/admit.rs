@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use weir_core::authenticated::{Authenticated, AuthenticatedParts};
 use weir_core::call::Call;
 use weir_core::catalog_item::CatalogItem;
@@ -32,6 +33,8 @@ pub(crate) struct AdmittedParts {
     pub(crate) verdict: CallPermission,
     /// Kept as long as the call is in flight.
     pub(crate) permit: CallPermit,
+    /// The time of the admission: that of the call's beginning, unless it waited for its permit.
+    pub(crate) admitted_at: Instant,
 }
 
 impl Admitted {
@@ -52,7 +55,7 @@ pub struct Gates {
 }
 
 /// Decides if the principal may make this call of `item`, an item that it sees, and if it may make
-/// it now. Waits its turn if the limiter queues it. Both decisions are recorded. Cancel safe: a
+/// at `now`. Waits its turn if the limiter queues it. Both decisions are recorded. Cancel safe: a
 /// future that is dropped while it waits has taken no permit.
 ///
 /// # Errors
@@ -63,6 +66,7 @@ pub(crate) async fn admit(
     gates: &Gates,
     call: Authenticated<Arc<Call>>,
     item: CatalogItem,
+    now: Instant,
 ) -> Result<Admitted, Failure> {
     let AuthenticatedParts {
         principal,
@@ -76,8 +80,10 @@ pub(crate) async fn admit(
     };
     let decided = match gates.authorizer.may_call(&principal, &call, &item) {
         Ok(verdict) => match gates.limiter.admit_call(&principal, &call, &item) {
-            Ok(PermitWait::Now(permit)) => Ok((verdict, permit)),
-            Ok(PermitWait::Later(turn)) => turn.await.map(|permit| (verdict, permit)),
+            Ok(PermitWait::Now(permit)) => Ok((verdict, permit, now)),
+            Ok(PermitWait::Later(turn)) => {
+                turn.await.map(|permit| (verdict, permit, Instant::now()))
+            }
             Err(failure) => Err(failure),
         },
         Err(failure) => Err(failure),
@@ -89,7 +95,7 @@ pub(crate) async fn admit(
         principal.meter().limited();
     }
     match decided {
-        Ok((verdict, permit)) => {
+        Ok((verdict, permit, admitted_at)) => {
             gates
                 .audit
                 .record_decision(&attempt, GateDecision::Allowed(&verdict))?;
@@ -100,6 +106,7 @@ pub(crate) async fn admit(
                 item,
                 verdict,
                 permit,
+                admitted_at,
             }))
         }
         Err(failure) => {

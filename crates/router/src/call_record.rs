@@ -56,11 +56,11 @@ pub(super) struct RecordedCall {
 }
 
 impl CallRecord {
-    pub(super) fn begin(audit: Arc<dyn AuditLog>, begun: RecordedCall) -> Self {
+    pub(super) fn begin(audit: Arc<dyn AuditLog>, begun: RecordedCall, began: Instant) -> Self {
         Self {
             audit,
             begun,
-            began: Instant::now(),
+            began,
             bytes: 0,
             written: false,
             live: None,
@@ -174,7 +174,8 @@ impl CallRecord {
         if std::mem::replace(&mut self.written, true) {
             return;
         }
-        let took = self.began.elapsed();
+        let ended = Instant::now();
+        let took = ended.saturating_duration_since(self.began);
         let RecordedCall {
             principal,
             call,
@@ -193,7 +194,7 @@ impl CallRecord {
             record_span(span, call, item, outcome, took);
         }
         if let Some(timings) = &self.timings {
-            timings.note(outcome, took);
+            timings.note(outcome, took, ended);
         }
         self.live = None;
         let attempt = CallAttempt {

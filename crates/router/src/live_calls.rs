@@ -275,6 +275,11 @@ pub(crate) struct LiveCallGuard {
 }
 
 impl LiveCallGuard {
+    /// The time of the call's beginning.
+    pub(crate) fn begun(&self) -> Instant {
+        self.entry.began
+    }
+
     /// Sets the phase of the call.
     pub(crate) fn set_phase(&self, phase: CallPhase) {
         self.entry.phase.store(phase as u8, Ordering::Relaxed);

@@ -125,7 +125,10 @@ impl Router {
             && item.tool.tasks == TaskSupport::Required;
         let driven = driven.then(|| call.for_item(call.inner().clone()));
         let live = self.live.begin(&call, &item);
-        let sent = match live.unless_stopped(admit(&self.gates, call, item)).await {
+        let sent = match live
+            .unless_stopped(admit(&self.gates, call, item, live.begun()))
+            .await
+        {
             Ok(Ok(call)) => self.send(call, live),
             Ok(Err(failure)) | Err(failure) => return Reply::ended(failure),
         };
@@ -162,8 +165,11 @@ impl Router {
             item,
             verdict,
             permit,
+            admitted_at,
             ..
-        } = admit(&self.gates, call, item).await?.into_parts();
+        } = admit(&self.gates, call, item, Instant::now())
+            .await?
+            .into_parts();
         let begun = RecordedCall {
             principal: principal.clone(),
             call: call.clone(),
@@ -171,7 +177,7 @@ impl Router {
             verdict,
             permit,
         };
-        let record = CallRecord::begin(self.gates.audit.clone(), begun);
+        let record = CallRecord::begin(self.gates.audit.clone(), begun, admitted_at);
         let subscribed = self
             .catalog
             .subscribe(
@@ -224,6 +230,7 @@ impl Router {
             call: asked.clone(),
             native: "".into(),
             tool: None,
+            begun: Instant::now(),
             deadlines: CallDeadlines::LIST,
             whole: false,
             carried_revision: CarriedRevision::default(),
@@ -286,6 +293,7 @@ impl Router {
             item,
             verdict,
             permit,
+            admitted_at,
         } = call.into_parts();
         let begun = RecordedCall {
             principal: principal.clone(),
@@ -294,7 +302,7 @@ impl Router {
             verdict,
             permit,
         };
-        let mut record = CallRecord::begin(self.gates.audit.clone(), begun);
+        let mut record = CallRecord::begin(self.gates.audit.clone(), begun, admitted_at);
         if let Err(failure) = crate::schema_check::check_arguments(&item, &call)
             .and_then(|()| record.search_arguments())
         {
@@ -313,7 +321,6 @@ impl Router {
         let endpoint = self.catalog.endpoint(&call.endpoint);
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
-        let until = Instant::now() + deadlines.hard;
         let mut way = ReplyTransform::of(endpoint.as_deref(), &item, &call);
         let (call, kept) =
             match crate::tasks::task_of_call(self.tasks.names.as_ref(), &principal, &call, &item) {
@@ -350,6 +357,7 @@ impl Router {
             call,
             native: item.tool.native.clone(),
             tool: Some(item.tool.clone()),
+            begun: admitted_at,
             deadlines,
             whole: way.wants_whole(),
             carried_revision: record.carried_in(),
@@ -364,7 +372,7 @@ impl Router {
             parking: place,
             asked,
             is_kept_as_task: kept,
-            until,
+            until: admitted_at + deadlines.hard,
         })
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
+use tokio::time::Instant;
 use weir_catalog::{Catalog, ClosingMode};
 use weir_core::Authenticated;
 use weir_core::call::{Call, TaskMode};
@@ -165,6 +166,7 @@ impl TaskRequests {
             call: Arc::new(own),
             native: home.native.into(),
             tool: None,
+            begun: Instant::now(),
             deadlines: CallDeadlines::LIST,
             whole: way.wants_whole(),
             carried_revision: CarriedRevision::default(),

@@ -208,12 +208,11 @@ impl SessionChannel {
         }
     }
 
-    /// Notes a call in a session of one client.
-    pub(crate) fn record_call(&self) {
+    /// Notes a call in a session of one client, at `now` in milliseconds of the upstream's clock.
+    pub(crate) fn record_call(&self, now: u64) {
         if let Some(lists) = self.lists.get() {
             lists.count_call();
-            self.last_call
-                .store(self.site.clock.millis(), Ordering::Relaxed);
+            self.last_call.store(now, Ordering::Relaxed);
         }
     }
 

@@ -95,6 +95,8 @@ impl ImportedSessions {
 pub(crate) struct SessionSlot {
     key: SessionPoolKey,
     slot: Arc<KeyedSlot<UpstreamSession>>,
+    /// The time of the call that takes it, in milliseconds of the upstream's clock.
+    used_at: u64,
 }
 
 impl SessionPool {
@@ -154,16 +156,18 @@ impl SessionPool {
     /// Returns the slot of the session of a call; absent if the most sessions are open.
     pub(crate) fn session_slot(&self, outbound: &OutboundCall) -> Option<SessionSlot> {
         let key = self.key(outbound);
-        let (slot, gone) = self.slots.slot(&key, self.site.clock.millis())?;
+        let used_at = self.site.clock.millis();
+        let (slot, gone) = self.slots.slot(&key, used_at)?;
         self.close_later(gone);
-        Some(SessionSlot { key, slot })
+        Some(SessionSlot { key, slot, used_at })
     }
 
     /// Returns that slot, unless another session would have to end for it.
     pub(crate) fn free_session_slot(&self, outbound: &OutboundCall) -> Option<SessionSlot> {
         let key = self.key(outbound);
-        let slot = self.slots.free_slot(&key, self.site.clock.millis())?;
-        Some(SessionSlot { key, slot })
+        let used_at = self.site.clock.millis();
+        let slot = self.slots.free_slot(&key, used_at)?;
+        Some(SessionSlot { key, slot, used_at })
     }
 
     /// Returns that slot, if the session belongs to the client alone.
@@ -191,7 +195,7 @@ impl SessionPool {
         outbound: &OutboundCall,
         own: Option<UpstreamHttpClient>,
     ) -> Result<Reply, FailedAttempt> {
-        let spoken = session.call(outbound, own).await;
+        let spoken = session.call(outbound, own, place.used_at).await;
         if let Err(refusal) = &spoken
             && refusal.proof == Some(ResendProof::SessionLost)
         {

@@ -248,14 +248,15 @@ impl UpstreamSession {
         self.tongue
     }
 
-    /// Makes a call, with the caller's `own` client if it has one.
+    /// Makes a call at `now`, with the caller's `own` client if it has one.
     pub(crate) async fn call(
         self: &Arc<Self>,
         outbound: &OutboundCall,
         own: Option<UpstreamHttpClient>,
+        now: u64,
     ) -> Result<Reply, FailedAttempt> {
         let call = &outbound.call;
-        self.channel.record_call();
+        self.channel.record_call(now);
         let http = match own {
             None => self.channel.http(),
             Some(own) => {

@@ -22,14 +22,15 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    /// Admits a call at `now`.
+    /// Admits a call. `clock` returns the time, which only an open breaker needs.
     ///
     /// # Errors
     /// The time until the next call is let through.
-    pub(crate) fn admit(&self, now: Duration) -> Result<(), Duration> {
+    pub(crate) fn admit(&self, clock: impl FnOnce() -> Duration) -> Result<(), Duration> {
         if !self.is_open() {
             return Ok(());
         }
+        let now = clock();
         let mut next_probe = self.lock();
         if now < *next_probe {
             return Err(*next_probe - now);
@@ -82,18 +83,18 @@ mod tests {
         for _ in 0..4 {
             breaker.record_failure(S);
         }
-        assert_eq!(breaker.admit(S), Ok(()));
+        assert_eq!(breaker.admit(|| S), Ok(()));
         breaker.record_success();
         for _ in 0..5 {
             assert!(!breaker.is_open());
             breaker.record_failure(S);
         }
         assert!(breaker.is_open());
-        assert_eq!(breaker.admit(S), Err(S));
-        assert_eq!(breaker.admit(S + S / 2), Err(S / 2));
-        assert_eq!(breaker.admit(2 * S), Ok(()), "one goes through");
-        assert_eq!(breaker.admit(2 * S), Err(S), "and no second one");
+        assert_eq!(breaker.admit(|| S), Err(S));
+        assert_eq!(breaker.admit(|| S + S / 2), Err(S / 2));
+        assert_eq!(breaker.admit(|| 2 * S), Ok(()), "one goes through");
+        assert_eq!(breaker.admit(|| 2 * S), Err(S), "and no second one");
         breaker.record_success();
-        assert_eq!(breaker.admit(2 * S), Ok(()));
+        assert_eq!(breaker.admit(|| 2 * S), Ok(()));
     }
 }

@@ -39,11 +39,13 @@ impl CallAttempts {
         outbound: &OutboundCall,
         again: Option<ResendProof>,
     ) -> Result<Reply, FailedAttempt> {
-        self.breaker.admit(self.site.clock.now()).map_err(|wait| {
-            let text = "The upstream has not been reachable for a while: try again later";
-            let failure = self.site.label.fail(FailureKind::Unavailable, text);
-            FailedAttempt::new(failure.retry_after(wait)).mark_not_attempted()
-        })?;
+        self.breaker
+            .admit(|| self.site.clock.now())
+            .map_err(|wait| {
+                let text = "The upstream has not been reachable for a while: try again later";
+                let failure = self.site.label.fail(FailureKind::Unavailable, text);
+                FailedAttempt::new(failure.retry_after(wait)).mark_not_attempted()
+            })?;
         let spoken = self.transport.call(outbound, again).await;
         self.record(spoken.as_ref().err());
         spoken

@@ -40,12 +40,12 @@ pub(crate) struct CallTimeLimits {
 }
 
 impl CallTimeLimits {
-    pub(crate) fn new(deadlines: CallDeadlines) -> Self {
-        let now = Instant::now();
+    /// Returns the limits of a call that began at `begun`.
+    pub(crate) fn new(deadlines: CallDeadlines, begun: Instant) -> Self {
         Self {
             idle: deadlines.idle,
-            last: now,
-            end: now + deadlines.hard,
+            last: begun,
+            end: begun + deadlines.hard,
         }
     }
 
@@ -66,9 +66,7 @@ pub(crate) async fn call_within_limits<S: TimeoutHandler + 'static>(
     limits: CallTimeLimits,
     mut running: Fut<'static, Reply>,
 ) -> Reply {
-    let patience = limits
-        .next_deadline()
-        .min(Instant::now() + FIRST_EVENT_WAIT);
+    let patience = limits.next_deadline().min(limits.last + FIRST_EVENT_WAIT);
     match tokio::time::timeout_at(patience, &mut running).await {
         Ok(reply) if reply.is_ended() => reply,
         Ok(reply) => enforce(server, limits, reply),
@@ -267,7 +265,7 @@ mod tests {
         };
         enforce(
             Arc::new(TestTimeoutHandler),
-            CallTimeLimits::new(deadlines),
+            CallTimeLimits::new(deadlines, Instant::now()),
             Reply::live(events),
         )
     }
@@ -330,7 +328,7 @@ mod tests {
             idle: IDLE,
             hard: HARD,
         };
-        let limits = || CallTimeLimits::new(deadlines);
+        let limits = || CallTimeLimits::new(deadlines, Instant::now());
         let ended = Reply::ended(ReplyEnd::Complete(Payload::Stream(Box::new(
             EndlessPayload,
         ))));

@@ -49,7 +49,7 @@ impl CallStack {
     /// Makes a call. Returns the reply once its first event is known, or after a short wait.
     /// Dropping the future or the reply cancels the call at the server.
     pub(crate) async fn call(self: Arc<Self>, outbound: OutboundCall) -> Reply {
-        let limits = CallTimeLimits::new(outbound.deadlines);
+        let limits = CallTimeLimits::new(outbound.deadlines, outbound.begun);
         let outbound = self.strip_baggage(outbound);
         let (in_flight, attempts) = (self.in_flight.clone(), self.attempts.clone());
         let server = attempts.clone();

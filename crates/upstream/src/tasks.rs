@@ -10,6 +10,7 @@ mod task_result_requests;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use weir_core::reply::{Payload, Reply, ReplyEnd};
 use weir_core::upstream::{CallDeadlines, OutboundCall};
 use weir_core::{Call, Failure, FailureKind, Principal};
@@ -246,6 +247,7 @@ impl UpstreamTaskRequest {
             call,
             native: native.clone(),
             tool: None,
+            begun: Instant::now(),
             deadlines,
             whole: self.outbound.whole,
             carried_revision: self.outbound.carried_revision.clone(),

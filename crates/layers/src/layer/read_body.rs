@@ -113,21 +113,17 @@ async fn read_within_limits(
         return Ok(Bytes::new());
     };
     let mut share = BodyMemory::new(memory, length).await?;
-    let began = Instant::now();
-    let end = began + limits.body_time;
+    // Set with the first wait, so that a body at hand costs no reading of the clock.
+    let mut began = None;
     let mut whole: Option<Bytes> = None;
     let mut joined = BytesMut::new();
     loop {
-        let frame = match next_frame(
-            &mut body,
-            end.min(pace_deadline(
-                began,
-                received_bytes(whole.as_ref(), &joined),
-                limits,
-            )),
-        )
-        .await
-        {
+        let deadline = || {
+            let began = *began.get_or_insert_with(Instant::now);
+            let received = received_bytes(whole.as_ref(), &joined);
+            (began + limits.body_time).min(pace_deadline(began, received, limits))
+        };
+        let frame = match next_frame(&mut body, deadline).await {
             Err(_) => {
                 return Err(RequestRefusal::BodyTooSlow);
             }
@@ -240,11 +236,12 @@ pub(crate) async fn discard_body(body: RequestBody) -> bool {
     timeout(DISCARD_TIME, all).await.unwrap_or(false)
 }
 
-/// The next frame, if it comes in time. Bytes that came with the head are ready once the connection
-/// was polled for them, so the timer is set only if the second poll is pending too.
+/// The next frame, if it comes before the deadline. Bytes that came with the head are ready once the
+/// connection was polled for them, so the deadline is asked for and the timer set only if the second
+/// poll is pending too.
 async fn next_frame(
     body: &mut RequestBody,
-    until: Instant,
+    deadline: impl FnOnce() -> Instant,
 ) -> Result<Option<Result<Frame<Bytes>, BodyError>>, Elapsed> {
     let mut asked = false;
     let at_hand = poll_fn(|cx| match Pin::new(&mut *body).poll_frame(cx) {
@@ -257,7 +254,7 @@ async fn next_frame(
     });
     match at_hand.await {
         Some(frame) => Ok(frame),
-        None => timeout_at(until, body.frame()).await,
+        None => timeout_at(deadline(), body.frame()).await,
     }
 }
 

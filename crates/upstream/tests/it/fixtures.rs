@@ -103,6 +103,7 @@ pub(crate) async fn outbound(tool: &str, call: Call) -> OutboundCall {
         call: Arc::new(call),
         native: tool.into(),
         tool: None,
+        begun: tokio::time::Instant::now(),
         deadlines: CallDeadlines::CALL,
         whole: false,
         carried_revision: weir_core::upstream::CarriedRevision::default(),
