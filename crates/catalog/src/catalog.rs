@@ -53,6 +53,22 @@ pub struct Catalog {
     pub(crate) session_views: SessionViewCache,
 }
 
+/// The endpoint that a call comes over and the upstream that it goes to, of the same reload.
+pub struct CallRoute {
+    /// The endpoint; absent if it is gone.
+    pub endpoint: Option<Arc<Endpoint>>,
+    /// The upstream.
+    pub upstream: Arc<dyn Upstream>,
+    /// The timings of the upstream's calls.
+    pub timings: Arc<CallTimings>,
+}
+
+impl fmt::Debug for CallRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallRoute(to {})", self.upstream.id())
+    }
+}
+
 /// All endpoints and upstreams as of one reload.
 #[derive(Default)]
 pub(crate) struct CatalogLayout {
@@ -287,8 +303,9 @@ impl Catalog {
         kind: ListKind,
         class: CapabilityClass,
     ) -> Option<Arc<View>> {
-        self.list_view(endpoint, kind, class)
-            .map(|desk| desk.view())
+        let layout = self.layout.load();
+        let stand = layout.endpoint_lists.get(endpoint)?;
+        Some(stand.view(&self.context, kind, class))
     }
 
     /// The list that an endpoint shows once the first walks over its upstreams have ended, or as it
@@ -358,17 +375,19 @@ impl Catalog {
             .map(|source| source.upstream().clone())
     }
 
-    /// An upstream by its id, with the timings of its calls.
+    /// The route of a call that comes over an endpoint; absent if the upstream is gone.
     #[must_use]
-    pub fn upstream_with_timings(
-        &self,
-        id: &UpstreamId,
-    ) -> Option<(Arc<dyn Upstream>, Arc<CallTimings>)> {
-        self.layout
-            .load()
-            .by_id
-            .get(id)
-            .map(|source| (source.upstream().clone(), source.timings.clone()))
+    pub fn call_route(&self, endpoint: &EndpointId, upstream: &UpstreamId) -> Option<CallRoute> {
+        let layout = self.layout.load();
+        let source = layout.by_id.get(upstream)?;
+        Some(CallRoute {
+            endpoint: layout
+                .endpoint_lists
+                .get(endpoint)
+                .map(|stand| stand.endpoint.clone()),
+            upstream: source.upstream().clone(),
+            timings: source.timings.clone(),
+        })
     }
 
     /// Stops following, retires every upstream, and waits until all of that is done.

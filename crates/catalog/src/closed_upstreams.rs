@@ -2,6 +2,7 @@
 //! They are followed as before, so that they are back at once when they are let in again.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -25,23 +26,26 @@ pub struct ClosedUpstream {
     pub since: SystemTime,
 }
 
-/// The upstreams that are taken out. Each call costs one load, nearly always of an empty map.
+/// The upstreams that are taken out.
 #[derive(Debug, Default)]
-pub(super) struct ClosedUpstreams(ArcSwap<HashMap<UpstreamId, ClosedUpstream>>);
+pub(super) struct ClosedUpstreams {
+    /// True once an upstream was taken out: calls before that skip the map.
+    is_in_use: AtomicBool,
+    by_id: ArcSwap<HashMap<UpstreamId, ClosedUpstream>>,
+}
 
 impl ClosedUpstreams {
     pub(super) fn find(&self, id: &UpstreamId) -> Option<ClosedUpstream> {
-        let map = self.0.load();
-        if map.is_empty() {
-            None
-        } else {
-            map.get(id).copied()
+        if !self.is_in_use.load(Ordering::Acquire) {
+            return None;
         }
+        self.by_id.load().get(id).copied()
     }
 
     /// Changes the map for all calls from now on.
     pub(super) fn change(&self, change: impl Fn(&mut HashMap<UpstreamId, ClosedUpstream>)) {
-        self.0.rcu(|map| {
+        self.is_in_use.store(true, Ordering::Release);
+        self.by_id.rcu(|map| {
             let mut map = HashMap::clone(map);
             change(&mut map);
             map

@@ -30,7 +30,7 @@ impl Catalog {
     pub fn offers(&self, endpoint: &EndpointId, kind: ListKind) -> bool {
         let layout = self.layout.load();
         layout.sources_of(endpoint).iter().any(|source| {
-            let snapshot = source.base().snapshot();
+            let snapshot = source.base().peek();
             snapshot.list(kind).offers || snapshot.about.is_none()
         })
     }
@@ -125,7 +125,7 @@ impl Catalog {
         layout
             .sources_of(endpoint)
             .iter()
-            .any(|source| fits(source.base().snapshot().about.as_deref()))
+            .any(|source| fits(source.base().peek().about.as_deref()))
     }
 
     /// The extensions of the one upstream of a transparent endpoint. An aggregating endpoint has

@@ -74,11 +74,25 @@ impl EndpointLists {
             Some(desk) => desk,
             None => self.open(works, kind, class),
         };
-        // A store on every request would keep the cache line bouncing between cores.
-        if !desk.was_used.load(Ordering::Relaxed) {
-            desk.was_used.store(true, Ordering::Relaxed);
-        }
+        desk.mark_used();
         desk
+    }
+
+    /// Returns the current view of a class.
+    pub(super) fn view(
+        &self,
+        works: &Arc<CatalogContext>,
+        kind: ListKind,
+        class: CapabilityClass,
+    ) -> Arc<View> {
+        // The list view itself is not cloned: all cores would write to its reference count.
+        match find_list_view(&self.list_views.open.load(), kind, class) {
+            Some(desk) => {
+                desk.mark_used();
+                desk.view()
+            }
+            None => self.open(works, kind, class).view(),
+        }
     }
 
     fn open(
@@ -197,11 +211,7 @@ impl ListViews {
     }
 
     fn find(&self, kind: ListKind, class: CapabilityClass) -> Option<Arc<ListView>> {
-        self.open
-            .load()
-            .iter()
-            .find(|desk| desk.class == class && desk.kind == kind)
-            .cloned()
+        find_list_view(&self.open.load(), kind, class).cloned()
     }
 
     fn all(&self) -> Vec<Arc<ListView>> {
@@ -229,6 +239,13 @@ impl ListView {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .find(version, now, age)
+    }
+
+    fn mark_used(&self) {
+        // A store on every request would keep the cache line bouncing between cores.
+        if !self.was_used.load(Ordering::Relaxed) {
+            self.was_used.store(true, Ordering::Relaxed);
+        }
     }
 
     fn show(&self, view: View, before: &Arc<View>, works: &CatalogContext, now: Instant) {
@@ -293,6 +310,15 @@ impl ListView {
         now.saturating_sub(self.last_used.load(Ordering::Relaxed)) < idle
             || self.announcements.watchers() > 0
     }
+}
+
+fn find_list_view(
+    open: &[Arc<ListView>],
+    kind: ListKind,
+    class: CapabilityClass,
+) -> Option<&Arc<ListView>> {
+    open.iter()
+        .find(|desk| desk.class == class && desk.kind == kind)
 }
 
 /// Logs new collisions, once.

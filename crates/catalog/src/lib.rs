@@ -50,7 +50,7 @@ mod walk;
 mod walk_span;
 
 pub use call_timings::{CallTimings, RecentCalls};
-pub use catalog::{Catalog, Topology};
+pub use catalog::{CallRoute, Catalog, Topology};
 pub use closed_upstreams::{ClosedUpstream, ClosingMode};
 pub use list_changes::{ChangeReceiver, ListChange};
 pub use page::{CatalogPage, ListPageRequest};

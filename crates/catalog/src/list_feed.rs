@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use weir_core::capability::CapabilityClass;
@@ -178,6 +178,11 @@ impl ListFeed {
 
     pub(super) fn snapshot(&self) -> Arc<UpstreamSnapshot> {
         self.snapshot.load_full()
+    }
+
+    /// The same for a short look: all cores would write to the reference count of a clone.
+    pub(super) fn peek(&self) -> Guard<Arc<UpstreamSnapshot>> {
+        self.snapshot.load()
     }
 
     /// Publishes a changed snapshot and requests that views are built again. Only the feed's own

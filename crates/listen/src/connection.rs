@@ -236,7 +236,7 @@ impl<R: RequestService> hyper::service::Service<Request<Incoming>> for Connectio
 
     fn call(&self, request: Request<Incoming>) -> PollOnWake<ServeFuture<R::Body>> {
         // Each request runs to its end on the service it began on, also across a reload.
-        let service = self.listening.service();
+        let service = self.listening.peek_service();
         let pulse = self.peer.pulse.clone();
         let incoming = IncomingRequest {
             request: request.map(RequestBody::http1),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -85,6 +85,12 @@ impl<R: RequestService> ListenerState<R> {
     /// The service in force. A request ends on the service that it began on.
     pub fn service(&self) -> Arc<R> {
         self.service.load_full()
+    }
+
+    /// The service in force, for the begin of a request: all connections would write to the
+    /// reference count of a clone.
+    pub(super) fn peek_service(&self) -> Guard<Arc<R>> {
+        self.service.load()
     }
 
     /// Replaces the service from the next request on.

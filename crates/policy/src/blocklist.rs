@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use weir_core::call::Call;
@@ -18,7 +19,9 @@ use weir_core::principal::{Principal, Subject};
 /// An authorizer that blocks some principals, and delegates all others to another one.
 pub struct BlocklistAuthorizer {
     inner: Arc<dyn Authorizer>,
-    /// By digest. A request costs one load, nearly always of an empty map.
+    /// True once a principal was blocked: requests before that skip the map.
+    is_in_use: AtomicBool,
+    /// By digest.
     blocked: ArcSwap<FastMap<[u8; 16], Arc<Subject>>>,
 }
 
@@ -28,6 +31,7 @@ impl BlocklistAuthorizer {
     pub fn new(inner: Arc<dyn Authorizer>) -> Self {
         Self {
             inner,
+            is_in_use: AtomicBool::new(false),
             blocked: ArcSwap::default(),
         }
     }
@@ -35,6 +39,7 @@ impl BlocklistAuthorizer {
     /// Blocks a subject from now on. Returns false if it was blocked already.
     pub fn block(&self, subject: Subject) -> bool {
         let subject = Arc::new(subject);
+        self.is_in_use.store(true, Ordering::Release);
         let before = self.blocked.rcu(|those| {
             let mut those = FastMap::clone(those);
             those.insert(*subject.digest(), subject.clone());
@@ -54,10 +59,10 @@ impl BlocklistAuthorizer {
     }
 
     fn refusal(&self, principal: &Principal) -> Option<Failure> {
-        let those = self.blocked.load();
-        let out = !those.is_empty()
-            && !principal.is_anonymous()
-            && those.contains_key(principal.digest());
+        if !self.is_in_use.load(Ordering::Acquire) || principal.is_anonymous() {
+            return None;
+        }
+        let out = self.blocked.load().contains_key(principal.digest());
         out.then(|| Failure::new(FailureKind::Denied, BLOCKED))
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures_util::future::Either;
 use tokio::time::Instant;
-use weir_catalog::{Catalog, ResourceSubscriber, ResourceSubscription, UpdateInbox};
+use weir_catalog::{CallRoute, Catalog, ResourceSubscriber, ResourceSubscription, UpdateInbox};
 use weir_clean::DocumentKind;
 use weir_core::Authenticated;
 use weir_core::call::{Call, CallResumption, InputMode, ParkedId, SessionKey, TaskMode};
@@ -308,7 +308,11 @@ impl Router {
         {
             return Err(record.refuse(failure));
         }
-        let Some((upstream, timings)) = self.catalog.upstream_with_timings(&item.tool.upstream)
+        let Some(CallRoute {
+            endpoint,
+            upstream,
+            timings,
+        }) = self.catalog.call_route(&call.endpoint, &item.tool.upstream)
         else {
             return Err(record.refuse(Failure::unknown_tool(&item.exposed)));
         };
@@ -318,7 +322,6 @@ impl Router {
         if let Some(refusal) = self.catalog.closed_failure(&item.tool.upstream) {
             return Err(record.refuse(refusal));
         }
-        let endpoint = self.catalog.endpoint(&call.endpoint);
         let own = endpoint.as_ref().and_then(|endpoint| endpoint.deadlines);
         let deadlines = own.map_or(item.terms.deadlines, |own| item.terms.deadlines.cut(own));
         let mut way = ReplyTransform::of(endpoint.as_deref(), &item, &call);
