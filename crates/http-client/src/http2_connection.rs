@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri, Version};
+use http::{Request, Response, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -115,7 +115,7 @@ impl Http2Connection {
     ) -> Result<Response<Incoming>, UpstreamHttpError> {
         let mut request = Request::new(Full::new(ask.body.clone()));
         *request.method_mut() = ask.method.clone();
-        *request.uri_mut() = without_user(ask.uri);
+        *request.uri_mut() = ask.to.http2_uri().clone();
         *request.version_mut() = Version::HTTP_2;
         for (name, value) in ask.fields() {
             request.headers_mut().append(name, value.clone());
@@ -138,19 +138,6 @@ impl Http2Connection {
             }),
         }
     }
-}
-
-/// Removes the user, because it must not be in `:authority` (RFC 9113, 8.3.1).
-fn without_user(uri: &Uri) -> Uri {
-    let Some((_, host)) = uri
-        .authority()
-        .and_then(|authority| authority.as_str().rsplit_once('@'))
-    else {
-        return uri.clone();
-    };
-    let mut parts = uri.clone().into_parts();
-    parts.authority = host.parse().ok();
-    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
 fn broken(error: hyper::Error) -> UpstreamHttpError {

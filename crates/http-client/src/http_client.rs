@@ -15,7 +15,7 @@ use super::http_error::UpstreamHttpError;
 use super::response_body::HttpResponseBody;
 use super::tls::{RootCertificates, TlsError};
 use crate::connection_pool::ConnectionPool;
-use weir_http1::{HeaderField, OutgoingRequest};
+use weir_http1::{Destination, HeaderField, OutgoingRequest};
 
 /// A server of the config.
 #[derive(Debug)]
@@ -41,8 +41,7 @@ pub struct HttpClient {
 #[derive(Debug)]
 struct HttpClientInner {
     pool: Arc<ConnectionPool>,
-    uri: Uri,
-    headers: Vec<HeaderField>,
+    to: Destination,
 }
 
 impl HttpClient {
@@ -71,8 +70,7 @@ impl HttpClient {
         );
         let inner = Arc::new(HttpClientInner {
             pool: lines,
-            uri: server.url,
-            headers,
+            to: Destination::new(server.url, headers),
         });
         Ok(Self {
             inner,
@@ -82,15 +80,9 @@ impl HttpClient {
 
     /// Returns the same client for another URL of the same origin.
     pub fn with_url(&self, uri: Uri) -> Self {
-        let HttpClientInner {
-            pool: lines,
-            headers,
-            ..
-        } = &*self.inner;
         let inner = HttpClientInner {
-            pool: lines.clone(),
-            uri,
-            headers: headers.clone(),
+            pool: self.inner.pool.clone(),
+            to: self.inner.to.with_uri(uri),
         };
         Self {
             inner: Arc::new(inner),
@@ -109,7 +101,7 @@ impl HttpClient {
 
     /// Returns the server's URL.
     pub fn url(&self) -> &Uri {
-        &self.inner.uri
+        self.inner.to.uri()
     }
 
     /// Sends one request and waits for the response's head. Dropping the future, or later the body,
@@ -124,15 +116,10 @@ impl HttpClient {
         own: &[HeaderField],
         body: &Bytes,
     ) -> Result<Response<HttpResponseBody>, UpstreamHttpError> {
-        let HttpClientInner {
-            pool: lines,
-            uri,
-            headers,
-        } = &*self.inner;
+        let HttpClientInner { pool: lines, to } = &*self.inner;
         let ask = OutgoingRequest {
             method,
-            uri,
-            usual: headers,
+            to,
             own,
             body,
         };

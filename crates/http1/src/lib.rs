@@ -11,7 +11,7 @@ mod outgoing_request;
 mod response_framing;
 
 pub use message_head::{ResponseHead, read_response_head, write_request_head};
-pub use outgoing_request::{HeaderField, OutgoingRequest};
+pub use outgoing_request::{Destination, HeaderField, OutgoingRequest};
 pub use response_framing::ResponseFraming;
 
 /// The reason for which bytes are not a response.

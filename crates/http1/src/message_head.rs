@@ -1,9 +1,10 @@
 //! Writes the head of a request and reads the head of a response (RFC 9112, sections 2 to 6).
 
+use std::io::Write as _;
 use std::mem::MaybeUninit;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use httparse::{ParserConfig, Status};
 
 use crate::MalformedResponse;
@@ -32,66 +33,22 @@ pub struct ResponseHead {
 
 /// Writes the head for `ask`.
 pub fn write_request_head(ask: OutgoingRequest<'_>) -> Vec<u8> {
-    let path = ask.uri.path_and_query().map_or("/", |path| path.as_str());
+    let uri = ask.to.uri();
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut out = Vec::with_capacity(USUAL_HEAD_BYTES);
-    put(
-        &mut out,
-        &[
-            ask.method.as_str().as_bytes(),
-            b" ",
-            path.as_bytes(),
-            b" HTTP/1.1\r\n",
-        ],
-    );
-    let mut has_host = false;
-    for (name, value) in ask.fields() {
-        has_host |= name == header::HOST;
-        field(&mut out, name, value);
-    }
-    if !has_host {
-        host(&mut out, ask.uri);
-    }
+    out.extend_from_slice(ask.method.as_str().as_bytes());
+    out.extend_from_slice(b" ");
+    out.extend_from_slice(path.as_bytes());
+    out.extend_from_slice(b" HTTP/1.1\r\n");
+    ask.write_fields(&mut out);
     // Without a length a body would be read as the next request. A POST without a body has an
     // explicit zero (RFC 9110, 8.6).
     if !ask.body.is_empty() || ask.method == Method::POST {
-        put(
-            &mut out,
-            &[
-                b"content-length: ",
-                ask.body.len().to_string().as_bytes(),
-                b"\r\n",
-            ],
-        );
+        // Writing into memory cannot fail.
+        let _written = write!(out, "content-length: {}\r\n", ask.body.len());
     }
-    put(&mut out, &[b"\r\n"]);
+    out.extend_from_slice(b"\r\n");
     out
-}
-
-fn put(out: &mut Vec<u8>, pieces: &[&[u8]]) {
-    for piece in pieces {
-        out.extend_from_slice(piece);
-    }
-}
-
-fn field(out: &mut Vec<u8>, name: &HeaderName, value: &HeaderValue) {
-    put(
-        out,
-        &[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"],
-    );
-}
-
-/// Writes the host without user and without the port that the scheme implies (RFC 9110, 7.2).
-fn host(out: &mut Vec<u8>, uri: &Uri) {
-    put(out, &[b"host: ", uri.host().unwrap_or_default().as_bytes()]);
-    let implied = if uri.scheme_str() == Some("https") {
-        443
-    } else {
-        80
-    };
-    if let Some(port) = uri.port_u16().filter(|port| *port != implied) {
-        put(out, &[b":", port.to_string().as_bytes()]);
-    }
-    put(out, &[b"\r\n"]);
 }
 
 /// Takes the head of the response off `unread`; absent until it is complete. Interim responses

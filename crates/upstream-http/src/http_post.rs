@@ -1,5 +1,6 @@
 //! One POST and the head of its response: a body to read, or a refusal.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -74,6 +75,9 @@ pub(crate) fn trace_headers(
         Some((HeaderName::from_static(name), value))
     })
 }
+
+/// The capacity for the headers of a message: enough for those of nearly all.
+pub(crate) const USUAL_HEADERS: usize = 8;
 
 /// Adds the headers of every posted message.
 fn message_headers(mut own: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
@@ -444,9 +448,14 @@ async fn error_object(body: &mut HttpResponseBody) -> Option<(Option<u64>, Bytes
 }
 
 /// Returns the media type in lower case, without parameters.
-pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn media_type(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    Some(value.split(';').next()?.trim().to_ascii_lowercase())
+    let media = value.split(';').next()?.trim();
+    Some(if media.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        media.to_ascii_lowercase().into()
+    } else {
+        media.into()
+    })
 }
 
 fn describe(media: Option<&str>) -> String {

@@ -23,7 +23,7 @@ use weir_wire::method::{EXTENSION_METHOD, Method, NameSource};
 use weir_wire::{Revision, error_code};
 
 use super::http_call::{self, PendingRequest};
-use super::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION};
+use super::http_post::{self, ClassifiedResponse, METHOD, NAME, PROTOCOL_VERSION, USUAL_HEADERS};
 
 /// The client of one modern server.
 #[derive(Clone, Debug)]
@@ -201,13 +201,15 @@ impl ModernServer {
 
     /// Returns the headers of every request of this method.
     pub(crate) fn headers(&self, method: Method) -> Vec<(HeaderName, HeaderValue)> {
-        vec![
+        let mut headers = Vec::with_capacity(USUAL_HEADERS);
+        headers.extend([
             (
                 PROTOCOL_VERSION,
                 HeaderValue::from_static(self.tongue.revision().as_str()),
             ),
             (METHOD, HeaderValue::from_static(method.as_str())),
-        ]
+        ]);
+        headers
     }
 
     async fn post(

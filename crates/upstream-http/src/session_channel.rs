@@ -19,7 +19,7 @@ use weir_upstream_core::own_requests;
 use weir_upstream_core::upstream_context::UpstreamContext;
 use weir_wire::{Message, Revision};
 
-use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, media_type};
+use super::http_post::{self, EVENTS, PROTOCOL_VERSION, SESSION_ID, USUAL_HEADERS, media_type};
 use super::reading_state::ReadingTask;
 use super::response_reader::ResponseReader;
 
@@ -85,7 +85,7 @@ impl SessionChannel {
 
     /// Returns the headers of every request in this session.
     pub(crate) fn headers(&self) -> Vec<(HeaderName, HeaderValue)> {
-        let mut headers = Vec::with_capacity(2);
+        let mut headers = Vec::with_capacity(USUAL_HEADERS);
         if let Some(id) = &self.id {
             headers.push((SESSION_ID, id.clone()));
         }

@@ -285,12 +285,8 @@ impl UpstreamSession {
             .tongue
             .message_filter(id, call.wants_progress, call.log_level)
             .with_questions(self.class, server_questions::may_ask_in(call));
-        let headers = self
-            .channel
-            .headers()
-            .into_iter()
-            .chain(http_post::trace_headers(&call.trace))
-            .collect();
+        let mut headers = self.channel.headers();
+        headers.extend(http_post::trace_headers(&call.trace));
         let task = ResultExpectation::takes_task(self.tongue, call, self.class);
         let tracked = self.site.task_progress.begin(id, outbound);
         if tracked.is_some() {

@@ -19,6 +19,7 @@ use crate::dns::{DnsCache, DnsResolver, SystemLookup};
 use crate::http_error::RequestProgress;
 use crate::http1_connection::FRESH_POLL;
 use crate::tls::RootCertificates;
+use weir_http1::Destination;
 
 const GET: Method = Method::GET;
 const POST: Method = Method::POST;
@@ -58,8 +59,7 @@ async fn ask(
     let body = Bytes::from_static(body);
     let ask = OutgoingRequest {
         method,
-        uri,
-        usual: &[],
+        to: &Destination::new(uri.clone(), Vec::new()),
         own: &[],
         body: &body,
     };
@@ -155,7 +155,7 @@ async fn own_header_field_replaces_the_usual_one() {
         http::header::ACCEPT,
         HeaderValue::from_static("text/event-stream"),
     );
-    let usual = [(name.clone(), one), accept];
+    let to = Destination::new(uri.clone(), vec![(name.clone(), one), accept]);
     let server = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         let first = request(&mut stream).await.unwrap();
@@ -175,14 +175,20 @@ async fn own_header_field_replaces_the_usual_one() {
         let own = [(name, two)];
         let first = OutgoingRequest {
             method: &POST,
-            uri: &uri,
-            usual: &usual,
+            to: &to,
             own: &own,
             body: &body,
         };
-        let first = lines.send_request(first).await.unwrap();
-        let second = ask(&lines, &uri, &GET, b"").await;
-        (first.status(), second)
+        let accepted = lines.send_request(first).await.unwrap();
+        let nothing = Bytes::new();
+        let second = OutgoingRequest {
+            method: &GET,
+            own: &[],
+            body: &nothing,
+            ..first
+        };
+        let second = lines.send_request(second).await.unwrap();
+        (accepted.status(), second.status())
     };
     let ((first, second), (accepted, nothing)) = tokio::join!(server, client);
     assert_eq!(
@@ -194,10 +200,14 @@ async fn own_header_field_replaces_the_usual_one() {
     );
     assert_eq!(
         second,
-        format!("GET /mcp?a=b HTTP/1.1\r\nhost: {host}\r\n\r\n")
+        format!(
+            "GET /mcp?a=b HTTP/1.1\r\nuser-agent: one\r\naccept: text/event-stream\r\nhost: {host}\r\n\r\n"
+        )
     );
-    assert_eq!(accepted, StatusCode::ACCEPTED);
-    assert_eq!(nothing, Ok((204, Vec::new(), Vec::new())));
+    assert_eq!(
+        (accepted, nothing),
+        (StatusCode::ACCEPTED, StatusCode::NO_CONTENT)
+    );
 }
 
 #[tokio::test]
@@ -440,8 +450,7 @@ async fn dropping_an_answer_closes_the_connection_unless_only_its_end_was_left()
             let body = Bytes::new();
             let ask = OutgoingRequest {
                 method: &GET,
-                uri: &uri,
-                usual: &[],
+                to: &Destination::new(uri.clone(), Vec::new()),
                 own: &[],
                 body: &body,
             };
