@@ -312,6 +312,16 @@ impl CredentialVerifier {
     }
 }
 
+impl CredentialVerifier {
+    /// Counts a refusal and makes its failure.
+    fn count_refusal(&self, refused: AuthFailure) -> Failure {
+        if let AuthFailure::Invalid(_) = &refused {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        failure(refused)
+    }
+}
+
 impl Verifier for CredentialVerifier {
     fn verify<'a>(
         &'a self,
@@ -319,12 +329,30 @@ impl Verifier for CredentialVerifier {
     ) -> Fut<'a, Result<VerifiedIdentity, Failure>> {
         let plan = self.plan.load_full();
         Box::pin(async move {
-            let known = plan.identify(evidence, &self.world).await;
-            if let Err(AuthFailure::Invalid(_)) = &known {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            }
-            known.map_err(failure)
+            let identified = match plan.identify(evidence, &self.world) {
+                Ok(KnownSender::Known(identity)) => Ok(identity),
+                Ok(KnownSender::NewToken { text, digest }) => {
+                    let token = PresentedToken {
+                        text,
+                        digest: &digest,
+                        peer: evidence.peer,
+                    };
+                    plan.verify_new_token(token, evidence.endpoint, &self.world)
+                        .await
+                        .map(VerifiedIdentity::Subject)
+                }
+                Err(refused) => Err(refused),
+            };
+            identified.map_err(|refused| self.count_refusal(refused))
         })
+    }
+
+    fn verify_at_once(&self, evidence: &Evidence<'_>) -> Option<Result<VerifiedIdentity, Failure>> {
+        match self.plan.load().identify(evidence, &self.world) {
+            Ok(KnownSender::Known(identity)) => Some(Ok(identity)),
+            Ok(KnownSender::NewToken { .. }) => None,
+            Err(refused) => Some(Err(self.count_refusal(refused))),
+        }
     }
 }
 
@@ -361,6 +389,16 @@ fn failure(refused: AuthFailure) -> Failure {
     failure
 }
 
+/// A sender as far as it is known without a wait.
+enum KnownSender<'a> {
+    Known(VerifiedIdentity),
+    /// A token that was not verified before, or not lately.
+    NewToken {
+        text: &'a str,
+        digest: [u8; 32],
+    },
+}
+
 impl VerifierState {
     fn new(settings: VerifierSettings, before: Option<&Self>, world: &KeyKeeperPorts) -> Self {
         let api_keys = ApiKeys::new(&settings);
@@ -389,13 +427,14 @@ impl VerifierState {
         }
     }
 
-    async fn identify(
+    /// Identifies the sender as far as that needs no wait.
+    fn identify<'a>(
         &self,
-        evidence: &Evidence<'_>,
+        evidence: &Evidence<'a>,
         world: &KeyKeeperPorts,
-    ) -> Result<VerifiedIdentity, AuthFailure> {
+    ) -> Result<KnownSender<'a>, AuthFailure> {
         if !self.settings.required {
-            return Ok(VerifiedIdentity::Anonymous);
+            return Ok(KnownSender::Known(VerifiedIdentity::Anonymous));
         }
         let subject = match (evidence.bearer, evidence.api_key) {
             // It must not be a guess which one counts.
@@ -405,7 +444,17 @@ impl VerifierState {
             {
                 self.api_keys.check(key.expose(), world.clock.wall())?
             }
-            (Some(token), None) => self.token(token.expose(), evidence, world).await?,
+            (Some(token), None) => {
+                let text = token.expose();
+                if text.len() > token::LONGEST {
+                    return Err(TokenRefusal::Malformed.into());
+                }
+                let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
+                match self.known_token(&digest, evidence.endpoint, world)? {
+                    Some(subject) => subject,
+                    None => return Ok(KnownSender::NewToken { text, digest }),
+                }
+            }
             (None, _) => match (&self.certified, evidence.certificate) {
                 // Only if the request has no other credentials: a connection may carry requests of
                 // several callers.
@@ -415,41 +464,36 @@ impl VerifierState {
                 _ => return Err(AuthFailure::Missing),
             },
         };
-        Ok(VerifiedIdentity::Subject(subject))
+        Ok(KnownSender::Known(VerifiedIdentity::Subject(subject)))
     }
 
-    async fn token(
+    /// The subject of a token that was verified a short while ago; absent for any other token.
+    fn known_token(
         &self,
-        text: &str,
-        evidence: &Evidence<'_>,
+        digest: &[u8; 32],
+        endpoint: &EndpointId,
+        world: &KeyKeeperPorts,
+    ) -> Result<Option<Arc<Subject>>, TokenRefusal> {
+        let Some(verified) = self.verified.get(digest).filter(|verified| {
+            verified.by.generation() == verified.generation
+                && world.clock.monotonic() < verified.until
+        }) else {
+            return Ok(None);
+        };
+        self.check_now(&verified, endpoint, world)?;
+        Ok(Some(verified.subject.clone()))
+    }
+
+    async fn verify_new_token(
+        &self,
+        token: PresentedToken<'_>,
+        endpoint: &EndpointId,
         world: &KeyKeeperPorts,
     ) -> Result<Arc<Subject>, AuthFailure> {
-        let Evidence { endpoint, peer, .. } = *evidence;
-        if text.len() > token::LONGEST {
-            return Err(TokenRefusal::Malformed.into());
-        }
-        let digest: [u8; 32] = Sha256::digest(text.as_bytes()).into();
-        if let Some(verified) = self.verified.get(&digest)
-            && verified.by.generation() == verified.generation
-            && world.clock.monotonic() < verified.until
-        {
-            self.check_now(&verified, endpoint, world)?;
-            return Ok(verified.subject.clone());
-        }
-        // On the heap: a request with a known token, or without need of one, does not pay for this
-        // memory.
-        let verified = Box::pin(self.verify(
-            PresentedToken {
-                text,
-                digest: &digest,
-                peer,
-            },
-            world,
-        ))
-        .await?;
+        let verified = self.verify(token, world).await?;
         self.check_now(&verified, endpoint, world)?;
         let subject = verified.subject.clone();
-        self.verified.insert(digest, Arc::new(verified));
+        self.verified.insert(*token.digest, Arc::new(verified));
         Ok(subject)
     }
 

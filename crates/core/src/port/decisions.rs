@@ -56,6 +56,15 @@ pub trait Verifier: Send + Sync {
         &'a self,
         evidence: &'a Evidence<'a>,
     ) -> Fut<'a, Result<VerifiedIdentity, Failure>>;
+
+    /// The outcome of [`Self::verify`], if it is known without a wait: for nearly all requests, which
+    /// then need no future.
+    fn verify_at_once(
+        &self,
+        _evidence: &Evidence<'_>,
+    ) -> Option<Result<VerifiedIdentity, Failure>> {
+        None
+    }
 }
 
 /// Authorizes principals.
