@@ -27,20 +27,9 @@ impl ItemSearch<'_> {
         principal: &Principal,
         call: &Call,
     ) -> Result<CatalogItem, Failure> {
-        let item = self.search_item(principal, call).await?;
-        // The view may be older than an operator's latest action.
-        self.catalog
-            .closed_failure(&item.tool.upstream)
-            .map_or(Ok(item), Err)
-    }
-
-    async fn search_item(
-        &self,
-        principal: &Principal,
-        call: &Call,
-    ) -> Result<CatalogItem, Failure> {
         if let Some(name) = &call.extension {
-            return self.extension_item(principal, call, name);
+            let item = self.extension_item(principal, call, name)?;
+            return self.unless_closed(item);
         }
         let target = target::of(call)?;
         let CallTarget { kind, ref name } = target;
@@ -86,15 +75,23 @@ impl ItemSearch<'_> {
             }
             (None, shared) => shared,
         };
-        if let Some(item) = found {
-            return Ok(item);
+        let found = found.or_else(|| {
+            // No list has every resource of a server.
+            (kind == ListKind::Resources)
+                .then(|| self.unlisted(principal, call, name))
+                .flatten()
+        });
+        match found {
+            Some(item) => self.unless_closed(item),
+            None => Err(self.hidden_item_failure(principal, call, &look, &target)),
         }
-        let unlisted = if kind == ListKind::Resources {
-            self.unlisted(principal, call, name)
-        } else {
-            None
-        };
-        unlisted.ok_or_else(|| self.hidden_item_failure(principal, call, &look, &target))
+    }
+
+    /// Returns an item, unless an operator took its upstream out: the view may be older than that.
+    fn unless_closed(&self, item: CatalogItem) -> Result<CatalogItem, Failure> {
+        self.catalog
+            .closed_failure(&item.tool.upstream)
+            .map_or(Ok(item), Err)
     }
 
     /// The item of a method that no revision knows: the one upstream of a transparent endpoint. The
