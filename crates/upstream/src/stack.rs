@@ -48,7 +48,13 @@ impl CallStack {
 
     /// Makes a call. Returns the reply once its first event is known, or after a short wait.
     /// Dropping the future or the reply cancels the call at the server.
-    pub(crate) async fn call(self: Arc<Self>, outbound: OutboundCall) -> Reply {
+    ///
+    /// The layers are put together before the future begins: that of an async function would have
+    /// the call as its argument too.
+    pub(crate) fn call(
+        &self,
+        outbound: OutboundCall,
+    ) -> impl Future<Output = Reply> + Send + use<> {
         let limits = CallTimeLimits::new(outbound.deadlines, outbound.begun);
         let outbound = self.strip_baggage(outbound);
         let (in_flight, attempts) = (self.in_flight.clone(), self.attempts.clone());
@@ -58,7 +64,7 @@ impl CallStack {
         // Bound, above the tries: a call counts once.
         let bounded = Box::pin(in_flight.call(tries));
         // Deadline, outermost: second tries get no further time.
-        call_time_limits::call_within_limits(server, limits, bounded).await
+        call_time_limits::call_within_limits(server, limits, bounded)
     }
 
     /// Removes the baggage from the call, unless this server may have it.

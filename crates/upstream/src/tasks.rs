@@ -213,7 +213,6 @@ impl UpstreamTaskRequest {
         let reply = self
             .server
             .stack
-            .clone()
             .call(self.outbound_for(method, self.outbound.deadlines))
             .await;
         own_requests::read_result(&self.server.site.own_requests, reply).await
@@ -221,7 +220,7 @@ impl UpstreamTaskRequest {
 
     /// Makes the request for the result. The server asks on its stream.
     fn request_result(&self) -> weir_core::port::Fut<'static, Reply> {
-        let stack = self.server.stack.clone();
+        let stack = &self.server.stack;
         Box::pin(stack.call(self.outbound_for(Method::TasksResult, CallDeadlines::CALL)))
     }
 

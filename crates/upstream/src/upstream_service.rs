@@ -79,7 +79,7 @@ impl Upstream for UpstreamService {
         if tasks::is_about_task(outbound.call.method) {
             return Box::pin(tasks::call(self.tasks.clone(), outbound));
         }
-        Box::pin(self.stack.clone().call(outbound))
+        Box::pin(self.stack.call(outbound))
     }
 
     fn watch(
