@@ -16,7 +16,7 @@ use weir_layers::http::body::HttpAnswer;
 use weir_layers::http::head_guard::HeadGuard;
 use weir_layers::http::well_known_documents::WellKnownDocuments;
 use weir_layers::layer::authenticate::{
-    AddressRate, AuthenticateLayer, PrincipalRate, audit_entrance,
+    AddressRate, AuthenticateLayer, EntranceAudit, PrincipalRate,
 };
 use weir_layers::layer::check::{CheckLayer, CheckService};
 use weir_layers::layer::cors::{CorsPolicy, CorsService};
@@ -176,7 +176,7 @@ impl Routes {
             // Needs the principal.
             .layer(CheckLayer::new(PrincipalRate))
             // Records those who passed all checks of their head.
-            .map_request(audit_entrance)
+            .layer(CheckLayer::new(EntranceAudit))
             // The last layer: what is below works on whole messages.
             .layer(ReadBodyLayer)
             .service(McpService);
@@ -200,7 +200,7 @@ impl Routes {
                 .layer(CheckLayer::new(AddressRate))
                 .layer(AuthenticateLayer)
                 .layer(CheckLayer::new(PrincipalRate))
-                .map_request(audit_entrance)
+                .layer(CheckLayer::new(EntranceAudit))
                 .service(SseService(end));
             let path = end.beside(&endpoint.endpoint);
             self.add(&path, |router, path| router.route_service(path, route));

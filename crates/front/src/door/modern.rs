@@ -224,7 +224,10 @@ async fn dispatch(
             let mismatch =
                 mirrored_headers::check_param_headers(context, known, headers, method, &lifted);
             match mismatch.await {
-                None => make_call(context, known, &request.id, method, *lifted).await,
+                None => match make_call(context, known, &request.id, method, *lifted) {
+                    Ok(answering) => answering.await,
+                    Err(failure) => Err(failure),
+                },
                 Some(text) => {
                     let refusal = MessageRefusal::HeaderMismatch(text);
                     Err(RequestFailure::message(Some(&request.id), refusal))
@@ -262,32 +265,24 @@ async fn dispatch(
     }
 }
 
-/// Makes a call. Its parts are gathered before its future begins.
+/// Makes a call, and returns the future of its answer. The call's parts are gathered before the
+/// future begins.
 fn make_call(
     context: &HttpRequestContext,
     known: &Authenticated<()>,
     id: &RequestId,
     method: Method,
     lifted: LiftedRequest,
-) -> Fut<'static, RequestResult> {
-    let fail = |failure: Failure| -> Fut<'static, RequestResult> {
-        let cause = FailureCause::Call {
-            id: id.clone(),
-            failure,
-            revision: Revision::MODERN,
-            tool_call: method == Method::ToolsCall,
-        };
-        Box::pin(ready(Err(cause.into())))
+) -> Result<impl Future<Output = RequestResult> + Send + use<>, RequestFailure> {
+    let fail = |failure: Failure| FailureCause::Call {
+        id: id.clone(),
+        failure,
+        revision: Revision::MODERN,
+        tool_call: method == Method::ToolsCall,
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
-    let binding = match encode::binding(context, known, method, &lifted.params) {
-        Ok(binding) => binding,
-        Err(failure) => return fail(failure),
-    };
-    let resume = match open_state(context, &binding.as_binding(), &lifted.params) {
-        Ok(resume) => resume,
-        Err(failure) => return fail(failure),
-    };
+    let binding = encode::binding(context, known, method, &lifted.params).map_err(fail)?;
+    let resume = open_state(context, &binding.as_binding(), &lifted.params).map_err(fail)?;
     let as_task = tasks::task_mode_of_modern(class);
     let call = Call {
         input_mode: InputMode::Rounds,
@@ -308,7 +303,10 @@ fn make_call(
         } else {
             UrlElicitationForm::Unsupported
         });
-    encode::encode_reply(asked, OwnedCall::by_connection(running))
+    Ok(encode::encode_reply(
+        asked,
+        OwnedCall::by_connection(running),
+    ))
 }
 
 /// The state to resume from, if the client brought a sealed state.

@@ -15,15 +15,15 @@ use http::Method;
 use http_body::Frame;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tower::Service;
 use weir_core::port::{Fut, random_id};
 use weir_core::{Authenticated, EndpointId};
 use weir_layers::failure;
+use weir_layers::failure::RequestResult;
 use weir_layers::failure::request_refusal::RequestRefusal;
-use weir_layers::failure::{RequestFailure, RequestResult};
 use weir_layers::http::answer;
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::in_flight::InFlightPermit;
+use weir_layers::layer::answer_authenticated::AnswerAuthenticated;
 use weir_layers::layer::observe;
 use weir_layers::layer::read_body::read_body;
 use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
@@ -85,24 +85,13 @@ impl SsePath {
 #[derive(Clone, Copy)]
 pub(crate) struct SseService(pub(crate) SsePath);
 
-impl Service<AuthenticatedRequest> for SseService {
-    type Response = HttpAnswer;
-    type Error = RequestFailure;
-    type Future = Fut<'static, RequestResult>;
-
-    fn poll_ready(&mut self, _: &mut Task<'_>) -> Poll<Result<(), RequestFailure>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, authenticated: AuthenticatedRequest) -> Self::Future {
-        let end = self.0;
-        Box::pin(async move {
-            let (answered, label) = match end {
-                SsePath::Stream => (open_connection(&authenticated), "GET"),
-                SsePath::Messages => (take_message(&authenticated).await, "POST"),
-            };
-            failure::with_labels(answered, label, "legacy")
-        })
+impl AnswerAuthenticated for SseService {
+    async fn answer(self, authenticated: AuthenticatedRequest) -> RequestResult {
+        let (answered, label) = match self.0 {
+            SsePath::Stream => (open_connection(&authenticated), "GET"),
+            SsePath::Messages => (take_message(&authenticated).await, "POST"),
+        };
+        failure::with_labels(answered, label, "legacy")
     }
 }
 

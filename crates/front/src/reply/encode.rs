@@ -13,7 +13,6 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderValue, header};
 use tokio::time::{Duration, timeout};
-use weir_core::port::Fut;
 use weir_core::{CallResumption, Failure, FailureKind, Payload, ReplyEnd, ReplyEvent};
 use weir_era::render;
 use weir_era::request_state::{self, SealedResume};
@@ -269,12 +268,15 @@ impl ResponseContext {
 }
 
 /// Answers a call.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async function has its arguments twice"
+)]
 pub(crate) fn encode_reply(
     asked: ResponseContext,
     mut owned: OwnedCall,
-) -> Fut<'static, RequestResult> {
-    // No async function: the future of one holds its arguments twice.
-    Box::pin(async move {
+) -> impl Future<Output = RequestResult> + Send + use<> {
+    async move {
         // A result is not read while too many bytes wait for the client on the same connection.
         let next = async {
             match &asked.connection_flow {
@@ -323,7 +325,7 @@ pub(crate) fn encode_reply(
         };
         body.labels.until = until;
         Ok(answer::with_pending_outcome(answer::events(body), counted))
-    })
+    }
 }
 
 /// Encodes the answer as one message, for a batch; notifications are left out. `None` if the call

@@ -11,9 +11,11 @@ use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{BorrowedSecret, Evidence, Fut, SenderEntrance, SenderRejection};
 use weir_core::{Authenticated, Failure, FailureKind, Principal, authenticate};
 
+use super::answer_authenticated::AnswerAuthenticated;
 use super::check::Check;
-use crate::failure::RequestFailure;
 use crate::failure::request_refusal::RequestRefusal;
+use crate::failure::{RequestFailure, RequestResult};
+use crate::http::body::HttpAnswer;
 use crate::http::challenge;
 use crate::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
 use crate::request::request_context::HttpRequestContext;
@@ -32,29 +34,24 @@ impl<S> Layer<S> for AuthenticateLayer {
     }
 }
 
-/// A service that takes authenticated requests.
+/// A service that authenticates the senders of its requests.
 #[derive(Debug, Clone)]
 pub struct Authenticate<S>(S);
 
-impl<S, T> Service<Box<EndpointRequest>> for Authenticate<S>
-where
-    S: Service<AuthenticatedRequest, Response = T, Error = RequestFailure> + Clone + Send + 'static,
-    S::Future: Send,
-    T: 'static,
-{
-    type Response = T;
+impl<S: AnswerAuthenticated> Service<Box<EndpointRequest>> for Authenticate<S> {
+    type Response = HttpAnswer;
     type Error = RequestFailure;
-    type Future = Fut<'static, Result<T, RequestFailure>>;
+    type Future = Fut<'static, RequestResult>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
-        self.0.poll_ready(cx)
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
+        Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Box<EndpointRequest>) -> Self::Future {
-        let mut inner = self.0.clone();
+        let inner = self.0.clone();
         Box::pin(async move {
             let sender = check_credentials(&request).await?;
-            inner.call(AuthenticatedRequest { request, sender }).await
+            inner.answer(AuthenticatedRequest { request, sender }).await
         })
     }
 }
@@ -102,13 +99,20 @@ impl Check<AuthenticatedRequest> for PrincipalRate {
     }
 }
 
-/// Audits an admitted request.
-pub fn audit_entrance(authenticated: AuthenticatedRequest) -> AuthenticatedRequest {
-    let principal = authenticated.sender.principal();
-    if !principal.is_anonymous() {
-        audit(&authenticated.request.context, Ok(principal));
+/// The audit of an admitted request. It lets every request pass.
+#[derive(Debug, Clone, Copy)]
+pub struct EntranceAudit;
+
+impl Check<AuthenticatedRequest> for EntranceAudit {
+    fn check(
+        &self,
+        AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
+    ) -> Result<(), RequestFailure> {
+        if !sender.principal().is_anonymous() {
+            audit(&request.context, Ok(sender.principal()));
+        }
+        Ok(())
     }
-    authenticated
 }
 
 /// Checks the credentials, and if their principal may use the endpoint.

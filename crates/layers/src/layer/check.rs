@@ -10,7 +10,9 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use crate::failure::RequestFailure;
+use super::answer_authenticated::AnswerAuthenticated;
+use crate::failure::{RequestFailure, RequestResult};
+use crate::request::endpoint_request::AuthenticatedRequest;
 
 /// A check of requests.
 pub(crate) trait Check<R> {
@@ -80,6 +82,17 @@ where
             },
         };
         CheckFuture { checked }
+    }
+}
+
+impl<S, C> AnswerAuthenticated for CheckService<S, C>
+where
+    S: AnswerAuthenticated,
+    C: Check<AuthenticatedRequest> + Clone + Send + Sync + 'static,
+{
+    async fn answer(self, request: AuthenticatedRequest) -> RequestResult {
+        self.check.check(&request)?;
+        self.inner.answer(request).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -11,14 +11,13 @@ use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
-use tower::{Layer, Service};
+use tower::Layer;
 use weir_core::budget::ByteReservation;
-use weir_core::port::Fut;
 use weir_listen::{BodyError, DISCARD_TIME, DISCARDED_BYTES, RequestBody};
 
+use super::answer_authenticated::AnswerAuthenticated;
+use crate::failure::RequestResult;
 use crate::failure::request_refusal::RequestRefusal;
-use crate::failure::{RequestFailure, RequestResult};
-use crate::http::body::HttpAnswer;
 use crate::http::head_guard::declared_length;
 use crate::request::endpoint_request::{AuthenticatedRequest, CompleteRequest};
 use crate::settings::FrontLimits;
@@ -51,28 +50,17 @@ pub trait AnswerRequests: Clone + Send + Sync + 'static {
 #[derive(Debug, Clone)]
 pub struct ReadBody<S>(S);
 
-impl<S: AnswerRequests> Service<AuthenticatedRequest> for ReadBody<S> {
-    type Response = HttpAnswer;
-    type Error = RequestFailure;
-    type Future = Fut<'static, RequestResult>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RequestFailure>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, authenticated: AuthenticatedRequest) -> Self::Future {
-        let inner = self.0.clone();
-        Box::pin(async move {
-            let body = match authenticated.request.head.method {
-                Method::POST => read_body(&authenticated).await?,
-                _ => Bytes::new(),
-            };
-            let complete = CompleteRequest {
-                authenticated,
-                body,
-            };
-            inner.answer(complete).await
-        })
+impl<S: AnswerRequests> AnswerAuthenticated for ReadBody<S> {
+    async fn answer(self, authenticated: AuthenticatedRequest) -> RequestResult {
+        let body = match authenticated.request.head.method {
+            Method::POST => read_body(&authenticated).await?,
+            _ => Bytes::new(),
+        };
+        let complete = CompleteRequest {
+            authenticated,
+            body,
+        };
+        self.0.answer(complete).await
     }
 }
 
