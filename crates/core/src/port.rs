@@ -24,11 +24,13 @@ pub use document_fetch::{DocumentFetcher, FetchRequest, FetchResponse, UrlSource
 pub use document_post::{DocumentPoster, PostEncoding, PostResponse};
 pub use environment::{Clock, Random, random_id};
 pub use records::{
-    CredentialVault, RecordKey, RecordKind, RecordStore, StoredRecord, WriteCondition, WriteOutcome,
+    CredentialVault, RecordKey, RecordKind, RecordPlace, RecordStore, StoredRecord, WriteCondition,
+    WriteOutcome,
 };
 pub use replay_log::{ReplayLog, ReplayedEvents, StreamKey};
 pub use replicas::{
-    BusMessage, MessageBus, ReplicaId, ReplicaLease, ReplicaMailbox, SharedCounters,
+    BusMessage, MessageBus, ReplicaDirectory, ReplicaId, ReplicaLease, ReplicaMailbox, ReplicaSeen,
+    SharedCounters,
 };
 pub use session_lists::{ListSession, SessionListObserver, SessionListRegistry};
 pub use task_book::{KeptTask, TaskBook};

@@ -10,6 +10,7 @@ mod connection;
 mod connection_activity;
 mod connection_counts;
 mod connection_slots;
+mod forwarding;
 mod guarded_stream;
 mod handshake_limit;
 mod http2;
@@ -36,6 +37,10 @@ use connection_counts::count_closed;
 
 pub use client_peer::ClientPeer;
 pub use connection_activity::{ConnectionActivity, RequestGuard};
+pub use forwarding::{
+    FORWARDED_HEADER, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest,
+    NOT_OWNER_HEADER, RequestForwarder,
+};
 pub use guarded_stream::{DISCARD_TIME, DISCARDED_BYTES};
 pub use http2::flow_control::Http2Flow;
 pub use http2::http2_shared::Http2Shared;

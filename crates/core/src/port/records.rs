@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::replicas::ReplicaId;
 use super::{Fut, StoreError};
 use crate::principal::Principal;
 
@@ -56,6 +57,17 @@ pub enum WriteOutcome {
     Full,
 }
 
+/// The place of a record among the replicas.
+#[derive(Clone, Debug)]
+pub enum RecordPlace {
+    /// This replica owns the record.
+    Here(StoredRecord),
+    /// Another live replica owns it: requests about it are answered there.
+    Elsewhere(ReplicaId),
+    /// The record was removed, has expired, or never existed.
+    Gone,
+}
+
 /// Small opaque values with a time to live, by kind, principal and id.
 pub trait RecordStore: Send + Sync {
     /// Reads a record and, with `touch`, gives it that time to live from now.
@@ -64,6 +76,26 @@ pub trait RecordStore: Send + Sync {
         key: &'a RecordKey,
         touch: Option<Duration>,
     ) -> Fut<'a, Result<Option<StoredRecord>, StoreError>>;
+
+    /// Finds the replica that owns a record, which `opened_by` wrote first. If the owner has ended,
+    /// this replica takes the record over from the shared store. With `touch` a record that is here
+    /// gets that time to live from now.
+    ///
+    /// A store of one replica owns all its records.
+    ///
+    /// # Errors
+    /// The owner cannot be found out now.
+    fn locate<'a>(
+        &'a self,
+        key: &'a RecordKey,
+        touch: Option<Duration>,
+        _opened_by: &'a ReplicaId,
+    ) -> Fut<'a, Result<RecordPlace, StoreError>> {
+        Box::pin(async move {
+            let found = self.load(key, touch).await?;
+            Ok(found.map_or(RecordPlace::Gone, RecordPlace::Here))
+        })
+    }
 
     /// Writes a record.
     fn store<'a>(
@@ -87,6 +119,12 @@ pub trait RecordStore: Send + Sync {
     /// The records of a kind that expired since the last call, oldest first, so that dependent
     /// state is torn down.
     fn expired(&self, kind: RecordKind) -> Vec<RecordKey>;
+
+    /// The records of a kind that another replica took over since the last call: their state here is
+    /// out of date. A store of one replica loses none.
+    fn lost(&self, _kind: RecordKind) -> Vec<RecordKey> {
+        Vec::new()
+    }
 }
 
 /// Outbound credentials, sealed at rest.

@@ -1,5 +1,6 @@
 //! The ports between replicas: messages, leases and shared counters.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,9 +26,44 @@ pub trait MessageBus: Send + Sync {
     fn subscribe(&self, topic: &'static str) -> tokio::sync::broadcast::Receiver<BusMessage>;
 }
 
-/// The name of a running replica.
+/// The name of a running replica: random, and another one after each start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplicaId(pub [u8; 8]);
+
+/// A replica as the registry lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaSeen {
+    /// Its name.
+    pub id: ReplicaId,
+    /// The `host:port` of its cluster listener.
+    pub address: Arc<str>,
+    /// The version of weir.
+    pub version: Arc<str>,
+    /// The digest of its config in force, in hexadecimal digits.
+    pub config: Arc<str>,
+    /// The ids of the sealing keys that it can open.
+    pub keys: Vec<u8>,
+    /// True once it ends: it takes no new requests, and others take over its sessions.
+    pub is_draining: bool,
+    /// The time since it was last heard of.
+    pub age: Duration,
+}
+
+/// The replicas that serve the same clients, as this replica last saw them. No answer takes a trip.
+pub trait ReplicaDirectory: Send + Sync {
+    /// The name of this replica.
+    fn own(&self) -> &ReplicaId;
+
+    /// The address of the cluster listener of another replica. `None` if it has ended, is ending, or
+    /// could not be reached a moment ago.
+    fn address(&self, replica: &ReplicaId) -> Option<Arc<str>>;
+
+    /// Takes note that a replica cannot be reached. It counts as ended until it is heard of again.
+    fn report_unreachable(&self, replica: &ReplicaId);
+
+    /// All replicas that were heard of lately, this one included, in no order.
+    fn replicas(&self) -> Vec<ReplicaSeen>;
+}
 
 /// Small messages to one replica.
 pub trait ReplicaMailbox: Send + Sync {

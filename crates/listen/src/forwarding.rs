@@ -1,0 +1,163 @@
+//! Requests that one replica forwards to another: the one that owns their session or parked call.
+//!
+//! The whole request of the client goes over, with its credentials, and the other replica checks it
+//! like one of its own clients. What only the connection of the client knows goes in a header of
+//! weir's own, which is read on the cluster listener alone.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use data_encoding::BASE64URL_NOPAD;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Response};
+use weir_core::port::{Fut, ReplicaId};
+
+use super::request_body::BodyError;
+
+/// The header with the [`ForwardedClient`] of a request.
+pub const FORWARDED_HEADER: HeaderName = HeaderName::from_static("weir-forwarded");
+
+/// The header of an answer that says: this replica does not own what the request is about, and has
+/// not carried it out.
+pub const NOT_OWNER_HEADER: HeaderName = HeaderName::from_static("weir-not-owner");
+
+/// The connection of a client, as the replica that it is connected to describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardedClient {
+    /// The replica that forwards the request.
+    pub forwarded_by: ReplicaId,
+    /// The address of the other end of the client's connection.
+    pub address: IpAddr,
+    /// True if the connection uses TLS.
+    pub secure: bool,
+    /// The client certificate (DER, leaf), verified by the replica that forwards.
+    pub certificate: Option<Arc<[u8]>>,
+}
+
+impl ForwardedClient {
+    /// The value of [`FORWARDED_HEADER`]. It is always there, because it is visible ASCII.
+    #[must_use]
+    pub fn to_header(&self) -> Option<HeaderValue> {
+        let by = BASE64URL_NOPAD.encode(&self.forwarded_by.0);
+        let certificate = self
+            .certificate
+            .as_deref()
+            .map(|certificate| BASE64URL_NOPAD.encode(certificate))
+            .unwrap_or_default();
+        let (address, secure) = (self.address, u8::from(self.secure));
+        HeaderValue::try_from(format!("1;{by};{address};{secure};{certificate}")).ok()
+    }
+
+    /// Reads a header value. `None` for a malformed one, and one of another version.
+    #[must_use]
+    pub fn from_header(value: &HeaderValue) -> Option<Self> {
+        let mut parts = value.to_str().ok()?.split(';');
+        if parts.next()? != "1" {
+            return None;
+        }
+        let by = BASE64URL_NOPAD.decode(parts.next()?.as_bytes()).ok()?;
+        let address = parts.next()?.parse().ok()?;
+        let secure = match parts.next()? {
+            "0" => false,
+            "1" => true,
+            _ => return None,
+        };
+        let certificate = BASE64URL_NOPAD.decode(parts.next()?.as_bytes()).ok()?;
+        let is_whole = parts.next().is_none();
+        is_whole.then_some(Self {
+            forwarded_by: ReplicaId(by.try_into().ok()?),
+            address,
+            secure,
+            certificate: (!certificate.is_empty()).then(|| certificate.into()),
+        })
+    }
+}
+
+/// A client's request on its way to another replica.
+pub struct ForwardedRequest {
+    /// Method, URI and headers, as the client sent them.
+    pub head: Parts,
+    /// The whole body.
+    pub body: Bytes,
+    /// The connection that it came over.
+    pub client: ForwardedClient,
+}
+
+/// Without the head, which may have credentials.
+impl fmt::Debug for ForwardedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardedRequest")
+            .field("client", &self.client)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The body of a forwarded answer. Dropping it ends the request at the other replica.
+pub type ForwardedBody = Pin<Box<dyn http_body::Body<Data = Bytes, Error = BodyError> + Send>>;
+
+/// The reason that a request was not answered by the other replica.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForwardError {
+    /// The request did not run: there was no connection, or the other replica refused it unread.
+    #[error("replica unreachable: {0}")]
+    NotSent(String),
+    /// The other replica is not the owner, and did not carry the request out.
+    #[error("the replica does not own the session")]
+    NotOwner,
+    /// The connection broke before an answer: the request may have run.
+    #[error("connection to the replica lost: {0}")]
+    Lost(String),
+}
+
+/// Sends requests of clients to other replicas.
+pub trait RequestForwarder: Send + Sync {
+    /// Sends a request to a replica, and returns its answer. Dropping the future ends the request
+    /// there.
+    fn forward<'a>(
+        &'a self,
+        to: &'a ReplicaId,
+        request: ForwardedRequest,
+    ) -> Fut<'a, Result<Response<ForwardedBody>, ForwardError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use super::*;
+
+    #[test]
+    fn forwarded_client_survives_its_header() {
+        for (secure, certificate) in [(false, None), (true, Some(Arc::from(&b"der"[..])))] {
+            let client = ForwardedClient {
+                forwarded_by: ReplicaId(*b"replica1"),
+                address: "2001:db8::7".parse().unwrap(),
+                secure,
+                certificate,
+            };
+            let header = client.to_header().unwrap();
+            assert_eq!(ForwardedClient::from_header(&header), Some(client));
+        }
+    }
+
+    #[test]
+    fn malformed_forwarded_headers_are_refused() {
+        for bad in [
+            "",
+            "1",
+            "2;cmVwbGljYTE;::1;0;",
+            "1;cmVwbGljYTE;::1;2;",
+            "1;x;::1;0;",
+            "1;cmVwbGljYTE;host;0;",
+            "1;cmVwbGljYTE;::1;0;;",
+        ] {
+            assert_eq!(
+                ForwardedClient::from_header(&HeaderValue::from_static(bad)),
+                None,
+                "{bad}"
+            );
+        }
+    }
+}
