@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use weir_core::port::ReplicaId;
+
 use crate::connection_activity::ConnectionActivity;
 use crate::http2::http2_shared::Http2Shared;
 
@@ -21,6 +23,9 @@ pub struct ClientPeer {
     pub http2: Option<Http2Shared>,
     /// True inside the process, with no router that reads headers in place of bodies.
     pub in_memory: bool,
+    /// The replica that forwards the requests of this client. `None` for the clients of this
+    /// replica.
+    pub forwarded_by: Option<ReplicaId>,
 }
 
 impl ClientPeer {
@@ -32,6 +37,7 @@ impl ClientPeer {
             secure: false,
             http2: None,
             in_memory: false,
+            forwarded_by: None,
         }
     }
 

@@ -20,9 +20,23 @@ use super::request_body::BodyError;
 /// The header with the [`ForwardedClient`] of a request.
 pub const FORWARDED_HEADER: HeaderName = HeaderName::from_static("weir-forwarded");
 
-/// The header of an answer that says: this replica does not own what the request is about, and has
-/// not carried it out.
+/// The header of the answer of a replica that does not own the subject of the request, and has not
+/// carried the request out. It names the owner.
 pub const NOT_OWNER_HEADER: HeaderName = HeaderName::from_static("weir-not-owner");
+
+/// [`NOT_OWNER_HEADER`] with this owner. It is always there, because it is visible ASCII.
+#[must_use]
+pub fn not_owner_header(owner: &ReplicaId) -> Option<(HeaderName, HeaderValue)> {
+    let value = HeaderValue::try_from(BASE64URL_NOPAD.encode(&owner.0)).ok()?;
+    Some((NOT_OWNER_HEADER, value))
+}
+
+/// The owner that a value of [`NOT_OWNER_HEADER`] names.
+#[must_use]
+pub fn owner_of_header(value: &HeaderValue) -> Option<ReplicaId> {
+    let id = BASE64URL_NOPAD.decode(value.as_bytes()).ok()?;
+    Some(ReplicaId(id.try_into().ok()?))
+}
 
 /// The connection of a client, as the replica that it is connected to describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,9 +118,10 @@ pub enum ForwardError {
     /// The request did not run: there was no connection, or the other replica refused it unread.
     #[error("replica unreachable: {0}")]
     NotSent(String),
-    /// The other replica is not the owner, and did not carry the request out.
+    /// The other replica did not carry the request out, because it is not the owner. It may know
+    /// the owner.
     #[error("the replica does not own the session")]
-    NotOwner,
+    NotOwner(Option<ReplicaId>),
     /// The connection broke before an answer: the request may have run.
     #[error("connection to the replica lost: {0}")]
     Lost(String),

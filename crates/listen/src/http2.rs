@@ -65,7 +65,7 @@ where
         return Ok(());
     };
     let (window, _more) = connection_window(&budgets.windows, limits.h2.connection_window);
-    let (flow, closing) = (Http2Flow::new(), CancellationToken::new());
+    let (flow, closing) = (Http2Flow::new(&limits.h2), CancellationToken::new());
     let io = FrameWatch::new(io, flow.clone());
     let Ok(handshake) = timeout(
         limits.head_time,
@@ -122,6 +122,15 @@ fn http2_builder(all: &ListenerLimits, window: u32) -> Builder {
         .max_send_buffer_size(limits.send_buffer)
         .max_header_list_size(u32::try_from(all.head_bytes).unwrap_or(u32::MAX))
         .max_local_error_reset_streams(Some(PROVOKED_RESETS));
+    if !limits.is_flood_limited {
+        // A replica resets a stream for each client that cancels, also before it is accepted, and
+        // frames of both sides cross.
+        let streams = limits.streams as usize;
+        builder
+            .max_pending_accept_reset_streams(streams)
+            .max_concurrent_reset_streams(streams)
+            .max_local_error_reset_streams(None);
+    }
     builder
 }
 
@@ -160,7 +169,7 @@ where
         let flow = peer
             .http2
             .as_ref()
-            .map_or_else(Http2Flow::new, |shared| shared.flow.clone());
+            .map_or_else(|| Http2Flow::new(&limits.h2), |shared| shared.flow.clone());
         let every = limits.h2.ping_timeout.min(limits.stall_time / 3);
         Self {
             pings: connection.ping_pong(),

@@ -10,6 +10,7 @@ mod connection;
 mod connection_activity;
 mod connection_counts;
 mod connection_slots;
+mod forwarded_requests;
 mod forwarding;
 mod guarded_stream;
 mod handshake_limit;
@@ -37,9 +38,10 @@ use connection_counts::count_closed;
 
 pub use client_peer::ClientPeer;
 pub use connection_activity::{ConnectionActivity, RequestGuard};
+pub use forwarded_requests::ForwardedRequests;
 pub use forwarding::{
     FORWARDED_HEADER, ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest,
-    NOT_OWNER_HEADER, RequestForwarder,
+    NOT_OWNER_HEADER, RequestForwarder, not_owner_header, owner_of_header,
 };
 pub use guarded_stream::{DISCARD_TIME, DISCARDED_BYTES};
 pub use http2::flow_control::Http2Flow;

@@ -3,6 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Connections of other replicas at once.
+const REPLICA_CONNECTIONS: usize = 4096;
+/// Requests of clients at once over the connection of one replica.
+const REPLICA_STREAMS: u32 = 10_000;
+/// The age of a connection of a replica: in effect without end. Pings find a dead one.
+const REPLICA_CONNECTION_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// PEM files, read at bind and again whenever they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTlsFiles {
@@ -83,6 +90,39 @@ impl Default for ListenerLimits {
     }
 }
 
+impl ListenerLimits {
+    /// The limits of the cluster listener, beside the public listener with the limits `public`. Its
+    /// peers are replicas: a connection has the requests of many clients, and one of them must not
+    /// end or block it for the others.
+    #[must_use]
+    pub fn for_replicas(public: &Self) -> Self {
+        Self {
+            connections: REPLICA_CONNECTIONS,
+            connections_per_address: REPLICA_CONNECTIONS,
+            // Room for the client's certificate beside its own headers.
+            head_bytes: public.head_bytes * 2 + (64 << 10),
+            idle_time: REPLICA_CONNECTION_AGE,
+            // The replica that has the client's connection is the first to notice a stalled client.
+            stall_time: public.stall_time * 2,
+            tcp_keepalive: Duration::from_secs(5),
+            tcp_user_timeout: Duration::from_secs(10),
+            h2: H2Limits {
+                streams: REPLICA_STREAMS,
+                stream_window: 1 << 20,
+                connection_window: 16 << 20,
+                ping: Duration::from_secs(5),
+                ping_timeout: Duration::from_secs(5),
+                age: REPLICA_CONNECTION_AGE,
+                waiting_bytes: 64 << 20,
+                pause_bytes: 32 << 20,
+                is_flood_limited: false,
+                ..public.h2.clone()
+            },
+            ..public.clone()
+        }
+    }
+}
+
 /// Limits of an HTTP/2 connection (A10 to A12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct H2Limits {
@@ -102,6 +142,13 @@ pub struct H2Limits {
     pub age: Duration,
     /// The time that its streams have after that.
     pub last_streams: Duration,
+    /// The most bytes of answers that wait for the peer of one connection.
+    pub waiting_bytes: usize,
+    /// The waiting bytes from which on no further request begins and no further result is read.
+    pub pause_bytes: usize,
+    /// True if a peer that sends too many frames without data, or resets too many streams, gets
+    /// GOAWAY.
+    pub is_flood_limited: bool,
 }
 
 impl Default for H2Limits {
@@ -115,6 +162,9 @@ impl Default for H2Limits {
             ping_timeout: Duration::from_secs(10),
             age: Duration::from_secs(3600),
             last_streams: Duration::from_secs(60),
+            waiting_bytes: 4 << 20,
+            pause_bytes: 1 << 20,
+            is_flood_limited: true,
         }
     }
 }

@@ -82,6 +82,13 @@ impl<R: RequestService> ListenerState<R> {
         Ok(())
     }
 
+    /// Switches TLS to a fixed config, without files that are watched, for connections accepted from
+    /// now on.
+    pub fn use_server_config(&self, config: Arc<rustls::ServerConfig>) {
+        self.certificates.store(None);
+        self.acceptor.store(Some(config));
+    }
+
     /// The service in force. A request ends on the service that it began on.
     pub fn service(&self) -> Arc<R> {
         self.service.load_full()

@@ -158,6 +158,9 @@ fn h2(raw: &RawLimits, judge: &mut LimitsChecker<'_>) -> H2Limits {
             .time("h2_age", raw.h2_age.map(|time| time.0))
             .unwrap_or(d.age),
         last_streams: d.last_streams,
+        waiting_bytes: d.waiting_bytes,
+        pause_bytes: d.pause_bytes,
+        is_flood_limited: d.is_flood_limited,
     }
 }
 

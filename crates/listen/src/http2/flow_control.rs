@@ -14,10 +14,8 @@ use tokio::time::Instant;
 
 use weir_wire::http2_frames::{DATA, END_STREAM, FrameHead, FramePiece, HEADERS, IdleFrames};
 
-/// The most bytes of answers that wait for the client of one connection (A12).
-pub(crate) const MAX_WAITING_BYTES: usize = 4 << 20;
-/// The waiting bytes from which on no further request begins and no further result is read.
-const PAUSE_ABOVE_BYTES: usize = 1 << 20;
+use super::super::listener_settings::H2Limits;
+
 /// The window of a connection, and of a stream unless the client sets another (RFC 9113, 6.9.2).
 const FIRST_WINDOW: i64 = 65_535;
 const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -35,6 +33,12 @@ pub struct Http2Flow {
     room_notify: Notify,
     /// Permits for those bytes, granted in the order of requests.
     byte_permits: Arc<Semaphore>,
+    /// The most waiting bytes.
+    waiting_limit: usize,
+    /// The waiting bytes from which on no further request begins and no further result is read.
+    pause_above: usize,
+    /// True if too many frames without data are a flood.
+    is_flood_limited: bool,
     /// Bytes of answers that were sent.
     answered: AtomicU64,
     /// Bytes that went over the connection in either direction.
@@ -60,7 +64,7 @@ struct FlowWindows {
 }
 
 impl Http2Flow {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(limits: &H2Limits) -> Arc<Self> {
         let windows = FlowWindows {
             connection: FIRST_WINDOW,
             granted: 0,
@@ -72,7 +76,10 @@ impl Http2Flow {
         Arc::new(Self {
             waiting: AtomicUsize::new(0),
             room_notify: Notify::new(),
-            byte_permits: Arc::new(Semaphore::new(MAX_WAITING_BYTES)),
+            byte_permits: Arc::new(Semaphore::new(limits.waiting_bytes)),
+            waiting_limit: limits.waiting_bytes,
+            pause_above: limits.pause_bytes,
+            is_flood_limited: limits.is_flood_limited,
             answered: AtomicU64::new(0),
             moved: AtomicU64::new(0),
             flooded: AtomicBool::new(false),
@@ -86,7 +93,7 @@ impl Http2Flow {
             // Registered before the check, so that no change between the two is missed.
             let mut changed = std::pin::pin!(self.room_notify.notified());
             changed.as_mut().enable();
-            if self.waiting() < PAUSE_ABOVE_BYTES {
+            if self.waiting() < self.pause_above {
                 return;
             }
             changed.await;
@@ -99,7 +106,7 @@ impl Http2Flow {
         let mut making = pin!(making);
         let mut room = None;
         poll_fn(|cx| {
-            if room.is_some() || self.waiting() >= PAUSE_ABOVE_BYTES {
+            if room.is_some() || self.waiting() >= self.pause_above {
                 let waited = room.get_or_insert_with(|| Box::pin(self.wait_for_room()));
                 ready!(waited.as_mut().poll(cx));
                 room = None;
@@ -114,7 +121,7 @@ impl Http2Flow {
         let places = self
             .byte_permits
             .clone()
-            .try_acquire_many_owned(permits_for(bytes))
+            .try_acquire_many_owned(self.permits_for(bytes))
             .ok()?;
         Some(self.share(bytes, places))
     }
@@ -126,10 +133,16 @@ impl Http2Flow {
         let places = self
             .byte_permits
             .clone()
-            .acquire_many_owned(permits_for(bytes))
+            .acquire_many_owned(self.permits_for(bytes))
             .await
             .ok()?;
         Some(self.share(bytes, places))
+    }
+
+    /// The permits for so many bytes. An answer above the limit takes all permits, and so waits
+    /// alone.
+    fn permits_for(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.min(self.waiting_limit)).unwrap_or(u32::MAX)
     }
 
     fn share(self: &Arc<Self>, bytes: usize, places: OwnedSemaphorePermit) -> Arc<WaitingBytes> {
@@ -233,7 +246,9 @@ impl Http2Flow {
     /// Charges for a frame without data.
     fn charge_idle_frame(&self, head: &FrameHead) {
         // The library bounds small frames among those.
-        if head.kind == DATA && (head.length > 0 || head.flags & END_STREAM != 0) {
+        if !self.is_flood_limited
+            || head.kind == DATA && (head.length > 0 || head.flags & END_STREAM != 0)
+        {
             return;
         }
         if !self
@@ -258,15 +273,11 @@ pub(super) struct WaitingBytes {
     _places: OwnedSemaphorePermit,
 }
 
-/// The permits for so many bytes. An answer above the limit takes all permits, and so waits alone.
-fn permits_for(bytes: usize) -> u32 {
-    u32::try_from(bytes.min(MAX_WAITING_BYTES)).unwrap_or(u32::MAX)
-}
-
 impl Drop for WaitingBytes {
     fn drop(&mut self) {
         let before = self.flow.waiting.fetch_sub(self.bytes, Ordering::AcqRel);
-        if before >= PAUSE_ABOVE_BYTES && before - self.bytes < PAUSE_ABOVE_BYTES {
+        let pause_above = self.flow.pause_above;
+        if before >= pause_above && before - self.bytes < pause_above {
             self.flow.room_notify.notify_waiters();
         }
     }
@@ -357,7 +368,7 @@ mod tests {
     // Proves A10.
     #[tokio::test(start_paused = true)]
     async fn idle_frames_are_a_flood_and_those_of_a_busy_client_are_not() {
-        let flow = Http2Flow::new();
+        let flow = Http2Flow::new(&H2Limits::default());
         for _ in 0..1000 {
             flow.received(head(6, 0, 8));
         }
@@ -384,27 +395,40 @@ mod tests {
         assert!(flow.is_flooded());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn idle_frames_of_a_replica_are_no_flood() {
+        let flow = Http2Flow::new(&H2Limits {
+            is_flood_limited: false,
+            ..H2Limits::default()
+        });
+        for _ in 0..20_000 {
+            flow.received(head(6, 0, 8));
+        }
+        assert!(!flow.is_flooded());
+    }
+
     // Proves A12.
     #[tokio::test]
     async fn waiting_bytes_count_until_their_last_part_is_sent() {
-        let flow = Http2Flow::new();
-        let whole = flow.try_count(PAUSE_ABOVE_BYTES).unwrap();
+        let limits = H2Limits::default();
+        let (most, pause) = (limits.waiting_bytes, limits.pause_bytes);
+        let flow = Http2Flow::new(&limits);
+        let whole = flow.try_count(pause).unwrap();
         let part = CountedChunk::new(Bytes::from_static(b"part"), whole.clone());
         drop(whole);
-        assert_eq!(flow.waiting(), PAUSE_ABOVE_BYTES);
+        assert_eq!(flow.waiting(), pause);
         let waiting = flow.clone();
         let room = tokio::spawn(async move { waiting.wait_for_room().await });
         tokio::task::yield_now().await;
         assert!(!room.is_finished());
         drop(part);
         room.await.unwrap();
-        let first = flow.try_count(MAX_WAITING_BYTES + 1).unwrap();
+        let first = flow.try_count(most + 1).unwrap();
         assert!(
             flow.try_count(1).is_none(),
             "beyond the bound only what is alone is held"
         );
-        let mut turns =
-            [MAX_WAITING_BYTES, 1].map(|bytes| Box::pin(flow.clone().count_in_turn(bytes)));
+        let mut turns = [most, 1].map(|bytes| Box::pin(flow.clone().count_in_turn(bytes)));
         for turn in &mut turns {
             assert!(futures_util::poll!(turn).is_pending());
         }
@@ -424,7 +448,7 @@ mod tests {
     // Proves A12.
     #[tokio::test]
     async fn stream_window_counts_grants_before_its_answer() {
-        let flow = Http2Flow::new();
+        let flow = Http2Flow::new(&H2Limits::default());
         flow.received(FramePiece::Setting(INITIAL_WINDOW_SIZE, 0));
         flow.received(FramePiece::Window(3, 5));
         let (first, mut second) = (flow.open_window(1), flow.open_window(3));
