@@ -29,8 +29,7 @@ pub use records::{
 };
 pub use replay_log::{ReplayLog, ReplayedEvents, StreamKey};
 pub use replicas::{
-    BusMessage, MessageBus, ReplicaDirectory, ReplicaId, ReplicaLease, ReplicaMailbox, ReplicaSeen,
-    SharedCounters,
+    BusMessage, MessageBus, ReplicaDirectory, ReplicaId, ReplicaSeen, SharedCounters,
 };
 pub use session_lists::{ListSession, SessionListObserver, SessionListRegistry};
 pub use task_book::{KeptTask, TaskBook};

@@ -1,5 +1,7 @@
 //! The doors of both eras: a whole request is decoded, its era is decided once, and it is lifted.
 
+mod forwarded_stream;
+pub(crate) mod forwarding;
 pub(crate) mod legacy;
 pub(crate) mod mcp_service;
 pub(crate) mod modern;

@@ -17,13 +17,14 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
 use weir_core::seal::Sealer;
 use weir_layers::state::FrontState;
 pub use weir_listen::ListenerTlsError;
-use weir_listen::{ListenerCertificates, ListenerState};
+use weir_listen::{ForwardedRequests, ListenerCertificates, ListenerState};
 use weir_router::Router;
 
 pub use door::sse_transport::SSE_PATHS;
@@ -34,7 +35,7 @@ pub use weir_layers::failure::{
 };
 pub use weir_layers::http::well_known_documents::WELL_KNOWN_PATHS;
 pub use weir_layers::memory_pressure::{MemoryPressure, PressureHandle};
-pub use weir_layers::ports::FrontPorts;
+pub use weir_layers::ports::{FrontPorts, ReplicaPorts};
 pub use weir_layers::settings::{self, FrontSettings};
 pub use weir_session::{ClientSeen, MovedSession, MovingSessions, StreamSeen};
 
@@ -45,6 +46,8 @@ pub struct Front {
     listening: Arc<ListenerState<FrontRouter>>,
     shared: Arc<FrontState>,
     address: SocketAddr,
+    /// The listener for the other replicas, if there are any.
+    cluster: OnceLock<Arc<ListenerState<ForwardedRequests<FrontRouter>>>>,
     /// A duplicate of the listening socket for another process. Absent once the drain begins:
     /// clients must not queue up at it then.
     socket: Mutex<Option<OwnedFd>>,
@@ -102,6 +105,7 @@ impl Front {
             listening,
             shared,
             address,
+            cluster: OnceLock::new(),
             socket,
         })
     }
@@ -127,8 +131,31 @@ impl Front {
             listening,
             shared,
             address,
+            cluster: OnceLock::new(),
             socket: Mutex::default(),
         })
+    }
+
+    /// Serves the requests that other replicas forward, at a bound socket of its own. Once.
+    ///
+    /// # Errors
+    /// The TLS of the listener cannot be used.
+    pub fn serve_replicas(
+        &self,
+        listener: tokio::net::TcpListener,
+        tls: Arc<rustls::ServerConfig>,
+    ) -> Result<(), BindError> {
+        let cluster = ListenerState::new(
+            ForwardedRequests::new(self.listening.clone()),
+            self.shared.ports.budgets.clone(),
+            CancellationToken::new(),
+            None,
+        )?;
+        cluster.use_server_config(tls);
+        cluster.start(listener);
+        // A second call would serve beside the first.
+        let _first = self.cluster.set(cluster);
+        Ok(())
     }
 
     /// A new channel inside the process.
@@ -196,8 +223,17 @@ impl Front {
             .take();
         self.listening.tasks().close();
         self.shared.detached_tasks.close();
+        // Requests of other replicas are drained with those of clients.
+        let cluster = self.cluster.get();
+        if let Some(cluster) = cluster {
+            cluster.drain().cancel();
+            cluster.tasks().close();
+        }
         let done = async {
             self.listening.tasks().wait().await;
+            if let Some(cluster) = cluster {
+                cluster.tasks().wait().await;
+            }
             self.shared.detached_tasks.wait().await;
         };
         if tokio::time::timeout(deadline, done).await.is_err() {
@@ -206,6 +242,10 @@ impl Front {
         self.listening.force().cancel();
         self.shared.force.cancel();
         self.listening.tasks().wait().await;
+        if let Some(cluster) = cluster {
+            cluster.force().cancel();
+            cluster.tasks().wait().await;
+        }
         self.shared.background_tasks.close();
         self.shared.background_tasks.wait().await;
     }
@@ -224,6 +264,10 @@ impl Drop for Front {
         self.listening.drain().cancel();
         self.listening.force().cancel();
         self.shared.force.cancel();
+        if let Some(cluster) = self.cluster.get() {
+            cluster.drain().cancel();
+            cluster.force().cancel();
+        }
     }
 }
 

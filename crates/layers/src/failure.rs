@@ -10,6 +10,7 @@ use std::convert::Infallible;
 
 use http::{HeaderName, HeaderValue};
 use weir_core::Failure;
+use weir_core::port::ReplicaId;
 use weir_wire::{RequestId, Revision};
 
 pub use self::error_tables::{
@@ -66,6 +67,9 @@ pub enum FailureCause {
         /// True for `tools/call`: a failure that a model can act on is a result.
         tool_call: bool,
     },
+    /// Another replica owns the subject of the request. The door sends the request there; the
+    /// replica that it is sent to answers with this, if it does not own the subject either.
+    Elsewhere(ReplicaId),
     /// A layer panicked. The request's id is lost with it.
     Panicked,
 }
@@ -92,6 +96,32 @@ impl RequestFailure {
     pub fn labelled(mut self, method: &'static str, era: &'static str) -> Self {
         (self.0.method, self.0.era) = (method, era);
         self
+    }
+
+    /// The replica that owns the subject of the request, if that is the reason for the failure.
+    pub fn elsewhere(&self) -> Option<&ReplicaId> {
+        match &self.0.cause {
+            FailureCause::Elsewhere(owner) => Some(owner),
+            FailureCause::Refused { .. }
+            | FailureCause::Message { .. }
+            | FailureCause::Call { .. }
+            | FailureCause::Panicked => None,
+        }
+    }
+
+    /// The same failure with another owner.
+    pub fn about_owner(&self, owner: ReplicaId) -> Self {
+        self.relabel(FailureCause::Elsewhere(owner).into())
+    }
+
+    /// Another failure under the labels of this one.
+    pub fn relabel(&self, other: Self) -> Self {
+        other.labelled(self.0.method, self.0.era)
+    }
+
+    /// An answer under the labels of this failure.
+    pub fn label_answer(&self, answer: HttpAnswer) -> HttpAnswer {
+        answer::with_labels(answer, self.0.method, self.0.era)
     }
 
     /// Adds a header with a computed value to a refusal. A text that is no valid header value is

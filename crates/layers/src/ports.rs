@@ -6,10 +6,12 @@ use std::sync::Arc;
 use weir_core::Budgets;
 use weir_core::port::{
     AuditLog, Authorizer, Clock, Limiter, MessageBus, Random, RecordStore, ReplayLog,
-    ReplicaMailbox, Verifier,
+    ReplicaDirectory, ReplicaId, Verifier,
 };
+use weir_core::seal::Sealer;
 use weir_core::session_notifier::SessionNotifier;
-use weir_session::SessionPorts;
+use weir_listen::RequestForwarder;
+use weir_session::{SessionIds, SessionPorts};
 
 /// The ports that the client side needs.
 #[derive(Clone)]
@@ -30,8 +32,10 @@ pub struct FrontPorts {
     pub replays: Arc<dyn ReplayLog>,
     /// Carries messages of upstreams to clients of sessions outside of their calls.
     pub bells: Arc<SessionNotifier>,
-    /// Carries answers to questions of another replica.
-    pub mailbox: Arc<dyn ReplicaMailbox>,
+    /// The name of this replica.
+    pub replica: ReplicaId,
+    /// The other replicas, if some share a store with this one.
+    pub replicas: Option<ReplicaPorts>,
     /// The memory and descriptors that the whole process may use.
     pub budgets: Budgets,
     /// The time.
@@ -40,10 +44,47 @@ pub struct FrontPorts {
     pub random: Arc<dyn Random>,
 }
 
+/// The ports to the other replicas.
+#[derive(Clone)]
+pub struct ReplicaPorts {
+    /// The replicas that are there.
+    pub directory: Arc<dyn ReplicaDirectory>,
+    /// Sends them requests that they own the subject of.
+    pub forwarder: Arc<dyn RequestForwarder>,
+}
+
+impl ReplicaPorts {
+    /// True if another replica of this name can be reached, as far as this one knows.
+    pub fn is_reachable(&self, replica: &ReplicaId) -> bool {
+        self.directory.own() != replica && self.directory.address(replica).is_some()
+    }
+}
+
+impl fmt::Debug for ReplicaPorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaPorts").finish_non_exhaustive()
+    }
+}
+
 impl FrontPorts {
-    /// The ports of sessions.
-    pub(crate) fn of_sessions(&self) -> SessionPorts {
+    /// True if another replica of this name can be reached, as far as this one knows.
+    pub fn is_reachable(&self, replica: &ReplicaId) -> bool {
+        self.replicas
+            .as_ref()
+            .is_some_and(|replicas| replicas.is_reachable(replica))
+    }
+
+    /// The ports of sessions, whose ids name this replica if there are others.
+    pub(crate) fn of_sessions(&self, sealer: &Sealer) -> SessionPorts {
+        let ids = match &self.replicas {
+            None => SessionIds::Random,
+            Some(_) => SessionIds::Sealed {
+                sealer: sealer.clone(),
+                own: self.replica.clone(),
+            },
+        };
         SessionPorts {
+            ids,
             records: self.records.clone(),
             bus: self.bus.clone(),
             replays: self.replays.clone(),

@@ -75,7 +75,7 @@ impl FrontState {
         let mut first = [0; 8];
         ports.random.fill(&mut first);
         Arc::new(Self {
-            sessions: Arc::new(LegacySessions::new(ports.of_sessions())),
+            sessions: Arc::new(LegacySessions::new(ports.of_sessions(&sealer))),
             hold_budget: HoldShare::new(ports.budgets.hold.clone()),
             next_request_name: AtomicU64::new(u64::from_ne_bytes(first)),
             ports,

@@ -11,12 +11,14 @@ use weir_core::call::SessionKey;
 use weir_core::capability::CapabilityClass;
 use weir_core::instant::rfc3339;
 use weir_core::names::{EndpointId, UpstreamId};
-use weir_core::port::{Clock, Random, TaskBook, random_id};
+use weir_core::port::{Clock, Random, ReplicaId, TaskBook, random_id};
 use weir_core::principal::Principal;
 use weir_core::seal::Sealer;
 
 /// Layout of the sealed bytes; another one is another number.
-const LAYOUT: u8 = 1;
+const LAYOUT: u8 = 2;
+/// The layout of an earlier release: without the replica.
+const LAYOUT_WITHOUT_REPLICA: u8 = 1;
 /// The longest id of an upstream that is taken. The sealed one has to fit a header.
 const LONGEST_NATIVE: usize = 1024;
 /// No name of weir's is longer; a longer one is not opened.
@@ -38,6 +40,9 @@ pub struct TaskLocation {
     pub session: Option<SessionKey>,
     /// True for a task of weir's own: a call that was over before it became a task.
     pub is_own: bool,
+    /// The replica whose call it was, if replicas share the endpoint: it keeps the task, and has
+    /// the session at the upstream.
+    pub replica: Option<ReplicaId>,
 }
 
 /// Makes and opens the names of tasks, and keeps the tasks.
@@ -47,6 +52,8 @@ pub struct TaskNames {
     random: Arc<dyn Random>,
     clock: Arc<dyn Clock>,
     pub(crate) book: Arc<dyn TaskBook>,
+    /// This replica, if there are others.
+    pub(crate) replica: Option<ReplicaId>,
 }
 
 impl TaskNames {
@@ -63,7 +70,14 @@ impl TaskNames {
             random,
             clock,
             book,
+            replica: None,
         }
+    }
+
+    /// The same, with this replica in each name: others send requests about its tasks here.
+    #[must_use]
+    pub fn of_replica(self, replica: Option<ReplicaId>) -> Self {
+        Self { replica, ..self }
     }
 
     /// A name for a task of weir's own, as its `native` one.
@@ -122,6 +136,7 @@ impl TaskNames {
         let mut plain = vec![LAYOUT];
         plain.extend_from_slice(&home.class.bits().to_be_bytes());
         plain.push(u8::from(home.session.is_some()) | u8::from(home.is_own) << 1);
+        plain.extend_from_slice(&home.replica.as_ref().map_or([0; 8], |replica| replica.0));
         plain.extend_from_slice(&home.session.map_or([0; 16], |session| session.0));
         for part in [home.upstream.as_str(), &home.tool] {
             plain.extend_from_slice(&u16::try_from(part.len()).ok()?.to_be_bytes());
@@ -151,8 +166,14 @@ impl TaskNames {
             .sealer
             .open(&purpose(b"weir task ", principal, endpoint), name)
             .ok()?;
-        let (&[LAYOUT, class_high, class_low, flags], rest) = plain.split_first_chunk()? else {
-            return None;
+        let (&[layout, class_high, class_low, flags], rest) = plain.split_first_chunk()?;
+        let (replica, rest) = match layout {
+            LAYOUT => {
+                let (replica, rest) = rest.split_first_chunk::<8>()?;
+                (*replica, rest)
+            }
+            LAYOUT_WITHOUT_REPLICA => ([0; 8], rest),
+            _ => return None,
         };
         let (session, rest) = rest.split_first_chunk::<16>()?;
         let (upstream, rest) = part(rest)?;
@@ -164,6 +185,7 @@ impl TaskNames {
             class: CapabilityClass::from_bits(u16::from_be_bytes([class_high, class_low])),
             session: (flags & 1 != 0).then_some(SessionKey(*session)),
             is_own: flags & 2 != 0,
+            replica: (replica != [0; 8]).then_some(ReplicaId(replica)),
         })
     }
 }
@@ -253,6 +275,7 @@ mod tests {
             class: CapabilityClass::TASKS.with(CapabilityClass::ROOTS),
             session: Some(SessionKey([9; 16])),
             is_own: false,
+            replica: Some(ReplicaId(*b"replica1")),
         };
         let name = desk.name(&ann, &here, &home).unwrap();
         assert_eq!(desk.locate(&ann, &here, &name), Some(home.clone()));
@@ -281,6 +304,7 @@ mod tests {
             session: None,
             native: "1".into(),
             is_own: true,
+            replica: None,
             ..home.clone()
         };
         let name = desk.name(&nobody, &here, &alone).unwrap();

@@ -19,7 +19,8 @@ use weir_core::Authenticated;
 use weir_core::call::{Call, TaskMode};
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::{Failure, FailureKind};
-use weir_core::port::KeptTask;
+use weir_core::names::EndpointId;
+use weir_core::port::{KeptTask, ReplicaId};
 use weir_core::principal::Principal;
 use weir_core::reply::{Payload, PayloadSource, Reply, ReplyEnd, ReplyEvent, ReplySource};
 use weir_core::upstream::{
@@ -57,6 +58,18 @@ pub struct TaskRequests {
 }
 
 impl TaskRequests {
+    /// The replica that has a task, if its name says so.
+    #[must_use]
+    pub fn replica_of_task(
+        &self,
+        principal: &Principal,
+        endpoint: &EndpointId,
+        name: &str,
+    ) -> Option<ReplicaId> {
+        let names = self.names.as_ref()?;
+        names.locate(principal, endpoint, name)?.replica
+    }
+
     /// Reads the state of a task (`tasks/get`), answers its questions (`tasks/update`), or cancels
     /// it (`tasks/cancel`). Returns the result in the form of the tasks extension, under the
     /// client's name for the task. Cancel safe.

@@ -6,6 +6,7 @@
 mod known_clients;
 mod moved_sessions;
 mod permits;
+mod session_ids;
 mod session_news;
 mod session_settings;
 mod sessions;
@@ -17,9 +18,9 @@ use http::HeaderName;
 pub use known_clients::{ClientRequest, ClientSeen, KnownClients};
 pub use moved_sessions::{MovedSession, MovingSessions};
 pub use permits::{NoStreamPermit, StreamPermit, StreamPermits};
+pub use session_ids::SessionIds;
 pub use session_news::{SessionListChanges, StreamClient};
 pub use session_settings::{SessionLimits, SessionPorts};
-pub use sessions::LoadedSession;
 pub use sessions::local_session::{ClientReply, SubscribedResource};
 pub use sessions::session_expiry::{SessionUpkeep, run_upkeep};
 pub use sessions::session_guards::{
@@ -27,7 +28,8 @@ pub use sessions::session_guards::{
     SubscriptionGuard,
 };
 pub use sessions::session_table::{LegacySessions, session_key};
-pub use sse_connections::{SseConnection, SseConnections};
+pub use sessions::{LoadedSession, OpenedSession, SessionPlace};
+pub use sse_connections::{SseConnection, SseConnectionId, SseConnections};
 pub use stream_registry::{StreamRegistration, StreamRegistry, StreamSeen};
 
 /// The header with the id of a client's session.

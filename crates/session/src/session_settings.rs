@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use weir_core::port::{Clock, MessageBus, Random, RecordStore, ReplayLog};
 
+use crate::session_ids::SessionIds;
+
 /// The ports that sessions need.
 #[derive(Clone)]
 pub struct SessionPorts {
+    /// Writes and reads the ids of sessions.
+    pub ids: SessionIds,
     /// Stores the records of sessions.
     pub records: Arc<dyn RecordStore>,
     /// Carries cancellations, answers and ended sessions to every replica.

@@ -17,15 +17,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use data_encoding::BASE64URL_NOPAD;
 use http::HeaderMap;
 use opentelemetry::KeyValue;
 use tokio_util::sync::CancellationToken;
 use weir_catalog::UpdateInbox;
 use weir_core::network::SenderNetwork;
 use weir_core::port::{
-    BusMessage, RecordKey, RecordKind, StoreError, StreamKey, WriteCondition, WriteOutcome,
-    random_id,
+    BusMessage, RecordKey, RecordKind, RecordPlace, ReplicaId, StoreError, StoredRecord, StreamKey,
+    WriteCondition, WriteOutcome, random_id,
 };
 use weir_core::telemetry::instruments;
 use weir_core::{CapabilityClass, Failure, FailureKind, Principal, SessionKey};
@@ -53,6 +52,26 @@ pub struct LoadedSession {
     pub is_stored: bool,
 }
 
+/// A session that was just opened.
+#[derive(Clone, Debug)]
+pub struct OpenedSession {
+    /// The id, for its client.
+    pub text: String,
+    /// The key of the session's state on this replica.
+    pub key: SessionKey,
+}
+
+/// The place of the session that a request names.
+#[derive(Clone, Debug)]
+pub enum SessionPlace {
+    /// This replica owns it.
+    Here(LoadedSession),
+    /// Another replica owns it: the request is answered there.
+    Elsewhere(ReplicaId),
+    /// It is unknown, ended, expired or foreign.
+    Gone,
+}
+
 impl LoadedSession {
     /// The client's capabilities, as far as its revision defines them; before
     /// `notifications/initialized` only those of a session.
@@ -73,14 +92,14 @@ impl LoadedSession {
 }
 
 impl LegacySessions {
-    /// Opens a session for a client at `peer`; returns the text of its id.
+    /// Opens a session for a client at `peer`.
     pub async fn open(
         &self,
         principal: &Principal,
         peer: IpAddr,
         session: &LegacySessionRecord,
         limits: &SessionLimits,
-    ) -> Result<String, Failure> {
+    ) -> Result<OpenedSession, Failure> {
         let id = random_id(&*self.ports.random);
         let key = RecordKey {
             principal: principal.clone(),
@@ -115,7 +134,10 @@ impl LegacySessions {
         match stored {
             Ok(WriteOutcome::Stored(_)) => {
                 instruments().sessions.add(1, &[]);
-                Ok(BASE64URL_NOPAD.encode(&id))
+                Ok(OpenedSession {
+                    text: self.ports.ids.write(principal, &id, &*self.ports.random),
+                    key: session_key(&id),
+                })
             }
             Ok(WriteOutcome::OwnerFull) => Err(Failure::new(
                 FailureKind::Limit,
@@ -141,18 +163,7 @@ impl LegacySessions {
         free.max(limits.sessions_per_principal.min(limits.sessions / 2))
     }
 
-    /// The key of the session whose id is this text.
-    pub fn key_of(text: &str) -> Option<SessionKey> {
-        let id: [u8; 16] = BASE64URL_NOPAD
-            .decode(text.as_bytes())
-            .ok()?
-            .try_into()
-            .ok()?;
-        Some(session_key(&id))
-    }
-
-    /// The live session that a request names. Returns `None` for an unknown, ended, expired or
-    /// foreign session alike.
+    /// The session that a request names. An unknown, ended, expired and foreign session are alike.
     ///
     /// # Errors
     /// The records cannot be read: the state of the session is unknown.
@@ -161,26 +172,39 @@ impl LegacySessions {
         principal: &Principal,
         headers: &HeaderMap,
         limits: &SessionLimits,
-    ) -> Result<Option<LoadedSession>, StoreError> {
-        let Some(id) = session_id_of_headers(headers) else {
-            return Ok(None);
+    ) -> Result<SessionPlace, StoreError> {
+        let Some(named) = self.ports.ids.read(principal, headers) else {
+            return Ok(SessionPlace::Gone);
         };
         let record = RecordKey {
             principal: principal.clone(),
             kind: RecordKind::Session,
-            id,
+            id: named.id,
         };
-        let Some(found) = self
-            .ports
-            .records
-            .load(&record, Some(limits.session_idle))
-            .await?
-        else {
-            return Ok(None);
+        let (records, touch) = (&self.ports.records, Some(limits.session_idle));
+        let found = match &named.opened_by {
+            None => records.load(&record, touch).await?,
+            Some(opened_by) => match records.locate(&record, touch, opened_by).await? {
+                RecordPlace::Here(found) => Some(found),
+                RecordPlace::Elsewhere(owner) => return Ok(SessionPlace::Elsewhere(owner)),
+                RecordPlace::Gone => None,
+            },
         };
-        let Some(session) = LegacySessionRecord::decode(&found.value) else {
-            return Ok(None);
+        let opened = match found {
+            Some(found) => self.opened_session(record, &found, limits).await,
+            None => None,
         };
+        Ok(opened.map_or(SessionPlace::Gone, SessionPlace::Here))
+    }
+
+    /// The session of a record, unless it is too old.
+    async fn opened_session(
+        &self,
+        record: RecordKey,
+        found: &StoredRecord,
+        limits: &SessionLimits,
+    ) -> Option<LoadedSession> {
+        let session = LegacySessionRecord::decode(&found.value)?;
         let age = self
             .ports
             .clock
@@ -189,15 +213,15 @@ impl LegacySessions {
             .unwrap_or_default();
         if age > limits.session_age {
             self.end(&record, &session).await;
-            return Ok(None);
+            return None;
         }
-        Ok(Some(LoadedSession {
+        Some(LoadedSession {
             session,
-            key: session_key(&id),
+            key: session_key(&record.id),
             record,
             version: found.version,
             is_stored: true,
-        }))
+        })
     }
 
     /// A session for one request alone; it is not stored.
@@ -456,14 +480,4 @@ impl LegacySessions {
         calls.iter().for_each(|(_, token)| token.cancel());
         true
     }
-}
-
-/// The id of the session that a request names.
-fn session_id_of_headers(headers: &HeaderMap) -> Option<[u8; 16]> {
-    let mut given = headers.get_all(&crate::SESSION_HEADER).iter();
-    let text = given.next()?.as_bytes();
-    if given.next().is_some() || text.len() != 22 {
-        return None;
-    }
-    BASE64URL_NOPAD.decode(text).ok()?.try_into().ok()
 }

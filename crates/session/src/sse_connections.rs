@@ -11,8 +11,12 @@ use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt as _;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
+use weir_core::port::ReplicaId;
 use weir_core::{EndpointId, Principal};
 use weir_wire::sse::StreamEncoder;
+
+/// The length of the longest id of a connection.
+const MAX_ID_TEXT: usize = 32;
 
 /// The error that breaks an answer off.
 type BodyError = Box<dyn Error + Send + Sync>;
@@ -45,18 +49,43 @@ impl std::fmt::Debug for SseConnection {
     }
 }
 
-impl SseConnections {
-    /// The connection with the id that a query names.
-    pub fn find(&self, query: &str) -> Option<Arc<SseConnection>> {
+/// The id of a connection, as the path of its messages names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SseConnectionId {
+    /// An unguessable number.
+    pub id: [u8; 16],
+    /// The replica that has the stream; absent if replicas share no sessions.
+    pub replica: Option<ReplicaId>,
+}
+
+impl SseConnectionId {
+    /// The query of the path of messages.
+    pub fn to_query(&self) -> String {
+        let mut bytes = self.id.to_vec();
+        bytes.extend(self.replica.iter().flat_map(|replica| replica.0));
+        format!("sessionId={}", BASE64URL_NOPAD.encode(&bytes))
+    }
+
+    /// The connection that a query names.
+    pub fn from_query(query: &str) -> Option<Self> {
         let text = query
             .split('&')
-            .find_map(|pair| pair.strip_prefix("sessionId="))?;
-        let id: [u8; 16] = BASE64URL_NOPAD
-            .decode(text.as_bytes())
-            .ok()?
-            .try_into()
-            .ok()?;
-        self.lock().get(&id).cloned()
+            .find_map(|pair| pair.strip_prefix("sessionId="))
+            .filter(|text| text.len() <= MAX_ID_TEXT)?;
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
+        let (id, replica) = bytes.split_first_chunk::<16>()?;
+        let replica = match replica {
+            [] => None,
+            name => Some(ReplicaId(name.try_into().ok()?)),
+        };
+        Some(Self { id: *id, replica })
+    }
+}
+
+impl SseConnections {
+    /// The connection with this id.
+    pub fn find(&self, id: &[u8; 16]) -> Option<Arc<SseConnection>> {
+        self.lock().get(id).cloned()
     }
 
     /// The connections by their ids, locked.
@@ -157,5 +186,33 @@ impl SseConnection {
 impl fmt::Debug for SseConnections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Lines({})", self.lock().len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_id_survives_its_query_with_and_without_a_replica() {
+        for replica in [None, Some(ReplicaId(*b"replica1"))] {
+            let id = SseConnectionId {
+                id: [9; 16],
+                replica,
+            };
+            let query = format!("a=b&{}", id.to_query());
+            assert_eq!(SseConnectionId::from_query(&query), Some(id));
+        }
+        let long = format!("sessionId={}", "A".repeat(64));
+        for bad in [
+            "",
+            "sessionId=",
+            "sessionId=AAAA",
+            "sessionId=!",
+            &long,
+            "id=AAAAAAAAAAAAAAAAAAAAAA",
+        ] {
+            assert_eq!(SseConnectionId::from_query(bad), None, "{bad}");
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! The bus and the mailbox of a single replica: they deliver to the replica itself, and to the
-//! processes that it is linked to during a graceful restart.
+//! The bus of a single replica: it delivers to the replica itself, and to the processes that it is
+//! linked to.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Mutex;
 
 use bytes::Bytes;
-use tokio::sync::{broadcast, mpsc};
-use weir_core::port::{BusMessage, Fut, MessageBus, Random, ReplicaId, ReplicaMailbox, StoreError};
+use tokio::sync::broadcast;
+use weir_core::port::{BusMessage, MessageBus};
 
 use crate::lock;
 
@@ -82,65 +82,12 @@ impl MessageBus for MemoryBus {
     }
 }
 
-/// The mailbox of a single replica: it knows no other, so only its own messages arrive.
-#[derive(Debug)]
-pub struct MemoryMailbox {
-    own: ReplicaId,
-    sender: mpsc::Sender<BusMessage>,
-    receiver: Mutex<Option<mpsc::Receiver<BusMessage>>>,
-}
-
-impl MemoryMailbox {
-    /// A mailbox under a fresh random name.
-    #[must_use]
-    pub fn new(random: &dyn Random) -> Self {
-        let mut own = [0; 8];
-        random.fill(&mut own);
-        let (sender, receiver) = mpsc::channel(MAX_BUS_LAG);
-        Self {
-            own: ReplicaId(own),
-            sender,
-            receiver: Mutex::new(Some(receiver)),
-        }
-    }
-}
-
-impl ReplicaMailbox for MemoryMailbox {
-    fn own(&self) -> &ReplicaId {
-        &self.own
-    }
-
-    fn send<'a>(
-        &'a self,
-        to: &'a ReplicaId,
-        message: BusMessage,
-    ) -> Fut<'a, Result<bool, StoreError>> {
-        Box::pin(async move {
-            if *to != self.own {
-                return Ok(false);
-            }
-            match self.sender.try_send(message) {
-                Ok(()) => Ok(true),
-                Err(mpsc::error::TrySendError::Full(_)) => {
-                    Err(StoreError("this replica's mailbox is full".into()))
-                }
-                Err(mpsc::error::TrySendError::Closed(_)) => Ok(false),
-            }
-        })
-    }
-
-    fn receive(&self) -> Option<mpsc::Receiver<BusMessage>> {
-        lock(&self.receiver).take()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use std::sync::Arc;
 
     use super::*;
-    use crate::fake::StoreFakeRandom;
 
     fn message(topic: &'static str, n: u8) -> BusMessage {
         BusMessage {
@@ -206,32 +153,5 @@ mod tests {
             Err(broadcast::error::RecvError::Lagged(1))
         ));
         assert_eq!(slow.recv().await.unwrap().body[0], 1);
-    }
-
-    #[tokio::test]
-    async fn memory_mailbox_delivers_only_to_itself_and_has_one_receiver() {
-        let mailbox = MemoryMailbox::new(&StoreFakeRandom::default());
-        let mut receiver = mailbox.receive().unwrap();
-        assert!(mailbox.receive().is_none());
-        assert!(
-            mailbox
-                .send(&mailbox.own().clone(), message("a", 7))
-                .await
-                .unwrap()
-        );
-        assert!(
-            !mailbox
-                .send(&ReplicaId([9; 8]), message("a", 8))
-                .await
-                .unwrap()
-        );
-        assert_eq!(receiver.recv().await.unwrap().body[0], 7);
-        drop(receiver);
-        assert!(
-            !mailbox
-                .send(&mailbox.own().clone(), message("a", 9))
-                .await
-                .unwrap()
-        );
     }
 }

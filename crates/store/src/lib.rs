@@ -6,16 +6,14 @@
 
 mod bus;
 mod counters;
-mod lease;
 mod parking;
 mod records;
 mod replays;
 mod tasks;
 mod vault;
 
-pub use bus::{BusLinkId, MemoryBus, MemoryMailbox};
+pub use bus::{BusLinkId, MemoryBus};
 pub use counters::MemoryCounters;
-pub use lease::MemoryLease;
 pub use parking::{MemoryParking, ParkingCaps};
 pub use records::{MemoryRecords, MovedRecord, RecordCaps};
 pub use replays::{MemoryReplays, MovedEvent, MovedLog, ReplayCaps};

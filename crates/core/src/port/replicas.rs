@@ -1,4 +1,4 @@
-//! The ports between replicas: messages, leases and shared counters.
+//! The ports between replicas: their directory, messages to all, and shared counters.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,31 +63,6 @@ pub trait ReplicaDirectory: Send + Sync {
 
     /// All replicas that were heard of lately, this one included, in no order.
     fn replicas(&self) -> Vec<ReplicaSeen>;
-}
-
-/// Small messages to one replica.
-pub trait ReplicaMailbox: Send + Sync {
-    /// This replica's own name.
-    fn own(&self) -> &ReplicaId;
-
-    /// Sends; true if the replica is known to run.
-    fn send<'a>(
-        &'a self,
-        to: &'a ReplicaId,
-        message: BusMessage,
-    ) -> Fut<'a, Result<bool, StoreError>>;
-
-    /// The messages to this replica. There is one receiver: the second call returns no value.
-    fn receive(&self) -> Option<tokio::sync::mpsc::Receiver<BusMessage>>;
-}
-
-/// "At most one replica does this now."
-pub trait ReplicaLease: Send + Sync {
-    /// Takes or extends a lease; true if this replica holds it.
-    fn take<'a>(&'a self, name: &'a str, ttl: Duration) -> Fut<'a, Result<bool, StoreError>>;
-
-    /// Gives it back early.
-    fn release<'a>(&'a self, name: &'a str) -> Fut<'a, Result<(), StoreError>>;
 }
 
 /// Shared counters with a time to live: quotas.

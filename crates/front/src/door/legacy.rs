@@ -23,7 +23,7 @@ use weir_layers::http::body::ResponseBody;
 use weir_layers::request::outcome::RequestOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::request::request_tracing::{LEGACY_REQUEST, begin_span, run_item_in_span};
-use weir_session::{ClientRequest, LegacySessions, LoadedSession};
+use weir_session::{ClientRequest, LoadedSession};
 use weir_wire::message::{Notification, Request, Response};
 use weir_wire::method::{EXTENSION_METHOD, Method};
 use weir_wire::params::Params;
@@ -121,7 +121,7 @@ async fn initialize(
         .await;
     // Refused by status alone: a client that only probes could read a JSON-RPC body as a server
     // that is not weir.
-    let text = opened.map_err(|failure| {
+    let opened = opened.map_err(|failure| {
         if matches!(failure.kind(), FailureKind::Limit) {
             RequestRefusal::TooManySessions
         } else {
@@ -129,19 +129,18 @@ async fn initialize(
         }
     })?;
     let info = params.client_info().ok().flatten();
-    let key = LegacySessions::key_of(&text);
     context.shared.known_clients.record(&ClientRequest {
         principal: known.principal(),
         endpoint: &context.endpoint,
         revision,
         info: info.as_ref(),
-        session: key,
+        session: Some(opened.key),
         time: session.began,
     });
     let result =
         lists::initialize_result(context, revision, !known.principal().is_anonymous()).await;
     let mut answer = failure::ok(weir_wire::write::response(id, &result));
-    if let Ok(value) = HeaderValue::from_str(&text) {
+    if let Ok(value) = HeaderValue::from_str(&opened.text) {
         answer.headers_mut().insert("mcp-session-id", value);
     }
     Ok(answer)
@@ -404,7 +403,9 @@ pub(crate) async fn batch(
     let opened = load_session(context, known, headers)
         .await
         .map_err(|none| match none {
-            NoSession::Unknown | NoSession::Unreadable => none.failure(None),
+            NoSession::Unknown | NoSession::Elsewhere(_) | NoSession::Unreadable => {
+                none.failure(None)
+            }
             NoSession::Missing | NoSession::Version => not_allowed(),
         })?;
     if !opened.session.revision.has_batches() {
@@ -646,7 +647,10 @@ pub(crate) async fn response(
             NoSession::Missing => {
                 RequestFailure::message(None, MessageRefusal::ResponseWithoutSession)
             }
-            NoSession::Unknown | NoSession::Version | NoSession::Unreadable => none.failure(None),
+            NoSession::Unknown
+            | NoSession::Version
+            | NoSession::Elsewhere(_)
+            | NoSession::Unreadable => none.failure(None),
         })?;
     deliver_response(context, &opened, response);
     Ok(failure::accepted())
@@ -672,7 +676,10 @@ pub(crate) async fn delete(
         .await
         .map_err(|none| match none {
             NoSession::Unknown => RequestRefusal::UnknownSession.into(),
-            NoSession::Missing | NoSession::Version | NoSession::Unreadable => none.failure(None),
+            NoSession::Missing
+            | NoSession::Version
+            | NoSession::Elsewhere(_)
+            | NoSession::Unreadable => none.failure(None),
         })
         .map_err(|failure| failure.labelled("DELETE", "legacy"))?;
     let sessions = &context.shared.sessions;

@@ -23,6 +23,7 @@ use weir_wire::{
     IncomingMessage, JsonLimits as ScanLimits, Message, MessageError, RequestId, Revision,
 };
 
+use crate::door::forwarding;
 use crate::door::legacy;
 use crate::door::modern;
 use crate::method::listening_stream;
@@ -34,20 +35,47 @@ pub(crate) struct McpService;
 impl AnswerRequests for McpService {
     async fn answer(self, complete: CompleteRequest) -> RequestResult {
         let CompleteRequest {
-            authenticated: AuthenticatedRequest { request, sender },
+            authenticated,
             body,
         } = complete;
-        let EndpointRequest { head, context } = &*request;
-        match head.method {
-            // Boxed here and below: futures that calls do not need must not enlarge theirs.
-            Method::GET => {
-                Box::pin(listening_stream::open_get(context, &sender, &head.headers)).await
+        // A single replica keeps no copy.
+        let copy = authenticated
+            .request
+            .context
+            .has_replicas()
+            .then(|| body.clone());
+        let answered = answer_here(&authenticated, body).await;
+        match (answered, copy) {
+            (Err(failure), Some(body)) if failure.elsewhere().is_some() => {
+                let again = |body| -> Fut<'_, RequestResult> {
+                    Box::pin(answer_here(&authenticated, body))
+                };
+                Box::pin(forwarding::answer_elsewhere(
+                    &authenticated,
+                    body,
+                    failure,
+                    again,
+                ))
+                .await
             }
-            Method::DELETE => Box::pin(legacy::delete(context, &sender, &head.headers)).await,
-            _ => {
-                let incoming = decode(context, body);
-                handle_message(context, &sender, &head.headers, incoming).await
-            }
+            (answered, _) => answered,
+        }
+    }
+}
+
+/// Answers a request on this replica, or fails with the one that owns its subject.
+async fn answer_here(
+    AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
+    body: Bytes,
+) -> RequestResult {
+    let EndpointRequest { head, context } = &**request;
+    match head.method {
+        // Boxed here and below: futures that calls do not need must not enlarge theirs.
+        Method::GET => Box::pin(listening_stream::open_get(context, sender, &head.headers)).await,
+        Method::DELETE => Box::pin(legacy::delete(context, sender, &head.headers)).await,
+        _ => {
+            let incoming = decode(context, body);
+            handle_message(context, sender, &head.headers, incoming).await
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName};
 use weir_core::call::{CallResumption, InputMode};
-use weir_core::port::Fut;
+use weir_core::port::{Fut, ReplicaId};
 use weir_core::{Authenticated, Call, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::request_state::{self, RequestStateBinding};
@@ -282,7 +282,11 @@ fn make_call(
     };
     let (token, class) = (lifted.progress_token.clone(), lifted.capabilities.class);
     let binding = encode::binding(context, known, method, &lifted.params).map_err(fail)?;
-    let resume = open_state(context, &binding.as_binding(), &lifted.params).map_err(fail)?;
+    let resume = match open_state(context, &binding.as_binding(), &lifted.params).map_err(fail)? {
+        Some(ResumePlace::Here(resume)) => Some(resume),
+        Some(ResumePlace::Elsewhere(owner)) => return Err(FailureCause::Elsewhere(owner).into()),
+        None => None,
+    };
     let as_task = tasks::task_mode_of_modern(class);
     let call = Call {
         input_mode: InputMode::Rounds,
@@ -309,12 +313,20 @@ fn make_call(
     ))
 }
 
+/// The place of the call that a client goes on with.
+enum ResumePlace {
+    /// On this replica, or on any.
+    Here(CallResumption),
+    /// The call is parked on another replica.
+    Elsewhere(ReplicaId),
+}
+
 /// The state to resume from, if the client brought a sealed state.
 fn open_state(
     context: &HttpRequestContext,
     binding: &RequestStateBinding<'_>,
     params: &Params,
-) -> Result<Option<CallResumption>, Failure> {
+) -> Result<Option<ResumePlace>, Failure> {
     let state = params
         .request_state()
         .map_err(|error| Failure::invalid_params(error.to_string()))?;
@@ -322,13 +334,14 @@ fn open_state(
     let now = context.shared.ports.clock.wall();
     let opened = request_state::open(&context.shared.sealer, binding, &state, now);
     let origin = opened.map_err(|error| Failure::invalid_params(error.to_string()))?;
-    if origin
-        .owner
-        .as_ref()
-        .is_some_and(|owner| owner != context.shared.ports.mailbox.own())
-    {
-        let text = "The call was lost while it waited for input: it may have run. Check before calling again";
-        return Err(Failure::new(FailureKind::ResultUnknown, text));
+    match origin.owner {
+        Some(owner) if context.shared.ports.is_reachable(&owner) => {
+            Ok(Some(ResumePlace::Elsewhere(owner)))
+        }
+        Some(owner) if owner != context.shared.ports.replica => {
+            let text = "The call was lost while it waited for input: it may have run. Check before calling again";
+            Err(Failure::new(FailureKind::ResultUnknown, text))
+        }
+        Some(_) | None => Ok(Some(ResumePlace::Here(origin.resume))),
     }
-    Ok(Some(origin.resume))
 }

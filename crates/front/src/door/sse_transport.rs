@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as Task, Poll};
 
 use bytes::Bytes;
-use data_encoding::BASE64URL_NOPAD;
 use http::Method;
 use http_body::Frame;
 use tokio::sync::{Semaphore, mpsc};
@@ -18,8 +17,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use weir_core::port::{Fut, random_id};
 use weir_core::{Authenticated, EndpointId};
 use weir_layers::failure;
-use weir_layers::failure::RequestResult;
 use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::{FailureCause, RequestResult};
 use weir_layers::http::answer;
 use weir_layers::http::body::{HttpAnswer, ResponseBody};
 use weir_layers::in_flight::InFlightPermit;
@@ -30,9 +29,10 @@ use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointReque
 use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_layers::state::FrontState;
-use weir_session::{SseConnection, StreamPermit};
+use weir_session::{SessionPlace, SseConnection, SseConnectionId, StreamPermit};
 use weir_wire::{IncomingMessage, Message};
 
+use crate::door::forwarding;
 use crate::door::mcp_service;
 use crate::keep_alive::{self, KeepAlive};
 use crate::method::listening_stream;
@@ -99,10 +99,25 @@ impl AnswerAuthenticated for SseService {
 async fn take_message(authenticated: &AuthenticatedRequest) -> RequestResult {
     let AuthenticatedRequest { request, sender } = authenticated;
     let EndpointRequest { head, context } = &**request;
-    let line = head
-        .uri
-        .query()
-        .and_then(|query| context.shared.sse_connections.find(query))
+    let query = head.uri.query().unwrap_or_default();
+    let named = SseConnectionId::from_query(query).ok_or(RequestRefusal::UnknownStream)?;
+    if let Some(owner) = named.replica
+        && context.shared.ports.is_reachable(&owner)
+    {
+        let body = read_body(authenticated).await?;
+        let unknown = |_| -> Fut<'_, RequestResult> {
+            Box::pin(std::future::ready(
+                Err(RequestRefusal::UnknownStream.into()),
+            ))
+        };
+        let elsewhere = FailureCause::Elsewhere(owner).into();
+        let forwarded = forwarding::answer_elsewhere(authenticated, body, elsewhere, unknown);
+        return Box::pin(forwarded).await;
+    }
+    let line = context
+        .shared
+        .sse_connections
+        .find(&named.id)
         .filter(|line| line.principal == *sender.principal() && line.endpoint == context.endpoint)
         .ok_or(RequestRefusal::UnknownStream)?;
     let body = read_body(authenticated).await?;
@@ -131,9 +146,14 @@ fn open_connection(authenticated: &AuthenticatedRequest) -> RequestResult {
         .insert(id, line.clone());
     answer::count_deprecated("http_sse");
     let path = context.endpoint.as_str().trim_end_matches('/');
+    let ports = &context.shared.ports;
+    let named = SseConnectionId {
+        id,
+        replica: ports.replicas.as_ref().map(|_| ports.replica.clone()),
+    };
     let first = format!(
-        "event: endpoint\ndata: {path}/messages?sessionId={}\n\n",
-        BASE64URL_NOPAD.encode(&id)
+        "event: endpoint\ndata: {path}/messages?{}\n\n",
+        named.to_query()
     );
     let hold = SseConnectionGuard {
         shared: context.shared.clone(),
@@ -241,7 +261,7 @@ impl Drop for SseConnectionGuard {
             return;
         }
         self.shared.detached_tasks.spawn(async move {
-            if let Ok(Some(opened)) = shared
+            if let Ok(SessionPlace::Here(opened)) = shared
                 .sessions
                 .load(&line.principal, &headers, &context.limits().session)
                 .await

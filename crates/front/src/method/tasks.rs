@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use weir_core::call::{InputMode, TaskMode};
+use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, Call, CapabilityClass, Failure, FailureKind};
 use weir_era::lift::{self, LiftedRequest};
 use weir_era::tasks;
-use weir_layers::failure::{self, RequestFailure, RequestResult};
+use weir_layers::failure::{self, FailureCause, RequestFailure, RequestResult};
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_session::LoadedSession;
 use weir_wire::method::Method;
@@ -135,9 +136,29 @@ pub(crate) async fn serve_modern(
     method: Method,
     lifted: LiftedRequest,
 ) -> RequestResult {
+    if let Some(owner) = replica_of_task(context, known, &lifted.params) {
+        return Err(FailureCause::Elsewhere(owner).into());
+    }
     let served = serve_task_method(context, known, method, lifted).await;
     let message = served.map_err(|failure| RequestFailure::call(id, Revision::MODERN, failure))?;
     Ok(failure::ok(weir_wire::write::response(id, &message)))
+}
+
+/// The other replica that has the task of a request, if it can be reached. Without it, this replica
+/// asks the task's server itself.
+fn replica_of_task(
+    context: &HttpRequestContext,
+    known: &Authenticated<()>,
+    params: &Params,
+) -> Option<ReplicaId> {
+    if !context.has_replicas() {
+        return None;
+    }
+    let name = params.task_id().ok().flatten()?;
+    let tasks = context.shared.router.tasks();
+    tasks
+        .replica_of_task(known.principal(), &context.endpoint, &name)
+        .filter(|replica| context.shared.ports.is_reachable(replica))
 }
 
 async fn serve_task_method(

@@ -249,8 +249,7 @@ impl ResponseContext {
         let sealed = resume.map(|resume| {
             let ports = &self.shared.ports;
             let expires = ports.clock.wall() + self.limits().state_time;
-            let owner =
-                matches!(resume, CallResumption::Parked(_)).then(|| ports.mailbox.own().clone());
+            let owner = matches!(resume, CallResumption::Parked(_)).then(|| ports.replica.clone());
             let origin = SealedResume { resume, owner };
             request_state::seal(
                 &self.shared.sealer,

@@ -1,13 +1,14 @@
 //! Finds the session of a legacy request, or the reason for its absence.
 
 use http::HeaderMap;
+use weir_core::port::ReplicaId;
 use weir_core::{Authenticated, CapabilityClass};
 use weir_era::session::LegacySessionRecord;
-use weir_layers::failure::RequestFailure;
 use weir_layers::failure::message_refusal::MessageRefusal;
 use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::{FailureCause, RequestFailure};
 use weir_layers::request::request_context::HttpRequestContext;
-use weir_session::LoadedSession;
+use weir_session::{LoadedSession, SessionPlace};
 use weir_wire::{RequestId, Revision};
 
 /// The reason that a request has no session.
@@ -18,6 +19,8 @@ pub(crate) enum NoSession {
     Unknown,
     /// The version header names a revision that weir does not have.
     Version,
+    /// Another replica owns the session.
+    Elsewhere(ReplicaId),
     /// Sessions cannot be read now.
     Unreadable,
 }
@@ -29,6 +32,7 @@ impl NoSession {
             Self::Missing => MessageRefusal::SessionMissing,
             Self::Unknown => MessageRefusal::SessionUnknown,
             Self::Version => MessageRefusal::VersionUnknown,
+            Self::Elsewhere(owner) => return FailureCause::Elsewhere(owner.clone()).into(),
             // By status alone: after a 404 the client would begin another session.
             Self::Unreadable => return RequestRefusal::UnreadableSessions.into(),
         };
@@ -55,7 +59,11 @@ pub(crate) async fn load_session(
         tracing::warn!(%error, "session load failed: client is asked to retry");
         NoSession::Unreadable
     })?;
-    let opened = loaded.ok_or(NoSession::Unknown)?;
+    let opened = match loaded {
+        SessionPlace::Here(opened) => opened,
+        SessionPlace::Elsewhere(owner) => return Err(NoSession::Elsewhere(owner)),
+        SessionPlace::Gone => return Err(NoSession::Unknown),
+    };
     // Without the header the session's own revision holds (2025-06-18, transports).
     version.map_err(|()| NoSession::Version)?;
     Ok(opened)

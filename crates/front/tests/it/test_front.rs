@@ -14,9 +14,7 @@ use weir_testkit::{FakeClock, FakeRandom, RawClient};
 use weir_wire::Revision;
 
 use crate::scripted_upstream::FrontUpstream;
-use crate::test_ports::{
-    AllowAllPolicy, EmptyMailbox, NameVerifier, NoReplays, SingleReplicaBus, TestRecords,
-};
+use crate::test_ports::{AllowAllPolicy, NameVerifier, NoReplays, SingleReplicaBus, TestRecords};
 
 /// The client side over one scripted upstream, at `/mcp`, transparent.
 pub(crate) struct TestFront {
@@ -150,7 +148,8 @@ impl TestFront {
             replays: Arc::new(NoReplays),
             bells,
             budgets: weir_core::Budgets::default(),
-            mailbox: Arc::new(EmptyMailbox(ReplicaId([0; 8]))),
+            replica: ReplicaId([0; 8]),
+            replicas: None,
             clock: Arc::new(clock.clone()),
             random,
         };

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::broadcast;
 use weir_core::catalog_item::CatalogItem;
 use weir_core::failure::AuthenticationDenial;
 use weir_core::port::{
     Audience, AuditLog, Authorizer, BusMessage, CallAttempt, CallPermission, CallPermit, EndedCall,
     Evidence, Fut, GateDecision, Limiter, MessageBus, OperatorAction, PermitWait, RecordKey,
-    RecordKind, RecordStore, ReplayLog, ReplayedEvents, ReplicaId, ReplicaMailbox, SenderEntrance,
-    StoreError, StoredRecord, StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
+    RecordKind, RecordStore, ReplayLog, ReplayedEvents, SenderEntrance, StoreError, StoredRecord,
+    StreamKey, Verifier, Visibility, WriteCondition, WriteOutcome,
 };
 use weir_core::principal::VerifiedIdentity;
 use weir_core::{Call, EndpointId, Failure, FailureKind, Principal, SessionKey};
@@ -280,26 +280,5 @@ impl MessageBus for SingleReplicaBus {
 
     fn subscribe(&self, topic: &'static str) -> broadcast::Receiver<BusMessage> {
         self.topic(topic).subscribe()
-    }
-}
-
-/// A mailbox that never receives.
-pub(crate) struct EmptyMailbox(pub(crate) ReplicaId);
-
-impl ReplicaMailbox for EmptyMailbox {
-    fn own(&self) -> &ReplicaId {
-        &self.0
-    }
-
-    fn send<'a>(
-        &'a self,
-        _to: &'a ReplicaId,
-        _message: BusMessage,
-    ) -> Fut<'a, Result<bool, StoreError>> {
-        Box::pin(async { Ok(false) })
-    }
-
-    fn receive(&self) -> Option<mpsc::Receiver<BusMessage>> {
-        None
     }
 }

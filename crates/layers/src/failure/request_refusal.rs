@@ -65,6 +65,12 @@ pub enum RequestRefusal {
     NoRoomForSession,
     /// Sessions cannot be read now.
     UnreadableSessions,
+    /// The replica that owns the session cannot be reached, and none can take it over now.
+    OwnerUnreachable,
+    /// The replica that owns the session ended before it answered: the request may have run.
+    OwnerLost,
+    /// Another replica owns the session. Replicas alone hear this, over their own listener.
+    NotOwner,
     /// The session to end is unknown.
     UnknownSession,
     /// The HTTP+SSE stream of a message is unknown.
@@ -77,7 +83,7 @@ pub enum RequestRefusal {
 
 impl RequestRefusal {
     /// All refusals, in the order that requests meet them.
-    pub(super) const ALL: [Self; 35] = [
+    pub(super) const ALL: [Self; 38] = [
         Self::Overloaded,
         Self::TooManyHeaders,
         Self::MalformedHost,
@@ -109,6 +115,9 @@ impl RequestRefusal {
         Self::TooManySessions,
         Self::NoRoomForSession,
         Self::UnreadableSessions,
+        Self::OwnerUnreachable,
+        Self::OwnerLost,
+        Self::NotOwner,
         Self::UnknownSession,
         Self::UnknownStream,
         Self::TooManyStreams,

@@ -15,6 +15,7 @@ use weir_core::call::RequestName;
 use weir_core::failure::{BLOCKED, UpstreamError};
 use weir_core::telemetry::instruments;
 use weir_core::{Failure, FailureKind};
+use weir_listen::not_owner_header;
 use weir_wire::{ErrorObject, RequestId, Revision, error_code};
 
 use super::failure_data::{self, FailureContext, SpecifiedMember};
@@ -82,6 +83,11 @@ pub fn into_answer(failure: RequestFailure, request: &RequestName) -> HttpAnswer
             log_and_render(&failure, context)
                 .rendered_message(&id)
                 .into_answer()
+        }
+        FailureCause::Elsewhere(owner) => {
+            let mut answer = refusal_answer(RequestRefusal::NotOwner);
+            answer.headers_mut().extend(not_owner_header(&owner));
+            answer
         }
         FailureCause::Panicked => panic_answer(request),
     };
@@ -175,6 +181,9 @@ pub(super) const fn refusal_response(refusal: RequestRefusal) -> RefusalResponse
         R::TooManySessions => row(S::TOO_MANY_REQUESTS, "sessions", "you have too many sessions open: end those that are done with (DELETE), or try again in a minute").with(RetryAfter("60")),
         R::NoRoomForSession => row(S::SERVICE_UNAVAILABLE, "overloaded", "no session can be opened now: end those that are done with (DELETE), or try again in a minute").with(RetryAfter("60")),
         R::UnreadableSessions => row(S::SERVICE_UNAVAILABLE, "overloaded", "sessions cannot be read now: try again in a second").with(RetryAfter("1")),
+        R::OwnerUnreachable => row(S::SERVICE_UNAVAILABLE, "replica", "the replica that has this session cannot be reached now: try again in a second").with(RetryAfter("1")),
+        R::OwnerLost => row(S::BAD_GATEWAY, "replica", "the replica that has this session ended before it answered: the request may have been carried out"),
+        R::NotOwner => row(S::MISDIRECTED_REQUEST, "", "another replica has this session").uncounted(),
         R::UnknownSession => row(S::NOT_FOUND, "session", "no such session"),
         R::UnknownStream => row(S::NOT_FOUND, "session", "no such stream: get one first"),
         R::TooManyStreams => row(S::TOO_MANY_REQUESTS, "streams", "too many streams of this client are open: close one first").with(RetryAfter("1")),

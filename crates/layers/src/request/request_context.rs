@@ -55,6 +55,11 @@ impl HttpRequestContext {
         &self.facts.peer
     }
 
+    /// True if other replicas share sessions with this one.
+    pub fn has_replicas(&self) -> bool {
+        self.shared.ports.replicas.is_some()
+    }
+
     /// The limits that the request began with.
     pub fn limits(&self) -> &FrontLimits {
         &self.settings.limits

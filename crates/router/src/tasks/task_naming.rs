@@ -44,6 +44,7 @@ impl TaskNaming {
             class: call.capabilities.class,
             session: call.session,
             is_own: false,
+            replica: desk.replica.clone(),
         };
         let (desk, principal, endpoint) = (desk.clone(), principal.clone(), call.endpoint.clone());
         Self {

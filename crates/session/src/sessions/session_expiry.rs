@@ -45,6 +45,18 @@ impl LegacySessions {
         self.ended_notify.notify_one();
     }
 
+    /// The sessions that another replica took over since the last call. They live on there, so their
+    /// end here is not announced.
+    fn taken_over(&self) -> Vec<SessionKey> {
+        let lost = self.ports.records.lost(RecordKind::Session);
+        let keys: Vec<_> = lost.iter().map(|record| session_key(&record.id)).collect();
+        keys.iter().for_each(|key| self.anonymous.remove(key));
+        instruments()
+            .sessions
+            .add(-i64::try_from(keys.len()).unwrap_or(i64::MAX), &[]);
+        keys
+    }
+
     /// The sessions that another replica has ended.
     fn ended_elsewhere(&self, body: &[u8]) -> Vec<SessionKey> {
         match body.split_first_chunk::<16>() {
@@ -138,6 +150,7 @@ pub async fn run_upkeep(upkeep: SessionUpkeep) {
                 let expired = sessions.ports.records.expired(RecordKind::Session);
                 let expired: Vec<_> = expired.iter().map(|record| session_key(&record.id)).collect();
                 sessions.end_and_announce(&expired);
+                end_all(&upkeep, &sessions.taken_over()).await;
             }
         }
     }

@@ -1,0 +1,206 @@
+//! Requests that another replica answers: the one that owns their session, their parked call, or
+//! the stream that they belong to.
+//!
+//! The whole request goes there, once: again only on proof that it did not run, or if it changes
+//! nothing.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Method, Request, header};
+use weir_core::port::{Fut, ReplicaId};
+use weir_core::telemetry::instruments;
+use weir_core::{Failure, FailureKind};
+use weir_layers::failure::request_refusal::RequestRefusal;
+use weir_layers::failure::{FailureCause, RequestFailure, RequestResult};
+use weir_layers::http::body::{HttpAnswer, ResponseBody};
+use weir_layers::http::header_names;
+use weir_layers::request::endpoint_request::{AuthenticatedRequest, EndpointRequest};
+use weir_layers::request::outcome::ResponseOutcome;
+use weir_layers::request::request_context::HttpRequestContext;
+use weir_listen::{ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest};
+use weir_wire::method::Method as Rpc;
+use weir_wire::{IncomingMessage, JsonLimits, Message, RequestId, Revision};
+
+use crate::door::forwarded_stream::ForwardedStream;
+use crate::method::offered_methods::is_call;
+
+/// The most attempts for one request: an owner may end, and the next one too.
+const MOST_ATTEMPTS: usize = 4;
+
+/// Headers of an answer that this replica writes anew: those of the connection, and the layers'.
+const OWN_HEADERS: [HeaderName; 3] = [
+    header::CONNECTION,
+    header::VARY,
+    HeaderName::from_static("x-request-id"),
+];
+/// Headers with this beginning are written by the CORS layer.
+const CORS_HEADERS: &str = "access-control-";
+
+/// Answers a request through the replica that its failure names. `again` tries this replica once
+/// more after that one turned out to have ended.
+pub(crate) async fn answer_elsewhere<'a>(
+    authenticated: &AuthenticatedRequest,
+    body: Bytes,
+    failure: RequestFailure,
+    again: impl Fn(Bytes) -> Fut<'a, RequestResult>,
+) -> RequestResult {
+    let EndpointRequest { head, context } = &*authenticated.request;
+    let replicas = match &context.shared.ports.replicas {
+        // A replica that forwarded the request hears of the owner, and sends the request there.
+        Some(replicas) if context.peer().forwarded_by.is_none() => replicas,
+        _ => return Err(failure),
+    };
+    let message = PendingMessage::read(context, &head.method, &head.headers, &body);
+    let mut failure = failure;
+    for _ in 0..MOST_ATTEMPTS {
+        let Some(owner) = failure.elsewhere().cloned() else {
+            return Err(failure);
+        };
+        let request = forwarded_request(authenticated, body.clone());
+        match replicas.forwarder.forward(&owner, request).await {
+            Ok(answer) => {
+                count("answered");
+                let answer = answer_of(context, &head.method, answer);
+                return Ok(failure.label_answer(answer));
+            }
+            Err(ForwardError::NotOwner(Some(other))) if other != owner => {
+                count("not_owner");
+                failure = failure.about_owner(other);
+            }
+            Err(ForwardError::Lost(why)) if !message.is_repeatable() => {
+                count("lost");
+                tracing::warn!(replica = %replica_text(&owner), error = why, "request lost on another replica");
+                return Err(message.lost());
+            }
+            Err(error) => {
+                count("unreachable");
+                tracing::debug!(replica = %replica_text(&owner), %error, "request not forwarded");
+                match again(body.clone()).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(next) => failure = next,
+                }
+            }
+        }
+    }
+    let unreachable = RequestFailure::from(RequestRefusal::OwnerUnreachable);
+    Err(failure.relabel(unreachable))
+}
+
+/// A message on its way to another replica.
+struct PendingMessage {
+    /// The request in it, if there is one.
+    request: Option<(RequestId, Option<Rpc>)>,
+    revision: Revision,
+    is_repeatable: bool,
+}
+
+impl PendingMessage {
+    fn read(
+        context: &HttpRequestContext,
+        method: &Method,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Self {
+        let revision = headers
+            .get(&header_names::VERSION)
+            .and_then(|value| Revision::parse(value.to_str().ok()?.trim()))
+            .unwrap_or(Revision::NEWEST_LEGACY);
+        let limits = JsonLimits {
+            max_batch: context.limits().batch_items,
+            ..JsonLimits::default()
+        };
+        let parsed =
+            (method == Method::POST).then(|| IncomingMessage::parse(body.clone(), &limits));
+        let (request, is_repeatable) = match parsed {
+            // A stream is opened anew, and a session ends once.
+            None => (None, true),
+            Some(Ok(IncomingMessage::One(Message::Request(request)))) => {
+                let method = request.method.known();
+                let reads = method.is_some_and(|method| !is_call(method));
+                (Some((request.id, method)), reads)
+            }
+            Some(Ok(IncomingMessage::One(Message::Notification(_)))) => (None, true),
+            Some(
+                Ok(IncomingMessage::One(Message::Response(_)) | IncomingMessage::Batch(_)) | Err(_),
+            ) => (None, false),
+        };
+        Self {
+            request,
+            revision,
+            is_repeatable,
+        }
+    }
+
+    fn is_repeatable(&self) -> bool {
+        self.is_repeatable
+    }
+
+    /// The failure of a message whose answer was lost.
+    fn lost(self) -> RequestFailure {
+        let Some((id, method)) = self.request else {
+            return RequestRefusal::OwnerLost.into();
+        };
+        let text = "The replica that made the call ended: the call may have run. Check before calling again";
+        FailureCause::Call {
+            id,
+            failure: Failure::new(FailureKind::ResultUnknown, text),
+            revision: self.revision,
+            tool_call: method == Some(Rpc::ToolsCall),
+        }
+        .into()
+    }
+}
+
+fn forwarded_request(authenticated: &AuthenticatedRequest, body: Bytes) -> ForwardedRequest {
+    let EndpointRequest { head, context } = &*authenticated.request;
+    let (mut copy, ()) = Request::new(()).into_parts();
+    copy.method = head.method.clone();
+    copy.uri = head.uri.clone();
+    copy.headers = head.headers.clone();
+    let peer = context.peer();
+    ForwardedRequest {
+        head: copy,
+        body,
+        client: ForwardedClient {
+            forwarded_by: context.shared.ports.replica.clone(),
+            address: peer.address,
+            secure: peer.secure,
+            certificate: peer.certificate.clone(),
+        },
+    }
+}
+
+/// The answer of another replica, as this one passes it on. It counts there.
+fn answer_of(
+    context: &HttpRequestContext,
+    method: &Method,
+    answer: http::Response<ForwardedBody>,
+) -> HttpAnswer {
+    let (mut head, body) = answer.into_parts();
+    let own: Vec<_> = head
+        .headers
+        .keys()
+        .filter(|name| OWN_HEADERS.contains(name) || name.as_str().starts_with(CORS_HEADERS))
+        .cloned()
+        .collect();
+    for name in own {
+        head.headers.remove(name);
+    }
+    let body = if method == Method::GET {
+        ResponseBody::new(ForwardedStream::new(body, context.shared.drain.clone()))
+    } else {
+        ResponseBody::new(body)
+    };
+    let mut answer = HttpAnswer::from_parts(head, body);
+    answer.extensions_mut().insert(ResponseOutcome::Elsewhere);
+    answer
+}
+
+fn count(result: &'static str) {
+    instruments()
+        .forwarded
+        .add(1, &[opentelemetry::KeyValue::new("result", result)]);
+}
+
+fn replica_text(replica: &ReplicaId) -> String {
+    data_encoding::HEXLOWER.encode(&replica.0)
+}

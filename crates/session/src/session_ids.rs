@@ -1,0 +1,170 @@
+//! The ids of sessions, as clients carry them.
+//!
+//! The id of a single replica is 16 random bytes. Replicas that share a store seal the name of the
+//! replica that opened the session into the id, so that every replica finds the session's owner
+//! without a trip, and a forged id costs none. A sealed id opens for its principal alone.
+
+use std::fmt;
+
+use data_encoding::BASE64URL_NOPAD;
+use http::HeaderMap;
+use weir_core::Principal;
+use weir_core::port::{Random, ReplicaId};
+use weir_core::seal::Sealer;
+
+/// Layout of the sealed bytes; another one is another number.
+const LAYOUT: u8 = 1;
+/// The length of an id of 16 bytes.
+const PLAIN_LENGTH: usize = 22;
+/// No sealed id is longer; a longer text is not opened.
+const LONGEST: usize = 128;
+
+/// Writes and reads the ids of sessions.
+#[derive(Clone, Default)]
+pub enum SessionIds {
+    /// Random ids, of a replica that shares no sessions.
+    #[default]
+    Random,
+    /// Sealed ids, of replicas that share their sessions.
+    Sealed {
+        /// Has the keys that all replicas share.
+        sealer: Sealer,
+        /// The name of this replica.
+        own: ReplicaId,
+    },
+}
+
+/// A session as its id names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NamedSession {
+    /// The id of its record.
+    pub(crate) id: [u8; 16],
+    /// The replica that opened it; absent if the id is random.
+    pub(crate) opened_by: Option<ReplicaId>,
+}
+
+impl SessionIds {
+    /// The text of the id of a session that is opened here.
+    pub(crate) fn write(
+        &self,
+        principal: &Principal,
+        id: &[u8; 16],
+        random: &dyn Random,
+    ) -> String {
+        match self {
+            Self::Random => BASE64URL_NOPAD.encode(id),
+            Self::Sealed { sealer, own } => {
+                let mut plain = [LAYOUT; 25];
+                plain[1..9].copy_from_slice(&own.0);
+                plain[9..].copy_from_slice(id);
+                sealer.seal(random, &purpose(principal), &plain)
+            }
+        }
+    }
+
+    /// The session that a request names. `None` if it names none, several, or one of another
+    /// principal.
+    pub(crate) fn read(&self, principal: &Principal, headers: &HeaderMap) -> Option<NamedSession> {
+        let mut given = headers.get_all(&crate::SESSION_HEADER).iter();
+        let text = given.next()?.to_str().ok()?;
+        if given.next().is_some() || text.len() > LONGEST {
+            return None;
+        }
+        match self {
+            _ if text.len() == PLAIN_LENGTH => Some(NamedSession {
+                id: BASE64URL_NOPAD
+                    .decode(text.as_bytes())
+                    .ok()?
+                    .try_into()
+                    .ok()?,
+                opened_by: None,
+            }),
+            Self::Random => None,
+            Self::Sealed { sealer, .. } => {
+                let plain = sealer.open(&purpose(principal), text).ok()?;
+                let (&[LAYOUT], rest) = plain.split_first_chunk::<1>()? else {
+                    return None;
+                };
+                let (replica, id) = rest.split_first_chunk::<8>()?;
+                Some(NamedSession {
+                    id: id.try_into().ok()?,
+                    opened_by: Some(ReplicaId(*replica)),
+                })
+            }
+        }
+    }
+}
+
+impl fmt::Debug for SessionIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Random => f.write_str("Random"),
+            Self::Sealed { own, .. } => write!(f, "Sealed({own:?})"),
+        }
+    }
+}
+
+fn purpose(principal: &Principal) -> Vec<u8> {
+    let mut purpose = b"weir session ".to_vec();
+    purpose.extend_from_slice(principal.digest());
+    purpose
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use http::HeaderValue;
+
+    use super::*;
+
+    struct CountedRandom;
+
+    impl Random for CountedRandom {
+        fn fill(&self, buffer: &mut [u8]) {
+            buffer.fill(7);
+        }
+    }
+
+    fn headers(texts: &[&str]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for text in texts {
+            headers.append(&crate::SESSION_HEADER, HeaderValue::from_str(text).unwrap());
+        }
+        headers
+    }
+
+    fn ids() -> SessionIds {
+        SessionIds::Sealed {
+            sealer: Sealer::ephemeral(&CountedRandom),
+            own: ReplicaId(*b"replica1"),
+        }
+    }
+
+    #[test]
+    fn sealed_id_names_its_replica_to_its_own_principal_alone() {
+        let [ada, bob] = ["ada", "bob"].map(|name| Principal::owner(Some(("idp", name))));
+        let text = ids().write(&ada, &[3; 16], &CountedRandom);
+        let named = NamedSession {
+            id: [3; 16],
+            opened_by: Some(ReplicaId(*b"replica1")),
+        };
+        assert_eq!(ids().read(&ada, &headers(&[&text])), Some(named));
+        assert_eq!(ids().read(&bob, &headers(&[&text])), None);
+        assert_eq!(ids().read(&ada, &headers(&[&text, &text])), None);
+        assert_eq!(SessionIds::Random.read(&ada, &headers(&[&text])), None);
+        let forged = format!("{}A", &text[..text.len() - 1]);
+        for bad in ["", "x", &forged, &"A".repeat(88), &"A".repeat(4000)] {
+            assert_eq!(ids().read(&ada, &headers(&[bad])), None, "{bad:.40}");
+        }
+    }
+
+    #[test]
+    fn random_id_is_read_by_both_forms() {
+        let ada = Principal::owner(Some(("idp", "ada")));
+        let text = SessionIds::Random.write(&ada, &[3; 16], &CountedRandom);
+        for form in [SessionIds::Random, ids()] {
+            let named = form.read(&ada, &headers(&[&text])).unwrap();
+            assert_eq!((named.id, named.opened_by), ([3; 16], None));
+        }
+    }
+}
