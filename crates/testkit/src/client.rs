@@ -65,14 +65,9 @@ impl RawClient {
     /// # Panics
     /// `url` is not an absolute `http` URL.
     pub fn new(url: &str) -> Self {
-        let url: Uri = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
-        assert!(
-            url.scheme_str() == Some("http") && url.authority().is_some(),
-            "an absolute http URL, not {url}"
-        );
         let (headers, ids) = (HeaderMap::new(), Arc::new(AtomicI64::new(1)));
         Self {
-            url,
+            url: parse_url(url),
             dialect: ClientDialect::Bare,
             headers,
             http2: false,
@@ -80,6 +75,16 @@ impl RawClient {
             ids,
             recorder: None,
         }
+    }
+
+    /// Sends further requests to another URL, with the same session, headers and request counter.
+    ///
+    /// # Panics
+    /// `url` is not an absolute `http` URL.
+    pub fn with_url(mut self, url: &str) -> Self {
+        self.url = parse_url(url);
+        self.kept = self.kept.map(|_| KeptConnections::new(self.http2));
+        self
     }
 
     /// Speaks 2026-07-28: headers and `_meta` on every request.
@@ -365,4 +370,13 @@ impl RawClient {
         headers.extend(self.headers.clone());
         headers
     }
+}
+
+fn parse_url(url: &str) -> Uri {
+    let url: Uri = url.parse().unwrap_or_else(|error| panic!("{url}: {error}"));
+    assert!(
+        url.scheme_str() == Some("http") && url.authority().is_some(),
+        "an absolute http URL, not {url}"
+    );
+    url
 }
