@@ -36,6 +36,7 @@ mod oauth;
 mod outward;
 mod policy;
 mod process_life;
+mod replicas;
 mod stdio;
 mod telemetry;
 mod tenant_isolation;

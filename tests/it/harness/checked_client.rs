@@ -108,6 +108,14 @@ impl CheckedClient {
         self
     }
 
+    /// Returns the same client at another URL, such as that of another replica.
+    pub fn at_url(&self, url: &str) -> Self {
+        Self {
+            raw: self.raw.clone().with_url(url),
+            ..self.clone()
+        }
+    }
+
     /// Returns the raw client beneath, for requests that no correct client makes.
     pub fn raw(&self) -> &RawClient {
         &self.raw

@@ -180,6 +180,11 @@ impl Weir {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
+    /// Returns the address of the clients' listener.
+    pub fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
     /// Returns a page of the admin listener: head and body.
     pub fn get_admin_page(&self, path: &str) -> String {
         get(self.admin, path).unwrap()

@@ -6,12 +6,12 @@ use weir_wire::Revision;
 
 use super::pairing::{PairingTransport, PairingUpstreamConfig, UpstreamEra};
 use super::support_report::FeatureSupport;
-use crate::harness::{CheckedClient, Weir, wait_until_async};
+use crate::harness::{CheckedClient, WeirDeployment, wait_until_async};
 use crate::tenant_isolation::{TENANTS, Tenant};
 
 /// A server with tasks, weir, and the revisions of both sides.
 pub struct TaskPairing {
-    weir: Weir,
+    weir: WeirDeployment,
     mockup: MockServer,
     client: Revision,
     /// The revision that weir speaks to the upstream for this client.
@@ -40,7 +40,7 @@ impl TaskPairing {
             "endpoints": { "/mcp": { "upstreams": ["shop"] }, "/shop": { "upstream": "shop" } },
             "auth": { "mode": "required", "api_keys": TENANTS.each_ref().map(Tenant::api_key) },
         });
-        let weir = Weir::with_config(config);
+        let weir = WeirDeployment::start(config).await;
         let own = Self {
             weir,
             mockup,
@@ -58,11 +58,16 @@ impl TaskPairing {
     /// session calls, and lists the tools of that era soon after. Only there the server marks tools
     /// that are tasks alone.
     async fn settle(&self) {
+        for url in self.weir.urls_of_each("/mcp") {
+            self.settle_at(&url).await;
+        }
+    }
+
+    async fn settle_at(&self, url: &str) {
         for capabilities in [json!({}), able(Revision::NEWEST_LEGACY)] {
-            let url = self.weir.url("/mcp");
             let header = TENANTS[0].header();
             let client = CheckedClient::with_capabilities_and_header(
-                &url,
+                url,
                 Revision::NEWEST_LEGACY,
                 capabilities,
                 header,

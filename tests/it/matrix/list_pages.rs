@@ -7,7 +7,7 @@ use weir_testkit::mock_server::MockTool;
 
 use super::pairing::{FILLERS, RICH_SCHEMA, ScenarioPairing};
 use super::support_report::FeatureSupport;
-use crate::harness::{wait_until_async, within_test_timeout};
+use crate::harness::{CheckedClient, wait_until_async, within_test_timeout};
 
 // Proves R119, R148.
 pub async fn all_pages_are_listed_once_and_byte_for_byte(
@@ -53,7 +53,9 @@ pub async fn upstream_list_change_is_announced_and_then_listed(
     let mut stream = client.open_change_stream().await;
     let mockup = &world.mockup;
     mockup
-        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mockup| {
+            mockup.listeners() >= world.weir.processes()
+        })
         .await;
     mockup.set_tools(
         MockTool::numbered(FILLERS)
@@ -62,6 +64,10 @@ pub async fn upstream_list_change_is_announced_and_then_listed(
     );
     mockup.notify_list_changed();
     stream.expect_list_changed().await;
+    if world.weir.processes() > 1 {
+        // Other replicas fetch the new list on their own, a little earlier or later.
+        wait_until_listed_everywhere(world, "shop__added_0").await;
+    }
     wait_until_async("the new list", async || {
         let names = client.list_tool_names().await;
         assert_ne!(names, before, "the list is new once its change is told");
@@ -77,4 +83,15 @@ pub async fn upstream_list_change_is_announced_and_then_listed(
     )
     .await;
     FeatureSupport::Carried
+}
+
+async fn wait_until_listed_everywhere(world: &ScenarioPairing, tool: &str) {
+    for url in world.weir.urls_of_each("/mcp") {
+        let client = CheckedClient::open(&url, world.client).await;
+        wait_until_async("the new list at each replica", async || {
+            let names = client.list_tool_names().await;
+            names.iter().any(|name| name == tool).then_some(())
+        })
+        .await;
+    }
 }

@@ -7,7 +7,7 @@ use weir_testkit::mock_server::{AnswerStep, CallGate, MockServerBuilder, MockToo
 use weir_testkit::{MockBehaviour, MockServer, MockStdio, SseRelay};
 use weir_wire::{LogLevel, Revision};
 
-use crate::harness::{CheckedClient, Weir};
+use crate::harness::{CheckedClient, WeirDeployment};
 
 /// The transport between weir and the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl UpstreamEra {
 }
 
 pub struct ScenarioPairing {
-    pub weir: Weir,
+    pub weir: WeirDeployment,
     pub mockup: MockServer,
     /// The gate that its gated tools wait for.
     pub gate: CallGate,
@@ -116,7 +116,7 @@ impl ScenarioPairing {
         // The same server once more, with a shorter idle deadline.
         let mut hasty = reached.config.clone();
         hasty["deadlines"] = json!({ "idle": "600ms" });
-        let weir = Weir::with_config(json!({
+        let weir = WeirDeployment::start(json!({
             "upstreams": { "shop": reached.config, "hasty": hasty },
             "endpoints": {
                 "/mcp": { "upstreams": ["shop"], "page": { "items": 4 } },
@@ -125,7 +125,8 @@ impl ScenarioPairing {
             },
             "limits": { "progress_interval": "0ms" },
             "change_window": "50ms",
-        }));
+        }))
+        .await;
         let has_both_eras = server == UpstreamEra::BothEras;
         Self {
             weir,
@@ -147,6 +148,16 @@ impl ScenarioPairing {
     /// Opens a client of the transparent endpoint.
     pub async fn direct(&self) -> CheckedClient {
         CheckedClient::open(&self.weir.url("/shop"), self.client).await
+    }
+
+    /// Returns the resources that the upstream has subscribers of, sorted. Each replica subscribes
+    /// for its own clients, so a resource may have several.
+    pub fn subscribed_resources(&self, mockup: &MockServer) -> Vec<String> {
+        let mut all = mockup.subscriptions();
+        if self.weir.processes() > 1 {
+            all.dedup();
+        }
+        all
     }
 
     /// Reports if both sides know structured content.

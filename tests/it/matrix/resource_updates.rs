@@ -66,7 +66,8 @@ pub async fn resource_updates_reach_only_subscribers(world: &ScenarioPairing) ->
     let mut one = subscribe(&clients[1], &["memo:1"]).await;
     let mut none = subscribe(&clients[2], &["memo:9"]).await;
     // While a set is subscribed anew, it is there twice for a moment.
-    let once = |mockup: &MockServer| mockup.subscriptions() == ["memo:1", "memo:2", "memo:9"];
+    let once =
+        |mockup: &MockServer| world.subscribed_resources(mockup) == ["memo:1", "memo:2", "memo:9"];
     mockup
         .wait_until("many clients are one subscription", once)
         .await;
@@ -169,7 +170,7 @@ pub async fn subscriptions_end_with_their_clients(world: &ScenarioPairing) -> Fe
     let leaves = subscribe(&leaving, &["memo:1", "memo:2"]).await;
     mockup
         .wait_until("both are told of", |mockup| {
-            mockup.subscriptions() == ["memo:1", "memo:2"]
+            world.subscribed_resources(mockup) == ["memo:1", "memo:2"]
         })
         .await;
     if world.client.is_modern() {
@@ -184,7 +185,7 @@ pub async fn subscriptions_end_with_their_clients(world: &ScenarioPairing) -> Fe
     }
     mockup
         .wait_until("the other is not told any more", |mockup| {
-            mockup.subscriptions() == ["memo:1"]
+            world.subscribed_resources(mockup) == ["memo:1"]
         })
         .await;
     mockup.notify_resource_updated("memo:2");
@@ -214,7 +215,7 @@ pub async fn a_lost_upstream_session_is_subscribed_again(
     mockup.drop_sessions();
     mockup
         .wait_until("weir subscribed again", |mockup| {
-            mockup.subscriptions() == ["memo:3"]
+            world.subscribed_resources(mockup) == ["memo:3"]
         })
         .await;
     // weir cannot know of updates in between, so it announces one.

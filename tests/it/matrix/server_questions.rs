@@ -7,11 +7,11 @@ use weir_wire::Revision;
 
 use super::pairing::{PairingTransport, PairingUpstreamConfig, UpstreamEra};
 use super::support_report::FeatureSupport;
-use crate::harness::{CheckedClient, Weir, within_test_timeout};
+use crate::harness::{CheckedClient, WeirDeployment, within_test_timeout};
 
 /// A server that asks, weir, and the revisions of both sides.
 pub struct QuestionPairing {
-    weir: Weir,
+    weir: WeirDeployment,
     pub mockup: MockServer,
     pub client: Revision,
     /// The revision that weir speaks to the upstream for this client.
@@ -85,10 +85,11 @@ impl QuestionPairing {
             // weir declares no client capabilities on a connection that all callers share.
             server["session"] = json!("principal");
         }
-        let weir = Weir::with_config(json!({
+        let weir = WeirDeployment::start(json!({
             "upstreams": { "shop": server },
             "endpoints": { "/mcp": { "upstreams": ["shop"] }, "/shop": { "upstream": "shop" } },
-        }));
+        }))
+        .await;
         Self {
             weir,
             mockup,
@@ -635,7 +636,9 @@ pub async fn question_outside_of_calls_uses_the_clients_get_stream_or_is_refused
     // over.
     world
         .mockup
-        .wait_until("weir listens", |mockup| mockup.listeners() > 0)
+        .wait_until("weir listens", |mockup| {
+            mockup.listeners() >= world.weir.processes()
+        })
         .await;
     let mut stream = if world.client.is_modern() {
         None

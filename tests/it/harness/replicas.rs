@@ -1,0 +1,204 @@
+//! Several weirs that share a Redis, behind a load balancer.
+
+use serde_json::{Value, json};
+use weir_testkit::{RedisServer, RoundRobinProxy};
+
+use super::{Weir, wait_until_async};
+
+/// The variable with the number of replicas that [`WeirDeployment`] starts.
+const REPLICAS_VARIABLE: &str = "WEIR_TEST_REPLICAS";
+
+/// The 32 bytes that all replicas seal with.
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8";
+
+/// Replicas of weir, their Redis, and the balancer in front of them. The balancer has no health
+/// checks: a replica that ended refuses its connections, and the next one gets the request.
+pub struct Replicas {
+    /// In the order of their start. Those that ended stay, for their output.
+    replicas: Vec<Replica>,
+    config: Value,
+    redis: RedisServer,
+    proxy: RoundRobinProxy,
+}
+
+struct Replica {
+    weir: Weir,
+    is_running: bool,
+}
+
+impl Replicas {
+    /// Starts so many replicas with this config, and waits until they know of each other. `store`,
+    /// `cluster` and `keys` are added; further keys of `store` may be there.
+    pub async fn start(count: usize, config: Value) -> Self {
+        Self::with_redis(count, config, RedisServer::start()).await
+    }
+
+    /// Starts replicas with this Redis.
+    pub async fn with_redis(count: usize, mut config: Value, redis: RedisServer) -> Self {
+        config["store"]["url"] = json!(redis.url());
+        config["cluster"] = json!({ "listen": "127.0.0.1:0" });
+        config["keys"] = json!([{ "id": 1, "secret": KEY }]);
+        let started = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..count)
+                .map(|_| scope.spawn(|| Weir::with_config(config.clone())))
+                .collect();
+            let weirs = starts.into_iter().map(|start| start.join().unwrap());
+            weirs.map(Replica::new).collect::<Vec<_>>()
+        });
+        let proxy = RoundRobinProxy::start(started.iter().map(Replica::address)).await;
+        let replicas = Self {
+            replicas: started,
+            config,
+            redis,
+            proxy,
+        };
+        replicas.wait_until_known().await;
+        replicas
+    }
+
+    /// Returns the URL of an endpoint at the balancer.
+    pub fn url(&self, path: &str) -> String {
+        self.proxy.url(path)
+    }
+
+    /// Returns a replica by its number.
+    pub fn replica(&self, number: usize) -> &Weir {
+        &self.replicas[number].weir
+    }
+
+    /// Returns the replicas that run.
+    pub fn running(&self) -> impl Iterator<Item = &Weir> {
+        let running = self.replicas.iter().filter(|replica| replica.is_running);
+        running.map(|replica| &replica.weir)
+    }
+
+    /// Returns the Redis that they share.
+    pub fn redis(&self) -> &RedisServer {
+        &self.redis
+    }
+
+    /// Returns the Redis that they share, to kill or restart it.
+    pub fn redis_mut(&mut self) -> &mut RedisServer {
+        &mut self.redis
+    }
+
+    /// Counts the requests that the balancer sent to a replica.
+    pub fn requests_to(&self, number: usize) -> usize {
+        self.proxy.requests_to(self.replica(number).address())
+    }
+
+    /// Returns the sum of a metric over the replicas that run.
+    pub fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        self.running().map(|weir| weir.metric(name, labels)).sum()
+    }
+
+    /// Ends a replica at once.
+    pub async fn kill(&mut self, number: usize) {
+        self.end(number, "KILL").await;
+    }
+
+    /// Ends a replica gracefully; returns its exit code.
+    pub async fn stop(&mut self, number: usize) -> Option<i32> {
+        self.end(number, "TERM").await
+    }
+
+    async fn end(&mut self, number: usize, signal: &str) -> Option<i32> {
+        let replica = &mut self.replicas[number];
+        replica.is_running = false;
+        let process = &mut replica.weir.process;
+        process.signal(signal);
+        wait_until_async("the end of a replica", async || {
+            process.has_exited().then_some(())
+        })
+        .await;
+        process.wait_for_exit()
+    }
+
+    /// Starts one more replica and returns its number. The balancer sends requests to it from now
+    /// on; the others may not know of it yet.
+    pub fn start_another(&mut self) -> usize {
+        self.replicas
+            .push(Replica::new(Weir::with_config(self.config.clone())));
+        self.proxy
+            .set_backends(self.replicas.iter().map(Replica::address));
+        self.replicas.len() - 1
+    }
+
+    /// Sends new requests to all replicas but this one, as a balancer that watches `/readyz` does.
+    pub fn take_out_of_balancer(&self, number: usize) {
+        let others = self.replicas.iter().enumerate();
+        let others = others.filter(|(other, _)| *other != number);
+        self.proxy
+            .set_backends(others.map(|(_, replica)| replica.address()));
+    }
+
+    /// Waits until each replica that runs knows of all that run.
+    pub async fn wait_until_known(&self) {
+        let count = self.running().count() as f64;
+        wait_until_async("replicas that know of each other", async || {
+            self.running()
+                .all(|weir| (weir.metric("weir_replicas", &[]) - count).abs() < 0.5)
+                .then_some(())
+        })
+        .await;
+    }
+}
+
+impl Replica {
+    fn new(weir: Weir) -> Self {
+        Self {
+            weir,
+            is_running: true,
+        }
+    }
+
+    fn address(&self) -> std::net::SocketAddr {
+        self.weir.address()
+    }
+}
+
+/// The weir of a scenario that looks at no process: a single one or, with `WEIR_TEST_REPLICAS=3`
+/// in the environment, so many replicas behind a balancer. There each request of a client goes to
+/// another replica than the one before.
+pub enum WeirDeployment {
+    Single(Box<Weir>),
+    Replicated(Box<Replicas>),
+}
+
+impl WeirDeployment {
+    /// Starts weir with this config.
+    pub async fn start(config: Value) -> Self {
+        let count = std::env::var(REPLICAS_VARIABLE)
+            .ok()
+            .and_then(|count| count.parse().ok())
+            .unwrap_or(1);
+        if count < 2 {
+            return Self::Single(Box::new(Weir::with_config(config)));
+        }
+        Self::Replicated(Box::new(Replicas::start(count, config).await))
+    }
+
+    /// Returns the URL of an endpoint for clients.
+    pub fn url(&self, path: &str) -> String {
+        match self {
+            Self::Single(weir) => weir.url(path),
+            Self::Replicated(replicas) => replicas.url(path),
+        }
+    }
+
+    /// Returns the URLs of an endpoint at each process.
+    pub fn urls_of_each(&self, path: &str) -> Vec<String> {
+        match self {
+            Self::Single(weir) => vec![weir.url(path)],
+            Self::Replicated(replicas) => replicas.running().map(|weir| weir.url(path)).collect(),
+        }
+    }
+
+    /// Counts the processes.
+    pub fn processes(&self) -> usize {
+        match self {
+            Self::Single(_) => 1,
+            Self::Replicated(replicas) => replicas.running().count(),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Calls of modern clients that wait for input at one replica, and go on by a request to another.
+
+use serde_json::{Value, json};
+use weir_testkit::{ClientAnswer, MockBehaviour, MockServer};
+use weir_wire::{Revision, meta};
+
+use super::{COUNT, at, replica_pairs, start};
+use crate::harness::{CheckedClient, Replicas};
+
+async fn upstream() -> MockServer {
+    let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+    let form = json!({ "message": "Your name?", "requestedSchema": schema });
+    MockServer::legacy(Revision::NEWEST_LEGACY)
+        .tool("ask", MockBehaviour::ask("elicitation/create", form))
+        .start()
+        .await
+}
+
+async fn client(replicas: &Replicas) -> CheckedClient {
+    let capabilities = json!({ "elicitation": {} });
+    CheckedClient::with_capabilities(&replicas.url("/mcp"), Revision::MODERN, capabilities).await
+}
+
+/// Returns the params of the request by which a call goes on.
+fn retry_params(asked: &ClientAnswer, arguments: &Value) -> Value {
+    let result = asked.result();
+    assert_eq!(result["resultType"], "input_required", "{}", asked.last());
+    let requests = result["inputRequests"].as_object().unwrap();
+    let key = requests.keys().next().unwrap();
+    let answer = json!({ key: { "action": "accept", "content": { "name": "Ada" } } });
+    json!({
+        "name": "ask",
+        "arguments": arguments,
+        "inputResponses": answer,
+        "requestState": result["requestState"],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parked_call_goes_on_from_any_replica_and_runs_once() {
+    let upstream = upstream().await;
+    let replicas = start(&upstream).await;
+    let client = client(&replicas).await;
+    for [calling, retrying] in replica_pairs() {
+        let arguments = json!({ "n": [calling, retrying] });
+        let asked = at(&client, &replicas, calling)
+            .call("ask", arguments.clone())
+            .await;
+        let done = at(&client, &replicas, retrying)
+            .ask("tools/call", retry_params(&asked, &arguments))
+            .await;
+        assert_eq!(done.text(), arguments.to_string(), "{}", done.last());
+    }
+    assert_eq!(upstream.executions("ask"), COUNT * COUNT);
+    let counts = upstream.counts("ask");
+    assert_eq!((counts.cancelled, counts.abandoned), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_parked_at_a_killed_replica_is_reported_lost_and_does_not_run_again() {
+    let upstream = upstream().await;
+    let mut replicas = start(&upstream).await;
+    let client = client(&replicas).await;
+    let asked = at(&client, &replicas, 0).call("ask", json!({})).await;
+    replicas.kill(0).await;
+    for number in [1, 2] {
+        let lost = at(&client, &replicas, number)
+            .ask("tools/call", retry_params(&asked, &json!({})))
+            .await;
+        let error = &lost.result()["_meta"][meta::WEIR_ERROR];
+        assert_eq!(error["reason"], "result_unknown", "{}", lost.last());
+    }
+    assert_eq!(upstream.executions("ask"), 1);
+}

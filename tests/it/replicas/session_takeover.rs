@@ -1,0 +1,114 @@
+//! Sessions outlive the replica that owns them.
+
+use serde_json::json;
+use weir_testkit::mock_server::CallGate;
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_wire::Revision;
+
+use super::change_streams::{expect_list_change, expect_update};
+use super::{at, call, delete, expect_session_gone, open_at, start, use_session};
+use crate::harness::{CheckedStream, within_test_timeout};
+
+async fn upstream(gate: &CallGate) -> MockServer {
+    MockServer::legacy(Revision::NEWEST_LEGACY)
+        .tools(1)
+        .with_library()
+        .tool("gated", MockBehaviour::gated(gate))
+        .start()
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_goes_on_after_its_owner_is_killed_and_no_call_runs_twice() {
+    let gate = CallGate::new();
+    let upstream = upstream(&gate).await;
+    let mut replicas = start(&upstream).await;
+    let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    let client = client.at_url(&replicas.url("/mcp"));
+    use_session(&client, 3).await;
+    // One running call comes straight to the owner, the other through another replica.
+    let running = [0, 1].map(|number| {
+        let raw = at(&client, &replicas, number).raw().clone();
+        tokio::spawn(async move { raw.call("gated", json!({})).await })
+    });
+    upstream
+        .wait_until("both calls run", |upstream| {
+            upstream.executions("gated") == 2
+        })
+        .await;
+    replicas.kill(0).await;
+    for call in running {
+        let ended = within_test_timeout("the end of a running call", call).await;
+        // A broken connection, or an error: the outcome of the call is unknown.
+        if let Ok(answer) = ended.unwrap() {
+            let is_error = answer.status != 200
+                || answer.last().get("error").is_some()
+                || answer.result()["isError"] == true;
+            assert!(is_error, "{} {:?}", answer.status, answer.body);
+        }
+    }
+    gate.open();
+    use_session(&client, 6).await;
+    assert_eq!(upstream.executions("gated"), 2, "no call is made twice");
+    delete(&client).await;
+    expect_session_gone(&client, &replicas).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn session_has_one_owner_again_after_a_takeover() {
+    let upstream = upstream(&CallGate::new()).await;
+    let mut replicas = start(&upstream).await;
+    let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    replicas.kill(0).await;
+    // Both replicas that are left get requests at the same time.
+    let [one, other] = [1, 2].map(|number| at(&client, &replicas, number));
+    for round in 0..10 {
+        tokio::join!(call(&one, round), call(&other, round));
+    }
+    let calls = upstream.requests_of("tools/call");
+    let sessions: std::collections::BTreeSet<_> = calls.iter().map(|call| call.session()).collect();
+    assert_eq!((calls.len(), sessions.len()), (20, 1), "one owner calls");
+    replicas.kill(1).await;
+    for round in 0..3 {
+        call(&other, round).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stream_reopened_after_the_owner_is_killed_hears_list_changes() {
+    let upstream = upstream(&CallGate::new()).await;
+    let mut replicas = start(&upstream).await;
+    let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    let mut stream = at(&client, &replicas, 1).open_change_stream().await;
+    let heard = expect_list_change(&upstream, &mut stream);
+    within_test_timeout("a change", heard).await;
+    replicas.kill(0).await;
+    within_test_timeout("the end of the stream", read_to_end(stream)).await;
+    let mut stream = at(&client, &replicas, 2).open_change_stream().await;
+    let heard = expect_list_change(&upstream, &mut stream);
+    within_test_timeout("a change after the takeover", heard).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn subscriptions_to_resources_outlive_the_owner() {
+    let upstream = upstream(&CallGate::new()).await;
+    let mut replicas = start(&upstream).await;
+    let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    let mut stream = at(&client, &replicas, 1).open_change_stream().await;
+    let subscribed = client
+        .ask("resources/subscribe", json!({ "uri": "memo:1" }))
+        .await;
+    assert_eq!(subscribed.result(), &json!({}));
+    let heard = expect_update(&upstream, &mut stream, "memo:1");
+    within_test_timeout("an update", heard).await;
+    replicas.kill(0).await;
+    within_test_timeout("the end of the stream", read_to_end(stream)).await;
+    let mut stream = at(&client, &replicas, 2).open_change_stream().await;
+    let heard = expect_update(&upstream, &mut stream, "memo:1");
+    within_test_timeout("an update after the takeover", heard).await;
+}
+
+/// Reads a stream up to its end, which may be a broken connection.
+async fn read_to_end(mut stream: CheckedStream) {
+    while let Ok(Some(_)) = stream.exchange.next_message().await {}
+}
