@@ -62,6 +62,7 @@ pub(crate) fn install() -> anyhow::Result<ForeignPeers> {
     // The client that probes the admin API.
     python(&dir.join("python"), ".venv-api", "requirements-api.txt")?;
     faketime();
+    redis();
     prometheus();
     chromium();
     Ok(ForeignPeers { dir, node })
@@ -179,6 +180,27 @@ fn faketime() {
         |machine: &str| Path::new(&format!("/usr/lib/{machine}-linux-gnu/faketime")).exists();
     if !["x86_64", "aarch64"].into_iter().any(is_there) && !debian("libfaketime") {
         eprintln!("libfaketime cannot be installed: the test of a clock that jumps is left out");
+    }
+}
+
+/// Installs Redis, which tests start on ports of their own. Tests of replicas fail without it.
+pub(crate) fn redis() {
+    if output_of(Command::new("redis-server").arg("--version")).is_some() {
+        return;
+    }
+    if !debian("redis-server") {
+        eprintln!(
+            "Redis cannot be installed: the tests of replicas will fail; install `redis-server`"
+        );
+        return;
+    }
+    // systemd starts the service of a new package in any run level.
+    if Path::new("/run/systemd/system").exists() {
+        let mut disable = Command::new("systemctl");
+        disable.args(["disable", "--now", "redis-server.service"]);
+        if checked(&mut disable).is_err() {
+            eprintln!("the service of the package redis-server could not be stopped");
+        }
     }
 }
 

@@ -23,6 +23,14 @@ use crate::{
 const QUICK_FILTER: &str = "not package(weir-tests) or \
      test(/^matrix::upstream_(2025_11_25|2026_07_28)_http::client_(2025_11_25|2026_07_28)::/)";
 
+/// The filter of the second run: all pairings, each in front of several replicas.
+const PAIRINGS_FILTER: &str = "test(/^matrix::/)";
+
+/// The variable by which the pairings start several replicas behind a load balancer, and their
+/// number: one owns a session, one gets its request, and a third has no part in it.
+const REPLICAS_VARIABLE: &str = "WEIR_TEST_REPLICAS";
+const REPLICAS: &str = "3";
+
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct TestOptions {
@@ -50,6 +58,8 @@ impl TestOptions {
 /// The rest also runs after a failed test, so that one run shows all failures.
 pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     let peers = if options.quick {
+        // The crates' own tests need it, too.
+        peers::redis();
         None
     } else {
         Some(peers::install()?)
@@ -61,6 +71,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     let Some(peers) = peers.filter(|_| options.args.is_empty()) else {
         return tests.and(types);
     };
+    let replicated = replicated_pairings(&weir, &peers);
     let examples = examples();
     let smoke = bench::smoke(&weir);
     let suite = conformance::through(&weir, &peers);
@@ -72,6 +83,7 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     };
     tests
         .and(types)
+        .and(replicated)
         .and(examples)
         .and(smoke)
         .and(suite)
@@ -120,6 +132,25 @@ fn tests(
         tests.env("WEIR_EMITTED", &emitted.folder);
     }
     checked(&mut tests)
+}
+
+/// Runs the pairings once more, each in front of replicas behind a load balancer. The report of the
+/// first run, which the compatibility tables are made of, stays: this profile has a folder of its
+/// own.
+fn replicated_pairings(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
+    let mut pairings = cargo()?;
+    let scope = ["--workspace", "--locked", "--test", "it"];
+    if has_cargo_command("nextest")? {
+        pairings.args(["nextest", "run", "--profile", "replicas"]);
+        pairings.args(scope).args(["-E", PAIRINGS_FILTER]);
+        if env::var_os(TEST_THREADS_VARIABLE).is_none() {
+            pairings.env(TEST_THREADS_VARIABLE, at_a_time().to_string());
+        }
+    } else {
+        pairings.arg("test").args(scope).args(["--", "matrix::"]);
+    }
+    environment(&mut pairings, weir, Some(peers))?;
+    checked(pairings.env(REPLICAS_VARIABLE, REPLICAS))
 }
 
 /// The variable of nextest for the count of tests at a time.
