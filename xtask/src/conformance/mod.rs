@@ -9,6 +9,7 @@
 
 mod dual;
 mod expected_failures;
+mod replicated_server;
 mod score_table;
 pub(crate) mod servers;
 mod suite;
@@ -26,6 +27,7 @@ use clap::Args;
 use crate::{
     conformance::{
         expected_failures::ExpectedFailures,
+        replicated_server::ReplicatedServer,
         servers::ServerProcess,
         suite::{ConformanceSuite, SuiteRun},
         suite_leg::{FixtureEra, SuiteLeg},
@@ -87,6 +89,8 @@ enum WeirVariant {
     Auth,
     /// The server speaks the other era.
     Cross,
+    /// Several replicas of weir behind a load balancer that sends each request to another one.
+    Replicas,
 }
 
 impl WeirVariant {
@@ -96,6 +100,7 @@ impl WeirVariant {
             Self::Open => "weir",
             Self::Auth => "auth",
             Self::Cross => "cross",
+            Self::Replicas => "replicas",
         }
     }
 }
@@ -118,12 +123,15 @@ pub(crate) struct ConformanceOptions {
     /// Run each set in front of a server of the other era
     #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era"])]
     cross: bool,
+    /// Run the sets through three replicas behind a load balancer
+    #[arg(long, conflicts_with_all = ["direct", "auth", "cross"])]
+    replicas: bool,
     /// Run the client scenarios instead, with weir as the client
-    #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross"])]
+    #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross", "replicas"])]
     client: bool,
     /// Run the sets against servers of both eras on three SDKs instead, each directly and through
     /// weir
-    #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross", "client"])]
+    #[arg(long, conflicts_with_all = ["direct", "auth", "upstream_era", "cross", "replicas", "client"])]
     servers: bool,
 }
 
@@ -147,6 +155,7 @@ pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<()> {
     let way = match options {
         ConformanceOptions { cross: true, .. } => WeirVariant::Cross,
         ConformanceOptions { auth: true, .. } => WeirVariant::Auth,
+        ConformanceOptions { replicas: true, .. } => WeirVariant::Replicas,
         _ => WeirVariant::Open,
     };
     let judgements = weir.map_or_else(|| rig.directly(), |weir| rig.through(&weir, way))?;
@@ -158,8 +167,8 @@ pub(crate) fn run(options: &ConformanceOptions) -> anyhow::Result<()> {
 }
 
 /// Runs the suite directly and through the given binary: without credentials, then with tokens,
-/// then in front of servers of the other era, then in front of servers of both. At last the suite
-/// is the server.
+/// then through replicas, then in front of servers of the other era, then in front of servers of
+/// both. At last the suite is the server.
 ///
 /// # Errors
 /// A scenario that the fixture must pass fails directly; a scenario that passes directly fails
@@ -169,7 +178,12 @@ pub(crate) fn through(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
     let output = empty_folder("conformance")?;
     let rig = ConformanceRig::new(peers, FixtureEra::Both, &output)?;
     let mut judgements = Vec::new();
-    for way in [WeirVariant::Open, WeirVariant::Auth, WeirVariant::Cross] {
+    for way in [
+        WeirVariant::Open,
+        WeirVariant::Auth,
+        WeirVariant::Replicas,
+        WeirVariant::Cross,
+    ] {
         judgements.extend(rig.through(weir, way)?);
     }
     judgements.extend(dual::judged(weir, peers, &output)?);
@@ -248,15 +262,17 @@ impl<'a> ConformanceRig<'a> {
                 self.peers,
                 &self.output.join("issuer.log"),
             )?),
-            WeirVariant::Open | WeirVariant::Cross => None,
+            WeirVariant::Open | WeirVariant::Cross | WeirVariant::Replicas => None,
         };
         let issuer = issuer.as_ref().map(|issuer| issuer.url.as_str());
         let legs = match way {
             WeirVariant::Cross => CROSS_ERA_LEGS,
-            WeirVariant::Open | WeirVariant::Auth => SAME_ERA_LEGS.map(|leg| SuiteLeg {
-                behind: self.era,
-                ..leg
-            }),
+            WeirVariant::Open | WeirVariant::Auth | WeirVariant::Replicas => {
+                SAME_ERA_LEGS.map(|leg| SuiteLeg {
+                    behind: self.era,
+                    ..leg
+                })
+            }
         };
         let judged = |leg: SuiteLeg| {
             let name = format!("{}-{}", leg.revision, way.name());
@@ -265,15 +281,13 @@ impl<'a> ConformanceRig<'a> {
                 leg.behind,
                 &self.output.join(format!("{name}-fixture.log")),
             )?;
-            let weir = ServerProcess::weir(
-                weir,
-                &fixture.url,
-                issuer,
-                &self.output.join(format!("{name}-weir")),
-            )?;
-            let through = self
-                .suite
-                .run(&weir.url, leg.revision, way.name(), issuer)?;
+            let files = self.output.join(format!("{name}-weir"));
+            let run = |url: &str| self.suite.run(url, leg.revision, way.name(), issuer);
+            let through = if let WeirVariant::Replicas = way {
+                run(&ReplicatedServer::start(weir, &fixture.url, &files)?.url)?
+            } else {
+                run(&ServerProcess::weir(weir, &fixture.url, issuer, &files)?.url)?
+            };
             self.judge(leg, Some(&through))
         };
         legs.into_iter().map(judged).collect()

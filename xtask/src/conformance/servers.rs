@@ -19,15 +19,15 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{conformance::suite_leg::FixtureEra, peers::ForeignPeers};
 
 /// The most time for a server to start.
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pause between two checks of a condition.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A running server; dropping it ends the process.
 pub(super) struct ServerProcess {
@@ -101,18 +101,23 @@ impl ServerProcess {
         issuer: Option<&str>,
         name: &Path,
     ) -> anyhow::Result<Self> {
-        let (listen, admin) = (free_address()?, free_address()?);
         let auth = match issuer {
             Some(issuer) => json!({ "mode": "oauth", "issuers": [{ "issuer": issuer }] }),
             None => json!({ "mode": "none" }),
         };
         let config = json!({
             "auth": auth,
-            "listen": listen,
-            "admin": { "listen": admin },
             "upstreams": { "fixture": { "url": upstream } },
             "endpoints": { "/mcp": { "upstream": "fixture" } },
         });
+        Self::weir_with(binary, config, name)
+    }
+
+    /// Starts weir with this config; its addresses are added.
+    pub(super) fn weir_with(binary: &Path, mut config: Value, name: &Path) -> anyhow::Result<Self> {
+        let (listen, admin) = (free_address()?, free_address()?);
+        config["listen"] = json!(listen);
+        config["admin"] = json!({ "listen": admin });
         let file = name.with_extension("json");
         fs::write(&file, config.to_string())?;
         let log = name.with_extension("log");
@@ -150,7 +155,7 @@ impl ServerProcess {
 }
 
 /// A loopback address with a port that was free a moment ago.
-fn free_address() -> anyhow::Result<String> {
+pub(super) fn free_address() -> anyhow::Result<String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free loopback port")?;
     Ok(listener.local_addr()?.to_string())
 }
@@ -175,7 +180,7 @@ impl BoundedChild {
         }
     }
 
-    fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+    pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
         self.0
             .try_wait()
             .context("cannot look after a child process")
