@@ -1,5 +1,42 @@
 //! State that replicas share, behind core's ports: in Redis or Valkey.
+//!
+//! Every session has one owner among the replicas, and the memory of the owner is the authority.
+//! Redis has a copy of it, the list of replicas, counters, and a channel for messages. No request waits longer for
+//! Redis than the configured time limit, and one that needs this replica's own sessions alone does
+//! not wait for it at all.
 
+mod bus_frame;
+mod circuit_breaker;
+mod jitter;
+mod link_status;
+mod locking;
+mod record_claims;
+mod record_commands;
+mod record_seal;
+mod record_writer;
+mod redis_client;
+mod redis_connection;
+mod redis_counters;
+mod redis_link;
+mod redis_store;
+mod registry_view;
+mod replica_info;
+mod replica_registry;
+mod scripts;
+mod server_checks;
 mod settings;
+mod shared_bus;
+mod shared_records;
+mod start_error;
+mod write_queue;
+mod write_times;
 
+pub use redis_counters::RedisCounters;
+pub use redis_store::{OwnReplica, RedisStore, StorePorts, StoreStatus};
+pub use replica_registry::ReplicaRegistry;
 pub use settings::{RedisSettings, RedisTopology};
+pub use shared_records::SharedRecords;
+pub use start_error::StartError;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! The circuit breaker of the shared store: while it fails, commands fail at once, so that no
+//! request waits its time limit for a store that does not answer.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use weir_core::port::Random;
+
+use crate::jitter::Backoff;
+use crate::locking::lock;
+
+/// Failures in a row that open the breaker.
+const MAX_FAILURES: u32 = 5;
+/// The bound of the first pause, and of the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Lets commands pass while they succeed. After some failures in a row it pauses them, and then lets
+/// one pass as a probe.
+#[derive(Debug)]
+pub(crate) struct CircuitBreaker(Mutex<BreakerState>);
+
+#[derive(Debug)]
+struct BreakerState {
+    phase: BreakerPhase,
+    failures: u32,
+    backoff: Backoff,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BreakerPhase {
+    Closed,
+    OpenUntil(Instant),
+    Probing,
+}
+
+/// The permission for one command, to report its result to.
+#[derive(Debug)]
+pub(crate) struct BreakerPass<'a> {
+    breaker: &'a CircuitBreaker,
+    is_probe: bool,
+}
+
+impl CircuitBreaker {
+    /// A closed breaker.
+    pub(crate) fn new(random: Arc<dyn Random>) -> Self {
+        Self(Mutex::new(BreakerState {
+            phase: BreakerPhase::Closed,
+            failures: 0,
+            backoff: Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE),
+        }))
+    }
+
+    /// Lets a command pass; `None` during a pause.
+    pub(crate) fn admit(&self) -> Option<BreakerPass<'_>> {
+        let mut state = lock(&self.0);
+        let is_probe = match state.phase {
+            BreakerPhase::Closed => false,
+            BreakerPhase::OpenUntil(end) if end <= Instant::now() => {
+                state.phase = BreakerPhase::Probing;
+                true
+            }
+            BreakerPhase::OpenUntil(_) | BreakerPhase::Probing => return None,
+        };
+        Some(BreakerPass {
+            breaker: self,
+            is_probe,
+        })
+    }
+
+    /// Closes it: there is a new connection.
+    pub(crate) fn reset(&self) {
+        let mut state = lock(&self.0);
+        state.phase = BreakerPhase::Closed;
+        state.failures = 0;
+        state.backoff.reset();
+    }
+}
+
+impl BreakerPass<'_> {
+    /// Reports that the command succeeded.
+    pub(crate) fn succeed(mut self) {
+        self.is_probe = false;
+        self.breaker.reset();
+    }
+
+    /// Reports that the command failed; true if that opened the breaker.
+    pub(crate) fn fail(mut self) -> bool {
+        let was_probe = std::mem::take(&mut self.is_probe);
+        let mut state = lock(&self.breaker.0);
+        state.failures = state.failures.saturating_add(1);
+        let opens = match state.phase {
+            BreakerPhase::Closed => state.failures >= MAX_FAILURES,
+            BreakerPhase::Probing => was_probe,
+            BreakerPhase::OpenUntil(_) => false,
+        };
+        if opens {
+            let pause = state.backoff.next_wait();
+            state.phase = BreakerPhase::OpenUntil(Instant::now() + pause);
+        }
+        opens
+    }
+}
+
+/// A probe that was given up without a result leaves its place to the next command.
+impl Drop for BreakerPass<'_> {
+    fn drop(&mut self) {
+        if self.is_probe {
+            let mut state = lock(&self.breaker.0);
+            if state.phase == BreakerPhase::Probing {
+                state.phase = BreakerPhase::OpenUntil(Instant::now());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    use weir_testkit::FakeRandom;
+
+    use super::*;
+
+    fn open_breaker() -> CircuitBreaker {
+        let breaker = CircuitBreaker::new(Arc::new(FakeRandom::new(1)));
+        for n in 1..=MAX_FAILURES {
+            assert_eq!(breaker.admit().unwrap().fail(), n == MAX_FAILURES);
+        }
+        assert!(breaker.admit().is_none());
+        breaker
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn open_breaker_lets_one_probe_pass_after_its_pause() {
+        let breaker = open_breaker();
+        tokio::time::advance(LONGEST_PAUSE).await;
+        let probe = breaker.admit().unwrap();
+        assert!(breaker.admit().is_none());
+        assert!(probe.fail());
+        assert!(breaker.admit().is_none());
+        tokio::time::advance(LONGEST_PAUSE).await;
+        breaker.admit().unwrap().succeed();
+        assert!(breaker.admit().is_some() && breaker.admit().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_probe_leaves_its_place_to_the_next() {
+        let breaker = open_breaker();
+        tokio::time::advance(LONGEST_PAUSE).await;
+        drop(breaker.admit().unwrap());
+        assert!(breaker.admit().is_some());
+    }
+
+    #[tokio::test]
+    async fn success_between_failures_keeps_it_closed() {
+        let breaker = CircuitBreaker::new(Arc::new(FakeRandom::new(1)));
+        for _ in 0..3 {
+            for _ in 1..MAX_FAILURES {
+                assert!(!breaker.admit().unwrap().fail());
+            }
+            breaker.admit().unwrap().succeed();
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The state of the shared store as commands find it, with its log lines and its gauge.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use weir_core::telemetry::instruments;
+
+use crate::locking::lock;
+
+/// The state of the link to the shared store. It logs changes alone.
+#[derive(Debug, Default)]
+pub(crate) struct LinkStatus(Mutex<StatusValues>);
+
+/// The values of a [`LinkStatus`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StatusValues {
+    /// `None` before the first answer.
+    pub(crate) is_reachable: Option<bool>,
+    /// The last error, kept after the store is reachable again.
+    pub(crate) last_error: Option<Arc<str>>,
+    /// The duration of the last command.
+    pub(crate) latency: Duration,
+    /// Settings of the server that endanger records.
+    pub(crate) warnings: Vec<Arc<str>>,
+}
+
+impl LinkStatus {
+    /// The values now.
+    pub(crate) fn values(&self) -> StatusValues {
+        lock(&self.0).clone()
+    }
+
+    /// Takes note of an answer.
+    pub(crate) fn note_answer(&self, latency: Duration) {
+        let before = {
+            let mut values = lock(&self.0);
+            values.latency = latency;
+            values.is_reachable.replace(true)
+        };
+        if before != Some(true) {
+            instruments().store_up.record(1, &[]);
+        }
+        if before == Some(false) {
+            tracing::info!("shared store reachable again");
+        }
+    }
+
+    /// Takes note of a failed command.
+    pub(crate) fn note_failure(&self, error: &str) {
+        lock(&self.0).last_error = Some(error.into());
+    }
+
+    /// Takes note that the store does not answer.
+    pub(crate) fn note_unreachable(&self, error: &str) {
+        let before = {
+            let mut values = lock(&self.0);
+            values.last_error = Some(error.into());
+            values.is_reachable.replace(false)
+        };
+        if before != Some(false) {
+            instruments().store_up.record(0, &[]);
+            tracing::warn!(error, "shared store unreachable");
+        }
+    }
+
+    /// Takes note of settings of the server that endanger records. Each is logged once.
+    pub(crate) fn note_warnings(&self, warnings: &[&'static str]) {
+        let known = {
+            let mut values = lock(&self.0);
+            let now = warnings.iter().map(|&warning| Arc::from(warning)).collect();
+            std::mem::replace(&mut values.warnings, now)
+        };
+        for &warning in warnings {
+            if known.iter().all(|before| &**before != warning) {
+                tracing::warn!(reason = warning, "shared store may lose sessions");
+            }
+        }
+    }
+}

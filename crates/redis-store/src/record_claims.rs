@@ -1,0 +1,262 @@
+//! Finds the owner of a record, and takes the record over if its owner has ended.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use quick_cache::sync::Cache;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+use weir_core::port::{
+    Clock, RecordKey, RecordPlace, RecordStore, ReplicaDirectory as _, ReplicaId, StoreError,
+    WriteCondition, WriteOutcome,
+};
+use weir_core::telemetry::instruments;
+
+use crate::locking::lock;
+use crate::record_commands::ClaimOutcome;
+use crate::record_seal::{RecordName, record_name};
+use crate::record_writer::RecordWriter;
+use crate::registry_view::OwnerState;
+use crate::replica_registry::ReplicaRegistry;
+
+/// Owners that are remembered, of records of other replicas.
+const MAX_OWNERS: usize = 65_536;
+/// The time in use of a remembered owner, without a question to the store.
+const OWNER_AGE: Duration = Duration::from_secs(5);
+/// Claims of one record in a row: its owner may end, and the next one, too.
+const MAX_ROUNDS: usize = 3;
+
+/// The claims of records, one for each record at a time.
+pub(crate) struct RecordClaims {
+    writer: Arc<RecordWriter>,
+    registry: Arc<ReplicaRegistry>,
+    local: Arc<dyn RecordStore>,
+    clock: Arc<dyn Clock>,
+    owners: Cache<RecordName, RememberedOwner>,
+    flights: Mutex<HashMap<RecordName, ClaimFlight>>,
+}
+
+#[derive(Clone)]
+struct RememberedOwner {
+    id: ReplicaId,
+    at: Duration,
+}
+
+/// The outcome of a claim that several requests wait for.
+type ClaimFlight = Arc<OnceCell<Result<RecordPlace, Arc<str>>>>;
+
+impl RecordClaims {
+    /// Claims for the replica of `writer`.
+    pub(crate) fn new(
+        writer: Arc<RecordWriter>,
+        registry: Arc<ReplicaRegistry>,
+        local: Arc<dyn RecordStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            writer,
+            registry,
+            local,
+            clock,
+            owners: Cache::new(MAX_OWNERS),
+            flights: Mutex::default(),
+        }
+    }
+
+    /// Finds the place of a record that is not here.
+    pub(crate) async fn locate(
+        &self,
+        key: &RecordKey,
+        opened_by: &ReplicaId,
+    ) -> Result<RecordPlace, StoreError> {
+        if self.writer.has_ended(key) {
+            return Ok(RecordPlace::Gone);
+        }
+        let name = record_name(key);
+        let remembered = self.owners.get(&name);
+        let is_fresh =
+            |owner: &RememberedOwner| self.clock.monotonic().saturating_sub(owner.at) <= OWNER_AGE;
+        let fresh = remembered.clone().filter(is_fresh);
+        let candidate = fresh.map_or_else(|| opened_by.clone(), |owner| owner.id);
+        if self.is_live(&candidate) {
+            return Ok(RecordPlace::Elsewhere(candidate));
+        }
+        let limit = self.writer.commands().request_limit();
+        let outcome = match timeout(limit, self.share_claim(key, &candidate)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(StoreError(format!("no owner found within {limit:?}"))),
+        };
+        // An owner of some seconds ago is better than an error, while the store does not answer.
+        match (outcome, remembered) {
+            (Err(_), Some(owner)) if self.is_live(&owner.id) => {
+                let labels = [KeyValue::new("operation", "locate")];
+                instruments().store_fallbacks.add(1, &labels);
+                Ok(RecordPlace::Elsewhere(owner.id))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn is_live(&self, replica: &ReplicaId) -> bool {
+        self.registry.address(replica).is_some()
+    }
+
+    /// Joins the claim of the record that is under way, or begins one.
+    async fn share_claim(
+        &self,
+        key: &RecordKey,
+        candidate: &ReplicaId,
+    ) -> Result<RecordPlace, StoreError> {
+        let name = record_name(key);
+        let flight = lock(&self.flights).entry(name).or_default().clone();
+        let _end = FlightEnd {
+            claims: self,
+            name,
+            flight: flight.clone(),
+        };
+        let mut is_first = false;
+        let first = &mut is_first;
+        let outcome = flight
+            .get_or_init(|| async {
+                *first = true;
+                let outcome = self.claim(key, candidate).await;
+                outcome.map_err(|StoreError(text)| text.into())
+            })
+            .await;
+        match outcome.clone() {
+            // One request hears of the take-over: the others find the record here.
+            Ok(RecordPlace::TakenOver(record)) if !is_first => Ok(RecordPlace::Here(record)),
+            Ok(place) => Ok(place),
+            Err(text) => Err(StoreError(text.as_ref().to_owned())),
+        }
+    }
+
+    async fn claim(
+        &self,
+        key: &RecordKey,
+        candidate: &ReplicaId,
+    ) -> Result<RecordPlace, StoreError> {
+        // A record may have come here while this request waited for another one's claim.
+        if let Some(record) = self.local.load(key, None).await? {
+            return Ok(RecordPlace::Here(record));
+        }
+        if !self.registry.has_view() {
+            self.registry.refresh().await?;
+            if self.is_live(candidate) {
+                return Ok(RecordPlace::Elsewhere(candidate.clone()));
+            }
+        }
+        let commands = self.writer.commands();
+        let was_emptied = self.registry.is_emptied_lately();
+        let is_ended = self.registry.state(candidate) == OwnerState::Ended;
+        let mut ended = if is_ended && !was_emptied {
+            candidate.clone()
+        } else {
+            // No record is taken from an owner that may be live.
+            commands.own().clone()
+        };
+        for _ in 0..MAX_ROUNDS {
+            match commands.claim(key, &ended).await? {
+                ClaimOutcome::Claimed { value, left } => {
+                    let Some(value) = value else {
+                        return Ok(RecordPlace::Gone);
+                    };
+                    return self.keep(key, value, left).await;
+                }
+                ClaimOutcome::Ended => {
+                    self.writer.note_ended(key);
+                    return Ok(RecordPlace::Gone);
+                }
+                ClaimOutcome::Missing => return self.judge_missing().await,
+                ClaimOutcome::Other(owner) => {
+                    if !self.has_ended(&owner).await? {
+                        return Ok(self.remember(key, owner));
+                    }
+                    if was_emptied {
+                        return Err(emptied());
+                    }
+                    ended = owner;
+                }
+            }
+        }
+        Err(StoreError("the owner of the record changes".to_owned()))
+    }
+
+    /// Reports if another replica has ended. One that is not listed may have begun since the last
+    /// heartbeat, so the list is fetched anew.
+    async fn has_ended(&self, replica: &ReplicaId) -> Result<bool, StoreError> {
+        if self.registry.state(replica) == OwnerState::Unknown {
+            self.registry.refresh().await?;
+        }
+        Ok(self.registry.state(replica) != OwnerState::Live)
+    }
+
+    fn remember(&self, key: &RecordKey, id: ReplicaId) -> RecordPlace {
+        let at = self.clock.monotonic();
+        let owner = RememberedOwner { id: id.clone(), at };
+        self.owners.insert(record_name(key), owner);
+        RecordPlace::Elsewhere(id)
+    }
+
+    /// Puts a claimed record in.
+    async fn keep(
+        &self,
+        key: &RecordKey,
+        value: bytes::Bytes,
+        left: Duration,
+    ) -> Result<RecordPlace, StoreError> {
+        self.owners.remove(&record_name(key));
+        let stored = self
+            .local
+            .store(key, value, left, WriteCondition::Absent)
+            .await?;
+        match stored {
+            WriteOutcome::Stored(_) => {
+                let found = self.local.load(key, None).await?;
+                Ok(found.map_or(RecordPlace::Gone, RecordPlace::TakenOver))
+            }
+            WriteOutcome::Conflict => {
+                let found = self.local.load(key, None).await?;
+                Ok(found.map_or(RecordPlace::Gone, RecordPlace::Here))
+            }
+            // This replica owns the record in the shared store, and claims it again with the next
+            // request.
+            WriteOutcome::OwnerFull => Err(StoreError(
+                "the principal has too many records here".to_owned(),
+            )),
+            WriteOutcome::Full => Err(StoreError("too many records are here".to_owned())),
+        }
+    }
+
+    /// A record that the shared store does not have is gone, unless the store lost it.
+    async fn judge_missing(&self) -> Result<RecordPlace, StoreError> {
+        if self.registry.is_emptied_lately() || self.registry.has_new_data().await? {
+            return Err(emptied());
+        }
+        Ok(RecordPlace::Gone)
+    }
+}
+
+fn emptied() -> StoreError {
+    StoreError("the shared store was emptied: sessions are being written again".to_owned())
+}
+
+/// Forgets a claim once a request has its outcome, or is given up. Another claim may begin while the
+/// rest wait, without harm: a claim by the owner changes no record.
+struct FlightEnd<'a> {
+    claims: &'a RecordClaims,
+    name: RecordName,
+    flight: ClaimFlight,
+}
+
+impl Drop for FlightEnd<'_> {
+    fn drop(&mut self) {
+        let mut flights = lock(&self.claims.flights);
+        let is_same = |flight: &ClaimFlight| Arc::ptr_eq(flight, &self.flight);
+        if flights.get(&self.name).is_some_and(is_same) {
+            flights.remove(&self.name);
+        }
+    }
+}

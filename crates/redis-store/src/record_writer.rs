@@ -1,0 +1,312 @@
+//! Writes records of this replica to the shared store, behind the requests that changed them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use opentelemetry::KeyValue;
+use quick_cache::sync::Cache;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use weir_core::port::{Clock, RecordKey, RecordKind, RecordStore, StoreError};
+use weir_core::telemetry::instruments;
+
+use crate::jitter::{Backoff, full_jitter};
+use crate::locking::lock;
+use crate::record_commands::{EndOutcome, RecordCommands, SaveOutcome};
+use crate::record_seal::{RecordName, record_name};
+use crate::redis_link::BACKGROUND_TIMEOUT;
+use crate::write_queue::{PendingWrite, RecordEnd, WriteQueue};
+use crate::write_times::WriteTimes;
+
+/// The most records with a write that waits.
+const MAX_PENDING: usize = 100_000;
+/// Writes of one round, and the pause after a round: 5,000 writes a second at most, so that a store
+/// that comes back is not overrun by all replicas.
+const ROUND_SIZE: usize = 100;
+const ROUND_PAUSE: Duration = Duration::from_millis(20);
+/// Replicas begin to write all their records again within this time.
+const REWRITE_SPREAD: Duration = Duration::from_secs(1);
+/// The pause after a failed round.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The longest sleep of the writer beside a write that it was not woken for.
+const IDLE_LOOK: Duration = Duration::from_secs(1);
+/// Ended records that are remembered here.
+const MAX_ENDED: usize = 65_536;
+/// Lost records that wait for [`RecordStore::lost`].
+const MAX_LOST: usize = 100_000;
+
+/// The write-behind of one store of records.
+pub(crate) struct RecordWriter {
+    commands: RecordCommands,
+    local: Arc<dyn RecordStore>,
+    state: Mutex<WriterState>,
+    wake: Notify,
+    pending: watch::Sender<usize>,
+    times: WriteTimes,
+    ended: Cache<RecordName, ()>,
+    lost: Mutex<VecDeque<RecordKey>>,
+}
+
+struct WriterState {
+    queue: WriteQueue,
+    /// Records that are written again, after the queue.
+    again: Vec<RecordKey>,
+    in_flight: usize,
+}
+
+impl RecordWriter {
+    /// A writer without writes; [`Self::keep_writing`] sends them.
+    pub(crate) fn new(
+        commands: RecordCommands,
+        local: Arc<dyn RecordStore>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            commands,
+            local,
+            state: Mutex::new(WriterState {
+                queue: WriteQueue::new(MAX_PENDING),
+                again: Vec::new(),
+                in_flight: 0,
+            }),
+            wake: Notify::new(),
+            pending: watch::Sender::new(0),
+            times: WriteTimes::new(clock),
+            ended: Cache::new(MAX_ENDED),
+            lost: Mutex::default(),
+        }
+    }
+
+    /// The commands for records.
+    pub(crate) fn commands(&self) -> &RecordCommands {
+        &self.commands
+    }
+
+    /// The number of writes that wait.
+    pub(crate) fn pending(&self) -> usize {
+        *self.pending.borrow()
+    }
+
+    /// Has the time to live of a record written if that was last done a quarter of it ago.
+    pub(crate) fn touch(&self, key: &RecordKey, ttl: Duration) {
+        if self.times.is_due(key, ttl) {
+            self.save_later(key, ttl);
+        }
+    }
+
+    /// Has a record written soon.
+    pub(crate) fn save_later(&self, key: &RecordKey, ttl: Duration) {
+        self.queue(key, PendingWrite::Save(ttl));
+        self.wake.notify_one();
+    }
+
+    /// Writes a new record now, or else soon.
+    pub(crate) async fn save_now(&self, key: &RecordKey, value: &[u8], ttl: Duration) {
+        // It is queued first, so that a request that is given up leaves a write behind.
+        self.queue(key, PendingWrite::Save(ttl));
+        let limit = self.commands.request_limit();
+        match self.save(key, value, ttl, limit).await {
+            Ok(()) => {
+                lock(&self.state).queue.remove_save(key);
+                self.publish_pending();
+            }
+            Err(_) => self.wake.notify_one(),
+        }
+    }
+
+    /// Ends a record now, or else soon; true if the shared store had it.
+    pub(crate) async fn end_now(&self, key: &RecordKey, end: RecordEnd) -> bool {
+        self.ended.insert(record_name(key), ());
+        self.queue(key, PendingWrite::End(end));
+        let limit = self.commands.request_limit();
+        match self.commands.end(key, end, limit).await {
+            Ok(outcome) => {
+                lock(&self.state).queue.remove_end(key);
+                self.publish_pending();
+                outcome == EndOutcome::Ended
+            }
+            Err(_) => {
+                self.wake.notify_one();
+                false
+            }
+        }
+    }
+
+    /// Has the end of an expired record written soon. It is not remembered as ended before that:
+    /// another replica may have taken it over.
+    pub(crate) fn end_later(&self, key: &RecordKey) {
+        self.queue(key, PendingWrite::End(RecordEnd::Expired));
+        self.wake.notify_one();
+    }
+
+    /// Takes note that a record has ended.
+    pub(crate) fn note_ended(&self, key: &RecordKey) {
+        self.ended.insert(record_name(key), ());
+    }
+
+    /// Reports if a record ended a while ago, as far as it is remembered here.
+    pub(crate) fn has_ended(&self, key: &RecordKey) -> bool {
+        self.ended.get(&record_name(key)).is_some() || lock(&self.state).queue.is_ending(key)
+    }
+
+    /// Takes the records that other replicas took over.
+    pub(crate) fn take_lost(&self, kind: RecordKind) -> Vec<RecordKey> {
+        let mut lost = lock(&self.lost);
+        let (wanted, others) = lost.drain(..).partition(|key| key.kind == kind);
+        *lost = others;
+        wanted.into()
+    }
+
+    /// Waits until all writes are done; returns the number of those left at the time limit.
+    pub(crate) async fn flush(&self, limit: Duration) -> usize {
+        let mut pending = self.pending.subscribe();
+        let until = Instant::now() + limit;
+        self.wake.notify_one();
+        let _ = timeout_at(until, pending.wait_for(|left| *left == 0)).await;
+        self.pending()
+    }
+
+    /// Sends the queued writes. It never ends.
+    pub(crate) async fn keep_writing(&self) {
+        let random = self.commands.link().random().clone();
+        let mut backoff = Backoff::new(random, FIRST_PAUSE, LONGEST_PAUSE);
+        loop {
+            let round = self.take_round();
+            if round.is_empty() {
+                // It may have been queued without a wake-up.
+                let _ = timeout(IDLE_LOOK, self.wake.notified()).await;
+                continue;
+            }
+            if self.write_round(round).await {
+                backoff.reset();
+                sleep(ROUND_PAUSE).await;
+            } else {
+                sleep(backoff.next_wait()).await;
+            }
+        }
+    }
+
+    /// Has all records written again, each time that `rewrites` changes.
+    pub(crate) async fn keep_rewriting(&self, mut rewrites: watch::Receiver<u64>) {
+        let random = self.commands.link().random().clone();
+        while rewrites.changed().await.is_ok() {
+            sleep(full_jitter(&*random, REWRITE_SPREAD)).await;
+            let mut all = Vec::new();
+            self.local
+                .visit(RecordKind::Session, &mut |key, _| all.push(key.clone()));
+            lock(&self.state).again = all;
+            self.publish_pending();
+            self.wake.notify_one();
+        }
+    }
+
+    fn take_round(&self) -> Vec<(RecordKey, PendingWrite)> {
+        let mut state = lock(&self.state);
+        let mut round = state.queue.take(ROUND_SIZE);
+        let room = ROUND_SIZE - round.len();
+        let at = state.again.len().saturating_sub(room);
+        let again = state.again.split_off(at);
+        let is_new = |key: &RecordKey| round.iter().all(|(known, _)| known != key);
+        let again: Vec<_> = again.into_iter().filter(is_new).collect();
+        round.extend(again.into_iter().map(|key| {
+            let write = PendingWrite::Save(self.times.ttl(&key));
+            (key, write)
+        }));
+        state.in_flight = round.len();
+        round
+    }
+
+    /// Writes a round. Failed writes are queued again; false if there are some.
+    async fn write_round(&self, round: Vec<(RecordKey, PendingWrite)>) -> bool {
+        let writes = round.into_iter().map(|(key, write)| async move {
+            let outcome = self.write(&key, write).await;
+            outcome.err().map(|_| (key, write))
+        });
+        let outcomes = stream::iter(writes).buffer_unordered(ROUND_SIZE);
+        let failed: Vec<_> = outcomes.filter_map(std::future::ready).collect().await;
+        let is_done = failed.is_empty();
+        for (key, write) in failed {
+            self.queue(&key, write);
+        }
+        lock(&self.state).in_flight = 0;
+        self.publish_pending();
+        is_done
+    }
+
+    async fn write(&self, key: &RecordKey, write: PendingWrite) -> Result<(), StoreError> {
+        match write {
+            PendingWrite::Save(ttl) => match self.local.load(key, None).await? {
+                Some(record) => self.save(key, &record.value, ttl, BACKGROUND_TIMEOUT).await,
+                None => Ok(()),
+            },
+            PendingWrite::End(end) => {
+                let outcome = self.commands.end(key, end, BACKGROUND_TIMEOUT).await?;
+                if outcome != EndOutcome::OwnedElsewhere {
+                    self.note_ended(key);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn save(
+        &self,
+        key: &RecordKey,
+        value: &[u8],
+        ttl: Duration,
+        limit: Duration,
+    ) -> Result<(), StoreError> {
+        match self.commands.save(key, value, ttl, limit).await? {
+            SaveOutcome::Saved => {
+                self.times.note(key, ttl);
+                Ok(())
+            }
+            SaveOutcome::Lost(owner) => self.lose(key, owner.is_none()).await,
+        }
+    }
+
+    /// Drops a record of another replica, or one that has ended.
+    async fn lose(&self, key: &RecordKey, has_ended: bool) -> Result<(), StoreError> {
+        if has_ended {
+            self.note_ended(key);
+        }
+        self.times.forget(key);
+        if self.local.remove(key).await? {
+            instruments().store_lost.add(1, &[]);
+            tracing::debug!("session was taken over by another replica");
+            let mut lost = lock(&self.lost);
+            if lost.len() >= MAX_LOST {
+                lost.pop_front();
+            }
+            lost.push_back(key.clone());
+        }
+        Ok(())
+    }
+
+    fn queue(&self, key: &RecordKey, write: PendingWrite) {
+        if let PendingWrite::Save(ttl) = write {
+            self.times.note(key, ttl);
+        }
+        let dropped = lock(&self.state).queue.push(key.clone(), write);
+        if let Some(dropped) = dropped {
+            // Its next use queues it again.
+            self.times.forget(&dropped);
+            let labels = [KeyValue::new("kind", "write")];
+            instruments().store_dropped.add(1, &labels);
+        }
+        self.publish_pending();
+    }
+
+    fn publish_pending(&self) {
+        // Counted under the lock of the channel, so that the last count is the newest.
+        self.pending.send_modify(|pending| {
+            let state = lock(&self.state);
+            *pending = state.queue.len() + state.again.len() + state.in_flight;
+            instruments().store_pending.record(*pending as u64, &[]);
+        });
+    }
+}

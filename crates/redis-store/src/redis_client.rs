@@ -1,0 +1,301 @@
+//! Opens connections to a server, to the primary server that sentinels know, or to a cluster.
+
+use std::time::Duration;
+
+use redis::aio::PubSub;
+use redis::cluster::{ClusterClient, ClusterClientBuilder};
+use redis::io::tcp::TcpSettings;
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisError, RedisResult, TlsCertificates, TlsMode,
+};
+use tokio::sync::Mutex;
+
+use crate::redis_connection::RedisConnection;
+use crate::settings::{RedisSettings, RedisTopology};
+use crate::start_error::StartError;
+
+/// The longest time for a connection to one server, with its handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The longest time that a node of a cluster gets for one command. The caller's limit is shorter in
+/// most cases.
+const NODE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Attempts of one command at a cluster, so that a failover of a node is bridged.
+const CLUSTER_RETRIES: u32 = 4;
+
+/// The servers of the settings.
+pub(crate) enum RedisClient {
+    /// One server.
+    Single(Client),
+    /// The primary server behind sentinels, with the ways to ask them: with the credentials of the
+    /// URL, and without, because sentinels often have no password. The first that works is used.
+    Sentinel(Mutex<Vec<SentinelClient>>),
+    /// A cluster, and its configured nodes one by one, for subscriptions.
+    Cluster(ClusterClient, Vec<Client>),
+}
+
+impl RedisClient {
+    /// Checks the settings; it connects to no server.
+    pub(crate) fn new(settings: &RedisSettings) -> Result<Self, StartError> {
+        let servers = parse_urls(&settings.urls)?;
+        let Some(first) = servers.first() else {
+            return Err(StartError::NoUrl);
+        };
+        let has_tls = servers.iter().any(is_tls);
+        if has_tls {
+            // It fails if the process has chosen one already; that one is used then.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        }
+        let certificates = has_tls
+            .then(|| read_authorities(settings))
+            .transpose()?
+            .flatten();
+        match &settings.topology {
+            RedisTopology::Single => {
+                open_client(first.clone(), certificates.as_ref()).map(Self::Single)
+            }
+            RedisTopology::Sentinel { primary } => {
+                let with = sentinel_client(&servers, primary, certificates.as_ref(), true)?;
+                let mut ways = vec![with];
+                if first.redis_settings().password().is_some() {
+                    ways.push(sentinel_client(
+                        &servers,
+                        primary,
+                        certificates.as_ref(),
+                        false,
+                    )?);
+                }
+                Ok(Self::Sentinel(Mutex::new(ways)))
+            }
+            RedisTopology::Cluster => cluster_client(servers, certificates),
+        }
+    }
+
+    /// Opens a connection for commands.
+    pub(crate) async fn open(&self) -> RedisResult<RedisConnection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(None);
+        if let Self::Cluster(cluster, _) = self {
+            return Ok(RedisConnection::Cluster(
+                cluster.get_async_connection().await?,
+            ));
+        }
+        let server = self.current_server().await?;
+        let connection = server
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        Ok(RedisConnection::Server(connection))
+    }
+
+    /// Opens a connection for subscriptions. A cluster forwards messages between its nodes.
+    pub(crate) async fn open_subscriber(&self) -> RedisResult<PubSub> {
+        let Self::Cluster(_, nodes) = self else {
+            return self.current_server().await?.get_async_pubsub().await;
+        };
+        let mut outcome = Err(no_server());
+        for node in nodes {
+            outcome = node.get_async_pubsub().await;
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn current_server(&self) -> RedisResult<Client> {
+        match self {
+            Self::Single(client) => Ok(client.clone()),
+            Self::Sentinel(ways) => {
+                let mut outcome = Err(no_server());
+                for way in ways.lock().await.iter_mut() {
+                    outcome = way.async_get_client().await;
+                    if outcome.is_ok() {
+                        break;
+                    }
+                }
+                outcome
+            }
+            Self::Cluster(..) => Err(no_server()),
+        }
+    }
+}
+
+fn no_server() -> RedisError {
+    RedisError::from((ErrorKind::Client, "no server is known"))
+}
+
+fn parse_urls(urls: &[String]) -> Result<Vec<ConnectionInfo>, StartError> {
+    let parse = |(at, url): (usize, &String)| {
+        let bad = |reason: &str| StartError::BadUrl {
+            number: at + 1,
+            reason: reason.to_owned(),
+        };
+        let parsed = url
+            .as_str()
+            .into_connection_info()
+            .map_err(|error| bad(&error.to_string()))?;
+        match parsed.addr() {
+            ConnectionAddr::Tcp(..)
+            | ConnectionAddr::TcpTls {
+                insecure: false, ..
+            } => Ok(parsed.set_tcp_settings(TcpSettings::default().set_nodelay(true))),
+            ConnectionAddr::TcpTls { .. } => Err(bad("`#insecure` is not supported")),
+            _ => Err(bad("it is neither `redis://` nor `rediss://`")),
+        }
+    };
+    urls.iter().enumerate().map(parse).collect()
+}
+
+fn is_tls(server: &ConnectionInfo) -> bool {
+    matches!(server.addr(), ConnectionAddr::TcpTls { .. })
+}
+
+fn read_authorities(settings: &RedisSettings) -> Result<Option<TlsCertificates>, StartError> {
+    let Some(path) = &settings.ca_file else {
+        return Ok(None);
+    };
+    let pem = std::fs::read(path).map_err(|error| StartError::BadAuthorities {
+        path: path.display().to_string(),
+        reason: error.to_string(),
+    })?;
+    Ok(Some(TlsCertificates {
+        client_tls: None,
+        root_cert: Some(pem),
+    }))
+}
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the adapter of map_err gives the error away"
+)]
+fn bad_settings(error: RedisError) -> StartError {
+    StartError::BadSettings(error.to_string())
+}
+
+fn open_client(
+    server: ConnectionInfo,
+    certificates: Option<&TlsCertificates>,
+) -> Result<Client, StartError> {
+    match certificates {
+        Some(certificates) if is_tls(&server) => {
+            Client::build_with_tls(server, certificates.clone())
+        }
+        _ => Client::open(server),
+    }
+    .map_err(bad_settings)
+}
+
+fn sentinel_client(
+    servers: &[ConnectionInfo],
+    primary: &str,
+    certificates: Option<&TlsCertificates>,
+    authenticates_to_sentinels: bool,
+) -> Result<SentinelClient, StartError> {
+    let addresses: Vec<_> = servers.iter().map(|one| one.addr().clone()).collect();
+    let mut builder = SentinelClientBuilder::new(addresses, primary, SentinelServerType::Master)
+        .map_err(bad_settings)?;
+    if let Some(first) = servers.first() {
+        let credentials = first.redis_settings();
+        builder = builder.set_client_to_redis_db(credentials.db());
+        if is_tls(first) {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+        }
+        if let Some(user) = credentials.username() {
+            builder = builder.set_client_to_redis_username(user);
+            if authenticates_to_sentinels {
+                builder = builder.set_client_to_sentinel_username(user);
+            }
+        }
+        if let Some(password) = credentials.password() {
+            builder = builder.set_client_to_redis_password(password);
+            if authenticates_to_sentinels {
+                builder = builder.set_client_to_sentinel_password(password);
+            }
+        }
+    }
+    if let Some(certificates) = certificates {
+        builder = builder
+            .set_client_to_redis_certificates(certificates.clone())
+            .set_client_to_sentinel_certificates(certificates.clone());
+    }
+    builder.build().map_err(bad_settings)
+}
+
+fn cluster_client(
+    servers: Vec<ConnectionInfo>,
+    certificates: Option<TlsCertificates>,
+) -> Result<RedisClient, StartError> {
+    let nodes = servers
+        .iter()
+        .map(|node| open_client(node.clone(), certificates.as_ref()))
+        .collect::<Result<_, _>>()?;
+    let mut builder = ClusterClientBuilder::new(servers)
+        .connection_timeout(CONNECT_TIMEOUT)
+        .response_timeout(NODE_TIMEOUT)
+        .retries(CLUSTER_RETRIES);
+    if let Some(certificates) = certificates {
+        builder = builder.certs(certificates);
+    }
+    let cluster = builder.build().map_err(bad_settings)?;
+    Ok(RedisClient::Cluster(cluster, nodes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(url: &str, topology: RedisTopology) -> RedisSettings {
+        RedisSettings {
+            urls: vec![url.to_owned()],
+            topology,
+            ca_file: None,
+            namespace: "weir".to_owned(),
+            command_timeout: Duration::from_millis(250),
+        }
+    }
+
+    #[test]
+    fn bad_settings_are_errors_without_the_password() {
+        let urls = [
+            "http://user:CANARY-1@host",
+            "rediss://user:CANARY-1@host/#insecure",
+            "redis://user:CANARY-1@host:99999",
+            "redis+unix:///tmp/socket?pass=CANARY-1",
+        ];
+        for url in urls {
+            let outcome = RedisClient::new(&settings(url, RedisTopology::Single));
+            let error = outcome.err().map(|error| error.to_string());
+            assert!(
+                error
+                    .as_deref()
+                    .is_some_and(|error| !error.contains("CANARY")),
+                "{url}: {error:?}"
+            );
+        }
+        let mut none = settings("", RedisTopology::Single);
+        none.urls.clear();
+        assert!(matches!(RedisClient::new(&none), Err(StartError::NoUrl)));
+        let mut absent = settings("rediss://host", RedisTopology::Single);
+        absent.ca_file = Some("/absent/ca.pem".into());
+        let outcome = RedisClient::new(&absent);
+        assert!(matches!(outcome, Err(StartError::BadAuthorities { .. })));
+    }
+
+    #[test]
+    fn every_kind_of_servers_is_accepted() {
+        let primary = "main".to_owned();
+        let topologies = [
+            RedisTopology::Single,
+            RedisTopology::Sentinel { primary },
+            RedisTopology::Cluster,
+        ];
+        for topology in topologies {
+            for url in ["redis://user:secret@host:1/", "rediss://:secret@host"] {
+                let outcome = RedisClient::new(&settings(url, topology.clone()));
+                assert!(outcome.is_ok(), "{topology:?} {url}");
+            }
+        }
+    }
+}

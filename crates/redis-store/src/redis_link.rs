@@ -1,0 +1,303 @@
+//! The one connection for commands of this replica, reopened in the background. Each command has a
+//! time limit and passes the circuit breaker.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use redis::{
+    ErrorKind, FromRedisValue, RedisError, RedisResult, ScriptInvocation, ServerErrorKind,
+};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use weir_core::port::{Random, StoreError};
+use weir_core::telemetry::instruments;
+
+use crate::circuit_breaker::CircuitBreaker;
+use crate::jitter::Backoff;
+use crate::link_status::LinkStatus;
+use crate::redis_client::RedisClient;
+use crate::redis_connection::RedisConnection;
+use crate::server_checks::server_warnings;
+
+/// The time limit of commands that no request waits for.
+pub(crate) const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(2);
+/// The longest time for one attempt to connect, over all servers of the settings.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest time for which commands wait for a connection that is being opened.
+const COMMANDS_WAIT: Duration = Duration::from_secs(1);
+/// The bounds of the pauses between attempts to connect.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A connection that lasted less is followed by a pause, too.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// The connection for commands.
+pub(crate) struct RedisLink {
+    client: RedisClient,
+    state: watch::Sender<ConnectionState>,
+    /// The connection in use is broken.
+    broken: Notify,
+    breaker: CircuitBreaker,
+    status: LinkStatus,
+    random: Arc<dyn Random>,
+    command_timeout: Duration,
+}
+
+#[derive(Clone)]
+enum ConnectionState {
+    /// It is being opened, and no attempt has failed: commands wait.
+    Opening,
+    /// It is open. The number grows with every connection.
+    Open(u64, RedisConnection),
+    /// It could not be opened: commands fail.
+    Down(Arc<str>),
+}
+
+/// A failed command.
+struct CommandFailure {
+    text: String,
+    /// For the metric.
+    result: &'static str,
+}
+
+impl RedisLink {
+    /// A link that is not open yet; [`Self::keep_open`] opens it.
+    pub(crate) fn new(
+        client: RedisClient,
+        random: Arc<dyn Random>,
+        command_timeout: Duration,
+    ) -> Self {
+        Self {
+            client,
+            state: watch::Sender::new(ConnectionState::Opening),
+            broken: Notify::new(),
+            breaker: CircuitBreaker::new(random.clone()),
+            status: LinkStatus::default(),
+            random,
+            command_timeout,
+        }
+    }
+
+    /// The time limit of commands that a request waits for.
+    pub(crate) fn command_timeout(&self) -> Duration {
+        self.command_timeout
+    }
+
+    /// The opener of further connections, for subscriptions.
+    pub(crate) fn client(&self) -> &RedisClient {
+        &self.client
+    }
+
+    /// The state as commands find it.
+    pub(crate) fn status(&self) -> &LinkStatus {
+        &self.status
+    }
+
+    /// The randomness of waits.
+    pub(crate) fn random(&self) -> &Arc<dyn Random> {
+        &self.random
+    }
+
+    /// Waits for a connection that is newer than the one of this number; returns its number.
+    pub(crate) async fn wait_opened(&self, after: u64) -> u64 {
+        let mut states = self.state.subscribe();
+        let is_newer = |state: &ConnectionState| matches!(state, ConnectionState::Open(number, _) if *number > after);
+        match states.wait_for(is_newer).await.as_deref() {
+            Ok(ConnectionState::Open(number, _)) => *number,
+            // The sender lives as long as `self`.
+            Ok(_) | Err(_) => after,
+        }
+    }
+
+    /// Runs a script. It is sent whole if the server does not know it.
+    pub(crate) async fn invoke<T: FromRedisValue>(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, StoreError> {
+        let work = |mut connection: RedisConnection| async move {
+            script.invoke_async(&mut connection).await
+        };
+        self.run(operation, limit, work).await
+    }
+
+    /// Runs one command.
+    pub(crate) async fn query<T: FromRedisValue>(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        command: &redis::Cmd,
+    ) -> Result<T, StoreError> {
+        let work = |mut connection: RedisConnection| async move {
+            command.query_async(&mut connection).await
+        };
+        self.run(operation, limit, work).await
+    }
+
+    async fn run<T, F>(
+        &self,
+        operation: &'static str,
+        limit: Duration,
+        work: impl FnOnce(RedisConnection) -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let outcome = self.attempt(limit, work).await;
+        let result = outcome
+            .as_ref()
+            .map_or_else(|failure| failure.result, |_| "ok");
+        let labels = [
+            KeyValue::new("operation", operation),
+            KeyValue::new("result", result),
+        ];
+        instruments().store_commands.add(1, &labels);
+        outcome.map_err(|failure| StoreError(failure.text))
+    }
+
+    async fn attempt<T, F>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(RedisConnection) -> F,
+    ) -> Result<T, CommandFailure>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let began = Instant::now();
+        let Some(pass) = self.breaker.admit() else {
+            let last = self.status.values().last_error.unwrap_or_default();
+            return Err(refused(&last));
+        };
+        let (number, connection) = self.connection(began + limit).await?;
+        let (text, result, is_broken) = match timeout_at(began + limit, work(connection)).await {
+            Ok(Ok(value)) => {
+                pass.succeed();
+                self.status.note_answer(began.elapsed());
+                return Ok(value);
+            }
+            Ok(Err(error)) => (error.to_string(), "error", is_broken(&error)),
+            Err(_) => (format!("no answer within {limit:?}"), "timeout", false),
+        };
+        self.status.note_failure(&text);
+        let opened_breaker = pass.fail();
+        if opened_breaker {
+            self.status.note_unreachable(&text);
+        }
+        // Commands that fail in a row may be due to a connection that is dead, or leads to a server
+        // that is no longer the primary one.
+        if opened_breaker {
+            self.replace(number, ConnectionState::Down(text.as_str().into()));
+        } else if is_broken {
+            self.replace(number, ConnectionState::Opening);
+        }
+        Err(CommandFailure {
+            text: format!("shared store: {text}"),
+            result,
+        })
+    }
+
+    /// The connection. While the first attempt to open it is under way, it is awaited.
+    async fn connection(&self, until: Instant) -> Result<(u64, RedisConnection), CommandFailure> {
+        let mut states = self.state.subscribe();
+        let is_settled = |state: &ConnectionState| !matches!(state, ConnectionState::Opening);
+        let state = match timeout_at(until, states.wait_for(is_settled)).await {
+            Ok(Ok(state)) => state.clone(),
+            Ok(Err(_)) | Err(_) => ConnectionState::Opening,
+        };
+        match state {
+            ConnectionState::Open(number, connection) => Ok((number, connection)),
+            ConnectionState::Down(text) => Err(refused(&text)),
+            ConnectionState::Opening => Err(refused("not connected yet")),
+        }
+    }
+
+    /// Has the connection of this number replaced; `meanwhile` is the state until then.
+    fn replace(&self, number: u64, meanwhile: ConnectionState) {
+        let change = |state: &mut ConnectionState| {
+            let is_current = matches!(state, ConnectionState::Open(now, _) if *now == number);
+            if is_current {
+                *state = meanwhile;
+            }
+            is_current
+        };
+        if self.state.send_if_modified(change) {
+            self.broken.notify_one();
+        }
+    }
+
+    /// Opens the connection, and again whenever it breaks. It never ends.
+    pub(crate) async fn keep_open(&self) {
+        let mut backoff = Backoff::new(self.random.clone(), FIRST_PAUSE, LONGEST_PAUSE);
+        let mut number = 0;
+        loop {
+            match self.open().await {
+                Ok(connection) => {
+                    let opened = Instant::now();
+                    number += 1;
+                    self.breaker.reset();
+                    let state = ConnectionState::Open(number, connection.clone());
+                    self.state.send_replace(state);
+                    self.check_server(connection).await;
+                    self.broken.notified().await;
+                    if opened.elapsed() < SHORT_LIFE {
+                        let last = self.status.values().last_error.unwrap_or_default();
+                        self.state.send_replace(ConnectionState::Down(last));
+                        sleep(backoff.next_wait()).await;
+                    } else {
+                        backoff.reset();
+                    }
+                }
+                Err(text) => {
+                    self.status.note_unreachable(&text);
+                    self.state.send_replace(ConnectionState::Down(text.into()));
+                    sleep(backoff.next_wait()).await;
+                }
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<RedisConnection, String> {
+        let mut opening = pin!(timeout(OPEN_TIMEOUT, self.client.open()));
+        let outcome = match timeout(COMMANDS_WAIT, &mut opening).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let text = "the connection is still being opened";
+                self.status.note_unreachable(text);
+                self.state.send_replace(ConnectionState::Down(text.into()));
+                opening.await
+            }
+        };
+        match outcome {
+            Ok(Ok(connection)) => Ok(connection),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!("no connection within {OPEN_TIMEOUT:?}")),
+        }
+    }
+
+    /// Looks at the server's settings, outside the breaker: credentials that do not permit it are
+    /// no failure.
+    async fn check_server(&self, connection: RedisConnection) {
+        if let Ok(warnings) = timeout(BACKGROUND_TIMEOUT, server_warnings(connection)).await {
+            self.status.note_warnings(&warnings);
+        }
+    }
+}
+
+fn refused(reason: &str) -> CommandFailure {
+    CommandFailure {
+        text: format!("shared store unreachable: {reason}"),
+        result: "refused",
+    }
+}
+
+/// Reports if the connection is lost, or leads to a server that takes no writes any more.
+fn is_broken(error: &RedisError) -> bool {
+    error.is_unrecoverable_error()
+        || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.kind() == ErrorKind::Server(ServerErrorKind::MasterDown)
+        || error.code() == Some("NOAUTH")
+}

@@ -1,0 +1,257 @@
+//! The shared store of one replica: its connection, its place in the registry, and the ports over
+//! both.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio_util::task::AbortOnDropHandle;
+use weir_core::port::{
+    Clock, Random, RecordStore, ReplicaDirectory as _, ReplicaId, SharedCounters,
+};
+use weir_core::seal::Sealer;
+use weir_store::MemoryBus;
+
+use crate::locking::lock;
+use crate::record_commands::RecordCommands;
+use crate::record_seal::RecordSeal;
+use crate::record_writer::RecordWriter;
+use crate::redis_client::RedisClient;
+use crate::redis_counters::RedisCounters;
+use crate::redis_link::RedisLink;
+use crate::replica_info::ReplicaInfo;
+use crate::replica_registry::ReplicaRegistry;
+use crate::settings::RedisSettings;
+use crate::shared_bus::SharedBus;
+use crate::shared_records::SharedRecords;
+use crate::start_error::StartError;
+
+/// The longest time of each of the two waits for writes in [`RedisStore::begin_drain`].
+const DRAIN_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The facts of this replica for the registry.
+#[derive(Clone, Debug)]
+pub struct OwnReplica {
+    /// Its name: random, and another one after each start.
+    pub id: ReplicaId,
+    /// The `host:port` at which the other replicas reach its cluster listener.
+    pub address: Arc<str>,
+    /// The version of weir.
+    pub version: Arc<str>,
+    /// The digest of the config in force.
+    pub config_digest: Arc<str>,
+    /// The ids of the sealing keys that it can open.
+    pub keys: Vec<u8>,
+}
+
+/// The ports and keys that the shared store uses.
+#[derive(Clone)]
+pub struct StorePorts {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The randomness of nonces and of waits.
+    pub random: Arc<dyn Random>,
+    /// The keys that seal records. All replicas need the same.
+    pub sealer: Sealer,
+}
+
+impl fmt::Debug for StorePorts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StorePorts").finish_non_exhaustive()
+    }
+}
+
+/// The state of the shared store as this replica sees it.
+#[derive(Clone, Debug)]
+pub struct StoreStatus {
+    /// True if the last commands were answered.
+    pub is_connected: bool,
+    /// The last error, kept after the store answers again.
+    pub last_error: Option<Arc<str>>,
+    /// The duration of the last command.
+    pub latency: Duration,
+    /// Writes that wait.
+    pub pending_writes: usize,
+    /// Settings of the server that may lose sessions.
+    pub warnings: Vec<Arc<str>>,
+}
+
+/// The shared store of this replica. Dropping it ends its tasks and its connections.
+pub struct RedisStore {
+    link: Arc<RedisLink>,
+    registry: Arc<ReplicaRegistry>,
+    namespace: String,
+    ports: StorePorts,
+    writers: Mutex<Vec<Arc<RecordWriter>>>,
+    buses: Mutex<Vec<Weak<MemoryBus>>>,
+    tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
+}
+
+impl RedisStore {
+    /// Begins to connect, in the background, and to send heartbeats. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// The settings are invalid. A server that cannot be reached is no error.
+    pub fn start(
+        settings: &RedisSettings,
+        own: OwnReplica,
+        ports: StorePorts,
+    ) -> Result<Self, StartError> {
+        let client = RedisClient::new(settings)?;
+        let random = ports.random.clone();
+        let link = Arc::new(RedisLink::new(client, random, settings.command_timeout));
+        let info = ReplicaInfo {
+            address: own.address,
+            version: own.version,
+            config: own.config_digest,
+            keys: own.keys,
+            draining: false,
+        };
+        let registry = Arc::new(ReplicaRegistry::new(
+            link.clone(),
+            ports.clock.clone(),
+            &settings.namespace,
+            own.id,
+            info,
+        ));
+        let store = Self {
+            link: link.clone(),
+            registry: registry.clone(),
+            namespace: settings.namespace.clone(),
+            ports,
+            writers: Mutex::default(),
+            buses: Mutex::default(),
+            tasks: Mutex::default(),
+        };
+        store.spawn(async move { link.keep_open().await });
+        store.spawn(async move { registry.keep_beating().await });
+        Ok(store)
+    }
+
+    /// The registry of replicas.
+    #[must_use]
+    pub fn registry(&self) -> Arc<ReplicaRegistry> {
+        self.registry.clone()
+    }
+
+    /// Records that replicas share, over those in the memory of this one.
+    #[must_use]
+    pub fn records(&self, local: Arc<dyn RecordStore>) -> Arc<SharedRecords> {
+        let clock = &self.ports.clock;
+        let seal = RecordSeal::new(
+            self.namespace.clone(),
+            self.ports.sealer.clone(),
+            self.ports.random.clone(),
+        );
+        let own = self.registry.own().clone();
+        let commands = RecordCommands::new(self.link.clone(), seal, own);
+        let writer = Arc::new(RecordWriter::new(commands, local.clone(), clock.clone()));
+        lock(&self.writers).push(writer.clone());
+        let (writing, rewriting) = (writer.clone(), writer.clone());
+        let rewrites = self.registry.rewrites();
+        self.spawn(async move { writing.keep_writing().await });
+        self.spawn(async move { rewriting.keep_rewriting(rewrites).await });
+        let registry = self.registry.clone();
+        Arc::new(SharedRecords::new(local, writer, registry, clock.clone()))
+    }
+
+    /// Sends every message of a bus to the other replicas, and theirs to it.
+    pub fn link_bus(&self, bus: &Arc<MemoryBus>) {
+        let own = self.registry.own().clone();
+        let (shared, waiting) = SharedBus::link(self.link.clone(), &self.namespace, own, bus);
+        lock(&self.buses).push(Arc::downgrade(bus));
+        let sending = Arc::new(shared);
+        let receiving = sending.clone();
+        self.spawn(async move { sending.keep_sending(waiting).await });
+        self.spawn(async move { receiving.keep_receiving().await });
+    }
+
+    /// Counters that replicas share, over those of this one.
+    #[must_use]
+    pub fn counters(&self, local: Arc<dyn SharedCounters>) -> Arc<RedisCounters> {
+        let link = self.link.clone();
+        Arc::new(RedisCounters::new(link, self.namespace.clone(), local))
+    }
+
+    /// Changes the digest of the config in force, as the other replicas see it.
+    pub fn set_config_digest(&self, digest: Arc<str>) {
+        self.registry.set_config_digest(digest);
+    }
+
+    /// Writes all records, and then announces the end of this replica: the others take over its
+    /// sessions from now on. Returns the number of writes that did not reach the store in time.
+    pub async fn begin_drain(&self) -> usize {
+        // The others find in the store what this replica has written before.
+        self.flush().await;
+        self.registry.set_draining();
+        if let Err(error) = self.registry.refresh().await {
+            tracing::warn!(%error, "other replicas not notified of drain");
+        }
+        self.flush().await
+    }
+
+    /// Writes all records, and leaves the name of this replica to another process: that one sends
+    /// the heartbeats, the records and the messages from now on.
+    pub async fn leave_to_successor(&self) {
+        self.flush().await;
+        self.registry.stop();
+        for bus in std::mem::take(&mut *lock(&self.buses)) {
+            if let Some(bus) = bus.upgrade() {
+                SharedBus::unlink(&bus);
+            }
+        }
+        lock(&self.tasks).clear();
+    }
+
+    /// Writes all records and removes this replica from the registry.
+    pub async fn shutdown(&self) {
+        self.flush().await;
+        if let Err(error) = self.registry.leave().await {
+            tracing::warn!(%error, "replica not removed from the registry");
+        }
+    }
+
+    async fn flush(&self) -> usize {
+        let writers = lock(&self.writers).clone();
+        let mut left = 0;
+        for writer in writers {
+            left += writer.flush(DRAIN_FLUSH_TIMEOUT).await;
+        }
+        left
+    }
+
+    /// The state of the store.
+    #[must_use]
+    pub fn status(&self) -> StoreStatus {
+        let values = self.link.status().values();
+        let writers = lock(&self.writers);
+        StoreStatus {
+            is_connected: values.is_reachable == Some(true),
+            last_error: values.last_error,
+            latency: values.latency,
+            pending_writes: writers.iter().map(|writer| writer.pending()).sum(),
+            warnings: values.warnings,
+        }
+    }
+
+    /// Ends all tasks, as a crash of the process does.
+    #[cfg(test)]
+    pub(crate) fn abort_tasks(&self) {
+        lock(&self.tasks).clear();
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let task = AbortOnDropHandle::new(tokio::spawn(task));
+        lock(&self.tasks).push(task);
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("namespace", &self.namespace)
+            .field("own", self.registry.own())
+            .finish_non_exhaustive()
+    }
+}

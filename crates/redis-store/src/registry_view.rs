@@ -1,0 +1,217 @@
+//! The replicas as the last heartbeats listed them, and the judgement of their state.
+//!
+//! A replica's silence is the time that this replica watched it send no heartbeat. Outages of the shared
+//! store do not count, and jumps of the server's clock do not matter.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use weir_core::port::{ReplicaId, ReplicaSeen};
+
+use crate::replica_info::ReplicaInfo;
+
+/// The time between heartbeats.
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
+/// The silence after which a replica counts as ended.
+pub(crate) const REPLICA_TTL: Duration = Duration::from_secs(6);
+/// The time after the store was emptied in which the absence of a record or of a replica is no
+/// proof of its end.
+pub(crate) const EMPTIED_GRACE: Duration = Duration::from_secs(10);
+
+/// A replica in the reply to a heartbeat.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedReplica {
+    pub(crate) id: ReplicaId,
+    /// The server's time of its last heartbeat; compared for equality alone.
+    pub(crate) stamp: String,
+    pub(crate) age: Duration,
+    pub(crate) info: ReplicaInfo,
+}
+
+/// The reply to a heartbeat.
+#[derive(Clone, Debug)]
+pub(crate) struct HeartbeatReply {
+    /// A random value that is as old as the data.
+    pub(crate) born: String,
+    /// The time since this replica's heartbeat before.
+    pub(crate) own_silence: Option<Duration>,
+    pub(crate) replicas: Vec<ListedReplica>,
+}
+
+/// The conclusions from a heartbeat.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ViewChange {
+    /// The store lost its data since the heartbeat before.
+    pub(crate) was_emptied: bool,
+    /// The heartbeat of this replica was interrupted: others may have taken over its records.
+    pub(crate) was_interrupted: bool,
+}
+
+/// The state of an owner of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnerState {
+    /// It answers requests.
+    Live,
+    /// It has ended, is ending, or cannot be reached.
+    Ended,
+    /// The last heartbeat did not list it: it has ended long ago, or just begun.
+    Unknown,
+}
+
+#[derive(Debug)]
+struct KnownReplica {
+    info: ReplicaInfo,
+    stamp: String,
+    age: Duration,
+    silence: Duration,
+    /// No request reached it since its last heartbeat.
+    is_unreachable: bool,
+}
+
+/// The replicas as of the last heartbeat. Times are of the monotonic clock of this process.
+#[derive(Debug, Default)]
+pub(crate) struct RegistryView {
+    replicas: HashMap<ReplicaId, KnownReplica>,
+    born: Option<String>,
+    emptied_at: Option<Duration>,
+    /// The time when the request for the last view was sent.
+    asked_at: Option<Duration>,
+}
+
+impl RegistryView {
+    /// Takes in the reply to a heartbeat that was sent at `asked_at`. `minted` is the value that
+    /// this replica offers as `born`.
+    pub(crate) fn apply(
+        &mut self,
+        reply: HeartbeatReply,
+        asked_at: Duration,
+        minted: &str,
+    ) -> ViewChange {
+        let gap = self.asked_at.map(|before| asked_at.saturating_sub(before));
+        let was_emptied = match &self.born {
+            Some(before) => *before != reply.born,
+            // This replica found no data: others, which it does not see yet, may have some.
+            None => reply.born == minted,
+        };
+        let change = ViewChange {
+            was_emptied: was_emptied && self.born.is_some(),
+            was_interrupted: gap.is_some()
+                && !was_emptied
+                && reply
+                    .own_silence
+                    .is_none_or(|silence| silence > REPLICA_TTL),
+        };
+        if was_emptied {
+            self.emptied_at = Some(asked_at);
+        }
+        self.born = Some(reply.born);
+        self.asked_at = Some(asked_at);
+        let keeps_absent = self.is_emptied_lately(asked_at);
+        let mut before = std::mem::take(&mut self.replicas);
+        for listed in reply.replicas {
+            let known = before.remove(&listed.id);
+            self.replicas
+                .insert(listed.id.clone(), KnownReplica::of(listed, known, gap));
+        }
+        if keeps_absent {
+            self.replicas.extend(before);
+        }
+        change
+    }
+
+    /// Reports if the store lost its data within the last seconds.
+    pub(crate) fn is_emptied_lately(&self, now: Duration) -> bool {
+        self.emptied_at
+            .is_some_and(|at| now.saturating_sub(at) < EMPTIED_GRACE)
+    }
+
+    /// The value that is as old as the store's data.
+    pub(crate) fn born(&self) -> Option<&str> {
+        self.born.as_deref()
+    }
+
+    /// The time when the request for this view was sent; `None` before the first.
+    pub(crate) fn asked_at(&self) -> Option<Duration> {
+        self.asked_at
+    }
+
+    /// The state of another replica.
+    pub(crate) fn state(&self, id: &ReplicaId) -> OwnerState {
+        match self.replicas.get(id) {
+            Some(known) if known.is_live() => OwnerState::Live,
+            Some(_) => OwnerState::Ended,
+            None => OwnerState::Unknown,
+        }
+    }
+
+    /// The address of a live replica.
+    pub(crate) fn address(&self, id: &ReplicaId) -> Option<Arc<str>> {
+        let known = self.replicas.get(id).filter(|known| known.is_live())?;
+        Some(known.info.address.clone())
+    }
+
+    /// Takes note that no request reaches a replica.
+    pub(crate) fn report_unreachable(&mut self, id: &ReplicaId) {
+        if let Some(known) = self.replicas.get_mut(id) {
+            known.is_unreachable = true;
+        }
+    }
+
+    /// The number of live replicas besides `own`.
+    pub(crate) fn live_others(&self, own: &ReplicaId) -> usize {
+        let others = self.replicas.iter().filter(|(id, _)| *id != own);
+        others.filter(|(_, known)| known.is_live()).count()
+    }
+
+    /// All replicas besides `own`.
+    pub(crate) fn others(&self, own: &ReplicaId) -> Vec<ReplicaSeen> {
+        let others = self.replicas.iter().filter(|(id, _)| *id != own);
+        others
+            .map(|(id, known)| ReplicaSeen {
+                id: id.clone(),
+                address: known.info.address.clone(),
+                version: known.info.version.clone(),
+                config: known.info.config.clone(),
+                keys: known.info.keys.clone(),
+                is_draining: known.info.draining,
+                age: known.age,
+            })
+            .collect()
+    }
+}
+
+impl KnownReplica {
+    fn of(listed: ListedReplica, known: Option<Self>, gap: Option<Duration>) -> Self {
+        let (silence, is_unreachable) = match &known {
+            // It gets one more interval: the silence may be that of the whole store.
+            None => (listed.age.min(REPLICA_TTL - HEARTBEAT_INTERVAL), false),
+            Some(known) if known.stamp != listed.stamp => (Duration::ZERO, false),
+            Some(known) => {
+                let gap = gap.unwrap_or_default();
+                // After an outage the others get as much time to come back as they have to be live.
+                let is_outage = gap >= 2 * HEARTBEAT_INTERVAL && known.silence < REPLICA_TTL;
+                let silence = if is_outage {
+                    Duration::ZERO
+                } else {
+                    known.silence + gap
+                };
+                (silence, known.is_unreachable)
+            }
+        };
+        Self {
+            info: listed.info,
+            stamp: listed.stamp,
+            age: listed.age,
+            silence,
+            is_unreachable,
+        }
+    }
+
+    fn is_live(&self) -> bool {
+        !self.info.draining && !self.is_unreachable && self.silence < REPLICA_TTL
+    }
+}
+
+#[cfg(test)]
+mod tests;

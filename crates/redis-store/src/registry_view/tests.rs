@@ -1,0 +1,150 @@
+//! Tests of the judgement of replicas.
+
+use super::*;
+
+const OTHER: ReplicaId = ReplicaId([2; 8]);
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn listed(stamp: u64, age: u64) -> ListedReplica {
+    ListedReplica {
+        id: OTHER,
+        stamp: stamp.to_string(),
+        age: seconds(age),
+        info: ReplicaInfo {
+            address: "10.0.0.2:7946".into(),
+            version: "1".into(),
+            config: "c".into(),
+            keys: vec![1],
+            draining: false,
+        },
+    }
+}
+
+fn reply(born: &str, replicas: Vec<ListedReplica>) -> HeartbeatReply {
+    HeartbeatReply {
+        born: born.to_owned(),
+        own_silence: Some(HEARTBEAT_INTERVAL),
+        replicas,
+    }
+}
+
+/// Applies one reply every interval from `from` on; returns the state after each.
+fn watch(view: &mut RegistryView, from: u64, replies: Vec<HeartbeatReply>) -> Vec<OwnerState> {
+    let times = (from..).step_by(2).map(seconds);
+    let apply = |(at, reply)| {
+        view.apply(reply, at, "mine");
+        view.state(&OTHER)
+    };
+    times.zip(replies).map(apply).collect()
+}
+
+#[test]
+fn silent_replica_ends_after_its_time_and_comes_back_with_a_heartbeat() {
+    use OwnerState::{Ended, Live, Unknown};
+    let mut view = RegistryView::default();
+    assert_eq!(view.state(&OTHER), Unknown);
+    let same = |age| reply("b", vec![listed(1, age)]);
+    let states = watch(&mut view, 0, vec![same(0), same(2), same(4), same(6)]);
+    assert_eq!(states, [Live, Live, Live, Ended]);
+    assert_eq!(view.address(&OTHER), None);
+    let states = watch(&mut view, 8, vec![reply("b", vec![listed(2, 0)])]);
+    assert_eq!(states, [Live]);
+    let states = watch(&mut view, 10, vec![reply("b", vec![])]);
+    assert_eq!(states, [Unknown]);
+}
+
+#[test]
+fn unreachable_replica_is_ended_until_its_next_heartbeat() {
+    use OwnerState::{Ended, Live};
+    let mut view = RegistryView::default();
+    watch(&mut view, 0, vec![reply("b", vec![listed(1, 0)])]);
+    view.report_unreachable(&OTHER);
+    assert_eq!(view.state(&OTHER), Ended);
+    let states = watch(
+        &mut view,
+        2,
+        vec![
+            reply("b", vec![listed(1, 2)]),
+            reply("b", vec![listed(2, 0)]),
+        ],
+    );
+    assert_eq!(states, [Ended, Live]);
+}
+
+#[test]
+fn draining_replica_is_ended() {
+    let mut view = RegistryView::default();
+    let mut draining = listed(1, 0);
+    draining.info.draining = true;
+    watch(&mut view, 0, vec![reply("b", vec![draining])]);
+    assert_eq!(view.state(&OTHER), OwnerState::Ended);
+    assert_eq!(view.others(&ReplicaId([1; 8])).len(), 1);
+}
+
+#[test]
+fn outage_of_the_store_ends_no_replica() {
+    use OwnerState::{Ended, Live};
+    let mut view = RegistryView::default();
+    watch(&mut view, 0, vec![reply("b", vec![listed(1, 0)])]);
+    // 58 seconds later the other one has sent no heartbeat, like this one.
+    let later = |age| reply("b", vec![listed(1, age)]);
+    let states = watch(
+        &mut view,
+        60,
+        vec![later(60), later(62), later(64), later(66)],
+    );
+    assert_eq!(states, [Live, Live, Live, Ended]);
+}
+
+#[test]
+fn old_heartbeat_at_the_first_look_is_watched_for_one_interval() {
+    use OwnerState::{Ended, Live};
+    let mut view = RegistryView::default();
+    let states = watch(
+        &mut view,
+        0,
+        vec![
+            reply("b", vec![listed(1, 40)]),
+            reply("b", vec![listed(1, 42)]),
+        ],
+    );
+    assert_eq!(states, [Live, Ended]);
+}
+
+#[test]
+fn emptied_store_is_noticed_and_keeps_known_replicas() {
+    let mut view = RegistryView::default();
+    let first = view.apply(reply("old", vec![listed(1, 0)]), seconds(0), "mine");
+    assert_eq!(first, ViewChange::default());
+    assert!(!view.is_emptied_lately(seconds(0)));
+    let mut emptied = reply("new", vec![]);
+    emptied.own_silence = None;
+    let change = view.apply(emptied, seconds(2), "mine");
+    assert!(change.was_emptied && !change.was_interrupted);
+    assert_eq!(view.state(&OTHER), OwnerState::Live);
+    assert!(view.is_emptied_lately(seconds(11)));
+    view.apply(reply("new", vec![]), seconds(12), "mine");
+    assert_eq!(view.state(&OTHER), OwnerState::Unknown);
+}
+
+#[test]
+fn store_without_data_at_the_start_counts_as_emptied() {
+    let mut view = RegistryView::default();
+    let change = view.apply(reply("mine", vec![]), seconds(1), "mine");
+    assert_eq!(change, ViewChange::default());
+    assert!(view.is_emptied_lately(seconds(2)));
+}
+
+#[test]
+fn interruption_of_the_own_heartbeat_is_noticed() {
+    let mut view = RegistryView::default();
+    view.apply(reply("b", vec![]), seconds(0), "mine");
+    let mut late = reply("b", vec![]);
+    late.own_silence = Some(seconds(7));
+    assert!(view.apply(late.clone(), seconds(7), "mine").was_interrupted);
+    late.own_silence = None;
+    assert!(view.apply(late, seconds(9), "mine").was_interrupted);
+}

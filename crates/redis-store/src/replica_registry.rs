@@ -1,0 +1,276 @@
+//! The registry of replicas: heartbeats of this one, and the list of all as of the last heartbeat.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use redis::cmd;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+use weir_core::port::{Clock, ReplicaDirectory, ReplicaId, ReplicaSeen, StoreError, random_id};
+use weir_core::telemetry::instruments;
+
+use crate::jitter::full_jitter;
+use crate::locking::lock;
+use crate::redis_link::{BACKGROUND_TIMEOUT, RedisLink};
+use crate::registry_view::{
+    HEARTBEAT_INTERVAL, HeartbeatReply, ListedReplica, OwnerState, RegistryView,
+};
+use crate::replica_info::{ReplicaInfo, id_from_text, id_text};
+use crate::scripts::HEARTBEAT;
+
+/// The time after which the registry forgets a silent replica.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+/// The pause after a failed heartbeat, before jitter.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// A reply to the script: `born`, own silence, and a row for each replica.
+type RawReply = (Vec<u8>, i64, Vec<RawReplica>);
+/// Id, stamp, age and info of a replica.
+type RawReplica = (Vec<u8>, Vec<u8>, i64, Vec<u8>);
+
+/// The replicas that share this store. Answers come from the last heartbeat and take no trip; while
+/// the store is unreachable, the last view stays in force.
+pub struct ReplicaRegistry {
+    link: Arc<RedisLink>,
+    clock: Arc<dyn Clock>,
+    own: ReplicaId,
+    info: Mutex<ReplicaInfo>,
+    view: Mutex<RegistryView>,
+    /// One heartbeat at a time.
+    turn: tokio::sync::Mutex<()>,
+    /// The facts of this replica changed.
+    changed: Notify,
+    has_left: AtomicBool,
+    /// Grows each time that all records have to be written again.
+    rewrites: watch::Sender<u64>,
+    seen_key: String,
+    info_key: String,
+    born_key: String,
+}
+
+impl ReplicaRegistry {
+    /// A registry that has seen no replica yet; [`Self::keep_beating`] sends heartbeats.
+    pub(crate) fn new(
+        link: Arc<RedisLink>,
+        clock: Arc<dyn Clock>,
+        namespace: &str,
+        own: ReplicaId,
+        info: ReplicaInfo,
+    ) -> Self {
+        Self {
+            link,
+            clock,
+            own,
+            info: Mutex::new(info),
+            view: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            changed: Notify::new(),
+            has_left: AtomicBool::new(false),
+            rewrites: watch::Sender::new(0),
+            seen_key: format!("{{{namespace}:replicas}}:seen"),
+            info_key: format!("{{{namespace}:replicas}}:info"),
+            born_key: format!("{{{namespace}:replicas}}:born"),
+        }
+    }
+
+    /// Sends heartbeats: at once, every interval, and when the facts of this replica or the
+    /// connection change. It never ends.
+    pub(crate) async fn keep_beating(&self) {
+        let mut connection = 0;
+        loop {
+            let outcome = self.beat_in_turn().await;
+            let wait = if outcome.is_ok() {
+                HEARTBEAT_INTERVAL
+            } else {
+                full_jitter(&**self.link.random(), RETRY_PAUSE)
+            };
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.changed.notified() => {}
+                number = self.link.wait_opened(connection) => connection = number,
+            }
+        }
+    }
+
+    /// Fetches a view that is newer than this call.
+    pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
+        let asked = self.clock.monotonic();
+        let _turn = self.turn.lock().await;
+        // Another caller may have fetched it while this one waited.
+        let at = lock(&self.view).asked_at();
+        if at.is_some_and(|at| at > asked) {
+            return Ok(());
+        }
+        self.beat().await
+    }
+
+    async fn beat_in_turn(&self) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
+        self.beat().await
+    }
+
+    async fn beat(&self) -> Result<(), StoreError> {
+        if self.has_left.load(Ordering::Relaxed) {
+            return Err(StoreError("this process has left the registry".to_owned()));
+        }
+        let info = serde_json::to_string(&*lock(&self.info))
+            .map_err(|error| StoreError(error.to_string()))?;
+        let asked_at = self.clock.monotonic();
+        // Another value each time, so that data that this replica itself began anew differ.
+        let minted = HEXLOWER.encode(&random_id(&**self.link.random()));
+        let raw = self.run_script("heartbeat", &info, &minted).await?;
+        let change = lock(&self.view).apply(parse_reply(raw), asked_at, &minted);
+        if change.was_emptied {
+            tracing::warn!("shared store was emptied: sessions are written again");
+        }
+        if change.was_emptied || change.was_interrupted {
+            self.rewrites.send_modify(|count| *count += 1);
+        }
+        self.record_live();
+        Ok(())
+    }
+
+    async fn run_script(
+        &self,
+        operation: &'static str,
+        info: &str,
+        minted: &str,
+    ) -> Result<RawReply, StoreError> {
+        let mut call = HEARTBEAT.prepare_invoke();
+        call.key(&self.seen_key)
+            .key(&self.info_key)
+            .key(&self.born_key)
+            .arg(id_text(&self.own))
+            .arg(info)
+            .arg(minted)
+            .arg(FORGET_AFTER.as_millis().to_string());
+        self.link.invoke(operation, BACKGROUND_TIMEOUT, &call).await
+    }
+
+    /// Sends no heartbeat any more; this replica stays listed.
+    pub(crate) fn stop(&self) {
+        self.has_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Removes this replica. It sends no heartbeat any more.
+    pub(crate) async fn leave(&self) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
+        self.has_left.store(true, Ordering::Relaxed);
+        self.run_script("leave", "", "").await.map(drop)
+    }
+
+    /// Changes the digest of the config in force.
+    pub(crate) fn set_config_digest(&self, digest: Arc<str>) {
+        lock(&self.info).config = digest;
+        self.changed.notify_one();
+    }
+
+    /// Marks this replica as ending, from the next heartbeat on.
+    pub(crate) fn set_draining(&self) {
+        lock(&self.info).draining = true;
+        self.changed.notify_one();
+    }
+
+    /// A receiver of the moments when all records have to be written again.
+    pub(crate) fn rewrites(&self) -> watch::Receiver<u64> {
+        self.rewrites.subscribe()
+    }
+
+    /// The state of another replica as of the last heartbeat.
+    pub(crate) fn state(&self, id: &ReplicaId) -> OwnerState {
+        lock(&self.view).state(id)
+    }
+
+    /// Reports if the absence of a record is no proof of its end, because the store lost its data a
+    /// moment ago.
+    pub(crate) fn is_emptied_lately(&self) -> bool {
+        lock(&self.view).is_emptied_lately(self.clock.monotonic())
+    }
+
+    /// Reports if there was a view already.
+    pub(crate) fn has_view(&self) -> bool {
+        lock(&self.view).asked_at().is_some()
+    }
+
+    /// Asks the store if it lost its data since the last heartbeat.
+    pub(crate) async fn has_new_data(&self) -> Result<bool, StoreError> {
+        let mut get = cmd("GET");
+        get.arg(&self.born_key);
+        let limit = self.link.command_timeout();
+        let born: Option<String> = self.link.query("born", limit, &get).await?;
+        let differs = born.as_deref() != lock(&self.view).born();
+        if differs {
+            self.changed.notify_one();
+        }
+        Ok(differs)
+    }
+
+    fn record_live(&self) {
+        let others = lock(&self.view).live_others(&self.own);
+        let own = usize::from(!lock(&self.info).draining);
+        instruments().replicas.record((own + others) as u64, &[]);
+    }
+}
+
+fn parse_reply((born, own_silence, rows): RawReply) -> HeartbeatReply {
+    // A negative age is one of a clock that was set back.
+    let age = |millis: i64| Duration::from_millis(u64::try_from(millis).unwrap_or_default());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let listed = |(id, stamp, millis, info): RawReplica| {
+        Some(ListedReplica {
+            id: id_from_text(&text(&id))?,
+            stamp: text(&stamp),
+            age: age(millis),
+            info: serde_json::from_slice(&info).ok()?,
+        })
+    };
+    HeartbeatReply {
+        born: text(&born),
+        own_silence: (own_silence >= 0).then(|| age(own_silence)),
+        replicas: rows.into_iter().filter_map(listed).collect(),
+    }
+}
+
+impl ReplicaDirectory for ReplicaRegistry {
+    fn own(&self) -> &ReplicaId {
+        &self.own
+    }
+
+    fn address(&self, replica: &ReplicaId) -> Option<Arc<str>> {
+        if *replica == self.own {
+            return None;
+        }
+        lock(&self.view).address(replica)
+    }
+
+    fn report_unreachable(&self, replica: &ReplicaId) {
+        lock(&self.view).report_unreachable(replica);
+        self.record_live();
+    }
+
+    fn replicas(&self) -> Vec<ReplicaSeen> {
+        let mut all = lock(&self.view).others(&self.own);
+        let info = lock(&self.info).clone();
+        all.push(ReplicaSeen {
+            id: self.own.clone(),
+            address: info.address,
+            version: info.version,
+            config: info.config,
+            keys: info.keys,
+            is_draining: info.draining,
+            age: Duration::ZERO,
+        });
+        all
+    }
+}
+
+impl fmt::Debug for ReplicaRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplicaRegistry")
+            .field("own", &self.own)
+            .finish_non_exhaustive()
+    }
+}

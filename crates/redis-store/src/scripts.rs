@@ -1,0 +1,136 @@
+//! The scripts that run in the shared store. Each touches one key, or keys of one hash tag, so that
+//! they run in a cluster.
+
+use std::sync::LazyLock;
+
+use redis::Script;
+
+/// Registers a replica and returns all of them.
+///
+/// Keys: `seen` (a sorted set of ids by the time of their last heartbeat), `info` (a hash by id),
+/// `born` (a random value, as old as the data). Arguments: the id, its info, a value for `born`, and
+/// the milliseconds after which a silent replica is forgotten. An empty info removes the replica.
+///
+/// Returns `born`, the milliseconds since the replica's last heartbeat (-1: none), and a row for
+/// each replica: id, time of its last heartbeat, milliseconds since then, info.
+pub(crate) static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local stamp = string.format('%.0f', now)
+local before = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if ARGV[2] == '' then
+  redis.call('ZREM', KEYS[1], ARGV[1])
+  redis.call('HDEL', KEYS[2], ARGV[1])
+else
+  redis.call('SET', KEYS[3], ARGV[3], 'NX')
+  redis.call('ZADD', KEYS[1], stamp, ARGV[1])
+  redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+end
+local forgotten = string.format('(%.0f', now - ARGV[4])
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', forgotten)) do
+  redis.call('ZREM', KEYS[1], id)
+  redis.call('HDEL', KEYS[2], id)
+end
+local rows = {}
+local all = redis.call('ZRANGE', KEYS[1], 0, -1, 'WITHSCORES')
+for i = 1, #all, 2 do
+  local info = redis.call('HGET', KEYS[2], all[i]) or ''
+  rows[#rows + 1] = {all[i], all[i + 1], now - tonumber(all[i + 1]), info}
+end
+local silent = -1
+if before then silent = now - tonumber(before) end
+return {redis.call('GET', KEYS[3]) or '', silent, rows}
+",
+    )
+});
+
+/// Takes a record over. Key: the record. Arguments: the id of this replica, and the id of an owner
+/// that has ended.
+///
+/// Returns `ended`; `missing`; `other` and the id of the owner; or `claimed`, the value, the
+/// milliseconds that it has left to live, and the id of the owner before.
+pub(crate) static CLAIM: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local record = redis.pcall('HMGET', KEYS[1], 'v', 'o', 'x')
+if record.err then return {'missing'} end
+if record[3] then return {'ended'} end
+if not record[1] then return {'missing'} end
+local owner = record[2] or ''
+if owner ~= '' and owner ~= ARGV[1] and owner ~= ARGV[2] then return {'other', owner} end
+redis.call('HSET', KEYS[1], 'o', ARGV[1])
+return {'claimed', record[1], tostring(redis.call('PTTL', KEYS[1])), owner}
+",
+    )
+});
+
+/// Gives a record back to the owner before, because its value does not open here. Key: the record.
+/// Arguments: the id of this replica, the id of the owner before.
+pub(crate) static RELEASE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+if redis.call('HGET', KEYS[1], 'o') == ARGV[1] then
+  redis.call('HSET', KEYS[1], 'o', ARGV[2])
+end
+return 1
+",
+    )
+});
+
+/// Writes a record of this replica. Key: the record. Arguments: the id of this replica, the value,
+/// the milliseconds that it has to live.
+///
+/// Returns `saved`; or `lost` with the id of another owner, which is empty if the record has ended.
+pub(crate) static SAVE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local record = redis.pcall('HMGET', KEYS[1], 'o', 'x')
+if record.err then
+  redis.call('DEL', KEYS[1])
+  record = {false, false}
+end
+if record[2] then return {'lost', ''} end
+if record[1] and record[1] ~= '' and record[1] ~= ARGV[1] then return {'lost', record[1]} end
+redis.call('HSET', KEYS[1], 'v', ARGV[2], 'o', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {'saved', ''}
+",
+    )
+});
+
+/// Ends a record, and leaves a mark so that no replica writes or claims it again. Key: the record.
+/// Arguments: the id of this replica; `removed`, `expired` (ends it only if this replica owns it) or
+/// `unknown` (ends it only if it is there); the milliseconds that the mark lives.
+///
+/// Returns 1 if there was a value, 2 if another replica owns the record and it was left alone, or 0.
+pub(crate) static END: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local record = redis.pcall('HMGET', KEYS[1], 'v', 'o')
+if record.err then
+  redis.call('DEL', KEYS[1])
+  record = {false, false}
+end
+if ARGV[2] == 'expired' and record[2] and record[2] ~= ARGV[1] then return 2 end
+if ARGV[2] == 'unknown' and not record[1] then return 0 end
+redis.call('HDEL', KEYS[1], 'v')
+redis.call('HSET', KEYS[1], 'x', '1', 'o', ARGV[1])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return record[1] and 1 or 0
+",
+    )
+});
+
+/// Adds to a counter, which falls away a time after its first use. Key: the counter. Arguments: the
+/// amount, the milliseconds that it lives. Returns the new value.
+pub(crate) static COUNT: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local value = redis.call('INCRBY', KEYS[1], ARGV[1])
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return value
+",
+    )
+});

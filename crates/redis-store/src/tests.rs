@@ -1,0 +1,8 @@
+//! Tests of whole stores in one process, against a real `redis-server`.
+
+mod bus_and_counter_tests;
+mod outage_tests;
+mod record_tests;
+mod registry_tests;
+mod replica;
+mod topology_tests;

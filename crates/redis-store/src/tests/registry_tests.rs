@@ -1,0 +1,66 @@
+//! The registry of replicas against a real server.
+
+use weir_core::port::ReplicaDirectory as _;
+
+use super::replica::{FoundPlace, TestReplica, here, key, old_server, wait_for};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_list_each_other_with_their_facts() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    one.wait_live(&[&two]).await;
+    let registry = one.store.registry();
+    assert_eq!(registry.address(&two.id).as_deref(), Some("10.0.0.2:7946"));
+    assert_eq!(registry.address(&one.id), None);
+    assert_eq!(registry.replicas().len(), 2);
+    two.store.set_config_digest("c1".into());
+    wait_for("the new digest", || {
+        one.seen(&two).is_some_and(|two| &*two.config == "c1")
+    })
+    .await;
+    let seen = one.seen(&two).expect("listed");
+    assert_eq!((&*seen.version, &*seen.keys), ("1.0", [1].as_slice()));
+    two.store.shutdown().await;
+    wait_for("absence", || one.seen(&two).is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreachable_replica_is_back_with_its_next_heartbeat() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    one.wait_live(&[&two]).await;
+    one.give_up(&two);
+    assert_eq!(one.store.registry().address(&two.id), None);
+    one.wait_live(&[&two]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn successor_process_goes_on_under_the_name() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    one.open(&key(1), "value").await;
+    let successor = TestReplica::start(&server, 1).await;
+    one.store.leave_to_successor().await;
+    assert_eq!(successor.locate(&key(1), &one).await, here("value"));
+    two.wait_live(&[&successor]).await;
+    let place = two.locate(&key(1), &one).await;
+    assert_eq!(place, FoundPlace::Elsewhere(one.id.clone()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_of_a_crashed_replica_are_taken_over_after_its_silence() {
+    let server = old_server();
+    let one = TestReplica::start(&server, 1).await;
+    let two = TestReplica::start(&server, 2).await;
+    two.wait_live(&[&one]).await;
+    one.open(&key(1), "value").await;
+    one.crash();
+    let elsewhere = FoundPlace::Elsewhere(one.id.clone());
+    assert_eq!(two.locate(&key(1), &one).await, elsewhere);
+    let registry = two.store.registry();
+    wait_for("its end", || registry.address(&one.id).is_none()).await;
+    assert_eq!(two.locate(&key(1), &one).await, here("value"));
+}
