@@ -1,0 +1,72 @@
+//! The body of a forwarded answer, as it comes from the other replica.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http::{HeaderMap, header};
+use http_body::{Frame, SizeHint};
+use weir_listen::BodyError;
+
+/// The body of a forwarded answer. Dropping it resets the stream. Trailers are left out.
+pub(crate) struct AnswerBody {
+    stream: RecvStream,
+    /// The bytes that are left, if the head declares them.
+    left: Option<u64>,
+}
+
+impl AnswerBody {
+    pub(crate) fn new(stream: RecvStream, headers: &HeaderMap) -> Self {
+        let declared = headers.get(header::CONTENT_LENGTH);
+        let left = declared.and_then(|value| value.to_str().ok()?.parse().ok());
+        Self { stream, left }
+    }
+}
+
+impl http_body::Body for AnswerBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        loop {
+            let data = match ready!(this.stream.poll_data(cx)) {
+                // The frame that ends a stream may be empty.
+                Some(Ok(data)) if data.is_empty() => continue,
+                Some(Ok(data)) => data,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => return Poll::Ready(None),
+            };
+            // Bytes that were read open the flow-control window again.
+            if let Err(error) = this.stream.flow_control().release_capacity(data.len()) {
+                return Poll::Ready(Some(Err(error.into())));
+            }
+            let bytes = u64::try_from(data.len()).unwrap_or(u64::MAX);
+            this.left = this.left.map(|left| left.saturating_sub(bytes));
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.stream.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        if self.stream.is_end_stream() {
+            return SizeHint::with_exact(0);
+        }
+        self.left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl fmt::Debug for AnswerBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnswerBody")
+    }
+}

@@ -1,0 +1,280 @@
+//! One HTTP/2 connection to another replica.
+//!
+//! By the `h2` crate, not by hyper's client: it reports each failure with its code, so that a
+//! request that was not processed is known as such, and it has a setting for the many small frames
+//! of event streams.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{Builder, Connection, SendRequest};
+use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
+use http::{Request, Response};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use weir_core::Budgets;
+use weir_core::budget::ConnectionSide;
+
+use crate::cluster_tls::ClusterTls;
+
+/// The time for a connection: TCP, TLS, and the first answer of the other replica.
+const OPEN_TIME: Duration = Duration::from_secs(1);
+/// The time between pings, and the longest wait for the answer to one.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+/// The window of an answer. A client that reads slowly keeps at most so much of its connection's
+/// window from the others.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// The window of a connection, if memory allows. It is many times that of a stream, because the
+/// answers of slow clients together must not use it up.
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// The smallest window of a connection (RFC 9113, section 6.9.2).
+const MIN_WINDOW: u32 = 65_535;
+/// The memory that unread frames below 256 bytes may take beside their bytes: events are small.
+const SMALL_FRAMES_MEMORY: usize = 64 << 20;
+/// The size of an answer's headers.
+const HEAD_BYTES: u32 = 256 << 10;
+/// Reset streams whose frames may still arrive, and the time in which they may.
+const RESET_STREAMS: usize = 10_000;
+const RESET_TIME: Duration = Duration::from_secs(5);
+
+/// A handle of a connection. The connection ends when its handles and its requests have ended.
+#[derive(Clone)]
+pub(crate) struct PeerConnection {
+    sender: SendRequest<Bytes>,
+    /// Set once the connection takes no more requests.
+    is_retired: Arc<AtomicBool>,
+}
+
+/// The reason that a connection was not opened.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenFailure(pub(crate) Arc<str>);
+
+/// The reason that a request got no answer.
+#[derive(Debug)]
+pub(crate) enum SendFailure {
+    /// The connection takes no more requests: this one was not sent.
+    Retired(String),
+    /// The request was not processed.
+    NotProcessed(String),
+    /// The request may have been processed.
+    Lost(String),
+}
+
+impl OpenFailure {
+    fn new(cause: &impl ToString) -> Self {
+        Self(cause.to_string().into())
+    }
+}
+
+/// The part of a connection that its task drives to its end.
+pub(crate) struct ConnectionDriver {
+    connection: Connection<TlsStream<TcpStream>, Bytes>,
+    pings: PingPong,
+    is_retired: Arc<AtomicBool>,
+}
+
+/// Opens a connection to `host:port`.
+pub(crate) async fn open(
+    address: &str,
+    tls: &ClusterTls,
+    window: u32,
+) -> Result<(PeerConnection, ConnectionDriver), OpenFailure> {
+    match timeout(OPEN_TIME, Box::pin(handshake(address, tls, window))).await {
+        Ok(opened) => opened,
+        Err(_) => Err(OpenFailure("connection timed out".into())),
+    }
+}
+
+async fn handshake(
+    address: &str,
+    tls: &ClusterTls,
+    window: u32,
+) -> Result<(PeerConnection, ConnectionDriver), OpenFailure> {
+    let failed = |error: std::io::Error| OpenFailure::new(&error);
+    let stream = TcpStream::connect(address).await.map_err(failed)?;
+    stream.set_nodelay(true).map_err(failed)?;
+    let connector = TlsConnector::from(tls.client.clone());
+    let stream = connector
+        .connect(tls.server_name.clone(), stream)
+        .await
+        .map_err(failed)?;
+    let failed = |error: h2::Error| OpenFailure::new(&error);
+    let (sender, mut connection) = http2_builder(window)
+        .handshake(stream)
+        .await
+        .map_err(failed)?;
+    let mut pings = connection
+        .ping_pong()
+        .ok_or_else(|| OpenFailure("no pings".into()))?;
+    // In TLS 1.3 a client does not see at first that the server refuses its key. The answer to a
+    // ping shows that it does not; a request would leave that in doubt.
+    tokio::select! {
+        ended = &mut connection => {
+            ended.map_err(failed)?;
+            return Err(OpenFailure("connection closed".into()));
+        }
+        pong = pings.ping(Ping::opaque()) => { pong.map_err(failed)?; }
+    }
+    let is_retired = Arc::<AtomicBool>::default();
+    let driver = ConnectionDriver {
+        connection,
+        pings,
+        is_retired: is_retired.clone(),
+    };
+    Ok((PeerConnection { sender, is_retired }, driver))
+}
+
+fn http2_builder(window: u32) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .enable_push(false)
+        .initial_window_size(STREAM_WINDOW.min(window))
+        .initial_connection_window_size(window)
+        .data_frame_budget(SMALL_FRAMES_MEMORY)
+        .max_header_list_size(HEAD_BYTES)
+        // Frames of the other side cross with the resets of clients that cancel.
+        .max_concurrent_reset_streams(RESET_STREAMS)
+        .reset_stream_duration(RESET_TIME)
+        .max_local_error_reset_streams(None);
+    builder
+}
+
+/// The window of a connection, with the memory that it takes from the budget.
+pub(crate) fn reserve_window(budgets: &Budgets) -> (u32, impl Send + 'static + use<>) {
+    let share = budgets
+        .windows
+        .reserve_share((CONNECTION_WINDOW - MIN_WINDOW) as usize);
+    let more = u32::try_from(share.bytes()).unwrap_or(0);
+    (MIN_WINDOW + more, share)
+}
+
+/// Takes the file descriptor of a connection from the budget.
+pub(crate) fn take_descriptor(
+    budgets: &Budgets,
+) -> Result<impl Send + 'static + use<>, OpenFailure> {
+    budgets
+        .descriptors
+        .take(ConnectionSide::Upstream)
+        .ok_or_else(|| OpenFailure("out of file descriptors".into()))
+}
+
+impl ConnectionDriver {
+    /// Drives the connection until it ends, or leaves a ping unanswered.
+    pub(crate) async fn run(self) {
+        let Self {
+            connection,
+            pings,
+            is_retired,
+        } = self;
+        let _retire = RetireOnDrop(is_retired);
+        tokio::select! {
+            ended = connection => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "connection to replica ended");
+                }
+            }
+            () = watch_pings(pings) => tracing::warn!("connection to replica lost: ping unanswered"),
+        }
+    }
+}
+
+/// Ends when a ping stays unanswered.
+async fn watch_pings(mut pings: PingPong) {
+    loop {
+        sleep(PING_INTERVAL).await;
+        match timeout(PING_TIMEOUT, pings.ping(Ping::opaque())).await {
+            Ok(Ok(_)) => {}
+            // The connection reports its own end.
+            Ok(Err(_)) => return std::future::pending().await,
+            Err(_) => return,
+        }
+    }
+}
+
+/// Retires the connection, also if its task is aborted.
+struct RetireOnDrop(Arc<AtomicBool>);
+
+impl Drop for RetireOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl PeerConnection {
+    /// True while the connection takes requests.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.is_retired.load(Ordering::Acquire)
+    }
+
+    /// Sends a request and waits for the head of its answer. Dropping the future resets the stream.
+    pub(crate) async fn send(
+        &self,
+        head: Request<()>,
+        body: Bytes,
+    ) -> Result<Response<RecvStream>, SendFailure> {
+        let retired = |error: h2::Error| {
+            self.is_retired.store(true, Ordering::Release);
+            SendFailure::Retired(error.to_string())
+        };
+        let mut sender = self.sender.clone().ready().await.map_err(retired)?;
+        let (answer, stream) = sender
+            .send_request(head, body.is_empty())
+            .map_err(|error| SendFailure::NotProcessed(error.to_string()))?;
+        let mut answer = std::pin::pin!(answer);
+        let answered = if body.is_empty() {
+            answer.await
+        } else {
+            tokio::select! {
+                // The replica may answer before it has read the body.
+                answered = &mut answer => answered,
+                () = send_body(stream, body) => answer.await,
+            }
+        };
+        answered.map_err(|error| failure_of(&error))
+    }
+}
+
+/// Sends a whole body. The answer reports failures.
+async fn send_body(mut stream: SendStream<Bytes>, mut body: Bytes) {
+    stream.reserve_capacity(body.len());
+    while !body.is_empty() {
+        let room = match std::future::poll_fn(|cx| stream.poll_capacity(cx)).await {
+            Some(Ok(room)) => room.min(body.len()),
+            Some(Err(_)) | None => return,
+        };
+        if room == 0 {
+            continue;
+        }
+        let part = body.split_to(room);
+        if stream.send_data(part, body.is_empty()).is_err() {
+            return;
+        }
+    }
+}
+
+/// The proofs that a request was not processed are REFUSED_STREAM, and a GOAWAY below its stream
+/// (RFC 9113, section 8.7). `h2` fails a stream with a GOAWAY of the other side only then.
+fn failure_of(error: &h2::Error) -> SendFailure {
+    let is_unprocessed = error.is_remote()
+        && (error.is_go_away()
+            || error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM));
+    if is_unprocessed {
+        SendFailure::NotProcessed(error.to_string())
+    } else {
+        SendFailure::Lost(error.to_string())
+    }
+}
+
+impl fmt::Debug for PeerConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeerConnection")
+            .field("is_open", &self.is_open())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! Requests and answers between two replicas.
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::BodyExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use weir_listen::{FORWARDED_HEADER, ForwardError, ForwardedBody, NOT_OWNER_HEADER};
+
+use crate::test_replica::{TestReplica, text};
+use crate::test_service::OWNER;
+
+async fn next(body: &mut ForwardedBody) -> Option<Bytes> {
+    let frame = body.frame().await?.unwrap();
+    Some(frame.into_data().unwrap())
+}
+
+#[tokio::test]
+async fn request_arrives_whole_with_its_client() {
+    let replica = TestReplica::start(&[1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let request = Request::post("/mcp?a=b")
+        .header("host", "weir.example:8443")
+        .header("authorization", "Bearer secret")
+        .header("mcp-session-id", "s1")
+        .header("connection", "keep-alive, x-hop")
+        .header("x-hop", "1")
+        .header(FORWARDED_HEADER, "1;AAAAAAAAAAA;203.0.113.9;0;")
+        .body(Bytes::from_static(b"the body"))
+        .unwrap();
+    let answer = forwarder.send(request).await.unwrap();
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["x-answer"], "1");
+    let text = text(answer).await;
+    for part in [
+        "POST https://weir.example:8443/mcp?a=b\n",
+        "\"host\": \"weir.example:8443\"",
+        "\"authorization\": \"Bearer secret\"",
+        "\"mcp-session-id\": \"s1\"",
+        "\"content-length\": \"8\"",
+        "peer 192.0.2.7 true Some([100, 101, 114]) Some(ReplicaId([114, 101, 112, 108, 105, 99, 97, 49]))\n",
+        "\nthe body",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    for gone in ["x-hop", "weir-forwarded", "connection"] {
+        assert!(!text.contains(gone), "{gone} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn answer_comes_chunk_by_chunk_and_its_break_is_an_error() {
+    let mut replica = TestReplica::start(&[1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let mut body = forwarder.post("/stream", "").await.unwrap().into_body();
+    let sender = replica.streams.recv().await.unwrap();
+    for part in ["one", "two"] {
+        sender.send(Ok(part.into())).await.unwrap();
+        assert_eq!(next(&mut body).await.unwrap(), part);
+    }
+    drop(sender);
+    assert_eq!(next(&mut body).await, None);
+
+    let mut body = forwarder.post("/stream", "").await.unwrap().into_body();
+    let sender = replica.streams.recv().await.unwrap();
+    sender.send(Ok("one".into())).await.unwrap();
+    assert_eq!(next(&mut body).await.unwrap(), "one");
+    sender.send(Err("broken".into())).await.unwrap();
+    assert!(body.frame().await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn dropped_answers_and_requests_are_cancelled_at_the_other_side() {
+    let mut replica = TestReplica::start(&[1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let answer = forwarder.post("/stream", "body").await.unwrap();
+    let sender = replica.streams.recv().await.unwrap();
+    drop(answer);
+    sender.closed().await;
+
+    let mut hanging = replica.service.hanging.subscribe();
+    let request = tokio::spawn(async move { forwarder.post("/hang", "body").await.map(drop) });
+    hanging.wait_for(|count| *count == 1).await.unwrap();
+    request.abort();
+    hanging.wait_for(|count| *count == 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_requests_share_one_connection() {
+    let replica = TestReplica::start(&[1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let mut requests = JoinSet::new();
+    for nth in 0..500_usize {
+        let forwarder = forwarder.clone();
+        requests.spawn(async move {
+            let body = format!("[{nth}]").repeat(1 + nth * 10);
+            let answer = forwarder.post("/echo", body.clone()).await.unwrap();
+            assert!(text(answer).await.ends_with(&format!("\n{body}")));
+        });
+    }
+    while let Some(done) = requests.join_next().await {
+        done.unwrap();
+    }
+    assert_eq!(replica.service.connections(), 1);
+    assert_eq!(*replica.service.served.borrow(), 500);
+}
+
+#[tokio::test]
+async fn unread_answers_do_not_block_others() {
+    let mut replica = TestReplica::start(&[1]).await;
+    let forwarder = replica.forwarder(&[1]);
+    let mut unread = Vec::new();
+    for _ in 0..20 {
+        unread.push(forwarder.post("/stream", "").await.unwrap());
+        let sender = replica.streams.recv().await.unwrap();
+        sender.send(Ok(vec![b'x'; 1 << 20].into())).await.unwrap();
+    }
+    // Above the bytes that wait at most for one client of the public listener.
+    let answer = forwarder.post("/echo", "body").await.unwrap();
+    assert!(text(answer).await.ends_with("\nbody"));
+}
+
+#[tokio::test]
+async fn answer_of_another_owner_is_not_passed_on() {
+    let replica = TestReplica::start(&[1]).await;
+    let answer = replica.forwarder(&[1]).post("/not-owner", "").await;
+    assert_eq!(
+        answer.map(drop).unwrap_err(),
+        ForwardError::NotOwner(Some(OWNER)),
+        "{NOT_OWNER_HEADER}"
+    );
+}
+
+#[tokio::test]
+async fn public_listener_ignores_the_header_of_forwarded_requests() {
+    let replica = TestReplica::start(&[1]).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
+    replica.public.start(listener);
+    let request = "POST /echo HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 0\r\n\
+                   weir-forwarded: 1;AAAAAAAAAAA;203.0.113.9;1;\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(
+        answer.contains("peer 127.0.0.1 false None None\n"),
+        "{answer}"
+    );
+}
