@@ -5,6 +5,7 @@ mod components;
 pub(crate) mod errors;
 pub(crate) mod exposure;
 mod listeners;
+mod replica_links;
 mod takeover;
 
 use std::fmt;
@@ -23,11 +24,14 @@ use crate::front_settings;
 use weir_memory::MemoryWatch;
 
 use applied_config::{AppliedConfig, build, settings_needing_restart, topology};
-use components::{ComponentBase, Components, PolicyStack};
+use components::{ComponentBase, Components, PolicyStack, PreviousState};
 use errors::{INVALID, front_reason, refusal_reasons};
 use errors::{ReloadError, StartError};
 use exposure::Exposure;
-use listeners::{BoundListeners, OpenListeners, clients_listener, operators_listener};
+use listeners::{
+    BoundListeners, OpenListeners, clients_listener, cluster_listener, operators_listener,
+};
+use replica_links::ReplicaLinks;
 use weir_admin::{AdminListener, ControlHandles, Strictness};
 use weir_audit::ChainHeads;
 use weir_config::{
@@ -81,10 +85,12 @@ impl Weir {
         // upstream is contacted.
         let (clients, address) = clients_listener(&config, estate.clients)?;
         let operators = operators_listener(config.admin.as_ref(), estate.operators).await?;
+        let cluster = cluster_listener(&config, estate.cluster)?;
         let config = config.served_at(address);
         let estate = HandoverResources {
             clients: None,
             operators: None,
+            cluster: None,
             ..estate
         };
         // Boxed, because it runs once, and its large future would enlarge those of its callers.
@@ -94,6 +100,7 @@ impl Weir {
             keeper,
             BoundListeners {
                 clients: Some(clients),
+                cluster,
                 operators,
             },
         ))
@@ -136,15 +143,20 @@ impl Weir {
         } else {
             HandoverArrival::default()
         };
-        let base = ComponentBase::new(&config, sealing, keeper, arrival);
+        let base = ComponentBase::new(&config, sealing, keeper, arrival, will.replica_id());
         let telemetry = Telemetry::start(
             &config.telemetry,
             base.metrics.clone(),
             base.factory.clone(),
         )?;
         let upstreams = build(&config, &[], &base.factory)?;
-        let deciders = PolicyStack::start(&config, &base, will.chain_heads()).await?;
-        let inside = Components::new(&config, base, deciders, &upstreams, will);
+        let cluster = listeners.cluster.as_ref();
+        let cluster = cluster.and_then(|cluster| cluster.local_addr().ok());
+        let replicas = ReplicaLinks::start(&config, &base, cluster)?;
+        let heads = will.chain_heads();
+        let deciders = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
+        let previous = PreviousState { will, replicas };
+        let inside = Components::new(&config, base, deciders, &upstreams, previous);
         let open = match OpenListeners::new(&config, &inside, listeners).await {
             Ok(open) => open,
             Err(error) => {
@@ -390,6 +402,9 @@ impl Weir {
             self.listeners.close_admin().await;
         }
         let drain = self.applied().config.drain;
+        if let Some(replicas) = &self.components.replicas {
+            replicas.begin_drain(self.successor.is_some()).await;
+        }
         self.listeners.front.drain(drain).await;
         if let Some(ended) = self
             .predecessor_ended
@@ -402,6 +417,9 @@ impl Weir {
         }
         self.components.catalog.shutdown().await;
         self.components.policy.clients.shutdown().await;
+        if let Some(replicas) = &self.components.replicas {
+            replicas.shutdown(self.successor.is_some()).await;
+        }
         self.memory.shutdown().await;
         self.listeners.close_admin().await;
         // Last, so that all earlier events are recorded.

@@ -11,7 +11,6 @@ use weir_core::CapabilityClass;
 use weir_wire::{LogLevel, Revision};
 
 const VERSION: u8 = 2;
-const LENGTH: usize = 14;
 
 /// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +29,13 @@ pub struct LegacySessionRecord {
 }
 
 impl LegacySessionRecord {
+    /// The length of the record's bytes. Further state of the session may stand behind them.
+    pub const LENGTH: usize = 14;
+
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Bytes {
-        let mut out = BytesMut::with_capacity(LENGTH);
+        let mut out = BytesMut::with_capacity(Self::LENGTH);
         out.put_u8(VERSION);
         out.put_u8(index(&Revision::LEGACY, &self.revision));
         out.put_u8(
@@ -51,10 +53,11 @@ impl LegacySessionRecord {
         out.freeze()
     }
 
-    /// Reads a record. No value for a record of another version or a malformed one: such a session
-    /// counts as unknown.
+    /// Reads a record, without the bytes behind it. No value for a record of another version or a
+    /// malformed one: such a session counts as unknown.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..Self::LENGTH)?;
         let &[VERSION, revision, level, initialized, ref rest @ ..] = bytes else {
             return None;
         };
@@ -113,7 +116,9 @@ mod tests {
                     began,
                 };
                 let record = session.encode();
-                assert_eq!(record.len(), LENGTH);
+                assert_eq!(record.len(), LegacySessionRecord::LENGTH);
+                let longer = [&record[..], b"more"].concat();
+                assert_eq!(LegacySessionRecord::decode(&longer), Some(session));
                 assert_eq!(LegacySessionRecord::decode(&record), Some(session));
                 assert_eq!(LegacySessionRecord::decode(&record[1..]), None);
             }

@@ -47,9 +47,16 @@ pub struct Front {
     shared: Arc<FrontState>,
     address: SocketAddr,
     /// The listener for the other replicas, if there are any.
-    cluster: OnceLock<Arc<ListenerState<ForwardedRequests<FrontRouter>>>>,
+    cluster: OnceLock<ClusterListener>,
     /// A duplicate of the listening socket for another process. Absent once the drain begins:
     /// clients must not queue up at it then.
+    socket: Mutex<Option<OwnedFd>>,
+}
+
+/// The listener for other replicas.
+struct ClusterListener {
+    listening: Arc<ListenerState<ForwardedRequests<FrontRouter>>>,
+    /// A duplicate of its socket for another process. Absent once the drain begins.
     socket: Mutex<Option<OwnedFd>>,
 }
 
@@ -139,23 +146,40 @@ impl Front {
     /// Serves the requests that other replicas forward, at a bound socket of its own. Once.
     ///
     /// # Errors
-    /// The TLS of the listener cannot be used.
+    /// The system has no descriptor left.
     pub fn serve_replicas(
         &self,
         listener: tokio::net::TcpListener,
         tls: Arc<rustls::ServerConfig>,
     ) -> Result<(), BindError> {
-        let cluster = ListenerState::new(
+        let socket = Mutex::new(Some(listener.as_fd().try_clone_to_owned()?));
+        let listening = ListenerState::new(
             ForwardedRequests::new(self.listening.clone()),
             self.shared.ports.budgets.clone(),
             CancellationToken::new(),
             None,
         )?;
-        cluster.use_server_config(tls);
-        cluster.start(listener);
+        listening.use_server_config(tls);
+        listening.start(listener);
         // A second call would serve beside the first.
-        let _first = self.cluster.set(cluster);
+        let _first = self.cluster.set(ClusterListener { listening, socket });
         Ok(())
+    }
+
+    /// A duplicate of the socket of the listener for other replicas, for a successor process;
+    /// `None` if there is no such listener.
+    ///
+    /// # Errors
+    /// The system has no descriptor left.
+    pub fn cluster_socket(&self) -> io::Result<Option<OwnedFd>> {
+        let Some(cluster) = self.cluster.get() else {
+            return Ok(None);
+        };
+        let socket = cluster
+            .socket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        socket.as_ref().map(OwnedFd::try_clone).transpose()
     }
 
     /// A new channel inside the process.
@@ -224,7 +248,14 @@ impl Front {
         self.listening.tasks().close();
         self.shared.detached_tasks.close();
         // Requests of other replicas are drained with those of clients.
-        let cluster = self.cluster.get();
+        let cluster = self.cluster.get().map(|cluster| {
+            cluster
+                .socket
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            &cluster.listening
+        });
         if let Some(cluster) = cluster {
             cluster.drain().cancel();
             cluster.tasks().close();
@@ -265,8 +296,8 @@ impl Drop for Front {
         self.listening.force().cancel();
         self.shared.force.cancel();
         if let Some(cluster) = self.cluster.get() {
-            cluster.drain().cancel();
-            cluster.force().cancel();
+            cluster.listening.drain().cancel();
+            cluster.listening.force().cancel();
         }
     }
 }

@@ -38,13 +38,14 @@ pub use state_transfer::MovableState;
 pub use stores::{MovableRecords, MovableReplays};
 pub use successor::{RunningGateway, Successor, start_successor};
 
-use resources::{CLIENTS, HANDOVER, KEEPER, OPERATORS};
+use resources::{CLIENTS, CLUSTER, HANDOVER, KEEPER, OPERATORS};
 
 /// The sockets that this process was started with.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
     clients: Option<TcpListener>,
     operators: Option<TcpListener>,
+    cluster: Option<TcpListener>,
     line: Option<UnixStream>,
     keeper: Option<UnixStream>,
 }
@@ -80,6 +81,7 @@ impl InheritedSockets {
                     continue;
                 }
                 OPERATORS => &mut own.operators,
+                CLUSTER => &mut own.cluster,
                 CLIENTS => &mut own.clients,
                 _ if own.clients.is_none() => &mut own.clients,
                 _ => &mut own.operators,
@@ -104,6 +106,7 @@ impl InheritedSockets {
         let Self {
             clients,
             operators,
+            cluster,
             line,
             keeper,
         } = self;
@@ -120,6 +123,7 @@ impl InheritedSockets {
             HandoverResources {
                 clients,
                 operators,
+                cluster,
                 sealing,
                 state: HandoverState::default(),
                 keeper,

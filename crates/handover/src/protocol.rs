@@ -19,10 +19,12 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader as Reader};
 use tokio::task::JoinHandle;
 use weir_audit::{ChainHead, ChainHeads};
+use weir_core::port::ReplicaId;
 
 use super::generated_seal_key::GeneratedSealKey;
 use super::moved_override::MovedOverride;
@@ -53,9 +55,27 @@ pub struct HandoverState {
     /// True if sessions move to a successor that sends `serving sessions`.
     #[serde(default)]
     pub sessions_move: bool,
+    /// The name of the replica among others, in hexadecimal digits: the successor goes on under it.
+    #[serde(default)]
+    pub replica: Option<String>,
 }
 
 impl HandoverState {
+    /// Returns the name of the replica, if there is one.
+    pub fn replica_id(&self) -> Option<ReplicaId> {
+        let name = HEXLOWER.decode(self.replica.as_ref()?.as_bytes()).ok()?;
+        Some(ReplicaId(name.try_into().ok()?))
+    }
+
+    /// Returns this state with the name of the replica.
+    #[must_use]
+    pub fn with_replica(self, replica: &ReplicaId) -> Self {
+        Self {
+            replica: Some(HEXLOWER.encode(&replica.0)),
+            ..self
+        }
+    }
+
     /// Returns the last audit records, if there are any.
     pub fn chain_heads(&self) -> ChainHeads {
         let read = |head: &Option<String>| head.as_deref().and_then(ChainHead::read);

@@ -9,6 +9,7 @@ use super::protocol::HandoverState;
 /// The names of the sockets, in `LISTEN_FDNAMES` and in `FileDescriptorName=`.
 pub(super) const CLIENTS: &str = "clients";
 pub(super) const OPERATORS: &str = "operators";
+pub(super) const CLUSTER: &str = "cluster";
 pub(super) const HANDOVER: &str = "handover";
 pub(super) const KEEPER: &str = "keeper";
 
@@ -19,6 +20,8 @@ pub struct HandoverResources {
     pub clients: Option<TcpListener>,
     /// The listening socket for operators.
     pub operators: Option<TcpListener>,
+    /// The listening socket for other replicas.
+    pub cluster: Option<TcpListener>,
     /// The generated sealing key, absent if the config has `keys`.
     pub sealing: Option<GeneratedSealKey>,
     /// The predecessor's last state.

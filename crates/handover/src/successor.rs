@@ -17,7 +17,7 @@ use weir_program::OwnProgram;
 use super::protocol::{
     ENDED, GO, GREETING, HandoverState, PREPARED, SERVING, SERVING_SESSIONS, write_line,
 };
-use super::resources::{CLIENTS, HANDOVER, HandoverResources, KEEPER, OPERATORS};
+use super::resources::{CLIENTS, CLUSTER, HANDOVER, HandoverResources, KEEPER, OPERATORS};
 use super::state_transfer::{LinkToSuccessor, MovableState, move_state};
 
 /// The first descriptor in systemd's protocol.
@@ -97,6 +97,7 @@ fn spawn(program: &OwnProgram, estate: HandoverResources) -> io::Result<(StdStre
     let HandoverResources {
         clients,
         operators,
+        cluster,
         sealing,
         state: _,
         keeper,
@@ -107,6 +108,7 @@ fn spawn(program: &OwnProgram, estate: HandoverResources) -> io::Result<(StdStre
     let sockets = [
         (CLIENTS, clients.map(OwnedFd::from)),
         (OPERATORS, operators.map(OwnedFd::from)),
+        (CLUSTER, cluster.map(OwnedFd::from)),
     ];
     let sockets = sockets.into_iter().chain([
         (HANDOVER, Some(other.into())),

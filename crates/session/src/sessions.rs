@@ -11,6 +11,7 @@ pub(crate) mod session_expiry;
 pub(crate) mod session_guards;
 pub(crate) mod session_table;
 mod session_transfer;
+mod shared_state;
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -186,6 +187,10 @@ impl LegacySessions {
             None => records.load(&record, touch).await?,
             Some(opened_by) => match records.locate(&record, touch, opened_by).await? {
                 RecordPlace::Here(found) => Some(found),
+                RecordPlace::TakenOver(found) => {
+                    self.take_over(session_key(&record.id), &found.value);
+                    Some(found)
+                }
                 RecordPlace::Elsewhere(owner) => return Ok(SessionPlace::Elsewhere(owner)),
                 RecordPlace::Gone => None,
             },
@@ -252,18 +257,22 @@ impl LegacySessions {
         session: &LegacySessionRecord,
         limits: &SessionLimits,
     ) -> bool {
-        let expect = WriteCondition::Version(opened.version);
-        let stored = self
-            .ports
-            .records
-            .store(
-                &opened.record,
-                session.encode(),
-                limits.session_idle,
-                expect,
-            )
-            .await;
+        let stored = self.write_record(opened, session, limits).await;
         matches!(stored, Ok(WriteOutcome::Stored(_)))
+    }
+
+    async fn write_record(
+        &self,
+        opened: &LoadedSession,
+        session: &LegacySessionRecord,
+        limits: &SessionLimits,
+    ) -> Result<WriteOutcome, StoreError> {
+        let value = self.record_value(&opened.key, session);
+        let expect = WriteCondition::Version(opened.version);
+        self.ports
+            .records
+            .store(&opened.record, value, limits.session_idle, expect)
+            .await
     }
 
     /// Marks a session's client as initialized. On a concurrent change, reads the session again and

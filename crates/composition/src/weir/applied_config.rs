@@ -61,6 +61,8 @@ pub(super) fn settings_needing_restart(old: &Config, new: &Config) -> Vec<&'stat
             old.front.tls.is_some() != new.front.tls.is_some(),
         ),
         ("admin.listen", place(old) != place(new)),
+        ("store", old.store != new.store),
+        ("cluster", old.cluster != new.cluster),
         ("keys", old.keys != new.keys),
         ("log", old.log != new.log),
         (

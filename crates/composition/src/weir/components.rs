@@ -8,7 +8,7 @@ use weir_catalog::Catalog;
 use weir_catalog::SessionListTable;
 use weir_catalog::{CatalogPorts, CatalogSettings};
 use weir_config::Config;
-use weir_core::port::{Clock, Random};
+use weir_core::port::{Clock, Random, RecordStore, ReplicaId, SharedCounters};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, HandoverArrival};
@@ -27,6 +27,7 @@ use weir_upstream::{ClientImplementation, UpstreamFactory};
 
 use super::applied_config::{BuiltUpstream, topology};
 use super::errors::StartError;
+use super::replica_links::ReplicaLinks;
 use crate::clients::Clients;
 
 /// The shared base of all components: clock, randomness, keys, and the upstream factory.
@@ -47,22 +48,30 @@ pub(super) struct ComponentBase {
     pub keeper: Arc<ChildKeeper>,
     /// The arrival of the previous process's sessions and child processes.
     arrival: HandoverArrival,
+    /// The name of this replica, which a successor process keeps.
+    pub(super) replica: ReplicaId,
 }
 
 impl ComponentBase {
-    /// `sealing` is the key that the previous process left, and `arrival` the state that it still
-    /// sends.
+    /// `sealing` is the key that the previous process left, `arrival` the state that it still
+    /// sends, and `replica` its name.
     pub(crate) fn new(
         config: &Config,
         sealing: Option<GeneratedSealKey>,
         keeper: Arc<ChildKeeper>,
         arrival: HandoverArrival,
+        replica: Option<ReplicaId>,
     ) -> Self {
         // First, because an instrument used before the installation would never record.
         let metrics = Metrics::install(config.telemetry.measured);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let random: Arc<dyn Random> = Arc::new(SystemRandom);
         let sealing = sealing.unwrap_or_else(|| GeneratedSealKey::fresh(&*random));
+        let replica = replica.unwrap_or_else(|| {
+            let mut name = [0; 8];
+            random.fill(&mut name);
+            ReplicaId(name)
+        });
         let sealer = sealer(config, &sealing);
         let bells = Arc::<SessionNotifier>::default();
         keeper.set_arrival(arrival.clone());
@@ -92,6 +101,7 @@ impl ComponentBase {
             factory,
             keeper,
             arrival,
+            replica,
         }
     }
 }
@@ -127,6 +137,7 @@ impl PolicyStack {
         config: &Config,
         base: &ComponentBase,
         left: ChainHeads,
+        replicas: Option<&ReplicaLinks>,
     ) -> Result<Self, StartError> {
         let ComponentBase {
             clock,
@@ -140,7 +151,11 @@ impl PolicyStack {
             clock.clone(),
             random.clone(),
         );
-        let counters = Arc::new(MemoryCounters::new(clock.clone()));
+        let counters: Arc<dyn SharedCounters> = Arc::new(MemoryCounters::new(clock.clone()));
+        let counters = match replicas {
+            Some(replicas) => replicas.counters(counters),
+            None => counters,
+        };
         let limits = Arc::new(PolicyLimiter::new(
             config.limit_settings(),
             clock.clone(),
@@ -175,6 +190,8 @@ impl PolicyStack {
 /// The stores of client state between requests.
 pub(super) struct Stores {
     pub(super) records: Arc<MovableRecords>,
+    /// The records as sessions use them: those above, or those that replicas share over them.
+    pub(super) session_records: Arc<dyn RecordStore>,
     pub(super) replays: Arc<MovableReplays>,
     pub(super) parking: Arc<MemoryParking>,
     pub(super) bus: Arc<MemoryBus>,
@@ -189,18 +206,29 @@ impl Stores {
             arrival,
             ..
         }: &ComponentBase,
+        replicas: Option<&ReplicaLinks>,
     ) -> Self {
         let records = MemoryRecords::new(clock.clone(), config.sessions);
+        let records = Arc::new(MovableRecords::new(records, arrival.clone()));
         let replays = MemoryReplays::new(clock.clone(), weir_memory::replays(config));
+        let bus = Arc::<MemoryBus>::default();
+        let session_records: Arc<dyn RecordStore> = match replicas {
+            Some(replicas) => {
+                replicas.link_bus(&bus);
+                replicas.records(records.clone())
+            }
+            None => records.clone(),
+        };
         Self {
-            records: Arc::new(MovableRecords::new(records, arrival.clone())),
+            records,
+            session_records,
             replays: Arc::new(MovableReplays::new(replays)),
             parking: Arc::new(MemoryParking::new(
                 clock.clone(),
                 random.clone(),
                 config.parked,
             )),
-            bus: Arc::default(),
+            bus,
         }
     }
 
@@ -210,6 +238,14 @@ impl Stores {
         self.replays.own().set_caps(weir_memory::replays(config));
         self.parking.set_caps(config.parked);
     }
+}
+
+/// The state that was there before the components.
+pub(super) struct PreviousState {
+    /// The previous process's last state.
+    pub(super) will: HandoverState,
+    /// The links to other replicas, if the store is shared.
+    pub(super) replicas: Option<ReplicaLinks>,
 }
 
 /// All components of a gateway behind its listeners.
@@ -222,6 +258,8 @@ pub(super) struct Components {
     pub(super) explainer: Arc<Explainer>,
     /// The operators' changes in force.
     pub(super) overrides: Arc<OperatorOverrides>,
+    /// The links to other replicas, if the store is shared.
+    pub(super) replicas: Option<ReplicaLinks>,
 }
 
 impl Components {
@@ -232,8 +270,9 @@ impl Components {
         base: ComponentBase,
         deciders: PolicyStack,
         upstreams: &[BuiltUpstream],
-        will: HandoverState,
+        previous: PreviousState,
     ) -> Self {
+        let PreviousState { will, replicas } = previous;
         let catalog = catalog(config, &base, &deciders.gates);
         catalog.apply(topology(config, upstreams));
         // Before the first request is served.
@@ -245,7 +284,7 @@ impl Components {
             base.clock.wall(),
         );
         base.metrics.observe_catalog(&catalog);
-        let kept = Stores::new(config, &base);
+        let kept = Stores::new(config, &base, replicas.as_ref());
         let ready = Readiness::new(deciders.clients.verifier());
         let asked = ready.clone();
         base.metrics.set_ready_check(move || asked.is_ready());
@@ -265,6 +304,7 @@ impl Components {
             ready,
             explainer,
             overrides: book,
+            replicas,
         }
     }
 
@@ -280,6 +320,9 @@ impl Components {
         clients.replace(config.auth.clone());
         self.stores.limit(config);
         limits.replace(config.limit_settings());
+        if let Some(replicas) = &self.replicas {
+            replicas.announce_config(config);
+        }
         self.explainer.set_config(config.clone());
     }
 

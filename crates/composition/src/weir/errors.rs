@@ -42,6 +42,12 @@ pub enum StartError {
     /// The collector's TLS settings are invalid.
     #[error("telemetry cannot be sent: {0}")]
     Telemetry(#[from] weir_upstream::TlsError),
+    /// The settings of the shared store are invalid.
+    #[error("the shared store cannot be used: {0}")]
+    Store(String),
+    /// The listener for other replicas cannot be used.
+    #[error("the cluster listener cannot be used: {0}")]
+    Cluster(String),
 }
 
 /// The reason why a reload was refused.

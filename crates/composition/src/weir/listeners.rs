@@ -8,17 +8,20 @@ use weir_config::{AdminPlan, Config};
 use weir_front::Front;
 use weir_router::live_calls::LiveCalls;
 use weir_router::{Router, TaskNames};
-use weir_store::{MemoryMailbox, MemoryTasks, TaskCaps};
+use weir_store::{MemoryTasks, TaskCaps};
 
 use super::components::Components;
 use super::errors::{StartError, front_reason, reason};
 use super::exposure;
+use super::replica_links::ReplicaLinks;
 use crate::front_settings;
 
 /// The bound listeners. The clients' one is absent if clients are inside the process.
 #[derive(Default)]
 pub(super) struct BoundListeners {
     pub clients: Option<TcpListener>,
+    /// The listener for other replicas. Absent if the store is not shared.
+    pub cluster: Option<TcpListener>,
     /// The listener, and the plan's address for messages.
     pub operators: Option<(tokio::net::TcpListener, SocketAddr)>,
 }
@@ -37,11 +40,18 @@ impl OpenListeners {
     pub(crate) async fn new(
         config: &Arc<Config>,
         inside: &Components,
-        BoundListeners { clients, operators }: BoundListeners,
+        BoundListeners {
+            clients,
+            cluster,
+            operators,
+        }: BoundListeners,
     ) -> Result<Self, StartError> {
         let router = inside.router();
         let live = router.live().clone();
         let front = front(config, inside, router, clients).await?;
+        if let (Some(replicas), Some(cluster)) = (&inside.replicas, cluster) {
+            replicas.serve(&front, cluster)?;
+        }
         let desk = Arc::new(desk(config, inside, &front, live));
         let admin = operators.map(|(listener, address)| {
             AdminListener::start(listener, desk.clone())
@@ -69,6 +79,7 @@ async fn front(
         base,
         policy: deciders,
         stores: kept,
+        replicas,
         ..
     }: &Components,
     router: Router,
@@ -76,19 +87,21 @@ async fn front(
 ) -> Result<Front, StartError> {
     let (clock, random, gates) = (&base.clock, &base.random, &deciders.gates);
     let book = Arc::new(MemoryTasks::new(clock.clone(), TaskCaps::default()));
-    let tasks = TaskNames::new(base.sealer.clone(), random.clone(), clock.clone(), book);
+    let tasks = TaskNames::new(base.sealer.clone(), random.clone(), clock.clone(), book)
+        .of_replica(replicas.as_ref().map(|_| base.replica.clone()));
     let router = Arc::new(router.with_parking(kept.parking.clone()).with_tasks(tasks));
     let ports = weir_front::FrontPorts {
         verifier: deciders.clients.verifier(),
         authorizer: gates.authorizer.clone(),
         limiter: gates.limiter.clone(),
         audit: gates.audit.clone(),
-        records: kept.records.clone(),
+        records: kept.session_records.clone(),
         replays: kept.replays.clone(),
         bells: base.bells.clone(),
         budgets: base.budgets.clone(),
         bus: kept.bus.clone(),
-        mailbox: Arc::new(MemoryMailbox::new(&**random)),
+        replica: base.replica.clone(),
+        replicas: replicas.as_ref().map(ReplicaLinks::ports),
         clock: clock.clone(),
         random: random.clone(),
     };
@@ -134,6 +147,26 @@ pub(super) fn clients_listener(
     Ok((listener, bound))
 }
 
+/// Binds the listener for other replicas, or takes the inherited one; `None` if the store is not
+/// shared.
+pub(super) fn cluster_listener(
+    config: &Config,
+    inherited: Option<TcpListener>,
+) -> Result<Option<TcpListener>, StartError> {
+    let Some(settings) = &config.cluster else {
+        return Ok(None);
+    };
+    let failed = |error: std::io::Error| {
+        StartError::Cluster(format!("{}: {}", settings.listen, reason(&error)))
+    };
+    let listener = match inherited {
+        Some(listener) => listener,
+        None => TcpListener::bind(settings.listen).map_err(failed)?,
+    };
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(Some(listener))
+}
+
 /// Binds the operators' listener, and checks the bound address against the plan. Returns the plan's
 /// address too, for messages; `None` if the config has no such listener.
 pub(super) async fn operators_listener(
@@ -160,6 +193,7 @@ fn desk(
         ready,
         explainer,
         overrides: book,
+        replicas: _,
     }: &Components,
     front: &Front,
     live: Arc<LiveCalls>,

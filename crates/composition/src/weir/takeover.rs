@@ -20,6 +20,7 @@ impl RunningGateway for Weir {
             .transpose()?;
         Ok(HandoverResources {
             clients: Some(self.listeners.front.socket()?.into()),
+            cluster: self.listeners.front.cluster_socket()?.map(Into::into),
             operators: operators.map(Into::into),
             sealing: Some(self.components.base.sealing.clone()),
             state: HandoverState::default(),
@@ -36,7 +37,9 @@ impl RunningGateway for Weir {
             refusals: text(audit.refusals),
             changes,
             sessions_move: true,
+            replica: None,
         }
+        .with_replica(&self.components.base.replica)
     }
 
     fn session_state(&self) -> MovableState {

@@ -62,6 +62,8 @@ pub enum WriteOutcome {
 pub enum RecordPlace {
     /// This replica owns the record.
     Here(StoredRecord),
+    /// This replica has just taken the record over: it has no other state of the record's subject.
+    TakenOver(StoredRecord),
     /// Another live replica owns it: requests about it are answered there.
     Elsewhere(ReplicaId),
     /// The record was removed, has expired, or never existed.

@@ -60,6 +60,9 @@ pub(crate) async fn serve_session_request(
     if method == Method::ResourcesUnsubscribe {
         // An unsubscribe of an unknown resource succeeds.
         sessions.unsubscribe(&opened.key, &uri);
+        sessions
+            .share_subscriptions(opened, &context.limits().session)
+            .await;
         return Ok(());
     }
     let (own, is_known) = sessions.subscription_status(&opened.key, &uri);
@@ -82,6 +85,9 @@ pub(crate) async fn serve_session_request(
         .subscribe(known.for_item(call), &inbox)
         .await?;
     subscribing.keep(&uri, (subscription, place));
+    sessions
+        .share_subscriptions(opened, &context.limits().session)
+        .await;
     // The session may have ended in between, before the subscription was attached to it.
     if !sessions.is_alive(&opened.record).await {
         sessions.remove_local(&opened.key);

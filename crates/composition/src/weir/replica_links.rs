@@ -1,0 +1,160 @@
+//! The links to the other replicas that serve the same clients: the shared store, and the requests
+//! between replicas.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
+use weir_config::{Config, StorePlan};
+use weir_core::port::{RecordStore, ReplicaDirectory as _, SharedCounters};
+use weir_front::{Front, ReplicaPorts};
+use weir_redis_store::{OwnReplica, RedisStore, SharedRecords, StorePorts};
+use weir_store::MemoryBus;
+
+use super::components::ComponentBase;
+use super::errors::{StartError, front_reason, reason};
+
+/// The config digest of a config that does not come from files.
+const NO_DIGEST: &str = "none";
+
+/// The links of one replica to the others.
+pub(super) struct ReplicaLinks {
+    store: RedisStore,
+    forwarder: Arc<PeerForwarder>,
+    tls: ClusterTls,
+}
+
+impl ReplicaLinks {
+    /// Begins to connect to the shared store, if the config has one. Other replicas reach this one
+    /// at `cluster`, the bound cluster listener, or at the address that the config advertises.
+    ///
+    /// # Errors
+    /// The settings of the store or the sealing keys cannot be used.
+    pub(super) fn start(
+        config: &Config,
+        base: &ComponentBase,
+        cluster: Option<SocketAddr>,
+    ) -> Result<Option<Self>, StartError> {
+        let (StorePlan::Redis(settings), Some(bound)) = (&config.store, cluster) else {
+            return Ok(None);
+        };
+        let advertised = config
+            .cluster
+            .as_ref()
+            .and_then(|cluster| cluster.advertise.clone());
+        let own = OwnReplica {
+            id: base.replica.clone(),
+            address: advertised.unwrap_or_else(|| bound.to_string().into()),
+            version: env!("CARGO_PKG_VERSION").into(),
+            config_digest: config_digest(config),
+            keys: config.keys.iter().map(|key| key.id).collect(),
+        };
+        let ports = StorePorts {
+            clock: base.clock.clone(),
+            random: base.random.clone(),
+            sealer: base.sealer.clone(),
+        };
+        let secrets: Vec<_> = config
+            .keys
+            .iter()
+            .map(|key| ClusterSecret {
+                id: key.id,
+                secret: key.secret,
+            })
+            .collect();
+        let tls =
+            ClusterTls::new(&secrets).map_err(|error| StartError::Cluster(error.to_string()))?;
+        let store = RedisStore::start(settings, own, ports)
+            .map_err(|error| StartError::Store(error.to_string()))?;
+        let forwarder = Arc::new(PeerForwarder::new(
+            store.registry(),
+            tls.clone(),
+            base.budgets.clone(),
+        ));
+        Ok(Some(Self {
+            store,
+            forwarder,
+            tls,
+        }))
+    }
+
+    /// The records that replicas share, over those of this one.
+    pub(super) fn records(&self, local: Arc<dyn RecordStore>) -> Arc<SharedRecords> {
+        self.store.records(local)
+    }
+
+    /// The counters that replicas share, over those of this one.
+    pub(super) fn counters(&self, local: Arc<dyn SharedCounters>) -> Arc<dyn SharedCounters> {
+        self.store.counters(local)
+    }
+
+    /// Sends every message of the bus to the other replicas, and theirs to it.
+    pub(super) fn link_bus(&self, bus: &Arc<MemoryBus>) {
+        self.store.link_bus(bus);
+    }
+
+    /// The ports of the client side.
+    pub(super) fn ports(&self) -> ReplicaPorts {
+        ReplicaPorts {
+            directory: self.store.registry(),
+            forwarder: self.forwarder.clone(),
+        }
+    }
+
+    /// Serves the requests of other replicas at the bound listener.
+    ///
+    /// # Errors
+    /// The listener cannot be used.
+    pub(super) fn serve(&self, front: &Front, listener: TcpListener) -> Result<(), StartError> {
+        let failed = |error: std::io::Error| StartError::Cluster(reason(&error));
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        front
+            .serve_replicas(listener, self.tls.server.clone())
+            .map_err(|error| StartError::Cluster(front_reason(&error)))
+    }
+
+    /// Announces the config in force.
+    pub(super) fn announce_config(&self, config: &Config) {
+        self.store.set_config_digest(config_digest(config));
+    }
+
+    /// Lets other replicas take over the sessions of this one, before it drains. A successor process
+    /// goes on under the name of this replica instead.
+    pub(super) async fn begin_drain(&self, has_successor: bool) {
+        if has_successor {
+            self.store.leave_to_successor().await;
+            return;
+        }
+        let unwritten = self.store.begin_drain().await;
+        if unwritten > 0 {
+            tracing::warn!(
+                unwritten,
+                "sessions not written to the shared store before the end"
+            );
+        }
+    }
+
+    /// Ends the links, after all requests.
+    pub(super) async fn shutdown(&self, has_successor: bool) {
+        self.forwarder.shutdown().await;
+        if !has_successor {
+            self.store.shutdown().await;
+        }
+    }
+}
+
+impl std::fmt::Debug for ReplicaLinks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReplicaLinks")
+            .field("own", self.store.registry().own())
+            .finish_non_exhaustive()
+    }
+}
+
+fn config_digest(config: &Config) -> Arc<str> {
+    config
+        .source
+        .short()
+        .unwrap_or_else(|| NO_DIGEST.to_owned())
+        .into()
+}
