@@ -32,7 +32,7 @@ pub(crate) enum RedisClient {
     /// URL, and without, because sentinels often have no password. The first that works is used.
     Sentinel(Mutex<Vec<SentinelClient>>),
     /// A cluster, and its configured nodes one by one, for subscriptions.
-    Cluster(ClusterClient, Vec<Client>),
+    Cluster(Box<ClusterClient>, Vec<Client>),
 }
 
 impl RedisClient {
@@ -142,7 +142,7 @@ fn parse_urls(urls: &[String]) -> Result<Vec<ConnectionInfo>, StartError> {
                 insecure: false, ..
             } => Ok(parsed.set_tcp_settings(TcpSettings::default().set_nodelay(true))),
             ConnectionAddr::TcpTls { .. } => Err(bad("`#insecure` is not supported")),
-            _ => Err(bad("it is neither `redis://` nor `rediss://`")),
+            ConnectionAddr::Unix(_) | _ => Err(bad("it is neither `redis://` nor `rediss://`")),
         }
     };
     urls.iter().enumerate().map(parse).collect()
@@ -239,7 +239,7 @@ fn cluster_client(
         builder = builder.certs(certificates);
     }
     let cluster = builder.build().map_err(bad_settings)?;
-    Ok(RedisClient::Cluster(cluster, nodes))
+    Ok(RedisClient::Cluster(Box::new(cluster), nodes))
 }
 
 #[cfg(test)]

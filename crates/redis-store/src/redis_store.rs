@@ -183,10 +183,14 @@ impl RedisStore {
     /// sessions from now on. Returns the number of writes that did not reach the store in time.
     pub async fn begin_drain(&self) -> usize {
         // The others find in the store what this replica has written before.
-        self.flush().await;
+        let left = self.flush().await;
         self.registry.set_draining();
         if let Err(error) = self.registry.refresh().await {
             tracing::warn!(%error, "other replicas not notified of drain");
+        }
+        // The store does not answer, and a second wait would only delay the end.
+        if left > 0 {
+            return left;
         }
         self.flush().await
     }

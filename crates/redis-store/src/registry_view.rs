@@ -111,8 +111,10 @@ impl RegistryView {
         let mut before = std::mem::take(&mut self.replicas);
         for listed in reply.replicas {
             let known = before.remove(&listed.id);
-            self.replicas
-                .insert(listed.id.clone(), KnownReplica::of(listed, known, gap));
+            self.replicas.insert(
+                listed.id.clone(),
+                KnownReplica::of(listed, known.as_ref(), gap),
+            );
         }
         if keeps_absent {
             self.replicas.extend(before);
@@ -182,8 +184,8 @@ impl RegistryView {
 }
 
 impl KnownReplica {
-    fn of(listed: ListedReplica, known: Option<Self>, gap: Option<Duration>) -> Self {
-        let (silence, is_unreachable) = match &known {
+    fn of(listed: ListedReplica, known: Option<&Self>, gap: Option<Duration>) -> Self {
+        let (silence, is_unreachable) = match known {
             // It gets one more interval: the silence may be that of the whole store.
             None => (listed.age.min(REPLICA_TTL - HEARTBEAT_INTERVAL), false),
             Some(known) if known.stamp != listed.stamp => (Duration::ZERO, false),

@@ -52,7 +52,16 @@ fn joined_texts(value: &Value) -> String {
             .iter()
             .map(|(name, value)| joined_texts(name) + &joined_texts(value))
             .collect(),
-        _ => String::new(),
+        Value::Nil
+        | Value::Int(_)
+        | Value::Okay
+        | Value::Attribute { .. }
+        | Value::Double(_)
+        | Value::Boolean(_)
+        | Value::BigNumber(_)
+        | Value::Push { .. }
+        | Value::ServerError(_)
+        | _ => String::new(),
     }
 }
 
