@@ -6,12 +6,14 @@ mod ordered_map;
 mod raw_admin;
 mod raw_audit;
 mod raw_auth;
+mod raw_cluster;
 mod raw_endpoint;
 mod raw_key;
 mod raw_limits;
 mod raw_outbound;
 mod raw_policy;
 mod raw_rates;
+mod raw_store;
 mod raw_teams;
 mod raw_telemetry;
 mod raw_toolsets;
@@ -23,6 +25,7 @@ pub use ordered_map::OrderedMap;
 pub use raw_admin::{RawAdmin, RawAdminToken, RawMetricsAccess};
 pub use raw_audit::{RawArguments, RawAudit, RawAuditFile, RawOnFailure, RawOtlp, RawRotate};
 pub use raw_auth::{RawApiKey, RawAuth, RawIntrospection, RawIssuer, RawSubject};
+pub use raw_cluster::RawCluster;
 pub use raw_endpoint::{RawAlphabet, RawEndpoint, RawNaming, RawPage, RawPrefix};
 pub use raw_key::RawKey;
 pub use raw_limits::RawLimits;
@@ -31,6 +34,7 @@ pub use raw_policy::RawPolicy;
 pub use raw_rates::{
     Frequency, RawConcurrency, RawLimit, RawRate, RawRates, RawToolLimit, RawUncounted,
 };
+pub use raw_store::{MEMORY_STORE, RawSharedStore, RawStore, RawStoreKind, RawStoreUrls};
 pub use raw_teams::{RawConsent, RawTeam};
 pub use raw_telemetry::{RawPush, RawPushProtocol, RawTelemetry};
 pub use raw_toolsets::{RawHints, RawToolset, RawTrust};
@@ -59,10 +63,15 @@ pub struct RawConfig {
     pub public_url: Option<String>,
     /// The listener for operators: health, metrics, the status page and the admin API.
     pub admin: Option<RawAdmin>,
-    /// The store of sessions. This version supports `memory` (the default) only.
-    #[schemars(extend("x-protection" = "none"))]
-    pub store: Option<String>,
+    /// The store of sessions: `memory` (the default), or a URL or map of the Redis or Valkey that
+    /// several replicas share (docs/replicas.md). A shared store needs `keys` and `cluster`.
+    #[schemars(extend("x-protection" = "none below"))]
+    pub store: Option<RawStore>,
+    /// The listener for other replicas. It needs a shared `store`.
+    #[schemars(extend("x-protection" = "none below"))]
+    pub cluster: Option<RawCluster>,
     /// Sealing keys, newest first: the first seals, all open. Absent: a random key at every start.
+    /// Replicas with a shared `store` need the same keys.
     #[schemars(extend("x-protection" = "none below"))]
     pub keys: Option<Vec<RawKey>>,
     /// Serves TLS with these files. They are read again when they change. A reload removes TLS

@@ -4,6 +4,7 @@
 mod admin_check;
 mod audit_check;
 mod auth_check;
+mod cluster_check;
 pub(crate) mod config_defaults;
 pub(crate) mod default_endpoints;
 mod endpoints_check;
@@ -16,6 +17,7 @@ mod policy_check;
 mod rates_check;
 mod sealing_keys_check;
 mod secrets_check;
+mod store_check;
 mod teams_check;
 mod telemetry_check;
 mod toolsets_check;
@@ -68,7 +70,7 @@ pub(crate) fn check_main_file(
     };
     let mut front = listen_check::check(&raw, folder, report);
     let keys = sealing_keys_check::keys(&raw, report);
-    sealing_keys_check::check_store(&raw, report);
+    let store = store_check::check(&raw, folder, report);
     let auth = auth_check::check(&raw, &mut front, report);
     let waivers = Waivers::of(&raw, report);
     let admin = admin_check::check(
@@ -77,6 +79,8 @@ pub(crate) fn check_main_file(
         !auth.issuers.is_empty(),
         report,
     );
+    let listeners = [Some(front.listen), admin.as_ref().map(|plan| plan.listen)];
+    let cluster = cluster_check::check(&raw, listeners, report);
     let (catalog, log, drain) = (
         catalog(&raw, report),
         log(raw.log.as_ref(), report),
@@ -129,6 +133,8 @@ pub(crate) fn check_main_file(
         parked,
         hold,
         rates,
+        store,
+        cluster,
         keys,
         drain: drain.unwrap_or(DEFAULT_DRAIN),
         log,

@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use weir_audit::AuditPlan;
+use weir_cluster::ClusterSettings;
 use weir_core::Endpoint;
 use weir_core::endpoint::UpstreamRules;
 use weir_core::hold::HoldLimits;
 use weir_policy::rules::EndpointPolicies;
+use weir_redis_store::RedisSettings;
 use weir_store::{ParkingCaps, RecordCaps, ReplayCaps};
 use weir_system::on_this_machine;
 use weir_telemetry::{LogPlan, TelemetryPlan};
@@ -47,6 +50,10 @@ pub struct Config {
     pub hold: HoldLimits,
     /// The rate limits and quotas of clients.
     pub rates: weir_policy::limit::LimitSettings,
+    /// The store of sessions.
+    pub store: StorePlan,
+    /// The listener for other replicas. Present exactly if the store is shared.
+    pub cluster: Option<ClusterSettings>,
     /// Sealing keys, newest first. An empty list means a random key.
     pub keys: Vec<SealingKey>,
     /// The time that running calls have to end when weir stops.
@@ -106,12 +113,14 @@ impl Config {
         self.auth.required && self.auth.issuers.is_empty() && !self.auth.api_keys.is_empty()
     }
 
-    /// Returns this config as served to one client inside the process: without listeners, and with
-    /// a session that lasts as long as the process. The client waits for the end, so a drain is
-    /// short.
+    /// Returns this config as served to one client inside the process: without listeners and other
+    /// replicas, and with a session that lasts as long as the process. The client waits for the
+    /// end, so a drain is short.
     pub fn in_memory(&self) -> Self {
         let mut served = self.clone();
         served.admin = None;
+        served.store = StorePlan::Memory;
+        served.cluster = None;
         served.front.tls = None;
         served.front.limits.session.session_idle = ENDLESS;
         served.front.limits.session.session_age = ENDLESS;
@@ -172,6 +181,15 @@ impl SourceDigest {
     pub fn digest(&self) -> Option<[u8; 32]> {
         self.0
     }
+
+    /// Returns the first 16 hex digits of the digest. Replicas announce it, so that a difference
+    /// between their configs shows. It covers the files as they are written, with the secret files
+    /// that they name. Values of environment variables are not part of it: some differ on purpose,
+    /// such as a replica's own address.
+    #[must_use]
+    pub fn short(&self) -> Option<String> {
+        self.0.map(|digest| HEXLOWER.encode(&digest[..8]))
+    }
 }
 
 impl PartialEq for SourceDigest {
@@ -206,6 +224,16 @@ pub enum IncludeErrors {
     LeaveOut,
     /// The start is refused.
     RefuseStart,
+}
+
+/// The store of sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum StorePlan {
+    /// The memory of the process.
+    #[default]
+    Memory,
+    /// A Redis or Valkey that replicas share.
+    Redis(RedisSettings),
 }
 
 /// A sealing key of the config.

@@ -26,7 +26,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("weir-oauth", &[]),
     ("weir-policy", &["weir-core", "weir-oauth"]),
     ("weir-store", &["weir-core"]),
+    ("weir-redis-store", &["weir-core", "weir-store"]),
     ("weir-listen", &["weir-core", "weir-wire"]),
+    ("weir-cluster", &["weir-core", "weir-listen"]),
     (
         "weir-session",
         &[
@@ -134,10 +136,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "weir-audit",
             "weir-catalog",
+            "weir-cluster",
             "weir-config-file",
             "weir-core",
             "weir-front",
             "weir-policy",
+            "weir-redis-store",
             "weir-store",
             "weir-system",
             "weir-telemetry",
@@ -246,6 +250,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-audit",
             "weir-catalog",
             "weir-client-configs",
+            "weir-cluster",
             "weir-config",
             "weir-config-file",
             "weir-core",
@@ -255,6 +260,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "weir-memory",
             "weir-policy",
             "weir-process",
+            "weir-redis-store",
             "weir-router",
             "weir-store",
             "weir-system",

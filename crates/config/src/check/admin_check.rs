@@ -98,7 +98,8 @@ fn check_guarded(plan: &AdminPlan, report: &mut ConfigReport) {
     }
 }
 
-fn same_host(a: SocketAddr, b: SocketAddr) -> bool {
+/// Reports if two listeners with the same port conflict.
+pub(super) fn same_host(a: SocketAddr, b: SocketAddr) -> bool {
     a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified()
 }
 

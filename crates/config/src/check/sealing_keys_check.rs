@@ -1,4 +1,4 @@
-//! `keys` and `store`: the store of sessions, and the sealing keys.
+//! `keys`: the sealing keys.
 
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 use weir_config_file::config_report::{ConfigPath, ConfigProblem, ConfigReport};
@@ -7,25 +7,6 @@ use weir_config_file::raw::RawConfig;
 use weir_config_file::raw::RawKey;
 
 use crate::checked_config::SealingKey;
-
-/// Checks the store of sessions.
-pub(super) fn check_store(raw: &RawConfig, report: &mut ConfigReport) {
-    let path = ConfigPath::at("store");
-    match raw.store.as_deref() {
-        None | Some("memory") => {}
-        Some(url)
-            if ["redis", "rediss", "valkey"]
-                .iter()
-                .any(|scheme| url.starts_with(&format!("{scheme}:"))) =>
-        {
-            report.add(
-                ConfigProblem::error(path, "a shared store is not implemented in this version")
-                    .hint("write `memory`"),
-            );
-        }
-        Some(_) => report.add(ConfigProblem::error(path, "is not a store").hint("write `memory`")),
-    }
-}
 
 pub(super) fn keys(raw: &RawConfig, report: &mut ConfigReport) -> Vec<SealingKey> {
     let path = ConfigPath::at("keys");

@@ -7,6 +7,7 @@ use weir_core::endpoint::{EndpointMode, NamePrefix, UpstreamRules};
 use weir_core::schema::CheckMode;
 use weir_core::{Endpoint, EndpointId};
 use weir_policy::limit::{LimitSettings, RateLimit, UncountedQuota};
+use weir_redis_store::{RedisSettings, RedisTopology};
 use weir_store::RecordCaps;
 use weir_upstream::{OwnDeadlines, SessionSharing, TransportSettings, UpstreamProtocol};
 
@@ -328,4 +329,62 @@ fn local_hosts_are_recognised_by_name_and_address() {
     ] {
         assert!(!is_local_host(host), "{host}");
     }
+}
+
+/// The keys and listener that a shared store needs.
+const SHARED: &str = "keys: [{ id: 1, secret: \"${WEIR_KEY}\" }]\ncluster: { listen: \"0.0.0.0:0\", advertise: \"fd00::7:8082\" }\n";
+
+/// Returns the settings of the shared store of a config, which must have one.
+fn redis(config: &Config) -> &RedisSettings {
+    let StorePlan::Redis(settings) = &config.store else {
+        panic!("{:?}", config.store)
+    };
+    settings
+}
+
+#[test]
+fn url_alone_is_a_shared_store_with_defaults() {
+    let config = good(&format!(
+        "store: \"rediss://weir:${{TOKEN}}@redis.internal\"\n{SHARED}"
+    ));
+    let expected = RedisSettings {
+        urls: vec!["rediss://weir:canary-token@redis.internal:6379/".to_owned()],
+        topology: RedisTopology::Single,
+        ca_file: None,
+        namespace: "weir".to_owned(),
+        command_timeout: Duration::from_millis(50),
+    };
+    assert_eq!(redis(&config), &expected);
+    let cluster = config.cluster.as_ref().unwrap();
+    assert_eq!(cluster.listen.to_string(), "0.0.0.0:0");
+    assert_eq!(cluster.advertise.as_deref(), Some("[fd00::7]:8082"));
+    assert!(!format!("{config:?}").contains("canary"));
+}
+
+#[test]
+fn every_key_of_a_shared_store_is_applied() {
+    let store = "store: { url: [valkeys://s1, \"valkeys://s2:7\"], kind: sentinel, primary: main, ca_file: /dev/null, namespace: team-a_1.b, timeout: 5s }\n";
+    let config = good(&format!("{store}{SHARED}"));
+    let expected = RedisSettings {
+        urls: vec!["rediss://s1:26379/".to_owned(), "rediss://s2:7/".to_owned()],
+        topology: RedisTopology::Sentinel {
+            primary: "main".to_owned(),
+        },
+        ca_file: Some(PathBuf::from("/dev/null")),
+        namespace: "team-a_1.b".to_owned(),
+        command_timeout: Duration::from_secs(5),
+    };
+    assert_eq!(redis(&config), &expected);
+    let cluster = good(&format!(
+        "store: {{ url: redis://a/0, kind: cluster }}\n{SHARED}"
+    ));
+    assert_eq!(redis(&cluster).topology, RedisTopology::Cluster);
+}
+
+#[test]
+fn one_client_in_the_process_shares_no_sessions() {
+    assert_eq!(good("upstreams: {}").store, StorePlan::Memory);
+    let config = good(&format!("store: redis://127.0.0.1\n{SHARED}"));
+    let served = config.in_memory();
+    assert_eq!((served.store, served.cluster), (StorePlan::Memory, None));
 }
