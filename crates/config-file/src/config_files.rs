@@ -19,18 +19,31 @@ pub type ReadFiles = BTreeMap<PathBuf, Result<String, ConfigProblem>>;
 
 /// A digest over the contents of files, in their order: the main one, the teams', the policy files.
 #[derive(Debug, Default)]
-pub struct FilesFingerprint(Sha256);
+pub struct FilesFingerprint {
+    hash: Sha256,
+    folder: PathBuf,
+}
 
 impl FilesFingerprint {
+    /// Starts a digest. The paths of files below `folder` count without it, so that copies of one
+    /// config in different folders have the same digest.
+    pub fn below(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            ..Self::default()
+        }
+    }
+
     /// Adds bytes, apart from those before and after them.
     pub fn add_bytes(&mut self, part: &[u8]) {
-        self.0.update((part.len() as u64).to_be_bytes());
-        self.0.update(part);
+        self.hash.update((part.len() as u64).to_be_bytes());
+        self.hash.update(part);
     }
 
     /// Adds a file by its path and its text, or the error of its read.
     pub fn add_file(&mut self, file: &FilePath, text: &Result<String, ConfigProblem>) {
-        self.add_bytes(file.as_os_str().as_encoded_bytes());
+        let name = file.strip_prefix(&self.folder).unwrap_or(file);
+        self.add_bytes(name.as_os_str().as_encoded_bytes());
         match text {
             Ok(text) => self.add_bytes(text.as_bytes()),
             Err(problem) => self.add_bytes(problem.message.as_bytes()),
@@ -39,7 +52,7 @@ impl FilesFingerprint {
 
     /// Returns the digest of all parts so far.
     pub fn digest(self) -> [u8; 32] {
-        self.0.finalize().into()
+        self.hash.finalize().into()
     }
 }
 

@@ -178,7 +178,7 @@ impl<'a> ConfigLoader<'a> {
 
     /// Returns the fingerprint of the files' present contents.
     fn current_fingerprint(&self) -> [u8; 32] {
-        let mut said = FilesFingerprint::default();
+        let mut said = FilesFingerprint::below(self.folder());
         // A read error is part of the fingerprint.
         let _ = self.read_main(&mut said);
         let teams = self
@@ -191,6 +191,14 @@ impl<'a> ConfigLoader<'a> {
         }
         self.secrets.reread().add_to(&mut said);
         said.digest()
+    }
+
+    /// Returns the folder that relative paths in the main file start at.
+    fn folder(&self) -> PathBuf {
+        match &self.source {
+            ConfigSource::File(file) | ConfigSource::Proposed { file, .. } => folder_of(file),
+            ConfigSource::Text { .. } => PathBuf::new(),
+        }
     }
 
     fn read_main(&self, said: &mut FilesFingerprint) -> Result<String, ConfigProblem> {
@@ -217,7 +225,7 @@ impl<'a> ConfigLoader<'a> {
 
     /// Reads every file once. A file that changes during the load makes the config stale.
     pub fn load(&mut self) -> LoadOutcome {
-        let mut said = FilesFingerprint::default();
+        let mut said = FilesFingerprint::below(self.folder());
         self.held_back.clear();
         let mut outcome = self.load_all(&mut said);
         outcome.held_back = std::mem::take(&mut self.held_back);
@@ -234,11 +242,12 @@ impl<'a> ConfigLoader<'a> {
 
     fn load_all(&mut self, said: &mut FilesFingerprint) -> LoadOutcome {
         let mut report = ConfigReport::default();
-        let (name, folder) = match &self.source {
+        let folder = self.folder();
+        let name = match &self.source {
             ConfigSource::File(file) | ConfigSource::Proposed { file, .. } => {
-                (file.display().to_string(), folder_of(file))
+                file.display().to_string()
             }
-            ConfigSource::Text { name, .. } => (name.clone(), PathBuf::new()),
+            ConfigSource::Text { name, .. } => name.clone(),
         };
         let main = self
             .read_main(said)

@@ -152,6 +152,28 @@ fn only_the_configs_own_files_make_it_stale() {
 }
 
 #[test]
+fn copies_of_a_config_in_two_folders_have_the_same_digest() {
+    let load = |folder: &ConfigTestFolder, team_host: &str| {
+        let main = folder.write(
+            "weir.yaml",
+            "include: teams\nteams: { a: { hosts: [a, b] } }\npolicy: { files: [main.cedar] }\n",
+        );
+        folder.write("main.cedar", "permit(principal, action, resource);");
+        folder.write("teams/a.yaml", &team(team_host));
+        let outcome = ConfigLoader::new(ConfigSource::File(main), &environment).load();
+        outcome.config.unwrap().source.short().unwrap()
+    };
+    let (one, two) = (
+        ConfigTestFolder::new("copy1"),
+        ConfigTestFolder::new("copy2"),
+    );
+    let digest = load(&one, "a");
+    assert_eq!(digest.len(), 16);
+    assert_eq!(load(&two, "a"), digest);
+    assert_ne!(load(&two, "b"), digest);
+}
+
+#[test]
 fn repaired_team_policy_file_makes_config_stale() {
     let folder = ConfigTestFolder::new("mended");
     let main = folder.write(
