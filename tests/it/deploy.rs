@@ -106,7 +106,8 @@ fn check(name: &str, config: &str) {
             .arg("check")
             .arg(&file)
             .env("WEIR_KEY", KEY)
-            .env("WEIR_ADMIN_TOKEN", KEY),
+            .env("WEIR_ADMIN_TOKEN", KEY)
+            .env("WEIR_POD_IP", "10.1.2.3"),
     );
     assert!(
         said.starts_with(&format!("{}: good, ", file.display())),

@@ -151,6 +151,42 @@ fn user_values_replace_chart_defaults_entirely(rendered: &RenderedManifests<'_>)
     );
 }
 
+/// The rendering of replicas with a shared store.
+const REPLICAS: &str = "helm replicas";
+
+/// A replica listens for the others at the address of its pod, and the network policy admits only
+/// them there.
+fn replicas_reach_each_other(rendered: &RenderedManifests<'_>) {
+    let text = rendered.weirs("ConfigMap")["data"]["weir.yaml"]
+        .as_str()
+        .unwrap();
+    let config: Value = serde_saphyr::from_str(text).unwrap();
+    let listen = port(&config["cluster"]["listen"]);
+    assert_eq!(
+        config["cluster"]["advertise"],
+        format!("${{WEIR_POD_IP}}:{listen}")
+    );
+    let weir = container(rendered);
+    assert!(
+        entries(&weir["ports"])
+            .contains(&serde_json::json!({ "name": "cluster", "containerPort": listen }))
+    );
+    assert_eq!(
+        weir["env"][0]["valueFrom"]["fieldRef"]["fieldPath"],
+        "status.podIP"
+    );
+    let policy = &rendered.weirs("NetworkPolicy")["spec"];
+    for (direction, peer) in [("ingress", "from"), ("egress", "to")] {
+        let rule = entries(&policy[direction])
+            .iter()
+            .find(|rule| rule["ports"][0]["port"] == "cluster")
+            .unwrap();
+        let peers = entries(&rule[peer]);
+        assert_eq!(peers.len(), 1);
+        assert!(rendered.is_selected(&peers[0]["podSelector"]["matchLabels"]));
+    }
+}
+
 fn services_and_policies_reach_it(rendered: &RenderedManifests<'_>) {
     let ports: Vec<&Value> = entries(&container(rendered)["ports"])
         .iter()
@@ -294,7 +330,11 @@ fn the_chart_and_the_overlays_render_are_valid_and_run_this_weir() {
     );
     assert!(output.status.success());
     let all = found["rendered"].as_object().unwrap();
-    assert_eq!(all.len(), 6, "four ways of the chart, two overlays");
+    assert_eq!(all.len(), 7, "five ways of the chart, two overlays");
+    replicas_reach_each_other(&RenderedManifests {
+        name: REPLICAS,
+        objects: entries(&all[REPLICAS]),
+    });
     user_values_replace_chart_defaults_entirely(&RenderedManifests {
         name: OAUTH,
         objects: entries(&all[OAUTH]),

@@ -59,6 +59,14 @@ VARIANTS = {
         "service": {"sessionAffinity": "None"},
         "fullnameOverride": "gate",
     },
+    # Replicas with a shared store: a port for each other, and the address of the pod.
+    "replicas": {
+        "config": CHOSEN | {"store": {"url": "redis://redis:6379", "namespace": "weir"}},
+        "replicas": 3,
+        "service": {"sessionAffinity": "None"},
+        "podDisruptionBudget": {"enabled": True},
+        "networkPolicy": {"egress": []},
+    },
     # People log in, operators too: no token, key or upstream of anybody else's choice may stand beside it.
     "oauth": {
         "config": {

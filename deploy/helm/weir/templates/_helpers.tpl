@@ -56,6 +56,11 @@ it. weir finds the limit by itself only where nodes have control groups of versi
 {{- end -}}
 {{- end -}}
 
+{{/* Not empty if replicas share a store. */}}
+{{- define "weir.shared" -}}
+{{- if not (has (toString (default "memory" .Values.config.store)) (list "memory")) -}}shared{{- end -}}
+{{- end -}}
+
 {{/* weir's config: what is written, and a default for each key that is not. No default is merged with what is written. */}}
 {{- define "weir.config" -}}
 {{- $config := deepCopy .Values.config -}}
@@ -76,6 +81,9 @@ it. weir finds the limit by itself only where nodes have control groups of versi
 {{- $_ := set (index . 0) (index . 1) (index . 2) -}}
 {{- end -}}
 {{- end -}}
+{{- if and (include "weir.shared" .) (not (hasKey $config "cluster")) -}}
+{{- $_ := set $config "cluster" (dict "listen" "0.0.0.0:8082" "advertise" "${WEIR_POD_IP}:8082") -}}
+{{- end -}}
 {{- if not $config.keys -}}
 {{- $_ := unset $config "keys" -}}
 {{- end -}}
@@ -93,4 +101,8 @@ it. weir finds the limit by itself only where nodes have control groups of versi
 
 {{- define "weir.operatorsPort" -}}
 {{- splitList ":" (include "weir.config" . | fromYaml).admin.listen | last -}}
+{{- end -}}
+
+{{- define "weir.clusterPort" -}}
+{{- splitList ":" (include "weir.config" . | fromYaml).cluster.listen | last -}}
 {{- end -}}
