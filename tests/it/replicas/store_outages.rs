@@ -110,6 +110,15 @@ async fn sessions_outlive_their_owner_after_the_store_lost_its_data() {
     .await;
     replicas.wait_until_known().await;
     replicas.kill(0).await;
+    // Shortly after its store lost data a replica takes no session from another: it asks its clients
+    // to come back.
+    wait_until_async("the take-over", async || {
+        let answer = client.call("tool_0000", json!({})).await;
+        let is_over = answer.status == 200;
+        assert!(is_over || answer.status == 503, "{}", answer.status);
+        is_over.then_some(())
+    })
+    .await;
     use_session(&client, 4).await;
 }
 
