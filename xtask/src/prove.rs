@@ -1,5 +1,5 @@
 //! `cargo xtask prove`: the tests that are ignored by default because they take minutes or measure
-//! time, then the benchmarks. Each prints its figures and compares two measurements within its own
+//! time, all pairings in front of replicas, then the benchmarks. Each prints its figures and compares two measurements within its own
 //! run, so that the result means the same on any machine.
 
 use clap::Args;
@@ -8,7 +8,7 @@ use crate::{
     bench,
     peers::{self, ForeignPeers},
     run::{build_weir, cargo, checked, has_cargo_command},
-    test::environment,
+    test::{all_replicated_pairings, environment},
 };
 
 /// The packages with ignored tests. Optimizing and linking the tests of all others would take
@@ -54,6 +54,7 @@ pub(crate) fn run(options: &ProveOptions) -> anyhow::Result<()> {
     environment(&mut prove, &weir, Some(&peers))?;
     checked(prove.env("WEIR_PROVE", "1"))?;
     if options.args.is_empty() {
+        all_replicated_pairings(&weir, &peers)?;
         bench::measure()
     } else {
         Ok(())

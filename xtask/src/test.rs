@@ -23,8 +23,13 @@ use crate::{
 const QUICK_FILTER: &str = "not package(weir-tests) or \
      test(/^matrix::upstream_(2025_11_25|2026_07_28)_http::client_(2025_11_25|2026_07_28)::/)";
 
-/// The filter of the second run: all pairings, each in front of several replicas.
-const PAIRINGS_FILTER: &str = "test(/^matrix::/)";
+/// The filter of the second run: the pairings of each era's newest revision, each in front of
+/// several replicas. All pairings take a quarter of an hour, so `cargo xtask prove` has them.
+const NEWEST_PAIRINGS: &str =
+    "test(/^matrix::upstream_(2025_11_25|2026_07_28)_http::client_(2025_11_25|2026_07_28)::/)";
+
+/// All pairings.
+const ALL_PAIRINGS: &str = "test(/^matrix::/)";
 
 /// The variable by which the pairings start several replicas behind a load balancer, and their
 /// number: one owns a session, one gets its request, and a third has no part in it.
@@ -71,7 +76,8 @@ pub(crate) fn run(options: &TestOptions) -> anyhow::Result<()> {
     let Some(peers) = peers.filter(|_| options.args.is_empty()) else {
         return tests.and(types);
     };
-    let replicated = replicated_pairings(&weir, &peers);
+    let scope = ["--workspace", "--locked", "--test", "it"];
+    let replicated = replicated_pairings(&weir, &peers, &scope, NEWEST_PAIRINGS);
     let examples = examples();
     let smoke = bench::smoke(&weir);
     let suite = conformance::through(&weir, &peers);
@@ -134,15 +140,25 @@ fn tests(
     checked(&mut tests)
 }
 
-/// Runs the pairings once more, each in front of replicas behind a load balancer. The report of the
-/// first run, which the compatibility tables are made of, stays: this profile has a folder of its
-/// own.
-fn replicated_pairings(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
+/// Runs the pairings in front of replicas behind a load balancer, with the tests of a release build.
+pub(crate) fn all_replicated_pairings(weir: &Path, peers: &ForeignPeers) -> anyhow::Result<()> {
+    let release = ["--release", "-p", "weir-tests", "--locked", "--test", "it"];
+    replicated_pairings(weir, peers, &release, ALL_PAIRINGS)
+}
+
+/// Runs the pairings of a filter once more, each in front of replicas behind a load balancer. The
+/// report of the first run, which the compatibility tables are made of, stays: this profile has a
+/// folder of its own.
+fn replicated_pairings(
+    weir: &Path,
+    peers: &ForeignPeers,
+    scope: &[&str],
+    filter: &str,
+) -> anyhow::Result<()> {
     let mut pairings = cargo()?;
-    let scope = ["--workspace", "--locked", "--test", "it"];
     if has_cargo_command("nextest")? {
         pairings.args(["nextest", "run", "--profile", "replicas"]);
-        pairings.args(scope).args(["-E", PAIRINGS_FILTER]);
+        pairings.args(scope).args(["-E", filter]);
         if env::var_os(TEST_THREADS_VARIABLE).is_none() {
             pairings.env(TEST_THREADS_VARIABLE, at_a_time().to_string());
         }

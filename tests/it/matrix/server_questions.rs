@@ -389,7 +389,10 @@ pub async fn server_question_reaches_the_client_and_its_answer_the_server(
             calls[1].message["params"]["arguments"],
             calls[0].message["params"]["arguments"]
         );
-        assert_ne!(calls[1].message["id"], calls[0].message["id"]);
+        // Each replica is a client of its own, and ids are unique within a client.
+        if world.weir.processes() == 1 {
+            assert_ne!(calls[1].message["id"], calls[0].message["id"]);
+        }
     }
     FeatureSupport::Carried
 }

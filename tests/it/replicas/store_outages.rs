@@ -47,7 +47,7 @@ async fn in_time<T>(request: impl Future<Output = T>) -> T {
 /// Opens a new session and uses it at every replica.
 async fn use_new_session(replicas: &Replicas) -> CheckedClient {
     let url = replicas.url("/mcp");
-    let client = in_time(CheckedClient::open(&url, Revision::NEWEST_LEGACY)).await;
+    let client = in_time(Box::pin(CheckedClient::open(&url, Revision::NEWEST_LEGACY))).await;
     call_everywhere(std::slice::from_ref(&client), replicas).await;
     client
 }
