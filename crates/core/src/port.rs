@@ -11,6 +11,7 @@ mod records;
 mod replay_log;
 mod replicas;
 mod session_lists;
+mod shared_changes;
 pub(crate) mod task_book;
 
 pub use borrowed_secret::BorrowedSecret;
@@ -32,6 +33,9 @@ pub use replicas::{
     BusMessage, MessageBus, ReplicaDirectory, ReplicaId, ReplicaSeen, SharedCounters,
 };
 pub use session_lists::{ListSession, SessionListObserver, SessionListRegistry};
+pub use shared_changes::{
+    ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, SharedChange, SharedChanges,
+};
 pub use task_book::{KeptTask, TaskBook};
 
 use std::future::Future;

@@ -91,6 +91,17 @@ impl Sealer {
         BASE64URL_NOPAD.encode(&sealed)
     }
 
+    /// Reports if a sealed text names a key that is known here. A text of another key may be one
+    /// that a process with newer keys sealed.
+    #[must_use]
+    pub fn knows_key_of(&self, text: &str) -> bool {
+        // The id is the first byte: three quarters of the first group of four characters.
+        let first = text.as_bytes().get(..4);
+        let first = first.and_then(|first| BASE64URL_NOPAD.decode(first).ok());
+        let id = first.and_then(|first| first.first().copied());
+        id.is_some_and(|id| self.keys.iter().any(|key| key.id == id))
+    }
+
     /// Opens a text that [`Self::seal`] made for the same purpose.
     ///
     /// # Errors
@@ -150,6 +161,9 @@ mod tests {
         ]);
         assert_eq!(new.open(b"who", &text).unwrap(), b"what");
         assert_eq!(new.open(b"else", &text), Err(SealError));
+        assert!(new.knows_key_of(&text) && old.knows_key_of(&text));
+        assert!(!old.knows_key_of(&new.seal(&AscendingRandom, b"who", b"what")));
+        assert!(!old.knows_key_of("") && !old.knows_key_of("\u{e4}\u{e4}\u{e4}"));
         assert_eq!(
             Sealer::new(vec![SealerKey::new(1, &[3; 32])]).open(b"who", &text),
             Err(SealError)

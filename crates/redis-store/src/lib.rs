@@ -1,11 +1,12 @@
 //! State that replicas share, behind core's ports: in Redis or Valkey.
 //!
 //! Every session has one owner among the replicas, and the memory of the owner is the authority.
-//! Redis has a copy of it, the list of replicas, counters, and a channel for messages. No request waits longer for
-//! Redis than the configured time limit, and one that needs this replica's own sessions alone does
-//! not wait for it at all.
+//! Redis has a copy of it, the list of replicas, counters, operators' changes, and a channel for
+//! messages. No request waits longer for Redis than the configured time limit, and one that needs
+//! this replica's own sessions alone does not wait for it at all.
 
 mod bus_frame;
+mod change_seal;
 mod circuit_breaker;
 mod jitter;
 mod link_status;
@@ -14,6 +15,7 @@ mod record_claims;
 mod record_commands;
 mod record_seal;
 mod record_writer;
+mod redis_changes;
 mod redis_client;
 mod redis_connection;
 mod redis_counters;
@@ -31,6 +33,7 @@ mod start_error;
 mod write_queue;
 mod write_times;
 
+pub use redis_changes::RedisChanges;
 pub use redis_counters::RedisCounters;
 pub use redis_store::{OwnReplica, RedisStore, StorePorts, StoreStatus};
 pub use replica_registry::ReplicaRegistry;

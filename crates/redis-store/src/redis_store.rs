@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::task::AbortOnDropHandle;
 use weir_core::port::{
-    Clock, Random, RecordStore, ReplicaDirectory as _, ReplicaId, SharedCounters,
+    Clock, MessageBus, Random, RecordStore, ReplicaDirectory as _, ReplicaId, SharedCounters,
 };
 use weir_core::seal::Sealer;
 use weir_store::MemoryBus;
@@ -17,6 +17,7 @@ use crate::locking::lock;
 use crate::record_commands::RecordCommands;
 use crate::record_seal::RecordSeal;
 use crate::record_writer::RecordWriter;
+use crate::redis_changes::{ChangePorts, RedisChanges};
 use crate::redis_client::RedisClient;
 use crate::redis_counters::RedisCounters;
 use crate::redis_link::RedisLink;
@@ -85,6 +86,7 @@ pub struct RedisStore {
     ports: StorePorts,
     writers: Mutex<Vec<Arc<RecordWriter>>>,
     buses: Mutex<Vec<Weak<MemoryBus>>>,
+    changes: Mutex<Option<Arc<RedisChanges>>>,
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
@@ -122,6 +124,7 @@ impl RedisStore {
             ports,
             writers: Mutex::default(),
             buses: Mutex::default(),
+            changes: Mutex::default(),
             tasks: Mutex::default(),
         };
         store.spawn(async move { link.keep_open().await });
@@ -174,6 +177,25 @@ impl RedisStore {
         Arc::new(RedisCounters::new(link, self.namespace.clone(), local))
     }
 
+    /// Operators' changes that replicas share. Messages of the bus have other replicas look at once.
+    #[must_use]
+    pub fn changes(&self, bus: Arc<dyn MessageBus>) -> Arc<RedisChanges> {
+        let changes = Arc::new(RedisChanges::new(
+            self.link.clone(),
+            ChangePorts {
+                sealer: self.ports.sealer.clone(),
+                clock: self.ports.clock.clone(),
+                bus,
+            },
+            &self.namespace,
+            self.registry.own().clone(),
+        ));
+        *lock(&self.changes) = Some(changes.clone());
+        let synced = changes.clone();
+        self.spawn(async move { synced.keep_synced().await });
+        changes
+    }
+
     /// Changes the digest of the config in force, as the other replicas see it.
     pub fn set_config_digest(&self, digest: Arc<str>) {
         self.registry.set_config_digest(digest);
@@ -217,6 +239,10 @@ impl RedisStore {
     }
 
     async fn flush(&self) -> usize {
+        let changes = lock(&self.changes).clone();
+        if let Some(changes) = changes {
+            changes.flush().await;
+        }
         let writers = lock(&self.writers).clone();
         let mut left = 0;
         for writer in writers {

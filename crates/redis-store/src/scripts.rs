@@ -134,3 +134,36 @@ return value
 ",
     )
 });
+
+/// Writes operators' changes, and removes entries that are over. Key: the hash. Arguments: the name
+/// of the field with the stamp, a random text, the time as entries have it, and for each change: its
+/// field, its value, and a corrupted value that it may replace. A value begins with 32 characters of
+/// its version and 16 of its end. An older version replaces no newer one.
+///
+/// Returns the stamp before, and the stamp now.
+pub(crate) static WRITE_CHANGES: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(
+        r"
+local before = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+local is_changed = false
+for i = 4, #ARGV, 3 do
+  local found = redis.call('HGET', KEYS[1], ARGV[i])
+  if not found or found == ARGV[i + 2]
+    or string.sub(found, 1, 32) < string.sub(ARGV[i + 1], 1, 32) then
+    redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
+    is_changed = true
+  end
+end
+if not is_changed then return {before, before} end
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  if #all[i] == 64 and string.sub(all[i + 1], 33, 48) < ARGV[3] then
+    redis.call('HDEL', KEYS[1], all[i])
+  end
+end
+local stamp = redis.call('HINCRBY', KEYS[1], 'count', 1) .. ':' .. ARGV[2]
+redis.call('HSET', KEYS[1], ARGV[1], stamp)
+return {before, stamp}
+",
+    )
+});
