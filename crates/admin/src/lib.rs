@@ -11,6 +11,7 @@ mod operator_auth;
 mod override_expiry;
 mod overrides;
 mod page;
+mod replica_overview;
 mod request_guard;
 mod state;
 mod strictness;
@@ -40,6 +41,7 @@ pub use config_history::ConfigHistory;
 pub use inherited::apply_inherited;
 pub use operator_auth::OperatorAuth;
 pub use overrides::OperatorOverrides;
+pub use replica_overview::{ReplicaOverview, SharedStoreState};
 pub use state::{AdminParts, AdminState, ControlHandles, Readiness, ReloadRequest};
 pub use strictness::Strictness;
 
@@ -50,7 +52,7 @@ use weir_telemetry::ExpositionFormat;
 use weir_text::count;
 
 /// The routes and their methods, for the tests that compare them with `openapi/weir.yaml`.
-pub const ROUTES: [(&str, &str); 25] = [
+pub const ROUTES: [(&str, &str); 26] = [
     (LIVENESS_PATH, "get"),
     (READINESS_PATH, "get"),
     ("/metrics", "get"),
@@ -74,6 +76,7 @@ pub const ROUTES: [(&str, &str); 25] = [
     ("/admin/principals/block", "post"),
     ("/admin/principals/unblock", "post"),
     ("/admin/limits", "get"),
+    ("/admin/replicas", "get"),
     ("/admin/log", "post"),
     ("/admin/reload", "post"),
 ];
@@ -250,6 +253,7 @@ fn operator_routes() -> Router<Arc<AdminState>> {
             post(actions::client_actions::unblock),
         )
         .route("/admin/limits", get(views::limit_views::all))
+        .route("/admin/replicas", get(views::replica_views::all))
         .route("/admin/log", post(actions::process_actions::log))
         .route("/admin/reload", post(actions::process_actions::reload))
 }

@@ -22,6 +22,7 @@ use super::config_history::ConfigHistory;
 use super::inherited;
 use super::operator_auth::OperatorAuth;
 use super::overrides::OperatorOverrides;
+use super::replica_overview::ReplicaOverview;
 use super::strictness::Strictness;
 
 /// The handles.
@@ -56,6 +57,8 @@ pub struct AdminParts {
     pub clock: Arc<dyn Clock>,
     /// The address of the clients' listener.
     pub clients: SocketAddr,
+    /// The replicas and their store; `None` if the store is not shared.
+    pub replicas: Option<Arc<dyn ReplicaOverview>>,
 }
 
 impl std::fmt::Debug for AdminParts {

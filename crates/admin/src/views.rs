@@ -6,6 +6,7 @@ pub(super) mod catalog_views;
 pub(super) mod client_views;
 pub(super) mod config_view;
 pub(super) mod limit_views;
+pub(super) mod replica_views;
 pub(super) mod upstream_views;
 
 use std::collections::HashMap;

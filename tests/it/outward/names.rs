@@ -232,6 +232,7 @@ fn admin_requests() -> Vec<(&'static str, Option<Value>)> {
         ("/admin/sessions", None),
         ("/admin/clients", None),
         ("/admin/limits", None),
+        ("/admin/replicas", None),
         (
             "/admin/explain?endpoint=/mcp&tool=one__tool_0000&anonymous=true",
             None,

@@ -193,7 +193,7 @@ fn desk(
         ready,
         explainer,
         overrides: book,
-        replicas: _,
+        replicas,
     }: &Components,
     front: &Front,
     live: Arc<LiveCalls>,
@@ -220,6 +220,7 @@ fn desk(
         audit: audit.clone(),
         clock: clock.clone(),
         clients: front.local_addr(),
+        replicas: replicas.as_ref().map(ReplicaLinks::overview),
     };
     AdminState::new(parts, book.clone())
 }

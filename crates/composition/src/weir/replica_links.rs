@@ -4,9 +4,10 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use weir_admin::{ReplicaOverview, SharedStoreState};
 use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
 use weir_config::{Config, StorePlan};
-use weir_core::port::{RecordStore, ReplicaDirectory as _, SharedCounters};
+use weir_core::port::{RecordStore, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedCounters};
 use weir_front::{Front, ReplicaPorts};
 use weir_redis_store::{OwnReplica, RedisStore, SharedRecords, StorePorts};
 use weir_store::MemoryBus;
@@ -19,7 +20,7 @@ const NO_DIGEST: &str = "none";
 
 /// The links of one replica to the others.
 pub(super) struct ReplicaLinks {
-    store: RedisStore,
+    store: Arc<RedisStore>,
     forwarder: Arc<PeerForwarder>,
     tls: ClusterTls,
 }
@@ -72,7 +73,7 @@ impl ReplicaLinks {
             base.budgets.clone(),
         ));
         Ok(Some(Self {
-            store,
+            store: Arc::new(store),
             forwarder,
             tls,
         }))
@@ -113,6 +114,11 @@ impl ReplicaLinks {
             .map_err(|error| StartError::Cluster(front_reason(&error)))
     }
 
+    /// The replicas and their store, for operators.
+    pub(super) fn overview(&self) -> Arc<dyn ReplicaOverview> {
+        Arc::new(StoreOverview(self.store.clone()))
+    }
+
     /// Announces the config in force.
     pub(super) fn announce_config(&self, config: &Config) {
         self.store.set_config_digest(config_digest(config));
@@ -148,6 +154,30 @@ impl std::fmt::Debug for ReplicaLinks {
         f.debug_struct("ReplicaLinks")
             .field("own", self.store.registry().own())
             .finish_non_exhaustive()
+    }
+}
+
+/// The shared store and its registry, behind the port of operators.
+struct StoreOverview(Arc<RedisStore>);
+
+impl ReplicaOverview for StoreOverview {
+    fn own(&self) -> ReplicaId {
+        self.0.registry().own().clone()
+    }
+
+    fn replicas(&self) -> Vec<ReplicaSeen> {
+        self.0.registry().replicas()
+    }
+
+    fn store_state(&self) -> SharedStoreState {
+        let status = self.0.status();
+        SharedStoreState {
+            is_connected: status.is_connected,
+            last_error: status.last_error,
+            latency: status.latency,
+            pending_writes: status.pending_writes,
+            warnings: status.warnings,
+        }
     }
 }
 
