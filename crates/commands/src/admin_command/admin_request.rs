@@ -29,6 +29,8 @@ pub(super) enum AdminCommand {
     Clients,
     /// The limits that refuse now
     Limits,
+    /// The replicas that serve the same clients, and the state of their shared store
+    Replicas,
     /// The running calls, and those that wait for an answer of their clients, the oldest first
     Calls {
         /// Only the calls of this upstream
@@ -167,6 +169,7 @@ impl AdminCommand {
             Self::Sessions => AdminRequest::Get("/admin/sessions?limit=1000".to_owned()),
             Self::Clients => AdminRequest::Get("/admin/clients?limit=1000".to_owned()),
             Self::Limits => AdminRequest::Get("/admin/limits?limit=1000".to_owned()),
+            Self::Replicas => AdminRequest::Get("/admin/replicas".to_owned()),
             Self::Calls { upstream } => AdminRequest::Get(format!(
                 "/admin/calls?limit=1000&{}",
                 to_query([("upstream", upstream.as_ref())])

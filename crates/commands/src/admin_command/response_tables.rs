@@ -60,6 +60,17 @@ const LIMITS: &TableColumns = &[
     ("WAIT MS", "/wait_ms"),
 ];
 
+const REPLICAS: &TableColumns = &[
+    ("REPLICA", "/id"),
+    ("OWN", "/own"),
+    ("ADDRESS", "/address"),
+    ("VERSION", "/version"),
+    ("CONFIG", "/config"),
+    ("KEYS", "/keys"),
+    ("DRAINING", "/draining"),
+    ("AGE MS", "/age_ms"),
+];
+
 const CALLS: &TableColumns = &[
     ("CALL", "/id"),
     ("TOOL", "/tool"),
@@ -106,6 +117,7 @@ pub(crate) fn show(command: &AdminCommand, answer: &Value) -> String {
         AdminCommand::Sessions => table(&answer["sessions"], SESSIONS),
         AdminCommand::Clients => table(&answer["clients"], CLIENTS),
         AdminCommand::Limits => table(&answer["refusing"], LIMITS),
+        AdminCommand::Replicas => replicas(answer),
         AdminCommand::Calls { .. } => calls(answer),
         AdminCommand::Upstreams { .. } | AdminCommand::Config => format_members(answer, ""),
         AdminCommand::Disable { .. }
@@ -146,6 +158,41 @@ fn calls(answer: &Value) -> String {
         return running;
     }
     format!("{running}\n{}", table(&answer["parked"], PARKED))
+}
+
+/// Formats the replicas, and below them the state of their store.
+fn replicas(answer: &Value) -> String {
+    let store = plain(answer["store"].as_str().unwrap_or_default());
+    let status = &answer["status"];
+    if status.is_null() {
+        return format!("store: {store}; no other replicas\n");
+    }
+    let state = match status["connected"] == Value::Bool(true) {
+        true => "connected",
+        false => "not connected",
+    };
+    let pending = count(
+        status["pending_writes"].as_u64().unwrap_or_default(),
+        "write",
+    );
+    let mut out = table(&answer["replicas"], REPLICAS);
+    out.push_str(&format!(
+        "\nstore: {store}, {state}, latency {} ms, {pending} pending\n",
+        cell(&status["latency_ms"])
+    ));
+    if let Some(error) = status["last_error"].as_str() {
+        out.push_str(&format!("last error: {}\n", one_line(error)));
+    }
+    for warning in status["warnings"].as_array().into_iter().flatten() {
+        out.push_str(&format!("warning: {}\n", cell(warning)));
+    }
+    if let Some([_, ..]) = answer["differences"].as_array().map(Vec::as_slice) {
+        out.push_str(&format!(
+            "warning: replicas differ in: {}\n",
+            cell(&answer["differences"])
+        ));
+    }
+    out
 }
 
 /// Formats the result of a change.
@@ -209,7 +256,11 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => one_line(text),
-        Value::Array(items) if items.iter().all(Value::is_string) => {
+        Value::Array(items)
+            if items
+                .iter()
+                .all(|item| item.is_string() || item.is_number()) =>
+        {
             items.iter().map(cell).collect::<Vec<_>>().join(", ")
         }
         Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
@@ -245,6 +296,29 @@ mod tests {
             shown.contains("\nPARKED") && shown.contains("roots/list, elicitation/create"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn replicas_stand_above_their_store() {
+        let none = json!({ "store": "memory", "status": null, "differences": [], "replicas": [] });
+        assert_eq!(replicas(&none), "store: memory; no other replicas\n");
+        let shown = replicas(&json!({
+            "store": "redis",
+            "status": {
+                "connected": false, "last_error": "timed out", "latency_ms": 0.3,
+                "pending_writes": 1, "warnings": ["appendonly is no"],
+            },
+            "differences": ["config", "keys"],
+            "replicas": [{ "id": "0a", "own": true, "keys": [2, 1], "config": "ab" }],
+        }));
+        assert!(
+            shown.starts_with("REPLICA") && shown.contains(" 2, 1 "),
+            "{shown}"
+        );
+        let below = "\nstore: redis, not connected, latency 0.3 ms, 1 write pending\n\
+                     last error: timed out\nwarning: appendonly is no\n\
+                     warning: replicas differ in: config, keys\n";
+        assert!(shown.ends_with(below), "{shown}");
     }
 
     #[test]
