@@ -9,6 +9,7 @@ mod overview_page;
 mod page_parts;
 mod page_query;
 mod page_text;
+mod replicas_section;
 mod upstream_page;
 
 use std::sync::{Arc, LazyLock};

@@ -5,6 +5,7 @@ mod http_sse;
 mod legacy_sessions;
 mod parked_calls;
 mod principals;
+mod replica_overview;
 mod server_requests;
 mod session_takeover;
 mod stopped_replicas;

@@ -15,6 +15,7 @@ use super::super::views::config_view::{
     ActiveOverrideView, AppliedConfigView, EndpointView, IssuerView,
 };
 use super::super::views::limit_views::{ExhaustedLimitView, LimitsView};
+use super::super::views::replica_views::ReplicasView;
 use super::super::views::upstream_views::UpstreamView;
 use super::connect_section;
 use super::page_parts::{
@@ -23,6 +24,7 @@ use super::page_parts::{
 };
 use super::page_query::PageQuery;
 use super::page_text::{clock, facts, lines, relative_time, table, text};
+use super::replicas_section::{add_replica_problems, replicas_section};
 
 /// The most limits that are shown.
 const REFUSALS: usize = 20;
@@ -37,6 +39,7 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> Markup {
     let now = desk.now();
     let (upstreams, applied) = (desk.upstreams(), desk.applied());
     let (live, limits) = (desk.running_calls(None), desk.limits_now(REFUSALS));
+    let replicas = desk.replicas_now();
     let clients = desk.clients(&desk.front.streams());
     let calls: Vec<CallView> = live
         .iter()
@@ -48,7 +51,7 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> Markup {
         main {
             (head(desk, view.refresh))
             (figures(desk, &upstreams, &applied, &limits, live.len()))
-            (problems(&upstreams, &applied, &limits, now))
+            (problems(&upstreams, &applied, &limits, &replicas, now))
             (section("Upstreams", &upstreams_table(&upstreams, now)))
             @if !calls.is_empty() {
                 (section(&calls_title, &calls_table(&calls, now)))
@@ -60,6 +63,7 @@ pub(super) fn body(desk: &AdminState, view: &PageQuery) -> Markup {
             @if !clients.is_empty() {
                 (section("Clients, last seen first", &clients_table(&clients, now)))
             }
+            (replicas_section(&replicas))
             (section("Endpoints for clients", &endpoints_table(desk, &applied)))
             (connect_section::section(desk, view.endpoint.as_deref()))
             @if !applied.changes.is_empty() {
@@ -136,6 +140,7 @@ fn problems(
     upstreams: &[UpstreamView],
     applied: &AppliedConfigView,
     limits: &LimitsView,
+    replicas: &ReplicasView,
     now: SystemTime,
 ) -> Markup {
     let mut all: Vec<Markup> = Vec::new();
@@ -185,6 +190,7 @@ fn problems(
     for upstream in upstreams {
         add_upstream_problems(&mut all, upstream, now);
     }
+    add_replica_problems(&mut all, replicas);
     html! {
         @if !all.is_empty() {
             section class="troubles" {
