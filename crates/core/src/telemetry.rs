@@ -128,6 +128,7 @@ instruments! {
     store_dropped: Counter<u64> = u64_counter("weir.store.dropped", "{item}", ["kind"], "Items that did not reach the shared store: `write` (too many writes waited) or `message` (a message to the other replicas)"),
     store_lost: Counter<u64> = u64_counter("weir.store.lost", "{record}", [], "Sessions that another replica took over while this one still had them"),
     replicas: Gauge<u64> = u64_gauge("weir.replicas", "{replica}", [], "Replicas that answer requests, as this one sees them, this one included"),
+    config_drift: Gauge<u64> = u64_gauge("weir.replicas.config_drift", "{drift}", [], "1 while replicas that answer requests announce different digests of their configs"),
     audit_records: Counter<u64> = u64_counter("weir.audit.records", "{record}", ["kind"], "Audit records kept"),
     audit_dropped: Counter<u64> = u64_counter("weir.audit.dropped", "{record}", ["sink"], "Audit records that did not reach a sink"),
     audit_refused: Counter<u64> = u64_counter("weir.audit.refused", "{call}", [], "Calls refused because their audit record could not be kept"),

@@ -166,6 +166,14 @@ impl RegistryView {
         others.filter(|(_, known)| known.is_live()).count()
     }
 
+    /// Reports if a live replica besides `own` announces another config than this digest.
+    pub(crate) fn has_other_config(&self, own: &ReplicaId, digest: &str) -> bool {
+        let others = self.replicas.iter().filter(|(id, _)| *id != own);
+        others
+            .filter(|(_, known)| known.is_live())
+            .any(|(_, known)| *known.info.config != *digest)
+    }
+
     /// All replicas besides `own`.
     pub(crate) fn others(&self, own: &ReplicaId) -> Vec<ReplicaSeen> {
         let others = self.replicas.iter().filter(|(id, _)| *id != own);

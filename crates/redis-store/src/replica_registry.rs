@@ -209,9 +209,18 @@ impl ReplicaRegistry {
     }
 
     fn record_live(&self) {
-        let others = lock(&self.view).live_others(&self.own);
-        let own = usize::from(!lock(&self.info).draining);
+        let info = lock(&self.info).clone();
+        let view = lock(&self.view);
+        let (others, has_drift) = (
+            view.live_others(&self.own),
+            view.has_other_config(&self.own, &info.config),
+        );
+        drop(view);
+        let own = usize::from(!info.draining);
         instruments().replicas.record((own + others) as u64, &[]);
+        // A replica that drains may have an older config: a rolling restart replaces it.
+        let has_drift = has_drift && !info.draining;
+        instruments().config_drift.record(u64::from(has_drift), &[]);
     }
 }
 

@@ -148,3 +148,14 @@ fn interruption_of_the_own_heartbeat_is_noticed() {
     late.own_silence = None;
     assert!(view.apply(late, seconds(9), "mine").was_interrupted);
 }
+
+#[test]
+fn live_replica_with_another_digest_is_config_drift() {
+    let own = ReplicaId([1; 8]);
+    let mut view = RegistryView::default();
+    view.apply(reply("b", vec![listed(1, 0)]), seconds(0), "mine");
+    assert!(view.has_other_config(&own, "d") && !view.has_other_config(&own, "c"));
+    assert!(!view.has_other_config(&OTHER, "d"));
+    view.report_unreachable(&OTHER);
+    assert!(!view.has_other_config(&own, "d"));
+}
