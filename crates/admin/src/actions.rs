@@ -3,7 +3,7 @@
 
 pub(super) mod client_actions;
 pub(super) mod process_actions;
-mod request;
+pub(super) mod request;
 
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tokio::time::Instant;
-use weir_catalog::ClosingMode;
 use weir_core::call::RequestName;
 use weir_core::instant::rfc3339;
 use weir_core::names::UpstreamId;
@@ -22,7 +21,9 @@ use weir_router::live_calls::StopReason;
 
 use super::admin_error::{AdminError, json};
 use super::operator_auth::Operator;
+use super::override_effects::OverrideEffect;
 use super::overrides::{OperatorOverride, OverrideTarget, words};
+use super::shared_overrides::{OverrideRemoval, ReplicaNotice};
 use super::state::AdminState;
 use super::views::call_views;
 use request::ActionRequest;
@@ -66,6 +67,9 @@ pub(super) struct ActionResponse {
     /// The number of streams that it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     ended_streams: Option<usize>,
+    /// The state of the change at the other replicas. Absent if the store is not shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<ReplicaNotice>,
 }
 
 impl ActionResponse {
@@ -76,6 +80,20 @@ impl ActionResponse {
             expires: None,
             ended_calls: None,
             ended_streams: None,
+            replicas: None,
+        }
+    }
+
+    fn of_effect(
+        done: &'static str,
+        effect: &OverrideEffect,
+        replicas: Option<ReplicaNotice>,
+    ) -> Self {
+        Self {
+            ended_calls: effect.ended_calls,
+            ended_streams: effect.ended_streams,
+            replicas,
+            ..Self::new(done, effect.changed)
         }
     }
 
@@ -106,47 +124,36 @@ pub(super) async fn on_upstream(
     };
     let target = OverrideTarget::Upstream(id.clone());
     let expires = wish.expires(&desk);
-    let mut ended_calls = None;
-    let changed = match act {
-        UpstreamAction::Disable | UpstreamAction::Drain => {
-            let closing = if matches!(act, UpstreamAction::Disable) {
-                ClosingMode::Disabled
-            } else {
-                ClosingMode::Draining
-            };
-            let changed =
-                desk.overrides
-                    .apply(target, wish.change(act.word(), &operator, &desk), || {
-                        let changed = desk
-                            .catalog
-                            .closed(&id)
-                            .is_none_or(|closed| closed.mode != closing);
-                        desk.catalog.close(&id, closing);
-                        Ok(changed)
-                    })?;
-            if closing == ClosingMode::Disabled {
-                let own =
-                    |_: &_, item: &weir_core::catalog_item::CatalogItem| item.tool.upstream == id;
-                let parked = desk.parking.stop(&|_, stay| stay.upstream == id);
-                ended_calls = Some(desk.live.stop_all(own, StopReason::Disabled) + parked);
-            }
-            changed
-        }
-        UpstreamAction::Enable => desk.overrides.remove(&target, || desk.catalog.reopen(&id)),
-        UpstreamAction::Refresh => desk.catalog.walk_now(&id),
+    let record = || {
+        let detail = wish.detail(&format!("upstream {id}"), expires.as_deref());
+        desk.record_action(&operator.0, act.word(), &detail, true);
     };
-    desk.record_action(
-        &operator.0,
-        act.word(),
-        &wish.detail(&format!("upstream {id}"), expires.as_deref()),
-        true,
-    );
+    let mut effect = OverrideEffect::default();
+    let replicas = match act {
+        UpstreamAction::Disable | UpstreamAction::Drain => {
+            let change = wish.change(act.word(), &operator, &desk);
+            effect = desk.make_override(&target, change.clone())?;
+            record();
+            desk.share_override(&target, &change).await
+        }
+        UpstreamAction::Enable => {
+            effect.changed = desk.revert_override(&target);
+            record();
+            let removal = wish.removal(act.word(), &operator);
+            desk.share_removal(&target, removal).await
+        }
+        UpstreamAction::Refresh => {
+            effect.changed = desk.catalog.walk_now(&id);
+            record();
+            None
+        }
+    };
+    let response = ActionResponse::of_effect(act.word(), &effect, replicas);
     Ok(json(
         StatusCode::OK,
         &ActionResponse {
             expires,
-            ended_calls,
-            ..ActionResponse::new(act.word(), changed)
+            ..response
         },
     ))
 }
@@ -195,6 +202,14 @@ impl ActionRequest {
             reason: self.reason.clone(),
             since,
             expires: ends,
+        }
+    }
+
+    fn removal<'a>(&'a self, action: &'static str, operator: &'a Operator) -> OverrideRemoval<'a> {
+        OverrideRemoval {
+            action,
+            operator: &operator.0,
+            reason: self.reason.as_deref(),
         }
     }
 

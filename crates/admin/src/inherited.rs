@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 use weir_catalog::Catalog;
-use weir_catalog::ClosingMode;
 use weir_core::instant::{rfc3339, unix_millis};
 use weir_core::names::UpstreamId;
 use weir_core::port::{AuditLog, OperatorAction};
@@ -13,25 +12,38 @@ use weir_core::principal::Subject;
 use weir_handover::{MovedOverride, MovedOverrideTarget};
 use weir_policy::BlocklistAuthorizer;
 
+use super::override_effects::closing_mode;
 use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget, words};
 
 /// Returns the changes in force, to hand over.
 pub(super) fn moved_overrides(book: &OperatorOverrides) -> Vec<MovedOverride> {
-    let note = |(target, change): (OverrideTarget, OperatorOverride)| MovedOverride {
-        of: match target {
-            OverrideTarget::Upstream(id) => MovedOverrideTarget::Upstream(id.to_string()),
-            OverrideTarget::Principal { issuer, subject } => {
-                MovedOverrideTarget::Principal { issuer, subject }
-            }
-            OverrideTarget::Log(level) => MovedOverrideTarget::Log(level),
-        },
+    let note =
+        |(target, change): &(OverrideTarget, OperatorOverride)| moved_override(target, change);
+    book.all().iter().map(note).collect()
+}
+
+/// Returns a change in the form in which it leaves this process.
+pub(super) fn moved_override(target: &OverrideTarget, change: &OperatorOverride) -> MovedOverride {
+    MovedOverride {
+        of: moved_target(target),
         what: change.action.to_owned(),
         who: change.operator.to_string(),
-        reason: change.reason,
+        reason: change.reason.clone(),
         since: unix_millis(change.since),
         ends: change.expires.map(|(ends, _)| unix_millis(ends)),
-    };
-    book.all().into_iter().map(note).collect()
+    }
+}
+
+/// Returns a target in the form in which it leaves this process.
+pub(super) fn moved_target(target: &OverrideTarget) -> MovedOverrideTarget {
+    match target {
+        OverrideTarget::Upstream(id) => MovedOverrideTarget::Upstream(id.to_string()),
+        OverrideTarget::Principal { issuer, subject } => MovedOverrideTarget::Principal {
+            issuer: issuer.clone(),
+            subject: subject.clone(),
+        },
+        OverrideTarget::Log(level) => MovedOverrideTarget::Log(level.clone()),
+    }
 }
 
 /// Applies the changes that were in force in the previous process, with their operators and ends,
@@ -72,21 +84,15 @@ pub fn apply_inherited(
     book
 }
 
-fn apply_override(
+/// Closes the upstream or blocks the principal of a change. Returns false for an unknown upstream.
+pub(super) fn apply_override(
     target: &OverrideTarget,
     change: &OperatorOverride,
     catalog: &Catalog,
     blocked: &BlocklistAuthorizer,
 ) -> bool {
     match target {
-        OverrideTarget::Upstream(id) => catalog.close(
-            id,
-            if change.action == words::DISABLE {
-                ClosingMode::Disabled
-            } else {
-                ClosingMode::Draining
-            },
-        ),
+        OverrideTarget::Upstream(id) => catalog.close(id, closing_mode(change)),
         OverrideTarget::Principal { issuer, subject } => {
             blocked.block(Subject::new(issuer.as_str(), subject.as_str()));
             true
@@ -96,17 +102,12 @@ fn apply_override(
 }
 
 /// Reads a change; returns `None` for a change of another weir version.
-fn read_moved(moved: MovedOverride, now: SystemTime) -> Option<(OverrideTarget, OperatorOverride)> {
+pub(super) fn read_moved(
+    moved: MovedOverride,
+    now: SystemTime,
+) -> Option<(OverrideTarget, OperatorOverride)> {
     let what = words::ALL.into_iter().find(|word| *word == moved.what)?;
-    let target = match moved.of {
-        MovedOverrideTarget::Upstream(id) => {
-            OverrideTarget::Upstream(UpstreamId::new(id.as_str()).ok()?)
-        }
-        MovedOverrideTarget::Principal { issuer, subject } => {
-            OverrideTarget::Principal { issuer, subject }
-        }
-        MovedOverrideTarget::Log(level) => OverrideTarget::Log(level),
-    };
+    let target = read_target(&moved.of)?;
     // A change that expired meanwhile is undone at once, and that is audited too.
     let ends = moved.ends.map(moment);
     let ends = ends.map(|ends| {
@@ -126,6 +127,20 @@ fn read_moved(moved: MovedOverride, now: SystemTime) -> Option<(OverrideTarget, 
             expires: ends,
         },
     ))
+}
+
+/// Reads a target; returns `None` for the id of no upstream.
+pub(super) fn read_target(moved: &MovedOverrideTarget) -> Option<OverrideTarget> {
+    Some(match moved {
+        MovedOverrideTarget::Upstream(id) => {
+            OverrideTarget::Upstream(UpstreamId::new(id.as_str()).ok()?)
+        }
+        MovedOverrideTarget::Principal { issuer, subject } => OverrideTarget::Principal {
+            issuer: issuer.clone(),
+            subject: subject.clone(),
+        },
+        MovedOverrideTarget::Log(level) => OverrideTarget::Log(level.clone()),
+    })
 }
 
 fn moment(millis: u64) -> SystemTime {

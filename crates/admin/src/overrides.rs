@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use axum::http::StatusCode;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use weir_core::instant::rfc3339;
+use weir_core::instant::{rfc3339, unix_millis};
 use weir_core::names::UpstreamId;
 use weir_core::principal::Subject;
 use weir_explain::OverrideWords;
@@ -167,6 +167,18 @@ impl OperatorOverrides {
 
     pub(super) fn find(&self, target: &OverrideTarget) -> Option<OperatorOverride> {
         self.lock().get(target).cloned()
+    }
+
+    /// Reports if this change of the target is in force, by the same operator and with the same end.
+    pub(super) fn has_equal(&self, target: &OverrideTarget, change: &OperatorOverride) -> bool {
+        let end = |change: &OperatorOverride| change.expires.map(|(ends, _)| unix_millis(ends));
+        self.find(target).is_some_and(|found| {
+            found.action == change.action
+                && found.operator == change.operator
+                && found.reason == change.reason
+                && unix_millis(found.since) == unix_millis(change.since)
+                && end(&found) == end(change)
+        })
     }
 
     /// Removes expired changes and undoes them.

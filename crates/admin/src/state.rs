@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use weir_catalog::Catalog;
 use weir_config::Config;
 use weir_core::ParkedCall;
-use weir_core::port::{AuditLog, CallParking, Clock, OperatorAction};
+use weir_core::port::{AuditLog, CallParking, Clock, OperatorAction, SharedChanges};
 use weir_explain::Explainer;
 use weir_front::FrontOverview;
 use weir_handover::MovedOverride;
@@ -51,6 +51,8 @@ pub struct AdminParts {
     pub config_history: ConfigHistory,
     /// The credentials of operators.
     pub operator_auth: OperatorAuth,
+    /// The changes that replicas share. Absent if the store is not shared.
+    pub shared: Option<Arc<dyn SharedChanges>>,
     /// The audit of operators' actions.
     pub audit: Arc<dyn AuditLog>,
     /// The clock of times that are shown.

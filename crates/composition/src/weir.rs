@@ -157,6 +157,7 @@ impl Weir {
         let deciders = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
         let previous = PreviousState { will, replicas };
         let inside = Components::new(&config, base, deciders, &upstreams, previous);
+        inside.apply_shared_changes().await;
         let open = match OpenListeners::new(&config, &inside, listeners).await {
             Ok(open) => open,
             Err(error) => {

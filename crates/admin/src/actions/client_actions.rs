@@ -9,8 +9,6 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
 use weir_config_file::raw::Time;
-use weir_core::principal::Subject;
-use weir_router::live_calls::StopReason;
 
 use super::super::admin_error::{AdminError, json};
 use super::super::operator_auth::Operator;
@@ -35,7 +33,6 @@ struct PrincipalActionBody {
 
 /// A principal, with the reason and duration of an action on it.
 struct PrincipalAction {
-    subject: Subject,
     target: OverrideTarget,
     /// The principal as audit records name it.
     what: String,
@@ -66,7 +63,6 @@ impl PrincipalAction {
                 request::audit_text(&subject),
                 request::audit_text(&issuer)
             ),
-            subject: Subject::new(issuer.as_str(), subject.as_str()),
             target: OverrideTarget::Principal { issuer, subject },
             wish: ActionRequest::new(reason, ttl, lasting)?,
         })
@@ -102,37 +98,18 @@ pub(crate) async fn block(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, AdminError> {
-    let PrincipalAction {
-        subject,
-        target,
-        what,
-        wish,
-    } = PrincipalAction::read(body, true).await?;
-    let digest = *subject.digest();
+    let PrincipalAction { target, what, wish } = PrincipalAction::read(body, true).await?;
     let expires = wish.expires(&desk);
     let change = wish.change(words::BLOCK, &operator, &desk);
-    let changed = desk
-        .overrides
-        .apply(target, change, || Ok(desk.blocked.block(subject)))?;
-    let ended_calls = desk.live.stop_all(
-        |principal, _| *principal.digest() == digest,
-        StopReason::Blocked,
-    );
-    let parked = desk
-        .parking
-        .stop(&|_, stay| *stay.principal.digest() == digest);
-    let ended_streams = desk.front.end_streams(&digest);
+    let effect = desk.make_override(&target, change.clone())?;
     desk.record_action(
         &operator.0,
         "block",
         &wish.detail(&what, expires.as_deref()),
         true,
     );
-    let done = ActionResponse {
-        ended_calls: Some(ended_calls + parked),
-        ended_streams: Some(ended_streams),
-        ..ActionResponse::new("block", changed)
-    };
+    let replicas = desk.share_override(&target, &change).await;
+    let done = ActionResponse::of_effect("block", &effect, replicas);
     Ok(json(StatusCode::OK, &ActionResponse { expires, ..done }))
 }
 
@@ -142,15 +119,13 @@ pub(crate) async fn unblock(
     Extension(operator): Extension<Operator>,
     body: Body,
 ) -> Result<Response, AdminError> {
-    let PrincipalAction {
-        subject,
-        target,
-        what,
-        wish,
-    } = PrincipalAction::read(body, false).await?;
-    let changed = desk
-        .overrides
-        .remove(&target, || desk.blocked.unblock(subject.digest()));
+    let PrincipalAction { target, what, wish } = PrincipalAction::read(body, false).await?;
+    let changed = desk.revert_override(&target);
     desk.record_action(&operator.0, "unblock", &wish.detail(&what, None), true);
-    Ok(ActionResponse::answer("unblock", changed))
+    let removal = wish.removal("unblock", &operator);
+    let done = ActionResponse {
+        replicas: desk.share_removal(&target, removal).await,
+        ..ActionResponse::new("unblock", changed)
+    };
+    Ok(json(StatusCode::OK, &done))
 }

@@ -91,7 +91,7 @@ pub(super) async fn read<T: DeserializeOwned + Default>(body: Body) -> Result<T,
 }
 
 /// Returns a text for records and logs: cut, and on one line.
-pub(super) fn audit_text(text: &str) -> String {
+pub(crate) fn audit_text(text: &str) -> String {
     text.trim()
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })

@@ -209,6 +209,9 @@ fn format_change(answer: &Value) -> String {
     if let Some(expires) = answer["expires"].as_str() {
         out.push_str(&format!(", until {}", plain(expires)));
     }
+    if answer["replicas"] == "pending" {
+        out.push_str("; the shared store does not answer: other replicas follow later");
+    }
     out.push('\n');
     out
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use weir_admin::{OperatorOverrides, Readiness};
+use weir_admin::{OperatorOverrides, OverrideSinks, Readiness};
 use weir_audit::{AuditService, ChainHeads};
 use weir_catalog::Catalog;
 use weir_catalog::SessionListTable;
 use weir_catalog::{CatalogPorts, CatalogSettings};
 use weir_config::Config;
-use weir_core::port::{Clock, Random, RecordStore, ReplicaId, SharedCounters};
+use weir_core::port::{Clock, Random, RecordStore, ReplicaId, SharedChanges, SharedCounters};
 use weir_core::seal::{Sealer, SealerKey};
 use weir_core::session_notifier::SessionNotifier;
 use weir_core::{Budgets, HandoverArrival};
@@ -260,6 +260,8 @@ pub(super) struct Components {
     pub(super) overrides: Arc<OperatorOverrides>,
     /// The links to other replicas, if the store is shared.
     pub(super) replicas: Option<ReplicaLinks>,
+    /// The operators' changes of all replicas, if the store is shared.
+    pub(super) changes: Option<Arc<dyn SharedChanges>>,
 }
 
 impl Components {
@@ -296,6 +298,7 @@ impl Components {
             overrides: book.clone(),
         };
         let explainer = Arc::new(Explainer::live(config.clone(), sources));
+        let bus = kept.bus.clone();
         Self {
             base,
             policy: deciders,
@@ -304,7 +307,22 @@ impl Components {
             ready,
             explainer,
             overrides: book,
+            changes: replicas.as_ref().map(|replicas| replicas.changes(&bus)),
             replicas,
+        }
+    }
+
+    /// Makes the operators' changes of other replicas, before the first request is served. A store
+    /// that does not answer delays this for a limited time.
+    pub(super) async fn apply_shared_changes(&self) {
+        if let Some(changes) = &self.changes {
+            let sinks = OverrideSinks {
+                overrides: &self.overrides,
+                catalog: &self.catalog,
+                blocked: &self.policy.blocked,
+                audit: &*self.policy.gates.audit,
+            };
+            weir_admin::apply_shared(&**changes, sinks, self.base.clock.wall()).await;
         }
     }
 

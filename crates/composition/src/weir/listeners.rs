@@ -3,7 +3,11 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use weir_admin::{AdminListener, AdminParts, AdminState, ConfigHistory, OperatorAuth};
+use tokio_util::task::AbortOnDropHandle;
+use weir_admin::{
+    AdminListener, AdminParts, AdminState, ConfigHistory, OperatorAuth, expire_overrides,
+    follow_shared_changes,
+};
 use weir_config::{AdminPlan, Config};
 use weir_front::Front;
 use weir_router::live_calls::LiveCalls;
@@ -32,6 +36,8 @@ pub(super) struct OpenListeners {
     pub desk: Arc<AdminState>,
     /// `None` if the config has no such listener, or a successor has it.
     pub admin: Option<AdminListener>,
+    /// Make and undo the changes that operators made at other replicas.
+    _change_tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl OpenListeners {
@@ -57,10 +63,21 @@ impl OpenListeners {
             AdminListener::start(listener, desk.clone())
                 .map_err(|error| cannot_listen(address, true, reason(&error)))
         });
+        let admin = admin.transpose()?;
+        let mut change_tasks = Vec::new();
+        if inside.changes.is_some() {
+            change_tasks.push(tokio::spawn(follow_shared_changes(desk.clone())));
+            if admin.is_none() {
+                // The listener has this task otherwise.
+                change_tasks.push(tokio::spawn(expire_overrides(desk.clone())));
+            }
+        }
+        let change_tasks = change_tasks.into_iter().map(AbortOnDropHandle::new);
         Ok(Self {
             front,
             desk,
-            admin: admin.transpose()?,
+            admin,
+            _change_tasks: change_tasks.collect(),
         })
     }
 
@@ -194,6 +211,7 @@ fn desk(
         explainer,
         overrides: book,
         replicas,
+        changes,
     }: &Components,
     front: &Front,
     live: Arc<LiveCalls>,
@@ -217,6 +235,7 @@ fn desk(
             clock.clone(),
             audit.clone(),
         ),
+        shared: changes.clone(),
         audit: audit.clone(),
         clock: clock.clone(),
         clients: front.local_addr(),

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use weir_admin::{ReplicaOverview, SharedStoreState};
 use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
 use weir_config::{Config, StorePlan};
-use weir_core::port::{RecordStore, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedCounters};
+use weir_core::port::{
+    RecordStore, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedChanges, SharedCounters,
+};
 use weir_front::{Front, ReplicaPorts};
 use weir_redis_store::{OwnReplica, RedisStore, SharedRecords, StorePorts};
 use weir_store::MemoryBus;
@@ -87,6 +89,11 @@ impl ReplicaLinks {
     /// The counters that replicas share, over those of this one.
     pub(super) fn counters(&self, local: Arc<dyn SharedCounters>) -> Arc<dyn SharedCounters> {
         self.store.counters(local)
+    }
+
+    /// The operators' changes that replicas share. Messages of the bus have others look at once.
+    pub(super) fn changes(&self, bus: &Arc<MemoryBus>) -> Arc<dyn SharedChanges> {
+        self.store.changes(bus.clone())
     }
 
     /// Sends every message of the bus to the other replicas, and theirs to it.
