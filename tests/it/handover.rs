@@ -20,7 +20,7 @@ use crate::harness::{Weir, signal, wait_until, wait_until_async};
 use handover_load::{HandoverLoad, ListWatchers};
 
 /// Returns the ids of the processes that took over, in turn.
-fn successors(weir: &Weir) -> Vec<u32> {
+pub fn successors(weir: &Weir) -> Vec<u32> {
     let said = weir.process.output();
     let ids = said
         .lines()
@@ -39,7 +39,8 @@ fn successors(weir: &Weir) -> Vec<u32> {
     .collect()
 }
 
-fn is_gone(id: u32) -> bool {
+/// Returns true if a process has ended.
+pub fn is_gone(id: u32) -> bool {
     // A zombie is gone too: its parent is the test's own child, and may have ended without reaping
     // it.
     let status = std::fs::read_to_string(format!("/proc/{id}/stat"));

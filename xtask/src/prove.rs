@@ -1,6 +1,6 @@
 //! `cargo xtask prove`: the tests that are ignored by default because they take minutes or measure
-//! time, all pairings in front of replicas, then the benchmarks. Each prints its figures and compares two measurements within its own
-//! run, so that the result means the same on any machine.
+//! time, all pairings in front of replicas, then the benchmarks. Each prints its figures and
+//! compares two measurements within its own run, so that the result means the same on any machine.
 
 use clap::Args;
 

@@ -92,6 +92,7 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use bytes::Bytes;
+    use weir_core::call::RequestName;
     use weir_core::port::ReplicaId;
     use weir_listen::ForwardedClient;
 
@@ -101,6 +102,7 @@ mod tests {
         let (head, ()) = request.body(()).unwrap().into_parts();
         let client = ForwardedClient {
             forwarded_by: ReplicaId([1; 8]),
+            request: RequestName::from_bits(7),
             address: "192.0.2.1".parse().unwrap(),
             secure: true,
             certificate: None,

@@ -216,6 +216,11 @@ impl Front {
         self.listening.use_certificates(certificates)?;
         let router = FrontRouter::new(settings, self.address, &self.shared);
         self.listening.replace_service(router);
+        if let Some(cluster) = self.cluster.get() {
+            // The limits of its connections follow from those of the settings.
+            let requests = ForwardedRequests::new(self.listening.clone());
+            cluster.listening.replace_service(requests);
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use weir_core::call::RequestName;
 use weir_core::port::ReplicaId;
 
 use crate::connection_activity::ConnectionActivity;
@@ -23,9 +24,18 @@ pub struct ClientPeer {
     pub http2: Option<Http2Shared>,
     /// True inside the process, with no router that reads headers in place of bodies.
     pub in_memory: bool,
-    /// The replica that forwards the requests of this client. `None` for the clients of this
-    /// replica.
-    pub forwarded_by: Option<ReplicaId>,
+    /// The replica that forwards the request of this client, and the name of the request there.
+    /// `None` for the clients of this replica.
+    pub forwarded_by: Option<ForwardingReplica>,
+}
+
+/// The replica that forwards a request.
+#[derive(Clone, Debug)]
+pub struct ForwardingReplica {
+    /// Its name.
+    pub id: ReplicaId,
+    /// The name of the request there; absent if the replica names none.
+    pub request: Option<RequestName>,
 }
 
 impl ClientPeer {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use weir_core::port::ReplicaId;
 
-use super::client_peer::ClientPeer;
+use super::client_peer::{ClientPeer, ForwardingReplica};
 use super::forwarding::{FORWARDED_HEADER, ForwardedClient};
 use super::listener_settings::ListenerLimits;
 use super::listener_state::ListenerState;
@@ -48,13 +48,19 @@ impl<R: RequestService> RequestService for ForwardedRequests<R> {
                 address: client.address,
                 certificate: client.certificate,
                 secure: client.secure,
-                forwarded_by: Some(client.forwarded_by),
+                forwarded_by: Some(ForwardingReplica {
+                    id: client.forwarded_by,
+                    request: Some(client.request),
+                }),
                 ..peer
             },
             None => ClientPeer {
                 // The connection shows the public key of a replica, not a certificate of a client.
                 certificate: None,
-                forwarded_by: Some(UNNAMED_REPLICA),
+                forwarded_by: Some(ForwardingReplica {
+                    id: UNNAMED_REPLICA,
+                    request: None,
+                }),
                 ..peer
             },
         };

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response};
+use weir_core::call::RequestName;
 use weir_core::port::{Fut, ReplicaId};
 
 use super::request_body::BodyError;
@@ -43,6 +44,8 @@ pub fn owner_of_header(value: &HeaderValue) -> Option<ReplicaId> {
 pub struct ForwardedClient {
     /// The replica that forwards the request.
     pub forwarded_by: ReplicaId,
+    /// The name of the request there: its logs, audit records and errors have it on both replicas.
+    pub request: RequestName,
     /// The address of the other end of the client's connection.
     pub address: IpAddr,
     /// True if the connection uses TLS.
@@ -62,7 +65,8 @@ impl ForwardedClient {
             .map(|certificate| BASE64URL_NOPAD.encode(certificate))
             .unwrap_or_default();
         let (address, secure) = (self.address, u8::from(self.secure));
-        HeaderValue::try_from(format!("1;{by};{address};{secure};{certificate}")).ok()
+        let request = self.request.as_str();
+        HeaderValue::try_from(format!("1;{by};{request};{address};{secure};{certificate}")).ok()
     }
 
     /// Reads a header value. `None` for a malformed one, and one of another version.
@@ -73,6 +77,7 @@ impl ForwardedClient {
             return None;
         }
         let by = BASE64URL_NOPAD.decode(parts.next()?.as_bytes()).ok()?;
+        let request = u64::from_str_radix(parts.next()?, 16).ok()?;
         let address = parts.next()?.parse().ok()?;
         let secure = match parts.next()? {
             "0" => false,
@@ -83,6 +88,7 @@ impl ForwardedClient {
         let is_whole = parts.next().is_none();
         is_whole.then_some(Self {
             forwarded_by: ReplicaId(by.try_into().ok()?),
+            request: RequestName::from_bits(request),
             address,
             secure,
             certificate: (!certificate.is_empty()).then(|| certificate.into()),
@@ -148,6 +154,7 @@ mod tests {
         for (secure, certificate) in [(false, None), (true, Some(Arc::from(&b"der"[..])))] {
             let client = ForwardedClient {
                 forwarded_by: ReplicaId(*b"replica1"),
+                request: RequestName::from_bits(7),
                 address: "2001:db8::7".parse().unwrap(),
                 secure,
                 certificate,
@@ -162,11 +169,11 @@ mod tests {
         for bad in [
             "",
             "1",
-            "2;cmVwbGljYTE;::1;0;",
-            "1;cmVwbGljYTE;::1;2;",
-            "1;x;::1;0;",
-            "1;cmVwbGljYTE;host;0;",
-            "1;cmVwbGljYTE;::1;0;;",
+            "2;cmVwbGljYTE;07;::1;0;",
+            "1;cmVwbGljYTE;07;::1;2;",
+            "1;x;07;::1;0;",
+            "1;cmVwbGljYTE;07;host;0;",
+            "1;cmVwbGljYTE;07;::1;0;;",
         ] {
             assert_eq!(
                 ForwardedClient::from_header(&HeaderValue::from_static(bad)),

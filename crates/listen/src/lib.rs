@@ -36,7 +36,7 @@ use weir_core::telemetry::instruments;
 
 use connection_counts::count_closed;
 
-pub use client_peer::ClientPeer;
+pub use client_peer::{ClientPeer, ForwardingReplica};
 pub use connection_activity::{ConnectionActivity, RequestGuard};
 pub use forwarded_requests::ForwardedRequests;
 pub use forwarding::{

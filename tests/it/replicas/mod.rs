@@ -1,8 +1,10 @@
 //! Replicas of weir that share a Redis serve the same clients behind any load balancer.
 
 mod change_streams;
+mod graceful_restart;
 mod http_sse;
 mod legacy_sessions;
+mod operator_changes;
 mod parked_calls;
 mod principals;
 mod replica_overview;

@@ -18,9 +18,10 @@ fn heartbeats(replicas: &Replicas) -> f64 {
     replicas.metric(COMMANDS, &[r#"operation="heartbeat""#])
 }
 
-/// Counts the commands of all replicas, apart from heartbeats.
+/// Counts the commands of all replicas, apart from those of every interval.
 fn commands(replicas: &Replicas) -> f64 {
-    replicas.metric(COMMANDS, &[]) - heartbeats(replicas)
+    let polls = replicas.metric(COMMANDS, &[r#"operation="poll_changes""#]);
+    replicas.metric(COMMANDS, &[]) - heartbeats(replicas) - polls
 }
 
 /// Waits for so many more heartbeats of all replicas together.

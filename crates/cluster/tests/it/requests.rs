@@ -39,7 +39,7 @@ async fn request_arrives_whole_with_its_client() {
         "\"authorization\": \"Bearer secret\"",
         "\"mcp-session-id\": \"s1\"",
         "\"content-length\": \"8\"",
-        "peer 192.0.2.7 true Some([100, 101, 114]) Some(ReplicaId([114, 101, 112, 108, 105, 99, 97, 49]))\n",
+        "peer 192.0.2.7 true Some([100, 101, 114]) Some((ReplicaId([114, 101, 112, 108, 105, 99, 97, 49]), Some(0000000000000007)))\n",
         "\nthe body",
     ] {
         assert!(text.contains(part), "{part} in {text}");

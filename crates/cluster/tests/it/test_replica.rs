@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
 use weir_core::Budgets;
+use weir_core::call::RequestName;
 use weir_core::port::{ReplicaDirectory, ReplicaId, ReplicaSeen};
 use weir_listen::{
     ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest, ForwardedRequests,
@@ -145,6 +146,7 @@ impl TestForwarder {
         let (head, body) = request.into_parts();
         let client = ForwardedClient {
             forwarded_by: OWN,
+            request: RequestName::from_bits(7),
             address: "192.0.2.7".parse().unwrap(),
             secure: true,
             certificate: Some(Arc::from(&b"der"[..])),

@@ -108,6 +108,7 @@ async fn answer(
                 peer.secure,
                 peer.certificate,
                 peer.forwarded_by
+                    .map(|forwarding| (forwarding.id, forwarding.request))
             );
             answer
                 .headers_mut()

@@ -162,6 +162,7 @@ fn forwarded_request(authenticated: &AuthenticatedRequest, body: Bytes) -> Forwa
         body,
         client: ForwardedClient {
             forwarded_by: context.shared.ports.replica.clone(),
+            request: context.name.clone(),
             address: peer.address,
             secure: peer.secure,
             certificate: peer.certificate.clone(),

@@ -108,7 +108,9 @@ impl Check<AuthenticatedRequest> for EntranceAudit {
         &self,
         AuthenticatedRequest { request, sender }: &AuthenticatedRequest,
     ) -> Result<(), RequestFailure> {
-        if !sender.principal().is_anonymous() {
+        // A request that another replica forwards was admitted there.
+        let is_own = request.context.peer().forwarded_by.is_none();
+        if is_own && !sender.principal().is_anonymous() {
             audit(&request.context, Ok(sender.principal()));
         }
         Ok(())

@@ -89,7 +89,10 @@ where
     }
 
     fn call(&mut self, IncomingRequest { request, peer }: IncomingRequest) -> Self::Future {
-        let name = self.state.request_name();
+        let forwarded = peer.forwarded_by.as_ref();
+        let name = forwarded
+            .and_then(|forwarded| forwarded.request.clone())
+            .unwrap_or_else(|| self.state.request_name());
         let beat = peer.pulse.begin_request();
         let version = request.version();
         let http = HttpLabels::of(request.method(), version, peer.secure);

@@ -1,0 +1,38 @@
+//! A graceful restart of a replica by SIGUSR2: the new process goes on under the name of the old one.
+
+use weir_testkit::{MockBehaviour, MockServer};
+use weir_wire::Revision;
+
+use super::{COUNT, at, call, delete, expect_session_gone, open_at, start, use_session};
+use crate::handover::{is_gone, successors};
+use crate::harness::wait_until;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_stay_with_a_replica_that_restarts_gracefully() {
+    let upstream = MockServer::legacy(Revision::NEWEST_LEGACY)
+        .tool("tool_0000", MockBehaviour::echo())
+        .start()
+        .await;
+    let replicas = start(&upstream).await;
+    let client = open_at(&replicas, 0, Revision::NEWEST_LEGACY).await;
+    call(&client, 0).await;
+    let restarted = replicas.replica(0);
+    restarted.process.signal("USR2");
+    wait_until("the successor", || successors(restarted).first().copied());
+    // During the drain of the old process, and afterwards.
+    for number in 0..COUNT {
+        use_session(&at(&client, &replicas, number), 2).await;
+    }
+    let before = restarted.process.id();
+    wait_until("the end of the old process", || is_gone(before).then_some(()));
+    for number in 0..COUNT {
+        use_session(&at(&client, &replicas, number), 2).await;
+    }
+    assert_eq!(
+        replicas.metric("weir_store_lost_total", &[]),
+        0.0,
+        "no replica lost a session to another"
+    );
+    delete(&client).await;
+    expect_session_gone(&client, &replicas).await;
+}
