@@ -152,7 +152,7 @@ impl Weir {
         let upstreams = build(&config, &[], &base.factory)?;
         let cluster = listeners.cluster.as_ref();
         let cluster = cluster.and_then(|cluster| cluster.local_addr().ok());
-        let replicas = ReplicaLinks::start(&config, &base, cluster)?;
+        let replicas = ReplicaLinks::start(&config, base.replica_base(), cluster)?;
         let heads = will.chain_heads();
         let deciders = PolicyStack::start(&config, &base, heads, replicas.as_ref()).await?;
         let previous = PreviousState { will, replicas };

@@ -18,6 +18,7 @@ use weir_policy::BlocklistAuthorizer;
 use weir_policy::limit::PolicyLimiter;
 use weir_policy::rules::PolicyAuthorizer;
 use weir_process::keeper::ChildKeeper;
+use weir_redis_store::StorePorts;
 use weir_router::Gates;
 use weir_router::Router;
 use weir_store::{MemoryBus, MemoryCounters, MemoryParking, MemoryRecords, MemoryReplays};
@@ -27,7 +28,7 @@ use weir_upstream::{ClientImplementation, UpstreamFactory};
 
 use super::applied_config::{BuiltUpstream, topology};
 use super::errors::StartError;
-use super::replica_links::ReplicaLinks;
+use super::replica_links::{ReplicaBase, ReplicaLinks};
 use crate::clients::Clients;
 
 /// The shared base of all components: clock, randomness, keys, and the upstream factory.
@@ -102,6 +103,21 @@ impl ComponentBase {
             keeper,
             arrival,
             replica,
+        }
+    }
+}
+
+impl ComponentBase {
+    /// The parts that links to other replicas need.
+    pub(super) fn replica_base(&self) -> ReplicaBase {
+        ReplicaBase {
+            id: self.replica.clone(),
+            ports: StorePorts {
+                clock: self.clock.clone(),
+                random: self.random.clone(),
+                sealer: self.sealer.clone(),
+            },
+            budgets: self.budgets.clone(),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_admin::{ReplicaOverview, SharedStoreState};
 use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
 use weir_config::{Config, StorePlan};
+use weir_core::Budgets;
 use weir_core::port::{
     RecordStore, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedChanges, SharedCounters,
 };
@@ -14,7 +15,6 @@ use weir_front::{Front, ReplicaPorts};
 use weir_redis_store::{OwnReplica, RedisStore, SharedRecords, StorePorts};
 use weir_store::MemoryBus;
 
-use super::components::ComponentBase;
 use super::errors::{StartError, front_reason, reason};
 
 /// The config digest of a config that does not come from files.
@@ -27,6 +27,14 @@ pub(super) struct ReplicaLinks {
     tls: ClusterTls,
 }
 
+/// The parts of this replica that its links need.
+pub(super) struct ReplicaBase {
+    /// The name of this replica.
+    pub(super) id: ReplicaId,
+    pub(super) ports: StorePorts,
+    pub(super) budgets: Budgets,
+}
+
 impl ReplicaLinks {
     /// Begins to connect to the shared store, if the config has one. Other replicas reach this one
     /// at `cluster`, the bound cluster listener, or at the address that the config advertises.
@@ -35,7 +43,7 @@ impl ReplicaLinks {
     /// The settings of the store or the sealing keys cannot be used.
     pub(super) fn start(
         config: &Config,
-        base: &ComponentBase,
+        base: ReplicaBase,
         cluster: Option<SocketAddr>,
     ) -> Result<Option<Self>, StartError> {
         let (StorePlan::Redis(settings), Some(bound)) = (&config.store, cluster) else {
@@ -46,16 +54,11 @@ impl ReplicaLinks {
             .as_ref()
             .and_then(|cluster| cluster.advertise.clone());
         let own = OwnReplica {
-            id: base.replica.clone(),
+            id: base.id,
             address: advertised.unwrap_or_else(|| bound.to_string().into()),
             version: env!("CARGO_PKG_VERSION").into(),
             config_digest: config_digest(config),
             keys: config.keys.iter().map(|key| key.id).collect(),
-        };
-        let ports = StorePorts {
-            clock: base.clock.clone(),
-            random: base.random.clone(),
-            sealer: base.sealer.clone(),
         };
         let secrets: Vec<_> = config
             .keys
@@ -67,12 +70,12 @@ impl ReplicaLinks {
             .collect();
         let tls =
             ClusterTls::new(&secrets).map_err(|error| StartError::Cluster(error.to_string()))?;
-        let store = RedisStore::start(settings, own, ports)
+        let store = RedisStore::start(settings, own, base.ports)
             .map_err(|error| StartError::Store(error.to_string()))?;
         let forwarder = Arc::new(PeerForwarder::new(
             store.registry(),
             tls.clone(),
-            base.budgets.clone(),
+            base.budgets,
         ));
         Ok(Some(Self {
             store: Arc::new(store),
