@@ -12,7 +12,6 @@ use weir_core::principal::Subject;
 use weir_handover::{MovedOverride, MovedOverrideTarget};
 use weir_policy::BlocklistAuthorizer;
 
-use super::override_effects::closing_mode;
 use super::overrides::{OperatorOverride, OperatorOverrides, OverrideTarget, words};
 
 /// Returns the changes in force, to hand over.
@@ -92,7 +91,7 @@ pub(super) fn apply_override(
     blocked: &BlocklistAuthorizer,
 ) -> bool {
     match target {
-        OverrideTarget::Upstream(id) => catalog.close(id, closing_mode(change)),
+        OverrideTarget::Upstream(id) => catalog.close(id, change.closing_mode()),
         OverrideTarget::Principal { issuer, subject } => {
             blocked.block(Subject::new(issuer.as_str(), subject.as_str()));
             true

@@ -7,7 +7,7 @@ use weir_core::principal::Subject;
 use weir_router::live_calls::StopReason;
 
 use super::admin_error::AdminError;
-use super::overrides::{OperatorOverride, OverrideTarget, words};
+use super::overrides::{OperatorOverride, OverrideTarget};
 use super::state::AdminState;
 
 /// The effect of a change.
@@ -34,7 +34,7 @@ impl AdminState {
     ) -> Result<OverrideEffect, AdminError> {
         match target {
             OverrideTarget::Upstream(id) => {
-                let closing = closing_mode(&change);
+                let closing = change.closing_mode();
                 let make = || {
                     let closed = self.catalog.closed(id);
                     let changed = closed.is_none_or(|closed| closed.mode != closing);
@@ -101,14 +101,5 @@ impl AdminState {
                 reset.is_some()
             }
         }
-    }
-}
-
-/// Returns the mode in which a change closes its upstream.
-pub(super) fn closing_mode(change: &OperatorOverride) -> ClosingMode {
-    if change.action == words::DISABLE {
-        ClosingMode::Disabled
-    } else {
-        ClosingMode::Draining
     }
 }

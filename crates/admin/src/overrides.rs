@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use axum::http::StatusCode;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use weir_catalog::ClosingMode;
 use weir_core::instant::{rfc3339, unix_millis};
 use weir_core::names::UpstreamId;
 use weir_core::principal::Subject;
@@ -71,6 +72,15 @@ pub(super) struct OperatorOverride {
 }
 
 impl OperatorOverride {
+    /// Returns the mode in which the change closes its upstream.
+    pub(super) fn closing_mode(&self) -> ClosingMode {
+        if self.action == words::DISABLE {
+            ClosingMode::Disabled
+        } else {
+            ClosingMode::Draining
+        }
+    }
+
     /// Returns the operator, the begin, the end and the reason, in words.
     fn words(&self) -> String {
         let until = self

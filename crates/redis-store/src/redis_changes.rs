@@ -10,7 +10,7 @@ use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use redis::cmd;
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use weir_core::instant::unix_millis;
 use weir_core::port::{
     BusMessage, ChangeDraft, ChangeMap, ChangeTarget, ChangeVersion, Clock, Fut, MessageBus,
@@ -32,6 +32,9 @@ const TOPIC: &str = "operator-changes";
 const STAMP_FIELD: &str = "stamp";
 /// The time between looks at the stamp.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// The time after which all entries are fetched although the stamp is the same: an entry that another
+/// writer deleted or replaced is written again.
+const FULL_LOOK_INTERVAL: Duration = Duration::from_secs(60);
 /// The pause after a failed look, before jitter.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The pause before a look for a message: several messages in a row are one look.
@@ -69,6 +72,7 @@ pub(crate) struct ChangePorts {
 #[derive(Default)]
 struct StoredChanges {
     stamp: Option<String>,
+    fetched_at: Option<Instant>,
     versions: HashMap<ChangeTarget, ChangeVersion>,
     /// The values that do not open.
     corrupted: HashMap<ChangeTarget, String>,
@@ -154,7 +158,11 @@ impl RedisChanges {
     async fn sync(&self, limit: Duration) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         let stamp = self.read_stamp(limit).await?;
-        let is_known = stamp.is_some() && stamp == lock(&self.stored).stamp;
+        let is_known = {
+            let stored = lock(&self.stored);
+            let is_recent = |at: Instant| at.elapsed() < FULL_LOOK_INTERVAL;
+            stamp.is_some() && stamp == stored.stamp && stored.fetched_at.is_some_and(is_recent)
+        };
         if !is_known {
             self.fetch_all(stamp.is_some(), limit).await?;
         }
@@ -204,6 +212,7 @@ impl RedisChanges {
         {
             let mut stored = lock(&self.stored);
             stored.stamp = stamp.map(|stamp| String::from_utf8_lossy(&stamp).into_owned());
+            stored.fetched_at = Some(Instant::now());
             let versions = found.iter().map(|(target, one)| (*target, one.version));
             stored.versions = versions.collect();
             stored.corrupted = corrupted;

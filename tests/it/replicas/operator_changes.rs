@@ -126,6 +126,7 @@ async fn change_without_the_store_is_in_force_here_and_reaches_the_others_later(
     let upstream = MockServer::modern().tools(1).start().await;
     let (mut replicas, [ada, _]) = start(&upstream).await;
     let blocked = client(replicas.replica(0), &ada).await;
+    wait_for_status(&blocked, replicas.replica(0), 200).await;
     let mut whom = principal(replicas.replica(0), "ada").await;
     let ops = OperatorClient::of(replicas.replica(0));
     ops.change("/admin/principals/block", whom.clone()).await;
