@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 /// Accepts for ever and serves each connection in a task of its own. Dropping the future closes
 /// every connection.
-pub(crate) async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
+pub async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {

@@ -7,7 +7,7 @@
     reason = "a test kit panics with what it saw"
 )]
 
-mod accept;
+pub mod accept;
 pub mod client;
 mod closed_port;
 pub mod emitted_messages;
@@ -20,9 +20,7 @@ pub mod identity_provider;
 pub mod message_recorder;
 pub mod mock_server;
 pub mod owned_task;
-pub mod redis_server;
 pub mod relay;
-pub mod round_robin_proxy;
 pub mod schemas;
 pub mod scripted_server;
 pub mod sse_relay;
@@ -40,8 +38,6 @@ pub use h2_server::{H2Act, H2Plan, H2Request, H2Server};
 pub use identity_provider::{IdentityProvider, IdpMisbehaviour};
 pub use message_recorder::{MessageRecorder, RecordedMessage};
 pub use mock_server::{MockBehaviour, MockServer};
-pub use redis_server::{RedisServer, RespValue};
-pub use round_robin_proxy::RoundRobinProxy;
 pub use schemas::{MessageSender, ProtocolSchemas};
 pub use scripted_server::{ScriptedRequest, ScriptedServer};
 pub use sse_relay::SseRelay;

@@ -1,7 +1,7 @@
 //! Several weirs that share a Redis, behind a load balancer.
 
 use serde_json::{Value, json};
-use weir_testkit::{RedisServer, RoundRobinProxy};
+use weir_replica_testkit::{RedisServer, RoundRobinProxy};
 
 use super::{Weir, wait_until_async};
 

@@ -24,7 +24,9 @@ async fn sessions_stay_with_a_replica_that_restarts_gracefully() {
         use_session(&at(&client, &replicas, number), 2).await;
     }
     let before = restarted.process.id();
-    wait_until("the end of the old process", || is_gone(before).then_some(()));
+    wait_until("the end of the old process", || {
+        is_gone(before).then_some(())
+    });
     for number in 0..COUNT {
         use_session(&at(&client, &replicas, number), 2).await;
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use weir_core::instant::unix_millis;
 use weir_core::port::{ChangeDraft, ChangeMap, ChangeTarget, Clock as _, SharedChanges as _};
+use weir_replica_testkit::RedisServer;
 use weir_store::MemoryBus;
-use weir_testkit::{ClosedPort, RedisServer, TokioClock};
+use weir_testkit::{ClosedPort, TokioClock};
 
 use super::replica::{TestReplica, old_server, wait_for};
 use crate::{RedisChanges, RedisTopology};

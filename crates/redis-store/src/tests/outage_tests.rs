@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use weir_core::port::{RecordKind, RecordStore as _};
-use weir_testkit::{ClosedPort, RedisServer};
+use weir_replica_testkit::RedisServer;
+use weir_testkit::ClosedPort;
 
 use crate::RedisTopology;
 

@@ -9,8 +9,9 @@ use weir_core::port::{
     ReplicaSeen, StoreError, WriteCondition, WriteOutcome,
 };
 use weir_core::seal::{Sealer, SealerKey};
+use weir_replica_testkit::RedisServer;
 use weir_store::{MemoryRecords, RecordCaps};
-use weir_testkit::{FakeRandom, RedisServer, TokioClock};
+use weir_testkit::{FakeRandom, TokioClock};
 
 use crate::{OwnReplica, RedisSettings, RedisStore, RedisTopology, SharedRecords, StorePorts};
 

@@ -4,7 +4,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 
-use weir_testkit::RoundRobinProxy;
+use weir_replica_testkit::RoundRobinProxy;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -16,8 +16,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::accept::accept;
-use crate::owned_task::OwnedTask;
+use weir_testkit::accept::accept;
+use weir_testkit::owned_task::OwnedTask;
 
 /// A running load balancer. Dropping it closes its connections.
 #[derive(Debug)]
@@ -201,8 +201,8 @@ mod tests {
     use weir_wire::Revision;
 
     use super::*;
-    use crate::mock_server::CallGate;
-    use crate::{ClosedPort, MockBehaviour, MockServer, RawClient};
+    use weir_testkit::mock_server::CallGate;
+    use weir_testkit::{ClosedPort, MockBehaviour, MockServer, RawClient};
 
     async fn backends(count: usize, gate: &CallGate) -> Vec<MockServer> {
         let mut servers = Vec::new();
