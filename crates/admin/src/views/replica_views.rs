@@ -161,6 +161,7 @@ impl AdminState {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
     fn seen(name: u8, config: &str, is_draining: bool) -> ReplicaSeen {
