@@ -469,6 +469,10 @@ const SPAWNS: &[(&str, &str)] = &[
         "gives permits in rounds, and ends with the queue of waiting requests",
     ),
     (
+        "composition/src/weir/listeners.rs",
+        "`OpenListeners` aborts them when it is dropped",
+    ),
+    (
         "redis-store/src/redis_store.rs",
         "`RedisStore` aborts it when it is dropped",
     ),
