@@ -27,6 +27,10 @@ const MAX_OWNERS: usize = 65_536;
 const OWNER_AGE: Duration = Duration::from_secs(5);
 /// Claims of one record in a row: its owner may end, and the next one, too.
 const MAX_ROUNDS: usize = 3;
+/// Further attempts of a claim after an error, within the time limit of its request.
+const CLAIM_RETRIES: usize = 2;
+/// The wait before a further attempt: a connection to a server that is there opens in less.
+const CLAIM_RETRY_WAIT: Duration = Duration::from_millis(10);
 
 /// The claims of records, one for each record at a time.
 pub(crate) struct RecordClaims {
@@ -149,16 +153,14 @@ impl RecordClaims {
             }
         }
         let commands = self.writer.commands();
-        let was_emptied = self.registry.is_emptied_lately();
-        let is_ended = self.registry.state(candidate) == OwnerState::Ended;
-        let mut ended = if is_ended && !was_emptied {
+        let mut ended = if self.registry.state(candidate) == OwnerState::Ended {
             candidate.clone()
         } else {
             // No record is taken from an owner that may be live.
             commands.own().clone()
         };
         for _ in 0..MAX_ROUNDS {
-            match commands.claim(key, &ended).await? {
+            match self.claim_once(key, &ended).await? {
                 ClaimOutcome::Claimed { value, left } => {
                     let Some(value) = value else {
                         return Ok(RecordPlace::Gone);
@@ -170,27 +172,45 @@ impl RecordClaims {
                     return Ok(RecordPlace::Gone);
                 }
                 ClaimOutcome::Missing => return self.judge_missing().await,
-                ClaimOutcome::Other(owner) => {
-                    if !self.has_ended(&owner).await? {
-                        return Ok(self.remember(key, owner));
-                    }
-                    if was_emptied {
+                ClaimOutcome::Other(owner) => match self.state_of(&owner).await? {
+                    OwnerState::Live => return Ok(self.remember(key, owner)),
+                    // A live owner may not be listed again yet.
+                    OwnerState::Unknown if self.registry.is_emptied_lately() => {
                         return Err(emptied());
                     }
-                    ended = owner;
-                }
+                    OwnerState::Ended | OwnerState::Unknown => ended = owner,
+                },
             }
         }
         Err(StoreError("the owner of the record changes".to_owned()))
     }
 
-    /// Reports if another replica has ended. One that is not listed may have begun since the last
-    /// heartbeat, so the list is fetched anew.
-    async fn has_ended(&self, replica: &ReplicaId) -> Result<bool, StoreError> {
-        if self.registry.state(replica) == OwnerState::Unknown {
-            self.registry.refresh().await?;
+    /// Sends one claim, again after an error: a connection that broke while no command was on it
+    /// fails the next one, and is opened anew. A repeated claim changes no more than one.
+    async fn claim_once(
+        &self,
+        key: &RecordKey,
+        ended: &ReplicaId,
+    ) -> Result<ClaimOutcome, StoreError> {
+        let commands = self.writer.commands();
+        for _ in 0..CLAIM_RETRIES {
+            if let Ok(outcome) = commands.claim(key, ended).await {
+                return Ok(outcome);
+            }
+            tokio::time::sleep(CLAIM_RETRY_WAIT).await;
         }
-        Ok(self.registry.state(replica) != OwnerState::Live)
+        commands.claim(key, ended).await
+    }
+
+    /// The state of another replica. One that is not listed may have begun since the last
+    /// heartbeat, so the list is fetched anew.
+    async fn state_of(&self, replica: &ReplicaId) -> Result<OwnerState, StoreError> {
+        let state = self.registry.state(replica);
+        if state != OwnerState::Unknown {
+            return Ok(state);
+        }
+        self.registry.refresh().await?;
+        Ok(self.registry.state(replica))
     }
 
     fn remember(&self, key: &RecordKey, id: ReplicaId) -> RecordPlace {

@@ -4,6 +4,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use opentelemetry::KeyValue;
 use weir_admin::{ReplicaOverview, SharedStoreState};
 use weir_cluster::{ClusterSecret, ClusterTls, PeerForwarder};
 use weir_config::{Config, StorePlan};
@@ -11,6 +12,7 @@ use weir_core::Budgets;
 use weir_core::port::{
     RecordStore, ReplicaDirectory as _, ReplicaId, ReplicaSeen, SharedChanges, SharedCounters,
 };
+use weir_core::telemetry::instruments;
 use weir_front::{Front, ReplicaPorts};
 use weir_redis_store::{OwnReplica, RedisStore, SharedRecords, StorePorts};
 use weir_store::MemoryBus;
@@ -77,6 +79,7 @@ impl ReplicaLinks {
             tls.clone(),
             base.budgets,
         ));
+        start_at_zero();
         Ok(Some(Self {
             store: Arc::new(store),
             forwarder,
@@ -189,6 +192,19 @@ impl ReplicaOverview for StoreOverview {
             warnings: status.warnings,
         }
     }
+}
+
+/// Starts the counters of replicas at 0: an alert would miss the first event of a series that
+/// appears with it.
+fn start_at_zero() {
+    let all = instruments();
+    for result in ["answered", "not_owner", "unreachable", "lost"] {
+        all.forwarded.add(0, &[KeyValue::new("result", result)]);
+    }
+    for kind in ["write", "message"] {
+        all.store_dropped.add(0, &[KeyValue::new("kind", kind)]);
+    }
+    all.store_lost.add(0, &[]);
 }
 
 fn config_digest(config: &Config) -> Arc<str> {
