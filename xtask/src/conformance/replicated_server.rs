@@ -47,6 +47,8 @@ impl ReplicatedServer {
         let redis = start_redis(&store, name)?;
         let config = json!({
             "auth": { "mode": "none" },
+            // The balancer's own name; its port is another than that of each replica.
+            "allowed_hosts": ["localhost"],
             "upstreams": { "fixture": { "url": upstream } },
             "endpoints": { "/mcp": { "upstream": "fixture" } },
             "store": format!("redis://{store}"),
