@@ -49,7 +49,6 @@ pub(crate) async fn answer_elsewhere<'a>(
         Some(replicas) if context.peer().forwarded_by.is_none() => replicas,
         _ => return Err(failure),
     };
-    let message = PendingMessage::read(context, &head.method, &head.headers, &body);
     let mut failure = failure;
     for _ in 0..MOST_ATTEMPTS {
         let Some(owner) = failure.elsewhere().cloned() else {
@@ -66,12 +65,16 @@ pub(crate) async fn answer_elsewhere<'a>(
                 count("not_owner");
                 failure = failure.about_owner(other);
             }
-            Err(ForwardError::Lost(why)) if !message.is_repeatable() => {
-                count("lost");
-                tracing::warn!(replica = %replica_text(&owner), error = why, "request lost on another replica");
-                return Err(message.lost());
-            }
             Err(error) => {
+                if let ForwardError::Lost(why) = &error {
+                    // Read here alone: a request that is answered needs no second reading.
+                    let message = PendingMessage::read(context, &head.method, &head.headers, &body);
+                    if !message.is_repeatable {
+                        count("lost");
+                        tracing::warn!(replica = %replica_text(&owner), error = why.as_str(), "request lost on another replica");
+                        return Err(message.lost());
+                    }
+                }
                 count("unreachable");
                 tracing::debug!(replica = %replica_text(&owner), %error, "request not forwarded");
                 match again(body.clone()).await {
@@ -128,10 +131,6 @@ impl PendingMessage {
             revision,
             is_repeatable,
         }
-    }
-
-    fn is_repeatable(&self) -> bool {
-        self.is_repeatable
     }
 
     /// The failure of a message whose answer was lost.
