@@ -18,9 +18,10 @@ use weir_layers::request::outcome::ResponseOutcome;
 use weir_layers::request::request_context::HttpRequestContext;
 use weir_listen::{ForwardError, ForwardedBody, ForwardedClient, ForwardedRequest};
 use weir_wire::method::Method as Rpc;
-use weir_wire::{IncomingMessage, JsonLimits, Message, RequestId, Revision};
+use weir_wire::{IncomingMessage, Message, RequestId, Revision};
 
 use crate::door::forwarded_stream::ForwardedStream;
+use crate::door::message_decoding::decode;
 use crate::method::offered_methods::is_call;
 
 /// The most attempts for one request: an owner may end, and the next one too.
@@ -107,12 +108,7 @@ impl PendingMessage {
             .get(&header_names::VERSION)
             .and_then(|value| Revision::parse(value.to_str().ok()?.trim()))
             .unwrap_or(Revision::NEWEST_LEGACY);
-        let limits = JsonLimits {
-            max_batch: context.limits().batch_items,
-            ..JsonLimits::default()
-        };
-        let parsed =
-            (method == Method::POST).then(|| IncomingMessage::parse(body.clone(), &limits));
+        let parsed = (method == Method::POST).then(|| decode(context, body.clone()));
         let (request, is_repeatable) = match parsed {
             // A stream is opened anew, and a session ends once.
             None => (None, true),

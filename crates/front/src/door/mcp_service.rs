@@ -19,12 +19,11 @@ use weir_layers::request::request_tracing::{
 use weir_wire::message::Request;
 use weir_wire::method::Method as Rpc;
 use weir_wire::params::Params;
-use weir_wire::{
-    IncomingMessage, JsonLimits as ScanLimits, Message, MessageError, RequestId, Revision,
-};
+use weir_wire::{IncomingMessage, Message, MessageError, RequestId, Revision};
 
 use crate::door::forwarding;
 use crate::door::legacy;
+use crate::door::message_decoding::decode;
 use crate::door::modern;
 use crate::method::listening_stream;
 
@@ -78,18 +77,6 @@ async fn answer_here(
             handle_message(context, sender, &head.headers, incoming).await
         }
     }
-}
-
-/// Scans and decodes a message.
-pub(crate) fn decode(
-    context: &HttpRequestContext,
-    body: Bytes,
-) -> Result<IncomingMessage, MessageError> {
-    let limits = ScanLimits {
-        max_batch: context.limits().batch_items,
-        ..ScanLimits::default()
-    };
-    IncomingMessage::parse(body, &limits)
 }
 
 /// Chooses the handler of a message.

@@ -33,7 +33,7 @@ use weir_session::{SessionPlace, SseConnection, SseConnectionId, StreamPermit};
 use weir_wire::{IncomingMessage, Message};
 
 use crate::door::forwarding;
-use crate::door::mcp_service;
+use crate::door::{mcp_service, message_decoding};
 use crate::keep_alive::{self, KeepAlive};
 use crate::method::listening_stream;
 
@@ -182,7 +182,7 @@ async fn post(
     let Ok(place) = line.message_permits.clone().try_acquire_owned() else {
         return Err(RequestRefusal::TooManyMessages.into());
     };
-    let incoming = mcp_service::decode(&context, body);
+    let incoming = message_decoding::decode(&context, body);
     let wants_no_answer = matches!(
         incoming,
         Ok(IncomingMessage::One(
